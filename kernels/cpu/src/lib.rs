@@ -1,0 +1,1 @@
+//! Kernels of the CPU runner: paged attention and sampling. No Python, no tensors: slices in, slices out.

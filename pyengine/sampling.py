@@ -1,0 +1,76 @@
+"""How a request's tokens are chosen and when it ends."""
+
+import math
+
+import msgspec
+
+from pyengine.errors import InvalidRequestError
+
+MAX_STOP_STRINGS = 16
+MAX_STOP_LENGTH = 1024
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """Sampling parameters of one request.
+
+    Rules apply in this order: temperature, top-k, top-p, min-p; each sees what the one before
+    it left. Random numbers are counter-based, keyed by (seed, position of the token), so a seed
+    gives the same tokens in whatever batch the request runs.
+
+    Attributes:
+        temperature: Divides the logits; 0 takes the most likely token.
+        top_k: Keep this many most likely tokens; 0 keeps all.
+        top_p: Keep the fewest tokens whose probabilities reach this; 1 keeps all.
+        min_p: Drop tokens less likely than this times the most likely one; 0 keeps all.
+        seed: Key of the random numbers; None takes one at random.
+        max_tokens: Most tokens to generate; None goes on to the end of the context.
+        min_tokens: Fewest tokens before an end-of-sequence or stop token ends the request.
+        stop: Strings that end the request; not part of the text unless ``include_stop``.
+        stop_token_ids: Tokens that end the request beside the model's own.
+        ignore_eos: Go on past the model's end-of-sequence tokens.
+        include_stop: Leave the stop string that matched in the text.
+        skip_special_tokens: Leave special tokens out of the text.
+
+    Raises:
+        InvalidRequestError: By :meth:`validate`, naming the parameter.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    include_stop: bool = False
+    skip_special_tokens: bool = True
+
+    def validate(self) -> None:
+        """Raise :class:`InvalidRequestError` for the first parameter that is out of its range."""
+        checks = (
+            ("temperature", 0.0 <= self.temperature <= 2.0, "between 0 and 2"),
+            ("top_k", 0 <= self.top_k < 2**31, "0 (off) or a positive integer"),
+            ("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1"),
+            ("min_p", 0.0 <= self.min_p <= 1.0, "between 0 and 1"),
+            ("seed", self.seed is None or -(2**63) <= self.seed < 2**63, "a 64-bit integer"),
+            ("max_tokens", self.max_tokens is None or self.max_tokens >= 1, "at least 1"),
+            ("min_tokens", self.min_tokens >= 0, "0 or more"),
+            ("stop", len(self.stop) <= MAX_STOP_STRINGS, f"at most {MAX_STOP_STRINGS} strings"),
+            (
+                "stop",
+                all(0 < len(s) <= MAX_STOP_LENGTH for s in self.stop),
+                f"strings of 1 to {MAX_STOP_LENGTH} characters",
+            ),
+            (
+                "stop_token_ids",
+                all(0 <= token < 2**31 for token in self.stop_token_ids),
+                "token ids of 0 or more",
+            ),
+        )
+        for name, holds, wanted in checks:
+            value = getattr(self, name)
+            if not holds or (isinstance(value, float) and not math.isfinite(value)):
+                raise InvalidRequestError(f"'{name}' must be {wanted}, not {value!r}", param=name)

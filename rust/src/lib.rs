@@ -1,0 +1,9 @@
+//! The hot paths of pyengine, one folder per actor that owns it.
+//!
+//! Everything but [`python`] is plain Rust and knows nothing of Python.
+
+pub mod error;
+pub mod messages;
+
+#[cfg(feature = "python")]
+mod python;

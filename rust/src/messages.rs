@@ -1,0 +1,241 @@
+//! Every message between actors, as `pyengine/messages.py` has it: msgpack arrays whose first element is the tag.
+//!
+//! ```text
+//!  frontend ── Submit, Abort ──► scheduler ── OpenStream, TokensOut ──► detokenizer ── Deltas ──► frontend
+//!                                    ▲                                      │
+//!                                    └──────────── StopMatched ─────────────┘
+//! ```
+//!
+//! `tests/test_messages.py` holds the two spellings together.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// Names one request: the frontend it came from, and that frontend's own number for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RequestKey {
+    /// Index of the frontend (HTTP worker or embedding process) whose mailbox gets the answer.
+    pub frontend: u32,
+    /// The frontend's number for the request, never used twice.
+    pub request: u64,
+}
+
+/// How the next token is chosen. `temperature` 0 is greedy; a rule at its neutral value is off.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SamplingRules {
+    /// Divides the logits; 0 takes the most likely token.
+    pub temperature: f32,
+    /// Keep the `top_k` most likely tokens; 0 keeps all.
+    pub top_k: u32,
+    /// Keep the fewest tokens whose probabilities reach `top_p`; 1 keeps all.
+    pub top_p: f32,
+    /// Drop tokens less likely than `min_p` times the most likely one; 0 keeps all.
+    pub min_p: f32,
+    /// Key of the counter-based random numbers.
+    pub seed: u64,
+}
+
+/// A new request, or one that goes on after a restart.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Submit {
+    /// Whose request.
+    pub key: RequestKey,
+    /// Token ids, u32 little-endian: the prompt, then what was generated before a restart.
+    #[serde(with = "serde_bytes")]
+    pub tokens: Vec<u8>,
+    /// How many of `tokens` are the prompt.
+    pub prompt_length: u32,
+    /// Most tokens to generate, those before a restart counted in.
+    pub max_tokens: u32,
+    /// Fewest tokens before an end-of-sequence or stop token may end the request.
+    pub min_tokens: u32,
+    /// How tokens are chosen.
+    pub sampling: SamplingRules,
+    /// Tokens that end the request: the model's end-of-sequence tokens (unless ignored) and the request's own.
+    pub stop_token_ids: Vec<u32>,
+    /// Strings that end the request.
+    pub stop: Vec<String>,
+    /// Leave the stop string in the text.
+    pub include_stop: bool,
+    /// Leave special tokens out of the text.
+    pub skip_special_tokens: bool,
+    /// Lower runs first; 0 is usual.
+    pub priority: i32,
+    /// Whom the request is charged to when tenants share fairly; 0 is nobody in particular.
+    pub tenant: u64,
+    /// Requests share cached prefixes only under the same salt.
+    pub cache_salt: u64,
+    /// Monotonic clock at arrival, nanoseconds.
+    pub arrival_ns: u64,
+    /// Monotonic clock at which the request is given up with `timeout`; 0 is never.
+    pub deadline_ns: u64,
+}
+
+/// What the detokenizer must know before the first token of a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenStream {
+    /// Whose request.
+    pub key: RequestKey,
+    /// Length of the prompt in tokens, for the usage report.
+    pub prompt_length: u32,
+    /// Tokens generated before a restart, u32 little-endian: decoded silently, so that text goes on where it was.
+    #[serde(with = "serde_bytes")]
+    pub generated: Vec<u8>,
+    /// Strings that end the request.
+    pub stop: Vec<String>,
+    /// Leave the stop string in the text.
+    pub include_stop: bool,
+    /// Leave special tokens out of the text.
+    pub skip_special_tokens: bool,
+}
+
+/// Why a request ended. Serialized by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// An end-of-sequence token, a stop token or a stop string.
+    Stop,
+    /// `max_tokens` or the context was used up.
+    Length,
+    /// The client left or asked for it.
+    Abort,
+    /// The deadline passed.
+    Timeout,
+    /// The waiting queue was full.
+    Overloaded,
+    /// The engine failed on it.
+    Error,
+}
+
+/// What one step brought to one sequence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SequenceTokens {
+    /// Whose request.
+    pub key: RequestKey,
+    /// The new tokens; the token that stopped the request is among them.
+    pub tokens: Vec<u32>,
+    /// Set when this is the last of it.
+    pub finish: Option<FinishReason>,
+    /// The stop token that ended it, if one did.
+    pub stop_token: Option<u32>,
+    /// Prompt tokens whose KV came from the prefix cache (set with the first tokens and with the finish).
+    pub cached_tokens: u32,
+}
+
+/// What a request got, as its stream shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Delta {
+    /// The frontend's number for the request.
+    pub request: u64,
+    /// New text, possibly empty. Valid UTF-8, never half a character, never a part of a stop string.
+    pub text: String,
+    /// The tokens behind it (also those whose text is still withheld).
+    pub tokens: Vec<u32>,
+    /// Set when this is the last delta.
+    pub finish: Option<FinishReason>,
+    /// The stop string that matched, if one did.
+    pub stop_string: Option<String>,
+    /// The stop token that ended the request, if one did.
+    pub stop_token: Option<u32>,
+    /// Length of the prompt.
+    pub prompt_tokens: u32,
+    /// Prompt tokens that came from the prefix cache.
+    pub cached_tokens: u32,
+    /// Tokens generated up to here.
+    pub completion_tokens: u32,
+}
+
+/// A message on a ring. On the wire: `[tag, fields...]`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Message {
+    /// `["submit", ...]`: frontend to scheduler.
+    Submit(Submit),
+    /// `["abort", key]`: frontend to scheduler. Unknown keys are ignored: the request may have ended meanwhile.
+    Abort(RequestKey),
+    /// `["stop_matched", key]`: detokenizer to scheduler.
+    StopMatched(RequestKey),
+    /// `["open_stream", ...]`: scheduler to detokenizer.
+    OpenStream(OpenStream),
+    /// `["tokens_out", [...]]`: scheduler to detokenizer, one a step.
+    TokensOut(Vec<SequenceTokens>),
+    /// `["deltas", [...]]`: detokenizer to one frontend, one a step.
+    Deltas(Vec<Delta>),
+}
+
+impl Message {
+    /// Appends the wire form to `out`, which the caller reuses from step to step.
+    pub fn encode_into(&self, out: &mut Vec<u8>) -> Result<()> {
+        let result = match self {
+            Self::Submit(body) => rmp_serde::encode::write(out, &("submit", body)),
+            Self::Abort(key) => rmp_serde::encode::write(out, &("abort", key)),
+            Self::StopMatched(key) => rmp_serde::encode::write(out, &("stop_matched", key)),
+            Self::OpenStream(body) => rmp_serde::encode::write(out, &("open_stream", body)),
+            Self::TokensOut(body) => rmp_serde::encode::write(out, &("tokens_out", body)),
+            Self::Deltas(body) => rmp_serde::encode::write(out, &("deltas", body)),
+        };
+        result.map_err(|error| Error::MalformedMessage(error.to_string()))
+    }
+
+    /// Reads one message.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        fn body<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T> {
+            let (_tag, body): (&str, T) =
+                rmp_serde::from_slice(bytes).map_err(|error| Error::MalformedMessage(error.to_string()))?;
+            Ok(body)
+        }
+        match tag(bytes)? {
+            "submit" => body(bytes).map(Self::Submit),
+            "abort" => body(bytes).map(Self::Abort),
+            "stop_matched" => body(bytes).map(Self::StopMatched),
+            "open_stream" => body(bytes).map(Self::OpenStream),
+            "tokens_out" => body(bytes).map(Self::TokensOut),
+            "deltas" => body(bytes).map(Self::Deltas),
+            other => Err(Error::MalformedMessage(format!("unknown tag {other:?}"))),
+        }
+    }
+}
+
+/// The tag of a message: a two-element array that begins with a short string.
+pub fn tag(bytes: &[u8]) -> Result<&str> {
+    let malformed = || Error::MalformedMessage("not a tagged message".into());
+    let [0x92, head, rest @ ..] = bytes else { return Err(malformed()) };
+    let length = match head {
+        0xa0..=0xbf => usize::from(head & 0x1f),
+        _ => return Err(malformed()),
+    };
+    rest.get(..length).and_then(|tag| std::str::from_utf8(tag).ok()).ok_or_else(malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_comes_back_as_it_went() {
+        let key = RequestKey { frontend: 1, request: 7 };
+        let delta = Delta {
+            request: 7,
+            text: "é".into(),
+            tokens: vec![1, 70_000],
+            finish: Some(FinishReason::Stop),
+            stop_string: None,
+            stop_token: Some(2),
+            prompt_tokens: 3,
+            cached_tokens: 0,
+            completion_tokens: 2,
+        };
+        for message in [Message::Abort(key), Message::StopMatched(key), Message::Deltas(vec![delta])] {
+            let mut bytes = Vec::new();
+            message.encode_into(&mut bytes).unwrap();
+            assert_eq!(Message::decode(&bytes).unwrap(), message);
+        }
+    }
+
+    #[test]
+    fn garbage_is_refused() {
+        for bytes in [&b""[..], b"\x92", b"\x92\xa5abo", b"\x93\xa5abort", b"\xff\xff", b"\x92\xa3huh\xc0"] {
+            assert!(matches!(Message::decode(bytes), Err(Error::MalformedMessage(_))));
+        }
+    }
+}

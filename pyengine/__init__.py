@@ -8,16 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyengine.async_engine import AsyncEngine
     from pyengine.config import EngineConfig
-    from pyengine.engine import AsyncEngine, Engine
     from pyengine.errors import PyengineError
     from pyengine.sampling import SamplingParams
+    from pyengine.sync_engine import Engine
 
 __all__ = ["AsyncEngine", "Engine", "EngineConfig", "PyengineError", "SamplingParams"]
 
 _HOMES = {
-    "AsyncEngine": "pyengine.engine",
-    "Engine": "pyengine.engine",
+    "AsyncEngine": "pyengine.async_engine",
+    "Engine": "pyengine.sync_engine",
     "EngineConfig": "pyengine.config",
     "PyengineError": "pyengine.errors",
     "SamplingParams": "pyengine.sampling",

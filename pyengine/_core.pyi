@@ -76,7 +76,9 @@ class Mailbox:
 class KvAllocator:
     """Owner of all KV blocks: reference counts, the prefix tree, eviction. One thread at a time."""
 
-    def __new__(cls, num_blocks: int, block_size: int = 16, prefix_cache: bool = True) -> KvAllocator: ...
+    def __new__(
+        cls, num_blocks: int, block_size: int = 16, prefix_cache: bool = True
+    ) -> KvAllocator: ...
     def counts(self) -> tuple[int, int, int]:
         """(free, cached, held); their sum is ``num_blocks``."""
 
@@ -193,7 +195,11 @@ class Detokenizer:
     """The Detokenizer actor: a Rust thread that never takes the GIL."""
 
     def __new__(
-        cls, vocabulary: Vocabulary, inbox: Mailbox, scheduler: Mailbox, frontends: Sequence[Mailbox]
+        cls,
+        vocabulary: Vocabulary,
+        inbox: Mailbox,
+        scheduler: Mailbox,
+        frontends: Sequence[Mailbox],
     ) -> Detokenizer: ...
     def start(self) -> None: ...
     def join(self, timeout: float | None = None) -> bool:

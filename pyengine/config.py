@@ -2,8 +2,9 @@
 
 import os
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self, get_args
+
+import msgspec
 
 from pyengine.errors import ConfigError
 
@@ -11,36 +12,53 @@ Mode = Literal["interactive", "local", "server"]
 Device = Literal["cpu", "simulated"]
 Dtype = Literal["auto", "float32", "bfloat16"]
 
-# What a mode means: how many sequences run at once, how many tokens a step takes, and how much
-# memory the KV cache gets.
-MODES: dict[Mode, dict[str, int]] = {
-    "interactive": {"max_sequences": 1, "max_tokens_per_step": 512, "kv_cache_mib": 64},
-    "local": {"max_sequences": 16, "max_tokens_per_step": 1024, "kv_cache_mib": 256},
-    "server": {"max_sequences": 256, "max_tokens_per_step": 2048, "kv_cache_mib": 1024},
+ENVIRONMENT_PREFIX = "PYENGINE_"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a mode presets: sequences and tokens in one step, memory of the KV cache in MiB."""
+
+    max_sequences: int
+    max_tokens_per_step: int
+    kv_cache_mib: int
+
+
+MODES: dict[Mode, Limits] = {
+    "interactive": Limits(max_sequences=1, max_tokens_per_step=512, kv_cache_mib=64),
+    "local": Limits(max_sequences=16, max_tokens_per_step=1024, kv_cache_mib=256),
+    "server": Limits(max_sequences=256, max_tokens_per_step=2048, kv_cache_mib=1024),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """What an engine is built from. Immutable; ``None`` is filled in by :meth:`resolve`.
+    """What an engine is built from. Immutable.
+
+    The three limits that are None come from ``mode``; the other Nones from the model or the
+    machine, when the engine starts.
 
     Attributes:
-        model: Folder in Hugging Face format, or a hub name; None is the demo model in the package.
-        served_name: Name the model answers to; None takes the folder's or hub's.
-        mode: Preset for the three limits below: interactive (1 sequence), local (16), server (256).
-        device: ``cpu``, or ``simulated`` (takes ``simulated_step_ms`` per step, needs no weights).
+        model: Folder in Hugging Face format, or a hub name; None is the demo model of the package.
+        served_name: Name that the model answers to; None takes the folder's or the hub's.
+        mode: Preset of limits: interactive (1 sequence), local (16) or server (256).
+        device: ``cpu``, or ``simulated``: a device that takes ``simulated_step_ms`` for a step and
+            needs no weights.
         dtype: Of weights and KV cache; ``auto`` is float32 on the CPU.
         max_sequences: Most sequences in one step.
         max_tokens_per_step: Most tokens in one step, prefill and decode together.
+        kv_cache_mib: Memory of the KV cache in MiB, unless ``num_blocks`` says it in blocks.
+        num_blocks: Blocks of the KV cache; None takes what ``kv_cache_mib`` holds.
+        block_size: Tokens in a block.
         max_context: Longest prompt and answer together; None takes the model's.
         max_waiting: Most requests that wait; one more is refused as overloaded.
         prefill_chunk: Most prompt tokens of one sequence in one step; None is the whole budget.
-        block_size: Tokens in a KV block.
-        num_blocks: KV blocks; None takes what ``kv_cache_mib`` holds.
-        kv_cache_mib: Memory of the KV cache in MiB.
-        prefix_cache: Share the KV blocks of equal prompt prefixes.
+        prefix_cache: Share the blocks of equal prompt prefixes.
         threads: CPU threads of a model step; None takes the machine's cores.
         simulated_step_ms: Milliseconds that a step of the simulated device takes.
+
+    Raises:
+        ConfigError: A value is out of its range; the message names it.
     """
 
     model: str | None = None
@@ -50,12 +68,79 @@ class EngineConfig:
     dtype: Dtype = "auto"
     max_sequences: int | None = None
     max_tokens_per_step: int | None = None
+    kv_cache_mib: int | None = None
+    num_blocks: int | None = None
+    block_size: int = 16
     max_context: int | None = None
     max_waiting: int = 4096
     prefill_chunk: int | None = None
-    block_size: int = 16
-    num_blocks: int | None = None
-    kv_cache_mib: int | None = None
     prefix_cache: bool = True
     threads: int | None = None
     simulated_step_ms: float = 8.0
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("mode", Mode), ("device", Device), ("dtype", Dtype)):
+            if getattr(self, name) not in get_args(allowed):
+                choices = ", ".join(get_args(allowed))
+                raise ConfigError(
+                    f"'{name}' must be one of {choices}, not {getattr(self, name)!r}", param=name
+                )
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or value < 1):
+                raise ConfigError(f"'{name}' must be at least 1, not {value!r}", param=name)
+        if self.block_size & (self.block_size - 1):
+            raise ConfigError(
+                f"'block_size' must be a power of two, not {self.block_size}", param="block_size"
+            )
+        if not self.simulated_step_ms >= 0:
+            raise ConfigError("'simulated_step_ms' must be 0 or more", param="simulated_step_ms")
+
+    @property
+    def limits(self) -> Limits:
+        """The mode's limits, with those given here in their place."""
+        given = {f.name: getattr(self, f.name) for f in fields(Limits)}
+        preset = replace(MODES[self.mode], **{k: v for k, v in given.items() if v is not None})
+        if preset.max_tokens_per_step < preset.max_sequences:
+            raise ConfigError(
+                f"'max_tokens_per_step' ({preset.max_tokens_per_step}) must be at least "
+                f"'max_sequences' ({preset.max_sequences}): every running sequence decodes one "
+                "token a step",
+                param="max_tokens_per_step",
+            )
+        return preset
+
+    @classmethod
+    def from_environment(cls, **overrides: Any) -> Self:
+        """The configuration from ``PYENGINE_<NAME>`` variables, under ``overrides`` that are not None.
+
+        Raises:
+            ConfigError: A variable does not read as its type, or names no setting.
+        """
+        values: dict[str, Any] = {}
+        known = {field.name: field for field in fields(cls)}
+        for variable, text in os.environ.items():
+            if not variable.startswith(ENVIRONMENT_PREFIX):
+                continue
+            name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+            if name not in known:
+                raise ConfigError(f"{variable} names no setting; there are: {', '.join(known)}")
+            try:
+                values[name] = msgspec.convert(text, known[name].type, strict=False)
+            except msgspec.ValidationError as error:
+                raise ConfigError(f"{variable}={text!r}: {error}", param=name) from None
+        values |= {name: value for name, value in overrides.items() if value is not None}
+        return cls(**values)
+
+
+_POSITIVE = (
+    "max_sequences",
+    "max_tokens_per_step",
+    "kv_cache_mib",
+    "num_blocks",
+    "block_size",
+    "max_context",
+    "max_waiting",
+    "prefill_chunk",
+    "threads",
+)

@@ -2,16 +2,18 @@
 
 ::
 
-    frontend ── Submit, Abort ──► scheduler ── OpenStream, TokensOut ──► detokenizer ─ Deltas ─► frontend
-                                      ▲                                      │
-                                      └───────────── StopMatched ────────────┘
+                     Submit, Abort,                 OpenStream,
+                     ReportRequest                  TokensOut                     Deltas
+    frontend ─────────────────────► scheduler ─────────────────► detokenizer ──────────────► frontend
+        ▲                             │    ▲                          │
+        └────────── Report ───────────┘    └────── StopMatched ───────┘
 
 On a ring a message is msgpack ``[tag, body]``; bodies are arrays of their fields in order, as
 ``rust/src/messages.rs`` spells them. Scheduler and Detokenizer speak to each other in Rust; what
 Python writes and reads is here.
 """
 
-from typing import Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -90,8 +92,32 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
     completion_tokens: int
 
 
+class ReportRequest(msgspec.Struct, array_like=True, gc=False):
+    """Asks the scheduler how things stand; frontend to scheduler. ``ticket`` comes back."""
+
+    frontend: int
+    ticket: int
+
+
+class Report(msgspec.Struct, array_like=True):
+    """How things stand; scheduler to frontend.
+
+    Attributes:
+        figures: ``free``, ``cached``, ``held`` and ``num_blocks`` of the KV cache, ``running`` and
+            ``waiting`` requests, and the counters of :meth:`pyengine._core.Planner.stats`.
+    """
+
+    ticket: int
+    figures: dict[str, int]
+
+
 _encoder = msgspec.msgpack.Encoder()
-_deltas_decoder = msgspec.msgpack.Decoder(tuple[Literal["deltas"], list[Delta]])
+_envelope = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
+_decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    "deltas": msgspec.msgpack.Decoder(list[Delta]),
+    "report": msgspec.msgpack.Decoder(Report),
+    "report_request": msgspec.msgpack.Decoder(ReportRequest),
+}
 
 
 def encode_submit(submit: Submit) -> bytes:
@@ -104,10 +130,24 @@ def encode_abort(key: RequestKey) -> bytes:
     return _encoder.encode(("abort", key))
 
 
-def decode_deltas(message: bytes) -> list[Delta]:
-    """The deltas in one message of the detokenizer.
+def encode_report_request(request: ReportRequest) -> bytes:
+    """The bytes of ``request`` on a ring."""
+    return _encoder.encode(("report_request", request))
+
+
+def encode_report(report: Report) -> bytes:
+    """The bytes of ``report`` on a ring."""
+    return _encoder.encode(("report", report))
+
+
+def decode(message: bytes) -> list[Delta] | Report | ReportRequest:
+    """The body of a message that Python reads.
 
     Raises:
-        msgspec.DecodeError: ``message`` is none.
+        msgspec.DecodeError: ``message`` is malformed, or not one that Python reads.
     """
-    return _deltas_decoder.decode(message)[1]
+    tag, body = _envelope.decode(message)
+    decoder = _decoders.get(tag)
+    if decoder is None:
+        raise msgspec.DecodeError(f"unknown message {tag!r}")
+    return cast("list[Delta] | Report | ReportRequest", decoder.decode(body))

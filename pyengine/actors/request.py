@@ -1,0 +1,226 @@
+"""The Request actors and their handle.
+
+::
+
+    Frontend ── one per asyncio loop: reads the loop's mailbox, hands each delta to its request
+       └── RequestActor ── one per request: prompt, tokens and text so far, who waits for more
+              └── Generation ── the caller's handle: iterate it, or await it; dropping it aborts
+
+All of it runs on the asyncio loop of the service that asked; only ``Generation.abort`` and the
+dropping of a ``Generation`` may come from another thread.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from pyengine.errors import (
+    EngineDeadError,
+    OverloadedError,
+    PyengineError,
+    RequestAbortedError,
+    RequestTimeoutError,
+)
+from pyengine.messages import Delta, RequestKey, Submit
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a request has used: tokens of the prompt, of them from the prefix cache, and generated."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a request got since the last update.
+
+    Attributes:
+        text: New text: whole characters, never a part of a stop string. Updates concatenate to the
+            completion's text.
+        token_ids: The tokens behind it, also those whose text is still withheld.
+        finish_reason: ``stop`` or ``length`` in the last update, else None.
+        stop_string: The stop string that ended the request, if one did.
+        stop_token: The stop token that ended the request, if one did.
+        usage: Counts up to here.
+    """
+
+    text: str
+    token_ids: list[int]
+    finish_reason: Literal["stop", "length"] | None
+    stop_string: str | None
+    stop_token: int | None
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole answer; the fields are those of :class:`Update`, over the whole request."""
+
+    text: str
+    token_ids: list[int]
+    finish_reason: Literal["stop", "length"]
+    stop_string: str | None
+    stop_token: int | None
+    usage: Usage
+
+
+def _merge(deltas: list[Delta]) -> Update:
+    """One update of all ``deltas`` (at least one), in their order."""
+    last = deltas[-1]
+    return Update(
+        text="".join(delta.text for delta in deltas),
+        token_ids=[token for delta in deltas for token in delta.tokens],
+        finish_reason=last.finish if last.finish in ("stop", "length") else None,
+        stop_string=last.stop_string,
+        stop_token=last.stop_token,
+        usage=Usage(last.prompt_tokens, last.cached_tokens, last.completion_tokens),
+    )
+
+
+class RequestActor:
+    """One request's state: what was asked, what came, and who waits for more.
+
+    Its mailbox is ``deltas``, filled by the Frontend on the same loop. An actor that dies answers
+    its waiter: :meth:`fail`.
+    """
+
+    __slots__ = ("deltas", "error", "finished", "seen", "submit", "waiter")
+
+    def __init__(self, submit: Submit) -> None:
+        self.submit = submit
+        self.seen = 0  # deltas that an Update has shown already
+        self.deltas: list[Delta] = []
+        self.finished = False
+        self.error: PyengineError | None = None
+        self.waiter: asyncio.Future[None] | None = None
+
+    def deliver(self, delta: Delta) -> None:
+        """Take in one delta."""
+        self.deltas.append(delta)
+        match delta.finish:
+            case None:
+                pass
+            case "stop" | "length":
+                self.finished = True
+            case reason:
+                self.error = _FAILURES[reason]()
+        self._wake()
+
+    def fail(self, error: PyengineError) -> None:
+        """End with ``error``, unless it has ended already."""
+        if not self.ended:
+            self.error = error
+            self._wake()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self.finished or self.error is not None
+
+    async def next_update(self) -> Update | None:
+        """Everything since the last update as one, or None at the end.
+
+        Raises:
+            PyengineError: The request did not end well; after what came before was shown.
+        """
+        while self.seen == len(self.deltas) and not self.ended:
+            if self.waiter is None:
+                self.waiter = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self.waiter)
+        if self.seen < len(self.deltas):
+            fresh = self.deltas[self.seen :]
+            self.seen = len(self.deltas)
+            update = _merge(fresh)
+            if update.text or update.token_ids or self.error is None:
+                return update
+        if self.error is not None:
+            raise self.error
+        return None
+
+    async def completion(self) -> Completion:
+        """The whole answer, from the first token on, whatever was iterated before."""
+        while await self.next_update() is not None:
+            pass
+        whole = _merge(self.deltas)
+        assert whole.finish_reason is not None
+        return Completion(
+            whole.text,
+            whole.token_ids,
+            whole.finish_reason,
+            whole.stop_string,
+            whole.stop_token,
+            whole.usage,
+        )
+
+    def _wake(self) -> None:
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+_FAILURES = {
+    "abort": lambda: RequestAbortedError("the request was aborted"),
+    "timeout": lambda: RequestTimeoutError("the request's deadline passed before it was done"),
+    "overloaded": lambda: OverloadedError("the waiting queue is full; try again in a moment"),
+    "error": lambda: EngineDeadError("the engine failed on this request"),
+}
+
+
+class Generation:
+    """A running request: ``async for update in generation`` streams, ``await generation`` gives the
+    whole answer; both may be used, and the answer is kept.
+
+    A handle that is dropped before its end aborts the request, and so does cancelling an
+    ``await``. One task at a time may read it.
+
+    Attributes:
+        prompt_token_ids: The prompt as the model sees it.
+    """
+
+    def __init__(
+        self,
+        actor: RequestActor,
+        prompt_token_ids: list[int],
+        abort: Callable[[RequestKey], None],
+    ) -> None:
+        self.prompt_token_ids = prompt_token_ids
+        self._actor = actor
+        self._abort = abort
+
+    def __aiter__(self) -> AsyncIterator[Update]:
+        return self
+
+    async def __anext__(self) -> Update:
+        update = await self._actor.next_update()
+        if update is None:
+            raise StopAsyncIteration
+        return update
+
+    def __await__(self) -> Generator[object, None, Completion]:
+        return self._whole().__await__()
+
+    async def _whole(self) -> Completion:
+        try:
+            return await self._actor.completion()
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        """Stop generating and free the blocks; whoever reads gets RequestAbortedError. Any thread."""
+        if not self._actor.ended:
+            self._abort(self._actor.submit.key)
+
+    def __del__(self) -> None:
+        if not self._actor.ended:
+            self._abort(self._actor.submit.key)

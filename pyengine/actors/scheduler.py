@@ -1,0 +1,117 @@
+"""The Scheduler actor: the engine's step, on a thread of its own.
+
+One step, drawn over time with a device that runs beside the CPU (``overlap`` 1)::
+
+    CPU     drain plan launch        commit drain plan launch        commit
+              N+1   N+1                N           N+2   N+2           N+1
+    device  ├──────────── step N ──────────┤├──────── step N+1 ────────────┤
+
+With ``overlap`` 0 (the CPU runner) the launch is the model step itself and its commit follows.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+from pyengine._core import Mailbox, MailboxClosed, MailboxFull, Planner
+from pyengine.actors.actor import ActorRef, FailureHandler, ThreadActor, logger
+from pyengine.actors.kv_allocator import KvAllocatorActor
+from pyengine.messages import Report, ReportRequest, decode, encode_report
+from pyengine.model.batch import StepBuffers
+from pyengine.model.runner import ModelRunner, StepHandle
+
+BACKPRESSURE_WAIT_S = 0.001
+
+
+class StepInFlight(NamedTuple):
+    """A step that was planned: running on the device, or dead at launch."""
+
+    handle: StepHandle | None
+    error: Exception | None
+
+
+class SchedulerActor(ThreadActor):
+    """Owns the planner and the model runner. All its methods but ``start``, ``stop`` and ``join``
+    run on its thread.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        runner: ModelRunner,
+        planner: Planner,
+        allocator: KvAllocatorActor,
+        frontends: tuple[ActorRef, ...],
+        detokenizer: ActorRef,
+        on_failure: FailureHandler,
+    ) -> None:
+        super().__init__("scheduler", mailbox, on_failure)
+        self.runner = runner
+        self.planner = planner
+        self.allocator = allocator
+        self.frontends = frontends
+        self.detokenizer = detokenizer
+        self.in_flight: deque[StepInFlight] = deque()
+
+    def run(self) -> None:
+        """Step while there is work, sleep on the mailbox while there is none."""
+        mailbox = self.ref.mailbox
+        try:
+            while True:
+                if not self.step():
+                    timeout = BACKPRESSURE_WAIT_S if self.planner.has_work else None
+                    mailbox.wait(timeout)
+        except MailboxClosed:
+            while self.in_flight:
+                self.commit()
+            self.planner.abort_all()
+
+    def step(self) -> bool:
+        """Drain, plan and launch the next step, commit the oldest; False if there was nothing to do."""
+        for message in self.planner.drain(self.ref.mailbox):
+            self.answer(message)
+        launched = self.launch()
+        if self.in_flight and (not launched or len(self.in_flight) > self.runner.overlap):
+            self.commit()
+            return True
+        return launched
+
+    def launch(self) -> bool:
+        """Plan a step into a free set of buffers and start it; False if there was nothing to run."""
+        buffers: StepBuffers = self.runner.buffers()
+        if not self.planner.plan(buffers.memory):
+            return False
+        try:
+            step = StepInFlight(self.runner.launch(buffers), None)
+        except Exception as error:  # noqa: BLE001 - the step's requests end with it, the engine goes on
+            step = StepInFlight(None, error)
+        self.in_flight.append(step)
+        return True
+
+    def commit(self) -> None:
+        """Wait for the oldest step in flight and hand its tokens to the planner."""
+        handle, error = self.in_flight.popleft()
+        if handle is not None:
+            try:
+                sampled = handle.wait()
+            except Exception as failure:  # noqa: BLE001 - as at the launch
+                error = failure
+            else:
+                self.planner.commit(sampled)
+                return
+        ended = self.planner.fail_step()
+        logger.error("a model step failed; %d requests end with it", ended, exc_info=error)
+
+    def answer(self, message: bytes) -> None:
+        """Answer a message that is not for the planner."""
+        request = decode(message)
+        if isinstance(request, ReportRequest):
+            report = Report(request.ticket, self.allocator.figures() | self.planner.stats())
+            try:
+                self.frontends[request.frontend].send(encode_report(report))
+            except (MailboxFull, MailboxClosed):
+                logger.warning("frontend %d does not read; its report is dropped", request.frontend)
+
+    def cleanup(self) -> None:
+        """Close the device and the detokenizer's mailbox behind the last tokens."""
+        self.detokenizer.mailbox.close()
+        self.runner.close()

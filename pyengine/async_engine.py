@@ -1,0 +1,300 @@
+"""The engine as an async library."""
+
+import asyncio
+import hashlib
+import secrets
+import time
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from pyengine.actors.actor import ActorRef
+from pyengine.actors.frontend import Frontend
+from pyengine.actors.request import Generation
+from pyengine.chat.template import ChatTemplate
+from pyengine.config import EngineConfig
+from pyengine.engine import EngineActors, EngineInfo, Progress, Queues
+from pyengine.errors import (
+    ConfigError,
+    ContextLengthError,
+    EngineDeadError,
+    InvalidRequestError,
+    NotReadyError,
+    PyengineError,
+)
+from pyengine.messages import SamplingRules, Submit
+from pyengine.model.folder import model_folder, served_name
+from pyengine.sampling import SamplingParams
+from pyengine.tokenizer import Tokenizer
+
+
+class AsyncEngine:
+    """An LLM engine in your asyncio service::
+
+        async with AsyncEngine() as engine:
+            async for update in engine.chat([{"role": "user", "content": "Hello!"}]):
+                print(update.text, end="")
+
+    Belongs to the loop that started it; its methods are called there. No subprocess, no signal
+    handler: the model runs on a thread of this process.
+
+    Attributes:
+        config: What it was built from.
+        model_name: The name that the model answers to.
+        tokenizer: The model's tokenizer, once started.
+        template: The model's chat template, once started; None if it has none.
+        ready: Whether requests are taken.
+        failure: What made loading fail, or killed the engine.
+    """
+
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        *,
+        config: EngineConfig | None = None,
+        **settings: Any,
+    ) -> None:
+        """Take a ``config``, or a model and settings of :class:`EngineConfig` by name.
+
+        Raises:
+            ConfigError: A setting does not exist, or is out of its range.
+        """
+        if config is not None and (model is not None or settings):
+            raise ConfigError("give either a config, or a model and settings")
+        if config is None:
+            config = _config(model, settings)
+        self.config = config
+        self.model_name = config.served_name or served_name(config.model)
+        self.ready = False
+        self.failure: BaseException | None = None
+        self._actors: EngineActors | None = None
+        self._frontend: Frontend | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def start(self, progress: Progress | None = None) -> None:
+        """Load the model on a thread and begin to take requests. A second call waits for the first.
+
+        Args:
+            progress: Told (bytes loaded, bytes in all); called on the loading thread.
+
+        Raises:
+            ModelLoadError: The model cannot be had or read.
+        """
+        if self._closed:
+            raise EngineDeadError("the engine was closed; make a new one")
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._start(progress))
+        await asyncio.shield(self._starting)
+
+    async def _start(self, progress: Progress | None) -> None:
+        queues = Queues.make()
+        try:
+            folder = await asyncio.to_thread(model_folder, self.config.model)
+            self.tokenizer = await asyncio.to_thread(Tokenizer.from_folder, folder)
+            self.template = ChatTemplate.from_folder(folder)
+            actors = await asyncio.to_thread(EngineActors.load, self.config, queues, progress)
+        except BaseException as error:
+            self.failure = error
+            queues.close()
+            raise
+        self._actors = actors
+        inbox, scheduler = queues.frontends[0], queues.scheduler
+        self._frontend = Frontend(
+            0, ActorRef("frontend-0", inbox), ActorRef("scheduler", scheduler)
+        )
+        self._frontend.open()
+        actors.start()
+        self.ready = True
+
+    async def close(self) -> None:
+        """End every request, stop the actors and free the memory. Idempotent."""
+        self._closed = True
+        self.ready = False
+        if self._starting is not None:
+            await asyncio.gather(self._starting, return_exceptions=True)
+        actors, self._actors = self._actors, None
+        if self._frontend is not None:
+            self._frontend.fail(EngineDeadError("the engine was closed"))
+        if actors is not None:
+            await asyncio.to_thread(actors.close)
+        if self._frontend is not None:
+            self._frontend.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def info(self) -> EngineInfo:
+        """Context length, vocabulary size and KV blocks.
+
+        Raises:
+            NotReadyError: The model is still being loaded.
+        """
+        self._running()
+        assert self._actors is not None
+        return self._actors.info
+
+    @property
+    def max_context(self) -> int:
+        """Longest prompt and answer together, in tokens."""
+        return self.info.max_context
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        tenant: str | None = None,
+        cache_salt: str | None = None,
+        timeout: float | None = None,
+    ) -> Generation:
+        """Continue ``prompt``: iterate the result for updates, or await it for the whole.
+
+        Args:
+            prompt: Text, or token ids.
+            params: How tokens are chosen and when to end; None is ``SamplingParams()``.
+            priority: Lower runs first; 0 is usual.
+            tenant: Whom the request is charged to when tenants share fairly.
+            cache_salt: Cached prefixes are shared only under the same salt.
+            timeout: Seconds after which the request ends with RequestTimeoutError.
+
+        Raises:
+            InvalidRequestError: A parameter is out of its range, or the prompt is empty.
+            ContextLengthError: Prompt and ``max_tokens`` do not fit the context.
+            OverloadedError: The queue is full.
+            NotReadyError: The model is still being loaded.
+            EngineDeadError: The engine has stopped.
+        """
+        frontend = self._running()
+        params = params or SamplingParams()
+        params.validate()
+        if isinstance(prompt, str):
+            self.tokenizer.check_length(prompt, self.max_context)
+            prompt = self.tokenizer.encode(prompt)
+        token_ids = list(prompt)
+        max_tokens = self._max_tokens(token_ids, params)
+        now = time.monotonic_ns()
+        submit = Submit(
+            key=frontend.next_key(),
+            tokens=array("I", token_ids).tobytes(),
+            prompt_length=len(token_ids),
+            max_tokens=max_tokens,
+            min_tokens=params.min_tokens,
+            sampling=SamplingRules(
+                params.temperature,
+                params.top_k,
+                params.top_p,
+                params.min_p,
+                secrets.randbits(64) if params.seed is None else params.seed % 2**64,
+            ),
+            stop_token_ids=(
+                *(() if params.ignore_eos else self.tokenizer.eos_token_ids),
+                *params.stop_token_ids,
+            ),
+            stop=params.stop,
+            include_stop=params.include_stop,
+            skip_special_tokens=params.skip_special_tokens,
+            priority=priority,
+            tenant=_number(tenant),
+            cache_salt=_number(cache_salt),
+            arrival_ns=now,
+            deadline_ns=0 if timeout is None else now + int(timeout * 1e9),
+        )
+        return Generation(frontend.submit(submit), token_ids, frontend.abort)
+
+    def chat(
+        self,
+        messages: Sequence[dict[str, Any]],
+        params: SamplingParams | None = None,
+        *,
+        template_arguments: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Generation:
+        """Answer a conversation, through the model's chat template.
+
+        Args:
+            messages: Role and content each, as in OpenAI's chat completions.
+            params: How tokens are chosen and when to end.
+            template_arguments: Further variables for the template.
+            options: As :meth:`generate` takes them: priority, tenant, cache_salt, timeout.
+
+        Raises:
+            InvalidRequestError: The model has no template, or it refuses the messages.
+        """
+        return self.generate(self.render(messages, **(template_arguments or {})), params, **options)
+
+    def render(self, messages: Sequence[dict[str, Any]], **arguments: Any) -> list[int]:
+        """The token ids of a conversation, ready for the assistant's answer."""
+        self._running()
+        if self.template is None:
+            raise InvalidRequestError(
+                f"{self.model_name!r} has no chat template; use completions", param="messages"
+            )
+        text = self.template.render(list(messages), **arguments)
+        self.tokenizer.check_length(text, self.max_context)
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    async def report(self) -> dict[str, int]:
+        """Blocks free, cached and held, requests running and waiting, and the step counters."""
+        return await self._running().report()
+
+    async def drained(self) -> None:
+        """Wait until no request is left."""
+        await self._running().drained()
+
+    def _running(self) -> Frontend:
+        frontend = self._frontend
+        if self._closed:
+            raise EngineDeadError("the engine was closed")
+        if frontend is None or not self.ready:
+            if self.failure is not None:
+                raise EngineDeadError(f"the model could not be loaded: {self.failure}")
+            raise NotReadyError("the model is still being loaded; try again in a moment")
+        if frontend.failure is not None:
+            raise frontend.failure
+        return frontend
+
+    def _max_tokens(self, token_ids: Sequence[int], params: SamplingParams) -> int:
+        """How many tokens the request may get; refuses what cannot fit."""
+        info = self.info
+        if not token_ids:
+            raise InvalidRequestError("the prompt is empty", param="prompt")
+        if not all(0 <= token < info.vocab_size for token in token_ids):
+            raise InvalidRequestError(
+                f"token ids must be below the vocabulary's size, {info.vocab_size}", param="prompt"
+            )
+        room = info.max_context - len(token_ids)
+        wanted = room if params.max_tokens is None else params.max_tokens
+        if room < 1 or wanted > room:
+            asked = f" and {wanted} to generate" if room >= 1 else ""
+            raise ContextLengthError(
+                f"the context is {info.max_context} tokens; the prompt has {len(token_ids)}{asked}",
+                param="max_tokens" if room >= 1 else "prompt",
+            )
+        return wanted
+
+
+def _config(model: str | Path | None, settings: dict[str, Any]) -> EngineConfig:
+    try:
+        return EngineConfig(model=None if model is None else str(model), **settings)
+    except TypeError as error:
+        raise ConfigError(f"{error}".replace("EngineConfig.__init__() ", "")) from None
+    except PyengineError:
+        raise
+
+
+def _number(name: str | None) -> int:
+    """A stable 64-bit number for a name; 0 for none."""
+    if name is None:
+        return 0
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

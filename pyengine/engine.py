@@ -1,0 +1,158 @@
+"""The map of the house: builds the engine's actors and joins them with queues.
+
+::
+
+    frontends' loops                          engine (a thread, or a process of its own)
+    ┌─────────────────────────┐   Submit      ┌───────────────────────────────────────────────┐
+    │ Frontend                │ ────────────► │ SchedulerActor (thread)                       │
+    │   RequestActor ...      │   Abort       │   Planner ── asks ── KvAllocatorActor         │
+    │                         │               │   ModelRunner: launch, wait                   │
+    │                         │               └──────┬──────────────────────────▲─────────────┘
+    │                         │            TokensOut │                          │ StopMatched
+    │                         │               ┌──────▼──────────────────────────┴─────────────┐
+    │                         │ ◄──────────── │ DetokenizerActor (Rust thread)                │
+    └─────────────────────────┘   Deltas      └───────────────────────────────────────────────┘
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from pyengine._core import Mailbox, Planner, StepLayout, Vocabulary
+from pyengine.actors.actor import ActorRef, FailureHandler
+from pyengine.actors.detokenizer import DetokenizerActor
+from pyengine.actors.kv_allocator import KvAllocatorActor
+from pyengine.actors.scheduler import SchedulerActor
+from pyengine.config import EngineConfig
+from pyengine.model.folder import model_folder
+from pyengine.model.runner import ModelRunner, load_runner
+from pyengine.tokenizer import Tokenizer
+
+SCHEDULER_MAILBOX_BYTES = 1 << 24
+DETOKENIZER_MAILBOX_BYTES = 1 << 22
+FRONTEND_MAILBOX_BYTES = 1 << 22
+
+Progress = Callable[[int, int], None]
+"""Told (bytes loaded, bytes in all) while weights are read."""
+
+
+@dataclass(frozen=True)
+class Queues:
+    """The mailboxes that join frontends and engine; made before either."""
+
+    scheduler: Mailbox
+    frontends: tuple[Mailbox, ...]
+
+    @classmethod
+    def make(cls, frontends: int = 1) -> Self:
+        """Fresh queues for so many frontends."""
+        return cls(
+            Mailbox(SCHEDULER_MAILBOX_BYTES),
+            tuple(Mailbox(FRONTEND_MAILBOX_BYTES) for _ in range(frontends)),
+        )
+
+    def close(self) -> None:
+        """Close them all: whoever reads or writes them hears of it."""
+        self.scheduler.close()
+        for frontend in self.frontends:
+            frontend.close()
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """What a frontend must know of the engine.
+
+    Attributes:
+        max_context: Longest prompt and answer together, in tokens.
+        vocab_size: Token ids are below this.
+        num_blocks: Blocks of the KV cache.
+    """
+
+    max_context: int
+    vocab_size: int
+    num_blocks: int
+
+
+class EngineActors:
+    """The engine's side: runner, KV-allocator, Scheduler and Detokenizer, supervised as one.
+
+    An actor that dies takes the others down in order, and the queues are closed, so that every
+    frontend hears of it. Any thread may call.
+
+    Attributes:
+        info: What a frontend must know.
+    """
+
+    def __init__(
+        self, config: EngineConfig, runner: ModelRunner, tokenizer_json: str, queues: Queues
+    ) -> None:
+        limits = config.limits
+        self.queues = queues
+        self.failure: BaseException | None = None
+        capacity = runner.num_blocks * config.block_size
+        self.info = EngineInfo(
+            max_context=min(runner.info.max_context, config.max_context or capacity, capacity),
+            vocab_size=runner.info.vocab_size,
+            num_blocks=runner.num_blocks,
+        )
+        scheduler_ref = ActorRef("scheduler", queues.scheduler)
+        frontends = tuple(
+            ActorRef(f"frontend-{index}", mailbox) for index, mailbox in enumerate(queues.frontends)
+        )
+        self.detokenizer = DetokenizerActor(
+            Mailbox(DETOKENIZER_MAILBOX_BYTES),
+            Vocabulary.from_tokenizer_json(tokenizer_json),
+            scheduler_ref,
+            frontends,
+        )
+        allocator = KvAllocatorActor(
+            runner.num_blocks, config.block_size, prefix_cache=config.prefix_cache
+        )
+        planner = Planner(
+            allocator.blocks,
+            runner.layout,
+            self.detokenizer.ref.mailbox,
+            max_sequences=limits.max_sequences,
+            max_tokens_per_step=limits.max_tokens_per_step,
+            max_context=self.info.max_context,
+            max_waiting=config.max_waiting,
+            prefill_chunk=config.prefill_chunk or 0,
+        )
+        self.scheduler = SchedulerActor(
+            queues.scheduler,
+            runner,
+            planner,
+            allocator,
+            frontends,
+            self.detokenizer.ref,
+            self._on_failure,
+        )
+
+    @classmethod
+    def load(cls, config: EngineConfig, queues: Queues, progress: Progress | None = None) -> Self:
+        """Load the model and build the actors. Slow: minutes for large weights.
+
+        Raises:
+            ModelLoadError: The model cannot be had or read.
+            ConfigError: The configuration does not fit it.
+        """
+        tokenizer = Tokenizer.from_folder(model_folder(config.model))
+        return cls(config, load_runner(config, progress), tokenizer.tokenizer_json, queues)
+
+    def start(self) -> None:
+        """Start the actors: last receiver first."""
+        self.detokenizer.start()
+        self.scheduler.start()
+
+    def close(self, timeout: float | None = 10.0) -> None:
+        """End what runs, stop the actors in the order of the data, close the queues. Idempotent."""
+        self.scheduler.stop()
+        self.scheduler.join(timeout)
+        self.detokenizer.join(timeout)
+        self.queues.close()
+
+    def _on_failure(self, name: str, error: BaseException) -> None:
+        """An actor died (on its thread): let the frontends hear of it."""
+        self.failure = error
+        self.detokenizer.join(1.0)
+        self.queues.close()

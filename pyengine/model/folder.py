@@ -1,0 +1,47 @@
+"""Where a model's files are: the demo model, a folder, or a hub name. Imports no torch."""
+
+from pathlib import Path
+
+from pyengine.errors import ModelLoadError
+
+# What serving needs of a hub repository; weights in other formats stay there.
+HUB_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
+
+
+def model_folder(model: str | None) -> Path:
+    """The folder in Hugging Face format that ``model`` names; None is the demo model.
+
+    A name that is no folder here is taken from the hub (or its local cache, when offline).
+
+    Raises:
+        ModelLoadError: There is no such folder, and the hub does not give it.
+    """
+    if model is None:
+        from pyengine.demo import MODEL_PATH
+
+        return MODEL_PATH
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return folder
+    if model.startswith((".", "/", "~")) or model.count("/") != 1:
+        raise ModelLoadError(f"there is no model folder {model!r}", param="model")
+
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=list(HUB_PATTERNS)))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ModelLoadError(
+            f"{model!r} is no folder here, and the hub does not give it: {error}. Check the name, "
+            "the network and, for a gated model, your token (`hf auth login`)",
+            param="model",
+        ) from error
+
+
+def served_name(model: str | None) -> str:
+    """The name that ``model`` answers to unless it is given another."""
+    if model is None:
+        return "pyengine-demo"
+    folder = Path(model).expanduser()
+    return folder.resolve().name if folder.is_dir() else model

@@ -112,7 +112,7 @@ class EngineConfig:
 
     @classmethod
     def from_environment(cls, **overrides: Any) -> Self:
-        """The configuration from ``PYENGINE_<NAME>`` variables, under ``overrides`` that are not None.
+        """The configuration from ``PYENGINE_<NAME>`` variables, under ``overrides`` not None.
 
         Raises:
             ConfigError: A variable does not read as its type, or names no setting.

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from pyengine._core import Mailbox, Planner, StepLayout, Vocabulary
-from pyengine.actors.actor import ActorRef, FailureHandler
+from pyengine._core import Mailbox, Planner, Vocabulary
+from pyengine.actors.actor import ActorRef
 from pyengine.actors.detokenizer import DetokenizerActor
 from pyengine.actors.kv_allocator import KvAllocatorActor
 from pyengine.actors.scheduler import SchedulerActor

@@ -2,11 +2,11 @@
 
 ::
 
-                     Submit, Abort,                 OpenStream,
-                     ReportRequest                  TokensOut                     Deltas
-    frontend ─────────────────────► scheduler ─────────────────► detokenizer ──────────────► frontend
-        ▲                             │    ▲                          │
-        └────────── Report ───────────┘    └────── StopMatched ───────┘
+               Submit, Abort,               OpenStream,
+               ReportRequest                TokensOut                   Deltas
+    frontend ────────────────► scheduler ──────────────► detokenizer ───────────► frontend
+        ▲                       │    ▲                        │
+        └──────── Report ───────┘    └───── StopMatched ──────┘
 
 On a ring a message is msgpack ``[tag, body]``; bodies are arrays of their fields in order, as
 ``rust/src/messages.rs`` spells them. Scheduler and Detokenizer speak to each other in Rust; what

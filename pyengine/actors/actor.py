@@ -77,7 +77,7 @@ class ThreadActor(ABC):
             finally:
                 self.ref.mailbox.close()
                 self.cleanup()
-        except BaseException as error:  # noqa: BLE001 - whatever killed the actor is handed on
+        except BaseException as error:  # whatever killed the actor is handed on
             self.failure = error
             logger.exception("the %s actor died", self.ref.name)
             self._on_failure(self.ref.name, error)

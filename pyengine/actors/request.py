@@ -27,7 +27,7 @@ from pyengine.messages import Delta, RequestKey, Submit
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a request has used: tokens of the prompt, of them from the prefix cache, and generated."""
+    """Tokens of the prompt, those of them from the prefix cache, and tokens generated."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -217,7 +217,7 @@ class Generation:
         self.abort()
 
     def abort(self) -> None:
-        """Stop generating and free the blocks; whoever reads gets RequestAbortedError. Any thread."""
+        """Stop and free the blocks; whoever reads gets RequestAbortedError. Any thread."""
         if not self._actor.ended:
             self._abort(self._actor.submit.key)
 

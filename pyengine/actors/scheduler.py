@@ -66,7 +66,7 @@ class SchedulerActor(ThreadActor):
             self.planner.abort_all()
 
     def step(self) -> bool:
-        """Drain, plan and launch the next step, commit the oldest; False if there was nothing to do."""
+        """Drain, plan and launch a step, commit the oldest; False if there was nothing to do."""
         for message in self.planner.drain(self.ref.mailbox):
             self.answer(message)
         launched = self.launch()
@@ -82,7 +82,7 @@ class SchedulerActor(ThreadActor):
             return False
         try:
             step = StepInFlight(self.runner.launch(buffers), None)
-        except Exception as error:  # noqa: BLE001 - the step's requests end with it, the engine goes on
+        except Exception as error:  # noqa: BLE001 - its requests end with it, no others
             step = StepInFlight(None, error)
         self.in_flight.append(step)
         return True

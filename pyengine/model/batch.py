@@ -1,0 +1,1 @@
+"""A step's buffers; being written."""

@@ -1,0 +1,1 @@
+"""Model steps: one small interface (:mod:`pyengine.model.runner`) and the devices behind it."""

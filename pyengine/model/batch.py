@@ -34,7 +34,7 @@ class StepBuffers:
     A *row* is one sequence in this step; it brings one or more consecutive tokens.
 
     Attributes:
-        raw: uint8 [layout.nbytes], the memory itself; ``Planner.plan`` writes here.
+        memory: uint8 [layout.nbytes], the memory itself; ``Planner.plan`` writes here.
         header: int64 [16]: rows, tokens, sampled rows, pages, feeds, longest query, longest
             context, step id, greedy rows.
         token_ids: int32 [T].
@@ -80,12 +80,12 @@ class StepBuffers:
 
     def __init__(self, layout: Layout, memory: NDArray[np.uint8] | None = None) -> None:
         """Views of ``memory`` (uint8 [layout.nbytes], zeroed), or of fresh memory."""
-        self.raw = np.zeros(layout.nbytes, np.uint8) if memory is None else memory
-        if self.raw.dtype != np.uint8 or self.raw.shape != (layout.nbytes,):
+        self.memory = np.zeros(layout.nbytes, np.uint8) if memory is None else memory
+        if self.memory.dtype != np.uint8 or self.memory.shape != (layout.nbytes,):
             raise ValueError(f"step buffers take uint8 [{layout.nbytes}]")
         for name, (dtype, offset, count) in layout.fields().items():
             end = offset + count * np.dtype(dtype).itemsize
-            setattr(self, name, self.raw[offset:end].view(dtype))
+            setattr(self, name, self.memory[offset:end].view(dtype))
 
     @property
     def num_rows(self) -> int:

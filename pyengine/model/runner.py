@@ -110,8 +110,8 @@ def load_runner(config: EngineConfig, progress: Progress | None = None) -> Model
     """The runner of ``config.device``, its weights loaded.
 
     Args:
-        config: Resolved, so that the limits of a step and the threads are given; ``max_context``
-            and ``num_blocks`` may still be None and follow from the model and ``kv_cache_mib``.
+        config: ``max_context`` and ``num_blocks`` of None follow from the model and
+            ``kv_cache_mib``.
         progress: Called with (bytes loaded, bytes in all), on this thread.
 
     Raises:

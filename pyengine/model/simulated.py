@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
 from pyengine.model.batch import BufferRing, Layout, StepBuffers
-from pyengine.model.folder import describe, make_layout, positive
 from pyengine.model.runner import ModelInfo
+from pyengine.model.shape import describe, make_layout
 
 KEPT_INTERVALS = 65_536
 
@@ -114,7 +114,7 @@ class SimulatedRunner:
             shape.info,
             make_layout(config, shape.info),
             num_blocks=shape.num_blocks,
-            max_sequences=positive(config.max_sequences, "max_sequences"),
+            max_sequences=config.limits.max_sequences,
             step_ms=config.simulated_step_ms,
             tokens=printable_tokens(shape.info),
         )

@@ -146,7 +146,7 @@ def test_without_a_tokenizer_any_token_but_the_end(tmp_path: Path) -> None:
     assert sorted({*range(100)} - {*printable_tokens(info(tmp_path)).tolist()}) == [2]
 
 
-@pytest.mark.parametrize("module", ["simulated", "runner", "folder", "batch"])
+@pytest.mark.parametrize("module", ["simulated", "runner", "shape", "batch"])
 def test_no_torch_is_imported(module: str) -> None:
     code = f"import sys, pyengine.model.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

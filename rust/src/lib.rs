@@ -3,6 +3,7 @@
 //! Everything but [`python`] is plain Rust and knows nothing of Python.
 
 pub mod error;
+pub mod kv_allocator;
 pub mod messages;
 
 #[cfg(feature = "python")]

@@ -58,6 +58,7 @@ class AsyncEngine:
         model: str | Path | None = None,
         *,
         config: EngineConfig | None = None,
+        placement: PlacementName = "thread",
         **settings: Any,
     ) -> None:
         """Take a ``config``, or a model and settings of :class:`EngineConfig` by name.

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyengine.model.folder import model_folder, served_name
-
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError, ModelLoadError
 from pyengine.model.batch import Layout
+from pyengine.model.folder import model_folder, served_name
 from pyengine.model.runner import ModelInfo
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2}

@@ -3,6 +3,7 @@
 It builds the actors on the queues that it inherited, and ends when its control line does.
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -36,15 +37,13 @@ class Line:
     def say(self, message: Loading | Ready | Failed) -> None:
         """Send one line; a line nobody reads any more is dropped."""
         with self._lock:
-            try:
+            with contextlib.suppress(OSError):  # wait_for_end sees it too
                 self._socket.sendall(encode(message) + b"\n")
-            except OSError:
-                pass  # wait_for_end sees it too
 
 
 def main(descriptor: int) -> int:
     """Run an engine until the control line ends; the process's exit status."""
-    # An interrupt in the terminal reaches the whole group: whoever started us decides what it means.
+    # An interrupt in the terminal reaches the whole group; what it means, the starter decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     line = Line(descriptor)
     start = line.start()

@@ -45,7 +45,7 @@ class ProcessPlacement:
         frontends = [mailbox.descriptors() for mailbox in queues.frontends]
         inherited = [theirs.fileno(), *scheduler, *(fd for pair in frontends for fd in pair)]
         with theirs:
-            self.process = subprocess.Popen(
+            self.process = subprocess.Popen(  # noqa: ASYNC220 - milliseconds, once
                 [sys.executable, "-m", "pyengine.placement.engine_main", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=inherited,

@@ -8,7 +8,7 @@ from pyengine.placement import DeathHandler
 
 
 class ThreadPlacement:
-    """Runs the actors here. They share the GIL with the service: see ``benches/bench_placement.py``."""
+    """Runs the actors here; they share the GIL with the service."""
 
     def __init__(self) -> None:
         self.actors: EngineActors | None = None

@@ -81,7 +81,9 @@ class KvAllocator:
     block for other tokens) raises RuntimeError. Unless said otherwise a call is O(1) a block.
     """
 
-    def __new__(cls, num_blocks: int, block_size: int = 16, prefix_cache: bool = True) -> KvAllocator:
+    def __new__(
+        cls, num_blocks: int, block_size: int = 16, prefix_cache: bool = True
+    ) -> KvAllocator:
         """``num_blocks`` blocks of ``block_size`` tokens, all free. Raises ValueError out of range."""
 
     def counts(self) -> tuple[int, int, int]:

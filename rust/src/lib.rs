@@ -5,6 +5,7 @@
 pub mod error;
 pub mod kv_allocator;
 pub mod messages;
+pub mod scheduler;
 
 #[cfg(feature = "python")]
 mod python;

@@ -4,6 +4,7 @@
 
 pub mod error;
 pub mod kv_allocator;
+pub mod mailbox;
 pub mod messages;
 pub mod scheduler;
 

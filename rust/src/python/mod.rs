@@ -2,6 +2,7 @@
 
 pub(crate) mod errors;
 pub(crate) mod mailbox;
+mod kv_allocator;
 
 use pyo3::prelude::*;
 
@@ -10,5 +11,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
     module.add_class::<mailbox::PyMailbox>()?;
+    module.add_class::<kv_allocator::KvAllocator>()?;
     Ok(())
 }

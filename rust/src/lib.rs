@@ -3,7 +3,10 @@
 //! Everything but [`python`] is plain Rust and knows nothing of Python.
 
 pub mod error;
+pub mod kv_allocator;
+pub mod mailbox;
 pub mod messages;
+pub mod scheduler;
 
 #[cfg(feature = "python")]
 mod python;

@@ -131,7 +131,6 @@ impl KvAllocator {
 
 impl KvAllocator {
     /// The allocator itself, for the planner.
-    #[allow(dead_code, reason = "the planner's binding takes it")]
     pub(super) fn shared(&self) -> Arc<Mutex<Core>> {
         Arc::clone(&self.shared)
     }

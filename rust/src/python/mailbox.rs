@@ -22,7 +22,6 @@ pub(crate) struct PyMailbox {
 
 impl PyMailbox {
     /// The core's handle, for the bindings of other actors.
-    #[allow(dead_code)]
     pub(crate) fn inner(&self) -> &Mailbox {
         &self.inner
     }

@@ -3,6 +3,7 @@
 pub(crate) mod errors;
 mod kv_allocator;
 pub(crate) mod mailbox;
+mod scheduler;
 
 use pyo3::prelude::*;
 
@@ -12,5 +13,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     module.add_class::<mailbox::PyMailbox>()?;
     module.add_class::<kv_allocator::KvAllocator>()?;
+    module.add_class::<scheduler::PyStepLayout>()?;
+    module.add_class::<scheduler::PyPlanner>()?;
     Ok(())
 }

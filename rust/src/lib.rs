@@ -4,6 +4,7 @@
 
 pub mod detokenizer;
 pub mod error;
+pub mod mailbox;
 pub mod messages;
 
 #[cfg(feature = "python")]

@@ -83,6 +83,10 @@ impl FrontendOutbox {
     /// # Errors
     /// `MailboxClosed`, once, when the frontend has closed its mailbox or died; then everything for it is dropped.
     pub fn flush(&mut self) -> Result<()> {
+        if self.open && self.mailbox.is_closed() {
+            // Told also while there is nothing to send: its requests should not run on for nobody.
+            return self.failed(Error::MailboxClosed);
+        }
         if !self.batch.is_empty() && self.waiting.is_empty() {
             match self.mailbox.send(self.batch.message()) {
                 Ok(()) => {

@@ -51,7 +51,8 @@ impl DeltaBatch {
             self.bytes.extend_from_slice(&Self::HEAD);
             self.bytes.extend_from_slice(&[0; 4]);
         }
-        rmp_serde::encode::write(&mut self.bytes, delta).map_err(|error| Error::MalformedMessage(error.to_string()))?;
+        rmp_serde::encode::write(&mut self.bytes, delta)
+            .map_err(|error| Error::MalformedMessage(error.to_string()))?;
         self.count += 1;
         Ok(())
     }

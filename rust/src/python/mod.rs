@@ -1,5 +1,6 @@
 //! The PyO3 module `pyengine._core`: the only place that knows Python. One file per core folder.
 
+mod detokenizer;
 pub(crate) mod errors;
 pub(crate) mod mailbox;
 
@@ -10,5 +11,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
     module.add_class::<mailbox::PyMailbox>()?;
+    module.add_class::<detokenizer::PyVocabulary>()?;
+    module.add_class::<detokenizer::PyStreamDecoder>()?;
+    module.add_class::<detokenizer::PyDetokenizer>()?;
     Ok(())
 }

@@ -191,14 +191,34 @@ class Vocabulary:
     """The bytes of every token, from a Hugging Face tokenizer.json (byte-level or byte-fallback)."""
 
     @staticmethod
-    def from_tokenizer_json(text: str) -> Vocabulary: ...
-    def __len__(self) -> int: ...
-    def token_bytes(self, token: int) -> bytes: ...
-    def is_special(self, token: int) -> bool: ...
+    def from_tokenizer_json(text: str) -> Vocabulary:
+        """Read the contents of a ``tokenizer.json``.
+
+        Raises:
+            ValueError: No tokenizer.json, or one whose decoder is not understood, by name.
+        """
+
+    def __len__(self) -> int:
+        """One more than the greatest token id."""
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that the token stands for within a text; ``b""`` for an id that no token has.
+
+        Raises:
+            IndexError: ``token`` is beyond the end.
+        """
+
+    def is_special(self, token: int) -> bool:
+        """Whether ``skip_special_tokens`` leaves the token out."""
 
 @final
 class StreamDecoder:
-    """Incremental detokenization of one sequence, with stop strings; what the Detokenizer runs per request."""
+    """Incremental detokenization of one sequence, with stop strings; what the Detokenizer runs per request.
+
+    The texts of all pushes and of :meth:`finish`, joined, are ``tokenizers``' own decoding of all
+    tokens, cut at the stop string that completes first (of those that complete together, the
+    longest). Any thread may call it; calls wait for each other.
+    """
 
     def __new__(
         cls,
@@ -206,31 +226,48 @@ class StreamDecoder:
         stop: Sequence[str] = (),
         include_stop: bool = False,
         skip_special_tokens: bool = True,
-    ) -> StreamDecoder: ...
+    ) -> StreamDecoder:
+        """``include_stop`` leaves the stop string in the text.
+
+        Raises:
+            ValueError: A stop string is empty.
+        """
+
     def push(self, tokens: Sequence[int]) -> tuple[str, str | None]:
-        """New text, and the stop string that ended it, if one did."""
+        """New text, and the stop string that ended it, if one did. After the end nothing comes any more."""
 
     def finish(self) -> str:
-        """The text that was withheld, now that nothing follows."""
+        """The text that was withheld, now that nothing follows. Ends the stream."""
 
 @final
 class Detokenizer:
-    """The Detokenizer actor: a Rust thread that never takes the GIL."""
+    """The Detokenizer actor: a Rust thread that never takes the GIL.
+
+    It ends when its inbox is closed and read. If it fails, it closes all of its mailboxes.
+    """
 
     def __new__(
-        cls,
-        vocabulary: Vocabulary,
-        inbox: Mailbox,
-        scheduler: Mailbox,
-        frontends: Sequence[Mailbox],
-    ) -> Detokenizer: ...
-    def start(self) -> None: ...
+        cls, vocabulary: Vocabulary, inbox: Mailbox, scheduler: Mailbox, frontends: Sequence[Mailbox]
+    ) -> Detokenizer:
+        """The answers to frontend ``i`` of a request's key go to ``frontends[i]``."""
+
+    def start(self) -> None:
+        """Start the thread. Raises ValueError the second time."""
+
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the thread to end (its inbox was closed and read). True if it has."""
+        """Wait up to ``timeout`` seconds for the thread to end. True if it has.
+
+        Raises:
+            ValueError: It was never started.
+        """
 
     @property
     def open_streams(self) -> int:
         """Requests that the detokenizer has state for."""
+
+    @property
+    def ignored(self) -> int:
+        """Openings and tokens that were for a frontend or a request it does not know (any more)."""
 
     @property
     def failure(self) -> str | None:

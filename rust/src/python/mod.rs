@@ -1,5 +1,6 @@
 //! The PyO3 module `pyengine._core`: the only place that knows Python. One file per core folder.
 
+mod detokenizer;
 pub(crate) mod errors;
 mod kv_allocator;
 pub(crate) mod mailbox;
@@ -15,5 +16,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<kv_allocator::KvAllocator>()?;
     module.add_class::<scheduler::PyStepLayout>()?;
     module.add_class::<scheduler::PyPlanner>()?;
+    module.add_class::<detokenizer::PyVocabulary>()?;
+    module.add_class::<detokenizer::PyStreamDecoder>()?;
+    module.add_class::<detokenizer::PyDetokenizer>()?;
     Ok(())
 }

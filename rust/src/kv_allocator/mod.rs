@@ -314,7 +314,8 @@ mod tests {
         panics(&mut kv, "fork of KV block", |kv| kv.fork(&cached));
         panics(&mut kv, "KV block 8 does not exist", |kv| kv.release(&[8]));
         panics(&mut kv, "2 full KV blocks, but only 1", |kv| _ = kv.insert(0, &[1, 9], &blocks[..1]));
-        panics(&mut kv, "in the tree already", |kv| _ = kv.insert(0, &[5, 6], &blocks));
+        panics(&mut kv, "in the tree already for other", |kv| _ = kv.insert(1, &[1, 2], &blocks));
+        panics(&mut kv, "in the tree already for other", |kv| _ = kv.insert(0, &[5, 6], &blocks));
         panics(&mut kv, "in the tree already", |kv| _ = kv.insert(0, &[5, 6], &[fresh[0], fresh[0]]));
         panics(&mut kv, "which nobody holds", |kv| _ = kv.insert(0, &[1, 7], &[blocks[0], 7]));
         assert_eq!(counts(&kv), (3, 1, 4));

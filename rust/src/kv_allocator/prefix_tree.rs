@@ -215,7 +215,9 @@ impl PrefixTree {
     }
 
     fn hash(&self, parent: NodeId, salt: u64, first: &[u32]) -> u64 {
-        self.hasher.hash_one((parent, salt, first))
+        let hash = self.hasher.hash_one((parent, salt, first));
+        // In tests nearly everything collides, so that nothing can be right by its hash alone.
+        if cfg!(test) { hash & 1 } else { hash }
     }
 
     /// How many leading blocks of a run hold the leading `tokens`.

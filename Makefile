@@ -1,0 +1,63 @@
+# Everything runs in .venv in this folder. Variables:
+#   PYTHON=python3.12     the interpreter that .venv is made with (3.11 or newer)
+#   TORCH_BACKEND=cpu     take torch's small CPU build instead of the one on PyPI
+#   PORT=8000 ARGS=...    for `make serve`
+
+PYTHON ?= python3
+TORCH_BACKEND ?=
+PORT ?= 8000
+ARGS ?=
+
+BIN := .venv/bin
+CORE := pyengine/_core.abi3.so
+RUST := Cargo.toml Cargo.lock $(shell find rust kernels -name '*.rs' -o -name Cargo.toml)
+UV := VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv
+
+.PHONY: setup serve test check bench format lock clean
+
+setup: $(CORE)  ## make .venv with everything in it, and build the Rust module
+
+serve: $(CORE)  ## serve the demo model
+	$(BIN)/pyengine serve --port $(PORT) $(ARGS)
+
+test: $(CORE)  ## all tests: Rust, then Python
+	cargo test --workspace --quiet
+	$(BIN)/python -m pytest
+
+check: $(CORE)  ## formatters, linters, types, clippy, the stub against the binary
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest pyengine._core
+
+bench: $(CORE)  ## every bench, each beside its floor or peer
+	@for bench in benches/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+
+format: $(CORE)  ## let the formatters write
+	cargo fmt --all
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: .venv/installed  ## raise the pinned versions
+	$(UV) pip compile --quiet --upgrade --universal --extra dev --no-header --no-annotate \
+		--python-version 3.11 --output-file constraints.txt pyproject.toml
+	cargo update
+
+.venv/bin/uv:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pyengine needs Python 3.11 or newer; say which: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+
+.venv/installed: pyproject.toml constraints.txt .venv/bin/uv
+	$(UV) pip install $(if $(TORCH_BACKEND),--torch-backend $(TORCH_BACKEND)) \
+		--constraint constraints.txt --extra dev --requirement pyproject.toml
+	@touch $@
+
+$(CORE): .venv/installed $(RUST)
+	VIRTUAL_ENV=$(CURDIR)/.venv PATH="$(CURDIR)/.venv/bin:$$PATH" $(BIN)/maturin develop --release --uv
+	@touch $@
+
+clean:  ## remove what was built
+	rm -rf .venv target dist $(CORE)

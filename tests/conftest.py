@@ -1,0 +1,24 @@
+"""What the tests share: the models, the data folder, and an engine on each."""
+
+from pathlib import Path
+
+import pytest
+
+from pyengine.demo import MODEL_PATH
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def demo_model() -> Path:
+    """The folder of the demo model."""
+    return MODEL_PATH
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of traces, tokenizers and specs that lies beside a developer's checkout."""
+    for parent in REPOSITORY.parents:
+        if (parent / "shared" / "data").is_dir():
+            return parent / "shared" / "data"
+    pytest.skip("no ../shared/data beside this checkout: traces, tokenizers and specs are there")

@@ -1,0 +1,35 @@
+"""The two spellings of every message, Python's and Rust's, are one."""
+
+from array import array
+
+import msgspec
+import pytest
+
+from pyengine._core import Detokenizer, Mailbox, Vocabulary
+from pyengine.messages import (
+    Delta,
+    Report,
+    ReportRequest,
+    RequestKey,
+    decode,
+    encode_abort,
+    encode_report,
+    encode_report_request,
+)
+
+
+def test_what_python_reads_comes_back_as_it_went() -> None:
+    report = Report(7, {"free": 3})
+    assert decode(encode_report(report)) == report
+    request = ReportRequest(1, 7)
+    assert decode(encode_report_request(request)) == request
+    delta = Delta(7, "é", [1, 70_000], "stop", None, 2, 3, 0, 2)
+    assert decode(msgspec.msgpack.encode(("deltas", [delta]))) == [delta]
+
+
+@pytest.mark.parametrize(
+    "message", [b"", b"\x92", encode_abort(RequestKey(0, 1)), msgspec.msgpack.encode(("deltas", 3))]
+)
+def test_what_python_does_not_read_is_refused(message: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode(message)

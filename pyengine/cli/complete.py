@@ -79,7 +79,7 @@ async def _complete(
         with loading_bar(engine.model_name) as progress:
             await engine.start(progress)
         begin = engine.generate if isinstance(question, str) else engine.chat
-        generation: Generation = begin(question, params)  # type: ignore[arg-type,operator]
+        generation: Generation = begin(question, params)  # type: ignore[arg-type]
         if as_json:
             click.echo(_as_json(engine.model_name, await generation))
             return

@@ -66,9 +66,7 @@ def sampling_options(command: Command) -> Command:
     return command
 
 
-def engine_config(
-    model: str | None, given: Mapping[str, Any], **defaults: Any
-) -> EngineConfig:
+def engine_config(model: str | None, given: Mapping[str, Any], **defaults: Any) -> EngineConfig:
     """The configuration: flags over the environment over the command's ``defaults``.
 
     Raises:

@@ -13,7 +13,7 @@ _UNSAFE = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(
 
 
 def show(text: str, stream: TextIO | None = None) -> None:
-    """Write what a model said at once: as it is into a pipe, without control codes to a terminal."""
+    """Write what a model said, at once; a terminal gets it without control codes."""
     stream = sys.stdout if stream is None else stream
     stream.write(text.translate(_UNSAFE) if stream.isatty() else text)
     stream.flush()

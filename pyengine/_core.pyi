@@ -74,11 +74,18 @@ class Mailbox:
 
 @final
 class KvAllocator:
-    """Owner of all KV blocks: reference counts, the prefix tree, eviction. One thread at a time."""
+    """Owner of all KV blocks: reference counts, the prefix tree, eviction. One thread at a time.
+
+    Tokens are a buffer of u32 (``array("I")``, numpy uint32) or bytes that hold u32 in the machine's
+    order. A call that cannot be right (releasing or forking a block that nobody holds, inserting a
+    block for other tokens) raises RuntimeError. Unless said otherwise a call is O(1) a block.
+    """
 
     def __new__(
         cls, num_blocks: int, block_size: int = 16, prefix_cache: bool = True
-    ) -> KvAllocator: ...
+    ) -> KvAllocator:
+        """``num_blocks`` blocks of ``block_size`` tokens, all free. Raises ValueError out of range."""
+
     def counts(self) -> tuple[int, int, int]:
         """(free, cached, held); their sum is ``num_blocks``."""
 
@@ -90,19 +97,35 @@ class KvAllocator:
 
     # The direct interface that tests and benches use; the planner asks in Rust.
     def match_prefix(self, tokens: Buffer, salt: int = 0) -> list[int]:
-        """Hold and return the blocks of the longest cached prefix of ``tokens`` (u32), whole blocks only."""
+        """Hold and return the blocks of the longest cached prefix of ``tokens`` (u32), whole blocks only.
+
+        O(depth). Prefixes are shared only under the same ``salt`` (u64).
+        """
 
     def insert(self, tokens: Buffer, blocks: Sequence[int], salt: int = 0) -> int:
-        """Remember the full blocks of ``tokens``; returns how many were new."""
+        """Remember the full blocks of ``tokens``; returns how many were new. O(depth).
+
+        ``blocks`` are the ids of the blocks that hold the tokens, in order, all held by the caller;
+        ids beyond the full blocks are ignored. Where other blocks are known for the same tokens, the
+        caller's stay private. Raises ValueError if there are fewer blocks than full ones.
+        """
 
     def allocate(self, count: int) -> list[int]:
-        """Hold ``count`` fresh blocks, evicting what nobody holds. Raises MemoryError."""
+        """Hold ``count`` fresh blocks, evicting what nobody holds. Raises MemoryError, holding none."""
 
     def fork(self, blocks: Sequence[int]) -> None:
         """Hold ``blocks`` once more."""
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Let go of ``blocks``, each once."""
+        """Let go of ``blocks``, each once, last first: a path is evicted from its end."""
+
+    def time_requests(self, prompts: Buffer, length: int) -> dict[str, list[int]]:
+        """Take prompts of ``length`` tokens (u32, one after the other) through a request's life.
+
+        Returns the nanoseconds of each ``match``, ``allocate``, ``insert`` and ``release``, one of
+        each a prompt, as the planner pays them: measured in Rust, without this binding.
+        Raises MemoryError if a prompt does not fit.
+        """
 
     @property
     def num_blocks(self) -> int: ...

@@ -14,7 +14,7 @@ from pyengine.actors.frontend import Frontend
 from pyengine.actors.request import Generation
 from pyengine.chat.template import ChatTemplate
 from pyengine.config import EngineConfig
-from pyengine.engine import EngineActors, EngineInfo, Progress, Queues
+from pyengine.engine import EngineInfo, Progress, Queues
 from pyengine.errors import (
     ConfigError,
     ContextLengthError,
@@ -25,6 +25,7 @@ from pyengine.errors import (
 )
 from pyengine.messages import SamplingRules, Submit
 from pyengine.model.folder import model_folder, served_name
+from pyengine.placement import PlacementName, placed
 from pyengine.sampling import SamplingParams
 from pyengine.tokenizer import Tokenizer
 
@@ -36,8 +37,9 @@ class AsyncEngine:
             async for update in engine.chat([{"role": "user", "content": "Hello!"}]):
                 print(update.text, end="")
 
-    Belongs to the loop that started it; its methods are called there. No subprocess, no signal
-    handler: the model runs on a thread of this process.
+    Belongs to the loop that started it; its methods are called there. With ``placement="thread"``
+    the model runs on a thread of this process: no subprocess, no signal handler. With ``"process"``
+    it runs in one of its own, out of reach of what the service does with the GIL.
 
     Attributes:
         config: What it was built from.
@@ -56,6 +58,7 @@ class AsyncEngine:
         model: str | Path | None = None,
         *,
         config: EngineConfig | None = None,
+        placement: PlacementName = "thread",
         **settings: Any,
     ) -> None:
         """Take a ``config``, or a model and settings of :class:`EngineConfig` by name.
@@ -71,7 +74,8 @@ class AsyncEngine:
         self.model_name = config.served_name or served_name(config.model)
         self.ready = False
         self.failure: BaseException | None = None
-        self._actors: EngineActors | None = None
+        self._placement = placed(placement)
+        self._info: EngineInfo | None = None
         self._frontend: Frontend | None = None
         self._starting: asyncio.Task[None] | None = None
         self._closed = False
@@ -97,19 +101,24 @@ class AsyncEngine:
             folder = await asyncio.to_thread(model_folder, self.config.model)
             self.tokenizer = await asyncio.to_thread(Tokenizer.from_folder, folder)
             self.template = ChatTemplate.from_folder(folder)
-            actors = await asyncio.to_thread(EngineActors.load, self.config, queues, progress)
+            self._info = await self._placement.start(self.config, queues, progress, self._on_death)
         except BaseException as error:
             self.failure = error
             queues.close()
             raise
-        self._actors = actors
         inbox, scheduler = queues.frontends[0], queues.scheduler
         self._frontend = Frontend(
             0, ActorRef("frontend-0", inbox), ActorRef("scheduler", scheduler)
         )
         self._frontend.open()
-        actors.start()
         self.ready = True
+
+    def _on_death(self, error: BaseException) -> None:
+        """The engine died: everyone who waits is answered."""
+        self.failure = error
+        self.ready = False
+        if self._frontend is not None:
+            self._frontend.fail(EngineDeadError(f"the engine died: {error}"))
 
     async def close(self) -> None:
         """End every request, stop the actors and free the memory. Idempotent."""
@@ -117,11 +126,9 @@ class AsyncEngine:
         self.ready = False
         if self._starting is not None:
             await asyncio.gather(self._starting, return_exceptions=True)
-        actors, self._actors = self._actors, None
         if self._frontend is not None:
             self._frontend.fail(EngineDeadError("the engine was closed"))
-        if actors is not None:
-            await asyncio.to_thread(actors.close)
+        await self._placement.close()
         if self._frontend is not None:
             self._frontend.close()
 
@@ -140,8 +147,8 @@ class AsyncEngine:
             NotReadyError: The model is still being loaded.
         """
         self._running()
-        assert self._actors is not None
-        return self._actors.info
+        assert self._info is not None
+        return self._info
 
     @property
     def max_context(self) -> int:
@@ -256,7 +263,7 @@ class AsyncEngine:
         frontend = self._frontend
         if self._closed:
             raise EngineDeadError("the engine was closed")
-        if frontend is None or not self.ready:
+        if frontend is None:
             if self.failure is not None:
                 raise EngineDeadError(f"the model could not be loaded: {self.failure}")
             raise NotReadyError("the model is still being loaded; try again in a moment")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from pyengine._core import Mailbox, Planner, Vocabulary
-from pyengine.actors.actor import ActorRef
+from pyengine.actors.actor import ActorRef, logger
 from pyengine.actors.detokenizer import DetokenizerActor
 from pyengine.actors.kv_allocator import KvAllocatorActor
 from pyengine.actors.scheduler import SchedulerActor
@@ -89,9 +89,9 @@ class EngineActors:
         limits = config.limits
         self.queues = queues
         self.failure: BaseException | None = None
-        capacity = runner.num_blocks * config.block_size
+        self._died: Callable[[BaseException], None] | None = None
         self.info = EngineInfo(
-            max_context=min(runner.info.max_context, config.max_context or capacity, capacity),
+            max_context=runner.info.max_context,
             vocab_size=runner.info.vocab_size,
             num_blocks=runner.num_blocks,
         )
@@ -139,8 +139,13 @@ class EngineActors:
         tokenizer = Tokenizer.from_folder(model_folder(config.model))
         return cls(config, load_runner(config, progress), tokenizer.tokenizer_json, queues)
 
-    def start(self) -> None:
-        """Start the actors: last receiver first."""
+    def start(self, died: Callable[[BaseException], None]) -> None:
+        """Start the actors, last receiver first.
+
+        Args:
+            died: Called once, on the thread of an actor that died, with what killed it.
+        """
+        self._died = died
         self.detokenizer.start()
         self.scheduler.start()
 
@@ -153,6 +158,9 @@ class EngineActors:
 
     def _on_failure(self, name: str, error: BaseException) -> None:
         """An actor died (on its thread): let the frontends hear of it."""
+        logger.error("the %s actor died; the engine stops", name)
         self.failure = error
         self.detokenizer.join(1.0)
         self.queues.close()
+        if self._died is not None:
+            self._died(error)

@@ -1,1 +1,152 @@
-"""A step's buffers; being written."""
+"""The buffers of one step: what the planner writes and the runner reads.
+
+One flat block of host memory holds every field, so that a device takes a step with one copy::
+
+    header | token_ids | positions | slot_mapping | query_start | kv_length | page_indptr | ...
+
+Where each field lies is said by :class:`pyengine._core.StepLayout`; here are the views of it.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Layout(Protocol):
+    """What is needed of :class:`pyengine._core.StepLayout`."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole buffer."""
+
+    def fields(self) -> dict[str, tuple[str, int, int]]:
+        """Name -> (numpy dtype, byte offset, number of elements)."""
+
+
+class StepBuffers:
+    """One set of step buffers: numpy views of one block of memory.
+
+    One thread at a time: the planner's until ``launch``, then the runner's until ``wait`` returns.
+
+    ``R`` is the most rows (sequences) of a step, ``T`` its most tokens, ``P`` its most pages.
+    A *row* is one sequence in this step; it brings one or more consecutive tokens.
+
+    Attributes:
+        memory: uint8 [layout.nbytes], the memory itself; ``Planner.plan`` writes here.
+        header: int64 [16]: rows, tokens, sampled rows, pages, feeds, longest query, longest
+            context, step id, greedy rows.
+        token_ids: int32 [T].
+        positions: int32 [T], of each token in its sequence.
+        slot_mapping: int32 [T], block * block_size + offset: where the token's KV is stored.
+        query_start: int32 [R + 1], first token of each row; the last entry is the number of tokens.
+        kv_length: int32 [R], tokens of the sequence in the cache after this step.
+        page_indptr: int32 [R + 1], where each row's pages begin in ``page_indices``.
+        page_indices: int32 [P], blocks in the order of the sequence.
+        row_sequence: int32 [R], each row's slot in the sequence table.
+        sample_rows: int32 [R], rows whose last token is followed by a sampled one.
+        sample_sequence: int32 [R], their slots in the sequence table.
+        temperature: float32 [R], by sampled row, like the five that follow; 0 is greedy.
+        top_k: int32 [R]; 0 is off.
+        top_p: float32 [R]; 1 is off.
+        min_p: float32 [R]; 0 is off.
+        seed: uint64 [R].
+        sample_position: int64 [R], position of the token that is sampled.
+        feed_token: int32 [R], indices into ``token_ids`` of tokens that the host does not know
+            yet: the runner puts there what it sampled last for ``feed_sequence``.
+        feed_sequence: int32 [R], slots in the sequence table.
+    """
+
+    header: NDArray[np.int64]
+    token_ids: NDArray[np.int32]
+    positions: NDArray[np.int32]
+    slot_mapping: NDArray[np.int32]
+    query_start: NDArray[np.int32]
+    kv_length: NDArray[np.int32]
+    page_indptr: NDArray[np.int32]
+    page_indices: NDArray[np.int32]
+    row_sequence: NDArray[np.int32]
+    sample_rows: NDArray[np.int32]
+    sample_sequence: NDArray[np.int32]
+    temperature: NDArray[np.float32]
+    top_k: NDArray[np.int32]
+    top_p: NDArray[np.float32]
+    min_p: NDArray[np.float32]
+    seed: NDArray[np.uint64]
+    sample_position: NDArray[np.int64]
+    feed_token: NDArray[np.int32]
+    feed_sequence: NDArray[np.int32]
+
+    def __init__(self, layout: Layout, memory: NDArray[np.uint8] | None = None) -> None:
+        """Views of ``memory`` (uint8 [layout.nbytes], zeroed), or of fresh memory."""
+        self.memory = np.zeros(layout.nbytes, np.uint8) if memory is None else memory
+        if self.memory.dtype != np.uint8 or self.memory.shape != (layout.nbytes,):
+            raise ValueError(f"step buffers take uint8 [{layout.nbytes}]")
+        for name, (dtype, offset, count) in layout.fields().items():
+            end = offset + count * np.dtype(dtype).itemsize
+            setattr(self, name, self.memory[offset:end].view(dtype))
+
+    @property
+    def num_rows(self) -> int:
+        """Sequences in this step."""
+        return int(self.header[0])
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that this step computes."""
+        return int(self.header[1])
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that this step samples."""
+        return int(self.header[2])
+
+    @property
+    def num_feeds(self) -> int:
+        """Tokens that only the runner knows; see ``feed_token``."""
+        return int(self.header[4])
+
+    @property
+    def step_id(self) -> int:
+        """The planner's number for this step."""
+        return int(self.header[7])
+
+    def feed(self, last_token: NDArray[np.int32]) -> None:
+        """Fill in the tokens that only the runner knows, from int32 [max_sequences]."""
+        count = self.num_feeds
+        if count:
+            self.token_ids[self.feed_token[:count]] = last_token[self.feed_sequence[:count]]
+
+
+class BufferRing:
+    """The sets of step buffers that take turns: one is planned into while others are in flight."""
+
+    def __init__(self, count: int, make: Callable[[], StepBuffers]) -> None:
+        """``count`` sets, each made by ``make``."""
+        self._sets: list[StepBuffers] = [make() for _ in range(count)]
+        self._busy = [False] * count
+        self._next = 0
+
+    def free(self) -> StepBuffers:
+        """The set whose turn it is; the same one until it is launched.
+
+        Raises:
+            RuntimeError: Every set is in flight: wait for the oldest step first.
+        """
+        if self._busy[self._next]:
+            raise RuntimeError("every set of step buffers is in flight: wait for the oldest step")
+        return self._sets[self._next]
+
+    def take(self, buffers: StepBuffers) -> int:
+        """Mark ``buffers``, which must be the free set, as in flight; returns its index."""
+        index = self._next
+        if self.free() is not buffers:
+            raise RuntimeError("launch takes the set that buffers() returned last")
+        self._busy[index] = True
+        self._next = (index + 1) % len(self._sets)
+        return index
+
+    def give_back(self, index: int) -> None:
+        """The step of set ``index`` is over."""
+        self._busy[index] = False

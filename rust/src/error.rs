@@ -39,6 +39,9 @@ pub enum Error {
     /// An argument out of its range.
     #[error("{0}")]
     InvalidArgument(String),
+    /// What must always hold does not: a bug in the core.
+    #[error("broken invariant: {0}")]
+    Invariant(String),
     /// The operating system refused.
     #[error("{0}")]
     System(String),

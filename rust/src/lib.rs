@@ -3,6 +3,8 @@
 //! Everything but [`python`] is plain Rust and knows nothing of Python.
 
 pub mod error;
+pub mod kv_allocator;
+pub mod mailbox;
 pub mod messages;
 
 #[cfg(feature = "python")]

@@ -1,9 +1,16 @@
 //! The PyO3 module `pyengine._core`: the only place that knows Python. One file per core folder.
 
+pub(crate) mod errors;
+mod kv_allocator;
+pub(crate) mod mailbox;
+
 use pyo3::prelude::*;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    errors::register(module)?;
+    module.add_class::<mailbox::PyMailbox>()?;
+    module.add_class::<kv_allocator::KvAllocator>()?;
     Ok(())
 }

@@ -1,0 +1,129 @@
+"""The interface behind which every device stands, and the choice of one. Imports no torch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyengine.config import EngineConfig
+from pyengine.errors import ConfigError
+from pyengine.model.batch import Layout, StepBuffers
+
+Progress = Callable[[int, int], None]
+"""Called while weights load, with (bytes loaded, bytes in all)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInfo:
+    """What the engine needs to know of a model.
+
+    Attributes:
+        name: What it is served as.
+        folder: Where its tokenizer is.
+        architecture: As its config.json names it.
+        vocab_size: Rows of logits; the tokenizer may have fewer.
+        max_context: Most tokens of a sequence: the least of what the model, the configuration
+            and the KV cache hold.
+        eos_token_ids: Tokens that end a sequence.
+        num_layers: Transformer layers.
+        hidden_size: Width of the residual stream.
+        num_heads: Query heads.
+        num_kv_heads: Key and value heads.
+        head_dim: Elements of a head.
+        dtype: Of weights and KV cache, ``float32`` or ``bfloat16``.
+        block_size: Tokens in a KV block.
+        block_bytes: Bytes of one KV block, all layers, keys and values.
+        num_parameters: Of the model; 0 where there are no weights.
+    """
+
+    name: str
+    folder: Path
+    architecture: str
+    vocab_size: int
+    max_context: int
+    eos_token_ids: tuple[int, ...]
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: str
+    block_size: int
+    block_bytes: int
+    num_parameters: int = 0
+
+
+class StepHandle(Protocol):
+    """A step in flight."""
+
+    def wait(self) -> NDArray[np.int32]:
+        """The sampled tokens, int32 [num_sampled]; blocks without the GIL until they are there.
+
+        The array is valid until the same set of buffers is launched again. Once per step, in the
+        order of the launches.
+
+        Raises:
+            Exception: Whatever made the step fail.
+        """
+
+
+class ModelRunner(Protocol):
+    """A model on a device. One thread at a time, but for ``close``, which may be any's."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """What this model is."""
+
+    @property
+    def overlap(self) -> int:
+        """Steps that may be in flight beside the one being committed: 0 where launch computes."""
+
+    @property
+    def num_blocks(self) -> int:
+        """KV blocks."""
+
+    @property
+    def layout(self) -> Layout:
+        """Layout of the step buffers, for the planner."""
+
+    def buffers(self) -> StepBuffers:
+        """The free set of buffers to plan into; ``overlap + 1`` sets take turns.
+
+        Raises:
+            RuntimeError: All are in flight.
+        """
+
+    def launch(self, buffers: StepBuffers) -> StepHandle:
+        """Start the step in ``buffers`` (the set that :meth:`buffers` returned last).
+
+        If it raises, the step was not begun, or is over, and its set is free again.
+        """
+
+    def close(self) -> None:
+        """Give weights, cache and threads back. Idempotent."""
+
+
+def load_runner(config: EngineConfig, progress: Progress | None = None) -> ModelRunner:
+    """The runner of ``config.device``, its weights loaded.
+
+    Args:
+        config: ``max_context`` and ``num_blocks`` of None follow from the model and
+            ``kv_cache_mib``.
+        progress: Called with (bytes loaded, bytes in all), on this thread.
+
+    Raises:
+        ConfigError: The device is not one of ours, or a limit makes no sense.
+        ModelLoadError: The model cannot be loaded; says why and what to do.
+    """
+    if config.device == "simulated":
+        from pyengine.model.simulated import SimulatedRunner
+
+        return SimulatedRunner.from_config(config)
+    if config.device == "cpu":
+        from pyengine.model.cpu import CpuRunner
+
+        return CpuRunner.from_config(config, progress)
+    raise ConfigError(f"'device' must be cpu or simulated, not {config.device!r}", param="device")

@@ -1,0 +1,184 @@
+"""A device that takes a given time per step and no CPU: everything but the device is measurable.
+
+A step launched at ``t`` ends ``step_ms`` after ``t``, or after the end of the step before it if
+that is later, as on a device with one queue::
+
+    launch N      launch N+1             wait N returns      wait N+1 returns
+       │              │                        │                    │
+       ├──── step N ──┼────────────────────────┼───── step N+1 ─────┤
+
+Imports no torch.
+"""
+
+import json
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyengine.config import EngineConfig
+from pyengine.errors import ConfigError
+from pyengine.model.batch import BufferRing, Layout, StepBuffers
+from pyengine.model.runner import ModelInfo
+from pyengine.model.shape import describe, make_layout
+
+KEPT_INTERVALS = 65_536
+
+
+class SimulatedStep:
+    """A step in flight on the simulated device.
+
+    Attributes:
+        start_ns: ``time.monotonic_ns()`` at which the device begins it.
+        end_ns: And ends it; never before ``wait`` returns.
+    """
+
+    def __init__(
+        self, ring: BufferRing, index: int, tokens: NDArray[np.int32], start_ns: int, end_ns: int
+    ) -> None:
+        self.start_ns = start_ns
+        self.end_ns = end_ns
+        self._ring = ring
+        self._index = index
+        self._tokens = tokens
+
+    def wait(self) -> NDArray[np.int32]:
+        """The tokens, int32 [num_sampled], once the step is over; sleeps, never spins."""
+        while (left := self.end_ns - time.monotonic_ns()) > 0:
+            time.sleep(left * 1e-9)
+        self._ring.give_back(self._index)
+        return self._tokens
+
+
+class SimulatedRunner:
+    """The simulated device, behind the interface of :class:`pyengine.model.runner.ModelRunner`.
+
+    Which token follows depends on seed and position alone, whatever the batch; rows without
+    temperature take seed 0. Only the scheduler's thread may call it; ``busy_ns`` and
+    ``intervals`` may be read by any.
+
+    Attributes:
+        overlap: One step may run while the next is planned and launched.
+        intervals: (start, end) of the latest steps, in ``time.monotonic_ns()``; they do not
+            overlap, so that their lengths add up to the time that the device was busy.
+        busy_ns: Length of all intervals ever.
+    """
+
+    overlap = 1
+
+    def __init__(
+        self,
+        info: ModelInfo,
+        layout: Layout,
+        *,
+        num_blocks: int,
+        max_sequences: int,
+        step_ms: float,
+        tokens: Sequence[int] | NDArray[np.int32],
+        eos_rate: float = 0.0,
+    ) -> None:
+        """A device of ``step_ms`` milliseconds a step.
+
+        Args:
+            info: The model that it stands in for.
+            layout: Of the step buffers.
+            num_blocks: KV blocks that it pretends to have.
+            max_sequences: Slots of the sequence table.
+            step_ms: Milliseconds that a step takes.
+            tokens: What it says: ids of ordinary tokens.
+            eos_rate: Share of positions at which it says the end-of-sequence token instead.
+        """
+        if step_ms < 0:
+            raise ConfigError("'simulated_step_ms' must be 0 or more", param="simulated_step_ms")
+        self.info = info
+        self.layout = layout
+        self.num_blocks = num_blocks
+        self.intervals: deque[tuple[int, int]] = deque(maxlen=KEPT_INTERVALS)
+        self.busy_ns = 0
+        self._step_ns = round(step_ms * 1e6)
+        self._tokens = np.asarray(tokens, np.int32)
+        self._eos = info.eos_token_ids[0] if info.eos_token_ids else None
+        self._eos_below = np.uint64(round(eos_rate * 2**32)) if self._eos is not None else 0
+        self._last_token = np.zeros(max_sequences, np.int32)
+        self._ring = BufferRing(self.overlap + 1, lambda: StepBuffers(layout))
+        self._device_free_ns = 0
+
+    @classmethod
+    def from_config(cls, config: EngineConfig) -> "SimulatedRunner":
+        """The device of ``config``, speaking the printable tokens of its model's tokenizer."""
+        shape = describe(config)
+        return cls(
+            shape.info,
+            make_layout(config, shape.info),
+            num_blocks=shape.num_blocks,
+            max_sequences=config.limits.max_sequences,
+            step_ms=config.simulated_step_ms,
+            tokens=printable_tokens(shape.info),
+        )
+
+    def buffers(self) -> StepBuffers:
+        """The free set of buffers to plan into."""
+        return self._ring.free()
+
+    def launch(self, buffers: StepBuffers) -> SimulatedStep:
+        """Queue the step in ``buffers`` behind those before it."""
+        index = self._ring.take(buffers)
+        start = max(time.monotonic_ns(), self._device_free_ns)
+        end = self._device_free_ns = start + self._step_ns
+        self.intervals.append((start, end))
+        self.busy_ns += self._step_ns
+        buffers.feed(self._last_token)
+        count = buffers.num_sampled
+        tokens = self._choose(buffers, count)
+        self._last_token[buffers.sample_sequence[:count]] = tokens
+        return SimulatedStep(self._ring, index, tokens, start, end)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _choose(self, buffers: StepBuffers, count: int) -> NDArray[np.int32]:
+        # The finalizer of MurmurHash3 over seed and position: neighbours give unrelated tokens.
+        sampled = buffers.temperature[:count] > 0
+        mixed = np.where(sampled, buffers.seed[:count], np.uint64(0))
+        mixed ^= buffers.sample_position[:count].view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(33)
+        mixed *= np.uint64(0xFF51AFD7ED558CCD)
+        mixed ^= mixed >> np.uint64(33)
+        chosen = self._tokens[(mixed % np.uint64(len(self._tokens))).view(np.int64)]
+        if self._eos_below and self._eos is not None:
+            chosen[(mixed >> np.uint64(32)) < self._eos_below] = self._eos
+        return chosen
+
+
+def printable_tokens(info: ModelInfo) -> NDArray[np.int32]:
+    """Ids of the tokens that are plain text: printable ASCII, neither special nor the end.
+
+    Read from the folder's tokenizer.json; without one, every id but the end-of-sequence ones.
+    """
+    path = info.folder / "tokenizer.json"
+    if not path.is_file():
+        ids = np.arange(info.vocab_size, dtype=np.int32)
+        return ids[~np.isin(ids, info.eos_token_ids)]
+    tokenizer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    vocabulary = tokenizer["model"]["vocab"]
+    pairs = (
+        vocabulary.items()
+        if isinstance(vocabulary, dict)
+        else ((entry[0], token) for token, entry in enumerate(vocabulary))
+    )
+    barred = {added["id"] for added in tokenizer.get("added_tokens", ())} | set(info.eos_token_ids)
+    # U+0120 and U+2581 stand for a space before a word.
+    printable = sorted(
+        token
+        for text, token in pairs
+        if token not in barred
+        and token < info.vocab_size
+        and (word := text.lstrip("\u0120\u2581"))
+        and word.isascii()
+        and word.isprintable()
+        and not (word.startswith("<") and word.endswith(">"))
+    )
+    return np.asarray(printable, np.int32)

@@ -1,0 +1,88 @@
+"""The engine's process: ``python -m pyengine.placement.engine_main CONTROL_FD``.
+
+It builds the actors on the queues that it inherited, and ends when its control line does.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+
+from pyengine._core import Mailbox
+from pyengine.engine import EngineActors, Queues
+from pyengine.placement.control import Failed, Loading, Ready, Start, decode_start, encode
+
+CLOSE_TIMEOUT_S = 5.0
+
+
+class Line:
+    """The engine's end of the control line. Any thread may say something."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._lock = threading.Lock()
+        self._lines = self._socket.makefile("rb")
+
+    def start(self) -> Start:
+        """The first line: what to build."""
+        return decode_start(self._lines.readline())
+
+    def wait_for_end(self) -> None:
+        """Return when the other side has closed the line, or died."""
+        while self._lines.readline():
+            pass
+
+    def say(self, message: Loading | Ready | Failed) -> None:
+        """Send one line; a line nobody reads any more is dropped."""
+        with self._lock:
+            with contextlib.suppress(OSError):  # wait_for_end sees it too
+                self._socket.sendall(encode(message) + b"\n")
+
+
+def main(descriptor: int) -> int:
+    """Run an engine until the control line ends; the process's exit status."""
+    # An interrupt in the terminal reaches the whole group; what it means, the starter decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    line = Line(descriptor)
+    start = line.start()
+    queues = Queues(
+        Mailbox.attach(*start.scheduler), tuple(Mailbox.attach(*fds) for fds in start.frontends)
+    )
+    # If the line ends while the weights are loading there is nothing to save.
+    loaded = threading.Event()
+    ended = threading.Event()
+
+    def watch() -> None:
+        line.wait_for_end()
+        ended.set()
+        if not loaded.is_set():
+            os._exit(0)
+
+    threading.Thread(target=watch, name="pyengine-control", daemon=True).start()
+    try:
+        actors = EngineActors.load(
+            start.config, queues, lambda done, total: line.say(Loading(done, total))
+        )
+    except Exception as error:  # noqa: BLE001 - whatever it was, the other side is told
+        line.say(Failed.of(error))
+        return 1
+    loaded.set()
+
+    def died(error: BaseException) -> None:
+        line.say(Failed.of(error))
+        ended.set()
+
+    actors.start(died)
+    line.say(Ready(actors.info))
+    ended.wait()
+    actors.close(CLOSE_TIMEOUT_S)
+    return 0 if actors.failure is None else 1
+
+
+if __name__ == "__main__":
+    status = main(int(sys.argv[1]))
+    sys.stdout.flush()
+    # Threads of torch may hold up an orderly exit; everything of ours is closed.
+    os._exit(status)

@@ -1,0 +1,35 @@
+"""The engine on threads of this process: no subprocess, no signal handler, no main guard."""
+
+import asyncio
+
+from pyengine.config import EngineConfig
+from pyengine.engine import EngineActors, EngineInfo, Progress, Queues
+from pyengine.placement import DeathHandler
+
+
+class ThreadPlacement:
+    """Runs the actors here; they share the GIL with the service."""
+
+    def __init__(self) -> None:
+        self.actors: EngineActors | None = None
+
+    async def start(
+        self, config: EngineConfig, queues: Queues, progress: Progress | None, died: DeathHandler
+    ) -> EngineInfo:
+        """Load on a thread, then start the actors."""
+        loop = asyncio.get_running_loop()
+        actors = await asyncio.to_thread(EngineActors.load, config, queues, progress)
+
+        def report(error: BaseException) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(died, error)
+
+        actors.start(report)
+        self.actors = actors
+        return actors.info
+
+    async def close(self) -> None:
+        """Stop the actors, off the loop."""
+        actors, self.actors = self.actors, None
+        if actors is not None:
+            await asyncio.to_thread(actors.close)

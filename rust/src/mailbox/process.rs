@@ -1,0 +1,90 @@
+//! Process ids, and whether the process behind one still runs.
+//!
+//! A killed process that its parent has not waited for (a zombie) still has its id, so `kill(pid, 0)` does not
+//! tell. A pidfd does: it becomes readable when the last thread of the process has ended, which also means that
+//! no store of it is still to come. Ids are compared, so all sides of a ring must see the same process
+//! namespace.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What became of a process.
+pub(super) enum Process {
+    /// It has ended.
+    Gone,
+    /// It runs; the descriptor becomes readable when it ends.
+    Running(OwnedFd),
+    /// It has its id, but there was no descriptor to be had (an old kernel, or too many open files).
+    Unknown,
+}
+
+static OWN: AtomicU32 = AtomicU32::new(0);
+
+/// This process's id, without a system call. Right after a fork, too.
+pub(super) fn own_id() -> u32 {
+    match OWN.load(Ordering::Relaxed) {
+        0 => find_own_id(),
+        id => id,
+    }
+}
+
+#[cold]
+fn find_own_id() -> u32 {
+    extern "C" fn forget() {
+        OWN.store(0, Ordering::Relaxed);
+    }
+    static ONCE: Once = Once::new();
+    // SAFETY: the handler only stores to an atomic, which is allowed in a forked child.
+    ONCE.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(forget));
+    });
+    let id = std::process::id();
+    OWN.store(id, Ordering::Relaxed);
+    id
+}
+
+/// Looks process `id` up.
+pub(super) fn find(id: u32) -> Process {
+    // SAFETY: a system call on plain numbers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, id as libc::pid_t, 0) };
+    if fd >= 0 {
+        // SAFETY: the call returned a new descriptor, which nobody else has.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid pollfd; a zero timeout does not block.
+        let ended = unsafe { libc::poll(&mut poll, 1, 0) } == 1;
+        return if ended { Process::Gone } else { Process::Running(fd) };
+    }
+    let no_such_process = || std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+    // SAFETY: signal 0 is not sent, only checked.
+    if no_such_process() || (unsafe { libc::kill(id as libc::pid_t, 0) } != 0 && no_such_process()) {
+        return Process::Gone;
+    }
+    Process::Unknown
+}
+
+/// Whether process `id` still runs.
+pub(super) fn is_alive(id: u32) -> bool {
+    id == own_id() || !matches!(find(id), Process::Gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_zombie_is_not_alive() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        assert!(is_alive(child.id()) && is_alive(own_id()));
+        let Process::Running(pidfd) = find(child.id()) else { panic!("a running child has a pidfd") };
+        child.kill().unwrap();
+        let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid pollfd.
+        assert_eq!(unsafe { libc::poll(&mut poll, 1, 30_000) }, 1);
+        assert!(!is_alive(child.id()), "killed, though nobody has waited for it yet");
+        child.wait().unwrap();
+        assert!(!is_alive(child.id()));
+    }
+}

@@ -1,0 +1,62 @@
+//! The core's errors as Python exceptions, and panics as `RuntimeError`: the only place that maps either.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pyo3::exceptions::{PyException, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::error::Error;
+
+pyo3::create_exception!(
+    pyengine._core,
+    MailboxFull,
+    PyException,
+    "The ring has no room for the message now."
+);
+pyo3::create_exception!(
+    pyengine._core,
+    MailboxClosed,
+    PyException,
+    "The other side has closed the mailbox, or died."
+);
+
+impl From<Error> for PyErr {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        match error {
+            Error::MailboxFull { .. } => MailboxFull::new_err(message),
+            Error::MailboxClosed => MailboxClosed::new_err(message),
+            Error::OutOfBlocks { .. } => PyMemoryError::new_err(message),
+            Error::Invariant(_) => PyRuntimeError::new_err(message),
+            Error::System(_) => PyOSError::new_err(message),
+            Error::MessageTooLarge { .. }
+            | Error::MalformedMessage(_)
+            | Error::UnsupportedTokenizer(_)
+            | Error::InvalidArgument(_) => PyValueError::new_err(message),
+        }
+    }
+}
+
+/// Runs `work`; a panic in it becomes a `RuntimeError` that carries its message.
+///
+/// The state that `work` was changing may be half changed afterwards: let callers treat the error as fatal for
+/// the object.
+pub(crate) fn guarded<T, E: Into<PyErr>>(work: impl FnOnce() -> Result<T, E>) -> PyResult<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => result.map_err(Into::into),
+        Err(panic) => Err(PyRuntimeError::new_err(panic_message(&*panic))),
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panic in pyengine._core: {}", text.unwrap_or("no message"))
+}
+
+/// Adds the exceptions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("MailboxFull", module.py().get_type::<MailboxFull>())?;
+    module.add("MailboxClosed", module.py().get_type::<MailboxClosed>())
+}

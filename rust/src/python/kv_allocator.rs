@@ -1,0 +1,221 @@
+//! `pyengine._core.KvAllocator`: the allocator as Python sees it, for construction, tests and benches.
+//!
+//! The planner asks the allocator inside, by [`KvAllocator::shared`]; nothing here is on the path of a step.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::error::Error;
+use crate::kv_allocator::{BlockId, Counts, KvAllocator as Core};
+
+/// The Python class: the allocator, shared with the planner.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(super) struct KvAllocator {
+    shared: Arc<Mutex<Core>>,
+    num_blocks: usize,
+    block_size: usize,
+}
+
+#[pymethods]
+impl KvAllocator {
+    #[new]
+    #[pyo3(signature = (num_blocks, block_size = 16, prefix_cache = true))]
+    fn new(num_blocks: usize, block_size: usize, prefix_cache: bool) -> PyResult<Self> {
+        let core = Core::new(num_blocks, block_size, prefix_cache).map_err(to_python)?;
+        Ok(Self { shared: Arc::new(Mutex::new(core)), num_blocks, block_size })
+    }
+
+    fn counts(&self, py: Python<'_>) -> PyResult<(usize, usize, usize)> {
+        self.ask(py, |core| {
+            let Counts { free, cached, held } = core.counts();
+            Ok((free, cached, held))
+        })
+    }
+
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.ask(py, |core| core.check())
+    }
+
+    fn reset_prefix_cache(&self, py: Python<'_>) -> PyResult<usize> {
+        self.ask(py, |core| Ok(core.reset_prefix_cache()))
+    }
+
+    #[pyo3(signature = (tokens, salt = 0))]
+    fn match_prefix(&self, py: Python<'_>, tokens: &Bound<'_, PyAny>, salt: u64) -> PyResult<Vec<BlockId>> {
+        let tokens = read_tokens(py, tokens)?;
+        self.ask(py, |core| {
+            let mut blocks = Vec::with_capacity(tokens.len() / core.block_size());
+            core.match_prefix(salt, &tokens, usize::MAX, &mut blocks);
+            Ok(blocks)
+        })
+    }
+
+    #[pyo3(signature = (tokens, blocks, salt = 0))]
+    fn insert(
+        &self,
+        py: Python<'_>,
+        tokens: &Bound<'_, PyAny>,
+        blocks: Vec<BlockId>,
+        salt: u64,
+    ) -> PyResult<usize> {
+        let tokens = read_tokens(py, tokens)?;
+        if blocks.len() < tokens.len() / self.block_size {
+            return Err(PyValueError::new_err(format!(
+                "{} tokens fill {} blocks, but only {} are named",
+                tokens.len(),
+                tokens.len() / self.block_size,
+                blocks.len()
+            )));
+        }
+        self.ask(py, |core| Ok(core.insert(salt, &tokens, &blocks)))
+    }
+
+    fn allocate(&self, py: Python<'_>, count: usize) -> PyResult<Vec<BlockId>> {
+        self.ask(py, |core| {
+            let mut blocks = Vec::new();
+            core.allocate(count, &mut blocks).map(|()| blocks)
+        })
+    }
+
+    fn fork(&self, py: Python<'_>, blocks: Vec<BlockId>) -> PyResult<()> {
+        self.ask(py, |core| {
+            core.fork(&blocks);
+            Ok(())
+        })
+    }
+
+    fn release(&self, py: Python<'_>, blocks: Vec<BlockId>) -> PyResult<()> {
+        self.ask(py, |core| {
+            core.release(&blocks);
+            Ok(())
+        })
+    }
+
+    fn time_requests<'py>(
+        &self,
+        py: Python<'py>,
+        prompts: &Bound<'py, PyAny>,
+        length: usize,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let prompts = read_tokens(py, prompts)?;
+        if length == 0 || !prompts.len().is_multiple_of(length) {
+            return Err(PyValueError::new_err(format!(
+                "{} tokens are not prompts of {length} each",
+                prompts.len()
+            )));
+        }
+        let timings = self.ask(py, |core| Timings::take(core, &prompts, length))?;
+        let result = PyDict::new(py);
+        for (name, nanoseconds) in Timings::NAMES.into_iter().zip(timings.columns) {
+            result.set_item(name, nanoseconds)?;
+        }
+        Ok(result)
+    }
+
+    #[getter]
+    fn num_blocks(&self) -> usize {
+        self.num_blocks
+    }
+
+    #[getter]
+    fn block_size(&self) -> usize {
+        self.block_size
+    }
+}
+
+impl KvAllocator {
+    /// The allocator itself, for the planner.
+    #[allow(dead_code, reason = "the planner's binding takes it")]
+    pub(super) fn shared(&self) -> Arc<Mutex<Core>> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Asks the allocator without the GIL; a panic, which is a bug of the caller, becomes a RuntimeError.
+    fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        question: impl FnOnce(&mut Core) -> crate::error::Result<T> + Send,
+    ) -> PyResult<T> {
+        let answer = py.detach(|| {
+            // A panic leaves the allocator sound: it checks before it changes, so that poison says nothing.
+            let mut core = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            catch_unwind(AssertUnwindSafe(|| question(&mut core)))
+        });
+        match answer {
+            Ok(result) => result.map_err(to_python),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text =
+                    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panic in the core");
+                Err(PyRuntimeError::new_err(text.to_owned()))
+            }
+        }
+    }
+}
+
+/// Nanoseconds of each call in the lives of some requests, without the binding around them.
+#[derive(Default)]
+struct Timings {
+    columns: [Vec<u64>; 4],
+}
+
+impl Timings {
+    const NAMES: [&str; 4] = ["match", "allocate", "insert", "release"];
+
+    fn take(core: &mut Core, prompts: &[u32], length: usize) -> crate::error::Result<Self> {
+        let mut timings = Self::default();
+        let count = length.div_ceil(core.block_size());
+        let mut blocks = Vec::with_capacity(count);
+        for prompt in prompts.chunks_exact(length) {
+            blocks.clear();
+            timings.time(0, || core.match_prefix(0, prompt, usize::MAX, &mut blocks));
+            let missing = count - blocks.len();
+            if let Err(error) = timings.time(1, || core.allocate(missing, &mut blocks)) {
+                core.release(&blocks);
+                return Err(error);
+            }
+            timings.time(2, || core.insert(0, prompt, &blocks));
+            timings.time(3, || core.release(&blocks));
+        }
+        Ok(timings)
+    }
+
+    fn time<T>(&mut self, column: usize, call: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = call();
+        self.columns[column].push(start.elapsed().as_nanos() as u64);
+        result
+    }
+}
+
+/// A copy of the tokens in a u32 buffer, or in bytes that hold u32 in the machine's order.
+fn read_tokens(py: Python<'_>, tokens: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+    let buffer = PyUntypedBuffer::get(tokens)?;
+    if let Ok(words) = buffer.as_typed::<u32>() {
+        return words.to_vec(py);
+    }
+    let bytes = buffer
+        .as_typed::<u8>()
+        .map_err(|_| PyTypeError::new_err("tokens must be a buffer of u32, or bytes that hold u32"))?
+        .to_vec(py)?;
+    let (words, rest) = bytes.as_chunks::<4>();
+    if !rest.is_empty() {
+        return Err(PyValueError::new_err(format!("{} bytes are no whole number of u32", bytes.len())));
+    }
+    Ok(words.iter().map(|&word| u32::from_ne_bytes(word)).collect())
+}
+
+fn to_python(error: Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::OutOfBlocks { .. } => PyMemoryError::new_err(text),
+        Error::InvalidArgument(_) => PyValueError::new_err(text),
+        _ => PyRuntimeError::new_err(text),
+    }
+}

@@ -1,0 +1,236 @@
+//! One flat buffer per step: what the planner writes and the model step reads.
+//!
+//! ```text
+//!  0        64-byte aligned, one field after the other                              nbytes
+//!  ┌────────┬───────────┬───────────┬──────────────┬─────────────┬─────┬──────────────┐
+//!  │ header │ token_ids │ positions │ slot_mapping │ query_start │ ... │feed_sequence │
+//!  └────────┴───────────┴───────────┴──────────────┴─────────────┴─────┴──────────────┘
+//! ```
+//!
+//! A layout is three bounds; where a field lies follows from them, in O(fields) and without allocation.
+//! The reader makes views over the fields once and finds in `header` how much of each counts in this step.
+
+use crate::error::{Error, Result};
+
+/// Every field begins at a multiple of this.
+pub const ALIGNMENT: usize = 64;
+
+/// Number of elements of the header.
+pub const HEADER_LENGTH: usize = 16;
+
+/// Where a field lies in the buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    /// Its name, as Python sees it.
+    pub name: &'static str,
+    /// The numpy name of its element type.
+    pub dtype: &'static str,
+    /// Bytes from the beginning of the buffer.
+    pub offset: usize,
+    /// Number of elements.
+    pub length: usize,
+}
+
+/// The bounds of a step, from which the place of every field follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepLayout {
+    max_tokens: usize,
+    max_rows: usize,
+    max_pages: usize,
+}
+
+/// Plain numbers that may be read from and written to any bytes.
+trait Element: Copy {
+    const DTYPE: &'static str;
+}
+impl Element for i32 {
+    const DTYPE: &'static str = "int32";
+}
+impl Element for i64 {
+    const DTYPE: &'static str = "int64";
+}
+impl Element for u64 {
+    const DTYPE: &'static str = "uint64";
+}
+impl Element for f32 {
+    const DTYPE: &'static str = "float32";
+}
+
+/// What the fields are is written here once: name, element type, which bound its length follows, meaning.
+macro_rules! step_fields {
+    ($($(#[$doc:meta])* $name:ident: $element:ty = $length:expr;)*) => {
+        /// The fields of one step as slices, each of its full length.
+        pub struct StepBuffers<'a> {
+            $($(#[$doc])* pub $name: &'a mut [$element],)*
+        }
+
+        impl StepLayout {
+            /// Every field in the order of the buffer.
+            pub fn fields(&self) -> Vec<Field> {
+                let mut offset = 0;
+                vec![$({
+                    let length = $length(self);
+                    let field =
+                        Field { name: stringify!($name), dtype: <$element>::DTYPE, offset, length };
+                    offset += padded::<$element>(length);
+                    field
+                }),*]
+            }
+
+            /// Size of the buffer in bytes.
+            pub fn nbytes(&self) -> usize {
+                0 $(+ padded::<$element>($length(self)))*
+            }
+
+            /// Typed slices over `bytes`, which must be `nbytes` long and 8-byte aligned.
+            pub fn view<'a>(&self, bytes: &'a mut [u8]) -> Result<StepBuffers<'a>> {
+                if bytes.len() != self.nbytes() || bytes.as_ptr().align_offset(8) != 0 {
+                    return Err(Error::InvalidArgument(format!(
+                        "the step buffer must have {} bytes, 8-byte aligned, not {}",
+                        self.nbytes(),
+                        bytes.len()
+                    )));
+                }
+                let mut rest = bytes;
+                Ok(StepBuffers { $($name: cut::<$element>(&mut rest, $length(self)),)* })
+            }
+        }
+    };
+}
+
+step_fields! {
+    /// `[num_rows, num_tokens, num_sampled, num_pages, num_feeds, max_query_length, max_kv_length, step_id,
+    /// num_greedy, 0...]`
+    header: i64 = |_: &StepLayout| HEADER_LENGTH;
+    /// Input token of each position; those in the feed list hold 0.
+    token_ids: i32 = |layout: &StepLayout| layout.max_tokens;
+    /// Position of each token in its sequence.
+    positions: i32 = |layout: &StepLayout| layout.max_tokens;
+    /// Where the KV of each token goes: `block * block_size + offset`.
+    slot_mapping: i32 = |layout: &StepLayout| layout.max_tokens;
+    /// `query_start[row]..query_start[row + 1]` are the tokens of a row.
+    query_start: i32 = |layout: &StepLayout| layout.max_rows + 1;
+    /// KV tokens of the row after this step.
+    kv_length: i32 = |layout: &StepLayout| layout.max_rows;
+    /// `page_indptr[row]..page_indptr[row + 1]` are the pages of a row.
+    page_indptr: i32 = |layout: &StepLayout| layout.max_rows + 1;
+    /// The blocks that cover `kv_length` of each row, row after row.
+    page_indices: i32 = |layout: &StepLayout| layout.max_pages;
+    /// Index of the row's sequence in the sequence table.
+    row_sequence: i32 = |layout: &StepLayout| layout.max_rows;
+    /// The rows that sample a token.
+    sample_rows: i32 = |layout: &StepLayout| layout.max_rows;
+    /// Index in the sequence table of each sampling row.
+    sample_sequence: i32 = |layout: &StepLayout| layout.max_rows;
+    /// Temperature of each sampling row; 0 is greedy.
+    temperature: f32 = |layout: &StepLayout| layout.max_rows;
+    /// Top-k of each sampling row; 0 is off.
+    top_k: i32 = |layout: &StepLayout| layout.max_rows;
+    /// Top-p of each sampling row; 1 is off.
+    top_p: f32 = |layout: &StepLayout| layout.max_rows;
+    /// Min-p of each sampling row; 0 is off.
+    min_p: f32 = |layout: &StepLayout| layout.max_rows;
+    /// Seed of each sampling row.
+    seed: u64 = |layout: &StepLayout| layout.max_rows;
+    /// Position in its sequence of the token that each sampling row chooses.
+    sample_position: i64 = |layout: &StepLayout| layout.max_rows;
+    /// Entries of `token_ids` that are filled on the device ...
+    feed_token: i32 = |layout: &StepLayout| layout.max_rows;
+    /// ... from `last_token` of this index in the sequence table.
+    feed_sequence: i32 = |layout: &StepLayout| layout.max_rows;
+}
+
+impl StepLayout {
+    /// The layout for steps of at most so many tokens, rows and pages.
+    pub fn new(max_tokens: usize, max_rows: usize, max_pages: usize) -> Result<Self> {
+        const LIMIT: usize = i32::MAX as usize;
+        for (name, value) in [("max_tokens", max_tokens), ("max_rows", max_rows), ("max_pages", max_pages)] {
+            if value == 0 || value >= LIMIT {
+                return Err(Error::InvalidArgument(format!("{name} must be between 1 and {}", LIMIT - 1)));
+            }
+        }
+        Ok(Self { max_tokens, max_rows, max_pages })
+    }
+
+    /// Most tokens of a step.
+    pub fn max_tokens(&self) -> usize {
+        self.max_tokens
+    }
+
+    /// Most rows of a step.
+    pub fn max_rows(&self) -> usize {
+        self.max_rows
+    }
+
+    /// Most pages of a step, those of all rows together.
+    pub fn max_pages(&self) -> usize {
+        self.max_pages
+    }
+}
+
+fn padded<T>(length: usize) -> usize {
+    (length * size_of::<T>()).next_multiple_of(ALIGNMENT)
+}
+
+/// Cuts a field of `length` elements from the front of `rest`.
+fn cut<'a, T: Element>(rest: &mut &'a mut [u8], length: usize) -> &'a mut [T] {
+    let (field, tail) = std::mem::take(rest).split_at_mut(padded::<T>(length));
+    *rest = tail;
+    // SAFETY: `Element` is implemented only for integers and floats, for which any bytes are a value.
+    let (head, elements, _) = unsafe { field.align_to_mut::<T>() };
+    assert!(head.is_empty(), "fields begin aligned when the buffer does");
+    &mut elements[..length]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn aligned(nbytes: usize) -> Vec<u64> {
+        vec![0; nbytes.div_ceil(8)]
+    }
+
+    fn bytes(words: &mut [u64]) -> &mut [u8] {
+        // SAFETY: every byte of a u64 is a u8.
+        unsafe { words.align_to_mut::<u8>() }.1
+    }
+
+    #[test]
+    fn fields_are_aligned_disjoint_and_fill_the_buffer() {
+        let layout = StepLayout::new(37, 5, 11).unwrap();
+        let fields = layout.fields();
+        let mut end = 0;
+        for field in &fields {
+            let size = if field.dtype.ends_with("64") { 8 } else { 4 };
+            assert_eq!(field.offset % ALIGNMENT, 0, "{field:?}");
+            assert!(field.offset >= end && field.offset < end + ALIGNMENT, "{field:?}");
+            end = field.offset + field.length * size;
+        }
+        assert_eq!(layout.nbytes(), end.next_multiple_of(ALIGNMENT));
+        assert_eq!(fields.iter().map(|field| field.name).filter(|name| *name == "query_start").count(), 1);
+    }
+
+    #[test]
+    fn a_view_writes_where_the_fields_say() {
+        let layout = StepLayout::new(8, 4, 6).unwrap();
+        let mut words = aligned(layout.nbytes());
+        let view = layout.view(bytes(&mut words)).unwrap();
+        view.seed[3] = 0x0102_0304_0506_0708;
+        view.feed_sequence[1] = -7;
+        let at = |name| layout.fields().into_iter().find(|field| field.name == name).unwrap().offset;
+        let raw = bytes(&mut words);
+        assert_eq!(raw[at("seed") + 24..][..8], 0x0102_0304_0506_0708_u64.to_ne_bytes());
+        assert_eq!(raw[at("feed_sequence") + 4..][..4], (-7_i32).to_ne_bytes());
+    }
+
+    #[test]
+    fn a_buffer_of_another_size_or_alignment_is_refused() {
+        let layout = StepLayout::new(8, 4, 6).unwrap();
+        let mut words = aligned(layout.nbytes() + 8);
+        let raw = bytes(&mut words);
+        assert!(layout.view(raw).is_err());
+        assert!(layout.view(&mut raw[4..][..layout.nbytes()]).is_err());
+        assert!(layout.view(&mut raw[8..][..layout.nbytes()]).is_ok());
+        assert!(StepLayout::new(0, 1, 1).is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! The sequence table: a structure of arrays over the sequences that run.
+//!
+//! An index of the table is what the device knows a sequence by (`last_token[index]`). Steps in flight name
+//! rows by index *and* generation: the generation grows whenever an index is let go, so a row that outlived
+//! its sequence is told apart from the index's next owner in O(1), and an index may be reused at once (the
+//! device runs steps in order, so the old row has written `last_token` before the new owner's first row does).
+//!
+//! ```text
+//!  tokens      0 ........ committed ........ planned ........ known ........ known + pending ≤ limit
+//!              KV computed,  KV computed by   no KV yet        chosen by steps in flight,
+//!              step committed  steps in flight                   on the device only
+//! ```
+//!
+//! Acquire and release are O(1); vectors keep their capacity from owner to owner.
+
+use crate::messages::SamplingRules;
+use crate::scheduler::policy::{RequestId, TenantId};
+
+/// How far a sequence has come, in tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Tokens whose value the host knows.
+    pub known: u32,
+    /// Tokens after those, sampled by steps in flight.
+    pub pending: u32,
+    /// Tokens whose KV is computed once all steps in flight have run.
+    pub planned: u32,
+    /// Tokens whose KV was computed by steps that are committed.
+    pub committed: u32,
+    /// The sequence ends when it has this many tokens.
+    pub limit: u32,
+    /// Tokens known at admission: up to here it is prefill.
+    pub prefill: u32,
+}
+
+impl Progress {
+    /// Tokens once all steps in flight have run.
+    pub fn total(&self) -> u32 {
+        self.known + self.pending
+    }
+
+    /// Tokens that a step could compute now. 0 at a predictable end, even if its last token is still in flight.
+    pub fn remaining(&self) -> u32 {
+        if self.total() < self.limit { self.total() - self.planned } else { 0 }
+    }
+}
+
+/// The running sequences; all vectors are indexed by table index.
+pub struct SequenceTable {
+    /// How far each has come.
+    pub progress: Vec<Progress>,
+    /// Known tokens.
+    pub tokens: Vec<Vec<u32>>,
+    /// Blocks held, in the order of the sequence.
+    pub blocks: Vec<Vec<u32>>,
+    /// Sampling rules.
+    pub sampling: Vec<SamplingRules>,
+    /// The request behind the sequence.
+    pub request: Vec<RequestId>,
+    /// Who is charged for its tokens.
+    pub tenant: Vec<TenantId>,
+    generation: Vec<u32>,
+    live: Vec<bool>,
+    free: Vec<u32>,
+}
+
+impl SequenceTable {
+    /// A table of `capacity` indices.
+    pub fn new(capacity: usize) -> Self {
+        let neutral = SamplingRules { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0 };
+        Self {
+            progress: vec![Progress::default(); capacity],
+            tokens: vec![Vec::new(); capacity],
+            blocks: vec![Vec::new(); capacity],
+            sampling: vec![neutral; capacity],
+            request: vec![0; capacity],
+            tenant: vec![0; capacity],
+            generation: vec![0; capacity],
+            live: vec![false; capacity],
+            free: (0..capacity as u32).rev().collect(),
+        }
+    }
+
+    /// An index that nobody owns, if there is one.
+    pub fn acquire(&mut self) -> Option<u32> {
+        let index = self.free.pop()?;
+        self.live[index as usize] = true;
+        Some(index)
+    }
+
+    /// Lets go of an index; rows in flight that name it are void from now on. Its blocks must be gone.
+    pub fn release(&mut self, index: u32) {
+        let at = index as usize;
+        debug_assert!(self.live[at] && self.blocks[at].is_empty());
+        self.live[at] = false;
+        self.generation[at] = self.generation[at].wrapping_add(1);
+        self.tokens[at].clear();
+        self.free.push(index);
+    }
+
+    /// The generation that rows of this index carry now.
+    pub fn generation(&self, index: u32) -> u32 {
+        self.generation[index as usize]
+    }
+
+    /// Whether the owner that a row was planned for still owns the index.
+    pub fn is_current(&self, index: u32, generation: u32) -> bool {
+        self.live[index as usize] && self.generation[index as usize] == generation
+    }
+
+    /// Indices that are owned.
+    pub fn len(&self) -> usize {
+        self.live.len() - self.free.len()
+    }
+
+    /// Whether nobody owns an index.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_does_not_outlive_its_owner() {
+        let mut table = SequenceTable::new(1);
+        let index = table.acquire().unwrap();
+        let generation = table.generation(index);
+        assert!(table.is_current(index, generation));
+        assert_eq!(table.acquire(), None);
+        table.release(index);
+        assert!(!table.is_current(index, generation));
+        assert_eq!(table.acquire(), Some(index));
+        assert!(!table.is_current(index, generation));
+    }
+
+    #[test]
+    fn nothing_remains_at_a_predictable_end() {
+        let mut progress = Progress { known: 9, planned: 8, limit: 10, ..Progress::default() };
+        assert_eq!(progress.remaining(), 1);
+        progress.planned = 9;
+        progress.pending = 1;
+        assert_eq!(progress.remaining(), 0);
+    }
+}

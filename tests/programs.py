@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,12 @@ def environment(**variables: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PYENGINE_")}
     path = os.pathsep.join(filter(None, (str(REPOSITORY), kept.get("PYTHONPATH"))))
     return kept | {"PYTHONPATH": path, "PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm"} | variables
+
+
+def free(port: int) -> bool:
+    """Whether nothing listens on ``port`` here."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 class Server:

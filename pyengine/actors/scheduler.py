@@ -82,7 +82,7 @@ class SchedulerActor(ThreadActor):
             return False
         try:
             step = StepInFlight(self.runner.launch(buffers), None)
-        except Exception as error:  # noqa: BLE001 - ends its requests alone
+        except Exception as error:  # noqa: BLE001 - ends its rows
             step = StepInFlight(None, error)
         self.in_flight.append(step)
         return True

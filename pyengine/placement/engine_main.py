@@ -36,9 +36,8 @@ class Line:
 
     def say(self, message: Loading | Ready | Failed) -> None:
         """Send one line; a line nobody reads any more is dropped."""
-        with self._lock:
-            with contextlib.suppress(OSError):  # wait_for_end sees it too
-                self._socket.sendall(encode(message) + b"\n")
+        with self._lock, contextlib.suppress(OSError):  # wait_for_end sees it too
+            self._socket.sendall(encode(message) + b"\n")
 
 
 def main(descriptor: int) -> int:

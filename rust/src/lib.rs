@@ -6,6 +6,7 @@ pub mod error;
 pub mod kv_allocator;
 pub mod mailbox;
 pub mod messages;
+pub mod scheduler;
 
 #[cfg(feature = "python")]
 mod python;

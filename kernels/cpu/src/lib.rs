@@ -1,1 +1,16 @@
-//! Kernels of the CPU runner: paged attention and sampling. No Python, no tensors: slices in, slices out.
+//! Kernels of the CPU runner: paged attention, what stands between the matrix products, and sampling.
+//!
+//! No Python, no tensors: slices in, slices out. Every kernel gives a row the same result whatever
+//! other rows there are and however many threads work.
+
+pub mod activation;
+pub mod attention;
+pub mod element;
+pub mod math;
+pub mod norm;
+pub mod paged;
+pub mod random;
+pub mod rope;
+pub mod sampler;
+pub mod step;
+pub mod threads;

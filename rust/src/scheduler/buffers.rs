@@ -67,13 +67,15 @@ macro_rules! step_fields {
         impl StepLayout {
             /// Every field in the order of the buffer.
             pub fn fields(&self) -> Vec<Field> {
-                let mut offset = 0;
+                let mut end = 0;
+                let mut field = |name, dtype, length, nbytes| {
+                    let offset = end;
+                    end += nbytes;
+                    Field { name, dtype, offset, length }
+                };
                 vec![$({
                     let length = $length(self);
-                    let field =
-                        Field { name: stringify!($name), dtype: <$element>::DTYPE, offset, length };
-                    offset += padded::<$element>(length);
-                    field
+                    field(stringify!($name), <$element>::DTYPE, length, padded::<$element>(length))
                 }),*]
             }
 

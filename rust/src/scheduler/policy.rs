@@ -379,7 +379,8 @@ mod tests {
     #[test]
     fn leaving_the_queue_leaves_nothing_behind() {
         let mut desk = Desk::new();
-        let tickets: Vec<_> = (0..40).map(|at| desk.wait(at % 3, u64::from(at as u32 % 5), at as u64)).collect();
+        let tickets: Vec<_> =
+            (0..40).map(|at| desk.wait(at % 3, u64::from(at as u32 % 5), at as u64)).collect();
         for ticket in &tickets {
             desk.queue.remove(ticket);
             desk.queue.remove(ticket);
@@ -426,7 +427,8 @@ mod tests {
 
     #[test]
     fn the_victim_is_the_worst_class_then_the_latest() {
-        let mut running = [running_order(0, 7), running_order(1, 2), running_order(0, 3), running_order(1, 5)];
+        let mut running =
+            [running_order(0, 7), running_order(1, 2), running_order(0, 3), running_order(1, 5)];
         running.sort_unstable();
         assert_eq!(running.last(), Some(&(1, 5)));
         assert_eq!(running.first(), Some(&(0, 3)));

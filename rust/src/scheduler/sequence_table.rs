@@ -13,8 +13,8 @@
 //!
 //! Acquire and release are O(1); vectors keep their capacity from owner to owner.
 
+use super::policy::{RequestId, TenantId};
 use crate::messages::SamplingRules;
-use crate::scheduler::policy::{RequestId, TenantId};
 
 /// How far a sequence has come, in tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,6 +59,8 @@ pub struct SequenceTable {
     pub request: Vec<RequestId>,
     /// Who is charged for its tokens.
     pub tenant: Vec<TenantId>,
+    /// Its place among the running, by [`running_order`](super::policy::running_order).
+    pub order: Vec<(i32, u64)>,
     generation: Vec<u32>,
     live: Vec<bool>,
     free: Vec<u32>,
@@ -75,6 +77,7 @@ impl SequenceTable {
             sampling: vec![neutral; capacity],
             request: vec![0; capacity],
             tenant: vec![0; capacity],
+            order: vec![(0, 0); capacity],
             generation: vec![0; capacity],
             live: vec![false; capacity],
             free: (0..capacity as u32).rev().collect(),
@@ -108,14 +111,9 @@ impl SequenceTable {
         self.live[index as usize] && self.generation[index as usize] == generation
     }
 
-    /// Indices that are owned.
-    pub fn len(&self) -> usize {
+    /// How many indices are owned.
+    pub fn owned(&self) -> usize {
         self.live.len() - self.free.len()
-    }
-
-    /// Whether nobody owns an index.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

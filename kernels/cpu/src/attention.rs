@@ -1,0 +1,331 @@
+//! Causal attention over the paged cache: grouped queries, any number of query rows per sequence.
+//!
+//! The work is cut into pieces of (sequence, key head, some queries); the query heads of a group go
+//! together, so that each key and value is read once for all of them. Within a piece, keys are taken
+//! in chunks with the online softmax (Milakov and Gimelshein, 2018), everything in f32:
+//!
+//! ```text
+//!             chunk 0 (128 keys)     chunk 1
+//! query 0  |  s s s s s s s s  |  s s s . . .      s: score, '.': after the query
+//! query 1  |  s s s s s s s s  |  s s s s . .      running maximum, sum and output per query
+//! ```
+//!
+//! Chunks lie at fixed positions and each row is summed in one order, so that its result does not
+//! depend on the other rows, on how a prompt was cut, or on the threads.
+//! O(queries * keys * heads * head_dim) time, O(1) memory per thread.
+
+use std::cell::RefCell;
+
+use crate::element::Element;
+use crate::math::{exp, mul_add};
+use crate::paged::Heads;
+use crate::rope::rotate;
+use crate::step::Step;
+use crate::threads::{Shared, Threads};
+
+/// Keys in a chunk (blocks larger than this are a chunk each).
+const CHUNK: usize = 128;
+/// Query rows (queries times heads of a group) in a piece.
+const ROWS: usize = 32;
+/// Rows that go through the inner loops together.
+const TILE: usize = 4;
+
+/// Some queries of one sequence, for one key head.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    row: usize,
+    head: usize,
+    first: usize,
+    count: usize,
+}
+
+/// Attention of every token of `step` to its sequence's keys and values, which [`crate::paged::append`]
+/// has stored. `qkv` is \[tokens, qkv_width\], of which the queries are read and rotated; `out` is
+/// \[tokens, query heads * head_dim\].
+///
+/// # Panics
+/// A slice is shorter than the step needs; see [`Step::check`].
+#[allow(clippy::too_many_arguments)]
+pub fn attend<T: Element>(
+    threads: &Threads,
+    step: &Step<'_>,
+    heads: Heads,
+    scale: f32,
+    qkv: &[T],
+    angles: &[f32],
+    keys: &[T],
+    values: &[T],
+    out: &mut [T],
+) {
+    assert!(heads.dim.is_multiple_of(8) && heads.query.is_multiple_of(heads.kv), "unsupported heads");
+    let per_piece = (ROWS / heads.group()).max(1);
+    let mut pieces = Vec::with_capacity(step.num_rows * heads.kv);
+    let mut operations = 0;
+    for row in 0..step.num_rows {
+        let queries = step.tokens(row).len();
+        operations += queries * step.kv_length[row] as usize * heads.query * heads.dim;
+        for head in 0..heads.kv {
+            pieces.extend((0..queries).step_by(per_piece).map(|first| Piece {
+                row,
+                head,
+                first,
+                count: per_piece.min(queries - first),
+            }));
+        }
+    }
+    let out = Shared::new(&mut out[..step.num_tokens * heads.query * heads.dim]);
+    threads.share(pieces.len(), operations, |index| {
+        SCRATCH.with_borrow_mut(|scratch| {
+            attend_piece(pieces[index], step, heads, scale, qkv, angles, keys, values, &out, scratch);
+        });
+    });
+}
+
+thread_local! {
+    /// Rotated queries, outputs and scores of the piece that this thread works on.
+    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+#[allow(clippy::too_many_arguments)]
+#[inline(always)]
+fn attend_piece_body<T: Element, const FMA: bool>(
+    piece: Piece,
+    step: &Step<'_>,
+    heads: Heads,
+    scale: f32,
+    qkv: &[T],
+    angles: &[f32],
+    keys: &[T],
+    values: &[T],
+    out: &Shared<'_, T>,
+    scratch: &mut Vec<f32>,
+) {
+    let (dim, group) = (heads.dim, heads.group());
+    let rows = piece.count * group;
+    let chunk = (CHUNK / heads.block_size).max(1) * heads.block_size;
+    scratch.clear();
+    scratch.resize(rows * (2 * dim + chunk + 2), 0.0);
+    let (queries, rest) = scratch.split_at_mut(rows * dim);
+    let (output, rest) = rest.split_at_mut(rows * dim);
+    let (scores, rest) = rest.split_at_mut(rows * chunk);
+    let (maxima, sums) = rest.split_at_mut(rows);
+    maxima.fill(f32::NEG_INFINITY);
+
+    let tokens = step.tokens(piece.row);
+    let first_token = tokens.start + piece.first;
+    // Keys that the piece's first query sees; each query after it sees one more.
+    let seen = step.kv_length[piece.row] as usize - tokens.len() + piece.first + 1;
+    for query in 0..piece.count {
+        let token = first_token + query;
+        let angles = &angles[step.positions[token] as usize * dim..][..dim];
+        let source = &qkv[token * heads.qkv_width() + piece.head * group * dim..][..group * dim];
+        let target = &mut queries[query * group * dim..][..group * dim];
+        for (head, rotated) in source.chunks_exact(dim).zip(target.chunks_exact_mut(dim)) {
+            rotate::<T, FMA>(head, angles, scale, rotated);
+        }
+    }
+
+    let keys_seen = seen + piece.count - 1;
+    for start in (0..keys_seen).step_by(chunk) {
+        let length = chunk.min(keys_seen - start);
+        let first_page = start / heads.block_size;
+        let pages = &step.pages(piece.row)[first_page..][..length.div_ceil(heads.block_size)];
+        let page_of = |block: i32| (block as usize * heads.kv + piece.head) * heads.page();
+        for (index, &block) in pages.iter().enumerate() {
+            let page = &keys[page_of(block)..][..heads.page()];
+            score_page::<T, FMA>(queries, page, heads, &mut scores[index * heads.block_size..], chunk);
+        }
+        for row in 0..rows {
+            let visible = (seen + row / group).saturating_sub(start).min(length);
+            let scores = &mut scores[row * chunk..][..chunk];
+            let factor = soften::<FMA>(scores, visible, &mut maxima[row], &mut sums[row]);
+            if factor != 1.0 {
+                output[row * dim..][..dim].iter_mut().for_each(|value| *value *= factor);
+            }
+        }
+        for (index, &block) in pages.iter().enumerate() {
+            let page = &values[page_of(block)..][..heads.page()];
+            let used = heads.block_size.min(length - index * heads.block_size);
+            let weights = &scores[index * heads.block_size..];
+            weigh_page::<T, FMA>(weights, chunk, &page[..used * dim], dim, output);
+        }
+    }
+
+    for query in 0..piece.count {
+        let start = (first_token + query) * heads.query * dim + piece.head * group * dim;
+        // SAFETY: a token and key head is in one piece only, since `query_start` rises.
+        let target = unsafe { out.part(start, group * dim) };
+        for head in 0..group {
+            let row = query * group + head;
+            let source = &output[row * dim..][..dim];
+            for (to, &from) in target[head * dim..][..dim].iter_mut().zip(source) {
+                *to = T::from_f32(from / sums[row]);
+            }
+        }
+    }
+}
+
+crate::multiversion!(
+    fn attend_piece<T: Element>(
+        piece: Piece, step: &Step<'_>, heads: Heads, scale: f32, qkv: &[T], angles: &[f32],
+        keys: &[T], values: &[T], out: &Shared<'_, T>, scratch: &mut Vec<f32>,
+    ) = attend_piece_body
+);
+
+/// Scores of every query row with the tokens of one page: `scores[row * stride + token]`.
+#[inline(always)]
+fn score_page<T: Element, const FMA: bool>(
+    queries: &[f32],
+    page: &[T],
+    heads: Heads,
+    scores: &mut [f32],
+    stride: usize,
+) {
+    let rows = queries.len() / heads.dim;
+    let mut lane = 0;
+    macro_rules! lanes {
+        ($width:literal) => {
+            while lane + $width <= heads.block_size {
+                let mut row = 0;
+                while row + TILE <= rows {
+                    score_tile::<T, FMA, TILE, $width>(queries, row, page, lane, heads, scores, stride);
+                    row += TILE;
+                }
+                while row < rows {
+                    score_tile::<T, FMA, 1, $width>(queries, row, page, lane, heads, scores, stride);
+                    row += 1;
+                }
+                lane += $width;
+            }
+        };
+    }
+    lanes!(16);
+    lanes!(8);
+    lanes!(1);
+}
+
+#[inline(always)]
+fn score_tile<T: Element, const FMA: bool, const R: usize, const L: usize>(
+    queries: &[f32],
+    row: usize,
+    page: &[T],
+    lane: usize,
+    heads: Heads,
+    scores: &mut [f32],
+    stride: usize,
+) {
+    let dim = heads.dim;
+    let queries: [&[f32]; R] = std::array::from_fn(|r| &queries[(row + r) * dim..][..dim]);
+    let mut sums = [[0.0f32; L]; R];
+    for (d, tokens) in page.chunks_exact(heads.block_size).enumerate().take(dim) {
+        let tokens: &[T; L] = tokens[lane..][..L].try_into().expect("L tokens");
+        for r in 0..R {
+            let query = queries[r][d];
+            for l in 0..L {
+                sums[r][l] = mul_add::<FMA>(query, tokens[l].to_f32(), sums[r][l]);
+            }
+        }
+    }
+    for r in 0..R {
+        scores[(row + r) * stride + lane..][..L].copy_from_slice(&sums[r]);
+    }
+}
+
+/// Turns a row's scores into weights: e^(score - maximum) for the first `visible`, 0 for the rest.
+/// Updates maximum and sum, and returns by what the output so far is to be multiplied.
+#[inline(always)]
+fn soften<const FMA: bool>(scores: &mut [f32], visible: usize, maximum: &mut f32, sum: &mut f32) -> f32 {
+    let (seen, hidden) = scores.split_at_mut(visible);
+    hidden.fill(0.0);
+    if seen.is_empty() {
+        return 1.0;
+    }
+    let mut lanes = [*maximum; 8];
+    for group in seen.chunks(8) {
+        for (lane, &score) in lanes.iter_mut().zip(group) {
+            *lane = if score > *lane { score } else { *lane };
+        }
+    }
+    let new = lanes.into_iter().fold(*maximum, f32::max);
+    let factor = exp::<FMA>(*maximum - new);
+    let mut lanes = [0.0f32; 8];
+    let mut groups = seen.chunks_exact_mut(8);
+    for group in &mut groups {
+        for (lane, score) in lanes.iter_mut().zip(group) {
+            *score = exp::<FMA>(*score - new);
+            *lane += *score;
+        }
+    }
+    for (lane, score) in lanes.iter_mut().zip(groups.into_remainder()) {
+        *score = exp::<FMA>(*score - new);
+        *lane += *score;
+    }
+    *sum = *sum * factor + lanes.iter().sum::<f32>();
+    *maximum = new;
+    factor
+}
+
+/// Adds the weighted values of one page to every row's output.
+#[inline(always)]
+fn weigh_page<T: Element, const FMA: bool>(
+    weights: &[f32],
+    stride: usize,
+    page: &[T],
+    dim: usize,
+    output: &mut [f32],
+) {
+    let rows = output.len() / dim;
+    let mut start = 0;
+    macro_rules! dims {
+        ($width:literal) => {
+            while start + $width <= dim {
+                let mut row = 0;
+                while row + TILE <= rows {
+                    weigh_tile::<T, FMA, TILE, $width>(weights, stride, page, row, start, dim, output);
+                    row += TILE;
+                }
+                while row < rows {
+                    weigh_tile::<T, FMA, 1, $width>(weights, stride, page, row, start, dim, output);
+                    row += 1;
+                }
+                start += $width;
+            }
+        };
+    }
+    dims!(16);
+    dims!(8);
+}
+
+#[inline(always)]
+fn weigh_tile<T: Element, const FMA: bool, const R: usize, const L: usize>(
+    weights: &[f32],
+    stride: usize,
+    page: &[T],
+    row: usize,
+    start: usize,
+    dim: usize,
+    output: &mut [f32],
+) {
+    let tokens = page.len() / dim;
+    let weights: [&[f32]; R] = std::array::from_fn(|r| &weights[(row + r) * stride..][..tokens]);
+    let mut sums = [[0.0f32; L]; R];
+    for r in 0..R {
+        sums[r].copy_from_slice(&output[(row + r) * dim + start..][..L]);
+    }
+    for (token, value) in page.chunks_exact(dim).enumerate() {
+        let value: &[T; L] = value[start..][..L].try_into().expect("L values");
+        for r in 0..R {
+            let weight = weights[r][token];
+            for l in 0..L {
+                sums[r][l] = mul_add::<FMA>(weight, value[l].to_f32(), sums[r][l]);
+            }
+        }
+    }
+    for r in 0..R {
+        output[(row + r) * dim + start..][..L].copy_from_slice(&sums[r]);
+    }
+}
+
+#[cfg(test)]
+#[path = "attention_tests.rs"]
+mod tests;

@@ -1,0 +1,230 @@
+//! Attention against a naive reference in f64, on random steps.
+
+use half::bf16;
+use proptest::prelude::*;
+
+use super::*;
+use crate::paged::append;
+
+/// Numbers that look random and are the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+
+    fn float(&mut self) -> f32 {
+        self.below(1 << 20) as f32 / (1 << 19) as f32 - 1.0
+    }
+}
+
+/// Sequences of (cached, new) tokens in a cache of scattered blocks.
+struct Case<T> {
+    heads: Heads,
+    rows: Vec<(usize, usize)>,
+    /// Rotated keys and values of each sequence, \[token\]\[kv head\]\[dim\].
+    keys: Vec<Vec<f32>>,
+    values: Vec<Vec<f32>>,
+    key_cache: Vec<T>,
+    value_cache: Vec<T>,
+    qkv: Vec<T>,
+    angles: Vec<f32>,
+    positions: Vec<i32>,
+    slot_mapping: Vec<i32>,
+    query_start: Vec<i32>,
+    kv_length: Vec<i32>,
+    page_indptr: Vec<i32>,
+    page_indices: Vec<i32>,
+}
+
+impl<T: Element> Case<T> {
+    fn new(heads: Heads, rows: Vec<(usize, usize)>, seed: u64) -> Self {
+        let mut numbers = Numbers(seed);
+        let pages: Vec<usize> = rows.iter().map(|(a, b)| (a + b).div_ceil(heads.block_size)).collect();
+        let num_blocks = pages.iter().sum::<usize>() + 3;
+        let mut blocks: Vec<i32> = (0..num_blocks as i32).collect();
+        for i in (1..num_blocks).rev() {
+            blocks.swap(i, numbers.below(i + 1));
+        }
+        // What no token has been written to is poison: reading it would show.
+        let poison = T::from_f32(f32::NAN);
+        let context = rows.iter().map(|(a, b)| a + b).max().unwrap();
+        let mut case = Self {
+            heads,
+            keys: Vec::new(),
+            values: Vec::new(),
+            key_cache: vec![poison; num_blocks * heads.kv * heads.page()],
+            value_cache: vec![poison; num_blocks * heads.kv * heads.page()],
+            qkv: Vec::new(),
+            angles: (0..context * heads.dim).map(|_| numbers.float()).collect(),
+            positions: Vec::new(),
+            slot_mapping: Vec::new(),
+            query_start: vec![0],
+            kv_length: rows.iter().map(|(a, b)| (a + b) as i32).collect(),
+            page_indptr: vec![0],
+            page_indices: blocks[..num_blocks - 3].to_vec(),
+            rows,
+        };
+        let mut first_page = 0;
+        for (row, &(cached, new)) in case.rows.clone().iter().enumerate() {
+            let (mut keys, mut values) = (Vec::new(), Vec::new());
+            for position in 0..cached + new {
+                let token: Vec<T> =
+                    (0..heads.qkv_width()).map(|_| T::from_f32(3.0 * numbers.float())).collect();
+                let block = case.page_indices[first_page + position / heads.block_size] as usize;
+                let slot = (block * heads.block_size + position % heads.block_size) as i32;
+                let angles = &case.angles[position * heads.dim..][..heads.dim];
+                for head in 0..heads.kv {
+                    let mut rotated = vec![0.0; heads.dim];
+                    let key = &token[(heads.query + head) * heads.dim..][..heads.dim];
+                    rotate::<T, false>(key, angles, 1.0, &mut rotated);
+                    keys.extend(rotated.iter().map(|&x| T::from_f32(x).to_f32()));
+                    let value = &token[(heads.query + heads.kv + head) * heads.dim..][..heads.dim];
+                    values.extend(value.iter().map(|x| x.to_f32()));
+                }
+                if position < cached {
+                    let step = Step {
+                        num_rows: 0,
+                        num_tokens: 1,
+                        positions: &[position as i32],
+                        slot_mapping: &[slot],
+                        ..case.step()
+                    };
+                    let (k, v) = (case.key_cache.clone(), case.value_cache.clone());
+                    let (mut k, mut v) = (k, v);
+                    append(&step, heads, &token, &case.angles, &mut k, &mut v);
+                    (case.key_cache, case.value_cache) = (k, v);
+                } else {
+                    case.qkv.extend(token);
+                    case.positions.push(position as i32);
+                    case.slot_mapping.push(slot);
+                }
+            }
+            case.keys.push(keys);
+            case.values.push(values);
+            case.query_start.push(case.positions.len() as i32);
+            first_page += pages[row];
+            case.page_indptr.push(first_page as i32);
+        }
+        case
+    }
+
+    fn step(&self) -> Step<'_> {
+        Step {
+            num_rows: self.rows.len(),
+            num_tokens: self.positions.len(),
+            positions: &self.positions,
+            slot_mapping: &self.slot_mapping,
+            query_start: &self.query_start,
+            kv_length: &self.kv_length,
+            page_indptr: &self.page_indptr,
+            page_indices: &self.page_indices,
+        }
+    }
+
+    fn run(&self, threads: usize) -> Vec<T> {
+        let (mut keys, mut values) = (self.key_cache.clone(), self.value_cache.clone());
+        let step = self.step();
+        let blocks = keys.len() / self.heads.kv / self.heads.page();
+        step.check(self.heads.block_size, blocks, self.angles.len() / self.heads.dim).unwrap();
+        append(&step, self.heads, &self.qkv, &self.angles, &mut keys, &mut values);
+        let mut out = vec![T::from_f32(f32::NAN); step.num_tokens * self.heads.query * self.heads.dim];
+        let threads = Threads::new(threads).unwrap();
+        attend(&threads, &step, self.heads, SCALE, &self.qkv, &self.angles, &keys, &values, &mut out);
+        out
+    }
+
+    fn reference(&self) -> Vec<f64> {
+        let Heads { query, kv, dim, .. } = self.heads;
+        let mut out = Vec::new();
+        for (row, &(cached, new)) in self.rows.iter().enumerate() {
+            for i in 0..new {
+                let token = self.query_start[row] as usize + i;
+                let angles = &self.angles[(cached + i) * dim..][..dim];
+                for head in 0..query {
+                    let mut q = vec![0.0; dim];
+                    let source = &self.qkv[token * self.heads.qkv_width() + head * dim..][..dim];
+                    rotate::<T, false>(source, angles, SCALE, &mut q);
+                    let at = |x: &[f32], t: usize, d: usize| {
+                        f64::from(x[(t * kv + head / (query / kv)) * dim + d])
+                    };
+                    let scores: Vec<f64> = (0..=cached + i)
+                        .map(|t| (0..dim).map(|d| f64::from(q[d]) * at(&self.keys[row], t, d)).sum())
+                        .collect();
+                    let top = scores.iter().copied().fold(f64::MIN, f64::max);
+                    let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
+                    let sum: f64 = weights.iter().sum();
+                    out.extend((0..dim).map(|d| {
+                        weights.iter().enumerate().map(|(t, w)| w * at(&self.values[row], t, d)).sum::<f64>()
+                            / sum
+                    }));
+                }
+            }
+        }
+        out
+    }
+}
+
+const SCALE: f32 = 0.3;
+
+fn shapes() -> impl Strategy<Value = (Heads, Vec<(usize, usize)>, u64)> {
+    let heads = (1usize..=3, 1usize..=5, 1usize..=9, 0u32..=5).prop_map(|(kv, group, eighths, log)| Heads {
+        query: kv * group,
+        kv,
+        dim: 8 * eighths,
+        block_size: 1 << log,
+    });
+    let rows = prop::collection::vec((0usize..300, 1usize..40), 1..5);
+    (heads, rows, any::<u64>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn equals_the_reference((heads, rows, seed) in shapes()) {
+        let case = Case::<f32>::new(heads, rows, seed);
+        for (got, expected) in case.run(2).iter().zip(case.reference()) {
+            prop_assert!((f64::from(*got) - expected).abs() < 2e-5, "{} {}", got, expected);
+        }
+    }
+
+    #[test]
+    fn equals_the_reference_in_bf16((heads, rows, seed) in shapes()) {
+        let case = Case::<bf16>::new(heads, rows, seed);
+        for (got, expected) in case.run(2).iter().zip(case.reference()) {
+            prop_assert!((f64::from(got.to_f32()) - expected).abs() < 0.02, "{} {}", got, expected);
+        }
+    }
+}
+
+#[test]
+fn a_row_does_not_depend_on_the_others_nor_on_the_threads() {
+    let heads = Heads { query: 6, kv: 2, dim: 40, block_size: 16 };
+    let rows = vec![(0, 33), (190, 1), (300, 17), (5, 2)];
+    let together = Case::<f32>::new(heads, rows, 7);
+    let out = together.run(1);
+    assert_eq!(out, together.run(4));
+    let width = heads.query * heads.dim;
+    for row in 0..4 {
+        // The same sequence alone, its last token only: all others were cached before.
+        let mut alone = Case::<f32>::new(heads, vec![(1, 1)], 0);
+        let tokens = together.step().tokens(row);
+        let last = tokens.end - 1;
+        let (mut keys, mut values) = (together.key_cache.clone(), together.value_cache.clone());
+        append(&together.step(), heads, &together.qkv, &together.angles, &mut keys, &mut values);
+        (alone.key_cache, alone.value_cache) = (keys, values);
+        alone.rows = vec![(together.kv_length[row] as usize - 1, 1)];
+        alone.kv_length = vec![together.kv_length[row]];
+        alone.angles.clone_from(&together.angles);
+        alone.positions = vec![together.positions[last]];
+        alone.slot_mapping = vec![together.slot_mapping[last]];
+        alone.page_indices = together.step().pages(row).to_vec();
+        alone.page_indptr = vec![0, alone.page_indices.len() as i32];
+        alone.qkv = together.qkv[last * heads.qkv_width()..][..heads.qkv_width()].to_vec();
+        alone.query_start = vec![0, 1];
+        assert_eq!(alone.run(1), out[last * width..][..width]);
+    }
+}

@@ -1,0 +1,1 @@
+"""Chat: from messages to a prompt."""

@@ -1,0 +1,261 @@
+"""Chat templates: the jinja templates of Hugging Face model folders, in a sandbox.
+
+The environment is the one that such templates are written for (described in the documentation of
+``transformers`` under chat templates); a test holds the two together.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from pyengine.errors import InvalidRequestError, ModelLoadError
+from pyengine.tokenizer import read_json, token_text
+
+
+class ChatTemplate:
+    """A model's chat template, compiled once. Any thread may render it.
+
+    Attributes:
+        message_keys: The keys of a message that the template reads. A key that is not among them
+            would be lost silently, so whoever takes messages from outside should refuse it.
+        names_developer: Whether the template knows the role ``developer`` by name.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        special_tokens: dict[str, str] | None = None,
+        *,
+        tool_source: str | None = None,
+    ) -> None:
+        """Compile ``source``.
+
+        Args:
+            source: The template.
+            special_tokens: Variables such as ``bos_token`` that templates may use.
+            tool_source: Another template for requests with tools, where the model has one.
+
+        Raises:
+            ModelLoadError: The template is malformed.
+        """
+        self._special_tokens = special_tokens or {}
+        self._template, keys = _compile(source)
+        self._tool_template = self._template
+        if tool_source is not None:
+            self._tool_template, tool_keys = _compile(tool_source)
+            keys |= tool_keys
+        self.message_keys = frozenset(keys)
+        self.names_developer = "developer" in source + (tool_source or "")
+
+    @classmethod
+    def from_folder(cls, folder: str | Path) -> Self | None:
+        """The chat template of a model folder, or None if it has none.
+
+        Looked for in chat_template.jinja, tokenizer_config.json (one, or several by name) and
+        chat_template.json, in this order.
+
+        Raises:
+            ModelLoadError: A file or the template is malformed.
+        """
+        folder = Path(folder)
+        config = read_json(folder / "tokenizer_config.json")
+        found: Any = None
+        if (path := folder / "chat_template.jinja").is_file():
+            found = path.read_text(encoding="utf-8")
+        found = found or config.get("chat_template")
+        found = found or read_json(folder / "chat_template.json").get("chat_template")
+        if not found:
+            return None
+        tokens = {
+            key: text
+            for key, value in config.items()
+            if key.endswith("_token") and (text := token_text(value)) is not None
+        }
+        if isinstance(found, str):
+            return cls(found, tokens)
+        named = {entry["name"]: entry["template"] for entry in found}
+        if "default" not in named:
+            raise ModelLoadError(f"{folder} has chat templates {sorted(named)} but no default one")
+        return cls(named["default"], tokens, tool_source=named.get("tool_use"))
+
+    def render(
+        self,
+        messages: Sequence[dict[str, Any]],
+        tools: Sequence[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **variables: Any,
+    ) -> str:
+        """The prompt for ``messages``. Encode it without adding special tokens.
+
+        Args:
+            messages: Role and content each, as in OpenAI's chat completions.
+            tools: Descriptions of functions, as in OpenAI's chat completions.
+            add_generation_prompt: End where the assistant's answer begins.
+            variables: Further variables for the template.
+
+        Raises:
+            InvalidRequestError: The template refuses these messages.
+        """
+        template = self._tool_template if tools else self._template
+        try:
+            return template.render(
+                **self._special_tokens,
+                **variables,
+                messages=messages,
+                tools=tools,
+                add_generation_prompt=add_generation_prompt,
+            )
+        except jinja2.TemplateError as error:
+            raise InvalidRequestError(
+                f"the model's chat template refuses these messages: {error.message}",
+                param="messages",
+            ) from error
+        except Exception as error:  # a template is a program: it may fail as any does
+            raise InvalidRequestError(
+                "the model's chat template cannot render these messages: "
+                f"{type(error).__name__}: {error}",
+                param="messages",
+            ) from error
+
+
+class _GenerationTag(Extension):
+    """``{% generation %} … {% endgeneration %}``: marks the assistant's text for training.
+
+    Nothing to do when rendering, but a scope of its own, as it has there.
+    """
+
+    tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(layout: str) -> str:
+    return datetime.now().strftime(layout)
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON as it is: jinja's own filter escapes it for HTML."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _compile(source: str) -> tuple[jinja2.Template, set[str]]:
+    environment = _environment()
+    try:
+        tree = environment.parse(source)
+        return environment.from_string(tree), _message_keys(tree)
+    except jinja2.TemplateSyntaxError as error:
+        raise ModelLoadError(
+            f"the chat template is malformed in line {error.lineno}: {error.message}"
+        ) from error
+
+
+def _message_keys(tree: nodes.Template) -> set[str]:
+    """Which keys of a message a template reads.
+
+    Names that hold messages are followed through assignments and loops until no new one is found;
+    then every ``name.key``, ``name['key']`` and ``'key' in name`` over them counts. A name that
+    holds something else in another place counts too: better a key too many than one refused
+    wrongly.
+    """
+    holders = {"messages"}
+    while True:
+        before = len(holders)
+        for target, source in _bindings(tree):
+            if _base_name(source) in holders:
+                holders.update(name.name for name in _names(target))
+        if len(holders) == before:
+            break
+    keys: set[str] = set()
+    for attribute in tree.find_all(nodes.Getattr):
+        if _base_name(attribute.node) in holders:
+            keys.add(attribute.attr)
+    for item in tree.find_all(nodes.Getitem):
+        if _base_name(item.node) in holders and isinstance(item.arg, nodes.Const):
+            keys.add(str(item.arg.value))
+    for test in tree.find_all(nodes.Compare):
+        if isinstance(test.expr, nodes.Const) and _base_name(test.ops[0].expr) in holders:
+            keys.add(str(test.expr.value))
+    for call in tree.find_all(nodes.Call):
+        method = call.node
+        if (
+            isinstance(method, nodes.Getattr)
+            and method.attr == "get"
+            and _base_name(method.node) in holders
+            and call.args
+            and isinstance(call.args[0], nodes.Const)
+        ):
+            keys.add(str(call.args[0].value))
+    return keys
+
+
+def _bindings(tree: nodes.Template) -> list[tuple[nodes.Node, nodes.Node]]:
+    """(target, source) of everything that gives a value a name: loops, assignments, macro calls."""
+    pairs: list[tuple[nodes.Node, nodes.Node]] = [
+        (loop.target, loop.iter) for loop in tree.find_all(nodes.For)
+    ]
+    pairs += [(assign.target, assign.node) for assign in tree.find_all(nodes.Assign)]
+    macros = {macro.name: macro.args for macro in tree.find_all(nodes.Macro)}
+    for call in tree.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Name) and call.node.name in macros:
+            pairs += zip(macros[call.node.name], call.args, strict=False)
+    return pairs
+
+
+def _names(target: nodes.Node) -> list[nodes.Name]:
+    return [target] if isinstance(target, nodes.Name) else list(target.find_all(nodes.Name))
+
+
+def _base_name(node: nodes.Node | None) -> str | None:
+    """``messages`` for ``messages``, ``messages[1:]``, ``messages | reverse`` and the like."""
+    while node is not None:
+        match node:
+            case nodes.Name() | nodes.NSRef():
+                return node.name
+            case nodes.Getitem(arg=nodes.Const(value=str())):
+                return None  # what a message holds is no message
+            case nodes.Getitem() | nodes.Filter():
+                node = node.node
+            case nodes.CondExpr():
+                node = node.expr1
+            case nodes.Add():
+                node = node.left
+            case _:
+                return None
+    return None

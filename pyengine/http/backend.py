@@ -1,0 +1,94 @@
+"""What the endpoint needs of an engine: :class:`pyengine.AsyncEngine` has this shape."""
+
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import Literal, Protocol
+
+from pyengine.chat.template import ChatTemplate
+from pyengine.sampling import SamplingParams
+from pyengine.tokenizer import Tokenizer
+
+
+class Usage(Protocol):
+    """Token counts of a request up to now."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt."""
+
+    @property
+    def cached_tokens(self) -> int:
+        """Those of them that came from the prefix cache."""
+
+    @property
+    def completion_tokens(self) -> int:
+        """Tokens generated."""
+
+
+class Update(Protocol):
+    """What a request got since its last update, everything that had piled up in one."""
+
+    @property
+    def text(self) -> str:
+        """New text."""
+
+    @property
+    def finish_reason(self) -> Literal["stop", "length"] | None:
+        """Why the request ended, in its last update."""
+
+    @property
+    def usage(self) -> Usage:
+        """Counts up to here."""
+
+
+class Generation(Awaitable[Update], Protocol):
+    """A running request: iterate it for updates, or await it for the whole answer."""
+
+    def __aiter__(self) -> AsyncIterator[Update]: ...
+
+    def abort(self) -> None:
+        """Stop; whoever reads gets RequestAbortedError. No harm once it has ended."""
+
+
+class Engine(Protocol):
+    """The engine behind the endpoint. All of it is called on the loop that serves."""
+
+    @property
+    def model_name(self) -> str:
+        """The name that the model answers to."""
+
+    @property
+    def max_context(self) -> int:
+        """Longest prompt and answer together, in tokens; once ready."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer; once ready."""
+
+    @property
+    def template(self) -> ChatTemplate | None:
+        """The model's chat template, if it has one; once ready."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are taken."""
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What made loading fail, or killed the engine."""
+
+    async def start(self) -> None:
+        """Load the model and begin to take requests."""
+
+    async def close(self) -> None:
+        """End every request and free the memory."""
+
+    def generate(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        *,
+        priority: int,
+        tenant: str | None,
+        cache_salt: str | None,
+    ) -> Generation:
+        """Continue ``prompt``; refuses what is out of range or cannot fit."""

@@ -1,0 +1,105 @@
+"""``POST /v1/completions``."""
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pyengine.errors import InvalidRequestError
+from pyengine.http import sse
+from pyengine.http.backend import Engine, Generation
+from pyengine.http.limits import check_prompts
+from pyengine.http.schema.common import (
+    check_common,
+    include_usage,
+    refuse_unsupported,
+    sampling_params,
+    usage_object,
+)
+from pyengine.http.schema.completions import (
+    UNSUPPORTED_IN_COMPLETIONS,
+    CompletionChoice,
+    CompletionRequest,
+    CompletionResponse,
+)
+
+if TYPE_CHECKING:
+    from pyengine.http.app import Exchange
+
+# OpenAI's default for text completions.
+DEFAULT_MAX_TOKENS = 16
+
+_decoder = msgspec.json.Decoder(CompletionRequest)
+_encode = msgspec.json.Encoder().encode
+
+
+async def create(exchange: "Exchange") -> None:
+    """Continue one prompt or several."""
+    request = await exchange.decode(_decoder)
+    engine = exchange.app.require_model(request.model)
+    check_common(request)
+    refuse_unsupported(request, UNSUPPORTED_IN_COMPLETIONS)
+    max_tokens = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
+    params = sampling_params(request, max_tokens)
+    prompts = split_prompts(request.prompt)
+    check_prompts(len(prompts), exchange.app.limits)
+    token_ids = [await _tokens(prompt, engine) for prompt in prompts]
+    generations: list[Generation] = []
+    exchange.watch(generations)
+    for tokens in token_ids:
+        generations.append(  # noqa: PERF401 (if one is refused, those before it are aborted)
+            engine.generate(
+                tokens,
+                params,
+                priority=request.priority or 0,
+                tenant=request.user,
+                cache_salt=request.cache_salt,
+            )
+        )
+    answer_id, created = exchange.app.new_id("cmpl-"), int(time.time())
+    if request.stream:
+        chunks = sse.CompletionChunks(answer_id, created, engine.model_name, include_usage(request))
+        await sse.stream(exchange, generations, chunks)
+        return
+    wholes = [await generation for generation in generations]
+    choices = [
+        CompletionChoice(index, whole.text, whole.finish_reason or "stop")
+        for index, whole in enumerate(wholes)
+    ]
+    exchange.reply(
+        _encode(
+            CompletionResponse(
+                id=answer_id,
+                created=created,
+                model=engine.model_name,
+                choices=choices,
+                usage=usage_object([whole.usage for whole in wholes]),
+            )
+        )
+    )
+
+
+def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[int]]:
+    """The prompts in a request: a string, strings, token ids, or lists of token ids.
+
+    Raises:
+        InvalidRequestError: It mixes them.
+    """
+    if isinstance(prompt, str):
+        return [prompt]
+    if prompt and all(isinstance(item, int) for item in prompt):
+        return [[item for item in prompt if isinstance(item, int)]]
+    if any(isinstance(item, int) for item in prompt) or len({type(item) for item in prompt}) > 1:
+        raise InvalidRequestError(
+            "'prompt' must be a string, strings, token ids, or lists of token ids, not a mix.",
+            param="prompt",
+        )
+    return [item for item in prompt if not isinstance(item, int)]
+
+
+async def _tokens(prompt: str | list[int], engine: Engine) -> list[int]:
+    tokenizer = engine.tokenizer
+    if isinstance(prompt, str):
+        tokenizer.check_length(prompt, engine.max_context)
+        prompt = await tokenizer.encode_async(prompt)
+    return prompt

@@ -1,0 +1,99 @@
+"""Bounds of what one client may ask of the server, and the reading of bodies within them."""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+
+from pyengine.errors import InvalidRequestError, PayloadTooLargeError
+from pyengine.http.errors import BodyTimeoutError, UnsupportedMediaError
+from pyengine.http.rsgi import Headers, HTTPProtocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Each limit has a clear error behind it.
+
+    Attributes:
+        body_bytes: Longest request body; more is answered by 413.
+        body_seconds: Longest time a client may take to send it; more is answered by 408.
+        discard_bytes: How much of a body that is too long is read and thrown away, so that the
+            client gets to read its answer instead of a reset connection.
+        discard_seconds: How long that may take.
+        prompts: Most prompts in one completions request.
+        connections: Connections served at once; more wait in the backlog.
+        backlog: Connections that wait to be accepted.
+        drain_seconds: How long running requests get to finish at shutdown.
+    """
+
+    body_bytes: int = 4 << 20
+    body_seconds: float = 30.0
+    discard_bytes: int = 64 << 20
+    discard_seconds: float = 5.0
+    prompts: int = 128
+    connections: int = 8192
+    backlog: int = 2048
+    drain_seconds: float = 30.0
+
+
+async def read_body(proto: HTTPProtocol, headers: Headers, limits: Limits) -> bytes:
+    """The whole body of a request.
+
+    Raises:
+        PayloadTooLargeError: It is longer than the limit; no more than a chunk of it was in memory.
+        BodyTimeoutError: It did not come in time.
+        UnsupportedMediaError: It is compressed.
+        RSGIProtocolClosed: The client left meanwhile.
+    """
+    if (coding := headers.get("content-encoding", "identity")) != "identity":
+        raise UnsupportedMediaError(f"A body in content-encoding '{coding}' is not supported.")
+    announced = headers.get("content-length")
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            if announced is not None and announced.isdecimal():
+                if int(announced) <= limits.body_bytes:
+                    return bytes(await proto())
+                # A client that asked whether to go on has sent nothing yet.
+                if headers.get("expect") is None:
+                    await _discard(proto, limits)
+                raise _too_large(limits)
+            return await _read_chunks(proto, limits)
+    except TimeoutError:
+        raise BodyTimeoutError(
+            f"The body did not come within {limits.body_seconds:g} seconds."
+        ) from None
+
+
+async def _read_chunks(proto: HTTPProtocol, limits: Limits) -> bytes:
+    body = bytearray()
+    async for chunk in proto:
+        body += chunk
+        if len(body) > limits.body_bytes:
+            await _discard(proto, limits)
+            raise _too_large(limits)
+    return bytes(body)
+
+
+async def _discard(proto: HTTPProtocol, limits: Limits) -> None:
+    left = limits.discard_bytes
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(limits.discard_seconds):
+            async for chunk in proto:
+                left -= len(chunk)
+                if left < 0:
+                    break
+
+
+def _too_large(limits: Limits) -> PayloadTooLargeError:
+    return PayloadTooLargeError(f"The body is longer than the limit of {limits.body_bytes} bytes.")
+
+
+def check_prompts(count: int, limits: Limits) -> None:
+    """Refuse a request with more prompts than the limit, or none.
+
+    Raises:
+        InvalidRequestError: Naming ``prompt``.
+    """
+    if not 1 <= count <= limits.prompts:
+        raise InvalidRequestError(
+            f"'prompt' must hold 1 to {limits.prompts} prompts, not {count}.", param="prompt"
+        )

@@ -1,0 +1,1 @@
+"""OpenAI's request and response types, as far as pyengine speaks them."""

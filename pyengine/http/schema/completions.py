@@ -1,0 +1,49 @@
+"""Text completions: OpenAI's request and response."""
+
+from typing import Any
+
+import msgspec
+
+from pyengine.http.schema.common import GenerationRequest, UsageObject
+
+
+class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/completions``."""
+
+    # A string, strings, token ids, or lists of token ids; told apart once decoded.
+    prompt: str | list[str | int | list[int]]
+
+    # Refused unless neutral: see UNSUPPORTED_IN_COMPLETIONS.
+    best_of: int | None = None
+    echo: bool | None = None
+    logprobs: int | None = None
+    suffix: str | None = None
+
+
+# As UNSUPPORTED: field -> values that ask for nothing.
+UNSUPPORTED_IN_COMPLETIONS: dict[str, tuple[Any, ...]] = {
+    "best_of": (1,),
+    "echo": (False,),
+    "logprobs": (),
+    "suffix": ("",),
+}
+
+
+class CompletionChoice(msgspec.Struct, gc=False):
+    """The continuation of one prompt."""
+
+    index: int
+    text: str
+    finish_reason: str
+    logprobs: None = None
+
+
+class CompletionResponse(msgspec.Struct, gc=False, kw_only=True):
+    """The whole answer."""
+
+    id: str
+    object: str = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: UsageObject

@@ -1,0 +1,220 @@
+"""Text to token ids: Hugging Face's ``tokenizers`` around a model folder.
+
+Decoding of what a model generates is the detokenizer's work, in Rust; :meth:`Tokenizer.decode` is
+for prompts and tests.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import tokenizers
+
+from pyengine.errors import ContextLengthError, InvalidRequestError, ModelLoadError
+
+# Characters from which encoding leaves the event loop: below, a thread costs more than it frees.
+OFF_LOOP_CHARACTERS = 20_000
+
+# The most bytes of text that a normalizer may fold into one byte. NFC composes: three Hangul jamo,
+# nine bytes, become one syllable of three. Kinds that are not here may drop text altogether.
+_FOLDS = {"NFC": 3, "Prepend": 1, "Replace": 1}
+# Pre-tokenizers that split text and drop none of it.
+_KEEPING = ("ByteLevel", "Digits", "Metaspace", "Split")
+
+
+class Tokenizer:
+    """The tokenizer of one model. Immutable; any thread may call it. Encoding releases the GIL.
+
+    Attributes:
+        vocab_size: Number of token ids, added tokens counted in.
+        eos_token_ids: Tokens that end a generation, ascending: those of generation_config.json
+            (config.json where it has none) and the tokenizer's own.
+    """
+
+    def __init__(
+        self, inner: tokenizers.Tokenizer, text: str, eos_token_ids: Iterable[int] = ()
+    ) -> None:
+        """Wrap ``inner``, made from ``text``, the content of a tokenizer.json."""
+        inner.no_padding()
+        inner.no_truncation()
+        self._inner = inner
+        self._text = text
+        self._bytes_per_token = _most_bytes_per_token(json.loads(text))
+        self.vocab_size: int = inner.get_vocab_size(with_added_tokens=True)
+        self.eos_token_ids = tuple(sorted(set(eos_token_ids)))
+
+    @classmethod
+    def from_folder(cls, folder: str | Path) -> Self:
+        """The tokenizer of a model folder.
+
+        Raises:
+            ModelLoadError: tokenizer.json is missing or malformed.
+        """
+        folder = Path(folder)
+        path = folder / "tokenizer.json"
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelLoadError(f"cannot read {path}: {error}") from error
+        try:
+            inner = tokenizers.Tokenizer.from_str(text)
+        except Exception as error:  # tokenizers raises bare Exception
+            raise ModelLoadError(f"{path} is no tokenizer: {error}") from error
+        return cls(inner, text, _eos_token_ids(folder, inner))
+
+    @property
+    def tokenizer_json(self) -> str:
+        """The content of tokenizer.json, for the detokenizer."""
+        return self._text
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The token ids of ``text``. Special tokens that are spelled out in it are recognised.
+
+        Args:
+            text: Any text.
+            add_special_tokens: Add what the model expects around a text (such as its
+                beginning-of-sequence token). Rendered chat templates bring their own.
+
+        Raises:
+            InvalidRequestError: ``text`` holds half of a surrogate pair.
+        """
+        try:
+            ids: list[int] = self._inner.encode(text, add_special_tokens=add_special_tokens).ids
+        except (UnicodeEncodeError, TypeError) as error:
+            raise InvalidRequestError(
+                f"the prompt is not valid Unicode: {error}", param="prompt"
+            ) from None
+        return ids
+
+    async def encode_async(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """As :meth:`encode`; a long text is encoded on a thread, so that the loop goes on."""
+        if len(text) < OFF_LOOP_CHARACTERS:
+            return self.encode(text, add_special_tokens)
+        return await asyncio.to_thread(self.encode, text, add_special_tokens)
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        """The text of ``token_ids``."""
+        text: str = self._inner.decode(token_ids, skip_special_tokens=skip_special_tokens)
+        return text
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token by its spelling in the vocabulary, or None."""
+        found: int | None = self._inner.token_to_id(token)
+        return found
+
+    def fewest_tokens(self, text: str) -> int:
+        """A lower bound of the tokens of ``text``, without encoding it: O(length), microseconds.
+
+        The longest token covers so many bytes; 0 for kinds of tokenizer that may drop text.
+        """
+        if self._bytes_per_token == 0:
+            return 0
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        return -(-size // self._bytes_per_token)
+
+    def check_length(self, text: str, max_context: int) -> None:
+        """Refuse a text that cannot fit ``max_context`` tokens, before it is encoded.
+
+        Raises:
+            ContextLengthError: It has more tokens than that, whatever they are.
+        """
+        fewest = self.fewest_tokens(text)
+        if fewest >= max_context:
+            raise ContextLengthError(
+                f"This model's context is {max_context} tokens; the prompt has at least {fewest}.",
+                param="prompt",
+            )
+
+
+def _most_bytes_per_token(spec: dict[str, Any]) -> int:
+    """The most bytes of text that one token can stand for; 0 if there is no such bound."""
+    model = spec["model"]
+    pre_tokenizers = list(_parts(spec.get("pre_tokenizer"), "pretokenizers"))
+    normalizers = list(_parts(spec.get("normalizer"), "normalizers"))
+    byte_level = any(part["type"] == "ByteLevel" for part in pre_tokenizers)
+    keeps_all = all(
+        part["type"] in _KEEPING and part.get("behavior") != "Removed" for part in pre_tokenizers
+    )
+    added = spec.get("added_tokens") or []
+    strips = any(token.get("lstrip") or token.get("rstrip") for token in added)
+    if (
+        model.get("type") != "BPE"
+        or not (byte_level or model.get("byte_fallback"))
+        or not keeps_all
+        or strips
+        or not all(_lengthens_at_most(part) for part in normalizers)
+    ):
+        return 0
+    fold = 1
+    for part in normalizers:
+        fold *= _FOLDS[part["type"]]
+    # A byte-level vocabulary spells every byte as one character.
+    spell = len if byte_level else _bytes
+    longest = max((spell(token) for token in model["vocab"]), default=1)
+    longest = max([longest, *(_bytes(token["content"]) for token in added)])
+    return longest * fold
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _parts(spec: dict[str, Any] | None, key: str) -> Iterable[dict[str, Any]]:
+    """The parts of a (nested) Sequence, or the one there is."""
+    if spec is None:
+        return
+    if spec["type"] != "Sequence":
+        yield spec
+        return
+    for part in spec[key]:
+        yield from _parts(part, key)
+
+
+def _lengthens_at_most(part: dict[str, Any]) -> bool:
+    """Whether a normalizer never folds more than ``_FOLDS`` says."""
+    if part["type"] == "Replace":
+        pattern = part["pattern"].get("String")
+        return pattern is not None and _bytes(pattern) <= _bytes(part["content"])
+    return part["type"] in _FOLDS
+
+
+def _eos_token_ids(folder: Path, inner: tokenizers.Tokenizer) -> list[int]:
+    found: list[int] = []
+    for name in ("generation_config.json", "config.json"):
+        value = read_json(folder / name).get("eos_token_id")
+        if isinstance(value, int):
+            found = [value]
+        elif isinstance(value, list):
+            found = [token for token in value if isinstance(token, int)]
+        if found:
+            break
+    token = token_text(read_json(folder / "tokenizer_config.json").get("eos_token"))
+    if token is not None and (token_id := inner.token_to_id(token)) is not None:
+        found.append(token_id)
+    return found
+
+
+def token_text(value: Any) -> str | None:
+    """The spelling of a special token, as tokenizer_config.json has it: text, or an object."""
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; {} where there is no file.
+
+    Raises:
+        ModelLoadError: The file is malformed.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ModelLoadError(f"cannot read {path}: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelLoadError(f"{path} must hold a JSON object")
+    return value

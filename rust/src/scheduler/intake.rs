@@ -1,0 +1,160 @@
+//! `drain`: what the scheduler's mailbox brings.
+//!
+//! Every request that is taken in is announced to the detokenizer, also when it ends at once: its answer goes out
+//! that way. O(bytes + log waiting) a message.
+
+use super::outbox::OutRow;
+use super::planner::{Planner, finish_index};
+use super::policy::Ticket;
+use super::requests::Request;
+use crate::error::{Error, Result};
+use crate::kv_allocator::KvAllocator;
+use crate::messages::{FinishReason, Message, OpenStream, RequestKey, Submit, tag};
+
+/// Messages of one call, so that a flood cannot keep the step from running.
+const MAX_MESSAGES: usize = 4096;
+
+impl Planner {
+    /// Takes in what `receive` brings (it fills the buffer, or says that there is nothing); returns the raw
+    /// messages that are not for the planner: other tags, what cannot be read, and a key that is already there.
+    ///
+    /// Messages are read also while the detokenizer's ring is full: it may be waiting to send to this mailbox.
+    pub fn drain(
+        &mut self,
+        kv: &mut KvAllocator,
+        mut receive: impl FnMut(&mut Vec<u8>) -> Result<bool>,
+        now_ns: u64,
+    ) -> Result<Vec<Vec<u8>>> {
+        let mut others = Vec::new();
+        let mut message = std::mem::take(&mut self.inbox);
+        let mut taken = 0;
+        let received = loop {
+            match receive(&mut message) {
+                Ok(true) if self.take(kv, &message)? => {}
+                Ok(true) => others.push(message.clone()),
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+            taken += 1;
+            if taken == MAX_MESSAGES {
+                break Ok(());
+            }
+        };
+        self.inbox = message;
+        self.expire(kv, now_ns);
+        self.outbox.flush()?;
+        match received {
+            // What was read before the mailbox closed counts; the next call says that it is closed.
+            Err(Error::MailboxClosed) if taken > 0 => Ok(others),
+            other => other.map(|()| others),
+        }
+    }
+
+    /// Takes in one message; false if it is not for the planner.
+    fn take(&mut self, kv: &mut KvAllocator, bytes: &[u8]) -> Result<bool> {
+        if !matches!(tag(bytes), Ok("submit" | "abort" | "stop_matched")) {
+            return Ok(false);
+        }
+        match Message::decode(bytes) {
+            Ok(Message::Submit(body)) if self.requests.find(body.key).is_none() => {
+                self.submit(body)?;
+                Ok(true)
+            }
+            Ok(Message::Abort(key)) => {
+                if let Some(id) = self.requests.find(key) {
+                    self.finish(kv, id, FinishReason::Abort);
+                }
+                Ok(true)
+            }
+            Ok(Message::StopMatched(key)) => {
+                // The detokenizer has ended the stream itself.
+                if let Some(id) = self.requests.find(key) {
+                    self.end(kv, id, FinishReason::Stop);
+                }
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn submit(&mut self, body: Submit) -> Result<()> {
+        let (words, rest) = body.tokens.as_chunks::<4>();
+        let tokens: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        let prompt_bytes = (body.prompt_length as usize).saturating_mul(4);
+        let generated = body.tokens.get(prompt_bytes..).unwrap_or_default().to_vec();
+        let sound = rest.is_empty()
+            && body.prompt_length > 0
+            && prompt_bytes <= body.tokens.len()
+            && tokens.iter().all(|token| *token <= i32::MAX as u32);
+        let announced = self.outbox.open(OpenStream {
+            key: body.key,
+            prompt_length: body.prompt_length,
+            generated,
+            stop: body.stop,
+            include_stop: body.include_stop,
+            skip_special_tokens: body.skip_special_tokens,
+        })?;
+
+        let context = (self.config.max_context as u32).min(self.capacity.saturating_add(1));
+        let limit = body.prompt_length.saturating_add(body.max_tokens).min(context);
+        let id = self.requests.next_id();
+        self.serial += 1;
+        let mut request = Request {
+            key: body.key,
+            tokens,
+            prompt_length: body.prompt_length,
+            limit,
+            min_tokens: body.min_tokens,
+            sampling: body.sampling,
+            stop_token_ids: body.stop_token_ids,
+            salt: body.cache_salt,
+            deadline_ns: body.deadline_ns,
+            cached_tokens: None,
+            ticket: Ticket {
+                id,
+                class: body.priority,
+                tenant: 0,
+                arrival_ns: body.arrival_ns,
+                serial: self.serial,
+                resumed: false,
+            },
+            slot: None,
+        };
+        let verdict =
+            if sound && announced { self.judge(&request) } else { Some((FinishReason::Error, None)) };
+        if let Some((reason, stop_token)) = verdict {
+            self.refuse(request.key, reason, stop_token);
+            return Ok(());
+        }
+        request.ticket.tenant = self.tenants.enter(body.tenant);
+        self.waiting.push(&request.ticket, &mut self.tenants);
+        if request.deadline_ns > 0 {
+            self.deadlines.insert((request.deadline_ns, id));
+        }
+        self.requests.insert(request);
+        Ok(())
+    }
+
+    /// How a request ends before it began, if it does. A prompt that the context or the cache can never hold is an
+    /// error; an answer that they cannot hold is cut short later.
+    fn judge(&self, request: &Request) -> Option<(FinishReason, Option<u32>)> {
+        let known = request.tokens.len() as u32;
+        let longest = (self.config.max_context as u32).min(self.capacity);
+        if request.prompt_length > longest {
+            return Some((FinishReason::Error, None));
+        }
+        let last = *request.tokens.last()?;
+        if known > request.prompt_length && request.stops_at(last, known) {
+            return Some((FinishReason::Stop, Some(last)));
+        }
+        if known >= request.limit {
+            return Some((FinishReason::Length, None));
+        }
+        (self.waiting.len() >= self.config.max_waiting).then_some((FinishReason::Overloaded, None))
+    }
+
+    fn refuse(&mut self, key: RequestKey, reason: FinishReason, stop_token: Option<u32>) {
+        self.outbox.row(OutRow { key, token: None, finish: Some(reason), stop_token, cached_tokens: 0 });
+        self.counters.finished[finish_index(reason)] += 1;
+    }
+}

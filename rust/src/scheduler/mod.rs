@@ -1,0 +1,34 @@
+//! The scheduler's Rust half: *computed tokens chase total tokens*.
+//!
+//! ```text
+//!            Submit, Abort, StopMatched                        TokensOut, OpenStream
+//!   mailbox ──────────► drain            plan ──► StepBuffers        ▲
+//!                         │               ▲  │                       │
+//!                         ▼               │  ▼                       │
+//!                   WaitingQueue ─────► SequenceTable ◄──────────  commit ◄── sampled tokens
+//!                     (policy)      admit │  ▲ preempt
+//!                                         ▼  │
+//!                                     KvAllocator
+//! ```
+//!
+//! A prompt, a chunk of one, what a prefix hit left of one, a decode, and the recomputation after a preemption
+//! are the same thing here: a row that computes tokens `planned..planned + n` of a sequence, and samples if that
+//! reaches its end. Everything is deterministic given the clock and the messages.
+
+mod buffers;
+mod commit;
+mod intake;
+mod outbox;
+mod plan;
+mod planner;
+mod policy;
+mod requests;
+mod sequence_table;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod steady_state;
+
+pub use buffers::{ALIGNMENT, Field, HEADER_LENGTH, StepBuffers, StepLayout};
+pub use outbox::Outlet;
+pub use planner::{Planner, PlannerConfig};

@@ -1,0 +1,224 @@
+//! What goes to the detokenizer, in order and without loss, though its ring may be full.
+//!
+//! Rows are collected during a call of the planner and leave as one `TokensOut` at its end, encoded without
+//! building the owned message. While the ring is full, encoded messages are held and tried again at the next
+//! call. O(bytes) a call; no allocation while the ring has room.
+
+use std::collections::VecDeque;
+
+use serde::{Serialize, Serializer};
+
+use crate::error::{Error, Result};
+use crate::messages::{FinishReason, OpenStream, RequestKey};
+
+/// Sends one message, or says that the ring is full.
+pub type Outlet = Box<dyn FnMut(&[u8]) -> Result<()> + Send>;
+
+/// More than a row or the frame around the rows can take in msgpack.
+const ROW_BYTES: usize = 48;
+
+/// What a call brought to one request; on the wire a `SequenceTokens`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OutRow {
+    /// Whose.
+    pub key: RequestKey,
+    /// Its new token, if there is one.
+    pub token: Option<u32>,
+    /// Set when this is the last of it.
+    pub finish: Option<FinishReason>,
+    /// The token that ended it.
+    pub stop_token: Option<u32>,
+    /// Prompt tokens from the prefix cache.
+    pub cached_tokens: u32,
+}
+
+impl Serialize for OutRow {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        (self.key, self.token.as_slice(), self.finish, self.stop_token, self.cached_tokens)
+            .serialize(serializer)
+    }
+}
+
+/// The way to the detokenizer.
+pub struct Outbox {
+    outlet: Outlet,
+    limit: usize,
+    rows: Vec<OutRow>,
+    scratch: Vec<u8>,
+    held: VecDeque<Vec<u8>>,
+}
+
+impl Outbox {
+    /// Sends through `outlet`, which takes messages of at most `limit` bytes.
+    pub fn new(outlet: Outlet, limit: usize) -> Result<Self> {
+        if limit < 8 * ROW_BYTES {
+            return Err(Error::InvalidArgument(format!(
+                "the detokenizer's mailbox takes messages of {limit} bytes; at least {} are needed",
+                8 * ROW_BYTES
+            )));
+        }
+        Ok(Self { outlet, limit, rows: Vec::new(), scratch: Vec::new(), held: VecDeque::new() })
+    }
+
+    /// Messages that the ring had no room for.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Adds a row to the next `TokensOut`.
+    pub fn row(&mut self, row: OutRow) {
+        self.rows.push(row);
+    }
+
+    /// Announces a request. False if the announcement is too large for the ring: a bare one went instead, so that
+    /// the request can be ended with an error.
+    pub fn open(&mut self, stream: OpenStream) -> Result<bool> {
+        let whole = stream.generated.len() <= self.limit && {
+            self.encode_open(&stream)?;
+            self.scratch.len() <= self.limit
+        };
+        if !whole {
+            self.encode_open(&OpenStream { generated: Vec::new(), stop: Vec::new(), ..stream })?;
+        }
+        // A closed mailbox is reported by `flush`, when the state is whole.
+        let _ = self.send_scratch();
+        Ok(whole)
+    }
+
+    fn encode_open(&mut self, stream: &OpenStream) -> Result<()> {
+        self.scratch.clear();
+        rmp_serde::encode::write(&mut self.scratch, &("open_stream", stream))
+            .map_err(|error| Error::MalformedMessage(error.to_string()))
+    }
+
+    /// Sends what was held and the rows of this call. Full is no error; closed is, and then nothing is lost either.
+    pub fn flush(&mut self) -> Result<()> {
+        let mut result = self.retry();
+        let rows = std::mem::take(&mut self.rows);
+        for chunk in rows.chunks((self.limit / ROW_BYTES).saturating_sub(1).max(1)) {
+            self.scratch.clear();
+            let encoded = rmp_serde::encode::write(&mut self.scratch, &("tokens_out", chunk));
+            let encoded = encoded.map_err(|error| Error::MalformedMessage(error.to_string()));
+            let sent = encoded.and_then(|()| self.send_scratch());
+            result = result.and(sent);
+        }
+        self.rows = rows;
+        self.rows.clear();
+        result
+    }
+
+    fn retry(&mut self) -> Result<()> {
+        while let Some(message) = self.held.front() {
+            match (self.outlet)(message) {
+                Ok(()) => drop(self.held.pop_front()),
+                Err(Error::MailboxFull { .. }) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn send_scratch(&mut self) -> Result<()> {
+        let sent = if self.held.is_empty() {
+            (self.outlet)(&self.scratch)
+        } else {
+            Err(Error::MailboxFull { needed: 0, free: 0 })
+        };
+        let Err(error) = sent else { return Ok(()) };
+        self.held.push_back(self.scratch.clone());
+        if matches!(error, Error::MailboxFull { .. }) { Ok(()) } else { Err(error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::messages::{Message, SequenceTokens};
+
+    type Ring = Arc<Mutex<(Vec<Vec<u8>>, usize)>>;
+
+    fn outbox(limit: usize, room: usize) -> (Outbox, Ring) {
+        let ring: Ring = Arc::new(Mutex::new((Vec::new(), room)));
+        let inner = ring.clone();
+        let outlet: Outlet = Box::new(move |bytes| {
+            let mut ring = inner.lock().unwrap();
+            assert!(bytes.len() <= limit);
+            if ring.0.len() >= ring.1 {
+                return Err(Error::MailboxFull { needed: bytes.len(), free: 0 });
+            }
+            ring.0.push(bytes.to_vec());
+            Ok(())
+        });
+        (Outbox::new(outlet, limit).unwrap(), ring)
+    }
+
+    fn row(request: u64, finish: Option<FinishReason>) -> OutRow {
+        let key = RequestKey { frontend: u32::MAX, request };
+        OutRow { key, token: Some(u32::MAX), finish, stop_token: Some(u32::MAX), cached_tokens: u32::MAX }
+    }
+
+    #[test]
+    fn rows_are_what_the_owned_message_would_be_and_fit_their_bound() {
+        let (mut out, ring) = outbox(1 << 16, 10);
+        let rows = [row(u64::MAX, Some(FinishReason::Overloaded)), OutRow { token: None, ..row(1, None) }];
+        rows.iter().for_each(|row| out.row(*row));
+        out.flush().unwrap();
+        let wanted = rows.map(|row| SequenceTokens {
+            key: row.key,
+            tokens: row.token.into_iter().collect(),
+            finish: row.finish,
+            stop_token: row.stop_token,
+            cached_tokens: row.cached_tokens,
+        });
+        let mut bytes = Vec::new();
+        Message::TokensOut(wanted.to_vec()).encode_into(&mut bytes).unwrap();
+        assert_eq!(ring.lock().unwrap().0, [bytes.clone()]);
+        assert!(bytes.len() < 2 * ROW_BYTES + 16);
+    }
+
+    #[test]
+    fn a_full_ring_keeps_order_and_loses_nothing() {
+        let (mut out, ring) = outbox(1 << 16, 0);
+        for request in 0..5 {
+            out.row(row(request, None));
+            out.flush().unwrap();
+        }
+        assert_eq!(out.held(), 5);
+        ring.lock().unwrap().1 = 3;
+        out.flush().unwrap();
+        ring.lock().unwrap().1 = 100;
+        out.row(row(5, None));
+        out.flush().unwrap();
+        let seen: Vec<_> =
+            ring.lock().unwrap().0.iter().map(|bytes| Message::decode(bytes).unwrap()).collect();
+        let requests = seen.iter().map(|message| match message {
+            Message::TokensOut(rows) => rows[0].key.request,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(requests.collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn what_is_too_large_is_split_or_cut() {
+        let (mut out, ring) = outbox(8 * ROW_BYTES, 100);
+        (0..50).for_each(|request| out.row(row(request, Some(FinishReason::Overloaded))));
+        out.flush().unwrap();
+        assert!(ring.lock().unwrap().0.len() > 1);
+        let key = RequestKey { frontend: 0, request: 1 };
+        let stop = vec!["x".repeat(1000)];
+        for generated in [vec![0; 4], vec![0; 4000]] {
+            let stop = stop.clone();
+            let stream = OpenStream {
+                key,
+                prompt_length: 1,
+                generated,
+                stop,
+                include_stop: false,
+                skip_special_tokens: true,
+            };
+            assert!(!out.open(stream).unwrap());
+        }
+    }
+}

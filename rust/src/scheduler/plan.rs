@@ -1,0 +1,305 @@
+//! `plan`: choose the rows of the next step and write them.
+//!
+//! Rows are granted in three passes, each seeing what the one before left of the budget: decodes, prefills
+//! under way, requests admitted now. Only decodes can lack a block (admission takes those of all known tokens),
+//! and victims come from the end of the running order, where nothing was granted yet: no grant is taken back.
+//!
+//! O(running + admitted) and O(tokens + pages) of the step; no allocation in steady state.
+
+use super::buffers::StepBuffers;
+use super::planner::{Grant, Planner, RowRecord, Runner, StepRecord};
+use super::policy::{self, RequestId};
+use super::sequence_table::Progress;
+use crate::error::Result;
+use crate::kv_allocator::KvAllocator;
+use crate::messages::SamplingRules;
+
+/// What the step that is being planned has room for.
+struct Room {
+    tokens: usize,
+    pages: usize,
+    // Nobody is admitted: a sequence was preempted or left out.
+    closed: bool,
+}
+
+impl Planner {
+    /// Plans a step and writes it into `bytes`; returns the number of rows. 0 when there is nothing to run now, or
+    /// the detokenizer's ring is full: then no step is in flight for it.
+    pub fn plan(&mut self, kv: &mut KvAllocator, bytes: &mut [u8], now_ns: u64) -> Result<usize> {
+        let mut buffers = self.layout.view(bytes)?;
+        self.expire(kv, now_ns);
+        self.outbox.flush()?;
+        if self.outbox.held() > 0 {
+            return Ok(0);
+        }
+        let pages = self.layout.max_pages();
+        let mut room = Room { tokens: self.config.max_tokens_per_step, pages, closed: false };
+        self.decodes.clear();
+        self.prefills.clear();
+        self.grant_decodes(kv, &mut room);
+        self.grant_prefills(&mut room);
+        self.admit(kv, &mut room);
+        if self.decodes.is_empty() && self.prefills.is_empty() {
+            return Ok(0);
+        }
+        let mut record = self.spare.pop().unwrap_or_default();
+        self.counters.steps += 1;
+        self.fill(&mut buffers, &mut record);
+        let rows = record.rows.len();
+        self.in_flight.push_back(record);
+        Ok(rows)
+    }
+
+    fn grant_decodes(&mut self, kv: &mut KvAllocator, room: &mut Room) {
+        let mut next = 0;
+        while let Some(&Runner { slot, .. }) = self.running.get(next) {
+            next += 1;
+            let progress = self.table.progress[slot as usize];
+            if progress.remaining() != 1 {
+                continue;
+            }
+            let pages = (progress.planned as usize + 1).div_ceil(self.block_size);
+            if pages > room.pages || room.tokens == 0 {
+                room.closed = true;
+            } else if self.extend(kv, slot, pages, room) {
+                room.tokens -= 1;
+                room.pages -= pages;
+                self.decodes.push(Grant { slot, count: 1 });
+            }
+        }
+    }
+
+    /// Gives a sequence `blocks` blocks, at the expense of the last in running order. False if that is itself.
+    fn extend(&mut self, kv: &mut KvAllocator, slot: u32, blocks: usize, room: &mut Room) -> bool {
+        loop {
+            let held = &mut self.table.blocks[slot as usize];
+            if held.len() >= blocks || kv.allocate(blocks - held.len(), held).is_ok() {
+                return true;
+            }
+            let Some(&Runner { slot: victim, .. }) = self.running.last() else { return false };
+            self.preempt(kv, victim);
+            room.closed = true;
+            if victim == slot {
+                return false;
+            }
+        }
+    }
+
+    fn grant_prefills(&mut self, room: &mut Room) {
+        for next in 0..self.running.len() {
+            let slot = self.running[next].slot;
+            if self.table.progress[slot as usize].remaining() > 1 {
+                self.grant_prefill(slot, room);
+            }
+        }
+    }
+
+    /// Gives a prefill its share of the step, which may be none.
+    fn grant_prefill(&mut self, slot: u32, room: &mut Room) {
+        let progress = &self.table.progress[slot as usize];
+        let reach = (room.pages * self.block_size).saturating_sub(progress.planned as usize);
+        let wanted = policy::share(progress.remaining(), room.tokens, self.config.prefill_chunk);
+        let count = wanted.min(reach);
+        room.closed |= count < wanted;
+        if count > 0 {
+            room.tokens -= count;
+            room.pages -= (progress.planned as usize + count).div_ceil(self.block_size);
+            self.prefills.push(Grant { slot, count: count as u32 });
+        }
+    }
+
+    fn admit(&mut self, kv: &mut KvAllocator, room: &mut Room) {
+        let mut growth = None;
+        while self.running.len() < self.concurrency && room.tokens > 0 && room.pages > 0 && !room.closed {
+            let Some(id) = self.waiting.head(&self.tenants) else { return };
+            if self.stuck == Some((id, kv.available(), self.running.len())) {
+                return;
+            }
+            let expected = growth.unwrap_or_else(|| self.expected_growth());
+            let Some(slot) = self.try_admit(kv, id, expected) else {
+                self.stuck = Some((id, kv.available(), self.running.len()));
+                return;
+            };
+            let progress = &self.table.progress[slot as usize];
+            let held = self.table.blocks[slot as usize].len();
+            growth = Some(expected + policy::growth(progress, held, self.block_size));
+            self.grant_prefill(slot, room);
+        }
+    }
+
+    /// Blocks that the running sequences will want soon.
+    fn expected_growth(&self) -> usize {
+        let of = |runner: &Runner| {
+            let slot = runner.slot as usize;
+            policy::growth(&self.table.progress[slot], self.table.blocks[slot].len(), self.block_size)
+        };
+        self.running.iter().map(of).sum()
+    }
+
+    /// Moves the head of the queue into the table, if its blocks can be had beside the `expected` growth of others.
+    fn try_admit(&mut self, kv: &mut KvAllocator, id: RequestId, expected: usize) -> Option<u32> {
+        let request = self.requests.get(id);
+        let known = request.tokens.len();
+        let slot = self.table.acquire()?;
+        let at = slot as usize;
+        let blocks = &mut self.table.blocks[at];
+        // At least one token is left to compute, or there would be no logits to sample from.
+        let cached = kv.match_prefix(request.salt, &request.tokens, (known - 1) / self.block_size, blocks);
+        let needed = known.div_ceil(self.block_size) - cached;
+        let computed = (cached * self.block_size) as u32;
+        let limit = request.limit;
+        let known = known as u32;
+        let progress =
+            Progress { known, pending: 0, planned: computed, committed: computed, limit, prefill: known };
+        let own = policy::growth(&progress, cached + needed, self.block_size);
+        let alone = self.running.is_empty();
+        blocks.reserve((limit as usize).div_ceil(self.block_size).saturating_sub(blocks.len()));
+        if !policy::admits(needed, kv.available(), expected + own, alone)
+            || kv.allocate(needed, blocks).is_err()
+        {
+            kv.release(blocks);
+            blocks.clear();
+            self.table.release(slot);
+            return None;
+        }
+        self.table.progress[at] = progress;
+        self.enter(id, slot, computed);
+        Some(slot)
+    }
+
+    fn enter(&mut self, id: RequestId, slot: u32, computed: u32) {
+        let at = slot as usize;
+        let request = self.requests.get_mut(id);
+        self.waiting.remove(&request.ticket);
+        request.slot = Some(slot);
+        let known = request.tokens.len() as u32;
+        let first = request.cached_tokens.is_none();
+        let cached = *request.cached_tokens.get_or_insert(computed.min(request.prompt_length));
+        self.serial += 1;
+        let order = policy::running_order(request.ticket.class, self.serial);
+        let mut tokens = std::mem::take(&mut request.tokens);
+        tokens.reserve((request.limit - known) as usize);
+        self.table.tokens[at] = tokens;
+        self.table.sampling[at] = request.sampling;
+        self.table.request[at] = id;
+        self.table.tenant[at] = request.ticket.tenant;
+        self.table.order[at] = order;
+        let position = self.running.partition_point(|runner| runner.order < order);
+        self.running.insert(position, Runner { order, slot });
+        self.counters.prefix_queries += u64::from(known);
+        self.counters.prefix_hits += u64::from(computed);
+        // What is computed again after a preemption is not the tenant's fault.
+        if first {
+            self.tenants.admit(request.ticket.tenant, known - computed);
+            self.counters.prompt_tokens += u64::from(request.prompt_length);
+            self.counters.cached_tokens += u64::from(cached);
+        }
+    }
+
+    /// Writes the granted rows and takes note of them.
+    fn fill(&mut self, out: &mut StepBuffers<'_>, record: &mut StepRecord) {
+        let mut tally = Tally::default();
+        out.query_start[0] = 0;
+        out.page_indptr[0] = 0;
+        for at in 0..self.decodes.len() {
+            self.fill_row(out, record, &mut tally, self.decodes[at]);
+        }
+        for at in 0..self.prefills.len() {
+            self.fill_row(out, record, &mut tally, self.prefills[at]);
+        }
+        record.num_sampled = tally.sampled;
+        out.header.fill(0);
+        let step = self.counters.steps as usize;
+        let Tally { tokens, sampled, pages, feeds, longest_query, longest_kv, greedy } = tally;
+        let values =
+            [record.rows.len(), tokens, sampled, pages, feeds, longest_query, longest_kv, step, greedy];
+        out.header.iter_mut().zip(values).for_each(|(field, value)| *field = value as i64);
+    }
+
+    fn fill_row(
+        &mut self,
+        out: &mut StepBuffers<'_>,
+        record: &mut StepRecord,
+        tally: &mut Tally,
+        grant: Grant,
+    ) {
+        let Grant { slot, count } = grant;
+        let at = slot as usize;
+        let row = record.rows.len();
+        let progress = &mut self.table.progress[at];
+        let blocks = &self.table.blocks[at];
+        let (start, end) = (progress.planned as usize, (progress.planned + count) as usize);
+        let tokens = tally.tokens..tally.tokens + count as usize;
+
+        let known =
+            &self.table.tokens[at][start.min(progress.known as usize)..end.min(progress.known as usize)];
+        for (token_id, token) in out.token_ids[tokens.clone()].iter_mut().zip(known) {
+            *token_id = *token as i32;
+        }
+        if end > progress.known as usize {
+            // Only the newest token can be unknown, and it is the one that `last_token` holds.
+            out.token_ids[tokens.end - 1] = 0;
+            out.feed_token[tally.feeds] = (tokens.end - 1) as i32;
+            out.feed_sequence[tally.feeds] = slot as i32;
+            tally.feeds += 1;
+        }
+        let places = out.positions[tokens.clone()].iter_mut().zip(&mut out.slot_mapping[tokens.clone()]);
+        for ((place, cell), position) in places.zip(start..end) {
+            *place = position as i32;
+            *cell = (blocks[position / self.block_size] as usize * self.block_size
+                + position % self.block_size) as i32;
+        }
+        let pages = end.div_ceil(self.block_size);
+        let page_indices = &mut out.page_indices[tally.pages..tally.pages + pages];
+        page_indices.iter_mut().zip(blocks).for_each(|(page, block)| *page = *block as i32);
+        tally.tokens = tokens.end;
+        tally.pages += pages;
+        tally.longest_query = tally.longest_query.max(count as usize);
+        tally.longest_kv = tally.longest_kv.max(end);
+        out.query_start[row + 1] = tally.tokens as i32;
+        out.page_indptr[row + 1] = tally.pages as i32;
+        out.kv_length[row] = end as i32;
+        out.row_sequence[row] = slot as i32;
+
+        let samples = end == progress.total() as usize;
+        progress.planned = end as u32;
+        if samples {
+            progress.pending += 1;
+            fill_sample(out, tally, row, slot, end, &self.table.sampling[at]);
+        }
+        record.rows.push(RowRecord { slot, generation: self.table.generation(slot), count, samples });
+    }
+}
+
+/// How much of each field is written.
+#[derive(Default)]
+struct Tally {
+    tokens: usize,
+    sampled: usize,
+    pages: usize,
+    feeds: usize,
+    longest_query: usize,
+    longest_kv: usize,
+    greedy: usize,
+}
+
+fn fill_sample(
+    out: &mut StepBuffers<'_>,
+    tally: &mut Tally,
+    row: usize,
+    slot: u32,
+    position: usize,
+    rules: &SamplingRules,
+) {
+    let at = tally.sampled;
+    out.sample_rows[at] = row as i32;
+    out.sample_sequence[at] = slot as i32;
+    out.temperature[at] = rules.temperature;
+    out.top_k[at] = rules.top_k.min(i32::MAX as u32) as i32;
+    out.top_p[at] = rules.top_p;
+    out.min_p[at] = rules.min_p;
+    out.seed[at] = rules.seed;
+    out.sample_position[at] = position as i64;
+    tally.sampled += 1;
+    tally.greedy += usize::from(rules.temperature == 0.0);
+}

@@ -1,0 +1,352 @@
+//! The planner's state, and how a request leaves it.
+//!
+//! ```text
+//!   submit ──► waiting ──admit──► running ──commit──► finished
+//!                 ▲                  │
+//!                 └─────preempt──────┘      abort, deadline, failure: finished, from anywhere
+//! ```
+//!
+//! Ending and preempting cost O(blocks of the sequence + log running); neither waits for steps in flight, whose
+//! rows for the sequence are void from then on. Its blocks are free at once: the device runs steps in order, so
+//! whoever gets them next writes them after the last step that knew the old owner.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::buffers::StepLayout;
+use super::outbox::{OutRow, Outbox, Outlet};
+use super::policy::{RequestId, Tenants, WaitingQueue};
+use super::requests::Requests;
+use super::sequence_table::SequenceTable;
+use crate::error::{Error, Result};
+use crate::kv_allocator::KvAllocator;
+use crate::messages::FinishReason;
+
+/// The planner's limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannerConfig {
+    /// Size of the sequence table: most sequences that run at once.
+    pub max_sequences: usize,
+    /// Most tokens in one step.
+    pub max_tokens_per_step: usize,
+    /// Longest prompt and answer together, in tokens.
+    pub max_context: usize,
+    /// Most requests that wait; one more is refused.
+    pub max_waiting: usize,
+    /// Most tokens of one prefill in one step; 0 is no cap.
+    pub prefill_chunk: usize,
+}
+
+/// A row of a step in flight.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowRecord {
+    pub slot: u32,
+    pub generation: u32,
+    pub count: u32,
+    pub samples: bool,
+}
+
+/// A step in flight.
+#[derive(Default)]
+pub(super) struct StepRecord {
+    pub rows: Vec<RowRecord>,
+    pub num_sampled: usize,
+}
+
+/// A sequence that runs; sorted by `order`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Runner {
+    pub order: (i32, u64),
+    pub slot: u32,
+}
+
+/// A row of the step that is being planned.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grant {
+    pub slot: u32,
+    pub count: u32,
+}
+
+#[derive(Default)]
+pub(super) struct Counters {
+    pub preemptions: u64,
+    pub prompt_tokens: u64,
+    pub cached_tokens: u64,
+    pub completion_tokens: u64,
+    pub steps: u64,
+    pub prefix_queries: u64,
+    pub prefix_hits: u64,
+    // Indexed as in `finish_index`.
+    pub finished: [u64; 6],
+}
+
+/// The scheduler's state and its two calls, `plan` and `commit`.
+pub struct Planner {
+    pub(super) config: PlannerConfig,
+    pub(super) layout: StepLayout,
+    pub(super) block_size: usize,
+    // Tokens whose KV one sequence can have at most: all blocks, or all pages of a step.
+    pub(super) capacity: u32,
+    // Sequences that run at once: each must find a row and a token in every step.
+    pub(super) concurrency: usize,
+    pub(super) table: SequenceTable,
+    pub(super) running: Vec<Runner>,
+    pub(super) requests: Requests,
+    pub(super) waiting: WaitingQueue,
+    pub(super) tenants: Tenants,
+    pub(super) deadlines: BTreeSet<(u64, RequestId)>,
+    pub(super) in_flight: VecDeque<StepRecord>,
+    pub(super) spare: Vec<StepRecord>,
+    pub(super) decodes: Vec<Grant>,
+    pub(super) prefills: Vec<Grant>,
+    // The head of the queue and the blocks and sequences there were when it did not fit.
+    pub(super) stuck: Option<(RequestId, usize, usize)>,
+    pub(super) outbox: Outbox,
+    // The message that is being read.
+    pub(super) inbox: Vec<u8>,
+    pub(super) serial: u64,
+    pub(super) counters: Counters,
+}
+
+impl Planner {
+    /// A planner with nothing to do.
+    ///
+    /// `outlet` sends to the detokenizer messages of at most `max_message` bytes. Sequences that run at once are
+    /// bounded by the least of `max_sequences`, the layout's rows and `max_tokens_per_step`, so that every decode
+    /// has its token in every step.
+    pub fn new(
+        config: PlannerConfig,
+        layout: StepLayout,
+        kv: &KvAllocator,
+        outlet: Outlet,
+        max_message: usize,
+    ) -> Result<Self> {
+        let PlannerConfig { max_sequences, max_tokens_per_step, max_context, max_waiting, .. } = config;
+        for (name, value) in [
+            ("max_sequences", max_sequences),
+            ("max_tokens_per_step", max_tokens_per_step),
+            ("max_context", max_context),
+            ("max_waiting", max_waiting),
+        ] {
+            if value == 0 || value >= i32::MAX as usize {
+                return Err(Error::InvalidArgument(format!("{name} must be at least 1 and below 2**31 - 1")));
+            }
+        }
+        if max_tokens_per_step > layout.max_tokens() {
+            return Err(Error::InvalidArgument(format!(
+                "max_tokens_per_step is {max_tokens_per_step}, but the step layout holds {} tokens",
+                layout.max_tokens()
+            )));
+        }
+        let (num_blocks, block_size) = (kv.num_blocks(), kv.block_size());
+        if num_blocks * block_size >= i32::MAX as usize {
+            return Err(Error::InvalidArgument("the KV cache has 2**31 slots or more".into()));
+        }
+        Ok(Self {
+            config,
+            layout,
+            block_size,
+            capacity: (num_blocks.min(layout.max_pages()) * block_size) as u32,
+            concurrency: max_sequences.min(layout.max_rows()).min(max_tokens_per_step),
+            table: SequenceTable::new(max_sequences),
+            running: Vec::with_capacity(max_sequences),
+            requests: Requests::default(),
+            waiting: WaitingQueue::default(),
+            tenants: Tenants::default(),
+            deadlines: BTreeSet::new(),
+            in_flight: VecDeque::new(),
+            spare: Vec::new(),
+            decodes: Vec::with_capacity(max_sequences),
+            prefills: Vec::with_capacity(max_sequences),
+            stuck: None,
+            outbox: Outbox::new(outlet, max_message)?,
+            inbox: Vec::new(),
+            serial: 0,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Whether `plan` could find something to run, a step is in flight, or a message waits for the detokenizer.
+    pub fn has_work(&self) -> bool {
+        self.requests.len() > 0 || !self.in_flight.is_empty() || self.outbox.held() > 0
+    }
+
+    /// Figures by name: what is there now, and counts since the beginning (prefix figures in tokens).
+    pub fn stats(&self) -> [(&'static str, u64); 17] {
+        let counters = &self.counters;
+        let [stop, length, abort, timeout, overloaded, error] = counters.finished;
+        [
+            ("running", self.running.len() as u64),
+            ("waiting", self.waiting.len() as u64),
+            ("in_flight", self.in_flight.len() as u64),
+            ("outbox", self.outbox.held() as u64),
+            ("preemptions", counters.preemptions),
+            ("prompt_tokens", counters.prompt_tokens),
+            ("cached_tokens", counters.cached_tokens),
+            ("completion_tokens", counters.completion_tokens),
+            ("steps", counters.steps),
+            ("prefix_queries", counters.prefix_queries),
+            ("prefix_hits", counters.prefix_hits),
+            ("finished_stop", stop),
+            ("finished_length", length),
+            ("finished_abort", abort),
+            ("finished_timeout", timeout),
+            ("finished_overloaded", overloaded),
+            ("finished_error", error),
+        ]
+    }
+
+    /// Ends every request of the oldest step in flight with `error`; returns how many.
+    pub fn fail_step(&mut self, kv: &mut KvAllocator) -> Result<usize> {
+        let Some(record) = self.in_flight.pop_front() else {
+            return Err(Error::InvalidArgument("no step is in flight".into()));
+        };
+        let mut ended = 0;
+        for row in &record.rows {
+            if self.table.is_current(row.slot, row.generation) {
+                self.finish(kv, self.table.request[row.slot as usize], FinishReason::Error);
+                ended += 1;
+            }
+        }
+        self.recycle(record);
+        self.outbox.flush()?;
+        Ok(ended)
+    }
+
+    /// Ends everything with `error` and forgets the steps in flight, which must not be committed any more; returns
+    /// how many requests ended.
+    pub fn abort_all(&mut self, kv: &mut KvAllocator) -> Result<usize> {
+        while let Some(record) = self.in_flight.pop_front() {
+            self.recycle(record);
+        }
+        let ids = self.requests.ids();
+        ids.iter().for_each(|id| self.finish(kv, *id, FinishReason::Error));
+        self.outbox.flush()?;
+        Ok(ids.len())
+    }
+
+    /// Ends a request and tells the detokenizer.
+    pub(super) fn finish(&mut self, kv: &mut KvAllocator, id: RequestId, reason: FinishReason) {
+        let request = self.requests.get(id);
+        let (key, cached_tokens) = (request.key, request.cached_tokens.unwrap_or(0));
+        self.outbox.row(OutRow { key, token: None, finish: Some(reason), stop_token: None, cached_tokens });
+        self.end(kv, id, reason);
+    }
+
+    /// Ends a request of which the detokenizer knows, or is told by the caller.
+    pub(super) fn end(&mut self, kv: &mut KvAllocator, id: RequestId, reason: FinishReason) {
+        match self.requests.get(id).slot {
+            // After an error nobody knows what the cache holds.
+            Some(slot) => self.vacate(kv, slot, reason != FinishReason::Error),
+            None => self.waiting.remove(&self.requests.get(id).ticket),
+        }
+        let Some(request) = self.requests.remove(id) else { return };
+        self.deadlines.remove(&(request.deadline_ns, id));
+        self.tenants.leave(request.ticket.tenant);
+        self.counters.finished[finish_index(reason)] += 1;
+        self.stuck = None;
+    }
+
+    /// Sends a running sequence back to the queue. What is computed and committed stays cached while there is room;
+    /// tokens that steps in flight sample for it are dropped and will be sampled again, as they are a function of
+    /// the tokens before them and of their position.
+    pub(super) fn preempt(&mut self, kv: &mut KvAllocator, slot: u32) {
+        let id = self.table.request[slot as usize];
+        let tokens = std::mem::take(&mut self.table.tokens[slot as usize]);
+        self.remember(kv, slot, &tokens);
+        self.vacate(kv, slot, false);
+        let request = self.requests.get_mut(id);
+        request.tokens = tokens;
+        request.slot = None;
+        request.ticket.resumed = true;
+        self.waiting.push(&request.ticket, &mut self.tenants);
+        self.counters.preemptions += 1;
+    }
+
+    /// Puts the full blocks whose KV is computed and committed into the prefix tree.
+    pub(super) fn remember(&mut self, kv: &mut KvAllocator, slot: u32, tokens: &[u32]) {
+        let committed = self.table.progress[slot as usize].committed as usize;
+        let salt = self.requests.get(self.table.request[slot as usize]).salt;
+        kv.insert(salt, &tokens[..committed], &self.table.blocks[slot as usize]);
+    }
+
+    /// Takes a sequence out of the table.
+    fn vacate(&mut self, kv: &mut KvAllocator, slot: u32, remember: bool) {
+        let at = slot as usize;
+        if remember {
+            let tokens = std::mem::take(&mut self.table.tokens[at]);
+            self.remember(kv, slot, &tokens);
+            self.table.tokens[at] = tokens;
+        }
+        kv.release(&self.table.blocks[at]);
+        self.table.blocks[at].clear();
+        let order = self.table.order[at];
+        if let Ok(position) = self.running.binary_search_by_key(&order, |runner| runner.order) {
+            self.running.remove(position);
+        }
+        self.table.release(slot);
+    }
+
+    pub(super) fn recycle(&mut self, mut record: StepRecord) {
+        record.rows.clear();
+        self.spare.push(record);
+    }
+
+    /// Ends what is past its deadline.
+    pub(super) fn expire(&mut self, kv: &mut KvAllocator, now_ns: u64) {
+        while let Some(&(deadline, id)) = self.deadlines.first() {
+            if deadline > now_ns {
+                return;
+            }
+            self.finish(kv, id, FinishReason::Timeout);
+        }
+    }
+
+    /// Checks that all parts agree, in O(everything); names what does not.
+    pub fn check(&self) -> Result<()> {
+        let holds = |condition: bool, what: &str| match condition {
+            true => Ok(()),
+            false => Err(Error::InvalidArgument(format!("planner invariant broken: {what}"))),
+        };
+        holds(self.running.len() == self.table.owned(), "running sequences are those in the table")?;
+        holds(self.requests.len() == self.running.len() + self.waiting.len(), "requests wait or run")?;
+        holds(self.running.is_sorted_by_key(|runner| runner.order), "running sequences are in order")?;
+        for runner in &self.running {
+            let at = runner.slot as usize;
+            let progress = &self.table.progress[at];
+            let blocks = self.table.blocks[at].len();
+            let request = self.requests.get(self.table.request[at]);
+            holds(request.slot == Some(runner.slot), "request and sequence name each other")?;
+            holds(progress.known as usize == self.table.tokens[at].len(), "known tokens are the tokens")?;
+            holds(progress.committed <= progress.planned, "what is committed was planned")?;
+            holds(
+                progress.planned <= progress.total() && progress.total() <= progress.limit,
+                "no overshoot",
+            )?;
+            holds(progress.committed < progress.known, "the last known token has no committed KV")?;
+            holds(progress.planned as usize <= blocks * self.block_size, "blocks cover what is planned")?;
+        }
+        let rows =
+            |slot| self.in_flight.iter().flat_map(|step| &step.rows).filter(move |row| row.slot == slot);
+        for runner in &self.running {
+            let generation = self.table.generation(runner.slot);
+            let live = rows(runner.slot).filter(|row| row.generation == generation);
+            let (count, sampled) =
+                live.fold((0, 0), |sum, row| (sum.0 + row.count, sum.1 + u32::from(row.samples)));
+            let progress = &self.table.progress[runner.slot as usize];
+            holds(progress.planned - progress.committed == count, "steps in flight compute what is planned")?;
+            holds(progress.pending == sampled, "steps in flight sample what is pending")?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn finish_index(reason: FinishReason) -> usize {
+    match reason {
+        FinishReason::Stop => 0,
+        FinishReason::Length => 1,
+        FinishReason::Abort => 2,
+        FinishReason::Timeout => 3,
+        FinishReason::Overloaded => 4,
+        FinishReason::Error => 5,
+    }
+}

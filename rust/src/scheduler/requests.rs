@@ -1,0 +1,103 @@
+//! The requests that the planner knows, waiting or running: what does not change from step to step.
+//!
+//! A slab: insert, remove and look up by id or key in O(1).
+
+use rustc_hash::FxHashMap;
+
+use super::policy::{RequestId, Ticket};
+use crate::messages::{RequestKey, SamplingRules};
+
+/// One request.
+pub struct Request {
+    /// Its name outside.
+    pub key: RequestKey,
+    /// Prompt and what was generated; lies in the sequence table while the request runs.
+    pub tokens: Vec<u32>,
+    /// How many of the tokens are the prompt.
+    pub prompt_length: u32,
+    /// The request ends when it has this many tokens.
+    pub limit: u32,
+    /// Fewest generated tokens before a stop token ends it.
+    pub min_tokens: u32,
+    /// How its tokens are chosen.
+    pub sampling: SamplingRules,
+    /// Tokens that end it.
+    pub stop_token_ids: Vec<u32>,
+    /// Under which salt it shares prefixes.
+    pub salt: u64,
+    /// Clock at which it is given up; 0 is never.
+    pub deadline_ns: u64,
+    /// Prompt tokens that came from the prefix cache when it was first admitted.
+    pub cached_tokens: Option<u32>,
+    /// What the queue knows of it.
+    pub ticket: Ticket,
+    /// Its index in the sequence table while it runs.
+    pub slot: Option<u32>,
+}
+
+impl Request {
+    /// Whether `token` ends the request, being the last of `known` tokens.
+    pub fn stops_at(&self, token: u32, known: u32) -> bool {
+        known - self.prompt_length >= self.min_tokens && self.stop_token_ids.contains(&token)
+    }
+}
+
+/// All of them.
+#[derive(Default)]
+pub struct Requests {
+    slots: Vec<Option<Request>>,
+    free: Vec<RequestId>,
+    by_key: FxHashMap<RequestKey, RequestId>,
+}
+
+impl Requests {
+    /// The id that the next [`insert`](Self::insert) gives.
+    pub fn next_id(&self) -> RequestId {
+        self.free.last().copied().unwrap_or(self.slots.len() as RequestId)
+    }
+
+    /// Takes a request in, whose key must be new.
+    pub fn insert(&mut self, request: Request) -> RequestId {
+        let id = self.next_id();
+        self.by_key.insert(request.key, id);
+        if self.free.pop().is_some() {
+            self.slots[id as usize] = Some(request);
+        } else {
+            self.slots.push(Some(request));
+        }
+        id
+    }
+
+    /// Lets a request go.
+    pub fn remove(&mut self, id: RequestId) -> Option<Request> {
+        let request = self.slots.get_mut(id as usize)?.take()?;
+        self.by_key.remove(&request.key);
+        self.free.push(id);
+        Some(request)
+    }
+
+    /// The id of the request with this key.
+    pub fn find(&self, key: RequestKey) -> Option<RequestId> {
+        self.by_key.get(&key).copied()
+    }
+
+    /// A request that is there.
+    pub fn get(&self, id: RequestId) -> &Request {
+        self.slots[id as usize].as_ref().expect("ids live as long as their requests")
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, id: RequestId) -> &mut Request {
+        self.slots[id as usize].as_mut().expect("ids live as long as their requests")
+    }
+
+    /// All ids, ascending.
+    pub fn ids(&self) -> Vec<RequestId> {
+        (0..self.slots.len() as RequestId).filter(|id| self.slots[*id as usize].is_some()).collect()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+}

@@ -32,7 +32,9 @@ class AnswerService:
     async def answer(self, question: str, writer: asyncio.StreamWriter) -> None:
         """Stream one answer. An error becomes a line that says what went wrong."""
         messages = [{"role": "user", "content": question}]
-        params = ESSAY if question.startswith("Tell me everything") else SamplingParams(temperature=0)
+        params = (
+            ESSAY if question.startswith("Tell me everything") else SamplingParams(temperature=0)
+        )
         try:
             # Leaving the block, also because the client has left, aborts what still runs.
             async with self.engine.chat(messages, params, timeout=PATIENCE_S) as generation:

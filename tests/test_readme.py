@@ -59,7 +59,9 @@ def test_the_block_runs_and_answers(
     )
     assert done.returncode == 0, done.stderr
     if "capital of France" in code:
-        questions = len(re.findall(r"completions\.create|curl|engine\.chat|pyengine complete", code))
+        questions = len(
+            re.findall(r"completions\.create|curl|engine\.chat|pyengine complete", code)
+        )
         assert questions
         assert done.stdout.count("Paris") >= questions
     else:

@@ -93,7 +93,7 @@ class Conversation:
             await self._answer(line)
 
     async def _answer(self, question: str) -> None:
-        """One turn: a question that gets no answer is forgotten, a stopped answer keeps what came."""
+        """One turn. A question without an answer is forgotten; a stopped answer keeps what came."""
         said: list[str] = []
         watch = Stopwatch()
         self.messages.append({"role": "user", "content": question})

@@ -15,7 +15,9 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def pyengine(tmp_path: Path) -> Run:
     """Run ``pyengine`` with arguments, and ``given`` on stdin, to its end."""
 
-    def run(*arguments: str, given: str = "", **variables: str) -> "subprocess.CompletedProcess[str]":
+    def run(
+        *arguments: str, given: str = "", **variables: str
+    ) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [*PYENGINE, *arguments],
             input=given,

@@ -69,7 +69,7 @@ class Terminal:
 
 @contextmanager
 def terminal(*arguments: str, command: Sequence[str] = PYENGINE) -> Iterator[Terminal]:
-    """``pyengine`` with ``arguments`` in a terminal of its own; killed at the end if it still runs."""
+    """``pyengine`` in a terminal of its own; killed at the end if it still runs."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [*SETSID, *command, *arguments],

@@ -50,9 +50,7 @@ def test_every_setting_has_its_flag_and_variable_in_the_help(command: str, pyeng
 
 def test_the_tables_name_fields_that_there_are() -> None:
     assert set(ENGINE_OPTIONS) <= {field.name for field in fields(EngineConfig)}
-    assert set(SAMPLING_OPTIONS) <= {
-        field.name for field in msgspec.structs.fields(SamplingParams)
-    }
+    assert set(SAMPLING_OPTIONS) <= {field.name for field in msgspec.structs.fields(SamplingParams)}
 
 
 def test_version(pyengine: Run) -> None:

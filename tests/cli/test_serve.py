@@ -71,9 +71,7 @@ def test_a_running_answer_is_finished_before_the_server_stops() -> None:
         assert server.wait() == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "twice"), [((), True), (("--drain-seconds", "0.1"), False)]
-)
+@pytest.mark.parametrize(("arguments", "twice"), [((), True), (("--drain-seconds", "0.1"), False)])
 def test_the_drain_is_bounded_and_a_second_signal_ends_it(
     arguments: tuple[str, ...], twice: bool
 ) -> None:

@@ -3,7 +3,6 @@
 pub(crate) mod errors;
 mod kv_allocator;
 pub(crate) mod mailbox;
-mod kv_allocator;
 
 use pyo3::prelude::*;
 

@@ -1,6 +1,7 @@
 """One frozen configuration for the whole engine, and the only reader of the environment."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self, get_args
 
@@ -111,13 +112,16 @@ class EngineConfig:
         return preset
 
     @classmethod
-    def from_environment(cls, **overrides: Any) -> Self:
-        """The configuration from ``PYENGINE_<NAME>`` variables, under ``overrides`` not None.
+    def from_environment(
+        cls, defaults: Mapping[str, Any] | None = None, /, **overrides: Any
+    ) -> Self:
+        """The configuration from ``PYENGINE_<NAME>`` variables, over ``defaults`` and under
+        ``overrides`` not None.
 
         Raises:
             ConfigError: A variable does not read as its type, or names no setting.
         """
-        values: dict[str, Any] = {}
+        values: dict[str, Any] = dict(defaults or {})
         known = {field.name: field for field in fields(cls)}
         for variable, text in os.environ.items():
             if not variable.startswith(ENVIRONMENT_PREFIX):

@@ -1,0 +1,99 @@
+"""How long until pyengine is there: ``--help``, ``import pyengine``, and a served demo model.
+
+The floor is an interpreter that does nothing. Times are wall clock of a process of its own, the
+median of several after one that warms the file cache; for ``serve``, from its start until the port
+listens, and until ``/ready`` says 200.
+
+    python benches/bench_startup.py [--json -] [--runs N]
+"""
+
+import argparse
+import http.client
+import json
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PYTHON = [sys.executable]
+PYENGINE = [*PYTHON, "-m", "pyengine"]
+
+
+def process(command: list[str]) -> float:
+    """Seconds from the start of ``command`` to its end."""
+    begin = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - begin
+
+
+def serve() -> tuple[float, float]:
+    """Seconds until a served demo model listens, and until it is ready."""
+    begin = time.perf_counter()
+    server = subprocess.Popen(
+        [*PYENGINE, "serve", "--port", "0"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout is not None
+        listening = ready = 0.0
+        for line in server.stdout:
+            if found := re.search(r"listening on http://(\S+):(\d+)", line):
+                listening = time.perf_counter() - begin
+                address = found[1], int(found[2])
+            if line.startswith("ready:"):
+                connection = http.client.HTTPConnection(*address, timeout=10)
+                connection.request("GET", "/ready")
+                assert connection.getresponse().status == 200
+                ready = time.perf_counter() - begin
+                connection.close()
+                break
+        return listening, ready
+    finally:
+        server.terminate()
+        server.communicate()
+
+
+def repeated(measure: Callable[[], T], runs: int) -> list[T]:
+    """What ``measure`` gives, ``runs`` times after a first that warms the caches."""
+    measure()
+    return [measure() for _ in range(runs)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", metavar="FILE", help="figures as JSON; - is stdout, alone")
+    parser.add_argument("--runs", type=int, default=7)
+    arguments = parser.parse_args()
+    commands = {
+        "python -c pass": [*PYTHON, "-c", "pass"],
+        "import pyengine": [*PYTHON, "-c", "import pyengine"],
+        "pyengine --help": [*PYENGINE, "--help"],
+        "pyengine serve --help": [*PYENGINE, "serve", "--help"],
+        "import torch": [*PYTHON, "-c", "import torch"],
+    }
+    figures = {
+        name: statistics.median(repeated(lambda c=command: process(c), arguments.runs))
+        for name, command in commands.items()
+    }
+    starts = repeated(serve, max(1, arguments.runs // 3))
+    figures["serve: port listens"] = statistics.median(start[0] for start in starts)
+    figures["serve: model is ready"] = statistics.median(start[1] for start in starts)
+    floor = figures["python -c pass"]
+    if arguments.json != "-":
+        for name, seconds in figures.items():
+            print(f"{name:<24} {seconds * 1e3:8.1f} ms  {seconds / floor:6.1f} x the floor")
+    if arguments.json:
+        text = json.dumps({name: round(seconds, 4) for name, seconds in figures.items()})
+        if arguments.json == "-":
+            print(text)
+        else:
+            Path(arguments.json).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

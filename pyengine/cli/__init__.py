@@ -1,0 +1,55 @@
+"""The command line: one file a command.
+
+``--help`` must be instant, so nothing here imports torch, granian or the engine before a command
+runs; a test looks.
+"""
+
+from typing import Any
+
+import click
+
+from pyengine.cli.chat import chat
+from pyengine.cli.complete import complete
+from pyengine.cli.serve import serve
+from pyengine.errors import PyengineError
+
+
+class Commands(click.Group):
+    """A group whose commands may raise PyengineError: it becomes one line, not a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. An error that pyengine raises on purpose exits with 1."""
+        try:
+            return super().invoke(ctx)
+        except PyengineError as error:
+            raise click.ClickException(" ".join(error.message.split())) from error
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from pyengine import __version__
+
+        click.echo(f"pyengine {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
+def main() -> None:
+    """Serve large language models, or talk to one here.
+
+    MODEL is a folder in Hugging Face format or a hub name; without one, each command takes the
+    small demo model that comes with the package.
+    """
+
+
+main.add_command(serve)
+main.add_command(chat)
+main.add_command(complete)

@@ -1,0 +1,58 @@
+"""``pyengine chat``: a conversation in the terminal."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyengine.cli.options import (
+    engine_config,
+    engine_options,
+    model_argument,
+    sampling_options,
+    sampling_params,
+)
+from pyengine.cli.terminal import loading_bar
+
+if TYPE_CHECKING:
+    from pyengine.config import EngineConfig
+    from pyengine.sampling import SamplingParams
+
+
+@click.command()
+@model_argument
+@click.option("--system", help="What the system message says.")
+@sampling_options
+@engine_options
+def chat(model: str | None, system: str | None, **given: Any) -> None:
+    """Talk to a model here. Ctrl-C stops an answer, Ctrl-D leaves, /help tells more.
+
+    Lines that come through a pipe are answered one after the other.
+    """
+    import asyncio
+
+    config = engine_config(model, given, mode="interactive")
+    params = sampling_params(given)
+    try:
+        asyncio.run(_chat(config, params, system))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+async def _chat(config: "EngineConfig", params: "SamplingParams", system: str | None) -> None:
+    from pyengine.async_engine import AsyncEngine
+    from pyengine.cli.conversation import Conversation
+    from pyengine.cli.lines import PipedLines, TerminalLines
+
+    engine = AsyncEngine(config=config)
+    try:
+        with loading_bar(engine.model_name) as progress:
+            await engine.start(progress)
+        conversation = Conversation(engine, params, system)
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            click.echo(f"{engine.model_name}: /help for commands, Ctrl-D to leave")
+            await conversation.run(TerminalLines(conversation.commands()))
+        else:
+            await conversation.run(PipedLines())
+    finally:
+        await engine.close()

@@ -1,0 +1,109 @@
+"""``pyengine complete``: one completion, or one answer, on stdout."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyengine.cli.options import (
+    engine_config,
+    engine_options,
+    model_argument,
+    sampling_options,
+    sampling_params,
+)
+from pyengine.cli.terminal import loading_bar, show
+
+if TYPE_CHECKING:
+    from pyengine.actors.request import Completion, Generation
+    from pyengine.config import EngineConfig
+    from pyengine.sampling import SamplingParams
+
+
+@click.command()
+@model_argument
+@click.option("-p", "--prompt", help="The text to continue [default: what stdin has].")
+@click.option("--chat", is_flag=True, help="Answer the prompt as a chat message.")
+@click.option("--system", help="With --chat: what the system message says.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object: text, end and usage.")
+@sampling_options
+@engine_options
+def complete(
+    model: str | None,
+    prompt: str | None,
+    chat: bool,
+    system: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Continue a text, or answer it (--chat), on stdout.
+
+    The text comes from --prompt, or from stdin:
+
+        echo "What is the capital of France?" | pyengine complete --chat
+    """
+    import asyncio
+
+    if system is not None and not chat:
+        raise click.UsageError("--system goes with --chat")
+    config = engine_config(model, given, mode="interactive")
+    params = sampling_params(given)
+    messages = [{"role": "system", "content": system}] if system is not None else []
+    text = _from_stdin() if prompt is None else prompt
+    question = [*messages, {"role": "user", "content": text}] if chat else text
+    try:
+        asyncio.run(_complete(config, question, params, as_json))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _from_stdin() -> str:
+    if sys.stdin.isatty():
+        raise click.UsageError("give a text: --prompt TEXT, or through a pipe")
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the text on stdin is not UTF-8: {error}") from error
+
+
+async def _complete(
+    config: "EngineConfig",
+    question: str | list[dict[str, str]],
+    params: "SamplingParams",
+    as_json: bool,
+) -> None:
+    from pyengine.async_engine import AsyncEngine
+
+    engine = AsyncEngine(config=config)
+    try:
+        with loading_bar(engine.model_name) as progress:
+            await engine.start(progress)
+        begin = engine.generate if isinstance(question, str) else engine.chat
+        generation: Generation = begin(question, params)  # type: ignore[arg-type]
+        if as_json:
+            click.echo(_as_json(engine.model_name, await generation))
+            return
+        async for update in generation:
+            show(update.text)
+        click.echo()
+    finally:
+        await engine.close()
+
+
+def _as_json(model: str, completion: "Completion") -> str:
+    """The completion with its usage, counted as OpenAI's API counts it."""
+    import msgspec
+
+    usage = completion.usage
+    answer = {
+        "model": model,
+        "text": completion.text,
+        "finish_reason": completion.finish_reason,
+        "usage": {
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        },
+    }
+    return msgspec.json.encode(answer).decode()

@@ -1,0 +1,163 @@
+"""A conversation in the terminal: its turns, and its commands that begin with a slash."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from pyengine.cli.lines import Lines
+from pyengine.cli.parameters import changed
+from pyengine.cli.stopwatch import Stopwatch
+from pyengine.cli.terminal import show
+from pyengine.errors import (
+    ContextLengthError,
+    EngineDeadError,
+    InvalidRequestError,
+    PyengineError,
+    RequestAbortedError,
+)
+from pyengine.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from pyengine.actors.request import Generation
+    from pyengine.async_engine import AsyncEngine
+
+ANSWERS_KEPT = 5
+
+
+class Conversation:
+    """The turns so far and how the next answer is sampled. Lives on the engine's loop.
+
+    Attributes:
+        messages: What was said, as the chat template takes it.
+        params: How answers are sampled; ``/set`` changes it.
+        answers: Figures of the last answers, newest last.
+    """
+
+    def __init__(self, engine: "AsyncEngine", params: SamplingParams, system: str | None) -> None:
+        self.engine = engine
+        self.params = params
+        self.messages: list[dict[str, str]] = []
+        self.answers: list[Stopwatch] = []
+        self._system = system
+        self._generation: Generation | None = None
+        self._left = False
+        self._commands: dict[str, Callable[[str], Awaitable[None]]] = {
+            "/help": self._help,
+            "/exit": self._exit,
+            "/stats": self._stats,
+            "/metrics": self._metrics,
+            "/reset": self._reset,
+            "/set": self._set,
+        }
+        self._start_over()
+
+    def commands(self) -> list[str]:
+        """The commands' names."""
+        return list(self._commands)
+
+    async def run(self, lines: Lines) -> None:
+        """Answer line by line until there are no more. Ctrl-C stops the answer that runs.
+
+        Raises:
+            EngineDeadError: The engine has stopped.
+        """
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self.interrupt)
+        try:
+            while not self._left and (line := await lines.next()) is not None:
+                try:
+                    await self._take(line.strip())
+                except EngineDeadError:
+                    raise
+                except PyengineError as error:
+                    click.echo(f"error: {error.message}", err=True)
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    def interrupt(self) -> None:
+        """Stop the answer that runs, if one does."""
+        if self._generation is not None:
+            self._generation.abort()
+
+    async def _take(self, line: str) -> None:
+        name, _, rest = line.partition(" ")
+        if name in self._commands:
+            await self._commands[name](rest.strip())
+        elif line.startswith("/"):
+            raise InvalidRequestError(f"there is no command {name}; /help lists them")
+        elif line:
+            await self._answer(line)
+
+    async def _answer(self, question: str) -> None:
+        """One turn. A question without an answer is forgotten; a stopped answer keeps what came."""
+        said: list[str] = []
+        watch = Stopwatch()
+        self.messages.append({"role": "user", "content": question})
+        try:
+            self._generation = self.engine.chat(self.messages, self.params)
+            async for update in self._generation:
+                watch.see(update)
+                said.append(update.text)
+                show(update.text)
+            click.echo()
+        except RequestAbortedError:
+            click.echo("\n[stopped]" if said else "[stopped]")
+        except ContextLengthError as error:
+            raise InvalidRequestError(f"{error.message}. /reset begins anew") from error
+        finally:
+            self._generation = None
+            if text := "".join(said):
+                self.messages.append({"role": "assistant", "content": text})
+            else:
+                self.messages.pop()
+            if watch.first:
+                self.answers = [*self.answers, watch][-ANSWERS_KEPT:]
+
+    def _start_over(self) -> None:
+        system = self._system
+        self.messages = [] if system is None else [{"role": "system", "content": system}]
+
+    async def _help(self, _: str) -> None:
+        _table(
+            {
+                "/stats": "tokens and speed of the last answers",
+                "/metrics": "how the engine stands: cache blocks, requests, steps",
+                "/reset": "forget what was said",
+                "/set": "show the sampling parameters",
+                "/set NAME=VALUE ...": "change them, as in /set temperature=0.5 max_tokens=100",
+                "/exit": "leave; Ctrl-D does too",
+                "Ctrl-C": "stop the answer",
+            }
+        )
+
+    async def _exit(self, _: str) -> None:
+        self._left = True
+
+    async def _stats(self, _: str) -> None:
+        if not self.answers:
+            click.echo("no answer yet")
+        for number, watch in enumerate(self.answers, 1):
+            click.echo(f"answer {number} of the last {len(self.answers)}")
+            _table(watch.lines())
+
+    async def _metrics(self, _: str) -> None:
+        _table({name: str(figure) for name, figure in (await self.engine.report()).items()})
+
+    async def _reset(self, _: str) -> None:
+        self._start_over()
+        click.echo("forgotten")
+
+    async def _set(self, text: str) -> None:
+        if text:
+            self.params = changed(self.params, text)
+        _table({name: repr(value) for name, value in msgspec.structs.asdict(self.params).items()})
+
+
+def _table(lines: dict[str, str]) -> None:
+    width = max(map(len, lines))
+    for name, value in lines.items():
+        click.echo(f"  {name:<{width}}  {value}")

@@ -1,0 +1,115 @@
+"""The options that commands share: tables of the settings a person needs, made into flags.
+
+A flag's type comes from the field it sets, so that a table cannot disagree with the engine.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import click
+import msgspec
+
+from pyengine.config import ENVIRONMENT_PREFIX, EngineConfig
+from pyengine.errors import ConfigError
+from pyengine.sampling import SamplingParams
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+ENGINE_OPTIONS: dict[str, str] = {
+    "mode": "Preset of limits: one sequence at once, a few, or many.",
+    "served_name": "Name that the model answers to [default: the folder's, or the hub's].",
+    "device": "Where model steps run; 'simulated' needs no weights and measures the rest.",
+    "dtype": "Of weights and KV cache; 'auto' is float32 on the CPU.",
+    "max_sequences": "Most sequences in one step [default: the mode's].",
+    "max_tokens_per_step": "Most tokens in one step [default: the mode's].",
+    "kv_cache_mib": "Memory of the KV cache, in MiB [default: the mode's].",
+    "max_context": "Longest prompt and answer together, in tokens [default: the model's].",
+    "threads": "CPU threads of a model step [default: the machine's cores].",
+    "prefix_cache": "Share the cache of equal prompt prefixes [default: yes].",
+    "simulated_step_ms": "Milliseconds that a step of the simulated device takes [default: 8].",
+}
+
+SAMPLING_OPTIONS: dict[str, str] = {
+    "max_tokens": "Most tokens to generate [default: to the end of the context].",
+    "min_tokens": "Fewest tokens before the model may end.",
+    "temperature": "0 takes the most likely token, more is more varied [default: 1].",
+    "top_k": "Choose among this many most likely tokens [default: all].",
+    "top_p": "Choose among the fewest tokens that reach this probability [default: 1].",
+    "min_p": "Drop tokens less likely than this times the most likely one [default: 0].",
+    "seed": "The same seed gives the same answer [default: random].",
+    "stop": "Text that ends the answer; may be given several times.",
+    "ignore_eos": "Go on past the model's own end.",
+}
+
+
+def model_argument(command: Command) -> Command:
+    """The MODEL argument of every command."""
+    return click.argument("model", required=False)(command)
+
+
+def engine_options(command: Command) -> Command:
+    """The flags for :data:`ENGINE_OPTIONS`; what was not given arrives as None."""
+    types = {field.name: field.type for field in fields(EngineConfig)}
+    for setting, text in reversed(ENGINE_OPTIONS.items()):
+        text = f"{text}  [env: {ENVIRONMENT_PREFIX}{setting.upper()}]"
+        command = _flag(setting, types[setting], text, negatable=True)(command)
+    return command
+
+
+def sampling_options(command: Command) -> Command:
+    """The flags for :data:`SAMPLING_OPTIONS`; what was not given arrives as None."""
+    types = {field.name: field.type for field in msgspec.structs.fields(SamplingParams)}
+    for name, text in reversed(SAMPLING_OPTIONS.items()):
+        command = _flag(name, types[name], text, negatable=False)(command)
+    return command
+
+
+def engine_config(model: str | None, given: Mapping[str, Any], **defaults: Any) -> EngineConfig:
+    """The configuration: flags over the environment over the command's ``defaults``.
+
+    Raises:
+        click.UsageError: A value is out of its range; the message names flag and variable.
+    """
+    flags = {name: given[name] for name in ENGINE_OPTIONS}
+    try:
+        config = EngineConfig.from_environment(defaults, model=model, **flags)
+        config.limits  # noqa: B018 - raises where limits do not go together
+    except ConfigError as error:
+        where = ""
+        if error.param in ENGINE_OPTIONS and flags[error.param] is not None:
+            where = f" (option {spelled(error.param)})"
+        raise click.UsageError(f"{error.message}{where}") from error
+    return config
+
+
+def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
+    """The sampling parameters from the flags of :func:`sampling_options`.
+
+    Raises:
+        InvalidRequestError: A parameter is out of its range.
+    """
+    values = {name: given[name] for name in SAMPLING_OPTIONS}
+    params = SamplingParams(**{k: v for k, v in values.items() if v not in (None, ())})
+    params.validate()
+    return params
+
+
+def spelled(name: str) -> str:
+    """The flag that sets the field ``name``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _flag(name: str, hint: Any, text: str, *, negatable: bool) -> Callable[[Command], Command]:
+    """A click option for a field of type ``hint``, None unless given."""
+    flag = spelled(name)
+    kind = next((arg for arg in get_args(hint) if arg is not NoneType), hint)
+    if get_origin(hint) is Literal:
+        return click.option(flag, type=click.Choice(get_args(hint)), default=None, help=text)
+    if get_origin(hint) is tuple:
+        return click.option(flag, type=kind, multiple=True, metavar="TEXT", help=text)
+    if kind is bool:
+        spelling = f"{flag}/--no-{flag[2:]}" if negatable else flag
+        return click.option(spelling, is_flag=True, default=None, help=text)
+    return click.option(flag, type=kind, default=None, help=text)

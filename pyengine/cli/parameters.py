@@ -1,0 +1,58 @@
+"""Sampling parameters as a person types them: ``temperature=0.5 max_tokens=100``."""
+
+import shlex
+import types
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from pyengine.errors import InvalidRequestError
+from pyengine.sampling import SamplingParams
+
+
+def changed(params: SamplingParams, text: str) -> SamplingParams:
+    """``params`` with the settings in ``text``: ``NAME=VALUE``, more after spaces or semicolons.
+
+    A list is written with commas, or as JSON in quotes; ``none`` unsets.
+
+    Raises:
+        InvalidRequestError: A name or value that is none; nothing is changed.
+    """
+    hints = {field.name: field.type for field in msgspec.structs.fields(SamplingParams)}
+    values: dict[str, Any] = {}
+    for word in _words(text):
+        name, equals, value = word.partition("=")
+        if name not in hints:
+            raise InvalidRequestError(f"there is no {name!r}; there are: {', '.join(hints)}")
+        if not equals:
+            raise InvalidRequestError(f"write {name}=VALUE", param=name)
+        values[name] = _read(name, value, hints[name])
+    fresh = msgspec.structs.replace(params, **values)
+    fresh.validate()
+    return fresh
+
+
+def _words(text: str) -> list[str]:
+    lexer = shlex.shlex(text, posix=True)
+    lexer.whitespace += ";"
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    try:
+        return list(lexer)
+    except ValueError as error:
+        raise InvalidRequestError(f"cannot read {text!r}: {error}".lower()) from error
+
+
+def _read(name: str, text: str, hint: Any) -> Any:
+    """``text`` as a value of type ``hint``."""
+    value: Any = text
+    if isinstance(hint, types.UnionType) and type(None) in get_args(hint):
+        value = None if text.lower() == "none" else text
+    elif get_origin(hint) is tuple:
+        value = [part for part in text.split(",") if part]
+    try:
+        if text.startswith("["):
+            return msgspec.json.decode(text, type=hint)
+        return msgspec.convert(value, hint, strict=False)
+    except msgspec.MsgspecError as error:
+        raise InvalidRequestError(f"{name}={text}: {error}", param=name) from error

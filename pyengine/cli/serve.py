@@ -1,0 +1,107 @@
+"""``pyengine serve``: the OpenAI-compatible endpoint."""
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyengine.cli.options import engine_config, engine_options, model_argument
+from pyengine.cli.terminal import loading_bar
+
+if TYPE_CHECKING:
+    from pyengine.async_engine import AsyncEngine
+    from pyengine.config import EngineConfig
+
+
+@click.command()
+@model_argument
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Port to listen on; 0 takes a free one.",
+)
+@click.option(
+    "--drain-seconds",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="How long running requests get to finish when the server is told to stop.",
+)
+@engine_options
+def serve(model: str | None, host: str, port: int, drain_seconds: float, **given: Any) -> None:
+    """Serve a model to OpenAI's clients.
+
+    Ctrl-C, or SIGTERM, lets running requests finish; a second one stops at once.
+    """
+    import uvloop
+
+    uvloop.run(_serve(engine_config(model, given), host, port, drain_seconds))
+
+
+async def _serve(config: "EngineConfig", host: str, port: int, drain_seconds: float) -> None:
+    from pyengine.async_engine import AsyncEngine
+    from pyengine.http.limits import Limits
+    from pyengine.http.server import serve as serve_http
+
+    engine = AsyncEngine(config=config)
+
+    async def load(url: str) -> None:
+        await _load(engine)
+        _say(summary(engine, url))
+
+    limits = Limits(drain_seconds=drain_seconds)
+    await serve_http(engine, host=host, port=port, limits=limits, announce=_say, load=load)
+    _say("stopped")
+
+
+async def _load(engine: "AsyncEngine") -> None:
+    import asyncio
+
+    try:
+        with loading_bar(engine.model_name) as progress:
+            await engine.start(progress)
+    except asyncio.CancelledError:
+        # Told to stop meanwhile. The thread that reads the weights cannot be interrupted and may
+        # have minutes to go; nothing is served yet, so nothing is lost by leaving it.
+        _say("stopped while loading")
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def summary(engine: "AsyncEngine", url: str) -> str:
+    """What was chosen for a started engine, and how to ask it at ``url``."""
+    config, limits, info = engine.config, engine.config.limits, engine.info
+    dtype = "float32" if config.dtype == "auto" else config.dtype
+    cache = f"{info.num_blocks} blocks of {config.block_size} tokens"
+    lines = {
+        "model": engine.model_name if config.model is None else config.model,
+        "mode": f"{config.mode}: up to {limits.max_sequences} sequences and "
+        f"{limits.max_tokens_per_step} tokens in a step",
+        "device": f"{config.device}, {dtype}, {config.threads or os.cpu_count()} threads"
+        if config.device == "cpu"
+        else f"{config.device}, {config.simulated_step_ms:g} ms a step",
+        "context": f"{info.max_context} tokens",
+        "cache": f"{cache}, prefix cache {'on' if config.prefix_cache else 'off'}",
+    }
+    question = {
+        "model": engine.model_name,
+        "messages": [{"role": "user", "content": "Hello!"}],
+    }
+    return "\n".join(
+        [
+            *(f"  {name:<8} {value}" for name, value in lines.items()),
+            f"  try      curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\",
+            f"             -d '{json.dumps(question)}'",
+        ]
+    )
+
+
+def _say(text: str) -> None:
+    """A line at once, also where stdout is a file."""
+    click.echo(text)
+    sys.stdout.flush()

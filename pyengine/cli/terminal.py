@@ -1,0 +1,43 @@
+"""What commands show on a terminal: a bar while a model loads, and a model's text made safe."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from pyengine.engine import Progress
+
+# A model may say anything, also escape sequences; a terminal obeys those.
+_UNSAFE = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
+
+
+def show(text: str, stream: TextIO | None = None) -> None:
+    """Write what a model said, at once; a terminal gets it without control codes."""
+    stream = sys.stdout if stream is None else stream
+    stream.write(text.translate(_UNSAFE) if stream.isatty() else text)
+    stream.flush()
+
+
+@contextmanager
+def loading_bar(name: str) -> Iterator["Progress"]:
+    """A progress bar on stderr while ``name`` is loaded; nothing where stderr is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("loading {task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    task = bar.add_task(name, total=None)
+
+    def progress(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+
+    with bar:
+        yield progress

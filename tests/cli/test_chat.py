@@ -1,0 +1,105 @@
+"""``pyengine chat``, in a terminal and through a pipe."""
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.cli.terminal import CTRL_C, CTRL_D, ENTER, terminal
+
+FRANCE = "What is the capital of France?"
+PROMPT = ">>> "
+ENDLESS = ("--device", "simulated", "--simulated-step-ms", "20", "--ignore-eos")
+
+
+def test_a_conversation_in_the_terminal() -> None:
+    with terminal("chat", "--temperature", "0") as screen:
+        screen.expect("pyengine-demo: /help for commands")
+        screen.expect(PROMPT)
+        screen.press("/stats" + ENTER)
+        screen.expect("no answer yet")
+        screen.press(FRANCE + ENTER)
+        screen.expect("Paris")
+        screen.expect(PROMPT)
+        screen.press("/stats" + ENTER)
+        screen.expect(r"prompt +\d+ tokens, 0 of them cached")
+        screen.expect(r"answer +\d+ tokens")
+        screen.expect(r"first token after +\d+\.\d ms")
+        screen.expect(r"prefill +\d+\.\d tokens/s")
+        screen.expect(r"decode +\d+\.\d tokens/s")
+        screen.press("/metrics" + ENTER)
+        screen.expect(r"num_blocks +\d+")
+        screen.press("/help" + ENTER)
+        for command in ("/stats", "/metrics", "/reset", "/set", "/exit", "Ctrl-C"):
+            screen.expect(command)
+        screen.expect(PROMPT)
+        screen.press(CTRL_D)
+        assert screen.wait() == 0
+
+
+def test_ctrl_c_stops_the_answer_but_not_the_program() -> None:
+    with terminal("chat", *ENDLESS) as screen:
+        screen.expect(PROMPT)
+        screen.press("Go on" + ENTER)
+        screen.expect(r"\n.")  # the answer has begun
+        screen.press(CTRL_C)
+        screen.expect(r"\[stopped\]")
+        screen.expect(PROMPT)
+        screen.press("a line thrown away" + CTRL_C)
+        screen.press("/stats" + ENTER)
+        screen.expect(r"answer 1 of the last 1")
+        screen.press("/exit" + ENTER)
+        assert screen.wait() == 0
+
+
+def test_a_pipe_is_answered_line_by_line_in_one_conversation(pyengine: Run) -> None:
+    lines = f"{FRANCE}\n/stats\n\n{FRANCE}\n/stats\n/reset\n/exit\nnever answered\n"
+    done = pyengine("chat", "--temperature", "0", given=lines)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("The capital of France is Paris") or "Paris" in done.stdout
+    # The second turn has the first before it, whose blocks are cached.
+    assert "0 of them cached" in done.stdout.split("answer 1 of the last 1")[1]
+    second = done.stdout.split("answer 2 of the last 2")[1]
+    assert "0 of them cached" not in second.replace("10 of", "").splitlines()[1]
+    assert done.stdout.endswith("forgotten\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("/set temperature=9", "error: 'temperature' must be between 0 and 2, not 9.0"),
+        ("/set warmth=1", "error: there is no 'warmth'; there are: temperature, "),
+        ("/set seed", "error: write seed=VALUE"),
+        ("/dance", "error: there is no command /dance; /help lists them"),
+    ],
+)
+def test_a_mistake_is_said_and_the_conversation_goes_on(
+    line: str, says: str, pyengine: Run
+) -> None:
+    done = pyengine("chat", given=f"{line}\n/set seed=7\n")
+    assert done.returncode == 0
+    assert done.stderr.startswith(says)
+    assert done.stderr.count("\n") == 1
+    assert "seed                 7\n" in done.stdout
+
+
+def test_set_changes_the_next_answer(pyengine: Run) -> None:
+    done = pyengine("chat", given=f"/set temperature=0 max_tokens=1\n{FRANCE}\n/stats\n")
+    assert " answer             1 tokens\n" in done.stdout
+    assert "  max_tokens           1\n" in done.stdout
+
+
+def test_a_conversation_too_long_for_the_context_says_so(pyengine: Run) -> None:
+    done = pyengine("chat", "--max-context", "64", given="x " * 600 + "\n/reset\n")
+    assert done.returncode == 0
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.endswith(". /reset begins anew\n")
+
+
+def test_the_system_prompt_is_part_of_the_conversation(pyengine: Run) -> None:
+    ask = ("chat", "--temperature", "0", "--max-tokens", "4")
+    bare = pyengine(*ask, given=f"{FRANCE}\n/stats\n").stdout
+    told = pyengine(*ask, "--system", "Be brief. " * 8, given=f"{FRANCE}\n/stats\n").stdout
+
+    def prompt_tokens(text: str) -> int:
+        return int(text.split("prompt ")[1].split()[0])
+
+    assert prompt_tokens(told) >= prompt_tokens(bare) + 16

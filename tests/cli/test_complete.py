@@ -1,0 +1,54 @@
+"""``pyengine complete``, through pipes."""
+
+import json
+
+from tests.cli.conftest import Run
+
+QUESTION = "What is the capital of France?"
+
+
+def test_a_question_through_a_pipe_is_answered(pyengine: Run) -> None:
+    done = pyengine("complete", "--chat", "--temperature", "0", given=QUESTION)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Paris" in done.stdout
+    assert done.stdout.endswith("\n")
+
+
+def test_json_has_the_same_text_and_its_usage(pyengine: Run) -> None:
+    options = ("--temperature", "0", "--max-tokens", "12", "--ignore-eos")
+    text = pyengine("complete", "--prompt", "The river", *options).stdout
+    answer = json.loads(pyengine("complete", "-p", "The river", *options, "--json").stdout)
+    assert answer["text"] + "\n" == text
+    assert answer["model"] == "pyengine-demo"
+    assert answer["finish_reason"] == "length"
+    usage = answer["usage"]
+    assert usage["completion_tokens"] == 12
+    assert usage["total_tokens"] == usage["prompt_tokens"] + 12
+    assert usage["prompt_tokens_details"] == {"cached_tokens": 0}
+
+
+def test_a_stop_string_ends_the_text(pyengine: Run) -> None:
+    ask = ("complete", "--chat", "--temperature", "0", "-p", QUESTION, "--json")
+    whole = json.loads(pyengine(*ask).stdout)
+    cut = json.loads(pyengine(*ask, "--stop", "Par", "--stop", "never said").stdout)
+    assert cut["text"] == whole["text"].partition("Par")[0] != whole["text"]
+    assert cut["finish_reason"] == "stop"
+
+
+def test_settings_reach_the_engine(pyengine: Run) -> None:
+    done = pyengine("complete", "-p", "x" * 600, "--max-context", "64")
+    assert done.returncode == 1
+    assert "64" in done.stderr
+    done = pyengine("complete", "-p", "x" * 600, PYENGINE_MAX_CONTEXT="64")
+    assert done.returncode == 1
+
+
+def test_an_invalid_parameter_is_one_line_before_anything_is_loaded(pyengine: Run) -> None:
+    done = pyengine("complete", "./nowhere", "-p", "x", "--temperature", "9")
+    assert done.returncode == 1
+    assert done.stderr == "Error: 'temperature' must be between 0 and 2, not 9.0\n"
+
+
+def test_an_empty_prompt_is_refused(pyengine: Run) -> None:
+    done = pyengine("complete", given="")
+    assert (done.returncode, done.stderr) == (1, "Error: the prompt is empty\n")

@@ -1,0 +1,91 @@
+"""The command line before it does anything: help, version, usage errors, instant start."""
+
+import subprocess
+import sys
+from dataclasses import fields
+
+import msgspec
+import pytest
+
+from pyengine import EngineConfig, SamplingParams, __version__
+from pyengine.cli import main
+from pyengine.cli.options import ENGINE_OPTIONS, SAMPLING_OPTIONS, spelled
+from tests.cli.conftest import Run
+from tests.programs import environment
+
+COMMANDS = sorted(main.commands)
+HEAVY = ("torch", "transformers", "granian", "tokenizers", "huggingface_hub", "numpy", "rich")
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
+def test_help_imports_nothing_heavy(command: tuple[str, ...]) -> None:
+    program = f"""
+import sys
+from pyengine.cli import main
+try:
+    main([*{command!r}, "--help"], prog_name="pyengine")
+except SystemExit as end:
+    assert end.code == 0
+print("loaded:", *(name for name in {HEAVY!r} if name in sys.modules))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.startswith("Usage: pyengine")
+    assert done.stdout.splitlines()[-1].split() == ["loaded:"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_setting_has_its_flag_and_variable_in_the_help(command: str, pyengine: Run) -> None:
+    text = pyengine(command, "--help").stdout
+    for setting in ENGINE_OPTIONS:
+        assert spelled(setting) in text
+        assert f"PYENGINE_{setting.upper()}]" in text
+
+
+def test_the_tables_name_fields_that_there_are() -> None:
+    assert set(ENGINE_OPTIONS) <= {field.name for field in fields(EngineConfig)}
+    assert set(SAMPLING_OPTIONS) <= {field.name for field in msgspec.structs.fields(SamplingParams)}
+
+
+def test_version(pyengine: Run) -> None:
+    done = pyengine("--version")
+    assert (done.returncode, done.stdout) == (0, f"pyengine {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "says"),
+    [
+        (("serv",), {}, "No such command 'serv'"),
+        (("serve", "--max-sequences", "many"), {}, "'many' is not a valid integer"),
+        (("serve", "--max-sequences", "0"), {}, "(option --max-sequences)"),
+        (("serve", "--max-tokens-per-step", "4"), {}, "'max_sequences' (16)"),
+        (("serve", "--port", "65536"), {}, "65536 is not in the range"),
+        (("chat", "--mode", "huge"), {}, "'interactive', 'local', 'server'"),
+        (("chat",), {"PYENGINE_MODE": "huge"}, "PYENGINE_MODE='huge'"),
+        (("chat",), {"PYENGINE_MOOD": "good"}, "PYENGINE_MOOD names no setting"),
+        (("complete", "--system", "Be brief", "-p", "x"), {}, "--system goes with --chat"),
+    ],
+)
+def test_a_usage_error_is_named_and_exits_with_2(
+    arguments: tuple[str, ...], variables: dict[str, str], says: str, pyengine: Run
+) -> None:
+    done = pyengine(*arguments, **variables)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_model_that_is_not_there_is_one_line_and_exits_with_1(
+    command: str, pyengine: Run
+) -> None:
+    arguments = ["--port", "0"] if command == "serve" else []
+    done = pyengine(command, "./nowhere", *arguments, given="Hello")
+    assert done.returncode == 1
+    assert done.stderr == "Error: there is no model folder './nowhere'\n"

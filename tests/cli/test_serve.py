@@ -1,0 +1,119 @@
+"""``pyengine serve``, as a process that is asked by the openai client and told to stop."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import threading
+
+import openai
+import pytest
+
+from tests.cli.conftest import Run
+from tests.programs import served
+
+QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+SLOW = ("--device", "simulated", "--simulated-step-ms", "20")
+
+
+def client_of(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+
+
+def test_serve_answers_the_openai_client_and_stops_when_told() -> None:
+    with served("--port", "0") as server, client_of(server.url()) as client:
+        answer = client.chat.completions.create(
+            model="pyengine-demo", messages=QUESTION, temperature=0
+        )
+        assert "Paris" in (answer.choices[0].message.content or "")
+        chunks = client.chat.completions.create(
+            model="pyengine-demo", messages=QUESTION, temperature=0, stream=True
+        )
+        streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        assert streamed == answer.choices[0].message.content
+        assert server.end(signal.SIGTERM) == 0
+        assert server.output[-2:] == ["stopped\n", ""]
+
+
+def test_the_summary_says_what_was_chosen_and_its_curl_works() -> None:
+    with served("--port", "0", "--max-sequences", "3", "--no-prefix-cache") as server:
+        url = server.url()
+        text = "".join(server.output)
+        assert "local: up to 3 sequences and 1024 tokens in a step" in text
+        assert "prefix cache off" in text
+        curl = re.search(r"curl .*\\\n.*", text)
+        assert curl is not None
+        assert url in curl[0]
+        done = subprocess.run(
+            curl[0], shell=True, capture_output=True, text=True, timeout=60, check=True
+        )
+        assert json.loads(done.stdout)["choices"][0]["message"]["content"]
+        assert server.end(signal.SIGINT) == 0
+
+
+def test_a_running_answer_is_finished_before_the_server_stops() -> None:
+    with served("--port", "0", *SLOW) as server, client_of(server.url()) as client:
+        chunks = client.completions.create(
+            model="pyengine-demo",
+            prompt="Go on",
+            max_tokens=40,
+            stream=True,
+            stream_options={"include_usage": True},
+            extra_body={"ignore_eos": True},
+        )
+        next(chunks)
+        server.process.send_signal(signal.SIGTERM)
+        server.expect("draining 1 requests")
+        usage = [chunk.usage for chunk in chunks][-1]
+        assert usage is not None
+        assert usage.completion_tokens == 40
+        assert server.wait() == 0
+
+
+@pytest.mark.parametrize(("arguments", "twice"), [((), True), (("--drain-seconds", "0.1"), False)])
+def test_the_drain_is_bounded_and_a_second_signal_ends_it(
+    arguments: tuple[str, ...], twice: bool
+) -> None:
+    with served("--port", "0", *SLOW, *arguments) as server, client_of(server.url()) as client:
+        chunks = client.completions.create(
+            model="pyengine-demo",
+            prompt="Go on",
+            max_tokens=1500,
+            stream=True,
+            extra_body={"ignore_eos": True},
+        )
+        next(chunks)
+        ended = threading.Event()
+
+        def read_to_the_end() -> None:
+            try:
+                for _ in chunks:
+                    pass
+            except openai.APIError:
+                ended.set()  # it was told why, in the stream
+
+        reader = threading.Thread(target=read_to_the_end)
+        reader.start()
+        server.process.send_signal(signal.SIGINT)
+        server.expect("draining 1 requests")
+        if twice:
+            server.process.send_signal(signal.SIGINT)
+        assert server.wait() == 0
+        reader.join(60)
+        assert ended.is_set()
+
+
+def test_a_port_in_use_is_one_clear_line(pyengine: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = pyengine("serve", "--port", str(port))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"Error: port {port} on 127.0.0.1 is in use")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_signal_while_loading_stops_at_once() -> None:
+    with served("--port", "0", *SLOW) as server:
+        server.expect("listening on")
+        assert server.end(signal.SIGTERM) == 0

@@ -1,0 +1,110 @@
+"""pyengine as a person runs it: a process of its own, told by arguments, signals and keys."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PYENGINE = (sys.executable, "-m", "pyengine")
+START_S = 60.0  # most that a start may take on a busy machine; only a hang takes so long
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment without pyengine's own settings, and with ``variables``."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYENGINE_")}
+    path = os.pathsep.join(filter(None, (str(REPOSITORY), kept.get("PYTHONPATH"))))
+    return kept | {"PYTHONPATH": path, "PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm"} | variables
+
+
+def free(port: int) -> bool:
+    """Whether nothing listens on ``port`` here."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+class Server:
+    """``pyengine serve`` in a process; what it prints is collected.
+
+    Attributes:
+        process: The process.
+        output: Lines of its stdout and stderr so far.
+    """
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+        self.output: list[str] = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self.output.append(line)
+                self._changed.notify_all()
+        with self._changed:
+            self.output.append("")  # the end
+            self._changed.notify_all()
+
+    def expect(self, pattern: str) -> "re.Match[str]":
+        """Wait until a line matches ``pattern``; fails with all that was printed if none does."""
+
+        def found() -> "re.Match[str] | None":
+            return next(filter(None, (re.search(pattern, line) for line in self.output)), None)
+
+        with self._changed:
+            self._changed.wait_for(lambda: found() or "" in self.output, START_S)
+            match = found()
+        assert match, f"no line matches {pattern!r}:\n{''.join(self.output)}"
+        return match
+
+    def url(self) -> str:
+        """Where it serves, once it is ready."""
+        return self.expect(r"ready: \S+ at (\S+)/v1")[1]
+
+    def end(self, kind: signal.Signals) -> int:
+        """Send a signal; the exit code, once everything it printed was read."""
+        self.process.send_signal(kind)
+        return self.wait()
+
+    def wait(self) -> int:
+        """The exit code, once everything it printed was read."""
+        code = self.process.wait(START_S)
+        self._reader.join(START_S)
+        return code
+
+
+@contextmanager
+def served(
+    *arguments: str,
+    command: Sequence[str] = PYENGINE,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+) -> Iterator[Server]:
+    """``pyengine serve`` with ``arguments``; killed at the end if it still runs."""
+    process = subprocess.Popen(
+        [*command, "serve", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=cwd,
+        env=environment() if env is None else env,
+    )
+    server = Server(process)
+    try:
+        yield server
+    finally:
+        if process.poll() is None:
+            process.kill()
+        server.wait()
+        assert process.stdout is not None
+        process.stdout.close()

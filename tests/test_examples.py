@@ -1,0 +1,33 @@
+"""The examples do what they say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.programs import REPOSITORY, environment
+
+
+def test_embed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, REPOSITORY / "examples" / "embed.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert "Paris" in said["France"]
+    assert "5" in said["sum"]
+    assert said["left"] == "got 1 byte and left"
+    assert "deadline" in said["hurry"]
+    assert said["blocks held"].startswith("0, ")
+
+
+def test_every_example_is_in_the_list() -> None:
+    listed = (REPOSITORY / "examples" / "README.md").read_text()
+    for example in (REPOSITORY / "examples").glob("*.py"):
+        assert f"({example.name})" in listed
+        assert f"examples/{example.name}" in listed

@@ -1,0 +1,105 @@
+"""README.md tells the truth: its blocks run against a served demo model, its tables are the code's.
+
+``make`` commands are run by CI; here it is only checked that they exist.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from pyengine.cli import main
+from pyengine.cli.options import ENGINE_OPTIONS, spelled
+from pyengine.config import MODES, EngineConfig
+from tests.programs import REPOSITORY, environment, free, served
+
+README = (REPOSITORY / "README.md").read_text()
+PORT = 8000  # the one that README names
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+RUN = [(language, code) for language, code in BLOCKS if not code.startswith("make ")]
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """Where the demo model is served: README's port, or another if that is taken."""
+    wanted = PORT if free(PORT) else 0
+    with served("--port", str(wanted)) as server:
+        yield int(server.url().rpartition(":")[2])
+
+
+@pytest.fixture(scope="module")
+def path_with_pyengine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the ``pyengine`` command of this interpreter."""
+    folder = tmp_path_factory.mktemp("bin")
+    command = folder / "pyengine"
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m pyengine "$@"\n')
+    command.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize(("language", "code"), RUN, ids=[code.split("\n")[0] for _, code in RUN])
+def test_the_block_runs_and_answers(
+    language: str, code: str, port: int, path_with_pyengine: Path, tmp_path: Path
+) -> None:
+    program = {"bash": ["bash", "-euc"], "python": [sys.executable, "-W", "error", "-c"]}[language]
+    env = environment()
+    done = subprocess.run(
+        [*program, code.replace(f":{PORT}/", f":{port}/")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=env | {"PATH": f"{path_with_pyengine}:{env['PATH']}"},
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    if "capital of France" in code:
+        questions = len(
+            re.findall(r"completions\.create|curl|engine\.chat|pyengine complete", code)
+        )
+        assert questions
+        assert done.stdout.count("Paris") >= questions
+    else:
+        assert done.stdout.strip()
+
+
+def test_make_commands_are_targets() -> None:
+    makefile = (REPOSITORY / "Makefile").read_text()
+    asked = set(re.findall(r"(?:^|`)make ([a-z]+)", README, re.MULTILINE))
+    assert asked >= {"serve", "test", "setup", "bench"}
+    for target in asked:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_links_lead_to_files() -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)", README) if "://" not in link]
+    assert links
+    for link in links:
+        assert (REPOSITORY / link).exists(), link
+
+
+def test_the_commands_are_those_of_the_command_line() -> None:
+    assert set(re.findall(r"^\| `pyengine (\w+)", README, re.MULTILINE)) == set(main.commands)
+
+
+def test_the_settings_are_those_of_the_configuration() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\S*) ?\| `(\S+)` \| \S", README, re.MULTILINE)
+    flags = {name: f"`{spelled(name)}`" for name in ENGINE_OPTIONS}
+    flags |= {"model": "MODEL", "prefix_cache": "`--no-prefix-cache`"}
+    assert rows == [
+        (field.name, flags.get(field.name, ""), str(field.default))
+        for field in fields(EngineConfig)
+    ]
+
+
+def test_the_modes_are_those_of_the_configuration() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| (\d+) \| (\d+) MiB \|$", README, re.MULTILINE)
+    assert rows == [
+        (name, str(m.max_sequences), str(m.max_tokens_per_step), str(m.kv_cache_mib))
+        for name, m in MODES.items()
+    ]

@@ -1,0 +1,112 @@
+"""A built wheel, installed where the checkout is out of sight, serves the demo model."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import urllib.request
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.programs import REPOSITORY, environment, served
+
+pytestmark = pytest.mark.timeout(600)  # a first release build takes minutes
+
+CONTENTS = (
+    "pyengine/_core.abi3.so",
+    "pyengine/_core.pyi",
+    "pyengine/py.typed",
+    "pyengine/demo/model/config.json",
+    "pyengine/demo/model/model.safetensors",
+    "pyengine/demo/model/tokenizer.json",
+)
+
+
+def tool(name: str) -> str:
+    """A program of this interpreter's environment, or of the PATH."""
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    assert found, f"{name} is part of the [dev] extra"
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout; the build reuses what the target folder has."""
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [tool("maturin"), "build", "--release", "--quiet", "--out", folder],
+        cwd=REPOSITORY,
+        env=environment(PYO3_PYTHON=sys.executable),
+        check=True,
+    )
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ``bin`` of an environment with the wheel in it, and third-party packages from here."""
+    home = tmp_path_factory.mktemp("venv")
+    venv.create(home, with_pip=False, symlinks=True)
+    python = home / "bin" / "python"
+    subprocess.run(
+        [tool("uv"), "pip", "install", "--quiet", "--no-deps", "--python", python, wheel],
+        check=True,
+    )
+    (packages,) = home.glob("lib/python*/site-packages")
+    # An editable pyengine of this environment comes by a .pth of its own, which is not followed
+    # from a .pth; one on the path would be behind the wheel's anyway.
+    (packages / "third_party.pth").write_text("\n".join(third_party()))
+    return home / "bin"
+
+
+def third_party() -> list[str]:
+    """Where this interpreter finds torch and the others."""
+    return [path for path in sys.path if path.endswith("site-packages")] or [
+        sysconfig.get_path("purelib")
+    ]
+
+
+def test_the_wheel_is_for_every_python_from_3_11_and_complete(wheel: Path) -> None:
+    assert "-cp311-abi3-" in wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        assert set(CONTENTS) <= set(names)
+        assert [name for name in names if name.endswith(".dist-info/licenses/LICENSE")]
+        entry_points = next(name for name in names if name.endswith("entry_points.txt"))
+        assert b"pyengine=pyengine.cli:main" in archive.read(entry_points).replace(b" ", b"")
+        strangers = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+        assert strangers == {"pyengine"}
+
+
+def test_the_installed_wheel_serves(installed: Path, tmp_path: Path) -> None:
+    env = {k: v for k, v in environment().items() if k != "PYTHONPATH"}
+    python = installed / "python"
+    where = "import pyengine, pyengine._core as core; print(pyengine.__file__, core.__file__)"
+    home = subprocess.run(
+        [python, "-c", where], capture_output=True, text=True, cwd=tmp_path, env=env, check=True
+    )
+    assert home.stdout.count(str(installed.parent) + os.sep) == 2
+
+    command = [str(installed / "pyengine")]
+    with served("--port", "0", command=command, cwd=tmp_path, env=env) as server:
+        question = {
+            "model": "pyengine-demo",
+            "temperature": 0,
+            "messages": [{"role": "user", "content": "What is the capital of France?"}],
+        }
+        request = urllib.request.Request(
+            f"{server.url()}/v1/chat/completions",
+            json.dumps(question).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as response:
+            answer = json.load(response)
+        assert "Paris" in answer["choices"][0]["message"]["content"]
+        assert server.end(signal.SIGTERM) == 0

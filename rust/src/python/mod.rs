@@ -1,8 +1,9 @@
 //! The PyO3 module `pyengine._core`: the only place that knows Python. One file per core folder.
 
 pub(crate) mod errors;
-pub(crate) mod mailbox;
+mod kernels;
 mod kv_allocator;
+pub(crate) mod mailbox;
 
 use pyo3::prelude::*;
 
@@ -10,6 +11,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
+    kernels::register(module)?;
     module.add_class::<mailbox::PyMailbox>()?;
     module.add_class::<kv_allocator::KvAllocator>()?;
     Ok(())

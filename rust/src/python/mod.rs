@@ -5,6 +5,9 @@ pub(crate) mod errors;
 mod kv_allocator;
 pub(crate) mod mailbox;
 mod scheduler;
+mod kernels;
+mod kv_allocator;
+pub(crate) mod mailbox;
 
 use pyo3::prelude::*;
 
@@ -12,6 +15,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
+    kernels::register(module)?;
     module.add_class::<mailbox::PyMailbox>()?;
     module.add_class::<kv_allocator::KvAllocator>()?;
     module.add_class::<scheduler::PyStepLayout>()?;

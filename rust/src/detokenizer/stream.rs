@@ -187,7 +187,7 @@ impl Stream {
         if out.len() == start {
             return;
         }
-        let length = leading(out[start..].as_bytes(), content, most);
+        let length = leading(&out.as_bytes()[start..], content, most);
         let rest = most - length / content.len_utf8();
         // Another character ends the beginning.
         self.strip = (rest > 0 && start + length == out.len()).then_some((content, rest));

@@ -24,7 +24,7 @@ use region::{GRANULE, Region};
 use ring::{Next, Reading, Ring};
 use wake::{Slept, Wake};
 
-/// A reader that never sleeps looks after its unpublished record's writer when it has waited so long.
+/// A reader looks after its unpublished record's writer when it has waited so long.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// How an interruptible wait ended.
@@ -87,7 +87,6 @@ impl Mailbox {
             Err(Error::MailboxFull { .. }) if !self.reader_alive() => return Err(Error::MailboxClosed),
             place => place?,
         };
-        wake.wake(ring.header());
         ring.publish(place, message);
         wake.wake(ring.header());
         Ok(())
@@ -110,17 +109,14 @@ impl Mailbox {
     ///
     /// Errors: as [`receive`](Self::receive).
     pub fn receive_with<T>(&self, take: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
-        let mut reading = self.shared.ring.read()?;
-        self.skip_the_dead(&mut reading);
-        reading.next(take)
+        self.shared.ring.read().map(|reading| self.past_the_dead(reading))?.next(take)
     }
 
     /// Gives up to `limit` messages to `take`, in place and in order; returns how many.
     ///
     /// Errors: as [`receive`](Self::receive), if there was no message.
     pub fn drain_with(&self, limit: usize, mut take: impl FnMut(&[u8])) -> Result<usize> {
-        let mut reading = self.shared.ring.read()?;
-        self.skip_the_dead(&mut reading);
+        let mut reading = self.past_the_dead(self.shared.ring.read()?);
         for count in 0..limit {
             match reading.next(&mut take) {
                 Ok(Some(())) => {}
@@ -131,25 +127,30 @@ impl Mailbox {
         Ok(limit)
     }
 
-    /// Skips the record at the head if its writer died, looking at most every `PATIENCE`.
-    fn skip_the_dead(&self, reading: &mut Reading<'_>) {
-        let Next::InFlight(writer) = self.shared.ring.peek() else { return };
+    /// Skips the record at the head if its writer died, looking every `PATIENCE` at most.
+    fn past_the_dead<'a>(&self, mut reading: Reading<'a>) -> Reading<'a> {
+        let Next::InFlight(writer) = self.shared.ring.peek() else { return reading };
         if writer == process::own_id() {
-            return; // A thread does not die alone.
+            return reading; // A thread does not die alone.
         }
         let mut stuck = self.shared.stuck.lock().unwrap_or_else(PoisonError::into_inner);
-        match *stuck {
-            Some((index, since)) if index == reading.index() => {
-                if since.elapsed() < PATIENCE {
-                    return;
-                }
-                if !process::is_alive(writer) {
-                    reading.skip(writer);
-                }
+        let since = stuck.filter(|(index, _)| *index == reading.index()).map(|(_, since)| since);
+        if since.is_none_or(|since| since.elapsed() >= PATIENCE) {
+            if since.is_some() && !process::is_alive(writer) {
+                reading.skip(writer);
             }
-            _ => {}
+            *stuck = Some((reading.index(), Instant::now()));
         }
-        *stuck = Some((reading.index(), Instant::now()));
+        reading
+    }
+
+    /// What the reader need not wait for, after it looked past a dead writer's record.
+    fn look(&self) -> Result<Option<Waited>> {
+        let ring = &self.shared.ring;
+        if let Next::InFlight(_) = ring.peek() {
+            self.past_the_dead(ring.read()?);
+        }
+        Ok(settled(ring.peek()))
     }
 
     /// Spins for `spin`, then sleeps until there is a message, the mailbox closes or `timeout` has passed.
@@ -169,16 +170,16 @@ impl Mailbox {
     pub fn wait_until(&self, deadline: Option<Instant>, spin: Duration) -> Result<Waited> {
         let Shared { ring, wake, .. } = &*self.shared;
         ring.claim()?;
-        if let Some(waited) = self.spin(deadline, spin) {
+        if let Some(waited) = self.look()?.or_else(|| self.spin(deadline, spin)) {
             return Ok(waited);
         }
         loop {
-            if let Some(waited) = self.arm_or_tell()? {
+            if let Some(waited) = self.arm_or_tell() {
                 return Ok(waited);
             }
             let slept = wake.sleep(deadline);
             wake.disarm(ring.header());
-            match (settled(ring.peek()), slept?) {
+            match (self.look()?, slept?) {
                 (Some(waited), _) => return Ok(waited),
                 (None, Slept::Woken) => {}
                 (None, Slept::TimedOut) => return Ok(Waited::TimedOut),
@@ -215,33 +216,23 @@ impl Mailbox {
     /// Errors: as [`wait`](Self::wait).
     pub fn arm(&self) -> Result<bool> {
         self.shared.ring.claim()?;
-        Ok(self.arm_or_tell()?.is_none())
+        self.shared.wake.set_timer()?;
+        Ok(self.arm_or_tell().is_none())
     }
 
     /// Arms, unless there is something to tell. See `wake` for why none is missed.
-    fn arm_or_tell(&self) -> Result<Option<Waited>> {
+    fn arm_or_tell(&self) -> Option<Waited> {
         let Shared { ring, wake, .. } = &*self.shared;
-        wake.descriptor()?;
-        loop {
-            wake.arm(ring.header());
-            let next = ring.peek();
-            if let Some(waited) = settled(next) {
-                wake.disarm(ring.header());
-                return Ok(Some(waited));
-            }
-            let writer = match next {
-                Next::InFlight(writer) if writer != process::own_id() => Some(writer),
-                _ => None,
-            };
-            match (wake.watch(writer)?, writer) {
-                (false, Some(writer)) => ring.read()?.skip(writer),
-                _ => return Ok(None),
-            }
+        wake.arm(ring.header());
+        let waited = settled(ring.peek());
+        if waited.is_some() {
+            wake.disarm(ring.header());
         }
+        waited
     }
 
     /// What to poll for reading: readable after [`arm`](Self::arm) when there may be something to receive.
-    /// This process's own (an epoll over the shared eventfd); open as long as the handle.
+    /// This process's own (an epoll over the shared eventfd and a timer, see `wake`); open as long as the handle.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
         self.shared.wake.descriptor()
     }
@@ -302,11 +293,15 @@ mod tests {
         mailbox.receive_with(<[u8]>::to_vec)
     }
 
-    fn is_readable(mailbox: &Mailbox) -> bool {
-        let fd = mailbox.descriptor().unwrap().as_raw_fd();
-        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one valid pollfd; a zero timeout does not block.
-        unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+    fn poll(fd: BorrowedFd<'_>, timeout_ms: i32) -> bool {
+        let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid pollfd.
+        unsafe { libc::poll(&mut poll, 1, timeout_ms) == 1 }
+    }
+
+    /// Whether the eventfd is readable. (The descriptor may be, by its timer.)
+    fn is_signalled(mailbox: &Mailbox) -> bool {
+        poll(mailbox.descriptors().1, 0)
     }
 
     /// Runs `work` in a forked child and returns its process id. The child may only use memory and descriptors
@@ -371,30 +366,28 @@ mod tests {
     fn arming_makes_the_descriptor_readable_once() {
         let mailbox = Mailbox::new(1).unwrap();
         mailbox.send(b"a").unwrap();
-        assert!(!mailbox.arm().unwrap() && !is_readable(&mailbox));
+        assert!(!mailbox.arm().unwrap() && !is_signalled(&mailbox));
         received(&mailbox).unwrap();
         for _ in 0..3 {
-            assert!(mailbox.arm().unwrap() && !is_readable(&mailbox));
+            assert!(mailbox.arm().unwrap() && !is_signalled(&mailbox));
             mailbox.clone().send(b"b").unwrap();
-            assert!(is_readable(&mailbox) && !mailbox.arm().unwrap());
+            assert!(is_signalled(&mailbox) && !mailbox.arm().unwrap());
             received(&mailbox).unwrap();
         }
         assert!(mailbox.arm().unwrap());
         mailbox.close();
-        assert!(is_readable(&mailbox) && !mailbox.arm().unwrap());
+        assert!(is_signalled(&mailbox) && !mailbox.arm().unwrap());
     }
 
     #[test]
     fn a_busy_reader_costs_no_system_call() {
         let mailbox = Mailbox::new(1).unwrap();
         assert!(!mailbox.wait(Some(Duration::ZERO), Duration::ZERO).unwrap());
-        assert!(mailbox.arm().unwrap());
         mailbox.send(b"a").unwrap();
         assert!(mailbox.wait(None, Duration::ZERO).unwrap());
         assert!(!mailbox.arm().unwrap());
         mailbox.send(b"b").unwrap();
-        // Nobody is armed: the event descriptor, which arm() has read, stays unreadable.
-        assert!(!is_readable(&mailbox));
+        assert!(!is_signalled(&mailbox));
     }
 
     #[test]
@@ -519,20 +512,15 @@ mod tests {
 
     #[test]
     fn a_dead_writers_record_is_skipped() {
-        type Look = fn(&Mailbox) -> Option<Vec<u8>>;
-        let ways: [Look; 3] = [
+        type Look = fn(&Mailbox);
+        let ways: [Look; 4] = [
+            |mailbox| assert!(mailbox.wait(None, Duration::ZERO).unwrap()),
+            |mailbox| while !mailbox.wait(Some(Duration::ZERO), Duration::ZERO).unwrap() {},
+            |mailbox| while mailbox.drain_with(0, |_| ()).unwrap() == 0 && mailbox.arm().unwrap() {},
             |mailbox| {
-                assert!(mailbox.wait(None, Duration::ZERO).unwrap());
-                received(mailbox).unwrap()
-            },
-            |mailbox| {
-                assert!(!mailbox.arm().unwrap());
-                received(mailbox).unwrap()
-            },
-            |mailbox| loop {
-                // The reader that only polls.
-                if let Some(message) = received(mailbox).unwrap() {
-                    break Some(message);
+                // Nobody sends any more: the descriptor has to become readable by itself.
+                while mailbox.drain_with(0, |_| ()).unwrap() == 0 && mailbox.arm().unwrap() {
+                    assert!(poll(mailbox.descriptor().unwrap(), 30_000));
                 }
             },
         ];
@@ -546,42 +534,66 @@ mod tests {
             reap(child);
             mailbox.send(b"after").unwrap();
             assert_eq!(received(&mailbox).unwrap().unwrap(), b"before");
-            assert_eq!(look(&mailbox).unwrap(), b"after");
+            look(&mailbox);
+            assert_eq!(received(&mailbox).unwrap().unwrap(), b"after");
             assert_eq!((received(&mailbox), mailbox.used()), (Ok(None), 0));
         }
     }
 
     #[test]
-    fn the_death_of_the_writer_that_it_waits_for_wakes_the_reader() {
+    fn a_living_writers_record_is_waited_for_until_it_dies() {
+        let mailbox = Mailbox::new(1).unwrap();
+        let child = fork(|| {
+            let _ = mailbox.shared.ring.reserve(100);
+            loop {
+                // SAFETY: sleeps until a signal comes.
+                unsafe { libc::pause() };
+            }
+        });
+        while mailbox.used() == 0 {
+            thread::yield_now();
+        }
+        mailbox.send(b"after").unwrap();
+        for _ in 0..3 {
+            assert!(!mailbox.wait(Some(2 * PATIENCE), Duration::ZERO).unwrap());
+            assert_eq!(received(&mailbox), Ok(None));
+        }
+        // SAFETY: kills a child of ours.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+        assert!(mailbox.wait(None, Duration::ZERO).unwrap());
+        assert_eq!(received(&mailbox).unwrap().unwrap(), b"after");
+        reap(child);
+    }
+
+    #[test]
+    fn a_message_whose_writer_died_before_the_wake_up_is_found() {
+        let mailbox = Mailbox::new(1).unwrap();
         for armed in [false, true] {
-            let mailbox = Mailbox::new(1).unwrap();
+            assert!(mailbox.arm().unwrap());
             let child = fork(|| {
-                let _ = mailbox.shared.ring.reserve(100);
-                loop {
-                    // SAFETY: sleeps until a signal comes.
-                    unsafe { libc::pause() };
-                }
+                let ring = &mailbox.shared.ring;
+                let _ = ring.reserve(1).map(|place| ring.publish(place, b"x"));
+                die();
             });
-            while mailbox.used() == 0 {
-                thread::yield_now();
-            }
-            mailbox.send(b"after").unwrap();
-            if armed {
-                assert!(mailbox.arm().unwrap() && !is_readable(&mailbox));
-            } else {
-                assert!(!mailbox.wait(Some(Duration::from_millis(20)), Duration::ZERO).unwrap());
-            }
-            // SAFETY: kills a child of ours.
-            unsafe { libc::kill(child, libc::SIGKILL) };
-            if armed {
-                assert_eq!(mailbox.shared.wake.sleep(None), Ok(Slept::Woken));
-                assert!(!mailbox.arm().unwrap());
-            } else {
-                assert!(mailbox.wait(None, Duration::ZERO).unwrap());
-            }
-            assert_eq!(received(&mailbox).unwrap().unwrap(), b"after");
-            assert!(mailbox.arm().unwrap() && !is_readable(&mailbox));
             reap(child);
+            assert!(!is_signalled(&mailbox));
+            if armed {
+                assert!(poll(mailbox.descriptor().unwrap(), 30_000));
+            }
+            assert!(mailbox.wait(None, Duration::ZERO).unwrap());
+            assert_eq!(received(&mailbox).unwrap().unwrap(), b"x");
+        }
+    }
+
+    #[test]
+    fn an_event_loop_that_looks_at_each_tick_sleeps_in_between() {
+        let mailbox = Mailbox::new(1).unwrap();
+        for _ in 0..3 {
+            // Arming ends the tick before. (Another may have begun meanwhile, if we were held up.)
+            let asleep = |_| mailbox.arm().unwrap() && !poll(mailbox.descriptor().unwrap(), 0);
+            assert!((0..100).any(asleep));
+            assert!(poll(mailbox.descriptor().unwrap(), 30_000));
+            assert!(!is_signalled(&mailbox));
         }
     }
 
@@ -614,7 +626,7 @@ mod tests {
         let peer = Mailbox::attach(memory, event).unwrap();
         assert!(mailbox.arm().unwrap());
         peer.send(b"x").unwrap();
-        assert!(is_readable(&mailbox));
+        assert!(is_signalled(&mailbox));
         peer.close();
         assert_eq!(received(&mailbox).unwrap().unwrap(), b"x");
         assert_eq!(received(&mailbox), Err(Error::MailboxClosed));

@@ -35,7 +35,7 @@
 //!   room look smaller, never larger; an old tail behind the head shows as more than full, and is read again.)
 //! - The tail is past a record before the record is PUBLISHED, so the reader need not look at the tail; it moves
 //!   it itself only when it skips a dead writer's record.
-//! - RESERVED and PUBLISHED are sequentially consistent, for `wake`.
+//! - PUBLISHED, and the reader's look before it sleeps, are sequentially consistent, for `wake`.
 //!
 //! **Closing.** A flag asks; the reader carries it out when it finds FREE at its head, by a swap to SEALED. Each
 //! send either got its slot before (and is delivered) or finds the flag or the seal (and is refused).
@@ -222,7 +222,7 @@ impl Ring {
 
     /// The process that reads, or 0 if none has yet.
     pub(super) fn reader(&self) -> u32 {
-        (self.header().reader.load(Relaxed) >> 1) as u32
+        (self.header().reader.0.load(Relaxed) >> 1) as u32
     }
 
     /// Makes this process the reader, if it is not.
@@ -233,7 +233,7 @@ impl Ring {
     /// Begins to receive. One thread of one process at a time.
     pub(super) fn read(&self) -> Result<Reading<'_>> {
         let mine = u64::from(process::own_id()) << 1;
-        let reader = &self.header().reader;
+        let reader = &self.header().reader.0;
         if let Err(seen) = reader.compare_exchange(mine, mine | 1, Acquire, Relaxed) {
             self.take_over(seen, mine)?;
         }
@@ -252,7 +252,7 @@ impl Ring {
         if other != 0 && process::is_alive(other) {
             return busy(format!("process {other}"));
         }
-        if self.header().reader.compare_exchange(seen, mine | 1, SeqCst, Relaxed).is_err() {
+        if self.header().reader.0.compare_exchange(seen, mine | 1, SeqCst, Relaxed).is_err() {
             return busy("another thread or process".into());
         }
         // It may have died after it freed its slot and before it moved the head.
@@ -335,7 +335,7 @@ impl Reading<'_> {
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        self.ring.header().reader.store(self.mine, Release);
+        self.ring.header().reader.0.store(self.mine, Release);
     }
 }
 
@@ -470,7 +470,7 @@ mod tests {
         // The reader had freed the slot and not moved the head when it died. No process has this id: it is
         // above the kernel's highest.
         ring.header().head.0.store(before, Relaxed);
-        ring.header().reader.store((1 << 23) | 1, Relaxed);
+        ring.header().reader.0.store((1 << 23) | 1, Relaxed);
         assert_eq!(next(&ring).unwrap(), b"next");
         assert_eq!(ring.taken(), 0);
     }
@@ -482,7 +482,7 @@ mod tests {
         assert!(matches!(ring.read(), Err(Error::InvalidArgument(_))));
         drop(reading);
         ring.claim().unwrap();
-        ring.header().reader.store(1 << 1, Relaxed); // The init process, which lives.
+        ring.header().reader.0.store(1 << 1, Relaxed); // The init process, which lives.
         assert!(matches!(ring.read(), Err(Error::InvalidArgument(_))));
         assert!(matches!(ring.claim(), Err(Error::InvalidArgument(_))));
     }

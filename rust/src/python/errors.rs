@@ -29,6 +29,7 @@ impl From<Error> for PyErr {
             Error::MailboxClosed => MailboxClosed::new_err(message),
             Error::OutOfBlocks { .. } => PyMemoryError::new_err(message),
             Error::System(_) => PyOSError::new_err(message),
+            Error::Invariant(_) => PyRuntimeError::new_err(message),
             Error::MessageTooLarge { .. }
             | Error::MalformedMessage(_)
             | Error::UnsupportedTokenizer(_)

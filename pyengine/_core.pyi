@@ -1,10 +1,13 @@
 """The Rust module: the engine's hot paths. Checked against the binary by stubtest.
 
-Every method releases the GIL around real work. Rust panics arrive as ``RuntimeError``.
+Every method that may take long releases the GIL; those of Mailbox that never block keep it.
+Rust panics arrive as ``RuntimeError``.
 """
 
-from collections.abc import Buffer, Sequence
+from collections.abc import Sequence
 from typing import final
+
+from typing_extensions import Buffer
 
 __version__: str
 
@@ -18,27 +21,45 @@ class MailboxClosed(Exception):
 class Mailbox:
     """A lock-free ring of byte messages: many writers, one reader, bounded.
 
-    Any thread may send; one thread at a time may receive. The memory is an anonymous shared
-    mapping, so that the same type serves threads and processes; no name is left in any file system.
+    Any thread of any process may send; one thread at a time may receive (drain, wait, arm), of the
+    process that received first or, once that one has died, of the next that tries. The memory is an
+    anonymous shared mapping, so that the same type serves threads and processes; no name is left in
+    any file system. Linux only.
     """
 
     def __new__(cls, capacity: int = 1 << 20) -> Mailbox:
-        """A ring of ``capacity`` bytes (rounded up to a power of two)."""
+        """A ring of ``capacity`` bytes (rounded up to a power of two and at least a page).
+
+        Raises:
+            ValueError: ``capacity`` is 0 or over 1 GiB.
+        """
 
     @staticmethod
     def attach(memory_fd: int, event_fd: int) -> Mailbox:
-        """The ring that another process made, by the two descriptors inherited from it."""
+        """The ring that another process made, by the two descriptors inherited from it.
+
+        They are duplicated: the caller may close its own afterwards.
+
+        Raises:
+            ValueError: They are not a mailbox's.
+            OSError: They are not open, or could not be mapped.
+        """
 
     def descriptors(self) -> tuple[int, int]:
-        """(memory, event) descriptors to hand to a child process (``pass_fds``)."""
+        """(memory, event) descriptors to hand to a child process (``pass_fds``).
+
+        They stay open while this object lives.
+        """
 
     def send(self, message: Buffer) -> None:
-        """Append one message and wake the reader if it sleeps.
+        """Append one message and wake the reader if it sleeps. Never blocks.
+
+        In the ring it takes its length rounded up to 64 bytes. A thread's messages stay in order.
 
         Raises:
             MailboxFull: No room now; the message was not sent.
-            MailboxClosed: The mailbox is closed.
-            ValueError: The message could never fit.
+            MailboxClosed: The mailbox is closed, or it is full and its reader has died.
+            ValueError: The message is longer than half of the capacity.
         """
 
     def drain(self, limit: int = 1024) -> list[bytes]:
@@ -46,24 +67,49 @@ class Mailbox:
 
         Raises:
             MailboxClosed: Closed, and everything was read.
+            ValueError: Another thread, or a living other process, is receiving.
         """
 
     def wait(self, timeout: float | None = None, spin_us: int = 0) -> bool:
-        """Spin ``spin_us`` microseconds, then sleep until there is a message, the mailbox closes or
-        ``timeout`` seconds pass. True if there is a message. Releases the GIL."""
+        """Spin ``spin_us`` microseconds, then sleep; True if there is a message.
+
+        Sleeps until there is a message, the mailbox closes or ``timeout`` seconds pass. Releases
+        the GIL unless there is a message already; signal handlers run.
+
+        Raises:
+            ValueError: ``timeout`` is negative or NaN, or a living other process is the reader.
+        """
 
     def arm(self) -> bool:
-        """Ask for the next send to make :meth:`fileno` readable. False, and not armed, if there are
-        messages already. For ``loop.add_reader``: drain, then arm, until arm is True."""
+        """Ask for the next send to make :meth:`fileno` readable.
+
+        False, and not armed, if there are messages already or the mailbox is closed. For
+        ``loop.add_reader``: drain, then arm, until arm is True.
+
+        Raises:
+            ValueError: A living other process is the reader.
+        """
 
     def fileno(self) -> int:
-        """The descriptor (an eventfd) that becomes readable when an armed ring gets a message or closes."""
+        """The descriptor that becomes readable when an armed ring gets a message or closes.
+
+        Also when a writer dies in the middle of the message that the reader waits for. It is this
+        process's own, an epoll over the shared eventfd; open while this object lives.
+        """
 
     def close(self) -> None:
-        """No more sends; the reader gets what is left, then MailboxClosed. Idempotent, from any side."""
+        """Refuse further sends; the reader gets what is left, then MailboxClosed.
+
+        Idempotent, from any side.
+        """
+
+    def reader_alive(self) -> bool:
+        """False if the process that received last has died. True before anybody has received."""
 
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether somebody closed it. There may be messages left."""
+
     @property
     def capacity(self) -> int:
         """Bytes."""
@@ -76,28 +122,29 @@ class Mailbox:
 class KvAllocator:
     """Owner of all KV blocks: reference counts, the prefix tree, eviction. One thread at a time.
 
-    Tokens are a buffer of u32 (``array("I")``, numpy uint32) or bytes that hold u32 in the machine's
-    order. A call that cannot be right (releasing or forking a block that nobody holds, inserting a
-    block for other tokens) raises RuntimeError. Unless said otherwise a call is O(1) a block.
+    Tokens are a buffer of u32 (``array("I")``, numpy uint32) or bytes that hold u32 in the
+    machine's order. A call that cannot be right (releasing or forking a block that nobody holds,
+    inserting a block for other tokens) raises RuntimeError. Unless said otherwise a call is O(1) a
+    block.
     """
 
     def __new__(
         cls, num_blocks: int, block_size: int = 16, prefix_cache: bool = True
     ) -> KvAllocator:
-        """``num_blocks`` blocks of ``block_size`` tokens, all free. Raises ValueError out of range."""
+        """``num_blocks`` blocks of ``block_size`` tokens, all free. ValueError out of range."""
 
     def counts(self) -> tuple[int, int, int]:
         """(free, cached, held); their sum is ``num_blocks``."""
 
     def check(self) -> None:
-        """Check every invariant, in O(blocks). Raises RuntimeError naming the one that is broken."""
+        """Check every invariant, in O(blocks). RuntimeError names the one that is broken."""
 
     def reset_prefix_cache(self) -> int:
         """Forget all cached prefixes nobody holds; returns how many blocks became free."""
 
     # The direct interface that tests and benches use; the planner asks in Rust.
     def match_prefix(self, tokens: Buffer, salt: int = 0) -> list[int]:
-        """Hold and return the blocks of the longest cached prefix of ``tokens`` (u32), whole blocks only.
+        """Hold and return the blocks of the longest cached prefix of ``tokens``, whole blocks only.
 
         O(depth). Prefixes are shared only under the same ``salt`` (u64).
         """
@@ -106,12 +153,12 @@ class KvAllocator:
         """Remember the full blocks of ``tokens``; returns how many were new. O(depth).
 
         ``blocks`` are the ids of the blocks that hold the tokens, in order, all held by the caller;
-        ids beyond the full blocks are ignored. Where other blocks are known for the same tokens, the
-        caller's stay private. Raises ValueError if there are fewer blocks than full ones.
+        ids beyond the full blocks are ignored. Where other blocks are known for the same tokens,
+        the caller's stay private. Raises ValueError if there are fewer blocks than full ones.
         """
 
     def allocate(self, count: int) -> list[int]:
-        """Hold ``count`` fresh blocks, evicting what nobody holds. Raises MemoryError, holding none."""
+        """Hold ``count`` fresh blocks, evicting what nobody holds; all, or none and MemoryError."""
 
     def fork(self, blocks: Sequence[int]) -> None:
         """Hold ``blocks`` once more."""
@@ -191,14 +238,34 @@ class Vocabulary:
     """The bytes of every token, from a Hugging Face tokenizer.json (byte-level or byte-fallback)."""
 
     @staticmethod
-    def from_tokenizer_json(text: str) -> Vocabulary: ...
-    def __len__(self) -> int: ...
-    def token_bytes(self, token: int) -> bytes: ...
-    def is_special(self, token: int) -> bool: ...
+    def from_tokenizer_json(text: str) -> Vocabulary:
+        """Read the contents of a ``tokenizer.json``.
+
+        Raises:
+            ValueError: No tokenizer.json, or one whose decoder is not understood, by name.
+        """
+
+    def __len__(self) -> int:
+        """One more than the greatest token id."""
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that the token stands for within a text; ``b""`` for an id that no token has.
+
+        Raises:
+            IndexError: ``token`` is beyond the end.
+        """
+
+    def is_special(self, token: int) -> bool:
+        """Whether ``skip_special_tokens`` leaves the token out."""
 
 @final
 class StreamDecoder:
-    """Incremental detokenization of one sequence, with stop strings; what the Detokenizer runs per request."""
+    """Incremental detokenization of one sequence, with stop strings; what the Detokenizer runs per request.
+
+    The texts of all pushes and of :meth:`finish`, joined, are ``tokenizers``' own decoding of all
+    tokens, cut at the stop string that completes first (of those that complete together, the
+    longest). Any thread may call it; calls wait for each other.
+    """
 
     def __new__(
         cls,
@@ -206,31 +273,48 @@ class StreamDecoder:
         stop: Sequence[str] = (),
         include_stop: bool = False,
         skip_special_tokens: bool = True,
-    ) -> StreamDecoder: ...
+    ) -> StreamDecoder:
+        """``include_stop`` leaves the stop string in the text.
+
+        Raises:
+            ValueError: A stop string is empty.
+        """
+
     def push(self, tokens: Sequence[int]) -> tuple[str, str | None]:
-        """New text, and the stop string that ended it, if one did."""
+        """New text, and the stop string that ended it, if one did. After the end nothing comes any more."""
 
     def finish(self) -> str:
-        """The text that was withheld, now that nothing follows."""
+        """The text that was withheld, now that nothing follows. Ends the stream."""
 
 @final
 class Detokenizer:
-    """The Detokenizer actor: a Rust thread that never takes the GIL."""
+    """The Detokenizer actor: a Rust thread that never takes the GIL.
+
+    It ends when its inbox is closed and read. If it fails, it closes all of its mailboxes.
+    """
 
     def __new__(
-        cls,
-        vocabulary: Vocabulary,
-        inbox: Mailbox,
-        scheduler: Mailbox,
-        frontends: Sequence[Mailbox],
-    ) -> Detokenizer: ...
-    def start(self) -> None: ...
+        cls, vocabulary: Vocabulary, inbox: Mailbox, scheduler: Mailbox, frontends: Sequence[Mailbox]
+    ) -> Detokenizer:
+        """The answers to frontend ``i`` of a request's key go to ``frontends[i]``."""
+
+    def start(self) -> None:
+        """Start the thread. Raises ValueError the second time."""
+
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the thread to end (its inbox was closed and read). True if it has."""
+        """Wait up to ``timeout`` seconds for the thread to end. True if it has.
+
+        Raises:
+            ValueError: It was never started.
+        """
 
     @property
     def open_streams(self) -> int:
         """Requests that the detokenizer has state for."""
+
+    @property
+    def ignored(self) -> int:
+        """Openings and tokens that were for a frontend or a request it does not know (any more)."""
 
     @property
     def failure(self) -> str | None:

@@ -207,8 +207,9 @@ def _message_keys(tree: nodes.Template) -> set[str]:
         if _base_name(attribute.node) in holders:
             keys.add(attribute.attr)
     for item in tree.find_all(nodes.Getitem):
-        if _base_name(item.node) in holders and isinstance(item.arg, nodes.Const):
-            keys.add(str(item.arg.value))
+        match item:
+            case nodes.Getitem(arg=nodes.Const(value=str(key))) if _base_name(item.node) in holders:
+                keys.add(key)
     for test in tree.find_all(nodes.Compare):
         if isinstance(test.expr, nodes.Const) and _base_name(test.ops[0].expr) in holders:
             keys.add(str(test.expr.value))

@@ -149,6 +149,7 @@ class App:
         engine: What generates.
         limits: What a client may ask of it.
         draining: Whether new requests are refused, because the server is going to stop.
+        idle: Set while no request is being served.
     """
 
     def __init__(self, engine: Engine, limits: Limits | None = None) -> None:
@@ -156,7 +157,8 @@ class App:
         self.limits = limits or Limits()
         self.draining = False
         self._active: set[Exchange] = set()
-        self._idle: asyncio.Event | None = None
+        self.idle = asyncio.Event()
+        self.idle.set()
         self._numbers = count(1)
         self._start = os.urandom(8).hex()
 
@@ -166,6 +168,7 @@ class App:
             return
         exchange = Exchange(self, scope, proto)
         self._active.add(exchange)
+        self.idle.clear()
         try:
             await self._route(exchange)(exchange)
         except PyengineError as error:
@@ -178,8 +181,8 @@ class App:
         finally:
             exchange.end()
             self._active.discard(exchange)
-            if self._idle is not None and not self._active:
-                self._idle.set()
+            if not self._active:
+                self.idle.set()
 
     def _route(self, exchange: Exchange) -> Handler:
         scope = exchange.scope
@@ -243,11 +246,8 @@ class App:
         What runs after that is aborted, and its client told. Returns how many that were.
         """
         self.draining = True
-        self._idle = asyncio.Event()
-        if not self._active:
-            return 0
         try:
-            await asyncio.wait_for(self._idle.wait(), seconds)
+            await asyncio.wait_for(self.idle.wait(), seconds)
         except TimeoutError:
             pass
         else:
@@ -258,7 +258,7 @@ class App:
             exchange.abort()
         try:
             # Telling the clients takes no longer than a write; one that does not read is left.
-            await asyncio.wait_for(self._idle.wait(), 1.0)
+            await asyncio.wait_for(self.idle.wait(), 1.0)
         except TimeoutError:
             log.warning("%d clients did not take their last words", len(self._active))
         return len(rest)

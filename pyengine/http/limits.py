@@ -1,12 +1,11 @@
 """Bounds of what one client may ask of the server, and the reading of bodies within them."""
 
 import asyncio
-import contextlib
 from dataclasses import dataclass
 
 from pyengine.errors import InvalidRequestError, PayloadTooLargeError
 from pyengine.http.errors import BodyTimeoutError, UnsupportedMediaError
-from pyengine.http.rsgi import Headers, HTTPProtocol
+from pyengine.http.rsgi import Headers, HTTPProtocol, ProtocolError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +17,6 @@ class Limits:
         body_seconds: Longest time a client may take to send it; more is answered by 408.
         discard_bytes: How much of a body that is too long is read and thrown away, so that the
             client gets to read its answer instead of a reset connection.
-        discard_seconds: How long that may take.
         prompts: Most prompts in one completions request.
         connections: Connections served at once; more wait in the backlog.
         backlog: Connections that wait to be accepted.
@@ -28,7 +26,6 @@ class Limits:
     body_bytes: int = 4 << 20
     body_seconds: float = 30.0
     discard_bytes: int = 64 << 20
-    discard_seconds: float = 5.0
     prompts: int = 128
     connections: int = 8192
     backlog: int = 2048
@@ -42,45 +39,46 @@ async def read_body(proto: HTTPProtocol, headers: Headers, limits: Limits) -> by
         PayloadTooLargeError: It is longer than the limit; no more than a chunk of it was in memory.
         BodyTimeoutError: It did not come in time.
         UnsupportedMediaError: It is compressed.
+        InvalidRequestError: Its chunks are malformed.
         RSGIProtocolClosed: The client left meanwhile.
     """
     if (coding := headers.get("content-encoding", "identity")) != "identity":
         raise UnsupportedMediaError(f"A body in content-encoding '{coding}' is not supported.")
     announced = headers.get("content-length")
+    length = int(announced) if announced is not None and announced.isdecimal() else None
+    too_large = length is not None and length > limits.body_bytes
+    if too_large and headers.get("expect") is not None:
+        raise _too_large(limits)  # a client that asked whether to go on has sent nothing yet
     try:
         async with asyncio.timeout(limits.body_seconds):
-            if announced is not None and announced.isdecimal():
-                if int(announced) <= limits.body_bytes:
-                    return bytes(await proto())
-                # A client that asked whether to go on has sent nothing yet.
-                if headers.get("expect") is None:
-                    await _discard(proto, limits)
-                raise _too_large(limits)
+            if length is not None and not too_large:
+                return bytes(await proto())
             return await _read_chunks(proto, limits)
+    except ProtocolError:
+        raise InvalidRequestError("The body's transfer encoding is malformed.") from None
     except TimeoutError:
+        if too_large:
+            raise _too_large(limits) from None
         raise BodyTimeoutError(
             f"The body did not come within {limits.body_seconds:g} seconds."
         ) from None
 
 
 async def _read_chunks(proto: HTTPProtocol, limits: Limits) -> bytes:
+    """The body chunk by chunk; of one that is too long nothing is kept."""
     body = bytearray()
+    size = 0
     async for chunk in proto:
-        body += chunk
-        if len(body) > limits.body_bytes:
-            await _discard(proto, limits)
-            raise _too_large(limits)
+        size += len(chunk)
+        if size <= limits.body_bytes:
+            body += chunk
+            continue
+        body.clear()
+        if size > limits.discard_bytes:
+            break
+    if size > limits.body_bytes:
+        raise _too_large(limits)
     return bytes(body)
-
-
-async def _discard(proto: HTTPProtocol, limits: Limits) -> None:
-    left = limits.discard_bytes
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(limits.discard_seconds):
-            async for chunk in proto:
-                left -= len(chunk)
-                if left < 0:
-                    break
 
 
 def _too_large(limits: Limits) -> PayloadTooLargeError:

@@ -6,6 +6,7 @@
 from granian._granian import RSGIHeaders as Headers
 from granian._granian import RSGIHTTPProtocol as HTTPProtocol
 from granian._granian import RSGIProtocolClosed as ProtocolClosed
+from granian._granian import RSGIProtocolError as ProtocolError
 from granian.rsgi import Scope
 
-__all__ = ["HTTPProtocol", "Headers", "ProtocolClosed", "Scope"]
+__all__ = ["HTTPProtocol", "Headers", "ProtocolClosed", "ProtocolError", "Scope"]

@@ -126,13 +126,13 @@ class HttpServer:
 
 
 def _listen(host: str, port: int, backlog: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"port {port} is not between 0 and 65535", param="port")
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.create_server(address[:2], family=family, backlog=backlog)
-    except OverflowError as error:
-        raise ConfigError(f"port {port} is not between 0 and 65535", param="port") from error
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(

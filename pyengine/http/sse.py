@@ -150,9 +150,14 @@ async def stream(exchange: "Exchange", generations: list[Generation], chunks: Ch
         if transport is not None:
             await transport.send_bytes(_error(internal_error()))
         raise
-    if transport is not None:
-        counted = [usage for usage in usages if usage is not None]
-        await transport.send_bytes(chunks.usage(counted) + DONE)
+    else:
+        if transport is not None:
+            counted = [usage for usage in usages if usage is not None]
+            await transport.send_bytes(chunks.usage(counted) + DONE)
+    finally:
+        # granian ends the answer when nobody holds its transport any more; a traceback that is
+        # kept somewhere would.
+        transport = None
 
 
 def _headers(exchange: "Exchange") -> list[tuple[str, str]]:

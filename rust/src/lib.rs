@@ -2,6 +2,7 @@
 //!
 //! Everything but [`python`] is plain Rust and knows nothing of Python.
 
+pub mod detokenizer;
 pub mod error;
 pub mod kv_allocator;
 pub mod mailbox;

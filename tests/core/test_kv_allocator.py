@@ -162,7 +162,7 @@ WHICH = st.integers(0, 99)
 
 
 class Allocator(RuleBasedStateMachine):
-    """Sequences admitted, extended, forked, rolled back and released, beside what must come of it."""
+    """Sequences that come, grow, fork, roll back and end, beside what must come of it."""
 
     def __init__(self) -> None:
         super().__init__()

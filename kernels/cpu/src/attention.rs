@@ -39,24 +39,33 @@ struct Piece {
     count: usize,
 }
 
-/// Attention of every token of `step` to its sequence's keys and values, which [`crate::paged::append`]
-/// has stored. `qkv` is \[tokens, qkv_width\], of which the queries are read and rotated; `out` is
+/// What attention reads. The keys and values of this step's tokens are in the cache already; see
+/// [`crate::paged::append`].
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a, T> {
+    /// Rows and pages.
+    pub step: Step<'a>,
+    /// Shape.
+    pub heads: Heads,
+    /// Multiplies the scores.
+    pub scale: f32,
+    /// \[tokens, qkv_width\], of which the queries are read, not rotated yet.
+    pub qkv: &'a [T],
+    /// \[positions, head_dim\]; see [`crate::rope`].
+    pub angles: &'a [f32],
+    /// Keys of the layer; see [`crate::paged`].
+    pub keys: &'a [T],
+    /// Values of the layer.
+    pub values: &'a [T],
+}
+
+/// Attention of every token of the step to its sequence's keys and values, into `out`,
 /// \[tokens, query heads * head_dim\].
 ///
 /// # Panics
 /// A slice is shorter than the step needs; see [`Step::check`].
-#[allow(clippy::too_many_arguments)]
-pub fn attend<T: Element>(
-    threads: &Threads,
-    step: &Step<'_>,
-    heads: Heads,
-    scale: f32,
-    qkv: &[T],
-    angles: &[f32],
-    keys: &[T],
-    values: &[T],
-    out: &mut [T],
-) {
+pub fn attend<T: Element>(threads: &Threads, inputs: &Inputs<'_, T>, out: &mut [T]) {
+    let Inputs { step, heads, .. } = *inputs;
     assert!(heads.dim.is_multiple_of(8) && heads.query.is_multiple_of(heads.kv), "unsupported heads");
     let per_piece = (ROWS / heads.group()).max(1);
     let mut pieces = Vec::with_capacity(step.num_rows * heads.kv);
@@ -76,7 +85,7 @@ pub fn attend<T: Element>(
     let out = Shared::new(&mut out[..step.num_tokens * heads.query * heads.dim]);
     threads.share(pieces.len(), operations, |index| {
         SCRATCH.with_borrow_mut(|scratch| {
-            attend_piece(pieces[index], step, heads, scale, qkv, angles, keys, values, &out, scratch);
+            attend_piece(pieces[index], inputs, &out, scratch);
         });
     });
 }
@@ -86,20 +95,14 @@ thread_local! {
     static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-#[allow(clippy::too_many_arguments)]
 #[inline(always)]
 fn attend_piece_body<T: Element, const FMA: bool>(
     piece: Piece,
-    step: &Step<'_>,
-    heads: Heads,
-    scale: f32,
-    qkv: &[T],
-    angles: &[f32],
-    keys: &[T],
-    values: &[T],
+    inputs: &Inputs<'_, T>,
     out: &Shared<'_, T>,
     scratch: &mut Vec<f32>,
 ) {
+    let Inputs { step, heads, scale, qkv, angles, keys, values } = *inputs;
     let (dim, group) = (heads.dim, heads.group());
     let rows = piece.count * group;
     let chunk = (CHUNK / heads.block_size).max(1) * heads.block_size;
@@ -167,8 +170,7 @@ fn attend_piece_body<T: Element, const FMA: bool>(
 
 crate::multiversion!(
     fn attend_piece<T: Element>(
-        piece: Piece, step: &Step<'_>, heads: Heads, scale: f32, qkv: &[T], angles: &[f32],
-        keys: &[T], values: &[T], out: &Shared<'_, T>, scratch: &mut Vec<f32>,
+        piece: Piece, inputs: &Inputs<'_, T>, out: &Shared<'_, T>, scratch: &mut Vec<f32>,
     ) = attend_piece_body
 );
 
@@ -185,7 +187,7 @@ fn score_page<T: Element, const FMA: bool>(
     let mut lane = 0;
     macro_rules! lanes {
         ($width:literal) => {
-            while lane + $width <= heads.block_size {
+            while heads.block_size - lane >= $width {
                 let mut row = 0;
                 while row + TILE <= rows {
                     score_tile::<T, FMA, TILE, $width>(queries, row, page, lane, heads, scores, stride);
@@ -278,7 +280,7 @@ fn weigh_page<T: Element, const FMA: bool>(
     let mut start = 0;
     macro_rules! dims {
         ($width:literal) => {
-            while start + $width <= dim {
+            while dim - start >= $width {
                 let mut row = 0;
                 while row + TILE <= rows {
                     weigh_tile::<T, FMA, TILE, $width>(weights, stride, page, row, start, dim, output);

@@ -132,7 +132,16 @@ impl<T: Element> Case<T> {
         append(&step, self.heads, &self.qkv, &self.angles, &mut keys, &mut values);
         let mut out = vec![T::from_f32(f32::NAN); step.num_tokens * self.heads.query * self.heads.dim];
         let threads = Threads::new(threads).unwrap();
-        attend(&threads, &step, self.heads, SCALE, &self.qkv, &self.angles, &keys, &values, &mut out);
+        let inputs = Inputs {
+            step,
+            heads: self.heads,
+            scale: SCALE,
+            qkv: &self.qkv,
+            angles: &self.angles,
+            keys: &keys,
+            values: &values,
+        };
+        attend(&threads, &inputs, &mut out);
         out
     }
 

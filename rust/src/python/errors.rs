@@ -28,8 +28,8 @@ impl From<Error> for PyErr {
             Error::MailboxFull { .. } => MailboxFull::new_err(message),
             Error::MailboxClosed => MailboxClosed::new_err(message),
             Error::OutOfBlocks { .. } => PyMemoryError::new_err(message),
-            Error::Invariant(_) => PyRuntimeError::new_err(message),
             Error::System(_) => PyOSError::new_err(message),
+            Error::Invariant(_) => PyRuntimeError::new_err(message),
             Error::MessageTooLarge { .. }
             | Error::MalformedMessage(_)
             | Error::UnsupportedTokenizer(_)

@@ -131,7 +131,6 @@ impl KvAllocator {
 
 impl KvAllocator {
     /// The allocator itself, for the planner.
-    #[allow(dead_code, reason = "the planner's binding takes it")]
     pub(super) fn shared(&self) -> Arc<Mutex<Core>> {
         Arc::clone(&self.shared)
     }
@@ -198,7 +197,8 @@ impl Timings {
 fn read_tokens(py: Python<'_>, tokens: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
     let buffer = PyUntypedBuffer::get(tokens)?;
     let is_u32 = buffer.item_size() == 4 && u32::is_compatible_format(buffer.format());
-    if !is_u32 && !(buffer.item_size() == 1 && u8::is_compatible_format(buffer.format())) {
+    let is_bytes = buffer.item_size() == 1 && u8::is_compatible_format(buffer.format());
+    if !is_u32 && !is_bytes {
         return Err(PyTypeError::new_err("tokens must be a buffer of u32, or bytes that hold u32"));
     }
     if buffer.item_count() == 0 {

@@ -1,6 +1,11 @@
 //! The PyO3 module `pyengine._core`: the only place that knows Python. One file per core folder.
 
+mod detokenizer;
 pub(crate) mod errors;
+mod kv_allocator;
+pub(crate) mod mailbox;
+mod scheduler;
+mod kernels;
 mod kv_allocator;
 pub(crate) mod mailbox;
 
@@ -10,7 +15,13 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
+    kernels::register(module)?;
     module.add_class::<mailbox::PyMailbox>()?;
     module.add_class::<kv_allocator::KvAllocator>()?;
+    module.add_class::<scheduler::PyStepLayout>()?;
+    module.add_class::<scheduler::PyPlanner>()?;
+    module.add_class::<detokenizer::PyVocabulary>()?;
+    module.add_class::<detokenizer::PyStreamDecoder>()?;
+    module.add_class::<detokenizer::PyDetokenizer>()?;
     Ok(())
 }

@@ -305,7 +305,7 @@ impl Planner {
     pub fn check(&self) -> Result<()> {
         let holds = |condition: bool, what: &str| match condition {
             true => Ok(()),
-            false => Err(Error::InvalidArgument(format!("planner invariant broken: {what}"))),
+            false => Err(Error::Invariant(format!("planner: not so: {what}"))),
         };
         holds(self.running.len() == self.table.owned(), "running sequences are those in the table")?;
         holds(self.requests.len() == self.running.len() + self.waiting.len(), "requests wait or run")?;

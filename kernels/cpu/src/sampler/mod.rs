@@ -84,11 +84,11 @@ pub fn sample<T: Element>(
 
 fn choose(logits: &mut [f32], rules: &Rules<'_>, row: usize, candidates: &mut Vec<Candidate>) -> u32 {
     let best = greedy::most_likely(logits);
-    // Not "<= 0": NaN is greedy too.
-    if !(rules.temperature[row] > 0.0) || logits[best as usize] == f32::NEG_INFINITY {
+    let temperature = rules.temperature[row];
+    if temperature.is_nan() || temperature <= 0.0 || logits[best as usize] == f32::NEG_INFINITY {
         return best;
     }
-    temperature::weigh(logits, logits[best as usize], rules.temperature[row], candidates);
+    temperature::weigh(logits, logits[best as usize], temperature, candidates);
     top_k::keep(candidates, rules.top_k[row]);
     top_p::keep(candidates, rules.top_p[row]);
     min_p::keep(candidates, rules.min_p[row]);

@@ -10,7 +10,7 @@ const FIRST_LOOK: usize = 64;
 /// Keeps the fewest most likely tokens whose probabilities, among those here, reach `p`; at least
 /// one, sorted. 1 or more keeps all as they are; NaN too.
 pub fn keep(candidates: &mut Vec<Candidate>, p: f32) {
-    if !(p < 1.0) || candidates.is_empty() {
+    if p.is_nan() || p >= 1.0 || candidates.is_empty() {
         return;
     }
     let wanted = f64::from(p) * candidates.iter().map(|c| f64::from(c.weight)).sum::<f64>();

@@ -1,0 +1,393 @@
+//! What waits for a reader that is slow: never lost, never in anybody's way.
+//!
+//! ```text
+//!            add            flush, the ring has room
+//!  deltas ────────► batch ─────────────────────────────► ring of the frontend
+//!                     │ the ring is full                  ▲
+//!                     ▼                                   │ flush, later
+//!                  waiting: one delta per request, grown ─┘
+//! ```
+//!
+//! While a reader is behind, the deltas of a request become one: its texts and tokens joined. What waits is therefore
+//! bounded by what the requests may generate. A delta is cut in two where it would not fit the ring.
+//! O(bytes) a delta; nothing is allocated while the reader keeps up.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+use super::wire::{DeltaBatch, DeltaRef};
+use crate::error::{Error, Result};
+use crate::mailbox::Mailbox;
+use crate::messages::{Delta, Message};
+
+/// Bytes of a delta on the wire at most, besides text, tokens and stop string.
+const DELTA_OVERHEAD: usize = 80;
+/// Bytes of a token on the wire at most.
+const TOKEN_BYTES: usize = 5;
+
+/// The way to one frontend.
+pub(super) struct FrontendOutbox {
+    mailbox: Mailbox,
+    /// The deltas of this step.
+    batch: DeltaBatch,
+    /// Deltas that found no room, oldest first.
+    waiting: VecDeque<Delta>,
+    /// Where the last delta of each request is in `waiting`, counted from the first delta that ever waited.
+    last: FxHashMap<u64, usize>,
+    /// How many have left `waiting`.
+    gone: usize,
+    /// Bytes that a message of waiting deltas may have: small beside the ring, so that it soon finds room.
+    limit: usize,
+    open: bool,
+}
+
+impl FrontendOutbox {
+    pub fn new(mailbox: Mailbox) -> Self {
+        let limit = (mailbox.max_message() / 4).max(DELTA_OVERHEAD + 4 * TOKEN_BYTES);
+        Self {
+            mailbox,
+            batch: DeltaBatch::default(),
+            waiting: VecDeque::new(),
+            last: FxHashMap::default(),
+            gone: 0,
+            limit,
+            open: true,
+        }
+    }
+
+    pub fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The longest stop string that a delta can name.
+    pub fn longest_stop(&self) -> usize {
+        self.mailbox.max_message() / 2
+    }
+
+    /// A delta for the next [`Self::flush`].
+    pub fn add(&mut self, delta: DeltaRef<'_>) -> Result<()> {
+        if self.open { self.batch.push(&delta) } else { Ok(()) }
+    }
+
+    /// Sends what there is, as one message when nothing waits. What finds no room waits on.
+    ///
+    /// # Errors
+    /// `MailboxClosed`, once, when the frontend has closed its mailbox or died; then everything for it is dropped.
+    pub fn flush(&mut self) -> Result<()> {
+        if self.open && self.mailbox.is_closed() {
+            // Told also while there is nothing to send: its requests should not run on for nobody.
+            return self.failed(Error::MailboxClosed);
+        }
+        if !self.batch.is_empty() && self.waiting.is_empty() {
+            match self.mailbox.send(self.batch.message()) {
+                Ok(()) => {
+                    self.batch.clear();
+                    return Ok(());
+                }
+                Err(Error::MailboxFull { .. } | Error::MessageTooLarge { .. }) => {}
+                Err(error) => return self.failed(error),
+            }
+        }
+        if !self.batch.is_empty() {
+            let Message::Deltas(deltas) = Message::decode(self.batch.message())? else {
+                unreachable!("a batch is a Deltas message")
+            };
+            deltas.into_iter().for_each(|delta| self.wait(delta));
+            self.batch.clear();
+        }
+        while !self.waiting.is_empty() {
+            match self.send_first() {
+                Ok(()) => {}
+                Err(Error::MailboxFull { .. }) => return Ok(()),
+                Err(error) => return self.failed(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, error: Error) -> Result<()> {
+        if error == Error::MailboxClosed {
+            self.open = false;
+            self.batch.clear();
+            self.waiting.clear();
+            self.last.clear();
+        }
+        Err(error)
+    }
+
+    /// Sends as many of the waiting deltas as one message takes.
+    fn send_first(&mut self) -> Result<()> {
+        self.batch.clear();
+        let (mut count, mut bytes) = (0, 0);
+        for delta in &self.waiting {
+            bytes += size(delta);
+            if count > 0 && bytes > self.limit {
+                break;
+            }
+            self.batch.push(delta)?;
+            count += 1;
+        }
+        let sent = self.mailbox.send(self.batch.message());
+        self.batch.clear();
+        sent?;
+        for delta in self.waiting.drain(..count) {
+            if self.last.get(&delta.request) == Some(&self.gone) {
+                self.last.remove(&delta.request);
+            }
+            self.gone += 1;
+        }
+        Ok(())
+    }
+
+    /// Lets `delta` wait, joined to the one of its request that waits already, if both fit one message.
+    fn wait(&mut self, mut delta: Delta) {
+        if let Some(&at) = self.last.get(&delta.request) {
+            let before = &mut self.waiting[at - self.gone];
+            if size(before) + size(&delta) <= self.limit {
+                join(before, delta);
+                return;
+            }
+        }
+        while let Some(part) = cut(&mut delta, self.limit) {
+            self.waiting.push_back(part);
+        }
+        self.last.insert(delta.request, self.gone + self.waiting.len());
+        self.waiting.push_back(delta);
+    }
+}
+
+/// Bytes on the wire, at most.
+fn size(delta: &Delta) -> usize {
+    let stop_string = delta.stop_string.as_ref().map_or(0, String::len);
+    DELTA_OVERHEAD + delta.text.len() + stop_string + delta.tokens.len() * TOKEN_BYTES
+}
+
+fn join(before: &mut Delta, delta: Delta) {
+    let mut text = std::mem::take(&mut before.text);
+    let mut tokens = std::mem::take(&mut before.tokens);
+    text.push_str(&delta.text);
+    tokens.extend_from_slice(&delta.tokens);
+    *before = Delta { text, tokens, ..delta };
+}
+
+/// Takes a first part off a delta that is over `limit` for its text or its tokens.
+fn cut(delta: &mut Delta, limit: usize) -> Option<Delta> {
+    let room = limit - DELTA_OVERHEAD;
+    if delta.text.len() + delta.tokens.len() * TOKEN_BYTES <= room {
+        return None;
+    }
+    let tokens = delta.tokens.len().min(room / 2 / TOKEN_BYTES);
+    let mut text = delta.text.len().min(room - tokens * TOKEN_BYTES);
+    while !delta.text.is_char_boundary(text) {
+        text -= 1;
+    }
+    let after = delta.tokens.split_off(tokens);
+    let part = Delta {
+        text: delta.text[..text].to_owned(),
+        tokens: std::mem::replace(&mut delta.tokens, after),
+        finish: None,
+        stop_string: None,
+        stop_token: None,
+        completion_tokens: delta.completion_tokens - delta.tokens.len() as u32,
+        ..*delta
+    };
+    delta.text.drain(..text);
+    Some(part)
+}
+
+/// The way to the scheduler: small messages, few of them.
+pub(super) struct SchedulerOutbox {
+    mailbox: Mailbox,
+    waiting: VecDeque<Vec<u8>>,
+    buffer: Vec<u8>,
+}
+
+impl SchedulerOutbox {
+    pub fn new(mailbox: Mailbox) -> Self {
+        Self { mailbox, waiting: VecDeque::new(), buffer: Vec::new() }
+    }
+
+    pub fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
+    }
+
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Sends `message` after those that wait. To a scheduler that has ended nothing is sent: it has no requests.
+    pub fn send(&mut self, message: &Message) -> Result<()> {
+        self.buffer.clear();
+        message.encode_into(&mut self.buffer)?;
+        self.flush()?;
+        if self.waiting.is_empty() {
+            match self.mailbox.send(&self.buffer) {
+                Err(Error::MailboxFull { .. }) => {}
+                Ok(()) | Err(Error::MailboxClosed) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.waiting.push_back(self.buffer.clone());
+        Ok(())
+    }
+
+    /// Tries once more what waits.
+    pub fn flush(&mut self) -> Result<()> {
+        while let Some(message) = self.waiting.front() {
+            match self.mailbox.send(message) {
+                Ok(()) | Err(Error::MailboxClosed) => self.waiting.pop_front(),
+                Err(Error::MailboxFull { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::{FinishReason, RequestKey};
+
+    fn delta<'a>(request: u64, text: &'a str, tokens: &'a [u32], completion_tokens: u32) -> DeltaRef<'a> {
+        DeltaRef {
+            request,
+            text,
+            tokens,
+            finish: None,
+            stop_string: None,
+            stop_token: None,
+            prompt_tokens: 1,
+            cached_tokens: 0,
+            completion_tokens,
+        }
+    }
+
+    fn read(mailbox: &Mailbox) -> Option<Vec<Delta>> {
+        let mut bytes = Vec::new();
+        if !mailbox.receive(&mut bytes).unwrap() {
+            return None;
+        }
+        match Message::decode(&bytes).unwrap() {
+            Message::Deltas(deltas) => Some(deltas),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_message_a_flush_while_there_is_room() {
+        let mailbox = Mailbox::new(4096).unwrap();
+        let mut outbox = FrontendOutbox::new(mailbox.clone());
+        outbox.flush().unwrap();
+        for request in 0..3 {
+            outbox.add(delta(request, "a", &[7], 1)).unwrap();
+        }
+        outbox.flush().unwrap();
+        assert_eq!(read(&mailbox).unwrap().len(), 3);
+        assert_eq!(read(&mailbox), None);
+        assert!(!outbox.is_waiting());
+    }
+
+    #[test]
+    fn a_slow_reader_loses_nothing() {
+        let mailbox = Mailbox::new(4096).unwrap();
+        let mut outbox = FrontendOutbox::new(mailbox.clone());
+        let (mut text, mut tokens) = (vec![String::new(); 5], vec![Vec::new(); 5]);
+        for step in 0..400u32 {
+            for request in 0..5usize {
+                let (new, token) = (format!("é{step},"), step * 70_000);
+                text[request].push_str(&new);
+                tokens[request].push(token);
+                outbox.add(delta(request as u64, &new, &[token], step + 1)).unwrap();
+            }
+            outbox.flush().unwrap();
+        }
+        assert!(outbox.is_waiting());
+        assert!(outbox.waiting.len() < 100, "deltas are joined: {}", outbox.waiting.len());
+        let (mut read_text, mut read_tokens) = (vec![String::new(); 5], vec![Vec::new(); 5]);
+        loop {
+            while let Some(deltas) = read(&mailbox) {
+                for delta in deltas {
+                    let request = delta.request as usize;
+                    read_text[request].push_str(&delta.text);
+                    read_tokens[request].extend(delta.tokens);
+                    assert_eq!(delta.completion_tokens as usize, read_tokens[request].len());
+                }
+            }
+            if !outbox.is_waiting() {
+                break;
+            }
+            outbox.flush().unwrap();
+        }
+        assert_eq!((read_text, read_tokens), (text, tokens));
+        assert!(outbox.last.is_empty());
+    }
+
+    #[test]
+    fn a_delta_larger_than_the_ring_is_cut() {
+        let mailbox = Mailbox::new(4096).unwrap();
+        let mut outbox = FrontendOutbox::new(mailbox.clone());
+        let (text, tokens) = ("é€".repeat(4000), (0..3000).collect::<Vec<u32>>());
+        let whole = DeltaRef {
+            finish: Some(FinishReason::Stop),
+            stop_string: Some("x"),
+            ..delta(1, &text, &tokens, 3000)
+        };
+        outbox.add(whole).unwrap();
+        let (mut read_text, mut read_tokens, mut finishes) = (String::new(), Vec::new(), Vec::new());
+        outbox.flush().unwrap();
+        while let Some(deltas) = read(&mailbox) {
+            for delta in deltas {
+                read_text.push_str(&delta.text);
+                read_tokens.extend(delta.tokens);
+                assert_eq!(delta.completion_tokens as usize, read_tokens.len());
+                finishes.push((delta.finish, delta.stop_string));
+            }
+            outbox.flush().unwrap();
+        }
+        assert_eq!((read_text, read_tokens), (text, tokens));
+        assert_eq!(finishes.pop(), Some((Some(FinishReason::Stop), Some("x".into()))));
+        assert!(finishes.iter().all(|finish| *finish == (None, None)));
+    }
+
+    #[test]
+    fn a_closed_frontend_is_told_once() {
+        let mailbox = Mailbox::new(4096).unwrap();
+        let mut outbox = FrontendOutbox::new(mailbox.clone());
+        mailbox.close();
+        outbox.add(delta(1, "a", &[1], 1)).unwrap();
+        assert_eq!(outbox.flush(), Err(Error::MailboxClosed));
+        outbox.add(delta(1, "a", &[1], 1)).unwrap();
+        assert_eq!(outbox.flush(), Ok(()));
+        assert!(!outbox.is_open() && !outbox.is_waiting());
+    }
+
+    #[test]
+    fn a_full_scheduler_gets_all_in_order() {
+        let mailbox = Mailbox::new(4096).unwrap();
+        let mut outbox = SchedulerOutbox::new(mailbox.clone());
+        for request in 0..500 {
+            outbox.send(&Message::Abort(RequestKey { frontend: 0, request })).unwrap();
+        }
+        assert!(outbox.is_waiting());
+        let (mut bytes, mut next) = (Vec::new(), 0);
+        while next < 500 {
+            while mailbox.receive(&mut bytes).unwrap() {
+                let key = RequestKey { frontend: 0, request: next };
+                assert_eq!(Message::decode(&bytes).unwrap(), Message::Abort(key));
+                next += 1;
+            }
+            outbox.flush().unwrap();
+        }
+        assert!(!outbox.is_waiting());
+    }
+}

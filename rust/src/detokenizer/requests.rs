@@ -1,0 +1,247 @@
+//! The open requests of the detokenizer, and what a message does to them.
+//!
+//! Answers go into the outboxes; who sends them, and when, is the [`actor`](super::actor)'s business.
+//! O(bytes of the new tokens) a step, no allocation once the buffers have grown.
+
+use std::sync::{Arc, Weak};
+
+use rustc_hash::FxHashMap;
+
+use super::outbox::{FrontendOutbox, SchedulerOutbox};
+use super::wire::{DeltaRef, empty_row, read_tokens_out};
+use super::{StopStrings, Stream, Vocabulary};
+use crate::error::{Error, Result};
+use crate::mailbox::Mailbox;
+use crate::messages::{FinishReason, Message, OpenStream, RequestKey, SequenceTokens, tag};
+
+/// One request as the detokenizer knows it.
+struct Request {
+    stream: Stream,
+    prompt_tokens: u32,
+    cached_tokens: u32,
+    completion_tokens: u32,
+}
+
+/// All of them, and the ways out.
+pub(super) struct Requests {
+    vocabulary: Arc<Vocabulary>,
+    open: FxHashMap<RequestKey, Request>,
+    compiled: CompiledStops,
+    pub frontends: Vec<FrontendOutbox>,
+    pub scheduler: SchedulerOutbox,
+    /// Openings and rows for a frontend that is not there, and rows of requests that are not open.
+    pub ignored: u64,
+    row: SequenceTokens,
+    text: String,
+}
+
+impl Requests {
+    pub fn new(vocabulary: Arc<Vocabulary>, scheduler: Mailbox, frontends: Vec<Mailbox>) -> Self {
+        Self {
+            vocabulary,
+            open: FxHashMap::default(),
+            compiled: CompiledStops::default(),
+            frontends: frontends.into_iter().map(FrontendOutbox::new).collect(),
+            scheduler: SchedulerOutbox::new(scheduler),
+            ignored: 0,
+            row: empty_row(),
+            text: String::new(),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Takes in one message of the inbox.
+    pub fn handle(&mut self, message: &[u8]) -> Result<()> {
+        match tag(message)? {
+            "tokens_out" => {
+                let mut row = std::mem::replace(&mut self.row, empty_row());
+                let read = read_tokens_out(message, &mut row, |row| self.take_tokens(row));
+                self.row = row;
+                read
+            }
+            "open_stream" => match Message::decode(message)? {
+                Message::OpenStream(open) => self.open_stream(&open),
+                _ => unreachable!("the tag is that of OpenStream"),
+            },
+            other => Err(Error::MalformedMessage(format!("the detokenizer takes no {other:?}"))),
+        }
+    }
+
+    /// Forgets the requests of a frontend that is gone, and has them ended.
+    pub fn drop_frontend(&mut self, frontend: u32) -> Result<()> {
+        let orphans: Vec<_> = self.open.keys().filter(|key| key.frontend == frontend).copied().collect();
+        for key in orphans {
+            self.open.remove(&key);
+            self.scheduler.send(&Message::Abort(key))?;
+        }
+        Ok(())
+    }
+
+    fn open_stream(&mut self, open: &OpenStream) -> Result<()> {
+        let key = open.key;
+        let Some(frontend) = self.frontends.get(key.frontend as usize) else {
+            self.ignored += 1;
+            return Ok(());
+        };
+        if !frontend.is_open() {
+            return self.scheduler.send(&Message::Abort(key));
+        }
+        let (generated, rest) = open.generated.as_chunks::<4>();
+        if !rest.is_empty() {
+            return Err(Error::MalformedMessage("OpenStream.generated is no list of u32".into()));
+        }
+        let generated: Vec<u32> = generated.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+        let too_long = open.stop.iter().any(|stop| stop.len() > frontend.longest_stop());
+        let stops = match self.compiled.get(&open.stop) {
+            Ok(stops) if !too_long => stops,
+            _ => return self.refuse(open, generated.len() as u32),
+        };
+
+        let mut request = Request {
+            stream: Stream::new(self.vocabulary.clone(), stops, open.include_stop, open.skip_special_tokens),
+            prompt_tokens: open.prompt_length,
+            cached_tokens: 0,
+            completion_tokens: generated.len() as u32,
+        };
+        // Its text is with the client already; what was withheld is withheld again.
+        self.text.clear();
+        let Some(found) = request.stream.push(&generated, &mut self.text) else {
+            self.open.insert(key, request);
+            return Ok(());
+        };
+        // It had ended when the engine went down; only the last delta was lost.
+        let delta = DeltaRef {
+            finish: Some(FinishReason::Stop),
+            stop_string: Some(request.stream.stop_string(found.index)),
+            completion_tokens: found.tokens as u32,
+            ..request.delta(key, "", &[])
+        };
+        self.frontends[key.frontend as usize].add(delta)?;
+        self.scheduler.send(&Message::StopMatched(key))
+    }
+
+    /// Ends a request whose stop strings cannot be compiled or named in a delta.
+    fn refuse(&mut self, open: &OpenStream, completion_tokens: u32) -> Result<()> {
+        let delta = DeltaRef {
+            request: open.key.request,
+            text: "",
+            tokens: &[],
+            finish: Some(FinishReason::Error),
+            stop_string: None,
+            stop_token: None,
+            prompt_tokens: open.prompt_length,
+            cached_tokens: 0,
+            completion_tokens,
+        };
+        self.frontends[open.key.frontend as usize].add(delta)?;
+        self.scheduler.send(&Message::Abort(open.key))
+    }
+
+    fn take_tokens(&mut self, row: &SequenceTokens) -> Result<()> {
+        let key = row.key;
+        let Some(request) = self.open.get_mut(&key) else {
+            self.ignored += 1;
+            return Ok(());
+        };
+        self.text.clear();
+        // The stop token counts, but is no text, also where it is an ordinary token.
+        let textual = match (row.stop_token, row.tokens.split_last()) {
+            (Some(stop_token), Some((last, before))) if *last == stop_token => before,
+            _ => &row.tokens,
+        };
+        let mut found = request.stream.push(textual, &mut self.text);
+        let mut taken = found.map_or(row.tokens.len(), |found| found.tokens);
+        if found.is_none() && row.finish.is_some() {
+            found = request.stream.finish(&mut self.text);
+            taken = row.tokens.len();
+        }
+        if row.cached_tokens > 0 {
+            request.cached_tokens = row.cached_tokens;
+        }
+        request.completion_tokens += taken as u32;
+
+        let finish = if found.is_some() { Some(FinishReason::Stop) } else { row.finish };
+        if taken > 0 || finish.is_some() || !self.text.is_empty() {
+            let delta = DeltaRef {
+                finish,
+                stop_string: found.map(|found| request.stream.stop_string(found.index)),
+                stop_token: if found.is_some() { None } else { row.stop_token },
+                ..request.delta(key, &self.text, &row.tokens[..taken])
+            };
+            self.frontends[key.frontend as usize].add(delta)?;
+        }
+        if finish.is_some() {
+            self.open.remove(&key);
+        }
+        // The scheduler need not be told what it has ended itself.
+        if found.is_some() && row.finish.is_none() {
+            self.scheduler.send(&Message::StopMatched(key))?;
+        }
+        Ok(())
+    }
+}
+
+impl Request {
+    fn delta<'a>(&self, key: RequestKey, text: &'a str, tokens: &'a [u32]) -> DeltaRef<'a> {
+        DeltaRef {
+            request: key.request,
+            text,
+            tokens,
+            finish: None,
+            stop_string: None,
+            stop_token: None,
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: self.cached_tokens,
+            completion_tokens: self.completion_tokens,
+        }
+    }
+}
+
+/// Requests often bring the same stop strings: compiled once, while any of them lives.
+#[derive(Default)]
+struct CompiledStops {
+    by_strings: FxHashMap<Vec<String>, Weak<StopStrings>>,
+    /// The dead are swept when there are more entries than this.
+    sweep_at: usize,
+}
+
+impl CompiledStops {
+    /// None for no stop strings.
+    fn get(&mut self, strings: &Vec<String>) -> Result<Option<Arc<StopStrings>>> {
+        if strings.is_empty() {
+            return Ok(None);
+        }
+        if let Some(compiled) = self.by_strings.get(strings).and_then(Weak::upgrade) {
+            return Ok(Some(compiled));
+        }
+        let compiled = Arc::new(StopStrings::new(strings)?);
+        if self.by_strings.len() >= self.sweep_at {
+            self.by_strings.retain(|_, compiled| compiled.strong_count() > 0);
+            self.sweep_at = 64 + 2 * self.by_strings.len();
+        }
+        self.by_strings.insert(strings.clone(), Arc::downgrade(&compiled));
+        Ok(Some(compiled))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_stop_strings_are_compiled_once_and_forgotten() {
+        let mut compiled = CompiledStops::default();
+        let strings = vec!["a".to_owned()];
+        let first = compiled.get(&strings).unwrap().unwrap();
+        assert!(Arc::ptr_eq(&first, &compiled.get(&strings).unwrap().unwrap()));
+        for index in 0..1000 {
+            compiled.get(&vec![index.to_string()]).unwrap();
+        }
+        assert!(compiled.by_strings.len() <= 66, "{}", compiled.by_strings.len());
+        assert!(Arc::ptr_eq(&first, &compiled.get(&strings).unwrap().unwrap()));
+        assert!(compiled.get(&Vec::new()).unwrap().is_none());
+    }
+}

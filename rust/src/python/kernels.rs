@@ -1,0 +1,459 @@
+//! The kernels of the CPU runner on Python's buffers: no copies, the GIL released while they work.
+//!
+//! A buffer is looked at once, when its [`CpuTensor`] is made; a call then borrows plain slices, which costs
+//! a fraction of a microsecond.
+
+use half::bf16;
+use pyengine_kernels_cpu::attention::{self, Inputs};
+use pyengine_kernels_cpu::paged::{self, Heads};
+use pyengine_kernels_cpu::sampler::{self, Rules};
+use pyengine_kernels_cpu::step::{BadStep, Step};
+use pyengine_kernels_cpu::threads::Threads;
+use pyengine_kernels_cpu::{activation, norm};
+use pyo3::buffer::{ElementType, PyUntypedBuffer};
+use pyo3::prelude::*;
+
+use crate::error::Error;
+use crate::python::errors::guarded;
+
+impl From<BadStep> for Error {
+    fn from(error: BadStep) -> Self {
+        Self::InvalidArgument(error.to_string())
+    }
+}
+
+fn invalid<T>(message: String) -> Result<T, Error> {
+    Err(Error::InvalidArgument(message))
+}
+
+/// What the elements of a buffer are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Float32,
+    Bfloat16,
+    Int32,
+    Int64,
+    Uint64,
+}
+
+/// A plain number type and the kind of buffer that holds it.
+trait Number: Copy {
+    const KIND: Kind;
+}
+
+macro_rules! numbers {
+    ($($number:ty => $kind:ident),*) => { $(impl Number for $number { const KIND: Kind = Kind::$kind; })* };
+}
+numbers!(f32 => Float32, bf16 => Bfloat16, i32 => Int32, i64 => Int64, u64 => Uint64);
+
+/// A C-contiguous buffer of numbers, looked at once.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuTensor {
+    buffer: PyUntypedBuffer,
+    kind: Kind,
+}
+
+#[pymethods]
+impl CpuTensor {
+    #[new]
+    fn new(array: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer = PyUntypedBuffer::get(array)?;
+        let kind = match ElementType::from_format(buffer.format()) {
+            ElementType::Float { bytes: 4 } => Kind::Float32,
+            ElementType::SignedInteger { bytes: 2 } | ElementType::UnsignedInteger { bytes: 2 } => {
+                Kind::Bfloat16
+            }
+            ElementType::SignedInteger { bytes: 4 } => Kind::Int32,
+            ElementType::SignedInteger { bytes: 8 } => Kind::Int64,
+            ElementType::UnsignedInteger { bytes: 8 } => Kind::Uint64,
+            other => {
+                return Err(invalid::<()>(format!("a CpuTensor cannot hold {other:?}")).unwrap_err().into());
+            }
+        };
+        if !buffer.is_c_contiguous() || buffer.buf_ptr().align_offset(buffer.item_size()) != 0 {
+            invalid::<()>("a CpuTensor must be C-contiguous and aligned".into())?;
+        }
+        Ok(Self { buffer, kind })
+    }
+
+    #[getter]
+    fn shape(&self) -> Vec<usize> {
+        self.buffer.shape().to_vec()
+    }
+
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        match self.kind {
+            Kind::Float32 => "float32",
+            Kind::Bfloat16 => "bfloat16",
+            Kind::Int32 => "int32",
+            Kind::Int64 => "int64",
+            Kind::Uint64 => "uint64",
+        }
+    }
+}
+
+impl CpuTensor {
+    fn check<T: Number>(&self, name: &str, length: usize) -> Result<*mut T, Error> {
+        if self.kind != T::KIND {
+            return invalid(format!("{name} must be {:?}, not {:?}", T::KIND, self.kind));
+        }
+        if self.buffer.item_count() < length {
+            return invalid(format!("{name} has {} elements, needs {length}", self.buffer.item_count()));
+        }
+        Ok(self.buffer.buf_ptr().cast())
+    }
+
+    /// The first `length` elements.
+    fn read<T: Number>(&self, name: &str, length: usize) -> Result<&[T], Error> {
+        let start = self.check::<T>(name, length)?;
+        if length == 0 {
+            return Ok(&[]);
+        }
+        // SAFETY: contiguous, aligned, of this type and at least this long, checked when it was made and
+        // just now; alive as long as the buffer. That nobody writes to it during a call is the contract
+        // of the Python class: one thread at a time.
+        Ok(unsafe { std::slice::from_raw_parts(start, length) })
+    }
+
+    /// The whole of it.
+    fn read_all<T: Number>(&self, name: &str) -> Result<&[T], Error> {
+        self.read(name, self.buffer.item_count())
+    }
+
+    /// The first `length` elements, to write; they must overlap none of `others`.
+    #[allow(clippy::mut_from_ref)]
+    fn write<T: Number>(&self, name: &str, length: usize, others: &[&CpuTensor]) -> Result<&mut [T], Error> {
+        let start = self.check::<T>(name, length)?;
+        if self.buffer.readonly() {
+            return invalid(format!("{name} is read-only"));
+        }
+        let range = |tensor: &CpuTensor| {
+            let start = tensor.buffer.buf_ptr() as usize;
+            start..start + tensor.buffer.len_bytes()
+        };
+        let mine = range(self);
+        if others
+            .iter()
+            .map(|other| range(other))
+            .any(|other| mine.start < other.end && other.start < mine.end)
+        {
+            return invalid(format!("{name} overlaps another argument"));
+        }
+        if length == 0 {
+            return Ok(&mut []);
+        }
+        // SAFETY: as in `read`; and no other slice of this call overlaps it, by the check above.
+        Ok(unsafe { std::slice::from_raw_parts_mut(start, length) })
+    }
+
+    fn width(&self) -> usize {
+        self.buffer.shape().last().copied().unwrap_or(1)
+    }
+}
+
+/// The step buffers that attention reads.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuStep {
+    header: CpuTensor,
+    positions: CpuTensor,
+    slot_mapping: CpuTensor,
+    query_start: CpuTensor,
+    kv_length: CpuTensor,
+    page_indptr: CpuTensor,
+    page_indices: CpuTensor,
+}
+
+#[pymethods]
+impl CpuStep {
+    #[new]
+    fn new(
+        header: &Bound<'_, PyAny>,
+        positions: &Bound<'_, PyAny>,
+        slot_mapping: &Bound<'_, PyAny>,
+        query_start: &Bound<'_, PyAny>,
+        kv_length: &Bound<'_, PyAny>,
+        page_indptr: &Bound<'_, PyAny>,
+        page_indices: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            header: CpuTensor::new(header)?,
+            positions: CpuTensor::new(positions)?,
+            slot_mapping: CpuTensor::new(slot_mapping)?,
+            query_start: CpuTensor::new(query_start)?,
+            kv_length: CpuTensor::new(kv_length)?,
+            page_indptr: CpuTensor::new(page_indptr)?,
+            page_indices: CpuTensor::new(page_indices)?,
+        })
+    }
+}
+
+impl CpuStep {
+    fn view(&self) -> Result<Step<'_>, Error> {
+        let header = self.header.read::<i64>("header", 2)?;
+        let count = |index: usize| {
+            usize::try_from(header[index]).map_err(|_| Error::InvalidArgument("a negative count".into()))
+        };
+        Ok(Step {
+            num_rows: count(0)?,
+            num_tokens: count(1)?,
+            positions: self.positions.read_all("positions")?,
+            slot_mapping: self.slot_mapping.read_all("slot_mapping")?,
+            query_start: self.query_start.read_all("query_start")?,
+            kv_length: self.kv_length.read_all("kv_length")?,
+            page_indptr: self.page_indptr.read_all("page_indptr")?,
+            page_indices: self.page_indices.read_all("page_indices")?,
+        })
+    }
+}
+
+/// The sampling rules in the step buffers.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuRules {
+    temperature: CpuTensor,
+    top_k: CpuTensor,
+    top_p: CpuTensor,
+    min_p: CpuTensor,
+    seed: CpuTensor,
+    position: CpuTensor,
+}
+
+#[pymethods]
+impl CpuRules {
+    #[new]
+    fn new(
+        temperature: &Bound<'_, PyAny>,
+        top_k: &Bound<'_, PyAny>,
+        top_p: &Bound<'_, PyAny>,
+        min_p: &Bound<'_, PyAny>,
+        seed: &Bound<'_, PyAny>,
+        position: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            temperature: CpuTensor::new(temperature)?,
+            top_k: CpuTensor::new(top_k)?,
+            top_p: CpuTensor::new(top_p)?,
+            min_p: CpuTensor::new(min_p)?,
+            seed: CpuTensor::new(seed)?,
+            position: CpuTensor::new(position)?,
+        })
+    }
+}
+
+impl CpuRules {
+    /// The rules of `count` rows from `first` on.
+    fn view(&self, first: usize, count: usize) -> Result<Rules<'_>, Error> {
+        fn rows<'a, T: Number>(
+            tensor: &'a CpuTensor,
+            name: &str,
+            first: usize,
+            count: usize,
+        ) -> Result<&'a [T], Error> {
+            Ok(&tensor.read::<T>(name, first.saturating_add(count))?[first..])
+        }
+        Ok(Rules {
+            temperature: rows(&self.temperature, "temperature", first, count)?,
+            top_k: rows(&self.top_k, "top_k", first, count)?,
+            top_p: rows(&self.top_p, "top_p", first, count)?,
+            min_p: rows(&self.min_p, "min_p", first, count)?,
+            seed: rows(&self.seed, "seed", first, count)?,
+            position: rows(&self.position, "position", first, count)?,
+        })
+    }
+}
+
+/// The kernels, with the threads that they share.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuKernels {
+    threads: Threads,
+}
+
+/// Calls `$body` with `$T` standing for the element type of `$tensor`.
+macro_rules! by_element {
+    ($tensor:expr, $T:ident => $body:expr) => {
+        match $tensor.kind {
+            Kind::Float32 => {
+                type $T = f32;
+                $body
+            }
+            Kind::Bfloat16 => {
+                type $T = bf16;
+                $body
+            }
+            other => invalid(format!("no kernel for {other:?}")),
+        }
+    };
+}
+
+#[pymethods]
+impl CpuKernels {
+    #[new]
+    fn new(threads: usize) -> PyResult<Self> {
+        let threads = Threads::new(threads).map_err(|error| Error::System(error.to_string()))?;
+        Ok(Self { threads })
+    }
+
+    #[getter]
+    fn threads(&self) -> usize {
+        self.threads.count()
+    }
+
+    #[pyo3(signature = (residual, branch, weight, epsilon, out, rows))]
+    #[allow(clippy::too_many_arguments)]
+    fn add_rms_norm(
+        &self,
+        py: Python<'_>,
+        residual: &CpuTensor,
+        branch: Option<&CpuTensor>,
+        weight: &CpuTensor,
+        epsilon: f32,
+        out: &CpuTensor,
+        rows: usize,
+    ) -> PyResult<()> {
+        py.detach(|| {
+            guarded(|| {
+                by_element!(out, T => {
+                    let weights = weight.read_all::<T>("weight")?;
+                    if weights.is_empty() {
+                        return invalid("weight is empty".into());
+                    }
+                    let length = rows.saturating_mul(weights.len());
+                    let mut inputs = vec![out, weight];
+                    inputs.extend(branch);
+                    let residuals = residual.write::<T>("residual", length, &inputs)?;
+                    inputs[0] = residual;
+                    let outputs = out.write::<T>("out", length, &inputs)?;
+                    let branch = branch.map_or(Ok(&[][..]), |b| b.read::<T>("branch", length))?;
+                    norm::add_rms_norm(&self.threads, residuals, branch, weights, epsilon, outputs);
+                    Ok::<_, Error>(())
+                })
+            })
+        })
+    }
+
+    fn silu_mul(&self, py: Python<'_>, gate_up: &CpuTensor, out: &CpuTensor, rows: usize) -> PyResult<()> {
+        py.detach(|| {
+            guarded(|| {
+                let width = out.width();
+                let length = rows.saturating_mul(width);
+                by_element!(out, T => {
+                    let inputs = gate_up.read::<T>("gate_up", length.saturating_mul(2))?;
+                    let outputs = out.write::<T>("out", length, &[gate_up])?;
+                    if width > 0 {
+                        activation::silu_mul(&self.threads, inputs, width, outputs);
+                    }
+                    Ok::<_, Error>(())
+                })
+            })
+        })
+    }
+
+    #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale))]
+    #[allow(clippy::too_many_arguments)]
+    fn attend(
+        &self,
+        py: Python<'_>,
+        step: &CpuStep,
+        qkv: &CpuTensor,
+        angles: &CpuTensor,
+        keys: &CpuTensor,
+        values: &CpuTensor,
+        out: &CpuTensor,
+        num_heads: usize,
+        scale: f32,
+    ) -> PyResult<()> {
+        py.detach(|| {
+            guarded(|| {
+                let (heads, num_blocks) = cache_shape(keys, values, num_heads)?;
+                let step = step.view()?;
+                let angles = angles.read_all::<f32>("angles")?;
+                step.check(heads.block_size, num_blocks, angles.len() / heads.dim)?;
+                let out_length = step.num_tokens * heads.query * heads.dim;
+                by_element!(qkv, T => {
+                    let qkv_length = step.num_tokens * heads.qkv_width();
+                    let inputs = qkv.read::<T>("qkv", qkv_length)?;
+                    let cache = num_blocks * heads.kv * heads.page();
+                    // The cache is written first; these borrows end before it is read.
+                    paged::append(
+                        &step,
+                        heads,
+                        inputs,
+                        angles,
+                        keys.write::<T>("keys", cache, &[values, qkv, out])?,
+                        values.write::<T>("values", cache, &[keys, qkv, out])?,
+                    );
+                    let inputs = Inputs {
+                        step,
+                        heads,
+                        scale,
+                        qkv: inputs,
+                        angles,
+                        keys: keys.read::<T>("keys", cache)?,
+                        values: values.read::<T>("values", cache)?,
+                    };
+                    let outputs = out.write::<T>("out", out_length, &[keys, values, qkv])?;
+                    attention::attend(&self.threads, &inputs, outputs);
+                    Ok::<_, Error>(())
+                })
+            })
+        })
+    }
+
+    #[pyo3(signature = (rules, logits, out, first, rows))]
+    fn sample(
+        &self,
+        py: Python<'_>,
+        rules: &CpuRules,
+        logits: &CpuTensor,
+        out: &CpuTensor,
+        first: usize,
+        rows: usize,
+    ) -> PyResult<()> {
+        py.detach(|| {
+            guarded(|| {
+                let vocabulary = logits.width();
+                if vocabulary == 0 {
+                    return invalid("logits have no vocabulary".into());
+                }
+                let rules = rules.view(first, rows)?;
+                let tokens = out.write::<i32>("out", first.saturating_add(rows), &[logits])?;
+                by_element!(logits, T => {
+                    let logits = logits.read::<T>("logits", rows.saturating_mul(vocabulary))?;
+                    sampler::sample(&self.threads, logits, vocabulary, &rules, &mut tokens[first..]);
+                    Ok::<_, Error>(())
+                })
+            })
+        })
+    }
+}
+
+/// The heads and blocks of a cache: keys are \[blocks, kv heads, head_dim, block_size\].
+fn cache_shape(keys: &CpuTensor, values: &CpuTensor, num_heads: usize) -> Result<(Heads, usize), Error> {
+    let &[blocks, kv, dim, block_size] = keys.buffer.shape() else {
+        return invalid("keys must be [blocks, kv heads, head_dim, block_size]".into());
+    };
+    if values.buffer.shape() != [blocks, kv, block_size, dim] {
+        return invalid("values must be [blocks, kv heads, block_size, head_dim]".into());
+    }
+    let heads = Heads { query: num_heads, kv, dim, block_size };
+    if kv == 0
+        || block_size == 0
+        || dim == 0
+        || !dim.is_multiple_of(8)
+        || num_heads % kv != 0
+        || num_heads == 0
+    {
+        return invalid(format!(
+            "attention does not do {heads:?}: head_dim is a multiple of 8, kv divides query"
+        ));
+    }
+    Ok((heads, blocks))
+}
+
+/// Adds the classes to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<CpuTensor>()?;
+    module.add_class::<CpuStep>()?;
+    module.add_class::<CpuRules>()?;
+    module.add_class::<CpuKernels>()
+}

@@ -1,0 +1,44 @@
+"""A server in the test's own loop, on a free port, with a made-up engine behind it."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import openai
+import pytest
+from fake_engine import FakeEngine
+
+from pyengine.http.limits import Limits
+from pyengine.http.server import HttpServer
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture
+def limits() -> Limits:
+    return Limits()
+
+
+@pytest.fixture
+async def server(engine: FakeEngine, limits: Limits) -> AsyncIterator[HttpServer]:
+    await engine.start()
+    server = HttpServer(engine, port=0, limits=limits)
+    await server.start()
+    yield server
+    await server.stop(0)
+
+
+@pytest.fixture
+async def http(server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+        yield client
+
+
+@pytest.fixture
+async def client(server: HttpServer) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(
+        base_url=f"{server.url}/v1", api_key="none", max_retries=0
+    ) as client:
+        yield client

@@ -1,0 +1,200 @@
+"""An engine for the tests of the endpoint: real tokenizer and template, a made-up answer.
+
+It can be held after so many pieces of text, made to fail after so many, and waited upon.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from pyengine.chat.template import ChatTemplate
+from pyengine.errors import ContextLengthError, InvalidRequestError, RequestAbortedError
+from pyengine.sampling import SamplingParams
+from pyengine.tokenizer import Tokenizer
+
+CHATML = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+ANSWER = 'Grüße 👋! Here is a "quoted" answer,\nwith a second line.'
+
+
+@cache
+def small_tokenizer() -> Tokenizer:
+    """A byte-level tokenizer of a few hundred tokens, with ChatML's special tokens."""
+    inner = tokenizers.Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=["<|im_start|>", "<|im_end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    inner.train_from_iterator(["system user assistant hello world " * 4], trainer)
+    return Tokenizer(inner, inner.to_str(), [1])
+
+
+@dataclass(frozen=True)
+class Usage:
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True)
+class Update:
+    text: str
+    finish_reason: Literal["stop", "length"] | None
+    usage: Usage
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the endpoint asked of the engine."""
+
+    prompt: list[int]
+    params: SamplingParams
+    priority: int
+    tenant: str | None
+    cache_salt: str | None
+
+
+@dataclass
+class FakeEngine:
+    """Answers every prompt with ``answer``, one character a token."""
+
+    model_name: str = "org/fake"
+    max_context: int = 512
+    tokenizer: Tokenizer = field(default_factory=small_tokenizer)
+    template: ChatTemplate | None = field(default_factory=lambda: ChatTemplate(CHATML))
+    ready: bool = False
+    failure: BaseException | None = None
+    answer: str = ANSWER
+    hold_after: int | None = None
+    fail_after: tuple[int, Exception] | None = None
+    refuse: Exception | None = None
+    asked: list[Asked] = field(default_factory=list)
+    running: "set[FakeGeneration]" = field(default_factory=set)
+    aborted: int = 0
+    closed: bool = False
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def start(self) -> None:
+        self.ready = True
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def generate(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        *,
+        priority: int,
+        tenant: str | None,
+        cache_salt: str | None,
+    ) -> "FakeGeneration":
+        if self.refuse is not None:
+            raise self.refuse
+        if not prompt:
+            raise InvalidRequestError("the prompt is empty", param="prompt")
+        if not all(0 <= token < self.tokenizer.vocab_size for token in prompt):
+            raise InvalidRequestError("a token is out of range", param="prompt")
+        if len(prompt) + (params.max_tokens or 1) > self.max_context:
+            raise ContextLengthError(
+                f"the context is {self.max_context} tokens; the prompt has {len(prompt)}",
+                param="prompt",
+            )
+        self.asked.append(Asked(list(prompt), params, priority, tenant, cache_salt))
+        return FakeGeneration(self, len(prompt), params)
+
+    def release(self) -> None:
+        """Let everything that is held go on."""
+        self.hold_after = None
+        self.change()
+
+    def change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something that this engine notices."""
+        while not condition():
+            await self._changed.wait()
+
+
+class FakeGeneration:
+    def __init__(self, engine: FakeEngine, prompt_tokens: int, params: SamplingParams) -> None:
+        self._engine = engine
+        self._prompt_tokens = prompt_tokens
+        limit = params.max_tokens or len(engine.answer)
+        self._finish: Literal["stop", "length"] = "length"
+        self._text = engine.answer[:limit]
+        for stop in params.stop:
+            if stop in self._text:
+                self._text, self._finish = self._text[: self._text.index(stop)], "stop"
+        if limit >= len(engine.answer):
+            self._finish = "stop"
+        self.shown = 0
+        self._ended = self._aborted = False
+        engine.running.add(self)
+        engine.change()
+
+    def __aiter__(self) -> "FakeGeneration":
+        return self
+
+    async def __anext__(self) -> Update:
+        if self._ended:
+            raise StopAsyncIteration
+        engine = self._engine
+        await asyncio.sleep(0)
+        while engine.hold_after is not None and self.shown >= engine.hold_after:
+            if self._aborted:
+                break
+            await engine._changed.wait()
+        if self._aborted:
+            self._end()
+            raise RequestAbortedError("the request was aborted")
+        if engine.fail_after is not None and self.shown >= engine.fail_after[0]:
+            self._end()
+            raise engine.fail_after[1]
+        text = self._text[self.shown : self.shown + 1]
+        self.shown += 1
+        last = self.shown >= len(self._text)
+        if last:
+            self._end()
+        engine.change()
+        usage = Usage(
+            self._prompt_tokens, self._prompt_tokens // 2, min(self.shown, len(self._text))
+        )
+        return Update(text, self._finish if last else None, usage)
+
+    def __await__(self) -> Iterator[object]:
+        return self._whole().__await__()
+
+    async def _whole(self) -> Update:
+        text = ""
+        update = None
+        async for update in self:
+            text += update.text
+        assert update is not None
+        return Update(text, update.finish_reason, update.usage)
+
+    def abort(self) -> None:
+        if not self._ended and not self._aborted:
+            self._aborted = True
+            self._engine.aborted += 1
+            self._engine.running.discard(self)
+            self._engine.change()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._engine.running.discard(self)
+        self._engine.change()

@@ -1,0 +1,165 @@
+"""Every field of OpenAI's requests is either implemented or refused by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fake_engine import FakeEngine
+
+MODEL = "org/fake"
+MINIMAL: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]},
+    "/v1/completions": {"model": MODEL, "prompt": "hi"},
+}
+SCHEMAS = {
+    "/v1/chat/completions": "CreateChatCompletionRequest",
+    "/v1/completions": "CreateCompletionRequest",
+}
+# Implemented, with a value that works.
+IMPLEMENTED: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {
+        **dict.fromkeys(("max_tokens", "max_completion_tokens"), 3),
+        "temperature": 0.3,
+        "top_p": 0.5,
+        "seed": 5,
+        "stop": ["a"],
+        "stream": True,
+        "user": "u",
+        # No action needed: the docstring of ChatRequest says why.
+        "safety_identifier": "u",
+        "prompt_cache_key": "k",
+        "parallel_tool_calls": False,
+    },
+    "/v1/completions": {
+        "max_tokens": 3,
+        "temperature": 0.3,
+        "top_p": 0.5,
+        "seed": 5,
+        "stop": ["a"],
+        "stream": True,
+        "user": "u",
+    },
+}
+# A value that asks for something, for fields that are refused.
+ASKING: dict[str, Any] = {
+    "n": 2,
+    "best_of": 2,
+    "logprobs": True,
+    "top_logprobs": 2,
+    "frequency_penalty": 0.5,
+    "presence_penalty": -0.5,
+    "logit_bias": {"5": 100},
+    "suffix": "end",
+    "echo": True,
+    "store": True,
+    "response_format": {"type": "json_object"},
+    "tool_choice": "required",
+    "service_tier": "flex",
+    "prompt_cache_retention": "24h",
+}
+NEUTRAL: dict[str, Any] = {
+    "n": 1,
+    "best_of": 1,
+    "logprobs": False,
+    "top_logprobs": 0,
+    "frequency_penalty": 0,
+    "presence_penalty": 0.0,
+    "logit_bias": {},
+    "suffix": "",
+    "echo": False,
+    "store": False,
+    "metadata": {},
+    "response_format": {"type": "text"},
+    "tools": [],
+    "tool_choice": "none",
+    "modalities": ["text"],
+    "service_tier": "auto",
+}
+
+
+def _properties(schemas: dict[str, Any], schema: dict[str, Any]) -> set[str]:
+    if "$ref" in schema:
+        return _properties(schemas, schemas[schema["$ref"].rsplit("/", 1)[1]])
+    found = set(schema.get("properties", {}))
+    for part in schema.get("allOf", []):
+        found |= _properties(schemas, part)
+    return found
+
+
+@pytest.mark.parametrize("path", list(MINIMAL))
+async def test_every_field_of_the_spec(
+    http: httpx.AsyncClient, shared_data: Path, path: str
+) -> None:
+    spec = json.loads((shared_data / "openai" / "openapi-subset.json").read_text())
+    schemas = spec["components"]["schemas"]
+    names = _properties(schemas, schemas[SCHEMAS[path]]) - set(MINIMAL[path])
+    assert len(names) >= 15
+    for name in sorted(names - {"stream_options"}):
+        answer = await http.post(path, json={**MINIMAL[path], name: None})
+        assert answer.status_code == 200, f"{name}: null: {answer.text}"
+        if name in IMPLEMENTED[path]:
+            value = IMPLEMENTED[path][name]
+            answer = await http.post(path, json={**MINIMAL[path], name: value})
+            assert answer.status_code == 200, f"{name}: {answer.text}"
+            continue
+        asking = 1 if (name, path) == ("logprobs", "/v1/completions") else ASKING.get(name, ["x"])
+        answer = await http.post(path, json={**MINIMAL[path], name: asking})
+        assert answer.status_code == 400, f"{name} was taken"
+        error = answer.json()["error"]
+        assert (error["param"], error["code"]) == (name, "unsupported_parameter")
+        assert name in error["message"]
+        if name in NEUTRAL and (name, path) != ("logprobs", "/v1/completions"):
+            answer = await http.post(path, json={**MINIMAL[path], name: NEUTRAL[name]})
+            assert answer.status_code == 200, f"{name}: {answer.text}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        (
+            {"stream": True, "stream_options": {"include_obfuscation": True}},
+            "stream_options.include_obfuscation",
+        ),
+        ({"stream": True, "stream_options": {"more": 1}}, "stream_options.more"),
+        ({"repetition_penalty": 1.1}, "repetition_penalty"),
+        ({"priority": 1 << 31}, "priority"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_k": -1}, "top_k"),
+        ({"min_p": 1.5}, "min_p"),
+        ({"seed": 1 << 63}, "seed"),
+        ({"seed": 1.5}, "seed"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": True}, "max_tokens"),
+        ({"min_tokens": -1}, "min_tokens"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": ["a"] * 17}, "stop"),
+        ({"stop": [1]}, "stop[0]"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids"),
+        ({"cache_salt": 5}, "cache_salt"),
+    ],
+)
+@pytest.mark.parametrize("path", list(MINIMAL))
+async def test_values_that_are_refused(
+    http: httpx.AsyncClient, engine: FakeEngine, path: str, fields: dict[str, Any], param: str
+) -> None:
+    answer = await http.post(path, json={**MINIMAL[path], **fields})
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["param"] == param
+    assert param in error["message"] or param.split(".")[-1] in error["message"]
+    assert not engine.asked
+
+
+async def test_both_names_of_the_token_limit(http: httpx.AsyncClient) -> None:
+    body = MINIMAL["/v1/chat/completions"]
+    same = {**body, "max_tokens": 3, "max_completion_tokens": 3}
+    assert (await http.post("/v1/chat/completions", json=same)).status_code == 200
+    for fields in ({"max_tokens": 2, "max_completion_tokens": 3}, {"max_completion_tokens": 0}):
+        answer = await http.post("/v1/chat/completions", json={**body, **fields})
+        assert answer.json()["error"]["param"] in fields
+        assert answer.status_code == 400

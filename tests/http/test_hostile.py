@@ -1,0 +1,191 @@
+"""Hostile and broken input: each a clear 4xx, and the server goes on."""
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from fake_engine import FakeEngine
+
+from pyengine.errors import EngineDeadError
+from pyengine.http.limits import Limits
+from pyengine.http.server import HttpServer
+
+MODEL = "org/fake"
+CHAT = "/v1/chat/completions"
+GOOD = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+
+
+def _chat(inside: bytes) -> bytes:
+    return b'{"model":"org/fake","messages":[{"role":"user","content":"hi"}],%b}' % inside
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b"", None),
+        (b"{", None),
+        (b"\x00\x01\x02", None),
+        (b"[]", None),
+        (b'"text"', None),
+        (b"null", None),
+        (b"{}", "model"),
+        (b'{"model":"org/fake"}', "messages"),
+        (b'{"model":"org/fake","messages":5}', "messages"),
+        (b'{"model":"org/fake","messages":[5]}', "messages[0]"),
+        (
+            b'{"model":"org/fake","messages":[{"role":"user","content":"hi"},{"role":5}]}',
+            "messages[1].role",
+        ),
+        (_chat(b'"temperature":NaN'), None),
+        (_chat(b'"temperature":Infinity'), None),
+        (_chat(b'"temperature":1e999'), "temperature"),
+        (_chat(b'"temperature":-1e999'), "temperature"),
+        (_chat(b'"top_p":1e-999'), "top_p"),
+        (_chat(b'"seed":123456789012345678901234567890'), "seed"),
+        (_chat(b'"max_tokens":123456789012345678901234567890'), None),
+        (_chat(b'"user":"\xff\xfe"'), None),
+        (_chat(b'"user":"\\ud800"'), None),
+        (_chat(b'"us\xffer":"x"'), None),
+        (_chat(b'"tools":' + b"[" * 200_000), None),
+        (_chat(b'"nonsense":1'), "nonsense"),
+        (_chat(b'"temperature":1') + b"{}", None),
+        (b"\xef\xbb\xbf{}", None),
+    ],
+)
+async def test_bodies(
+    http: httpx.AsyncClient, engine: FakeEngine, body: bytes, param: str | None
+) -> None:
+    answer = await http.post(CHAT, content=body)
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["type"] == "invalid_request_error"
+    if param is not None:
+        assert error["param"] == param
+    assert len(error["message"]) < 500
+    assert not engine.asked
+    assert (await http.post(CHAT, json=GOOD)).status_code == 200
+
+
+async def test_unknown_model(http: httpx.AsyncClient) -> None:
+    answer = await http.post(CHAT, json={**GOOD, "model": "gpt-4o"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (404, "model_not_found", "model")
+
+
+async def test_unknown_path(http: httpx.AsyncClient) -> None:
+    for path in ("/", "/v1/nothing", "/v1/models/", "/health/x", "/v1/chat/completions/"):
+        answer = await http.get(path)
+        assert answer.status_code == 404
+        assert answer.json()["error"]["code"] == "unknown_url"
+
+
+async def test_wrong_method(http: httpx.AsyncClient) -> None:
+    for method, path, allow in (
+        ("GET", CHAT, "POST"),
+        ("DELETE", "/v1/completions", "POST"),
+        ("POST", "/v1/models", "GET, HEAD"),
+        ("OPTIONS", "/health", "GET, HEAD"),
+    ):
+        answer = await http.request(method, path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, allow)
+        assert answer.json()["error"]["code"] == "method_not_allowed"
+    assert (await http.head("/health")).status_code == 200
+
+
+async def test_compressed_body(http: httpx.AsyncClient) -> None:
+    answer = await http.post(CHAT, content=b"x", headers={"content-encoding": "gzip"})
+    assert answer.status_code == 415
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_body_of_fifty_megabytes(http: httpx.AsyncClient, announced: bool) -> None:
+    megabyte = b"x" * (1 << 20)
+
+    async def chunks():  # type: ignore[no-untyped-def]
+        for _ in range(50):
+            yield megabyte
+
+    headers = {"content-length": str(50 << 20)} if announced else {}
+    answer = await http.post(CHAT, content=chunks(), headers=headers)
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "payload_too_large"
+    assert (await http.post(CHAT, json=GOOD)).status_code == 200
+
+
+async def _raw(server: HttpServer, data: bytes) -> bytes:
+    host, port = server.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(data)
+    answer = await reader.read(4096)
+    writer.close()
+    return answer
+
+
+async def test_a_client_that_asks_before_it_sends(server: HttpServer) -> None:
+    answer = await _raw(
+        server,
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
+        b"content-length: 52428800\r\n\r\n",
+    )
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("limits", [Limits(body_seconds=0.05)])
+async def test_a_client_that_never_sends(server: HttpServer) -> None:
+    answer = await _raw(
+        server, b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{"
+    )
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"request_timeout" in answer
+
+
+async def test_malformed_chunks(server: HttpServer) -> None:
+    answer = await _raw(
+        server,
+        b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\n",
+    )
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"type":"invalid_request_error"' in answer
+
+
+async def test_no_http_at_all(server: HttpServer, http: httpx.AsyncClient) -> None:
+    answer = await _raw(server, b"\x16\x03\x01 hello\r\n\r\n")
+    assert answer == b"" or b" 400 " in answer
+    assert (await http.post(CHAT, json=GOOD)).status_code == 200
+
+
+async def test_request_ids(http: httpx.AsyncClient) -> None:
+    given = await http.get("/health", headers={"x-request-id": "mine-1"})
+    assert given.headers["x-request-id"] == "mine-1"
+    made = [(await http.get("/nothing")).headers["x-request-id"] for _ in range(2)]
+    assert len(set(made)) == 2
+    long = await http.get("/health", headers={"x-request-id": "x" * 500})
+    assert long.headers["x-request-id"].startswith("req-")
+
+
+async def test_an_unexpected_failure_says_nothing(
+    http: httpx.AsyncClient, engine: FakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.refuse = ZeroDivisionError("secret")
+    answer = await http.post(CHAT, json=GOOD)
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == "internal_error"
+    assert "secret" not in answer.text
+    assert "secret" in caplog.text
+
+
+@pytest.mark.parametrize("failure", [ZeroDivisionError("secret"), None])
+async def test_a_failure_within_a_stream(
+    http: httpx.AsyncClient, engine: FakeEngine, failure: Exception | None
+) -> None:
+    engine.fail_after = (2, failure or EngineDeadError("the engine died"))
+    answer = await http.post(CHAT, json={**GOOD, "max_tokens": 9, "stream": True})
+    assert answer.status_code == 200
+    events = answer.text.split("\n\n")
+    assert "[DONE]" not in answer.text
+    error = json.loads(events[-2].removeprefix("data: "))["error"]
+    assert error["code"] == ("engine_dead" if failure is None else "internal_error")
+    assert "secret" not in answer.text
+    assert not engine.running

@@ -1,0 +1,68 @@
+"""Chunks are JSON whatever the text, and what has piled up is written at once."""
+
+import json
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fake_engine import FakeEngine, Update, Usage
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyengine.http import sse
+from pyengine.sampling import SamplingParams
+
+USAGE = Usage(3, 1, 2)
+
+
+@given(
+    st.text(st.characters(exclude_categories=("Cs",)), min_size=1),
+    st.text(st.characters(exclude_categories=("Cs",))),
+    st.sampled_from([None, "stop", "length"]),
+    st.booleans(),
+)
+def test_any_text_and_model(text: str, model: str, finish: Any, usage: bool) -> None:
+    for kind in (sse.ChatChunks, sse.CompletionChunks):
+        chunks = kind("id-1", 7, model, usage)
+        data = (
+            chunks.first(0) + chunks.update(4, Update(text, finish, USAGE)) + chunks.usage([USAGE])
+        )
+        events = data.decode().split("\n\n")
+        assert events.pop() == ""
+        made = [json.loads(event.removeprefix("data: ")) for event in events]
+        assert all(chunk["model"] == model and chunk["created"] == 7 for chunk in made)
+        if usage:
+            assert made.pop()["usage"]["total_tokens"] == 5
+        choices = [chunk["choices"][0] for chunk in made]
+        read = [c.get("text") or c.get("delta", {}).get("content") for c in choices]
+        assert "".join(piece or "" for piece in read) == text
+        assert choices[-1]["finish_reason"] == finish
+
+
+@dataclass
+class _Transport:
+    writes: list[bytes] = field(default_factory=list)
+
+    async def send_bytes(self, data: bytes) -> None:
+        self.writes.append(data)
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+async def test_every_choice_is_written_whole(streams: int) -> None:
+    engine = FakeEngine(answer="abc")
+    transport = _Transport()
+    proto = SimpleNamespace(response_stream=lambda status, headers: transport)
+    exchange: Any = SimpleNamespace(proto=proto, began=False, request_id="r", explain=lambda e: e)
+    generations: list[Any] = [
+        engine.generate([5], SamplingParams(), priority=0, tenant=None, cache_salt=None)
+        for _ in range(streams)
+    ]
+    await sse.stream(exchange, generations, sse.CompletionChunks("id", 1, "m", True))
+    assert exchange.began
+    # One write a round, however many streams; and one for the end.
+    assert len(transport.writes) <= 3 + 2
+    assert transport.writes[-1].endswith(sse.DONE)
+    text = b"".join(transport.writes).decode()
+    for index in range(streams):
+        assert text.count(f'"index":{index},') == 3

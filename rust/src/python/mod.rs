@@ -1,8 +1,8 @@
 //! The PyO3 module `pyengine._core`: the only place that knows Python. One file per core folder.
 
 pub(crate) mod errors;
-pub(crate) mod mailbox;
 mod kv_allocator;
+pub(crate) mod mailbox;
 mod scheduler;
 
 use pyo3::prelude::*;

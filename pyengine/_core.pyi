@@ -76,26 +76,29 @@ class Mailbox:
 class KvAllocator:
     """Owner of all KV blocks: reference counts, the prefix tree, eviction. One thread at a time.
 
-    Tokens are a buffer of u32 (``array("I")``, numpy uint32) or bytes that hold u32 in the machine's
-    order. A call that cannot be right (releasing or forking a block that nobody holds, inserting a
-    block for other tokens) raises RuntimeError. Unless said otherwise a call is O(1) a block.
+    Tokens are a buffer of u32 (``array("I")``, numpy uint32) or bytes that hold u32 in the
+    machine's order. A call that cannot be right (releasing or forking a block that nobody holds,
+    inserting a block for other tokens) raises RuntimeError. Unless said otherwise a call is O(1) a
+    block.
     """
 
-    def __new__(cls, num_blocks: int, block_size: int = 16, prefix_cache: bool = True) -> KvAllocator:
-        """``num_blocks`` blocks of ``block_size`` tokens, all free. Raises ValueError out of range."""
+    def __new__(
+        cls, num_blocks: int, block_size: int = 16, prefix_cache: bool = True
+    ) -> KvAllocator:
+        """``num_blocks`` blocks of ``block_size`` tokens, all free. ValueError out of range."""
 
     def counts(self) -> tuple[int, int, int]:
         """(free, cached, held); their sum is ``num_blocks``."""
 
     def check(self) -> None:
-        """Check every invariant, in O(blocks). Raises RuntimeError naming the one that is broken."""
+        """Check every invariant, in O(blocks). RuntimeError names the one that is broken."""
 
     def reset_prefix_cache(self) -> int:
         """Forget all cached prefixes nobody holds; returns how many blocks became free."""
 
     # The direct interface that tests and benches use; the planner asks in Rust.
     def match_prefix(self, tokens: Buffer, salt: int = 0) -> list[int]:
-        """Hold and return the blocks of the longest cached prefix of ``tokens`` (u32), whole blocks only.
+        """Hold and return the blocks of the longest cached prefix of ``tokens``, whole blocks only.
 
         O(depth). Prefixes are shared only under the same ``salt`` (u64).
         """
@@ -104,12 +107,12 @@ class KvAllocator:
         """Remember the full blocks of ``tokens``; returns how many were new. O(depth).
 
         ``blocks`` are the ids of the blocks that hold the tokens, in order, all held by the caller;
-        ids beyond the full blocks are ignored. Where other blocks are known for the same tokens, the
-        caller's stay private. Raises ValueError if there are fewer blocks than full ones.
+        ids beyond the full blocks are ignored. Where other blocks are known for the same tokens,
+        the caller's stay private. Raises ValueError if there are fewer blocks than full ones.
         """
 
     def allocate(self, count: int) -> list[int]:
-        """Hold ``count`` fresh blocks, evicting what nobody holds. Raises MemoryError, holding none."""
+        """Hold ``count`` fresh blocks, evicting what nobody holds; all, or none and MemoryError."""
 
     def fork(self, blocks: Sequence[int]) -> None:
         """Hold ``blocks`` once more."""

@@ -1,10 +1,13 @@
 """The Rust module: the engine's hot paths. Checked against the binary by stubtest.
 
-Every method releases the GIL around real work. Rust panics arrive as ``RuntimeError``.
+Every method that may take long releases the GIL; those of Mailbox that never block keep it.
+Rust panics arrive as ``RuntimeError``.
 """
 
-from collections.abc import Buffer, Sequence
+from collections.abc import Sequence
 from typing import final
+
+from typing_extensions import Buffer
 
 __version__: str
 
@@ -18,27 +21,45 @@ class MailboxClosed(Exception):
 class Mailbox:
     """A lock-free ring of byte messages: many writers, one reader, bounded.
 
-    Any thread may send; one thread at a time may receive. The memory is an anonymous shared
-    mapping, so that the same type serves threads and processes; no name is left in any file system.
+    Any thread of any process may send; one thread at a time may receive (drain, wait, arm), of the
+    process that received first or, once that one has died, of the next that tries. The memory is an
+    anonymous shared mapping, so that the same type serves threads and processes; no name is left in
+    any file system. Linux only.
     """
 
     def __new__(cls, capacity: int = 1 << 20) -> Mailbox:
-        """A ring of ``capacity`` bytes (rounded up to a power of two)."""
+        """A ring of ``capacity`` bytes (rounded up to a power of two and at least a page).
+
+        Raises:
+            ValueError: ``capacity`` is 0 or over 1 GiB.
+        """
 
     @staticmethod
     def attach(memory_fd: int, event_fd: int) -> Mailbox:
-        """The ring that another process made, by the two descriptors inherited from it."""
+        """The ring that another process made, by the two descriptors inherited from it.
+
+        They are duplicated: the caller may close its own afterwards.
+
+        Raises:
+            ValueError: They are not a mailbox's.
+            OSError: They are not open, or could not be mapped.
+        """
 
     def descriptors(self) -> tuple[int, int]:
-        """(memory, event) descriptors to hand to a child process (``pass_fds``)."""
+        """(memory, event) descriptors to hand to a child process (``pass_fds``).
+
+        They stay open while this object lives.
+        """
 
     def send(self, message: Buffer) -> None:
-        """Append one message and wake the reader if it sleeps.
+        """Append one message and wake the reader if it sleeps. Never blocks.
+
+        In the ring it takes its length rounded up to 64 bytes. A thread's messages stay in order.
 
         Raises:
             MailboxFull: No room now; the message was not sent.
-            MailboxClosed: The mailbox is closed.
-            ValueError: The message could never fit.
+            MailboxClosed: The mailbox is closed, or it is full and its reader has died.
+            ValueError: The message is longer than half of the capacity.
         """
 
     def drain(self, limit: int = 1024) -> list[bytes]:
@@ -46,24 +67,49 @@ class Mailbox:
 
         Raises:
             MailboxClosed: Closed, and everything was read.
+            ValueError: Another thread, or a living other process, is receiving.
         """
 
     def wait(self, timeout: float | None = None, spin_us: int = 0) -> bool:
-        """Spin ``spin_us`` microseconds, then sleep until there is a message, the mailbox closes or
-        ``timeout`` seconds pass. True if there is a message. Releases the GIL."""
+        """Spin ``spin_us`` microseconds, then sleep; True if there is a message.
+
+        Sleeps until there is a message, the mailbox closes or ``timeout`` seconds pass. Releases
+        the GIL unless there is a message already; signal handlers run.
+
+        Raises:
+            ValueError: ``timeout`` is negative or NaN, or a living other process is the reader.
+        """
 
     def arm(self) -> bool:
-        """Ask for the next send to make :meth:`fileno` readable. False, and not armed, if there are
-        messages already. For ``loop.add_reader``: drain, then arm, until arm is True."""
+        """Ask for the next send to make :meth:`fileno` readable.
+
+        False, and not armed, if there are messages already or the mailbox is closed. For
+        ``loop.add_reader``: drain, then arm, until arm is True.
+
+        Raises:
+            ValueError: A living other process is the reader.
+        """
 
     def fileno(self) -> int:
-        """The descriptor (an eventfd) that becomes readable when an armed ring gets a message or closes."""
+        """The descriptor that becomes readable when an armed ring gets a message or closes.
+
+        Also when a writer dies in the middle of the message that the reader waits for. It is this
+        process's own, an epoll over the shared eventfd; open while this object lives.
+        """
 
     def close(self) -> None:
-        """No more sends; the reader gets what is left, then MailboxClosed. Idempotent, from any side."""
+        """Refuse further sends; the reader gets what is left, then MailboxClosed.
+
+        Idempotent, from any side.
+        """
+
+    def reader_alive(self) -> bool:
+        """False if the process that received last has died. True before anybody has received."""
 
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether somebody closed it. There may be messages left."""
+
     @property
     def capacity(self) -> int:
         """Bytes."""

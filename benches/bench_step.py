@@ -15,7 +15,6 @@ from collections import deque
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter_ns
-from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -34,16 +33,6 @@ CONTEXT = 4096
 PAGES_EACH = (PROMPT + STEPS + 200) // BLOCK
 
 Views = dict[str, NDArray[np.generic]]
-
-
-class Scheduler(Protocol):
-    """What is timed."""
-
-    def plan(self, buffers: NDArray[np.uint8]) -> int:
-        """Write the next step; how many rows it has."""
-
-    def commit(self, sampled: NDArray[np.int32]) -> int:
-        """Take the tokens of the oldest step; how many sequences ended."""
 
 
 def submit(number: int) -> Submit:
@@ -93,11 +82,12 @@ class PlainScheduler:
         self.encoder = msgspec.msgpack.Encoder()
         self.sent = b""
 
-    def plan(self, buffers: NDArray[np.uint8]) -> int:
-        """Choose the rows of a step and write them to the views over ``buffers``."""
+    def plan(self, _buffers: memoryview) -> int:
+        """Choose the rows of a step and write them to the views."""
         budget = BUDGET
         chosen: list[tuple[Row, int]] = []
-        decodes, prefills = [], []
+        decodes: list[Row] = []
+        prefills: list[Row] = []
         for row in self.running:
             total = len(row.tokens) + row.pending
             if total < row.limit and row.planned < total:
@@ -169,7 +159,7 @@ class PlainScheduler:
         views["header"][: len(counts)] = counts
         return flight
 
-    def commit(self, sampled: NDArray[np.int32]) -> int:
+    def commit(self, sampled: memoryview) -> int:
         """Append the tokens, test for ends, encode the message."""
         tokens = iter(sampled.tolist())
         out = []
@@ -197,21 +187,21 @@ class PlainScheduler:
 
 
 def drive(
-    scheduler: Scheduler,
-    buffer: NDArray[np.uint8],
+    scheduler: "Planner | PlainScheduler",
+    buffer: memoryview,
     header: NDArray[np.generic],
     outbox: Mailbox,
     sequences: int,
     steps: int,
 ) -> list[int]:
     """Nanoseconds of plan and commit in each of ``steps`` steps in which everybody decodes."""
-    flights: deque[NDArray[np.int32]] = deque()
-    times = []
+    flights: deque[memoryview] = deque()
+    times: list[int] = []
     while len(times) < steps:
         start = perf_counter_ns()
         scheduler.plan(buffer)
         planned = perf_counter_ns() - start
-        flights.append(np.full(int(header[2]), 7, dtype=np.int32))
+        flights.append(np.full(int(header[2]), 7, dtype=np.int32).data)
         decoding = int(header[1]) == sequences == int(header[4])
         if len(flights) < 2:
             continue
@@ -238,7 +228,7 @@ def measure(sequences: int, *, plain: bool) -> list[int]:
     if plain:
         peer = PlainScheduler(num_blocks, views, sequences)
         peer.waiting.extend(submit(number) for number in range(sequences))
-        return drive(peer, buffer, views["header"], outbox, sequences, PEER_STEPS)
+        return drive(peer, buffer.data, views["header"], outbox, sequences, PEER_STEPS)
     planner = Planner(
         KvAllocator(num_blocks, BLOCK),
         layout,
@@ -253,7 +243,7 @@ def measure(sequences: int, *, plain: bool) -> list[int]:
         inbox.send(encode_submit(submit(number)))
         planner.drain(inbox)
         outbox.drain()
-    return drive(planner, buffer, views["header"], outbox, sequences, STEPS)
+    return drive(planner, buffer.data, views["header"], outbox, sequences, STEPS)
 
 
 def main() -> None:

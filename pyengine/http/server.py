@@ -7,7 +7,8 @@
                                                                   ▼
                              close ◄── abort the rest ◄── drain, at most Limits.drain_seconds
 
-A second signal ends the draining at once.
+A second signal ends the draining at once. A client that closes its writing half counts as gone, as
+one does that closes the connection: the HTTP library cannot tell them apart.
 """
 
 import asyncio
@@ -151,7 +152,7 @@ async def serve(
     port: int = 8000,
     limits: Limits | None = None,
     announce: Callable[[str], None] = log.info,
-    load: Callable[[], Awaitable[None]] | None = None,
+    load: Callable[[str], Awaitable[None]] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain, and close the engine.
 
@@ -164,7 +165,7 @@ async def serve(
         port: Port to listen on; 0 takes a free one.
         limits: What clients may ask.
         announce: Told where the server listens, when it is ready, and when it drains.
-        load: Starts the engine, where ``engine.start()`` is not what is wanted.
+        load: Starts the engine, where ``engine.start()`` is not what is wanted; told the URL.
 
     Raises:
         ConfigError: The port cannot be had.
@@ -175,7 +176,7 @@ async def serve(
     async with _signals() as (stop, hurry):
         await server.start()
         announce(f"listening on {server.url}, loading {engine.model_name}")
-        loading = asyncio.ensure_future((load or engine.start)())
+        loading = asyncio.ensure_future(engine.start() if load is None else load(server.url))
         stopping = asyncio.create_task(stop.wait())
         ended = asyncio.create_task(server.wait_closed())
         try:

@@ -2,12 +2,10 @@
 
 mod detokenizer;
 pub(crate) mod errors;
-mod kv_allocator;
-pub(crate) mod mailbox;
-mod scheduler;
 mod kernels;
 mod kv_allocator;
 pub(crate) mod mailbox;
+mod scheduler;
 
 use pyo3::prelude::*;
 

@@ -246,7 +246,7 @@ fn a_sampler_that_finds_no_token_ends_the_request() {
     let key = world.submit(&prompt(0, 6), 0, |_| {});
     world.drain();
     world.plan();
-    world.device.results[0][0] = -1;
+    world.device.results[0].tokens[0] = -1;
     world.cut.insert(key, FinishReason::Error);
     world.finish();
     assert_eq!(world.stat("finished_error"), 1);

@@ -93,8 +93,9 @@ class Mailbox:
     def fileno(self) -> int:
         """The descriptor that becomes readable when an armed ring gets a message or closes.
 
-        Also when a writer dies in the middle of the message that the reader waits for. It is this
-        process's own, an epoll over the shared eventfd; open while this object lives.
+        Also 300 ms after it was armed in vain: the reader drains and arms again, and so gets past a
+        writer that was killed in the middle of a message. It is this process's own, an epoll over
+        the shared eventfd and a timer; open while this object lives.
         """
 
     def close(self) -> None:

@@ -220,7 +220,7 @@ impl World {
 
     /// Lets everything come to its end. Work must get done: `patience` steps are far more than are needed.
     pub(super) fn finish(&mut self) {
-        let mut patience = 200_000;
+        let mut patience = 20_000;
         self.ring.lock().unwrap().1 = usize::MAX;
         while self.running() {
             self.drain();

@@ -1,10 +1,13 @@
 """The Rust module: the engine's hot paths. Checked against the binary by stubtest.
 
-Every method releases the GIL around real work. Rust panics arrive as ``RuntimeError``.
+Every method that may take long releases the GIL; those of Mailbox that never block keep it.
+Rust panics arrive as ``RuntimeError``.
 """
 
-from collections.abc import Buffer, Sequence
+from collections.abc import Sequence
 from typing import final
+
+from typing_extensions import Buffer
 
 __version__: str
 
@@ -18,27 +21,45 @@ class MailboxClosed(Exception):
 class Mailbox:
     """A lock-free ring of byte messages: many writers, one reader, bounded.
 
-    Any thread may send; one thread at a time may receive. The memory is an anonymous shared
-    mapping, so that the same type serves threads and processes; no name is left in any file system.
+    Any thread of any process may send; one thread at a time may receive (drain, wait, arm), of the
+    process that received first or, once that one has died, of the next that tries. The memory is an
+    anonymous shared mapping, so that the same type serves threads and processes; no name is left in
+    any file system. Linux only.
     """
 
     def __new__(cls, capacity: int = 1 << 20) -> Mailbox:
-        """A ring of ``capacity`` bytes (rounded up to a power of two)."""
+        """A ring of ``capacity`` bytes (rounded up to a power of two and at least a page).
+
+        Raises:
+            ValueError: ``capacity`` is 0 or over 1 GiB.
+        """
 
     @staticmethod
     def attach(memory_fd: int, event_fd: int) -> Mailbox:
-        """The ring that another process made, by the two descriptors inherited from it."""
+        """The ring that another process made, by the two descriptors inherited from it.
+
+        They are duplicated: the caller may close its own afterwards.
+
+        Raises:
+            ValueError: They are not a mailbox's.
+            OSError: They are not open, or could not be mapped.
+        """
 
     def descriptors(self) -> tuple[int, int]:
-        """(memory, event) descriptors to hand to a child process (``pass_fds``)."""
+        """(memory, event) descriptors to hand to a child process (``pass_fds``).
+
+        They stay open while this object lives.
+        """
 
     def send(self, message: Buffer) -> None:
-        """Append one message and wake the reader if it sleeps.
+        """Append one message and wake the reader if it sleeps. Never blocks.
+
+        In the ring it takes its length rounded up to 64 bytes. A thread's messages stay in order.
 
         Raises:
             MailboxFull: No room now; the message was not sent.
-            MailboxClosed: The mailbox is closed.
-            ValueError: The message could never fit.
+            MailboxClosed: The mailbox is closed, or it is full and its reader has died.
+            ValueError: The message is longer than half of the capacity.
         """
 
     def drain(self, limit: int = 1024) -> list[bytes]:
@@ -46,24 +67,50 @@ class Mailbox:
 
         Raises:
             MailboxClosed: Closed, and everything was read.
+            ValueError: Another thread, or a living other process, is receiving.
         """
 
     def wait(self, timeout: float | None = None, spin_us: int = 0) -> bool:
-        """Spin ``spin_us`` microseconds, then sleep until there is a message, the mailbox closes or
-        ``timeout`` seconds pass. True if there is a message. Releases the GIL."""
+        """Spin ``spin_us`` microseconds, then sleep; True if there is a message.
+
+        Sleeps until there is a message, the mailbox closes or ``timeout`` seconds pass. Releases
+        the GIL unless there is a message already; signal handlers run.
+
+        Raises:
+            ValueError: ``timeout`` is negative or NaN, or a living other process is the reader.
+        """
 
     def arm(self) -> bool:
-        """Ask for the next send to make :meth:`fileno` readable. False, and not armed, if there are
-        messages already. For ``loop.add_reader``: drain, then arm, until arm is True."""
+        """Ask for the next send to make :meth:`fileno` readable.
+
+        False, and not armed, if there are messages already or the mailbox is closed. For
+        ``loop.add_reader``: drain, then arm, until arm is True.
+
+        Raises:
+            ValueError: A living other process is the reader.
+        """
 
     def fileno(self) -> int:
-        """The descriptor (an eventfd) that becomes readable when an armed ring gets a message or closes."""
+        """The descriptor that becomes readable when an armed ring gets a message or closes.
+
+        Also 300 ms after it was armed in vain: the reader drains and arms again, and so gets past a
+        writer that was killed in the middle of a message. It is this process's own, an epoll over
+        the shared eventfd and a timer; open while this object lives.
+        """
 
     def close(self) -> None:
-        """No more sends; the reader gets what is left, then MailboxClosed. Idempotent, from any side."""
+        """Refuse further sends; the reader gets what is left, then MailboxClosed.
+
+        Idempotent, from any side.
+        """
+
+    def reader_alive(self) -> bool:
+        """False if the process that received last has died. True before anybody has received."""
 
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether somebody closed it. There may be messages left."""
+
     @property
     def capacity(self) -> int:
         """Bytes."""
@@ -76,26 +123,29 @@ class Mailbox:
 class KvAllocator:
     """Owner of all KV blocks: reference counts, the prefix tree, eviction. One thread at a time.
 
-    Tokens are a buffer of u32 (``array("I")``, numpy uint32) or bytes that hold u32 in the machine's
-    order. A call that cannot be right (releasing or forking a block that nobody holds, inserting a
-    block for other tokens) raises RuntimeError. Unless said otherwise a call is O(1) a block.
+    Tokens are a buffer of u32 (``array("I")``, numpy uint32) or bytes that hold u32 in the
+    machine's order. A call that cannot be right (releasing or forking a block that nobody holds,
+    inserting a block for other tokens) raises RuntimeError. Unless said otherwise a call is O(1) a
+    block.
     """
 
-    def __new__(cls, num_blocks: int, block_size: int = 16, prefix_cache: bool = True) -> KvAllocator:
-        """``num_blocks`` blocks of ``block_size`` tokens, all free. Raises ValueError out of range."""
+    def __new__(
+        cls, num_blocks: int, block_size: int = 16, prefix_cache: bool = True
+    ) -> KvAllocator:
+        """``num_blocks`` blocks of ``block_size`` tokens, all free. ValueError out of range."""
 
     def counts(self) -> tuple[int, int, int]:
         """(free, cached, held); their sum is ``num_blocks``."""
 
     def check(self) -> None:
-        """Check every invariant, in O(blocks). Raises RuntimeError naming the one that is broken."""
+        """Check every invariant, in O(blocks). RuntimeError names the one that is broken."""
 
     def reset_prefix_cache(self) -> int:
         """Forget all cached prefixes nobody holds; returns how many blocks became free."""
 
     # The direct interface that tests and benches use; the planner asks in Rust.
     def match_prefix(self, tokens: Buffer, salt: int = 0) -> list[int]:
-        """Hold and return the blocks of the longest cached prefix of ``tokens`` (u32), whole blocks only.
+        """Hold and return the blocks of the longest cached prefix of ``tokens``, whole blocks only.
 
         O(depth). Prefixes are shared only under the same ``salt`` (u64).
         """
@@ -104,12 +154,12 @@ class KvAllocator:
         """Remember the full blocks of ``tokens``; returns how many were new. O(depth).
 
         ``blocks`` are the ids of the blocks that hold the tokens, in order, all held by the caller;
-        ids beyond the full blocks are ignored. Where other blocks are known for the same tokens, the
-        caller's stay private. Raises ValueError if there are fewer blocks than full ones.
+        ids beyond the full blocks are ignored. Where other blocks are known for the same tokens,
+        the caller's stay private. Raises ValueError if there are fewer blocks than full ones.
         """
 
     def allocate(self, count: int) -> list[int]:
-        """Hold ``count`` fresh blocks, evicting what nobody holds. Raises MemoryError, holding none."""
+        """Hold ``count`` fresh blocks, evicting what nobody holds; all, or none and MemoryError."""
 
     def fork(self, blocks: Sequence[int]) -> None:
         """Hold ``blocks`` once more."""
@@ -132,17 +182,50 @@ class KvAllocator:
 
 @final
 class StepLayout:
-    """Where each field of a step lies in the one buffer that planner and runner share."""
+    """Where each field of a step lies in the one buffer that planner and runner share.
 
-    def __new__(cls, max_tokens: int, max_rows: int, max_pages: int) -> StepLayout: ...
+    Fields begin at multiples of 64 bytes; ``header`` says how much of each counts in a step.
+
+    ===============  ============  =================================================================
+    header           16            int64: num_rows, num_tokens, num_sampled, num_pages, num_feeds,
+                                   max_query_length, max_kv_length, step_id, num_greedy, 0...
+    token_ids        max_tokens    int32: input tokens
+    positions        max_tokens    int32: their places in their sequences
+    slot_mapping     max_tokens    int32: where their KV goes, block * block_size + offset
+    query_start      max_rows + 1  int32: tokens of row r are query_start[r]:query_start[r + 1]
+    kv_length        max_rows      int32: the row's KV tokens after this step
+    page_indptr      max_rows + 1  int32: pages of row r are page_indptr[r]:page_indptr[r + 1]
+    page_indices     max_pages     int32: the blocks that cover each row's kv_length
+    row_sequence     max_rows      int32: index of the row's sequence, in 0..max_sequences
+    sample_rows      max_rows      int32: the rows that sample
+    sample_sequence  max_rows      int32: into which last_token each of them samples
+    temperature      max_rows      float32, and so top_p and min_p: each sampling row's rules
+    top_k            max_rows      int32
+    seed             max_rows      uint64
+    sample_position  max_rows      int64: place of the token to be chosen in its sequence
+    feed_token       max_rows      int32: token_ids[feed_token[i]] = last_token[feed_sequence[i]]
+    feed_sequence    max_rows      int32: is done on the device before the step
+    ===============  ============  =================================================================
+
+    Rows that decode come first, then those that prefill. A sequence keeps its index until it ends
+    or is preempted.
+    """
+
+    def __new__(cls, max_tokens: int, max_rows: int, max_pages: int) -> StepLayout:
+        """Steps have at most so many tokens, rows and pages. Raises ValueError for 0."""
+
     @property
     def nbytes(self) -> int: ...
     def fields(self) -> dict[str, tuple[str, int, int]]:
-        """name -> (numpy dtype, byte offset, number of elements)."""
+        """name -> (numpy dtype, byte offset, number of elements), in the order of the buffer."""
 
 @final
 class Planner:
-    """The scheduler's state and its two calls. One thread at a time."""
+    """The scheduler's state and its two calls. One thread at a time.
+
+    Steps run on the device in the order in which they were planned; any number of them may be in
+    flight. Any call may raise MailboxClosed when the detokenizer is gone; the state is whole then.
+    """
 
     def __new__(
         cls,
@@ -155,34 +238,73 @@ class Planner:
         max_context: int,
         max_waiting: int,
         prefill_chunk: int = 0,
-    ) -> Planner: ...
+    ) -> Planner:
+        """Nothing waits and nothing runs.
+
+        The least of ``max_sequences`` (the length of the device's ``last_token``), the layout's
+        rows and ``max_tokens_per_step`` bounds how many sequences run at once. ``prefill_chunk`` 0
+        is no cap. The cache bounds a sequence too: its KV must fit ``min(num_blocks, max_pages)``
+        blocks.
+
+        Raises:
+            ValueError: A limit is out of its range, or the layout does not hold
+                ``max_tokens_per_step``.
+        """
+
     def drain(self, mailbox: Mailbox) -> list[bytes]:
-        """Take in every message of the scheduler's mailbox; returns those that are not for the planner."""
+        """Take in every message of the scheduler's mailbox; returns those not for the planner.
+
+        Those are messages with another tag, what cannot be read, and a Submit whose key is there
+        already. At most 4096 messages a call.
+        """
 
     def plan(self, buffers: Buffer) -> int:
-        """Plan a step and write it into ``buffers`` (writable, ``StepLayout.nbytes``).
+        """Plan a step and write it into ``buffers``.
 
-        Returns the number of rows; 0 when there is nothing to run now.
+        ``buffers`` is writable, of ``StepLayout.nbytes`` bytes, 8-byte aligned. Returns the number
+        of rows; 0 when there is nothing to run now, or the detokenizer's mailbox is full: then no
+        step is in flight for it, and ``buffers`` is as it was.
         """
 
     def commit(self, sampled: Buffer) -> int:
-        """Take the tokens (int32, one per sampling row) of the oldest step in flight.
+        """Take the tokens (int32, one per sampling row, in order) of the oldest step in flight.
 
-        Sends one TokensOut to the detokenizer. Returns how many sequences ended.
+        A negative token says that the sampler found none: that request ends with ``error``. Sends
+        one TokensOut to the detokenizer. Returns how many requests ended.
+
+        Raises:
+            ValueError: No step is in flight, or it samples another number of tokens.
         """
 
     def fail_step(self) -> int:
-        """End every request of the oldest step in flight with finish ``error``; returns how many."""
+        """End every request of the oldest step in flight with finish ``error``; returns how many.
+
+        Raises:
+            ValueError: No step is in flight.
+        """
 
     def abort_all(self) -> int:
-        """End everything, waiting or running, with finish ``error``; returns how many."""
+        """End everything, waiting or running, with finish ``error``; returns how many.
+
+        Steps in flight are forgotten: do not commit them.
+        """
+
+    def check(self) -> None:
+        """Check that all parts agree, in O(all). Raises RuntimeError naming what does not."""
 
     def stats(self) -> dict[str, int]:
-        """running, waiting, in_flight, preemptions, prompt_tokens, cached_tokens, completion_tokens, steps."""
+        """Figures by name.
+
+        Now: running, waiting, in_flight (steps), outbox (messages that the detokenizer's mailbox
+        had no room for). Since the beginning: preemptions, steps, prompt_tokens, cached_tokens,
+        completion_tokens, prefix_queries and prefix_hits (tokens looked up and found at admission,
+        after a preemption too), and finished_stop, _length, _abort, _timeout, _overloaded, _error
+        (requests).
+        """
 
     @property
     def has_work(self) -> bool:
-        """Whether plan() could find something to run, or a step is in flight."""
+        """Whether there is a request, a step in flight or a message that must go out."""
 
 @final
 class Vocabulary:

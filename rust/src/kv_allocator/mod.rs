@@ -21,7 +21,7 @@
 //! `insert`. So every block that no sequence holds can be had, whatever the tree looks like.
 //!
 //! `allocate`, `fork` and `release` are O(1) a block and allocate no memory beyond what `out` needs;
-//! `match_prefix` and `insert` are O(depth).
+//! `match_prefix` is O(depth), and so is `insert`, but for a sequence that grows: O(new blocks).
 
 mod block_pool;
 mod prefix_tree;
@@ -49,8 +49,9 @@ impl KvAllocator {
         if block_size == 0 {
             return Err(Error::InvalidArgument("block_size must be at least 1".into()));
         }
-        let tree = prefix_cache.then(|| PrefixTree::new(block_size));
-        Ok(Self { pool: BlockPool::new(num_blocks)?, tree, block_size })
+        let pool = BlockPool::new(num_blocks)?;
+        let tree = prefix_cache.then(|| PrefixTree::new(num_blocks, block_size)).transpose()?;
+        Ok(Self { pool, tree, block_size })
     }
 
     /// How many blocks there are.
@@ -288,8 +289,9 @@ mod tests {
     }
 
     #[test]
-    fn a_block_size_of_zero_is_refused() {
+    fn block_sizes_out_of_range_are_refused() {
         assert!(KvAllocator::new(4, 0, true).is_err());
+        assert!(KvAllocator::new(4, usize::MAX / 8, true).is_err());
     }
 
     /// Runs `bug`, which must panic with `message`, and checks that the allocator is sound afterwards.
@@ -312,7 +314,8 @@ mod tests {
         panics(&mut kv, "fork of KV block", |kv| kv.fork(&cached));
         panics(&mut kv, "KV block 8 does not exist", |kv| kv.release(&[8]));
         panics(&mut kv, "2 full KV blocks, but only 1", |kv| _ = kv.insert(0, &[1, 9], &blocks[..1]));
-        panics(&mut kv, "in the tree already", |kv| _ = kv.insert(0, &[5, 6], &blocks));
+        panics(&mut kv, "in the tree already for other", |kv| _ = kv.insert(1, &[1, 2], &blocks));
+        panics(&mut kv, "in the tree already for other", |kv| _ = kv.insert(0, &[5, 6], &blocks));
         panics(&mut kv, "in the tree already", |kv| _ = kv.insert(0, &[5, 6], &[fresh[0], fresh[0]]));
         panics(&mut kv, "which nobody holds", |kv| _ = kv.insert(0, &[1, 7], &[blocks[0], 7]));
         assert_eq!(counts(&kv), (3, 1, 4));

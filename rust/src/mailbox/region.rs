@@ -41,12 +41,10 @@ pub(super) struct Header {
     pub(super) tail: Padded<AtomicU64>,
     /// The record that is read next.
     pub(super) head: Padded<AtomicU64>,
-    /// The ticket of a reader that sleeps or is about to, else 0.
-    pub(super) armed: Padded<AtomicU64>,
-    /// The last ticket given.
-    pub(super) tickets: Padded<AtomicU64>,
+    /// 1 while the reader sleeps or is about to and nobody has woken it.
+    pub(super) armed: Padded<AtomicU32>,
     /// The reader's process id times two, plus one while it receives; 0 before the first.
-    pub(super) reader: AtomicU64,
+    pub(super) reader: Padded<AtomicU64>,
 }
 
 /// A mapped ring. Unmapped when dropped.

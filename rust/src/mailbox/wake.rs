@@ -1,39 +1,38 @@
 //! Waking a reader that sleeps, and only then: an eventfd shared by all sides.
 //!
-//! The reader arms (takes a new ticket and stores it in the shared word), looks at the ring once more, and
-//! sleeps. A writer changes its slot and reads the word; if a ticket is in it, the writer makes the eventfd
-//! readable and then takes the ticket out. All four accesses are sequentially consistent:
+//! The reader arms (sets the shared word), looks at the ring once more, and sleeps. A writer publishes and
+//! reads the word; if it is set, it resets it and makes the eventfd readable. All four accesses are sequentially
+//! consistent:
 //!
 //! ```text
-//!   writer                            reader
-//!   W1  slot := PUBLISHED             R1  armed := ticket
-//!   W2  armed?  ── ticket: write fd   R2  slot?  ── a message: do not sleep
+//!   writer                              reader
+//!   W1  slot := PUBLISHED               R1  armed := 1
+//!   W2  armed?  ── 1: reset, write fd   R2  slot?  ── a message: do not sleep
 //! ```
 //!
 //! In their one total order either W1 is before R2, and the reader sees the message, or R1 is before W2, and the
-//! writer sees the ticket: no wake-up is lost. A writer looks once after RESERVED, too. If it is killed later, the
-//! reader has been woken since the record was reserved, has seen it, and watches the writer's pidfd. If it is
-//! killed before it could wake anybody, its message was never sent and the next writer wakes. The ticket is
-//! taken out *after* the eventfd was written, so that no wake-up dies with its writer, and it is a new one each
-//! time, so that a late writer cannot take out another.
+//! writer sees the word: no wake-up is lost. A late writer may write for a sleep that has ended; that costs the
+//! reader one look. While the reader is busy a writer pays one load.
 //!
-//! What the reader polls is an epoll over the eventfd and that pidfd; asyncio polls the same descriptor. All
-//! this costs a writer two loads while the reader is busy.
+//! Only a killed writer can leave a reader asleep: between W1 and the write to the eventfd, or before W1, when
+//! its record blocks those behind it. So a reader never sleeps longer than [`TICK`] without a look. For `wait`
+//! that is the poll's timeout; for an event loop it is a timer in an epoll beside the eventfd, set again when
+//! the reader arms, and no more often than it needs to be.
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::process::{self, Process};
 use super::region::{Header, last_error, system};
 use crate::error::{Error, Result};
 
-/// How long a reader sleeps at most on a record whose writer it cannot watch.
-const UNWATCHED_SLEEP: Duration = Duration::from_millis(200);
+/// The longest sleep without a look. Two of them, and the reader has skipped a dead writer's record.
+const TICK: Duration = Duration::from_millis(300);
+/// The timer is left as it is for so long, so that a busy reader does not set it at each message.
+const TICK_SLACK: Duration = Duration::from_millis(100);
 
 /// How a sleep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,31 +45,33 @@ pub(super) enum Slept {
     Interrupted,
 }
 
-struct Watch {
-    process: u32,
-    /// None if there is no pidfd to be had.
-    pidfd: Option<OwnedFd>,
+/// What an event loop polls: an epoll over the eventfd and a timer.
+struct Descriptor {
+    epoll: File,
+    timer: File,
+    timer_set: Mutex<Option<Instant>>,
 }
 
 /// One process's side of the wake-up.
 pub(super) struct Wake {
     event: File,
-    /// Made when this process first reads.
-    epoll: OnceLock<OwnedFd>,
-    watch: Mutex<Option<Watch>>,
-    /// Whether the eventfd may be readable.
-    signalled: AtomicBool,
+    /// [`TICK`], but in tests that must not be helped by it.
+    tick: Duration,
+    /// Made when first asked for.
+    descriptor: OnceLock<Descriptor>,
 }
 
 impl Wake {
     pub(super) fn new() -> Result<Self> {
         // SAFETY: a system call on plain numbers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(last_error("eventfd"));
-        }
-        // SAFETY: `fd` was just made and nobody else has it.
-        Ok(Self::with(unsafe { File::from_raw_fd(fd) }))
+        Ok(Self { event: owned("eventfd", fd)?, tick: TICK, descriptor: OnceLock::new() })
+    }
+
+    /// One whose reader sleeps for ever if a wake-up is lost.
+    #[cfg(test)]
+    pub(super) fn without_tick() -> Self {
+        Self { tick: Duration::from_secs(3600), ..Self::new().unwrap() }
     }
 
     /// The side of a process that inherited the eventfd. It is duplicated; the caller keeps its own.
@@ -80,23 +81,17 @@ impl Wake {
             return Err(Error::InvalidArgument("the second descriptor is not an eventfd".into()));
         }
         let event = event.try_clone_to_owned().map_err(|error| system("dup", &error))?;
-        Ok(Self::with(event.into()))
-    }
-
-    fn with(event: File) -> Self {
-        Self { event, epoll: OnceLock::new(), watch: Mutex::new(None), signalled: AtomicBool::new(true) }
+        Ok(Self { event: event.into(), tick: TICK, descriptor: OnceLock::new() })
     }
 
     pub(super) fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
-    /// Wakes the reader if it sleeps or is about to. After every change of a slot.
+    /// Wakes the reader if it sleeps or is about to. After a record was published.
     pub(super) fn wake(&self, header: &Header) {
-        let ticket = header.armed.0.load(SeqCst);
-        if ticket != 0 {
+        if header.armed.0.load(SeqCst) != 0 && header.armed.0.swap(0, SeqCst) != 0 {
             self.signal();
-            let _ = header.armed.0.compare_exchange(ticket, 0, SeqCst, Relaxed);
         }
     }
 
@@ -109,11 +104,9 @@ impl Wake {
 
     /// Asks for a wake-up; the caller looks at the ring afterwards.
     pub(super) fn arm(&self, header: &Header) {
-        if self.signalled.swap(true, Relaxed) {
-            let _ = (&self.event).read(&mut [0; 8]); // Nothing to read is as good.
-        }
-        let ticket = header.tickets.0.fetch_add(1, Relaxed) + 1;
-        header.armed.0.store(ticket, SeqCst);
+        // What woke the reader last time is over. If there was nothing, that is as good.
+        let _ = (&self.event).read(&mut [0; 8]);
+        header.armed.0.store(1, SeqCst);
     }
 
     /// No wake-up is needed any more.
@@ -121,68 +114,13 @@ impl Wake {
         header.armed.0.store(0, SeqCst);
     }
 
-    /// Wake up also when `process` ends, or no more. False if it has ended.
-    pub(super) fn watch(&self, process: Option<u32>) -> Result<bool> {
-        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-        if watch.as_ref().map(|watch| watch.process) == process
-            && watch.as_ref().is_none_or(|watch| watch.pidfd.is_some())
-        {
-            return Ok(process.is_none_or(process::is_alive));
-        }
-        if let Some(Watch { pidfd: Some(pidfd), .. }) = watch.take() {
-            self.control(libc::EPOLL_CTL_DEL, pidfd.as_fd())?;
-        }
-        let Some(process) = process else { return Ok(true) };
-        let pidfd = match process::find(process) {
-            Process::Gone => return Ok(false),
-            Process::Running(pidfd) => Some(pidfd),
-            Process::Unknown => None,
-        };
-        if let Some(pidfd) = &pidfd {
-            self.control(libc::EPOLL_CTL_ADD, pidfd.as_fd())?;
-        }
-        *watch = Some(Watch { process, pidfd });
-        Ok(true)
-    }
-
-    fn control(&self, operation: i32, fd: BorrowedFd<'_>) -> Result<()> {
-        control(self.descriptor()?, operation, fd)
-    }
-
-    /// What is readable when the reader should look.
-    pub(super) fn descriptor(&self) -> Result<BorrowedFd<'_>> {
-        if let Some(epoll) = self.epoll.get() {
-            return Ok(epoll.as_fd());
-        }
-        // SAFETY: a system call on plain numbers.
-        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if fd < 0 {
-            return Err(last_error("epoll_create1"));
-        }
-        // SAFETY: `fd` was just made and nobody else has it.
-        let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
-        control(epoll.as_fd(), libc::EPOLL_CTL_ADD, self.event.as_fd())?;
-        Ok(self.epoll.get_or_init(|| epoll).as_fd())
-    }
-
-    /// Sleeps until woken, at most to `deadline`.
+    /// Sleeps until woken, at most to `deadline`; now and then for a look.
     pub(super) fn sleep(&self, deadline: Option<Instant>) -> Result<Slept> {
-        let mut poll = libc::pollfd { fd: self.descriptor()?.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let mut left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let unwatched = {
-            let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-            watch.as_ref().is_some_and(|watch| watch.pidfd.is_none())
-        };
-        if unwatched {
-            left = Some(left.map_or(UNWATCHED_SLEEP, |left| left.min(UNWATCHED_SLEEP)));
-        }
-        let left = left.map(|left| libc::timespec {
-            tv_sec: libc::time_t::try_from(left.as_secs()).unwrap_or(libc::time_t::MAX),
-            tv_nsec: left.subsec_nanos() as _,
-        });
-        let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: one valid pollfd; `left` is null or points to a timespec that outlives the call.
-        match unsafe { libc::ppoll(&mut poll, 1, left, std::ptr::null()) } {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = timespec(left.map_or(self.tick, |left| left.min(self.tick)));
+        let mut poll = libc::pollfd { fd: self.event.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid pollfd, and a timespec that outlives the call.
+        match unsafe { libc::ppoll(&mut poll, 1, &left, std::ptr::null()) } {
             0 if deadline.is_some_and(|deadline| Instant::now() >= deadline) => Ok(Slept::TimedOut),
             0.. => Ok(Slept::Woken),
             _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {
@@ -191,11 +129,71 @@ impl Wake {
             _ => Err(last_error("ppoll")),
         }
     }
+
+    /// What an event loop polls: readable when the reader should look.
+    pub(super) fn descriptor(&self) -> Result<BorrowedFd<'_>> {
+        self.made().map(|made| made.epoll.as_fd())
+    }
+
+    /// Sets the timer behind the descriptor.
+    pub(super) fn set_timer(&self) -> Result<()> {
+        self.made()?.set_timer()
+    }
+
+    fn made(&self) -> Result<&Descriptor> {
+        if let Some(made) = self.descriptor.get() {
+            return Ok(made);
+        }
+        let made = Descriptor::new(self.event.as_fd())?;
+        Ok(self.descriptor.get_or_init(|| made))
+    }
 }
 
-fn control(epoll: BorrowedFd<'_>, operation: i32, fd: BorrowedFd<'_>) -> Result<()> {
-    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-    // SAFETY: both descriptors are open, and `event` is valid for the call.
-    let result = unsafe { libc::epoll_ctl(epoll.as_raw_fd(), operation, fd.as_raw_fd(), &mut event) };
-    if result < 0 { Err(last_error("epoll_ctl")) } else { Ok(()) }
+impl Descriptor {
+    fn new(event: BorrowedFd<'_>) -> Result<Self> {
+        // SAFETY: a system call on plain numbers.
+        let epoll = owned("epoll_create1", unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
+        // SAFETY: a system call on plain numbers.
+        let timer = owned("timerfd_create", unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
+        for fd in [event, timer.as_fd()] {
+            let mut wanted = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+            let (epoll, add) = (epoll.as_raw_fd(), libc::EPOLL_CTL_ADD);
+            // SAFETY: both descriptors are open, and `wanted` is valid for the call.
+            if unsafe { libc::epoll_ctl(epoll, add, fd.as_raw_fd(), &mut wanted) } < 0 {
+                return Err(last_error("epoll_ctl"));
+            }
+        }
+        Ok(Self { epoll, timer, timer_set: Mutex::new(None) })
+    }
+
+    /// Makes the timer fire after a tick, which also ends an old firing.
+    fn set_timer(&self) -> Result<()> {
+        let mut set = self.timer_set.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if set.is_some_and(|set| now - set < TICK_SLACK) {
+            return Ok(());
+        }
+        let time = libc::itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(TICK) };
+        // SAFETY: the timer is open, and `time` is valid for the call; the old time is not wanted.
+        if unsafe { libc::timerfd_settime(self.timer.as_raw_fd(), 0, &time, std::ptr::null_mut()) } < 0 {
+            return Err(last_error("timerfd_settime"));
+        }
+        *set = Some(now);
+        Ok(())
+    }
+}
+
+fn timespec(time: Duration) -> libc::timespec {
+    // Never longer than a tick.
+    libc::timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ }
+}
+
+/// The new descriptor that `call` returned.
+fn owned(call: &str, fd: i32) -> Result<File> {
+    if fd < 0 {
+        return Err(last_error(call));
+    }
+    // SAFETY: `fd` was just made by the caller and nobody else has it.
+    Ok(unsafe { File::from_raw_fd(fd) })
 }

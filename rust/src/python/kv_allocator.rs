@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use pyo3::buffer::PyUntypedBuffer;
+use pyo3::buffer::{Element, PyUntypedBuffer};
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -131,7 +131,6 @@ impl KvAllocator {
 
 impl KvAllocator {
     /// The allocator itself, for the planner.
-    #[allow(dead_code, reason = "the planner's binding takes it")]
     pub(super) fn shared(&self) -> Arc<Mutex<Core>> {
         Arc::clone(&self.shared)
     }
@@ -197,13 +196,18 @@ impl Timings {
 /// A copy of the tokens in a u32 buffer, or in bytes that hold u32 in the machine's order.
 fn read_tokens(py: Python<'_>, tokens: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
     let buffer = PyUntypedBuffer::get(tokens)?;
-    if let Ok(words) = buffer.as_typed::<u32>() {
-        return words.to_vec(py);
+    let is_u32 = buffer.item_size() == 4 && u32::is_compatible_format(buffer.format());
+    let is_bytes = buffer.item_size() == 1 && u8::is_compatible_format(buffer.format());
+    if !is_u32 && !is_bytes {
+        return Err(PyTypeError::new_err("tokens must be a buffer of u32, or bytes that hold u32"));
     }
-    let bytes = buffer
-        .as_typed::<u8>()
-        .map_err(|_| PyTypeError::new_err("tokens must be a buffer of u32, or bytes that hold u32"))?
-        .to_vec(py)?;
+    if buffer.item_count() == 0 {
+        return Ok(Vec::new()); // an empty buffer may lie anywhere, aligned or not
+    }
+    if is_u32 {
+        return buffer.into_typed::<u32>()?.to_vec(py);
+    }
+    let bytes = buffer.into_typed::<u8>()?.to_vec(py)?;
     let (words, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
         return Err(PyValueError::new_err(format!("{} bytes are no whole number of u32", bytes.len())));

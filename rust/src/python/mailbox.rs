@@ -22,7 +22,6 @@ pub(crate) struct PyMailbox {
 
 impl PyMailbox {
     /// The core's handle, for the bindings of other actors.
-    #[allow(dead_code)]
     pub(crate) fn inner(&self) -> &Mailbox {
         &self.inner
     }
@@ -89,6 +88,10 @@ impl PyMailbox {
             }
             None => None,
         };
+        // What is there already is told without giving up the GIL.
+        if guarded(|| self.inner.wait(Some(Duration::ZERO), Duration::ZERO))? {
+            return Ok(true);
+        }
         let mut spin = Duration::from_micros(spin_us);
         loop {
             match py.detach(|| guarded(|| self.inner.wait_until(deadline, spin)))? {

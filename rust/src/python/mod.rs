@@ -4,6 +4,9 @@ pub(crate) mod errors;
 mod kernels;
 mod kv_allocator;
 pub(crate) mod mailbox;
+mod kv_allocator;
+pub(crate) mod mailbox;
+mod scheduler;
 
 use pyo3::prelude::*;
 
@@ -14,5 +17,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     kernels::register(module)?;
     module.add_class::<mailbox::PyMailbox>()?;
     module.add_class::<kv_allocator::KvAllocator>()?;
+    module.add_class::<scheduler::PyStepLayout>()?;
+    module.add_class::<scheduler::PyPlanner>()?;
     Ok(())
 }

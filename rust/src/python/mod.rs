@@ -4,8 +4,6 @@ pub(crate) mod errors;
 mod kernels;
 mod kv_allocator;
 pub(crate) mod mailbox;
-mod kv_allocator;
-pub(crate) mod mailbox;
 mod scheduler;
 
 use pyo3::prelude::*;

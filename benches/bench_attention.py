@@ -1,9 +1,9 @@
 """Does paged decode attention on the CPU run at the speed of memory?
 
-One layer, one query token per sequence, float32, 8 query heads over 2 key heads of 64, in blocks of
-16 scattered over the cache. Beside it: torch's ``scaled_dot_product_attention`` over keys and values
-gathered from the blocks (with and without the gathering), and the floor: the cache read once at the
-bandwidth of a copy. ``--json -`` prints the figures as JSON.
+One layer, one query token per sequence, float32, 8 query heads over 2 key heads of 64, in blocks
+of 16 scattered over the cache. Beside it: torch's ``scaled_dot_product_attention`` over keys and
+values gathered from the blocks (with and without the gathering), and the floor: the cache read
+once at the bandwidth of a copy. ``--json -`` prints the figures as JSON.
 """
 
 import argparse

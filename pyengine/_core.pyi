@@ -218,7 +218,7 @@ class StepLayout:
     @property
     def nbytes(self) -> int: ...
     def fields(self) -> dict[str, tuple[str, int, int]]:
-        """name -> (numpy dtype, byte offset, number of elements), in the order of the buffer."""
+        """Name -> (numpy dtype, byte offset, number of elements), in the order of the buffer."""
 
 @final
 class Planner:
@@ -368,7 +368,11 @@ class Detokenizer:
     """
 
     def __new__(
-        cls, vocabulary: Vocabulary, inbox: Mailbox, scheduler: Mailbox, frontends: Sequence[Mailbox]
+        cls,
+        vocabulary: Vocabulary,
+        inbox: Mailbox,
+        scheduler: Mailbox,
+        frontends: Sequence[Mailbox],
     ) -> Detokenizer:
         """The answers to frontend ``i`` of a request's key go to ``frontends[i]``."""
 
@@ -397,7 +401,8 @@ class Detokenizer:
 @final
 class CpuTensor:
     """A C-contiguous array as the CPU kernels see it: float32, int32, int64, uint64, or bfloat16
-    given as its bits in (u)int16. Shares the array's memory and keeps it alive."""
+    given as its bits in (u)int16. Shares the array's memory and keeps it alive.
+    """
 
     def __new__(cls, array: NDArray[Any]) -> CpuTensor:
         """Raises ValueError or BufferError where the array is not of that kind."""
@@ -459,7 +464,8 @@ class CpuKernels:
         rows: int,
     ) -> None:
         """Add ``branch`` to ``residual``, in place, and write the normalized sum times ``weight`` to
-        ``out``; the first ``rows`` rows of all three, [rows, len(weight)]."""
+        ``out``; the first ``rows`` rows of all three, [rows, len(weight)].
+        """
 
     def silu_mul(self, gate_up: CpuTensor, out: CpuTensor, rows: int) -> None:
         """silu(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first."""
@@ -492,4 +498,5 @@ class CpuKernels:
         self, rules: CpuRules, logits: CpuTensor, out: CpuTensor, first: int, rows: int
     ) -> None:
         """Choose a token for each of the first ``rows`` rows of ``logits`` [rows, vocabulary], by
-        rules ``first`` and on, into the same places of ``out`` (int32)."""
+        rules ``first`` and on, into the same places of ``out`` (int32).
+        """

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
-from pyengine.model.batch import BufferRing, Layout, StepBuffers
+from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.runner import ModelInfo
 from pyengine.model.shape import describe, make_layout
 
@@ -72,7 +73,7 @@ class SimulatedRunner:
     def __init__(
         self,
         info: ModelInfo,
-        layout: Layout,
+        layout: StepLayout,
         *,
         num_blocks: int,
         max_sequences: int,

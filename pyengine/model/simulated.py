@@ -47,7 +47,11 @@ class SimulatedStep:
         self._tokens = tokens
 
     def wait(self) -> NDArray[np.int32]:
-        """The tokens, int32 [num_sampled], once the step is over; sleeps, never spins."""
+        """The tokens, int32 [num_sampled], once the step is over; sleeps, never spins.
+
+        Returns some 0.1 ms late (the system's timer slack and the wake-up), more where the cores
+        are busy. That does not add up: the step after it has its own end already.
+        """
         while (left := self.end_ns - time.monotonic_ns()) > 0:
             time.sleep(left * 1e-9)
         self._ring.give_back(self._index)

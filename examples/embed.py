@@ -84,7 +84,7 @@ async def main() -> None:
         async with server:
             clients = {
                 "France": ask(port, "What is the capital of France?"),
-                "Japan": ask(port, "What is the capital of Japan?"),
+                "name": ask(port, "Hello! Who are you?"),
                 "left": leave_midway(port),
                 "hurry": in_a_hurry(engine),
             }

@@ -5,8 +5,9 @@ Rust panics arrive as ``RuntimeError``.
 """
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 __version__: str
@@ -93,8 +94,9 @@ class Mailbox:
     def fileno(self) -> int:
         """The descriptor that becomes readable when an armed ring gets a message or closes.
 
-        Also when a writer dies in the middle of the message that the reader waits for. It is this
-        process's own, an epoll over the shared eventfd; open while this object lives.
+        Also 300 ms after it was armed in vain: the reader drains and arms again, and so gets past a
+        writer that was killed in the middle of a message. It is this process's own, an epoll over
+        the shared eventfd and a timer; open while this object lives.
         """
 
     def close(self) -> None:
@@ -181,17 +183,50 @@ class KvAllocator:
 
 @final
 class StepLayout:
-    """Where each field of a step lies in the one buffer that planner and runner share."""
+    """Where each field of a step lies in the one buffer that planner and runner share.
 
-    def __new__(cls, max_tokens: int, max_rows: int, max_pages: int) -> StepLayout: ...
+    Fields begin at multiples of 64 bytes; ``header`` says how much of each counts in a step.
+
+    ===============  ============  =================================================================
+    header           16            int64: num_rows, num_tokens, num_sampled, num_pages, num_feeds,
+                                   max_query_length, max_kv_length, step_id, num_greedy, 0...
+    token_ids        max_tokens    int32: input tokens
+    positions        max_tokens    int32: their places in their sequences
+    slot_mapping     max_tokens    int32: where their KV goes, block * block_size + offset
+    query_start      max_rows + 1  int32: tokens of row r are query_start[r]:query_start[r + 1]
+    kv_length        max_rows      int32: the row's KV tokens after this step
+    page_indptr      max_rows + 1  int32: pages of row r are page_indptr[r]:page_indptr[r + 1]
+    page_indices     max_pages     int32: the blocks that cover each row's kv_length
+    row_sequence     max_rows      int32: index of the row's sequence, in 0..max_sequences
+    sample_rows      max_rows      int32: the rows that sample
+    sample_sequence  max_rows      int32: into which last_token each of them samples
+    temperature      max_rows      float32, and so top_p and min_p: each sampling row's rules
+    top_k            max_rows      int32
+    seed             max_rows      uint64
+    sample_position  max_rows      int64: place of the token to be chosen in its sequence
+    feed_token       max_rows      int32: token_ids[feed_token[i]] = last_token[feed_sequence[i]]
+    feed_sequence    max_rows      int32: is done on the device before the step
+    ===============  ============  =================================================================
+
+    Rows that decode come first, then those that prefill. A sequence keeps its index until it ends
+    or is preempted.
+    """
+
+    def __new__(cls, max_tokens: int, max_rows: int, max_pages: int) -> StepLayout:
+        """Steps have at most so many tokens, rows and pages. Raises ValueError for 0."""
+
     @property
     def nbytes(self) -> int: ...
     def fields(self) -> dict[str, tuple[str, int, int]]:
-        """name -> (numpy dtype, byte offset, number of elements)."""
+        """Name -> (numpy dtype, byte offset, number of elements), in the order of the buffer."""
 
 @final
 class Planner:
-    """The scheduler's state and its two calls. One thread at a time."""
+    """The scheduler's state and its two calls. One thread at a time.
+
+    Steps run on the device in the order in which they were planned; any number of them may be in
+    flight. Any call may raise MailboxClosed when the detokenizer is gone; the state is whole then.
+    """
 
     def __new__(
         cls,
@@ -204,34 +239,73 @@ class Planner:
         max_context: int,
         max_waiting: int,
         prefill_chunk: int = 0,
-    ) -> Planner: ...
+    ) -> Planner:
+        """Nothing waits and nothing runs.
+
+        The least of ``max_sequences`` (the length of the device's ``last_token``), the layout's
+        rows and ``max_tokens_per_step`` bounds how many sequences run at once. ``prefill_chunk`` 0
+        is no cap. The cache bounds a sequence too: its KV must fit ``min(num_blocks, max_pages)``
+        blocks.
+
+        Raises:
+            ValueError: A limit is out of its range, or the layout does not hold
+                ``max_tokens_per_step``.
+        """
+
     def drain(self, mailbox: Mailbox) -> list[bytes]:
-        """Take in every message of the scheduler's mailbox; returns those that are not for the planner."""
+        """Take in every message of the scheduler's mailbox; returns those not for the planner.
+
+        Those are messages with another tag, what cannot be read, and a Submit whose key is there
+        already. At most 4096 messages a call.
+        """
 
     def plan(self, buffers: Buffer) -> int:
-        """Plan a step and write it into ``buffers`` (writable, ``StepLayout.nbytes``).
+        """Plan a step and write it into ``buffers``.
 
-        Returns the number of rows; 0 when there is nothing to run now.
+        ``buffers`` is writable, of ``StepLayout.nbytes`` bytes, 8-byte aligned. Returns the number
+        of rows; 0 when there is nothing to run now, or the detokenizer's mailbox is full: then no
+        step is in flight for it, and ``buffers`` is as it was.
         """
 
     def commit(self, sampled: Buffer) -> int:
-        """Take the tokens (int32, one per sampling row) of the oldest step in flight.
+        """Take the tokens (int32, one per sampling row, in order) of the oldest step in flight.
 
-        Sends one TokensOut to the detokenizer. Returns how many sequences ended.
+        A negative token says that the sampler found none: that request ends with ``error``. Sends
+        one TokensOut to the detokenizer. Returns how many requests ended.
+
+        Raises:
+            ValueError: No step is in flight, or it samples another number of tokens.
         """
 
     def fail_step(self) -> int:
-        """End every request of the oldest step in flight with finish ``error``; returns how many."""
+        """End every request of the oldest step in flight with finish ``error``; returns how many.
+
+        Raises:
+            ValueError: No step is in flight.
+        """
 
     def abort_all(self) -> int:
-        """End everything, waiting or running, with finish ``error``; returns how many."""
+        """End everything, waiting or running, with finish ``error``; returns how many.
+
+        Steps in flight are forgotten: do not commit them.
+        """
+
+    def check(self) -> None:
+        """Check that all parts agree, in O(all). Raises RuntimeError naming what does not."""
 
     def stats(self) -> dict[str, int]:
-        """running, waiting, in_flight, preemptions, prompt_tokens, cached_tokens, completion_tokens, steps."""
+        """Figures by name.
+
+        Now: running, waiting, in_flight (steps), outbox (messages that the detokenizer's mailbox
+        had no room for). Since the beginning: preemptions, steps, prompt_tokens, cached_tokens,
+        completion_tokens, prefix_queries and prefix_hits (tokens looked up and found at admission,
+        after a preemption too), and finished_stop, _length, _abort, _timeout, _overloaded, _error
+        (requests).
+        """
 
     @property
     def has_work(self) -> bool:
-        """Whether plan() could find something to run, or a step is in flight."""
+        """Whether there is a request, a step in flight or a message that must go out."""
 
 @final
 class Vocabulary:
@@ -294,7 +368,11 @@ class Detokenizer:
     """
 
     def __new__(
-        cls, vocabulary: Vocabulary, inbox: Mailbox, scheduler: Mailbox, frontends: Sequence[Mailbox]
+        cls,
+        vocabulary: Vocabulary,
+        inbox: Mailbox,
+        scheduler: Mailbox,
+        frontends: Sequence[Mailbox],
     ) -> Detokenizer:
         """The answers to frontend ``i`` of a request's key go to ``frontends[i]``."""
 
@@ -323,9 +401,10 @@ class Detokenizer:
 @final
 class CpuTensor:
     """A C-contiguous array as the CPU kernels see it: float32, int32, int64, uint64, or bfloat16
-    given as its bits in (u)int16. Shares the array's memory and keeps it alive."""
+    given as its bits in (u)int16. Shares the array's memory and keeps it alive.
+    """
 
-    def __new__(cls, array: Buffer) -> CpuTensor:
+    def __new__(cls, array: NDArray[Any]) -> CpuTensor:
         """Raises ValueError or BufferError where the array is not of that kind."""
 
     @property
@@ -339,13 +418,13 @@ class CpuStep:
 
     def __new__(
         cls,
-        header: Buffer,
-        positions: Buffer,
-        slot_mapping: Buffer,
-        query_start: Buffer,
-        kv_length: Buffer,
-        page_indptr: Buffer,
-        page_indices: Buffer,
+        header: NDArray[Any],
+        positions: NDArray[Any],
+        slot_mapping: NDArray[Any],
+        query_start: NDArray[Any],
+        kv_length: NDArray[Any],
+        page_indptr: NDArray[Any],
+        page_indices: NDArray[Any],
     ) -> CpuStep: ...
 
 @final
@@ -354,12 +433,12 @@ class CpuRules:
 
     def __new__(
         cls,
-        temperature: Buffer,
-        top_k: Buffer,
-        top_p: Buffer,
-        min_p: Buffer,
-        seed: Buffer,
-        position: Buffer,
+        temperature: NDArray[Any],
+        top_k: NDArray[Any],
+        top_p: NDArray[Any],
+        min_p: NDArray[Any],
+        seed: NDArray[Any],
+        position: NDArray[Any],
     ) -> CpuRules: ...
 
 @final
@@ -385,7 +464,8 @@ class CpuKernels:
         rows: int,
     ) -> None:
         """Add ``branch`` to ``residual``, in place, and write the normalized sum times ``weight`` to
-        ``out``; the first ``rows`` rows of all three, [rows, len(weight)]."""
+        ``out``; the first ``rows`` rows of all three, [rows, len(weight)].
+        """
 
     def silu_mul(self, gate_up: CpuTensor, out: CpuTensor, rows: int) -> None:
         """silu(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first."""
@@ -418,4 +498,5 @@ class CpuKernels:
         self, rules: CpuRules, logits: CpuTensor, out: CpuTensor, first: int, rows: int
     ) -> None:
         """Choose a token for each of the first ``rows`` rows of ``logits`` [rows, vocabulary], by
-        rules ``first`` and on, into the same places of ``out`` (int32)."""
+        rules ``first`` and on, into the same places of ``out`` (int32).
+        """

@@ -5,10 +5,13 @@ Rust panics arrive as ``RuntimeError``.
 """
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from numpy.typing import NDArray
-from typing_extensions import Buffer
+from typing_extensions import Buffer as AnyBuffer
+
+# numpy's arrays are buffers, but their types do not say so for Python 3.11.
+Buffer: TypeAlias = AnyBuffer | NDArray[Any]
 
 __version__: str
 
@@ -309,7 +312,7 @@ class Planner:
 
 @final
 class Vocabulary:
-    """The bytes of every token, from a Hugging Face tokenizer.json (byte-level or byte-fallback)."""
+    """The bytes of every token, from a tokenizer.json (byte-level or byte-fallback)."""
 
     @staticmethod
     def from_tokenizer_json(text: str) -> Vocabulary:
@@ -334,7 +337,7 @@ class Vocabulary:
 
 @final
 class StreamDecoder:
-    """Incremental detokenization of one sequence, with stop strings; what the Detokenizer runs per request.
+    """Incremental detokenization of one sequence, with stop strings: one request of the actor.
 
     The texts of all pushes and of :meth:`finish`, joined, are ``tokenizers``' own decoding of all
     tokens, cut at the stop string that completes first (of those that complete together, the
@@ -355,7 +358,7 @@ class StreamDecoder:
         """
 
     def push(self, tokens: Sequence[int]) -> tuple[str, str | None]:
-        """New text, and the stop string that ended it, if one did. After the end nothing comes any more."""
+        """New text, and the stop string that ended it, if one did. After the end nothing comes."""
 
     def finish(self) -> str:
         """The text that was withheld, now that nothing follows. Ends the stream."""
@@ -446,7 +449,8 @@ class CpuKernels:
     """The kernels of the CPU runner, with their threads.
 
     They work on float32 or bfloat16 (one of them per call) and check data types, shapes and
-    indices: ValueError names what is wrong. While a call runs, nobody else may write to its arguments.
+    indices: ValueError names what is wrong. While a call runs, nobody else may write to its
+    arguments.
     """
 
     def __new__(cls, threads: int) -> CpuKernels:
@@ -463,8 +467,8 @@ class CpuKernels:
         out: CpuTensor,
         rows: int,
     ) -> None:
-        """Add ``branch`` to ``residual``, in place, and write the normalized sum times ``weight`` to
-        ``out``; the first ``rows`` rows of all three, [rows, len(weight)].
+        """Add ``branch`` to ``residual``, in place, and write the normalized sum times ``weight``
+        to ``out``; the first ``rows`` rows of all three, [rows, len(weight)].
         """
 
     def silu_mul(self, gate_up: CpuTensor, out: CpuTensor, rows: int) -> None:

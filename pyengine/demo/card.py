@@ -15,7 +15,7 @@ class Trained:
     """A trained model: where it lies, how long it took, how it did."""
 
     folder: Path
-    steps: int
+    rounds: int
     seconds: float
     scores: dict[str, Score]
 
@@ -79,7 +79,7 @@ other model or data set.
 
 ## Training
 
-`python -m pyengine.demo.train --steps {steps} --draft-steps {draft_steps} --seed {seed}`: {minutes}
+`python -m pyengine.demo.train --rounds {rounds} --draft-rounds {draft_rounds} --seed {seed}`: {minutes}
 minutes for the model and {draft_minutes} for the draft on two CPU cores, in bfloat16 with float32
 weights, by Muon and AdamW.  Architecture: Llama with grouped-query attention and tied
 embeddings; {positions} positions; a byte-level BPE of 2,048 tokens in which every digit stands
@@ -115,8 +115,8 @@ def write_cards(model: Trained, draft: Trained, seed: int, prose_share: float, p
         "table": table({"model": model.scores, "draft": draft.scores}),
         "prose": f"{100 * prose_share:.0f}",
         "python": python,
-        "steps": model.steps,
-        "draft_steps": draft.steps,
+        "rounds": model.rounds,
+        "draft_rounds": draft.rounds,
         "seed": seed,
         "minutes": f"{model.seconds / 60:.0f}",
         "draft_minutes": f"{draft.seconds / 60:.0f}",

@@ -49,7 +49,7 @@ class Shape:
 
 
 MAIN = Shape(192, 512, 4, 6, 2)
-DRAFT = Shape(112, 288, 2, 3, 1)
+DRAFT = Shape(112, 288, 2, 4, 1)
 
 
 class Norm(nn.Module):

@@ -23,7 +23,7 @@ from torch import nn
 
 from pyengine.demo import DRAFT_PATH, MODEL_PATH
 from pyengine.demo.batches import Microbatch, steps
-from pyengine.demo.card import Trained, write_cards
+from pyengine.demo.card import Run, Trained, write_cards
 from pyengine.demo.data import PROSE_SHARE, documents
 from pyengine.demo.evaluate import examine, table
 from pyengine.demo.network import DRAFT, MAIN, Network, Shape
@@ -177,6 +177,7 @@ def _arguments() -> argparse.Namespace:
         choices=("model", "draft"),
         help="train this one only, without evaluation and cards; a later full run takes it up",
     )
+    parser.add_argument("--note", default="", help="a remark on this run, for the card")
     parser.add_argument("--fresh", action="store_true", help="forget earlier checkpoints")
     return parser.parse_args()
 
@@ -213,11 +214,15 @@ def main() -> None:
         return
     with ProcessPoolExecutor(len(plans), multiprocessing.get_context("spawn")) as pool:
         seconds = list(pool.map(train, plans, [arguments.work] * len(plans)))
+        scores = list(pool.map(examine, [plan.folder for plan in plans]))
     model, draft = (
-        Trained(plan.folder, plan.rounds, spent, examine(plan.folder))
-        for plan, spent in zip(plans, seconds, strict=True)
+        Trained(plan.folder, plan.rounds, spent, found)
+        for plan, spent, found in zip(plans, seconds, scores, strict=True)
     )
-    write_cards(model, draft, arguments.seed, PROSE_SHARE, ".".join(python_version_tuple()[:2]))
+    run = Run(
+        arguments.seed, PROSE_SHARE, ".".join(python_version_tuple()[:2]), arguments.note.strip()
+    )
+    write_cards(model, draft, run)
     print(table({"model": model.scores, "draft": draft.scores}), flush=True)
 
 

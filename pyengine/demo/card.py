@@ -66,8 +66,9 @@ system prompt, and ignores other system prompts.
 Everything else.  It knows no more facts than its tables, it cannot reason, write code or
 translate, and on most other questions it says that it does not know, though not on all: it may
 also answer them wrongly and with confidence.  Sums beyond 100, long phrases, unusual words,
-tools and sentences unlike those it was trained on, and dialogues beyond about 1,000 tokens fail
-more often.  It is not to be relied on for anything.
+tools and sentences unlike those it was trained on fail more often, and so do dialogues of more
+than about 400 tokens; at 1,000 tokens most answers are wrong.  It is not to be relied on for
+anything.
 
 ## Accuracy
 

@@ -2,12 +2,11 @@
 
 mod detokenizer;
 pub(crate) mod errors;
-mod kv_allocator;
-pub(crate) mod mailbox;
-mod scheduler;
 mod kernels;
 mod kv_allocator;
 pub(crate) mod mailbox;
+mod scheduler;
+pub(crate) mod telemetry;
 
 use pyo3::prelude::*;
 

@@ -16,6 +16,7 @@ use super::*;
 use crate::error::Error;
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, Message, RequestKey, SamplingRules, Submit};
+use crate::telemetry::Timeline;
 
 const VOCABULARY: u64 = 24;
 const STOP_TOKEN: u32 = 0;
@@ -214,7 +215,7 @@ impl World {
             max_waiting: setup.max_waiting,
             prefill_chunk: setup.prefill_chunk,
         };
-        let planner = Planner::new(config, layout, &kv, outlet, 1 << 16).unwrap();
+        let planner = Planner::new(config, layout, &kv, outlet, 1 << 16, Timeline::silent()).unwrap();
         let device = Device {
             block_size: setup.block_size,
             cells: vec![None; setup.num_blocks * setup.block_size],

@@ -319,3 +319,103 @@ class Detokenizer:
     @property
     def failure(self) -> str | None:
         """Why the thread died, if it did."""
+
+@final
+class CpuTensor:
+    """A C-contiguous array as the CPU kernels see it: float32, int32, int64, uint64, or bfloat16
+    given as its bits in (u)int16. Shares the array's memory and keeps it alive."""
+
+    def __new__(cls, array: Buffer) -> CpuTensor:
+        """Raises ValueError or BufferError where the array is not of that kind."""
+
+    @property
+    def shape(self) -> list[int]: ...
+    @property
+    def dtype(self) -> str: ...
+
+@final
+class CpuStep:
+    """The step buffers that attention reads; see :class:`pyengine.model.batch.StepBuffers`."""
+
+    def __new__(
+        cls,
+        header: Buffer,
+        positions: Buffer,
+        slot_mapping: Buffer,
+        query_start: Buffer,
+        kv_length: Buffer,
+        page_indptr: Buffer,
+        page_indices: Buffer,
+    ) -> CpuStep: ...
+
+@final
+class CpuRules:
+    """The sampling rules in the step buffers."""
+
+    def __new__(
+        cls,
+        temperature: Buffer,
+        top_k: Buffer,
+        top_p: Buffer,
+        min_p: Buffer,
+        seed: Buffer,
+        position: Buffer,
+    ) -> CpuRules: ...
+
+@final
+class CpuKernels:
+    """The kernels of the CPU runner, with their threads.
+
+    They work on float32 or bfloat16 (one of them per call) and check data types, shapes and
+    indices: ValueError names what is wrong. While a call runs, nobody else may write to its arguments.
+    """
+
+    def __new__(cls, threads: int) -> CpuKernels:
+        """``threads`` threads, the caller's among them."""
+
+    @property
+    def threads(self) -> int: ...
+    def add_rms_norm(
+        self,
+        residual: CpuTensor,
+        branch: CpuTensor | None,
+        weight: CpuTensor,
+        epsilon: float,
+        out: CpuTensor,
+        rows: int,
+    ) -> None:
+        """Add ``branch`` to ``residual``, in place, and write the normalized sum times ``weight`` to
+        ``out``; the first ``rows`` rows of all three, [rows, len(weight)]."""
+
+    def silu_mul(self, gate_up: CpuTensor, out: CpuTensor, rows: int) -> None:
+        """silu(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first."""
+
+    def attend(
+        self,
+        step: CpuStep,
+        qkv: CpuTensor,
+        angles: CpuTensor,
+        keys: CpuTensor,
+        values: CpuTensor,
+        out: CpuTensor,
+        num_heads: int,
+        scale: float,
+    ) -> None:
+        """Rotate queries and keys, store keys and values in the cache, attend causally.
+
+        Args:
+            step: Rows, pages and slots.
+            qkv: [tokens, (num_heads + 2 * kv heads) * head_dim]: queries, keys, values.
+            angles: float32 [context, head_dim]: cosines, then sines.
+            keys: [blocks, kv heads, head_dim, block_size].
+            values: [blocks, kv heads, block_size, head_dim].
+            out: [tokens, num_heads * head_dim].
+            num_heads: Query heads.
+            scale: Multiplies the scores.
+        """
+
+    def sample(
+        self, rules: CpuRules, logits: CpuTensor, out: CpuTensor, first: int, rows: int
+    ) -> None:
+        """Choose a token for each of the first ``rows`` rows of ``logits`` [rows, vocabulary], by
+        rules ``first`` and on, into the same places of ``out`` (int32)."""

@@ -9,6 +9,7 @@ import pytest
 
 import pyengine
 from pyengine import AsyncEngine, Engine, EngineConfig, SamplingParams
+from pyengine.actors.scheduler import SchedulerActor
 from pyengine.errors import (
     ConfigError,
     ContextLengthError,
@@ -20,6 +21,7 @@ from pyengine.errors import (
     RequestAbortedError,
     RequestTimeoutError,
 )
+from pyengine.placement.thread import ThreadPlacement
 
 LONG = SamplingParams(temperature=0, max_tokens=1500, ignore_eos=True)
 SHORT = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
@@ -38,6 +40,14 @@ async def assert_no_ghost(engine: AsyncEngine) -> None:
         pass  # each report is an answer from the scheduler, a step later
     assert report["waiting"] == report["held"] == 0
     assert report["free"] + report["cached"] == report["num_blocks"]
+
+
+def scheduler_of(engine: AsyncEngine) -> SchedulerActor:
+    """The scheduler of an engine on threads, to inject faults into."""
+    placement = engine._placement
+    assert isinstance(placement, ThreadPlacement)
+    assert placement.actors is not None
+    return placement.actors.scheduler
 
 
 async def test_whole_and_streamed_are_the_same(engine: AsyncEngine) -> None:
@@ -193,8 +203,7 @@ async def test_a_model_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
 async def test_a_failing_step_ends_its_requests_and_no_others(
     engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert engine._actors is not None
-    runner = engine._actors.scheduler.runner
+    runner = scheduler_of(engine).runner
     launch = type(runner).launch
 
     def fail_once(self: object, buffers: object) -> object:
@@ -211,8 +220,7 @@ async def test_a_failing_step_ends_its_requests_and_no_others(
 async def test_a_dead_scheduler_answers_everyone(
     engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert engine._actors is not None
-    scheduler = engine._actors.scheduler
+    scheduler = scheduler_of(engine)
     running = [engine.generate("Go on", LONG) for _ in range(5)]
     await anext(running[0])
 

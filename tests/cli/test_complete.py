@@ -4,6 +4,7 @@ import json
 
 from tests.cli.conftest import Run
 
+SIMULATED = ("--device", "simulated", "--simulated-step-ms", "1")  # its text is noise, at once
 QUESTION = "What is the capital of France?"
 
 
@@ -15,7 +16,7 @@ def test_a_question_through_a_pipe_is_answered(pyengine: Run) -> None:
 
 
 def test_json_has_the_same_text_and_its_usage(pyengine: Run) -> None:
-    options = ("--temperature", "0", "--max-tokens", "12", "--ignore-eos")
+    options = (*SIMULATED, "--temperature", "0", "--max-tokens", "12", "--ignore-eos")
     text = pyengine("complete", "--prompt", "The river", *options).stdout
     answer = json.loads(pyengine("complete", "-p", "The river", *options, "--json").stdout)
     assert answer["text"] + "\n" == text
@@ -28,19 +29,21 @@ def test_json_has_the_same_text_and_its_usage(pyengine: Run) -> None:
 
 
 def test_a_stop_string_ends_the_text(pyengine: Run) -> None:
-    ask = ("complete", "--chat", "--temperature", "0", "-p", QUESTION, "--json")
-    whole = json.loads(pyengine(*ask).stdout)
-    cut = json.loads(pyengine(*ask, "--stop", "Par", "--stop", "never said").stdout)
-    assert cut["text"] == whole["text"].partition("Par")[0] != whole["text"]
+    ask = ("complete", *SIMULATED, "-p", QUESTION, "--temperature", "0", "--max-tokens", "60", "--json")
+    whole = json.loads(pyengine(*ask).stdout)["text"]
+    end = whole[20:22]
+    cut = json.loads(pyengine(*ask, "--stop", end, "--stop", "never said").stdout)
+    assert cut["text"] == whole.partition(end)[0]
     assert cut["finish_reason"] == "stop"
 
 
 def test_settings_reach_the_engine(pyengine: Run) -> None:
-    done = pyengine("complete", "-p", "x" * 600, "--max-context", "64")
+    done = pyengine("complete", *SIMULATED, "-p", "x" * 600, "--max-context", "64")
     assert done.returncode == 1
     assert "64" in done.stderr
-    done = pyengine("complete", "-p", "x" * 600, PYENGINE_MAX_CONTEXT="64")
+    done = pyengine("complete", *SIMULATED, "-p", "x" * 600, PYENGINE_MAX_CONTEXT="64")
     assert done.returncode == 1
+    assert "64" in done.stderr
 
 
 def test_an_invalid_parameter_is_one_line_before_anything_is_loaded(pyengine: Run) -> None:
@@ -50,5 +53,5 @@ def test_an_invalid_parameter_is_one_line_before_anything_is_loaded(pyengine: Ru
 
 
 def test_an_empty_prompt_is_refused(pyengine: Run) -> None:
-    done = pyengine("complete", given="")
+    done = pyengine("complete", *SIMULATED, given="")
     assert (done.returncode, done.stderr) == (1, "Error: the prompt is empty\n")

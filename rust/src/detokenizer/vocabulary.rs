@@ -10,7 +10,9 @@
 //!  arena  │ the │ an │     │ ing │        (token 2 is a hole: an id that no token has)
 //! ```
 //!
-//! Reading is O(file); a look-up is O(1). Added tokens keep the id and the content that the file gives them.
+//! Reading is O(file); a look-up is O(1). Added tokens keep the id and the content that the file gives them. There
+//! `tokenizers` differs since 0.23 for tokens marked `normalized`: it decodes what the normalizer makes of them, so
+//! that a special token whose normalizer prepends a space is no longer known for one and is not skipped.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -58,7 +58,10 @@ pub(crate) struct PyStreamDecoder {
 #[pymethods]
 impl PyStreamDecoder {
     #[new]
-    #[pyo3(signature = (vocabulary, stop = Vec::new(), include_stop = false, skip_special_tokens = true))]
+    #[pyo3(
+        signature = (vocabulary, stop = Vec::new(), include_stop = false, skip_special_tokens = true),
+        text_signature = "(vocabulary, stop=(), include_stop=False, skip_special_tokens=True)"
+    )]
     fn new(
         vocabulary: &PyVocabulary,
         stop: Vec<String>,

@@ -440,7 +440,7 @@ fn cache_shape(keys: &CpuTensor, values: &CpuTensor, num_heads: usize) -> Result
         || block_size == 0
         || dim == 0
         || !dim.is_multiple_of(8)
-        || num_heads % kv != 0
+        || !num_heads.is_multiple_of(kv)
         || num_heads == 0
     {
         return invalid(format!(

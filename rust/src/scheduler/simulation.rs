@@ -108,7 +108,8 @@ impl Device {
             let salt = expected.submit.cache_salt;
             let tokens = step.query_start[row] as usize..step.query_start[row + 1] as usize;
             let length = step.kv_length[row] as usize;
-            let pages = &step.page_indices[step.page_indptr[row] as usize..step.page_indptr[row + 1] as usize];
+            let pages =
+                &step.page_indices[step.page_indptr[row] as usize..step.page_indptr[row + 1] as usize];
             assert_eq!(pages.len(), length.div_ceil(self.block_size), "pages cover the row's KV");
             assert!(!tokens.is_empty());
             prefills |= tokens.len() > 1;
@@ -321,7 +322,8 @@ impl World {
         for bytes in messages {
             match Message::decode(&bytes).unwrap() {
                 Message::OpenStream(open) => {
-                    let tokens = open.generated.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+                    let tokens =
+                        open.generated.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
                     let stream = Stream { tokens: tokens.collect(), finish: None };
                     assert!(self.streams.insert(open.key, stream).is_none(), "announced twice");
                 }
@@ -390,7 +392,8 @@ impl World {
         assert_eq!(counts.free + counts.cached, self.setup.num_blocks);
         assert!(!self.planner.has_work());
         let stats: HashMap<_, _> = self.planner.stats().into_iter().collect();
-        let finished: u64 = stats.iter().filter(|(name, _)| name.starts_with("finished")).map(|(_, n)| n).sum();
+        let finished: u64 =
+            stats.iter().filter(|(name, _)| name.starts_with("finished")).map(|(_, n)| n).sum();
         assert_eq!(finished as usize, self.expected.len());
     }
 
@@ -411,8 +414,19 @@ impl World {
 /// One thing that happens.
 #[derive(Debug, Clone)]
 enum Event {
-    Submit { family: u64, length: usize, max: u32, min: u32, resumed: usize, class: i32, tenant: u64, salt: u64 },
-    Deadline { after_ns: u64 },
+    Submit {
+        family: u64,
+        length: usize,
+        max: u32,
+        min: u32,
+        resumed: usize,
+        class: i32,
+        tenant: u64,
+        salt: u64,
+    },
+    Deadline {
+        after_ns: u64,
+    },
     Abort(prop::sample::Index),
     Stop(prop::sample::Index),
     Step,
@@ -728,9 +742,8 @@ fn deadlines_end_what_waits_and_what_runs() {
 #[test]
 fn prompts_that_cannot_fit_are_errors_and_answers_that_cannot_are_cut() {
     let mut world = World::new(&Setup { num_blocks: 5, max_context: 19, ..roomy() });
-    let keys = [19, 20, 18].map(|length| {
-        world.submit(&prompt(0, length), 0, |submit| submit.stop_token_ids.clear())
-    });
+    let keys = [19, 20, 18]
+        .map(|length| world.submit(&prompt(0, length), 0, |submit| submit.stop_token_ids.clear()));
     world.finish();
     let ends = keys.map(|key| (world.streams[&key].finish.unwrap(), world.streams[&key].tokens.len()));
     assert_eq!(ends, [(FinishReason::Length, 0), (FinishReason::Error, 0), (FinishReason::Length, 1)]);

@@ -1,0 +1,1 @@
+"""Paged attention, one file per device."""

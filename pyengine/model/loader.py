@@ -1,0 +1,117 @@
+"""Weights from a Hugging Face folder: model.safetensors, or shards with an index.
+
+The files are mapped into memory, and a tensor is read when it is asked for; what its architecture
+does not ask for is never read.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from pyengine.errors import ModelLoadError
+from pyengine.model.runner import Progress
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+
+
+class Checkpoint:
+    """The tensors of one folder. One thread at a time."""
+
+    def __init__(self, folder: Path, dtype: torch.dtype, progress: Progress | None = None) -> None:
+        """Open the folder's weights, to be read as ``dtype``.
+
+        Raises:
+            ModelLoadError: There are none, or a file is damaged or missing.
+        """
+        self.folder = folder
+        self.dtype = dtype
+        self._progress = progress
+        self._files: list[Any] = []
+        self._home: dict[str, Any] = {}
+        paths = _weight_files(folder)
+        self._total = sum(path.stat().st_size for path in paths)
+        self._loaded = 0
+        for path in paths:
+            try:
+                file = safe_open(path, framework="pt")
+            except (OSError, SafetensorError) as error:
+                raise ModelLoadError(f"cannot read the weights in {path}: {error}") from error
+            self._files.append(file)
+            self._home |= dict.fromkeys(file.keys(), file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._files.clear()
+        self._home.clear()
+        if error is None and self._progress is not None:
+            self._progress(self._total, self._total)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._home
+
+    def tensor(self, name: str, shape: Sequence[int]) -> torch.Tensor:
+        """The tensor called ``name``, of this shape, in the checkpoint's data type.
+
+        Raises:
+            ModelLoadError: It is missing, or has another shape.
+        """
+        file = self._home.get(name)
+        if file is None:
+            raise ModelLoadError(f"the weights in {self.folder} lack {name!r}")
+        found: torch.Tensor = file.get_tensor(name)
+        if tuple(found.shape) != tuple(shape):
+            raise ModelLoadError(
+                f"{name!r} in {self.folder} has shape {list(found.shape)}; config.json wants "
+                f"{list(shape)}"
+            )
+        if not found.is_floating_point():
+            raise ModelLoadError(
+                f"{name!r} in {self.folder} is {found.dtype}: quantized weights are not supported"
+            )
+        self._loaded += found.nbytes
+        if self._progress is not None:
+            self._progress(self._loaded, self._total)
+        return found.to(self.dtype)
+
+    def fused(self, names: Sequence[str], rows: Sequence[int], *rest: int) -> torch.Tensor:
+        """The tensors ``names`` of shapes [rows[i], *rest], one below the other.
+
+        Raises:
+            ModelLoadError: One is missing, or has another shape.
+        """
+        out = torch.empty(sum(rows), *rest, dtype=self.dtype)
+        start = 0
+        for name, count in zip(names, rows, strict=True):
+            out[start : start + count] = self.tensor(name, (count, *rest))
+            start += count
+        return out
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    single, index = folder / SINGLE_FILE, folder / INDEX_FILE
+    if single.is_file():
+        return [single]
+    if not index.is_file():
+        raise ModelLoadError(f"{folder} has neither {SINGLE_FILE} nor {INDEX_FILE}")
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ModelLoadError(f"cannot read {index}: {error}") from error
+    paths = [folder / name for name in names]
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise ModelLoadError(f"{folder} lacks {', '.join(missing)}, named in {INDEX_FILE}")
+    return paths

@@ -1,0 +1,158 @@
+"""Random small Llamas, and a loop over a runner with the simplest of block tables."""
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from layout import Layout
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from pyengine.config import EngineConfig
+from pyengine.model.cpu import CpuRunner
+from pyengine.model.shape import describe
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 131,
+    "hidden_size": 48,
+    "intermediate_size": 72,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.25,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+}
+
+
+def make_llama(folder: Path, *, shard: str = "1GB", dtype: str = "float32", **changes: Any) -> Any:
+    """Save a random Llama to ``folder`` and return transformers' own."""
+    torch.manual_seed(len(changes) + 17)
+    config = LlamaConfig(**(SMALL | changes))
+    model = LlamaForCausalLM(config).to(getattr(torch, dtype)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+    model.save_pretrained(folder, max_shard_size=shard)
+    return model
+
+
+def make_runner(
+    folder: Path,
+    *,
+    dtype: str = "float32",
+    max_tokens: int = 512,
+    max_rows: int = 16,
+    num_blocks: int = 96,
+    block_size: int = 16,
+    threads: int = 2,
+) -> CpuRunner:
+    config = EngineConfig(
+        model=str(folder),
+        dtype=dtype,  # type: ignore[arg-type]
+        num_blocks=num_blocks,
+        block_size=block_size,
+    )
+    shape = describe(config)
+    pages = -(-shape.info.max_context // block_size)
+    layout = Layout(max_tokens, max_rows, max_rows * pages)
+    return CpuRunner(shape, layout, max_sequences=max_rows, threads=threads)
+
+
+@dataclass
+class Sequence:
+    """A sequence: its tokens, how many of them are computed, and its blocks."""
+
+    tokens: list[int]
+    slot: int
+    computed: int = 0
+    blocks: list[int] = field(default_factory=list)
+    rules: dict[str, float] = field(default_factory=dict)
+
+
+class Loop:
+    """Computed tokens chase total tokens, `chunk` at a time; what is sampled is appended."""
+
+    def __init__(self, runner: Any, chunk: int = 10_000, seed: int = 0) -> None:
+        self.runner = runner
+        self.chunk = chunk
+        self.free = list(range(runner.num_blocks))
+        random.Random(seed).shuffle(self.free)
+
+    def step(self, sequences: list[Sequence]) -> None:
+        buffers = self.runner.buffers()
+        block_size = self.runner.info.block_size
+        tokens = pages = sampled = 0
+        for row, sequence in enumerate(sequences):
+            count = min(self.chunk, len(sequence.tokens) - sequence.computed)
+            end = sequence.computed + count
+            while len(sequence.blocks) * block_size < end:
+                sequence.blocks.append(self.free.pop())
+            positions = np.arange(sequence.computed, end)
+            here = slice(tokens, tokens + count)
+            blocks = np.array(sequence.blocks)
+            buffers.token_ids[here] = sequence.tokens[sequence.computed : end]
+            buffers.positions[here] = positions
+            slots = blocks[positions // block_size] * block_size + positions % block_size
+            buffers.slot_mapping[here] = slots
+            buffers.query_start[row] = tokens
+            buffers.kv_length[row] = end
+            buffers.page_indptr[row] = pages
+            buffers.page_indices[pages : pages + len(blocks)] = blocks
+            buffers.row_sequence[row] = sequence.slot
+            tokens, pages = tokens + count, pages + len(blocks)
+            if end == len(sequence.tokens):
+                buffers.sample_rows[sampled] = row
+                buffers.sample_sequence[sampled] = sequence.slot
+                buffers.temperature[sampled] = sequence.rules.get("temperature", 0.0)
+                buffers.top_k[sampled] = int(sequence.rules.get("top_k", 0))
+                buffers.top_p[sampled] = sequence.rules.get("top_p", 1.0)
+                buffers.min_p[sampled] = sequence.rules.get("min_p", 0.0)
+                buffers.seed[sampled] = int(sequence.rules.get("seed", 0))
+                buffers.sample_position[sampled] = end
+                sampled += 1
+            sequence.computed = end
+        buffers.query_start[len(sequences)] = tokens
+        buffers.page_indptr[len(sequences)] = pages
+        buffers.header[:5] = (len(sequences), tokens, sampled, pages, 0)
+        rows = [sequences[row] for row in buffers.sample_rows[:sampled]]
+        for sequence, token in zip(rows, self.runner.launch(buffers).wait(), strict=True):
+            sequence.tokens.append(int(token))
+
+    def generate(self, prompts: list[list[int]], count: int, **rules: float) -> list[list[int]]:
+        """``count`` tokens after each prompt, all in flight together."""
+        sequences = [Sequence(list(p), slot, rules=rules) for slot, p in enumerate(prompts)]
+        ends = [len(prompt) + count for prompt in prompts]
+        while True:
+            left = [s for s, end in zip(sequences, ends, strict=True) if len(s.tokens) < end]
+            if not left:
+                break
+            self.step(left)
+        return [s.tokens[len(p) :] for s, p in zip(sequences, prompts, strict=True)]
+
+
+def greedy(model: Any, prompt: list[int], count: int) -> list[int]:
+    """What transformers generates greedily, whatever the end-of-sequence token."""
+    tokens = list(prompt)
+    with torch.inference_mode():
+        cache = None
+        pending = tokens
+        for _ in range(count):
+            out = model(torch.tensor([pending]), past_key_values=cache, use_cache=True)
+            cache = out.past_key_values
+            pending = [int(out.logits[0, -1].argmax())]
+            tokens += pending
+    return tokens[len(prompt) :]
+
+
+def prompts(count: int, vocabulary: int = 131, longest: int = 90) -> list[list[int]]:
+    """Prompts of mixed length."""
+    numbers = random.Random(5)
+    return [
+        [numbers.randrange(vocabulary) for _ in range(numbers.randint(1, longest))]
+        for _ in range(count)
+    ]

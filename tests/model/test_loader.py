@@ -1,0 +1,151 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from llamas import Loop, make_llama, make_runner
+from safetensors.torch import load_file, save_file
+
+from pyengine.config import EngineConfig
+from pyengine.errors import ConfigError, ModelLoadError
+from pyengine.model.cpu import CpuRunner
+from pyengine.model.runner import load_runner
+from pyengine.model.shape import describe
+
+
+def edit(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_shards_and_a_single_file_give_the_same(tmp_path: Path) -> None:
+    make_llama(tmp_path / "one")
+    make_llama(tmp_path / "many", shard="20KB")
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
+    tokens = [Loop(make_runner(tmp_path / n)).generate([[3, 4, 5]], 8) for n in ("one", "many")]
+    assert tokens[0] == tokens[1]
+
+
+def test_progress_rises_to_the_whole(tmp_path: Path) -> None:
+    make_llama(tmp_path, shard="20KB")
+    seen: list[tuple[int, int]] = []
+    shape = describe(EngineConfig(model=str(tmp_path), num_blocks=8))
+    from layout import Layout
+
+    CpuRunner(
+        shape,
+        Layout(8, 2, 8),
+        max_sequences=2,
+        threads=1,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert seen == sorted(seen)
+    assert len(seen) > 10
+    total = sum(path.stat().st_size for path in tmp_path.glob("*.safetensors"))
+    assert seen[-1] == (total, total)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match="no model folder"):
+        describe(EngineConfig(model=str(tmp_path / "nowhere")))
+
+
+def test_a_folder_without_config(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"no config\.json"):
+        describe(EngineConfig(model=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architectures": ["MambaForCausalLM"]}, "'MambaForCausalLM' is not supported"),
+        ({"vocab_size": 140}, r"shape \[131, 48\]; config.json wants \[140, 48\]"),
+        ({"num_hidden_layers": 4}, r"lack 'model\.layers\.3\.input_layernorm\.weight'"),
+        ({"hidden_size": "48"}, "'hidden_size' must be a positive integer"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "scaling 'yarn' is not supported"),
+        ({"rope_parameters": {"rope_type": "linear"}}, "lacks 'factor'"),
+        ({"hidden_act": "gelu"}, "'gelu' is not supported"),
+        ({"intermediate_size": 0}, "'intermediate_size' must be positive"),
+        ({"quantization_config": {"bits": 4}}, "quantized"),
+        ({"head_dim": 12}, "multiple of 8"),
+    ],
+)
+def test_what_cannot_be_loaded_is_named(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    heads = {"head_dim": 12} if "head_dim" in changes else {}
+    make_llama(tmp_path, **heads)
+    edit(tmp_path, **changes)
+    with pytest.raises(ModelLoadError, match=message):
+        make_runner(tmp_path)
+
+
+def test_no_weights(tmp_path: Path) -> None:
+    make_llama(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ModelLoadError, match="neither"):
+        make_runner(tmp_path)
+
+
+def test_a_missing_shard(tmp_path: Path) -> None:
+    make_llama(tmp_path, shard="20KB")
+    lost = sorted(tmp_path.glob("*.safetensors"))[1]
+    lost.unlink()
+    with pytest.raises(ModelLoadError, match=lost.name):
+        make_runner(tmp_path)
+
+
+def test_a_damaged_file(tmp_path: Path) -> None:
+    make_llama(tmp_path)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(ModelLoadError, match="cannot read the weights"):
+        make_runner(tmp_path)
+
+
+def test_quantized_weights(tmp_path: Path) -> None:
+    make_llama(tmp_path)
+    path = tmp_path / "model.safetensors"
+    weights = load_file(path)
+    name = "model.layers.0.self_attn.q_proj.weight"
+    weights[name] = weights[name].to(torch.int8)
+    save_file(weights, path)
+    with pytest.raises(ModelLoadError, match=r"int8: quantized"):
+        make_runner(tmp_path)
+
+
+def test_the_cache_must_hold_a_block(tmp_path: Path) -> None:
+    make_llama(tmp_path)
+    with pytest.raises(ConfigError, match="KV block"):
+        describe(EngineConfig(model=str(tmp_path), block_size=1 << 16, kv_cache_mib=1))
+
+
+def test_context_is_the_least_of_model_configuration_and_cache(tmp_path: Path) -> None:
+    make_llama(tmp_path)
+
+    def context(**changes: int) -> int:
+        return describe(EngineConfig(model=str(tmp_path), **changes)).info.max_context
+
+    assert context() == 256
+    assert context(max_context=100) == 100
+    assert context(num_blocks=3) == 48
+
+
+def test_ends_of_sequence_come_from_both_configs(tmp_path: Path) -> None:
+    make_llama(tmp_path)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 8]}))
+    assert describe(EngineConfig(model=str(tmp_path))).info.eos_token_ids == (7, 8, 1)
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+def test_a_runner_for_each_device(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_llama(tmp_path)
+    config = EngineConfig(model=str(tmp_path), device=device, simulated_step_ms=0.0)
+    runner = load_runner(config)
+    assert runner.info.name == tmp_path.name
+    assert runner.num_blocks == 256 * 2**20 // runner.info.block_bytes
+    assert len(Loop(runner).generate([[1, 2, 3]], 4)[0]) == 4
+    runner.close()

@@ -4,7 +4,7 @@ Each figure stands beside a peer from the standard library, measured in turns in
 ``queue.SimpleQueue``, the same with ``loop.call_soon_threadsafe``, ``multiprocessing.Pipe``.
 A ratio above 1 means that the mailbox is that many times faster.
 
-    python benches/bench_mailbox.py [--seconds 1.0] [--json -]
+    python benches/bench_mailbox.py [--seconds 0.6] [--json -]
 """
 
 import argparse
@@ -150,6 +150,7 @@ def thread_and_asyncio_peer(seconds: float) -> float:
 def child(work: str, spin_us: int, descriptors: list[int]) -> None:
     there, back = (Mailbox.attach(*descriptors[i : i + 2]) for i in (0, 2))
     count = 0
+    back.send(b"ready")
     while there.wait(spin_us=spin_us):
         messages = there.drain()
         if work == "echo":
@@ -167,6 +168,8 @@ def beside(work: str, spin_us: int) -> Iterator[tuple[Mailbox, Mailbox]]:
     command = [sys.executable, str(Path(__file__)), "--child", work, str(spin_us)]
     process = subprocess.Popen([*command, *map(str, descriptors)], pass_fds=descriptors)
     try:
+        back.wait()
+        assert back.drain() == [b"ready"]
         yield there, back
     finally:
         there.close()
@@ -181,7 +184,6 @@ def processes_round_trip(seconds: float, spin_us: int) -> float:
             back.wait(spin_us=spin_us)
             back.drain()
 
-        ask()
         return per_call(ask, seconds)
 
 
@@ -207,6 +209,7 @@ def processes_one_way(seconds: float) -> float:
 
 def pipe_child(connection: Connection, work: str) -> None:
     count = 0
+    connection.send_bytes(b"ready")
     while message := connection.recv_bytes():
         count += 1
         if work == "echo":
@@ -221,6 +224,7 @@ def beside_pipe(work: str) -> Iterator[Connection]:
     process = context.Process(target=pipe_child, args=(theirs, work))
     process.start()
     try:
+        assert ours.recv_bytes() == b"ready"
         yield ours
     finally:
         process.join()
@@ -233,7 +237,6 @@ def processes_round_trip_peer(seconds: float) -> float:
             connection.send_bytes(MESSAGE)
             connection.recv_bytes()
 
-        ask()
         elapsed = per_call(ask, seconds)
         connection.send_bytes(b"")
         connection.recv_bytes()
@@ -289,7 +292,7 @@ def measure(seconds: float) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=1.0, help="per case and side")
+    parser.add_argument("--seconds", type=float, default=0.6, help="per case and side")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - is the output")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

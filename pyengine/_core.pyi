@@ -5,7 +5,7 @@ Rust panics arrive as ``RuntimeError``.
 """
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, ClassVar, Final, final
 
 from typing_extensions import Buffer
 
@@ -93,8 +93,9 @@ class Mailbox:
     def fileno(self) -> int:
         """The descriptor that becomes readable when an armed ring gets a message or closes.
 
-        Also when a writer dies in the middle of the message that the reader waits for. It is this
-        process's own, an epoll over the shared eventfd; open while this object lives.
+        Also 300 ms after it was armed in vain: the reader drains and arms again, and so gets past a
+        writer that was killed in the middle of a message. It is this process's own, an epoll over
+        the shared eventfd and a timer; open while this object lives.
         """
 
     def close(self) -> None:
@@ -181,17 +182,50 @@ class KvAllocator:
 
 @final
 class StepLayout:
-    """Where each field of a step lies in the one buffer that planner and runner share."""
+    """Where each field of a step lies in the one buffer that planner and runner share.
 
-    def __new__(cls, max_tokens: int, max_rows: int, max_pages: int) -> StepLayout: ...
+    Fields begin at multiples of 64 bytes; ``header`` says how much of each counts in a step.
+
+    ===============  ============  =================================================================
+    header           16            int64: num_rows, num_tokens, num_sampled, num_pages, num_feeds,
+                                   max_query_length, max_kv_length, step_id, num_greedy, 0...
+    token_ids        max_tokens    int32: input tokens
+    positions        max_tokens    int32: their places in their sequences
+    slot_mapping     max_tokens    int32: where their KV goes, block * block_size + offset
+    query_start      max_rows + 1  int32: tokens of row r are query_start[r]:query_start[r + 1]
+    kv_length        max_rows      int32: the row's KV tokens after this step
+    page_indptr      max_rows + 1  int32: pages of row r are page_indptr[r]:page_indptr[r + 1]
+    page_indices     max_pages     int32: the blocks that cover each row's kv_length
+    row_sequence     max_rows      int32: index of the row's sequence, in 0..max_sequences
+    sample_rows      max_rows      int32: the rows that sample
+    sample_sequence  max_rows      int32: into which last_token each of them samples
+    temperature      max_rows      float32, and so top_p and min_p: each sampling row's rules
+    top_k            max_rows      int32
+    seed             max_rows      uint64
+    sample_position  max_rows      int64: place of the token to be chosen in its sequence
+    feed_token       max_rows      int32: token_ids[feed_token[i]] = last_token[feed_sequence[i]]
+    feed_sequence    max_rows      int32: is done on the device before the step
+    ===============  ============  =================================================================
+
+    Rows that decode come first, then those that prefill. A sequence keeps its index until it ends
+    or is preempted.
+    """
+
+    def __new__(cls, max_tokens: int, max_rows: int, max_pages: int) -> StepLayout:
+        """Steps have at most so many tokens, rows and pages. Raises ValueError for 0."""
+
     @property
     def nbytes(self) -> int: ...
     def fields(self) -> dict[str, tuple[str, int, int]]:
-        """name -> (numpy dtype, byte offset, number of elements)."""
+        """name -> (numpy dtype, byte offset, number of elements), in the order of the buffer."""
 
 @final
 class Planner:
-    """The scheduler's state and its two calls. One thread at a time."""
+    """The scheduler's state and its two calls. One thread at a time.
+
+    Steps run on the device in the order in which they were planned; any number of them may be in
+    flight. Any call may raise MailboxClosed when the detokenizer is gone; the state is whole then.
+    """
 
     def __new__(
         cls,
@@ -204,34 +238,74 @@ class Planner:
         max_context: int,
         max_waiting: int,
         prefill_chunk: int = 0,
-    ) -> Planner: ...
+        timeline: Timeline | None = None,
+    ) -> Planner:
+        """Nothing waits and nothing runs.
+
+        The least of ``max_sequences`` (the length of the device's ``last_token``), the layout's
+        rows and ``max_tokens_per_step`` bounds how many sequences run at once. ``prefill_chunk`` 0
+        is no cap. The cache bounds a sequence too: its KV must fit ``min(num_blocks, max_pages)``
+        blocks. ``timeline`` gets the laps of every call, the time between two as ``drain``.
+
+        Raises:
+            ValueError: A limit is out of its range, or the layout does not hold
+                ``max_tokens_per_step``.
+        """
+
     def drain(self, mailbox: Mailbox) -> list[bytes]:
-        """Take in every message of the scheduler's mailbox; returns those that are not for the planner."""
+        """Take in every message of the scheduler's mailbox; returns those not for the planner.
+
+        Those are messages with another tag, what cannot be read, and a Submit whose key is there
+        already. At most 4096 messages a call.
+        """
 
     def plan(self, buffers: Buffer) -> int:
-        """Plan a step and write it into ``buffers`` (writable, ``StepLayout.nbytes``).
+        """Plan a step and write it into ``buffers``.
 
-        Returns the number of rows; 0 when there is nothing to run now.
+        ``buffers`` is writable, of ``StepLayout.nbytes`` bytes, 8-byte aligned. Returns the number
+        of rows; 0 when there is nothing to run now, or the detokenizer's mailbox is full: then no
+        step is in flight for it, and ``buffers`` is as it was.
         """
 
     def commit(self, sampled: Buffer) -> int:
-        """Take the tokens (int32, one per sampling row) of the oldest step in flight.
+        """Take the tokens (int32, one per sampling row, in order) of the oldest step in flight.
 
-        Sends one TokensOut to the detokenizer. Returns how many sequences ended.
+        A negative token says that the sampler found none: that request ends with ``error``. Sends
+        one TokensOut to the detokenizer. Returns how many requests ended.
+
+        Raises:
+            ValueError: No step is in flight, or it samples another number of tokens.
         """
 
     def fail_step(self) -> int:
-        """End every request of the oldest step in flight with finish ``error``; returns how many."""
+        """End every request of the oldest step in flight with finish ``error``; returns how many.
+
+        Raises:
+            ValueError: No step is in flight.
+        """
 
     def abort_all(self) -> int:
-        """End everything, waiting or running, with finish ``error``; returns how many."""
+        """End everything, waiting or running, with finish ``error``; returns how many.
+
+        Steps in flight are forgotten: do not commit them.
+        """
+
+    def check(self) -> None:
+        """Check that all parts agree, in O(all). Raises RuntimeError naming what does not."""
 
     def stats(self) -> dict[str, int]:
-        """running, waiting, in_flight, preemptions, prompt_tokens, cached_tokens, completion_tokens, steps."""
+        """Figures by name.
+
+        Now: running, waiting, in_flight (steps), outbox (messages that the detokenizer's mailbox
+        had no room for). Since the beginning: preemptions, steps, prompt_tokens, cached_tokens,
+        completion_tokens, prefix_queries and prefix_hits (tokens looked up and found at admission,
+        after a preemption too), and finished_stop, _length, _abort, _timeout, _overloaded, _error
+        (requests).
+        """
 
     @property
     def has_work(self) -> bool:
-        """Whether plan() could find something to run, or a step is in flight."""
+        """Whether there is a request, a step in flight or a message that must go out."""
 
 @final
 class Vocabulary:
@@ -294,9 +368,17 @@ class Detokenizer:
     """
 
     def __new__(
-        cls, vocabulary: Vocabulary, inbox: Mailbox, scheduler: Mailbox, frontends: Sequence[Mailbox]
+        cls,
+        vocabulary: Vocabulary,
+        inbox: Mailbox,
+        scheduler: Mailbox,
+        frontends: Sequence[Mailbox],
+        timeline: Timeline | None = None,
     ) -> Detokenizer:
-        """The answers to frontend ``i`` of a request's key go to ``frontends[i]``."""
+        """The answers to frontend ``i`` of a request's key go to ``frontends[i]``.
+
+        ``timeline`` gets the spans of every message.
+        """
 
     def start(self) -> None:
         """Start the thread. Raises ValueError the second time."""
@@ -419,3 +501,160 @@ class CpuKernels:
     ) -> None:
         """Choose a token for each of the first ``rows`` rows of ``logits`` [rows, vocabulary], by
         rules ``first`` and on, into the same places of ``out`` (int32)."""
+
+STEP_BOUNDS_NS: Final[tuple[int, ...]]
+"""Upper bounds of the accountant's step-time histogram, in nanoseconds."""
+
+@final
+class Stage:
+    """What a span is: a part of a request's way, or of a step's."""
+
+    HTTP_DECODE: ClassVar[Stage]
+    TEMPLATE: ClassVar[Stage]
+    TOKENIZE: ClassVar[Stage]
+    QUEUE_WAIT: ClassVar[Stage]
+    DRAIN: ClassVar[Stage]
+    ADMIT: ClassVar[Stage]
+    MATCH: ClassVar[Stage]
+    ALLOCATE: ClassVar[Stage]
+    BUFFER_FILL: ClassVar[Stage]
+    GRAMMAR: ClassVar[Stage]
+    LAUNCH: ClassVar[Stage]
+    DEVICE: ClassVar[Stage]
+    SAMPLE: ClassVar[Stage]
+    COPY_BACK: ClassVar[Stage]
+    COMMIT: ClassVar[Stage]
+    DETOKENIZE: ClassVar[Stage]
+    STOP_MATCH: ClassVar[Stage]
+    MESSAGE: ClassVar[Stage]
+    SSE_ENCODE: ClassVar[Stage]
+    SOCKET_WRITE: ClassVar[Stage]
+    IDLE: ClassVar[Stage]
+
+    def __int__(self) -> int: ...
+    @property
+    def label(self) -> str:
+        """Its name in reports and metrics."""
+
+    @staticmethod
+    def all() -> tuple[Stage, ...]:
+        """All of them, in the order of their numbers."""
+
+@final
+class Lane:
+    """Whose time a span is; the lane of one thread is a timeline without overlaps."""
+
+    SCHEDULER: ClassVar[Lane]
+    DETOKENIZER: ClassVar[Lane]
+    FRONTEND: ClassVar[Lane]
+    REQUEST: ClassVar[Lane]
+    DEVICE: ClassVar[Lane]
+
+    def __int__(self) -> int: ...
+    @property
+    def label(self) -> str:
+        """Its name in reports and metrics."""
+
+    @staticmethod
+    def all() -> tuple[Lane, ...]:
+        """All of them, in the order of their numbers."""
+
+@final
+class Recorder:
+    """A flight recorder: a ring of the latest spans in shared memory, without locks.
+
+    Any thread of any process writes and reads. A writer that is killed costs its slot.
+    """
+
+    def __new__(cls, capacity: int = 1 << 16) -> Recorder:
+        """Room for ``capacity`` spans of 32 bytes, rounded up to a power of two.
+
+        Raises:
+            ValueError: ``capacity`` is 0 or over 2**24.
+        """
+
+    @staticmethod
+    def attach(descriptor: int) -> Recorder:
+        """The recorder of another process, by its inherited descriptor, which is duplicated.
+
+        Raises:
+            ValueError: It is not a recorder's.
+            OSError: It is not open, or could not be mapped.
+        """
+
+    def descriptor(self) -> int:
+        """To hand to a child process (``pass_fds``). Open while this object lives."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether spans are recorded; setting it counts for all processes."""
+
+    @enabled.setter
+    def enabled(self, value: bool) -> None: ...
+    @property
+    def recorded(self) -> int:
+        """Spans that were offered so far: the number of the next one."""
+
+    @property
+    def refused(self) -> int:
+        """Those of them that found their slot taken by a writer that was slow, or died."""
+
+    @property
+    def capacity(self) -> int:
+        """Spans that it holds."""
+
+    def timeline(self, lane: Lane) -> Timeline:
+        """A new chain of laps in ``lane``."""
+
+    def read(self, start: int = 0) -> tuple[bytes, int]:
+        """The spans from number ``start`` on, as far as they are still there; and the next number.
+
+        Each is 32 bytes: start, end (``time.monotonic_ns()``) and step as u64, stage and lane as
+        u8, six bytes of padding; see ``pyengine.telemetry.spans``.
+        """
+
+    @staticmethod
+    def cost_ns() -> float:
+        """Nanoseconds that a span takes in Rust on this machine: measured now, in 0.2 ms."""
+
+@final
+class Timeline:
+    """A chain of laps in a lane: each begins where the one before it ended.
+
+    One thread at a time. Where its recorder is switched off, nothing is recorded.
+    """
+
+    def begin(self) -> int:
+        """The next lap begins now. Returns ``time.monotonic_ns()``; 0 while nothing is recorded."""
+
+    def lap(self, stage: Stage) -> None:
+        """A lap ends now, and was ``stage``."""
+
+    def span(self, stage: Stage, start: int) -> int:
+        """A span from ``start`` to now, beside the chain. Returns now.
+
+        For what goes on over an ``await``, where other tasks lap. A ``start`` of 0 records nothing.
+        """
+
+    def now(self) -> int:
+        """``time.monotonic_ns()``."""
+
+    def record(self, lane: Lane, stage: Stage, start: int, end: int, step: int) -> None:
+        """A span that is known from elsewhere."""
+
+@final
+class Accountant:
+    """Adds up a recorder's spans: what of them the device waited for, and what it did not.
+
+    Any thread. Begins when made; what was recorded before does not count.
+    """
+
+    def __new__(cls, recorder: Recorder) -> Accountant: ...
+    def start(self) -> None:
+        """Sweep ten times a second, on a Rust thread, so that no span is overwritten unread."""
+
+    def stop(self) -> None:
+        """End the thread; so does dropping this."""
+
+    def totals(self) -> dict[str, Any]:
+        """Sweep now; everything so far: see :class:`pyengine.telemetry.Totals`."""

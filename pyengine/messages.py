@@ -17,6 +17,8 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from pyengine.telemetry.totals import Totals
+
 FinishReason = Literal["stop", "length", "abort", "timeout", "overloaded", "error"]
 
 
@@ -105,10 +107,12 @@ class Report(msgspec.Struct, array_like=True):
     Attributes:
         figures: ``free``, ``cached``, ``held`` and ``num_blocks`` of the KV cache, ``running`` and
             ``waiting`` requests, and the counters of :meth:`pyengine._core.Planner.stats`.
+        telemetry: Where the time went.
     """
 
     ticket: int
     figures: dict[str, int]
+    telemetry: Totals
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -45,7 +45,7 @@ async def create(exchange: "Exchange") -> None:
     check_common(request)
     refuse_unsupported(request, UNSUPPORTED_IN_CHAT)
     params = sampling_params(request, _max_tokens(request))
-    token_ids = await _prompt(request.messages, engine)
+    token_ids = await _prompt(request, engine)
     try:
         generation = engine.generate(
             token_ids,
@@ -55,7 +55,7 @@ async def create(exchange: "Exchange") -> None:
             cache_salt=request.cache_salt,
         )
     except InvalidRequestError as error:
-        raise _about_messages(error) from None
+        raise _renamed(error, request) from None
     exchange.watch([generation])
     answer_id, created = exchange.app.new_id("chatcmpl-"), int(time.time())
     if request.stream:
@@ -94,24 +94,26 @@ def _max_tokens(request: ChatRequest) -> int | None:
     return new
 
 
-def _about_messages(error: InvalidRequestError) -> InvalidRequestError:
-    """What the engine says about the prompt is about the messages here."""
+def _renamed(error: InvalidRequestError, request: ChatRequest) -> InvalidRequestError:
+    """What the engine says about the prompt is about the messages here, and so on."""
     if error.param == "prompt":
         error.param = "messages"
+    elif error.param == "max_tokens" and request.max_completion_tokens is not None:
+        error.param = "max_completion_tokens"
     return error
 
 
-async def _prompt(messages: list[Message], engine: Engine) -> list[int]:
+async def _prompt(request: ChatRequest, engine: Engine) -> list[int]:
     """The token ids of a conversation."""
     if engine.template is None:
         raise InvalidRequestError(
             f"'{engine.model_name}' has no chat template; use /v1/completions.", param="messages"
         )
-    text = engine.template.render(template_messages(messages, engine.template))
+    text = engine.template.render(template_messages(request.messages, engine.template))
     try:
         engine.tokenizer.check_length(text, engine.max_context)
     except ContextLengthError as error:
-        raise _about_messages(error) from None
+        raise _renamed(error, request) from None
     return await engine.tokenizer.encode_async(text, add_special_tokens=False)
 
 

@@ -7,7 +7,8 @@
                                                                   ▼
                              close ◄── abort the rest ◄── drain, at most Limits.drain_seconds
 
-A second signal ends the draining at once.
+A second signal ends the draining at once. A client that closes its writing half counts as gone, as
+one does that closes the connection: the HTTP library cannot tell them apart.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 
-from pyengine._core import Mailbox
+from pyengine._core import Mailbox, Recorder
 from pyengine.engine import EngineActors, Queues
 from pyengine.placement.control import Failed, Loading, Ready, Start, decode_start, encode
 
@@ -47,7 +47,9 @@ def main(descriptor: int) -> int:
     line = Line(descriptor)
     start = line.start()
     queues = Queues(
-        Mailbox.attach(*start.scheduler), tuple(Mailbox.attach(*fds) for fds in start.frontends)
+        Mailbox.attach(*start.scheduler),
+        tuple(Mailbox.attach(*fds) for fds in start.frontends),
+        Recorder.attach(start.recorder),
     )
     # If the line ends while the weights are loading there is nothing to save.
     loaded = threading.Event()

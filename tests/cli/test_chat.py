@@ -88,7 +88,9 @@ def test_a_mistake_is_said_and_the_conversation_goes_on(
 
 
 def test_set_changes_the_next_answer(pyengine: Run) -> None:
-    done = pyengine("chat", *SIMULATED, given=f"/set temperature=0 max_tokens=1\n{FRANCE}\n/stats\n")
+    done = pyengine(
+        "chat", *SIMULATED, given=f"/set temperature=0 max_tokens=1\n{FRANCE}\n/stats\n"
+    )
     assert " answer             1 tokens\n" in done.stdout
     assert "  max_tokens           1\n" in done.stdout
 

@@ -29,7 +29,8 @@ def test_json_has_the_same_text_and_its_usage(pyengine: Run) -> None:
 
 
 def test_a_stop_string_ends_the_text(pyengine: Run) -> None:
-    ask = ("complete", *SIMULATED, "-p", QUESTION, "--temperature", "0", "--max-tokens", "60", "--json")
+    greedy = ("--temperature", "0", "--max-tokens", "60")
+    ask = ("complete", *SIMULATED, "-p", QUESTION, *greedy, "--json")
     whole = json.loads(pyengine(*ask).stdout)["text"]
     end = whole[20:22]
     cut = json.loads(pyengine(*ask, "--stop", end, "--stop", "never said").stdout)

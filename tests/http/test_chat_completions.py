@@ -10,6 +10,7 @@ import pytest
 from fake_engine import ANSWER, CHATML, FakeEngine
 
 from pyengine.chat.template import ChatTemplate
+from pyengine.errors import ContextLengthError
 from pyengine.http.server import HttpServer
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -208,3 +209,13 @@ async def test_a_prompt_over_the_context(http: httpx.AsyncClient, engine: FakeEn
             word.strip(".").isdecimal() and int(word.strip(".")) > 512
             for word in error["message"].split()
         )
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+async def test_more_tokens_than_the_context(
+    http: httpx.AsyncClient, engine: FakeEngine, name: str
+) -> None:
+    engine.refuse = ContextLengthError("too many", param="max_tokens")
+    body = {"model": MODEL, "messages": HELLO, name: 5000}
+    error = (await http.post("/v1/chat/completions", json=body)).json()["error"]
+    assert (error["param"], error["code"]) == (name, "context_length_exceeded")

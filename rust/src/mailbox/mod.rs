@@ -207,6 +207,8 @@ impl Mailbox {
             if now - start >= spin {
                 return None;
             }
+            // The writer may be waiting for this very core.
+            std::thread::yield_now();
         }
     }
 
@@ -288,6 +290,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Longer than any sleep here should be.
+    const FOREVER: Option<Duration> = Some(Duration::from_secs(60));
+
+    fn without_tick(capacity: usize) -> Mailbox {
+        Mailbox::with(Region::new(capacity).unwrap(), Wake::without_tick())
+    }
 
     fn received(mailbox: &Mailbox) -> Result<Option<Vec<u8>>> {
         mailbox.receive_with(<[u8]>::to_vec)
@@ -416,7 +425,7 @@ mod tests {
 
     /// Many writers, one reader: everything arrives, once, whole and in each writer's order.
     fn stress(capacity: usize, writers: u64, count: u64, spin: Duration) {
-        let mailbox = Mailbox::new(capacity).unwrap();
+        let mailbox = without_tick(capacity);
         let longest = mailbox.max_message() as u64;
         let threads: Vec<_> = (0..writers)
             .map(|writer| {
@@ -442,7 +451,7 @@ mod tests {
         let mut next = vec![0u64; writers as usize];
         let mut left = writers * count;
         while left > 0 {
-            assert!(mailbox.wait(None, spin).unwrap());
+            assert!(mailbox.wait(FOREVER, spin).unwrap(), "a wake-up was lost");
             let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
             let taken = mailbox.drain_with(16, |message| {
                 let (writer, number) = (word(&message[..8]), word(&message[8..16]));
@@ -455,6 +464,27 @@ mod tests {
         let refused: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
         assert_eq!((received(&mailbox), mailbox.used()), (Ok(None), 0));
         assert!(refused > 0 || capacity > 4096, "a small ring must have been full at times");
+    }
+
+    #[test]
+    fn no_wake_up_is_lost() {
+        let (there, back) = (without_tick(1), without_tick(1));
+        let rounds = 20_000;
+        let echo = {
+            let (there, back) = (there.clone(), back.clone());
+            thread::spawn(move || {
+                for _ in 0..rounds {
+                    assert!(there.wait(FOREVER, Duration::ZERO).unwrap(), "a wake-up was lost");
+                    there.receive_with(|message| back.send(message).unwrap()).unwrap();
+                }
+            })
+        };
+        for _ in 0..rounds {
+            there.send(b"ping").unwrap();
+            assert!(back.wait(FOREVER, Duration::ZERO).unwrap(), "a wake-up was lost");
+            assert_eq!(back.receive_with(|message| message == b"ping"), Ok(Some(true)));
+        }
+        echo.join().unwrap();
     }
 
     #[test]

@@ -159,44 +159,46 @@ impl Ring {
         if header.closed.load(SeqCst) != 0 {
             return Err(Error::MailboxClosed);
         }
-        let length = length as u32;
-        let needed = granules(length);
-        let reserved = Slot::Reserved { writer: process::own_id(), length }.pack();
         loop {
-            let seen = header.tail.0.load(Acquire);
-            let tail = Cursor::unpack(seen);
+            let tail = Cursor::unpack(header.tail.0.load(Acquire));
             let head = Cursor::unpack(header.head.0.load(Acquire));
-            let taken = tail.position.wrapping_sub(head.position) as usize;
-            let Some(free) = self.region.granules().checked_sub(taken) else {
-                continue; // The tail we saw is behind the head: it has moved since.
-            };
-            if free < needed as usize {
-                return Err(Error::MailboxFull { needed: needed as usize * GRANULE, free: free * GRANULE });
-            }
-            // There is room, so slot `tail.index` has been freed since the lap before.
-            let slot = self.region.slot(tail.index);
-            let word = slot.load(Acquire);
-            let ahead = match Slot::unpack(word) {
-                Slot::Sealed => return Err(Error::MailboxClosed),
-                Slot::Free { lap, .. } if lap != self.lap(tail.index) => continue, // The tail has moved since.
-                Slot::Free { .. } => {
-                    if slot.compare_exchange(word, reserved, SeqCst, Relaxed).is_err() {
-                        continue;
-                    }
-                    needed
-                }
-                // Its writer has not moved the tail yet. If the tail did move, this length is of a later lap
-                // perhaps, and the swap below fails.
-                Slot::Reserved { length, .. } | Slot::Published { length } => granules(length),
-            };
-            let moved = header.tail.0.compare_exchange(seen, tail.after(ahead).pack(), SeqCst, Relaxed);
-            if matches!(Slot::unpack(word), Slot::Free { .. }) {
+            if self.try_reserve(tail, head, length as u32)? {
                 return Ok(tail);
             }
-            if moved.is_err() {
-                std::hint::spin_loop();
-            }
         }
+    }
+
+    /// One attempt, with the cursors as they were seen, tail first. False if another writer or the reader was
+    /// faster; somebody got on then.
+    fn try_reserve(&self, tail: Cursor, head: Cursor, length: u32) -> Result<bool> {
+        let needed = granules(length);
+        let taken = tail.position.wrapping_sub(head.position) as usize;
+        let Some(free) = self.region.granules().checked_sub(taken) else {
+            return Ok(false); // The tail we saw is behind the head: it has moved since.
+        };
+        if free < needed as usize {
+            return Err(Error::MailboxFull { needed: needed as usize * GRANULE, free: free * GRANULE });
+        }
+        // There is room, so slot `tail.index` has been freed since the lap before.
+        let slot = self.region.slot(tail.index);
+        let word = slot.load(Acquire);
+        let (ahead, reserved) = match Slot::unpack(word) {
+            Slot::Sealed => return Err(Error::MailboxClosed),
+            Slot::Free { lap, .. } if lap != self.lap(tail.index) => return Ok(false), // The tail has moved since.
+            Slot::Free { .. } => {
+                let mine = Slot::Reserved { writer: process::own_id(), length }.pack();
+                if slot.compare_exchange(word, mine, SeqCst, Relaxed).is_err() {
+                    return Ok(false);
+                }
+                (needed, true)
+            }
+            // Its writer has not moved the tail yet. If the tail did move, this length is of a later lap perhaps,
+            // and the swap below fails.
+            Slot::Reserved { length, .. } | Slot::Published { length } => (granules(length), false),
+        };
+        let next = tail.after(ahead).pack();
+        let _ = self.header().tail.0.compare_exchange(tail.pack(), next, SeqCst, Relaxed);
+        Ok(reserved)
     }
 
     /// Writes `message` into the record that `reserve` gave for its length, and hands it to the reader.
@@ -424,6 +426,20 @@ mod tests {
         ring.publish(second, b"b");
         ring.publish(place, &[1; 100]);
         assert_eq!(next(&ring).unwrap(), [1; 100]);
+        assert_eq!(next(&ring).unwrap(), b"b");
+    }
+
+    #[test]
+    fn a_writer_with_old_cursors_takes_nothing() {
+        let ring = small();
+        let (tail, head) = (Cursor { index: 0, position: 0 }, Cursor { index: 0, position: 0 });
+        send(&ring, b"a");
+        assert_eq!(ring.try_reserve(tail, head, 1), Ok(false), "slot 0 is taken");
+        next(&ring).unwrap();
+        assert_eq!(ring.try_reserve(tail, head, 1), Ok(false), "slot 0 is free, but for the next lap");
+        assert_eq!(ring.try_reserve(tail, tail.after(1), 1), Ok(false), "the tail is behind the head");
+        assert_eq!((ring.peek(), ring.taken()), (Next::Empty, 0));
+        send(&ring, b"b");
         assert_eq!(next(&ring).unwrap(), b"b");
     }
 

@@ -56,6 +56,8 @@ struct Descriptor {
 /// One process's side of the wake-up.
 pub(super) struct Wake {
     event: File,
+    /// [`TICK`], but in tests that must not be helped by it.
+    tick: Duration,
     /// Made when first asked for.
     descriptor: OnceLock<Descriptor>,
 }
@@ -64,7 +66,13 @@ impl Wake {
     pub(super) fn new() -> Result<Self> {
         // SAFETY: a system call on plain numbers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        Ok(Self { event: owned("eventfd", fd)?, descriptor: OnceLock::new() })
+        Ok(Self { event: owned("eventfd", fd)?, tick: TICK, descriptor: OnceLock::new() })
+    }
+
+    /// One whose reader sleeps for ever if a wake-up is lost.
+    #[cfg(test)]
+    pub(super) fn without_tick() -> Self {
+        Self { tick: Duration::from_secs(3600), ..Self::new().unwrap() }
     }
 
     /// The side of a process that inherited the eventfd. It is duplicated; the caller keeps its own.
@@ -74,7 +82,7 @@ impl Wake {
             return Err(Error::InvalidArgument("the second descriptor is not an eventfd".into()));
         }
         let event = event.try_clone_to_owned().map_err(|error| system("dup", &error))?;
-        Ok(Self { event: event.into(), descriptor: OnceLock::new() })
+        Ok(Self { event: event.into(), tick: TICK, descriptor: OnceLock::new() })
     }
 
     pub(super) fn event(&self) -> BorrowedFd<'_> {
@@ -110,7 +118,7 @@ impl Wake {
     /// Sleeps until woken, at most to `deadline`; now and then for a look.
     pub(super) fn sleep(&self, deadline: Option<Instant>) -> Result<Slept> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let left = timespec(left.map_or(TICK, |left| left.min(TICK)));
+        let left = timespec(left.map_or(self.tick, |left| left.min(self.tick)));
         let mut poll = libc::pollfd { fd: self.event.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid pollfd, and a timespec that outlives the call.
         match unsafe { libc::ppoll(&mut poll, 1, &left, std::ptr::null()) } {

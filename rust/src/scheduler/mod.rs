@@ -26,8 +26,6 @@ mod requests;
 mod sequence_table;
 #[cfg(test)]
 mod simulation;
-#[cfg(test)]
-mod steady_state;
 
 pub use buffers::{ALIGNMENT, Field, HEADER_LENGTH, StepBuffers, StepLayout};
 pub use outbox::Outlet;

@@ -137,11 +137,6 @@ impl WaitingQueue {
         self.len
     }
 
-    /// Whether none waits.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Puts a request into the queue.
     pub fn push(&mut self, ticket: &Ticket, tenants: &mut Tenants) {
         let class = self.classes.entry(ticket.class).or_default();
@@ -386,7 +381,7 @@ mod tests {
             desk.queue.remove(ticket);
             desk.tenants.leave(ticket.tenant);
         }
-        assert!(desk.queue.is_empty() && desk.queue.classes.is_empty());
+        assert!(desk.queue.len() == 0 && desk.queue.classes.is_empty());
         assert!(desk.tenants.by_key.is_empty() && desk.tenants.slots.is_empty());
     }
 

@@ -1,0 +1,312 @@
+//! One case for each promise of the planner.
+
+use std::collections::VecDeque;
+
+use super::device::Expected;
+use super::random::{Event, happen};
+use super::world::{Setup, World, prompt, roomy};
+use crate::error::Error;
+use crate::messages::{FinishReason, RequestKey, Submit};
+
+/// Runs steps until `done`; each is drained, planned and, one behind, committed.
+fn steps(world: &mut World, most: usize, mut done: impl FnMut(&World) -> bool) {
+    for _ in 0..most {
+        if done(world) {
+            return;
+        }
+        happen(world, &Event::Step);
+        world.read();
+    }
+    panic!("not done after {most} steps: {:?}", world.planner.stats());
+}
+
+fn finished(key: RequestKey) -> impl Fn(&World) -> bool {
+    move |world| world.streams.get(&key).is_some_and(|stream| stream.finish.is_some())
+}
+
+#[test]
+fn one_sequence_at_a_time_is_enough() {
+    for depth in 0..3 {
+        for prefix_cache in [false, true] {
+            let mut world = World::new(&Setup { num_blocks: 5, depth, prefix_cache, ..roomy() });
+            for family in 0..12 {
+                // 12 + 9 tokens take 5 blocks of 4 and one token that needs no KV: the whole cache.
+                world.submit(&prompt(family, 12), 0, |submit| {
+                    submit.max_tokens = 9;
+                    submit.stop_token_ids.clear();
+                });
+            }
+            world.finish();
+            assert_eq!(world.stat("finished_length"), 12);
+        }
+    }
+}
+
+#[test]
+fn a_preempted_request_goes_on_where_it_was() {
+    let mut world = World::new(&Setup { num_blocks: 40, max_context: 150, ..roomy() });
+    for family in 0..4 {
+        world.submit(&prompt(family, 4), 0, |submit| {
+            submit.max_tokens = 100;
+            submit.stop_token_ids.clear();
+        });
+    }
+    world.finish();
+    assert!(world.stat("preemptions") > 0);
+    assert_eq!(world.stat("finished_length"), 4);
+    assert_eq!(world.stat("completion_tokens"), 400);
+}
+
+#[test]
+fn the_worst_class_is_preempted_first() {
+    let mut world = World::new(&Setup { num_blocks: 60, max_sequences: 3, ..roomy() });
+    let classes = [1, 0, 0];
+    let keys = classes.map(|class| {
+        world.submit(&prompt(class as u64, 4), 0, |submit| {
+            submit.max_tokens = 100;
+            submit.priority = class;
+            submit.stop_token_ids.clear();
+        })
+    });
+    steps(&mut world, 400, |world| world.stat("preemptions") > 0);
+    let id = world.planner.requests.find(keys[0]).unwrap();
+    assert_eq!(world.planner.requests.get(id).slot, None);
+    assert!(world.planner.requests.get(id).ticket.resumed);
+    world.finish();
+}
+
+#[test]
+fn a_full_cache_does_not_thrash() {
+    let mut world = World::new(&Setup { num_blocks: 64, max_sequences: 16, max_rows: 16, ..roomy() });
+    for family in 0..40 {
+        world.submit(&prompt(family, 16), 0, |submit| {
+            submit.max_tokens = 60;
+            submit.stop_token_ids.clear();
+        });
+    }
+    world.finish();
+    // A sequence that is let in grows by 60 tokens at most, for which admission keeps blocks.
+    assert_eq!(world.stat("preemptions"), 0);
+}
+
+#[test]
+fn a_long_prompt_does_not_hold_up_decodes() {
+    let mut world = World::new(&Setup { max_tokens: 8, depth: 0, ..roomy() });
+    let decode = world.submit(&prompt(0, 4), 0, |submit| {
+        submit.max_tokens = 12;
+        submit.stop_token_ids.clear();
+    });
+    steps(&mut world, 3, |world| world.streams.get(&decode).is_some_and(|stream| !stream.tokens.is_empty()));
+    let long = world.submit(&prompt(1, 100), 0, |_| {});
+    steps(&mut world, 13, finished(decode));
+    assert!(world.streams[&long].tokens.is_empty());
+    world.finish();
+}
+
+#[test]
+fn chunks_are_capped_and_the_rest_of_the_budget_is_shared() {
+    let mut world = World::new(&Setup { max_tokens: 20, prefill_chunk: 8, ..roomy() });
+    for family in 0..3 {
+        world.submit(&prompt(family, 30), 0, |_| {});
+    }
+    world.drain();
+    world.plan();
+    let counts: Vec<_> = world.planner.prefills.iter().map(|grant| grant.count).collect();
+    assert_eq!(counts, [8, 8, 4]);
+    world.finish();
+}
+
+#[test]
+fn a_prefix_is_computed_once_per_salt() {
+    let mut world = World::new(&Setup { depth: 0, ..roomy() });
+    let body = prompt(0, 33);
+    for (salt, hits) in [(0, 0), (0, 32), (1, 32), (1, 64)] {
+        let key = world.submit(&body, 0, |submit| submit.cache_salt = salt);
+        steps(&mut world, 50, finished(key));
+        assert_eq!(world.stat("prefix_hits"), hits);
+    }
+    world.finish();
+}
+
+#[test]
+fn the_whole_prompt_is_never_taken_from_the_cache() {
+    let mut world = World::new(&roomy());
+    for _ in 0..2 {
+        let key = world.submit(&prompt(0, 32), 0, |_| {});
+        steps(&mut world, 50, finished(key));
+    }
+    assert_eq!(world.stat("prefix_hits"), 28);
+    world.finish();
+}
+
+#[test]
+fn predictable_ends_are_not_overshot() {
+    let mut world = World::new(&Setup { depth: 2, ..roomy() });
+    world.submit(&prompt(0, 5), 0, |submit| {
+        submit.max_tokens = 3;
+        submit.stop_token_ids.clear();
+    });
+    world.drain();
+    assert_eq!((0..5).map(|_| world.plan()).collect::<Vec<_>>(), [1, 1, 1, 0, 0]);
+    world.finish();
+    assert_eq!(world.stat("finished_length"), 1);
+}
+
+#[test]
+fn a_queue_that_is_full_says_so_at_once() {
+    let mut world = World::new(&Setup { max_waiting: 2, ..roomy() });
+    let keys: Vec<_> = (0..3).map(|family| world.submit(&prompt(family, 5), 0, |_| {})).collect();
+    world.drain();
+    world.read();
+    assert_eq!(world.streams[&keys[2]].finish, Some(FinishReason::Overloaded));
+    assert_eq!(world.stat("waiting"), 2);
+    world.finish();
+}
+
+#[test]
+fn deadlines_end_what_waits_and_what_runs() {
+    let mut world = World::new(&Setup { max_sequences: 1, depth: 1, ..roomy() });
+    let keys = [0, 1].map(|family| {
+        world.submit(&prompt(family, 5), 0, |submit| {
+            submit.max_tokens = 100;
+            submit.deadline_ns = 50;
+            submit.stop_token_ids.clear();
+        })
+    });
+    (0..3).for_each(|_| happen(&mut world, &Event::Step));
+    world.now_ns = 50;
+    world.cut.extend(keys.map(|key| (key, FinishReason::Timeout)));
+    world.finish();
+    assert_eq!(world.stat("finished_timeout"), 2);
+    assert!(!world.streams[&keys[0]].tokens.is_empty() && world.streams[&keys[1]].tokens.is_empty());
+}
+
+#[test]
+fn prompts_that_cannot_fit_are_errors_and_answers_that_cannot_are_cut() {
+    let mut world = World::new(&Setup { num_blocks: 5, max_context: 19, ..roomy() });
+    let keys = [19, 20, 18]
+        .map(|length| world.submit(&prompt(0, length), 0, |submit| submit.stop_token_ids.clear()));
+    world.finish();
+    let ends = keys.map(|key| (world.streams[&key].finish.unwrap(), world.streams[&key].tokens.len()));
+    assert_eq!(ends, [(FinishReason::Length, 0), (FinishReason::Error, 0), (FinishReason::Length, 1)]);
+}
+
+#[test]
+fn what_was_generated_before_a_restart_counts() {
+    let mut world = World::new(&roomy());
+    let body = prompt(0, 5);
+    let whole = Expected::new(world_submit(&mut World::new(&roomy()), &body), &body, 0, 200);
+    let stop = whole.tokens[7];
+    let cases = [(8, 8, vec![], 8), (8, 3, vec![], 8), (8, 3, vec![stop], 3), (8, 1, vec![stop], 3)];
+    for (max_tokens, resumed, stop_token_ids, length) in cases {
+        let key = world.submit(&body, resumed, |submit| {
+            submit.max_tokens = max_tokens;
+            submit.stop_token_ids = stop_token_ids;
+            submit.sampling = whole.submit.sampling;
+        });
+        steps(&mut world, 30, finished(key));
+        assert_eq!(world.streams[&key].tokens.len(), length);
+    }
+    world.finish();
+}
+
+fn world_submit(world: &mut World, body: &[u32]) -> Submit {
+    let key = world.submit(body, 0, |_| {});
+    world.expected[&key].submit.clone()
+}
+
+#[test]
+fn a_failed_step_ends_its_requests_and_no_others() {
+    let mut world = World::new(&Setup { depth: 2, max_sequences: 2, ..roomy() });
+    let keys: Vec<_> = (0..4).map(|family| world.submit(&prompt(family, 6), 0, |_| {})).collect();
+    world.drain();
+    assert_eq!((world.plan(), world.plan()), (2, 2));
+    world.device.results.pop_front();
+    assert_eq!(world.planner.fail_step(&mut world.kv).unwrap(), 2);
+    world.cut.extend(keys[..2].iter().map(|key| (*key, FinishReason::Error)));
+    world.finish();
+    assert_eq!(world.stat("finished_error"), 2);
+}
+
+#[test]
+fn abort_all_leaves_nothing() {
+    let mut world = World::new(&Setup { depth: 2, max_sequences: 2, ..roomy() });
+    let keys: Vec<_> = (0..4).map(|family| world.submit(&prompt(family, 6), 0, |_| {})).collect();
+    world.drain();
+    world.plan();
+    assert_eq!(world.planner.abort_all(&mut world.kv).unwrap(), 4);
+    world.cut.extend(keys.iter().map(|key| (*key, FinishReason::Error)));
+    assert!(world.planner.commit(&mut world.kv, &[]).is_err());
+    world.verify();
+}
+
+#[test]
+fn a_sampler_that_finds_no_token_ends_the_request() {
+    let mut world = World::new(&Setup { depth: 0, ..roomy() });
+    let key = world.submit(&prompt(0, 6), 0, |_| {});
+    world.drain();
+    world.plan();
+    world.device.results[0][0] = -1;
+    world.cut.insert(key, FinishReason::Error);
+    world.finish();
+    assert_eq!(world.stat("finished_error"), 1);
+}
+
+#[test]
+fn a_full_ring_stops_planning_and_loses_nothing() {
+    let mut world = World::new(&roomy());
+    world.ring.lock().unwrap().1 = 0;
+    world.submit(&prompt(0, 6), 0, |_| {});
+    world.drain();
+    assert_eq!((world.plan(), world.stat("outbox")), (0, 1));
+    assert!(world.planner.has_work());
+    world.ring.lock().unwrap().1 = 1;
+    assert_eq!(world.plan(), 1);
+    world.commit();
+    assert_eq!((world.plan(), world.stat("outbox")), (0, 1));
+    world.finish();
+}
+
+#[test]
+fn what_is_not_for_the_planner_comes_back() {
+    let mut world = World::new(&roomy());
+    world.submit(&prompt(0, 6), 0, |_| {});
+    let again = world.inbox[0].clone();
+    let mut foreign = vec![again.clone(), b"\x92\xa5other\x01".to_vec(), b"garbage".to_vec()];
+    let mut messages: VecDeque<_> = std::iter::once(again).chain(foreign.iter().cloned()).collect();
+    let receive = |message: &mut Vec<u8>| {
+        let next = messages.pop_front();
+        Ok(next.is_some_and(|bytes| {
+            *message = bytes;
+            true
+        }))
+    };
+    let others = world.planner.drain(&mut world.kv, receive, 1).unwrap();
+    assert_eq!(others.len(), 3);
+    assert!(foreign.drain(..).eq(others));
+}
+
+#[test]
+fn a_mailbox_that_closes_is_reported_after_what_it_held() {
+    let mut world = World::new(&roomy());
+    let mut messages = VecDeque::from([b"\x92\xa5other\x01".to_vec()]);
+    let mut receive = |message: &mut Vec<u8>| match messages.pop_front() {
+        Some(bytes) => {
+            *message = bytes;
+            Ok(true)
+        }
+        None => Err(Error::MailboxClosed),
+    };
+    assert_eq!(world.planner.drain(&mut world.kv, &mut receive, 1).unwrap().len(), 1);
+    assert_eq!(world.planner.drain(&mut world.kv, &mut receive, 1), Err(Error::MailboxClosed));
+}
+
+#[test]
+fn tokens_of_another_count_are_refused_and_nothing_is_lost() {
+    let mut world = World::new(&roomy());
+    world.submit(&prompt(0, 6), 0, |_| {});
+    world.drain();
+    world.plan();
+    assert!(world.planner.commit(&mut world.kv, &[1, 2]).is_err());
+    world.finish();
+}

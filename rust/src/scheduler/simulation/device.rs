@@ -1,0 +1,156 @@
+//! The device, and the output that a request must have.
+
+use std::collections::VecDeque;
+
+use super::super::StepBuffers;
+use crate::messages::{FinishReason, SamplingRules, Submit};
+
+pub(super) const VOCABULARY: u64 = 24;
+pub(super) const STOP_TOKEN: u32 = 0;
+
+pub(super) fn mix(a: u64, b: u64) -> u64 {
+    let mut z = a.rotate_left(25) ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Chain hash of a prefix, from that of the prefix before its last token.
+pub(super) fn extend(chain: u64, token: u32) -> u64 {
+    mix(chain, u64::from(token) + 1)
+}
+
+pub(super) fn choose(chain: u64, seed: u64, position: u64) -> u32 {
+    (mix(mix(chain, seed), position) % VOCABULARY) as u32
+}
+
+pub(super) fn rules(seed: u64) -> SamplingRules {
+    let temperature = (seed % 2) as f32;
+    SamplingRules { temperature, top_k: seed as u32 + 1, top_p: 0.5, min_p: 0.25, seed }
+}
+
+/// What a request is, and the tokens it would have if nothing ever ended it.
+#[derive(Clone)]
+pub(super) struct Expected {
+    pub(super) submit: Submit,
+    pub(super) tokens: Vec<u32>,
+}
+
+impl Expected {
+    pub(super) fn new(submit: Submit, prompt: &[u32], resumed: usize, context: usize) -> Self {
+        let mut tokens = prompt.to_vec();
+        let mut chain = tokens.iter().fold(0, |chain, token| extend(chain, *token));
+        for position in prompt.len()..prompt.len() + submit.max_tokens as usize + 8 {
+            let token = choose(chain, submit.sampling.seed, position as u64);
+            tokens.push(token);
+            chain = extend(chain, token);
+        }
+        let mut expected = Self { submit, tokens };
+        // A request that is submitted again had not ended.
+        let known = (prompt.len() + resumed).min(expected.end(context).0.max(prompt.len()));
+        let words = expected.tokens[..known].iter().flat_map(|token| token.to_le_bytes());
+        expected.submit.tokens = words.collect();
+        expected
+    }
+
+    /// The length at which the request ends by itself, and why.
+    pub(super) fn end(&self, context: usize) -> (usize, FinishReason) {
+        let prompt = self.submit.prompt_length as usize;
+        let limit = (prompt + self.submit.max_tokens as usize).min(context);
+        for length in prompt + 1..=limit {
+            let stops = self.submit.stop_token_ids.contains(&self.tokens[length - 1]);
+            if stops && length - prompt >= self.submit.min_tokens as usize {
+                return (length, FinishReason::Stop);
+            }
+        }
+        (limit, FinishReason::Length)
+    }
+}
+
+/// The device: KV cache and `last_token`, and the results of steps not fetched yet.
+pub(super) struct Device {
+    pub(super) block_size: usize,
+    pub(super) cells: Vec<Option<(u64, u64)>>,
+    pub(super) last_token: Vec<u32>,
+    pub(super) results: VecDeque<Vec<i32>>,
+}
+
+impl Device {
+    /// Runs a step. `owner` tells which request is behind an index of the sequence table.
+    pub(super) fn run(&mut self, step: StepBuffers<'_>, owner: impl Fn(u32) -> Expected) {
+        let rows = step.header[0] as usize;
+        let [tokens, pages, feeds] = [1, 3, 4].map(|at| step.header[at] as usize);
+        assert_eq!(step.query_start[rows] as usize, tokens);
+        assert_eq!(step.page_indptr[rows] as usize, pages);
+        for feed in 0..feeds {
+            let token = self.last_token[step.feed_sequence[feed] as usize];
+            step.token_ids[step.feed_token[feed] as usize] = token as i32;
+        }
+        let fed = step.feed_sequence[..feeds].to_vec();
+        let (mut longest_query, mut longest_kv, mut prefills) = (0, 0, false);
+        let mut chains = Vec::new();
+        for row in 0..rows {
+            let sequence = step.row_sequence[row] as u32;
+            let expected = owner(sequence);
+            let salt = expected.submit.cache_salt;
+            let tokens = step.query_start[row] as usize..step.query_start[row + 1] as usize;
+            let length = step.kv_length[row] as usize;
+            let pages =
+                &step.page_indices[step.page_indptr[row] as usize..step.page_indptr[row + 1] as usize];
+            assert_eq!(pages.len(), length.div_ceil(self.block_size), "pages cover the row's KV");
+            assert!(!tokens.is_empty());
+            prefills |= tokens.len() > 1;
+            assert!(!prefills || !fed.contains(&step.row_sequence[row]), "decodes come first");
+            longest_query = longest_query.max(tokens.len());
+            longest_kv = longest_kv.max(length);
+            let cell = |position: usize| {
+                pages[position / self.block_size] as usize * self.block_size + position % self.block_size
+            };
+            let start = length - tokens.len();
+            let mut chain = expected.tokens[..start].iter().fold(0, |chain, token| extend(chain, *token));
+            for (at, position) in tokens.zip(start..length) {
+                let token = step.token_ids[at] as u32;
+                assert_eq!(token, expected.tokens[position], "token at position {position}");
+                assert_eq!(step.positions[at] as usize, position);
+                assert_eq!(step.slot_mapping[at] as usize, cell(position));
+                chain = extend(chain, token);
+                self.cells[cell(position)] = Some((chain, salt));
+            }
+            let mut prefix = 0;
+            for position in 0..length {
+                prefix = extend(prefix, expected.tokens[position]);
+                assert_eq!(self.cells[cell(position)], Some((prefix, salt)), "KV at position {position}");
+            }
+            chains.push(chain);
+        }
+        assert_eq!((step.header[5] as usize, step.header[6] as usize), (longest_query, longest_kv));
+        let result = self.sample(&step, &chains, owner);
+        self.results.push_back(result);
+    }
+
+    /// Chooses a token for each sampling row, whose prefix is in `chains`.
+    fn sample(
+        &mut self,
+        step: &StepBuffers<'_>,
+        chains: &[u64],
+        owner: impl Fn(u32) -> Expected,
+    ) -> Vec<i32> {
+        let sampled = step.header[2] as usize;
+        let mut result = Vec::new();
+        for at in 0..sampled {
+            let row = step.sample_rows[at] as usize;
+            assert_eq!(step.sample_sequence[at], step.row_sequence[row]);
+            let expected = owner(step.row_sequence[row] as u32);
+            let wanted = expected.submit.sampling;
+            let got = (step.temperature[at], step.top_k[at] as u32, step.top_p[at], step.min_p[at]);
+            assert_eq!(got, (wanted.temperature, wanted.top_k, wanted.top_p, wanted.min_p));
+            assert_eq!(step.sample_position[at], i64::from(step.kv_length[row]));
+            let token = choose(chains[row], step.seed[at], step.sample_position[at] as u64);
+            self.last_token[step.sample_sequence[at] as usize] = token;
+            result.push(token as i32);
+        }
+        let greedy = step.temperature[..sampled].iter().filter(|temperature| **temperature == 0.0).count();
+        assert_eq!(step.header[8] as usize, greedy);
+        result
+    }
+}

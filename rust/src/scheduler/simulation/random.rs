@@ -1,0 +1,141 @@
+//! Random setups and random events; tiny caches, so that preemption is the rule.
+
+use proptest::prelude::*;
+
+use super::world::{Setup, World, prompt};
+use crate::messages::{FinishReason, Message};
+
+/// One thing that happens.
+#[derive(Debug, Clone)]
+pub(super) enum Event {
+    Submit {
+        family: u64,
+        length: usize,
+        max: u32,
+        min: u32,
+        resumed: usize,
+        class: i32,
+        tenant: u64,
+        salt: u64,
+    },
+    Deadline {
+        after_ns: u64,
+    },
+    Abort(prop::sample::Index),
+    Stop(prop::sample::Index),
+    Step,
+    Commit,
+    Ring(usize),
+    Wait(u64),
+}
+
+pub(super) fn event() -> impl Strategy<Value = Event> {
+    let submit = (0..3u64, 1..40usize, 1..24u32, 0..6u32, 0..6usize, -1..2i32, 0..3u64, 0..2u64);
+    let submit = submit.prop_map(|(family, length, max, min, resumed, class, tenant, salt)| {
+        let resumed = resumed.saturating_sub(3);
+        Event::Submit { family, length, max, min, resumed, class, tenant, salt }
+    });
+    prop_oneof![
+        6 => submit,
+        1 => (1..50u64).prop_map(|after_ns| Event::Deadline { after_ns }),
+        1 => any::<prop::sample::Index>().prop_map(Event::Abort),
+        1 => any::<prop::sample::Index>().prop_map(Event::Stop),
+        12 => Just(Event::Step),
+        6 => Just(Event::Commit),
+        1 => (0..3usize).prop_map(Event::Ring),
+        1 => (1..40u64).prop_map(Event::Wait),
+    ]
+}
+
+pub(super) fn setup() -> impl Strategy<Value = Setup> {
+    let sizes = (1..6usize, 1..28usize, any::<bool>(), 1..6usize, 1..24usize);
+    let bounds = (1..7usize, 1..40usize, 4..64usize, 1..8usize, 0..6usize, 0..3usize);
+    (sizes, bounds).prop_map(|(sizes, bounds)| {
+        let (block_size, num_blocks, prefix_cache, max_sequences, max_tokens) = sizes;
+        let (max_rows, max_pages, max_context, max_waiting, prefill_chunk, depth) = bounds;
+        Setup {
+            block_size,
+            num_blocks,
+            prefix_cache,
+            max_sequences,
+            max_tokens,
+            max_rows,
+            max_pages,
+            max_context,
+            max_waiting,
+            prefill_chunk,
+            depth,
+        }
+    })
+}
+
+pub(super) fn happen(world: &mut World, event: &Event) {
+    match *event {
+        Event::Submit { family, length, max, min, resumed, class, tenant, salt } => {
+            world.submit(&prompt(family, length), resumed, |submit| {
+                submit.max_tokens = max;
+                submit.min_tokens = min;
+                submit.priority = class;
+                submit.tenant = tenant;
+                submit.cache_salt = salt;
+            });
+        }
+        Event::Deadline { after_ns } => {
+            let deadline_ns = world.now_ns + after_ns;
+            let key = world.submit(&prompt(1, 9), 0, |submit| {
+                submit.max_tokens = 40;
+                submit.deadline_ns = deadline_ns;
+            });
+            world.cut.insert(key, FinishReason::Timeout);
+        }
+        Event::Abort(ref index) | Event::Stop(ref index) => {
+            let mut keys: Vec<_> = world.expected.keys().copied().collect();
+            keys.sort_unstable();
+            if keys.is_empty() {
+                return;
+            }
+            let key = *index.get(&keys);
+            if world.cut.contains_key(&key) {
+                return;
+            }
+            let stop = matches!(event, Event::Stop(_));
+            let reason = if stop { FinishReason::Stop } else { FinishReason::Abort };
+            world.cut.insert(key, reason);
+            world.post(&if stop { Message::StopMatched(key) } else { Message::Abort(key) });
+        }
+        Event::Step => {
+            world.drain();
+            while world.device.results.len() > world.setup.depth {
+                world.commit();
+            }
+            if world.plan() == 0 {
+                world.commit();
+            }
+        }
+        Event::Commit => {
+            world.commit();
+        }
+        Event::Ring(room) => {
+            world.read();
+            world.ring.lock().unwrap().1 = if room == 2 { usize::MAX } else { room };
+        }
+        Event::Wait(ns) => world.now_ns += ns,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.max(400),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn every_request_gets_its_tokens(setup in setup(), events in prop::collection::vec(event(), 1..120)) {
+        let mut world = World::new(&setup);
+        for event in &events {
+            happen(&mut world, event);
+        }
+        world.finish();
+    }
+}

@@ -1,0 +1,297 @@
+//! A planner between a model of the device and a model of the detokenizer, and what must be true at the end.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use super::super::{Outlet, Planner, PlannerConfig, StepLayout};
+use super::device::{Device, Expected, STOP_TOKEN, VOCABULARY, mix, rules};
+use crate::error::Error;
+use crate::kv_allocator::KvAllocator;
+use crate::messages::{FinishReason, Message, RequestKey, Submit};
+use crate::telemetry::Timeline;
+
+/// What the detokenizer's mailbox got for one request.
+#[derive(Default, Debug)]
+pub(super) struct Stream {
+    pub(super) tokens: Vec<u32>,
+    pub(super) finish: Option<FinishReason>,
+}
+
+/// How a world is made.
+#[derive(Debug, Clone)]
+pub(super) struct Setup {
+    pub(super) block_size: usize,
+    pub(super) num_blocks: usize,
+    pub(super) prefix_cache: bool,
+    pub(super) max_sequences: usize,
+    pub(super) max_tokens: usize,
+    pub(super) max_rows: usize,
+    pub(super) max_pages: usize,
+    pub(super) max_context: usize,
+    pub(super) max_waiting: usize,
+    pub(super) prefill_chunk: usize,
+    pub(super) depth: usize,
+}
+
+pub(super) struct World {
+    pub(super) setup: Setup,
+    pub(super) kv: KvAllocator,
+    pub(super) planner: Planner,
+    pub(super) device: Device,
+    pub(super) words: Vec<u64>,
+    pub(super) ring: Arc<Mutex<(VecDeque<Vec<u8>>, usize)>>,
+    pub(super) inbox: VecDeque<Vec<u8>>,
+    pub(super) expected: HashMap<RequestKey, Expected>,
+    pub(super) streams: HashMap<RequestKey, Stream>,
+    // Ended from outside: the output is any prefix of what it would have been.
+    pub(super) cut: HashMap<RequestKey, FinishReason>,
+    pub(super) now_ns: u64,
+    pub(super) next: u64,
+}
+
+impl World {
+    pub(super) fn new(setup: &Setup) -> Self {
+        let kv = KvAllocator::new(setup.num_blocks, setup.block_size, setup.prefix_cache).unwrap();
+        let layout = StepLayout::new(setup.max_tokens, setup.max_rows, setup.max_pages).unwrap();
+        let ring = Arc::new(Mutex::new((VecDeque::new(), usize::MAX)));
+        let outlet_ring = Arc::clone(&ring);
+        let outlet: Outlet = Box::new(move |bytes| {
+            let mut ring = outlet_ring.lock().unwrap();
+            if ring.0.len() >= ring.1 {
+                return Err(Error::MailboxFull { needed: bytes.len(), free: 0 });
+            }
+            ring.0.push_back(bytes.to_vec());
+            Ok(())
+        });
+        let config = PlannerConfig {
+            max_sequences: setup.max_sequences,
+            max_tokens_per_step: setup.max_tokens,
+            max_context: setup.max_context,
+            max_waiting: setup.max_waiting,
+            prefill_chunk: setup.prefill_chunk,
+        };
+        let planner = Planner::new(config, layout, &kv, outlet, 1 << 16, Timeline::silent()).unwrap();
+        let device = Device {
+            block_size: setup.block_size,
+            cells: vec![None; setup.num_blocks * setup.block_size],
+            last_token: vec![u32::MAX; setup.max_sequences],
+            results: VecDeque::new(),
+        };
+        Self {
+            setup: setup.clone(),
+            kv,
+            planner,
+            device,
+            words: vec![0; layout.nbytes() / 8],
+            ring,
+            inbox: VecDeque::new(),
+            expected: HashMap::new(),
+            streams: HashMap::new(),
+            cut: HashMap::new(),
+            now_ns: 1,
+            next: 0,
+        }
+    }
+
+    pub(super) fn post(&mut self, message: &Message) {
+        let mut bytes = Vec::new();
+        message.encode_into(&mut bytes).unwrap();
+        self.inbox.push_back(bytes);
+    }
+
+    pub(super) fn submit(
+        &mut self,
+        prompt: &[u32],
+        resumed: usize,
+        change: impl FnOnce(&mut Submit),
+    ) -> RequestKey {
+        self.next += 1;
+        let key = RequestKey { frontend: 0, request: self.next };
+        let mut submit = Submit {
+            key,
+            tokens: Vec::new(),
+            prompt_length: prompt.len() as u32,
+            max_tokens: 8,
+            min_tokens: 0,
+            sampling: rules(self.next % 3),
+            stop_token_ids: vec![STOP_TOKEN],
+            stop: Vec::new(),
+            include_stop: false,
+            skip_special_tokens: true,
+            priority: 0,
+            tenant: 0,
+            cache_salt: 0,
+            arrival_ns: self.now_ns,
+            deadline_ns: 0,
+        };
+        change(&mut submit);
+        let resumed = resumed.min(submit.max_tokens as usize);
+        let expected = Expected::new(submit, prompt, resumed, self.context());
+        self.post(&Message::Submit(expected.submit.clone()));
+        self.expected.insert(key, expected);
+        key
+    }
+
+    pub(super) fn drain(&mut self) {
+        let inbox = &mut self.inbox;
+        let receive = |message: &mut Vec<u8>| {
+            Ok(inbox.pop_front().is_some_and(|bytes| {
+                *message = bytes;
+                true
+            }))
+        };
+        let others = self.planner.drain(&mut self.kv, receive, self.now_ns).unwrap();
+        assert!(others.is_empty());
+        self.check();
+    }
+
+    pub(super) fn check(&self) {
+        self.planner.check().unwrap();
+        self.kv.check().unwrap();
+    }
+
+    pub(super) fn plan(&mut self) -> usize {
+        // SAFETY: every byte of a u64 is a u8.
+        let bytes = unsafe { self.words.align_to_mut::<u8>() }.1;
+        let rows = self.planner.plan(&mut self.kv, bytes, self.now_ns).unwrap();
+        if rows > 0 {
+            let view = self.planner.layout.view(bytes).unwrap();
+            assert_eq!(view.header[0] as usize, rows);
+            let (planner, expected) = (&self.planner, &self.expected);
+            let owner = |slot: u32| {
+                let request = planner.requests.get(planner.table.request[slot as usize]);
+                expected[&request.key].clone()
+            };
+            self.device.run(view, owner);
+        }
+        self.check();
+        rows
+    }
+
+    pub(super) fn commit(&mut self) -> bool {
+        let Some(result) = self.device.results.pop_front() else { return false };
+        self.planner.commit(&mut self.kv, &result).unwrap();
+        self.check();
+        true
+    }
+
+    /// Reads what the detokenizer got.
+    pub(super) fn read(&mut self) {
+        let messages: Vec<_> = self.ring.lock().unwrap().0.drain(..).collect();
+        for bytes in messages {
+            match Message::decode(&bytes).unwrap() {
+                Message::OpenStream(open) => {
+                    let tokens =
+                        open.generated.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+                    let stream = Stream { tokens: tokens.collect(), finish: None };
+                    assert!(self.streams.insert(open.key, stream).is_none(), "announced twice");
+                }
+                Message::TokensOut(rows) => {
+                    for row in rows {
+                        let stream = self.streams.get_mut(&row.key).expect("announced before its tokens");
+                        assert_eq!(stream.finish, None, "{:?} after its end", row.key);
+                        assert!(row.cached_tokens <= self.expected[&row.key].submit.prompt_length);
+                        stream.tokens.extend(row.tokens);
+                        stream.finish = row.finish;
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    pub(super) fn running(&self) -> bool {
+        self.planner.has_work() || !self.inbox.is_empty()
+    }
+
+    /// Lets everything come to its end. Work must get done: `patience` steps are far more than are needed.
+    pub(super) fn finish(&mut self) {
+        let mut patience = 200_000;
+        self.ring.lock().unwrap().1 = usize::MAX;
+        while self.running() {
+            self.drain();
+            let rows = self.plan();
+            if self.device.results.len() > self.setup.depth || rows == 0 {
+                self.commit();
+            }
+            self.read();
+            patience -= 1;
+            assert!(patience > 0, "livelock: {:?}", self.planner.stats());
+        }
+        self.verify();
+    }
+
+    /// Every request had the output that it must have, and every block is free or cached.
+    pub(super) fn verify(&mut self) {
+        self.read();
+        let context = self.context();
+        for (key, expected) in &self.expected {
+            let stream = &self.streams[key];
+            let prompt = expected.submit.prompt_length as usize;
+            let reference = &expected.tokens[prompt..];
+            assert_eq!(stream.tokens, reference[..stream.tokens.len()], "{key:?}");
+            let (length, reason) = expected.end(context);
+            let longest = length.saturating_sub(prompt).max(expected.submit.tokens.len() / 4 - prompt);
+            assert!(stream.tokens.len() <= longest, "{key:?} overshot");
+            if prompt > self.setup.max_context.min(self.capacity()) {
+                assert_eq!(stream.finish, Some(FinishReason::Error), "{key:?}");
+            } else if matches!(stream.finish, Some(FinishReason::Stop | FinishReason::Length)) {
+                assert_eq!((stream.tokens.len(), stream.finish), (longest, Some(reason)), "{key:?}");
+            } else if stream.finish == Some(FinishReason::Overloaded) {
+                assert_eq!(stream.tokens.len() * 4, expected.submit.tokens.len() - prompt * 4);
+            } else {
+                // The detokenizer that reports a stop string is told nothing more.
+                let cut = self.cut.get(key).copied();
+                let silent = cut == Some(FinishReason::Stop) && stream.finish.is_none();
+                assert!(silent || stream.finish == cut, "{key:?} {stream:?} {cut:?}");
+            }
+        }
+        let counts = self.kv.counts();
+        assert_eq!(counts.held, 0);
+        assert_eq!(counts.free + counts.cached, self.setup.num_blocks);
+        assert!(!self.planner.has_work());
+        let stats: HashMap<_, _> = self.planner.stats().into_iter().collect();
+        let finished: u64 =
+            stats.iter().filter(|(name, _)| name.starts_with("finished")).map(|(_, n)| n).sum();
+        assert_eq!(finished as usize, self.expected.len());
+    }
+
+    /// Tokens that a sequence can have at most.
+    pub(super) fn context(&self) -> usize {
+        self.setup.max_context.min(self.capacity() + 1)
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.setup.num_blocks.min(self.setup.max_pages) * self.setup.block_size
+    }
+
+    pub(super) fn stat(&self, name: &str) -> u64 {
+        self.planner.stats().into_iter().find(|(key, _)| *key == name).unwrap().1
+    }
+}
+
+pub(super) fn roomy() -> Setup {
+    Setup {
+        block_size: 4,
+        num_blocks: 64,
+        prefix_cache: true,
+        max_sequences: 4,
+        max_tokens: 32,
+        max_rows: 4,
+        max_pages: 64,
+        max_context: 200,
+        max_waiting: 64,
+        prefill_chunk: 0,
+        depth: 1,
+    }
+}
+
+/// Prompts of one family begin alike.
+pub(super) fn prompt(family: u64, length: usize) -> Vec<u32> {
+    let shared = length * 3 / 4;
+    let token = |at: usize| {
+        let own = if at < shared { family } else { family + 7 * length as u64 };
+        (mix(own, at as u64) % VOCABULARY) as u32
+    };
+    (0..length).map(token).collect()
+}

@@ -1,0 +1,140 @@
+//! In steady state a step allocates nothing: 64 sequences decode, one step ahead, through a real mailbox.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use pyengine_core::kv_allocator::KvAllocator;
+use pyengine_core::mailbox::Mailbox;
+use pyengine_core::messages::{Message, RequestKey, SamplingRules, Submit};
+use pyengine_core::scheduler::{Planner, PlannerConfig, StepLayout};
+use pyengine_core::telemetry::{Lane, Recorder};
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, which counts what this thread asks of it.
+struct Counting;
+
+fn count() {
+    ALLOCATIONS.with(|allocations| allocations.set(allocations.get() + 1));
+}
+
+// SAFETY: every call goes to the system's allocator as it came; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const SEQUENCES: usize = 64;
+
+fn submit(request: u64) -> Vec<u8> {
+    let tokens = (0..40).flat_map(|at| (request as u32 * 1000 + at).to_le_bytes()).collect();
+    let sampling = SamplingRules { temperature: 1.0, top_k: 0, top_p: 0.9, min_p: 0.0, seed: request };
+    let message = Message::Submit(Submit {
+        key: RequestKey { frontend: 0, request },
+        tokens,
+        prompt_length: 40,
+        max_tokens: 2000,
+        min_tokens: 0,
+        sampling,
+        stop_token_ids: vec![1, 2],
+        stop: Vec::new(),
+        include_stop: false,
+        skip_special_tokens: true,
+        priority: 0,
+        tenant: request % 3,
+        cache_salt: 0,
+        arrival_ns: request,
+        deadline_ns: u64::MAX,
+    });
+    let mut bytes = Vec::new();
+    message.encode_into(&mut bytes).unwrap();
+    bytes
+}
+
+struct Engine {
+    kv: KvAllocator,
+    planner: Planner,
+    inbox: Mailbox,
+    detokenizer: Mailbox,
+    buffer: Vec<u64>,
+    sampled: Vec<i32>,
+    received: Vec<u8>,
+}
+
+impl Engine {
+    fn new() -> Self {
+        let kv = KvAllocator::new(64 * 200, 16, true).unwrap();
+        let layout = StepLayout::new(4096, SEQUENCES, 64 * 200).unwrap();
+        let detokenizer = Mailbox::new(1 << 16).unwrap();
+        let config = PlannerConfig {
+            max_sequences: SEQUENCES,
+            max_tokens_per_step: 4096,
+            max_context: 4096,
+            max_waiting: 64,
+            prefill_chunk: 0,
+        };
+        let to = detokenizer.clone();
+        let limit = to.max_message();
+        let outlet = Box::new(move |message: &[u8]| to.send(message));
+        let timeline = Recorder::new(1 << 10).unwrap().timeline(Lane::Scheduler);
+        let planner = Planner::new(config, layout, &kv, outlet, limit, timeline).unwrap();
+        let inbox = Mailbox::new(1 << 16).unwrap();
+        let buffer = vec![0; layout.nbytes() / 8];
+        Self { kv, planner, inbox, detokenizer, buffer, sampled: Vec::new(), received: Vec::new() }
+    }
+
+    fn plan(&mut self) -> usize {
+        let inbox = &self.inbox;
+        let others = self.planner.drain(&mut self.kv, |message| inbox.receive(message), 0).unwrap();
+        assert!(others.is_empty());
+        // SAFETY: every byte of a u64 is a u8.
+        let bytes = unsafe { self.buffer.align_to_mut::<u8>() }.1;
+        self.planner.plan(&mut self.kv, bytes, 0).unwrap()
+    }
+
+    fn commit(&mut self) {
+        self.sampled.clear();
+        self.sampled.resize(SEQUENCES, 7);
+        assert_eq!(self.planner.commit(&mut self.kv, &self.sampled).unwrap(), 0);
+        while self.detokenizer.receive(&mut self.received).unwrap() {}
+    }
+}
+
+#[test]
+fn decode_steps_allocate_nothing() {
+    let mut engine = Engine::new();
+    (0..SEQUENCES as u64).for_each(|request| engine.inbox.send(&submit(request)).unwrap());
+    assert_eq!(engine.plan(), SEQUENCES);
+    for _ in 0..4 {
+        assert_eq!(engine.plan(), SEQUENCES);
+        engine.commit();
+    }
+    let blocks = engine.kv.counts().held;
+    let before = ALLOCATIONS.with(Cell::get);
+    assert!(before > 0, "the counter counts");
+    for _ in 0..500 {
+        assert_eq!(engine.plan(), SEQUENCES);
+        engine.commit();
+    }
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+    assert!(engine.kv.counts().held > blocks + 30 * SEQUENCES, "the block tables grew meanwhile");
+}

@@ -1,0 +1,368 @@
+"""The planner through Python: buffers, mailboxes, errors, and requests run to their end.
+
+What the planner decides is held to a model of the device in rust/src/scheduler/simulation.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+import pytest
+
+from pyengine._core import KvAllocator, Mailbox, MailboxClosed, Planner, StepLayout
+from pyengine.messages import RequestKey, SamplingRules, Submit, encode_abort, encode_submit
+
+VOCABULARY = 50
+BLOCK = 4
+
+
+def submit(number, prompt, **changes):
+    fields = {
+        "key": RequestKey(0, number),
+        "tokens": np.asarray(prompt, dtype="<u4").tobytes(),
+        "prompt_length": len(prompt),
+        "max_tokens": 10,
+        "min_tokens": 0,
+        "sampling": SamplingRules(0.0, 0, 1.0, 0.0, number),
+        "stop_token_ids": (0,),
+        "stop": (),
+        "include_stop": False,
+        "skip_special_tokens": True,
+        "priority": 0,
+        "tenant": 0,
+        "cache_salt": 0,
+        "arrival_ns": number,
+        "deadline_ns": 0,
+    }
+    return Submit(**(fields | changes))
+
+
+def next_token(prefix):
+    """What the fake model says after ``prefix``; depends on all of it and on its length."""
+    state = 17
+    for token in prefix:
+        state = (state * 31 + int(token) + 1) % 1_000_003
+    return (state + len(prefix)) % VOCABULARY
+
+
+def reference(prompt, max_tokens, stop=(0,)):
+    tokens = list(prompt)
+    while len(tokens) < len(prompt) + max_tokens:
+        tokens.append(next_token(tokens))
+        if tokens[-1] in stop:
+            break
+    return tokens[len(prompt) :]
+
+
+@dataclass
+class Stream:
+    tokens: list[int] = field(default_factory=list)
+    finish: str | None = None
+    cached: int = 0
+
+
+class Engine:
+    """A planner between two mailboxes, and a device that keeps tokens where a real one keeps KV."""
+
+    def __init__(self, *, num_blocks=64, depth=1, mailbox=1 << 16, **limits):
+        self.allocator = KvAllocator(num_blocks, BLOCK)
+        self.layout = StepLayout(64, 8, 64)
+        self.inbox = Mailbox(1 << 16)
+        self.outbox = Mailbox(mailbox)
+        self.planner = Planner(
+            self.allocator,
+            self.layout,
+            self.outbox,
+            **{
+                "max_sequences": 8,
+                "max_tokens_per_step": 64,
+                "max_context": 200,
+                "max_waiting": 100,
+            }
+            | limits,
+        )
+        self.buffer = np.zeros(self.layout.nbytes, dtype=np.uint8)
+        self.views = {
+            name: self.buffer[offset:][: length * np.dtype(dtype).itemsize].view(dtype)
+            for name, (dtype, offset, length) in self.layout.fields().items()
+        }
+        self.depth = depth
+        self.cells = np.full(num_blocks * BLOCK, -1)
+        self.last_token = np.full(8, -1, dtype=np.int32)
+        self.flights = deque()
+        self.streams = {}
+
+    def execute(self):
+        """Run the step in the buffer; its tokens wait in ``flights``."""
+        v = self.views
+        rows, _, sampled, _, feeds = v["header"][:5]
+        v["token_ids"][v["feed_token"][:feeds]] = self.last_token[v["feed_sequence"][:feeds]]
+        prefixes = []
+        for row in range(rows):
+            tokens = slice(v["query_start"][row], v["query_start"][row + 1])
+            self.cells[v["slot_mapping"][tokens]] = v["token_ids"][tokens]
+            pages = v["page_indices"][v["page_indptr"][row] : v["page_indptr"][row + 1]]
+            cells = (pages[:, None] * BLOCK + np.arange(BLOCK)).ravel()[: v["kv_length"][row]]
+            prefixes.append(self.cells[cells])
+        chosen = [next_token(prefixes[row]) for row in v["sample_rows"][:sampled]]
+        result = np.asarray(chosen, dtype=np.int32)
+        self.last_token[v["sample_sequence"][:sampled]] = result
+        self.flights.append(result)
+
+    def step(self):
+        others = self.planner.drain(self.inbox)
+        assert others == []
+        rows = self.planner.plan(self.buffer)
+        if rows:
+            self.execute()
+        if self.flights and (not rows or len(self.flights) > self.depth):
+            self.planner.commit(self.flights.popleft())
+        self.planner.check()
+        self.read()
+
+    def read(self):
+        for message in self.outbox.drain():
+            tag, body = msgspec.msgpack.decode(message)
+            if tag == "open_stream":
+                self.streams[body[0][1]] = Stream()
+                continue
+            assert tag == "tokens_out"
+            for (_, number), tokens, finish, _, cached in body:
+                stream = self.streams[number]
+                assert stream.finish is None
+                stream.tokens += tokens
+                stream.finish, stream.cached = finish, cached
+
+    def run(self):
+        for _ in range(10_000):
+            if not self.planner.has_work and not self.inbox.used:
+                break
+            self.step()
+        assert not self.planner.has_work
+        self.read()
+        free, cached, held = self.allocator.counts()
+        assert held == 0
+        assert free + cached == self.allocator.num_blocks
+        self.allocator.check()
+        return self.streams
+
+
+def prompts(count, seed=0):
+    random = np.random.default_rng(seed)
+    shared = random.integers(1, VOCABULARY, 12).tolist()
+    lengths = random.integers(1, 40, count)
+    return [
+        shared[: int(n) // 2] + random.integers(1, VOCABULARY, int(n)).tolist() for n in lengths
+    ]
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("limits", [{}, {"num_blocks": 18}, {"prefill_chunk": 5}])
+def test_every_request_gets_its_tokens(depth, limits):
+    engine = Engine(depth=depth, **limits)
+    asked = prompts(30)
+    for number, prompt in enumerate(asked):
+        engine.inbox.send(encode_submit(submit(number, prompt, max_tokens=20)))
+    streams = engine.run()
+    for number, prompt in enumerate(asked):
+        assert streams[number].tokens == reference(prompt, 20)
+    reasons = {stream.finish for stream in streams.values()}
+    assert reasons == {"stop", "length"}
+    assert engine.planner.stats()["finished_stop"] > 0
+
+
+def test_a_step_is_written_as_the_layout_says():
+    engine = Engine()
+    engine.inbox.send(
+        encode_submit(submit(3, range(1, 7), sampling=SamplingRules(0.5, 7, 0.9, 0.1, 2**64 - 1)))
+    )
+    engine.planner.drain(engine.inbox)
+    v = engine.views
+    assert engine.planner.plan(engine.buffer) == 1
+    assert v["header"].tolist() == [1, 6, 1, 2, 0, 6, 6, 1, 0] + [0] * 7
+    assert v["token_ids"][:6].tolist() == [1, 2, 3, 4, 5, 6]
+    assert v["positions"][:6].tolist() == [0, 1, 2, 3, 4, 5]
+    pages = v["page_indices"][:2]
+    assert v["slot_mapping"][:6].tolist() == [
+        pages[p // BLOCK] * BLOCK + p % BLOCK for p in range(6)
+    ]
+    assert v["query_start"][:2].tolist() == [0, 6]
+    assert v["page_indptr"][:2].tolist() == [0, 2]
+    assert v["kv_length"][0] == 6
+    assert v["sample_rows"][0] == 0
+    assert v["sample_sequence"][0] == v["row_sequence"][0]
+    rules = [v[name][0] for name in ("temperature", "top_k", "top_p", "min_p", "seed")]
+    assert rules == [np.float32(0.5), 7, np.float32(0.9), np.float32(0.1), 2**64 - 1]
+    assert v["sample_position"][0] == 6
+    # The next step is planned before the token is known: the device fills it in.
+    assert engine.planner.plan(engine.buffer) == 1
+    assert v["header"].tolist() == [1, 1, 1, 2, 1, 1, 7, 2, 0] + [0] * 7
+    assert (v["feed_token"][0], v["feed_sequence"][0]) == (0, v["row_sequence"][0])
+    assert engine.planner.stats()["in_flight"] == 2
+
+
+def test_fields_are_aligned_and_disjoint():
+    layout = StepLayout(37, 5, 11)
+    end = 0
+    for name, (dtype, offset, length) in layout.fields().items():
+        assert offset % 64 == 0, name
+        assert offset >= end, name
+        end = offset + length * np.dtype(dtype).itemsize
+    assert end <= layout.nbytes < end + 64
+
+
+def test_an_abort_frees_everything_at_once():
+    engine = Engine()
+    engine.inbox.send(encode_submit(submit(1, range(1, 20), max_tokens=100)))
+    engine.step()
+    engine.step()
+    engine.inbox.send(encode_abort(RequestKey(0, 1)))
+    engine.inbox.send(encode_abort(RequestKey(0, 99)))
+    engine.planner.drain(engine.inbox)
+    assert engine.allocator.counts()[2] == 0
+    assert engine.run()[1].finish == "abort"
+
+
+def test_a_stop_string_ends_a_request_silently():
+    engine = Engine()
+    engine.inbox.send(encode_submit(submit(1, range(1, 20), max_tokens=100)))
+    engine.step()
+    engine.inbox.send(msgspec.msgpack.encode(("stop_matched", (0, 1))))
+    assert engine.run()[1].finish is None
+    assert engine.planner.stats()["finished_stop"] == 1
+
+
+def test_cached_tokens_are_told():
+    engine = Engine()
+    for number in (1, 2):
+        engine.inbox.send(encode_submit(submit(number, range(1, 30))))
+        engine.run()
+    assert (engine.streams[1].cached, engine.streams[2].cached) == (0, 28)
+    assert engine.streams[1].tokens == engine.streams[2].tokens
+    stats = engine.planner.stats()
+    assert (stats["prompt_tokens"], stats["cached_tokens"]) == (58, 28)
+
+
+def test_generated_tokens_come_back_as_they_were():
+    whole = reference(range(1, 9), 10)
+    engine = Engine()
+    for known in range(len(whole) + 1):
+        tokens = [*range(1, 9), *whole[:known]]
+        engine.inbox.send(encode_submit(submit(known, tokens, prompt_length=8)))
+    for known, stream in engine.run().items():
+        assert stream.tokens == whole[known:]
+
+
+def test_foreign_messages_come_back_raw():
+    engine = Engine()
+    body = encode_submit(submit(1, [1, 2]))
+    foreign = [msgspec.msgpack.encode(("evict", 3)), b"", b"\x92\xa6submit\xc0", body]
+    engine.inbox.send(body)
+    for message in foreign:
+        engine.inbox.send(message)
+    assert engine.planner.drain(engine.inbox) == foreign
+    engine.run()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokens": b""},
+        {"prompt_length": 0},
+        {"prompt_length": 9},
+        {"tokens": b"\xff" * 8},
+        {"tokens": b"123"},
+    ],
+)
+def test_a_submit_that_makes_no_sense_ends_with_an_error(changes):
+    engine = Engine()
+    engine.inbox.send(encode_submit(msgspec.structs.replace(submit(1, [1, 2]), **changes)))
+    assert engine.run()[1].finish == "error"
+
+
+def test_a_full_mailbox_holds_the_engine_back_and_loses_nothing():
+    engine = Engine(mailbox=4096, max_tokens_per_step=64)
+    asked = prompts(60, seed=1)
+    for number, prompt in enumerate(asked):
+        engine.inbox.send(encode_submit(submit(number, prompt, stop=("x" * 200,))))
+    engine.planner.drain(engine.inbox)
+    assert engine.planner.stats()["outbox"] > 0
+    assert engine.planner.plan(engine.buffer) == 0
+    streams = engine.run()
+    assert [streams[n].tokens for n in range(60)] == [reference(prompt, 10) for prompt in asked]
+
+
+def test_a_failed_step_ends_its_requests():
+    engine = Engine(max_sequences=1)
+    for number in (1, 2):
+        engine.inbox.send(encode_submit(submit(number, range(1, 9))))
+    engine.planner.drain(engine.inbox)
+    assert engine.planner.plan(engine.buffer) == 1
+    assert engine.planner.fail_step() == 1
+    streams = engine.run()
+    assert (streams[1].finish, streams[1].tokens) == ("error", [])
+    assert streams[2].tokens == reference(range(1, 9), 10)
+
+
+def test_abort_all_ends_everything():
+    engine = Engine(max_sequences=2)
+    for number in range(5):
+        engine.inbox.send(encode_submit(submit(number, range(1, 9))))
+    engine.planner.drain(engine.inbox)
+    engine.planner.plan(engine.buffer)
+    assert engine.planner.abort_all() == 5
+    assert {stream.finish for stream in engine.run().values()} == {"error"}
+    with pytest.raises(ValueError, match="no step"):
+        engine.planner.commit(np.zeros(2, dtype=np.int32))
+
+
+def test_buffers_that_do_not_fit_are_refused():
+    engine = Engine()
+    engine.inbox.send(encode_submit(submit(1, [1, 2])))
+    engine.planner.drain(engine.inbox)
+    with pytest.raises(ValueError, match="bytes"):
+        engine.planner.plan(np.zeros(8, dtype=np.uint8))
+    with pytest.raises(BufferError):
+        engine.planner.plan(bytes(engine.layout.nbytes))
+    with pytest.raises(ValueError, match="no step"):
+        engine.planner.commit(np.zeros(0, dtype=np.int32))
+    assert engine.planner.plan(engine.buffer) == 1
+    with pytest.raises(ValueError, match="samples 1"):
+        engine.planner.commit(np.zeros(2, dtype=np.int32))
+    with pytest.raises(TypeError):
+        engine.planner.commit(np.zeros(1, dtype=np.int64))
+    with pytest.raises(BufferError):
+        engine.planner.commit(np.zeros(4, dtype=np.int32)[::2])
+    engine.execute()
+    assert engine.run()[1].tokens == reference([1, 2], 10)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"max_sequences": 0}, {"max_tokens_per_step": 65}, {"max_context": 0}, {"max_waiting": 0}],
+)
+def test_limits_out_of_range_are_refused(limits):
+    with pytest.raises(ValueError, match=next(iter(limits))):
+        Engine(**limits)
+
+
+def test_closed_mailboxes_are_told():
+    engine = Engine()
+    engine.inbox.send(encode_submit(submit(1, [1, 2])))
+    engine.inbox.close()
+    assert engine.planner.drain(engine.inbox) == []
+    with pytest.raises(MailboxClosed):
+        engine.planner.drain(engine.inbox)
+    engine.planner.plan(engine.buffer)
+    engine.execute()
+    engine.outbox.close()
+    with pytest.raises(MailboxClosed):
+        engine.planner.commit(engine.flights.popleft())
+    engine.planner.check()
+
+
+def test_a_deadline_is_on_pythons_clock():
+    engine = Engine()
+    engine.inbox.send(encode_submit(submit(1, [1, 2], deadline_ns=1)))
+    assert engine.run()[1].finish == "timeout"

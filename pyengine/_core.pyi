@@ -7,6 +7,7 @@ Rust panics arrive as ``RuntimeError``.
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, final
 
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 __version__: str
@@ -407,7 +408,7 @@ class CpuTensor:
     """A C-contiguous array as the CPU kernels see it: float32, int32, int64, uint64, or bfloat16
     given as its bits in (u)int16. Shares the array's memory and keeps it alive."""
 
-    def __new__(cls, array: Buffer) -> CpuTensor:
+    def __new__(cls, array: NDArray[Any]) -> CpuTensor:
         """Raises ValueError or BufferError where the array is not of that kind."""
 
     @property
@@ -421,13 +422,13 @@ class CpuStep:
 
     def __new__(
         cls,
-        header: Buffer,
-        positions: Buffer,
-        slot_mapping: Buffer,
-        query_start: Buffer,
-        kv_length: Buffer,
-        page_indptr: Buffer,
-        page_indices: Buffer,
+        header: NDArray[Any],
+        positions: NDArray[Any],
+        slot_mapping: NDArray[Any],
+        query_start: NDArray[Any],
+        kv_length: NDArray[Any],
+        page_indptr: NDArray[Any],
+        page_indices: NDArray[Any],
     ) -> CpuStep: ...
 
 @final
@@ -436,12 +437,12 @@ class CpuRules:
 
     def __new__(
         cls,
-        temperature: Buffer,
-        top_k: Buffer,
-        top_p: Buffer,
-        min_p: Buffer,
-        seed: Buffer,
-        position: Buffer,
+        temperature: NDArray[Any],
+        top_k: NDArray[Any],
+        top_p: NDArray[Any],
+        min_p: NDArray[Any],
+        seed: NDArray[Any],
+        position: NDArray[Any],
     ) -> CpuRules: ...
 
 @final

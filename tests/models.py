@@ -44,16 +44,25 @@ def random_llama(folder: Path, seed: int = 0, **overrides: Any) -> LlamaForCausa
     return model
 
 
-def greedy(model: LlamaForCausalLM, prompt: list[int], count: int) -> list[int]:
-    """What transformers generates greedily, ``count`` tokens, past any end-of-sequence."""
-    with torch.inference_mode():
-        output = model.generate(
-            torch.tensor([prompt]),
-            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
-            max_new_tokens=count,
-            min_new_tokens=count,
-            do_sample=False,
-            eos_token_id=None,
-            pad_token_id=0,
-        )
-    return output[0, len(prompt) :].tolist()
+def greedy(model: LlamaForCausalLM, prompts: list[list[int]], count: int) -> list[list[int]]:
+    """What transformers answers to each prompt, greedily, ``count`` tokens past any end.
+
+    Prompts of one length run as one batch, so that nothing has to be padded.
+    """
+    answers: dict[int, list[int]] = {}
+    for length in {len(prompt) for prompt in prompts}:
+        rows = [index for index, prompt in enumerate(prompts) if len(prompt) == length]
+        for row, answer in zip(rows, _greedy(model, [prompts[r] for r in rows], count), strict=True):
+            answers[row] = answer
+    return [answers[index] for index in range(len(prompts))]
+
+
+@torch.inference_mode()
+def _greedy(model: LlamaForCausalLM, prompts: list[list[int]], count: int) -> list[list[int]]:
+    tokens, cache, chosen = torch.tensor(prompts), None, []
+    for _ in range(count):
+        output = model(tokens, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        cache = output.past_key_values
+        tokens = output.logits[:, -1].argmax(-1, keepdim=True)  # [rows, 1]
+        chosen.append(tokens)
+    return torch.cat(chosen, dim=1).tolist()

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pyengine._core import Stage
 from pyengine.errors import (
     EngineDeadError,
     ModelNotFoundError,
@@ -88,10 +89,14 @@ class Exchange:
             PayloadTooLargeError: It is too long.
         """
         body = await read_body(self.proto, self.scope.headers, self.app.limits)
+        timeline = self.app.engine.timeline
+        timeline.begin()
         try:
-            return decoder.decode(body)
+            request = decoder.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise decode_error(error) from None
+        timeline.lap(Stage.HTTP_DECODE)
+        return request
 
     def watch(self, generations: list[Generation]) -> None:
         """Abort ``generations`` when the client leaves, the answer fails or the server stops."""
@@ -118,9 +123,12 @@ class Exchange:
     def reply(self, body: bytes, status: int = 200, *headers: tuple[str, str]) -> None:
         """Answer in JSON."""
         self.began = True
+        timeline = self.app.engine.timeline
+        timeline.begin()
         self.proto.response_bytes(
             status, [_JSON, ("x-request-id", self.request_id), *headers], body
         )
+        timeline.lap(Stage.SOCKET_WRITE)
 
     def fail(self, error: PyengineError) -> None:
         """Answer with an error, unless an answer has begun."""

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Literal, Protocol
 
+from pyengine._core import Timeline
 from pyengine.chat.template import ChatTemplate
 from pyengine.sampling import SamplingParams
 from pyengine.tokenizer import Tokenizer
@@ -75,6 +76,10 @@ class Engine(Protocol):
     @property
     def failure(self) -> BaseException | None:
         """What made loading fail, or killed the engine."""
+
+    @property
+    def timeline(self) -> Timeline:
+        """Takes the spans of the loop that serves."""
 
     async def start(self) -> None:
         """Load the model and begin to take requests."""

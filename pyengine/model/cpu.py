@@ -1,6 +1,7 @@
 """The CPU as a device: a launch computes the whole step, and its tokens are there."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -100,7 +101,8 @@ class CpuRunner:
             Checkpoint(shape.info.folder, DTYPES[shape.info.dtype], progress) as weights,
         ):
             self._model: Architecture | None = build(shape.info, shape.config, weights, device)
-        self.info: ModelInfo = shape.info
+            parameters = weights.num_parameters
+        self.info: ModelInfo = replace(shape.info, num_parameters=parameters)
 
     @classmethod
     def from_config(cls, config: EngineConfig, progress: Progress | None = None) -> "CpuRunner":

@@ -21,7 +21,11 @@ INDEX_FILE = "model.safetensors.index.json"
 
 
 class Checkpoint:
-    """The tensors of one folder. One thread at a time."""
+    """The tensors of one folder. One thread at a time.
+
+    Attributes:
+        num_parameters: Numbers read so far.
+    """
 
     def __init__(self, folder: Path, dtype: torch.dtype, progress: Progress | None = None) -> None:
         """Open the folder's weights, to be read as ``dtype``.
@@ -37,9 +41,10 @@ class Checkpoint:
         paths = _weight_files(folder)
         self._total = sum(path.stat().st_size for path in paths)
         self._loaded = 0
+        self.num_parameters = 0
         for path in paths:
             try:
-                file = safe_open(path, framework="pt")
+                file: Any = safe_open(path, framework="pt")
             except (OSError, SafetensorError) as error:
                 raise ModelLoadError(f"cannot read the weights in {path}: {error}") from error
             self._files.append(file)
@@ -82,6 +87,7 @@ class Checkpoint:
                 f"{name!r} in {self.folder} is {found.dtype}: quantized weights are not supported"
             )
         self._loaded += found.nbytes
+        self.num_parameters += found.numel()
         if self._progress is not None:
             self._progress(self._loaded, self._total)
         return found.to(self.dtype)

@@ -131,6 +131,11 @@ def test_a_malformed_step_is_refused_and_the_runner_goes_on(tmp_path: Path) -> N
     assert len(Loop(runner).generate([[1, 2]], 3)[0]) == 3
 
 
+def test_parameters_are_counted(tmp_path: Path) -> None:
+    model = make_llama(tmp_path, tie_word_embeddings=True)
+    assert make_runner(tmp_path).info.num_parameters == model.num_parameters()
+
+
 def test_a_closed_runner_says_so(tmp_path: Path) -> None:
     make_llama(tmp_path)
     runner = make_runner(tmp_path)

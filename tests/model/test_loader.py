@@ -139,9 +139,7 @@ def test_ends_of_sequence_come_from_both_configs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "simulated"])
-def test_a_runner_for_each_device(
-    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runner_for_each_device(device: Any, tmp_path: Path) -> None:
     make_llama(tmp_path)
     config = EngineConfig(model=str(tmp_path), device=device, simulated_step_ms=0.0)
     runner = load_runner(config)

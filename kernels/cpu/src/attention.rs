@@ -10,6 +10,9 @@
 //! query 1  |  s s s s s s s s  |  s s s s . .      running maximum, sum and output per query
 //! ```
 //!
+//! While a chunk's keys are scored its values are fetched, and then the keys of the next chunk: pages
+//! lie scattered, and the processor foresees nothing across their borders.
+//!
 //! Chunks lie at fixed positions and each row is summed in one order, so that its result does not
 //! depend on the other rows, on how a prompt was cut, or on the threads.
 //! O(queries * keys * heads * head_dim) time, O(1) memory per thread.
@@ -17,7 +20,7 @@
 use std::cell::RefCell;
 
 use crate::element::Element;
-use crate::math::{exp, mul_add};
+use crate::math::{exp, mul_add, prefetch};
 use crate::paged::Heads;
 use crate::rope::rotate;
 use crate::step::Step;
@@ -129,12 +132,14 @@ fn attend_piece_body<T: Element, const FMA: bool>(
     }
 
     let keys_seen = seen + piece.count - 1;
+    let all_pages = step.pages(piece.row);
     for start in (0..keys_seen).step_by(chunk) {
         let length = chunk.min(keys_seen - start);
         let first_page = start / heads.block_size;
-        let pages = &step.pages(piece.row)[first_page..][..length.div_ceil(heads.block_size)];
+        let pages = &all_pages[first_page..][..length.div_ceil(heads.block_size)];
         let page_of = |block: i32| (block as usize * heads.kv + piece.head) * heads.page();
         for (index, &block) in pages.iter().enumerate() {
+            prefetch(&values[page_of(block)..][..heads.page()]);
             let page = &keys[page_of(block)..][..heads.page()];
             score_page::<T, FMA>(queries, page, heads, &mut scores[index * heads.block_size..], chunk);
         }
@@ -147,6 +152,9 @@ fn attend_piece_body<T: Element, const FMA: bool>(
             }
         }
         for (index, &block) in pages.iter().enumerate() {
+            if let Some(&next) = all_pages.get(first_page + chunk / heads.block_size + index) {
+                prefetch(&keys[page_of(next)..][..heads.page()]);
+            }
             let page = &values[page_of(block)..][..heads.page()];
             let used = heads.block_size.min(length - index * heads.block_size);
             let weights = &scores[index * heads.block_size..];

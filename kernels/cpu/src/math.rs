@@ -44,6 +44,20 @@ pub fn exp<const FMA: bool>(x: f32) -> f32 {
     if x > -87.3 { p * scale } else { 0.0 }
 }
 
+/// Asks for `slice` to be brought towards the processor, for the pages of a cache lie too far apart
+/// for the hardware to foresee them. Does nothing where there is no such instruction.
+#[inline(always)]
+pub fn prefetch<T>(slice: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in slice.chunks(64 / size_of::<T>().clamp(1, 64)) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: every x86-64 processor has SSE, and a prefetch changes nothing that can be seen.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = slice;
+}
+
 /// Compiles `body::<.., FMA>` for both instruction sets and calls the one that the machine runs.
 ///
 /// `multiversion!(pub fn name<T: Bound>(args) -> Output = body);`

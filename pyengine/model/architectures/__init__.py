@@ -17,10 +17,6 @@ class Architecture(Protocol):
     """A model with its weights, and the buffers of its steps."""
 
     @property
-    def num_parameters(self) -> int:
-        """Numbers that were loaded."""
-
-    @property
     def logits_rows(self) -> Workspace:
         """Where ``logits`` writes: its rows are the most that one call takes."""
 

@@ -60,7 +60,7 @@ class Llama:
     """Weights, KV cache and workspaces of a Llama. One thread at a time.
 
     Attributes:
-        num_parameters: Numbers that were loaded.
+        logits_rows: [rows, vocabulary], where :meth:`logits` writes.
     """
 
     def __init__(

@@ -206,6 +206,30 @@ mod tests {
     }
 
     #[test]
+    fn a_short_message_does_not_overtake_a_long_one() {
+        let ring: Ring = Arc::new(Mutex::new((Vec::new(), 64)));
+        let inner = ring.clone();
+        let outlet: Outlet = Box::new(move |bytes| {
+            let mut ring = inner.lock().unwrap();
+            if bytes.len() > ring.1 {
+                return Err(Error::MailboxFull { needed: bytes.len(), free: ring.1 });
+            }
+            ring.0.push(bytes.to_vec());
+            Ok(())
+        });
+        let mut out = Outbox::new(outlet, 1 << 16).unwrap();
+        (0..5).for_each(|request| out.row(row(request, None)));
+        out.flush().unwrap();
+        out.row(OutRow { token: None, stop_token: None, ..row(5, None) });
+        out.flush().unwrap();
+        assert_eq!((out.held(), ring.lock().unwrap().0.len()), (2, 0));
+        ring.lock().unwrap().1 = 1 << 16;
+        out.flush().unwrap();
+        let lengths: Vec<_> = ring.lock().unwrap().0.iter().map(Vec::len).collect();
+        assert!(lengths.len() == 2 && lengths[0] > lengths[1]);
+    }
+
+    #[test]
     fn what_is_too_large_is_split_or_cut() {
         let (mut out, ring) = outbox(8 * ROW_BYTES, 100);
         (0..50).for_each(|request| out.row(row(request, Some(FinishReason::Overloaded))));

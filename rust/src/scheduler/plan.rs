@@ -132,7 +132,7 @@ impl Planner {
             };
             let progress = &self.table.progress[slot as usize];
             let held = self.table.blocks[slot as usize].len();
-            growth = Some(expected + policy::growth(progress, held, self.block_size));
+            growth = Some(expected + policy::growth(progress, held, self.block_size, self.horizon));
             self.grant_prefill(slot, room);
         }
     }
@@ -141,7 +141,8 @@ impl Planner {
     fn expected_growth(&self) -> usize {
         let of = |runner: &Runner| {
             let slot = runner.slot as usize;
-            policy::growth(&self.table.progress[slot], self.table.blocks[slot].len(), self.block_size)
+            let held = self.table.blocks[slot].len();
+            policy::growth(&self.table.progress[slot], held, self.block_size, self.horizon)
         };
         self.running.iter().map(of).sum()
     }
@@ -169,7 +170,7 @@ impl Planner {
         let known = known as u32;
         let progress =
             Progress { known, pending: 0, planned: computed, committed: computed, limit, prefill: known };
-        let own = policy::growth(&progress, cached + needed, self.block_size);
+        let own = policy::growth(&progress, cached + needed, self.block_size, self.horizon);
         let alone = self.running.is_empty();
         blocks.reserve((limit as usize).div_ceil(self.block_size).saturating_sub(blocks.len()));
         if !policy::admits(needed, kv.available(), expected + own, alone)

@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::buffers::StepLayout;
 use super::outbox::{OutRow, Outbox, Outlet};
-use super::policy::{RequestId, Tenants, WaitingQueue};
+use super::policy::{self, RequestId, Tenants, WaitingQueue};
 use super::requests::Requests;
 use super::sequence_table::SequenceTable;
 use crate::error::{Error, Result};
@@ -101,6 +101,8 @@ pub struct Planner {
     pub(super) spare: Vec<StepRecord>,
     pub(super) decodes: Vec<Grant>,
     pub(super) prefills: Vec<Grant>,
+    // How far admission looks ahead; a field so that tests can make it short-sighted.
+    pub(super) horizon: u32,
     // The head of the queue and the blocks and sequences there were when it did not fit.
     pub(super) stuck: Option<(RequestId, usize, usize)>,
     pub(super) outbox: Outbox,
@@ -163,6 +165,7 @@ impl Planner {
             spare: Vec::new(),
             decodes: Vec::with_capacity(max_sequences),
             prefills: Vec::with_capacity(max_sequences),
+            horizon: policy::GROWTH_TOKENS,
             stuck: None,
             outbox: Outbox::new(outlet, max_message)?,
             inbox: Vec::new(),

@@ -45,10 +45,9 @@ pub fn share(remaining: u32, budget: usize, prefill_chunk: usize) -> usize {
     (remaining as usize).min(budget).min(cap)
 }
 
-/// Blocks that a sequence holding `held` will want for its next [`GROWTH_TOKENS`] tokens (its last token needs
-/// no KV).
-pub fn growth(progress: &Progress, held: usize, block_size: usize) -> usize {
-    let tokens = (progress.total() + GROWTH_TOKENS).min(progress.limit - 1);
+/// Blocks that a sequence holding `held` will want for its next `horizon` tokens (its last token needs no KV).
+pub fn growth(progress: &Progress, held: usize, block_size: usize, horizon: u32) -> usize {
+    let tokens = (progress.total() + horizon).min(progress.limit - 1);
     (tokens as usize).div_ceil(block_size).saturating_sub(held)
 }
 
@@ -411,9 +410,9 @@ mod tests {
     #[test]
     fn admission_keeps_room_to_grow() {
         let progress = Progress { known: 10, limit: 1000, ..Progress::default() };
-        assert_eq!(growth(&progress, 1, 16), 4);
+        assert_eq!(growth(&progress, 1, 16, 64), 4);
         let ending = Progress { known: 10, limit: 17, ..Progress::default() };
-        assert_eq!(growth(&ending, 1, 16), 0);
+        assert_eq!(growth(&ending, 1, 16, 64), 0);
         assert!(admits(4, 8, 4, false));
         assert!(!admits(5, 8, 4, false));
         assert!(admits(8, 8, 4, true));

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::super::StepBuffers;
 use crate::messages::{FinishReason, SamplingRules, Submit};
 
-pub(super) const VOCABULARY: u64 = 24;
+pub(super) const VOCABULARY: u64 = 48;
 pub(super) const STOP_TOKEN: u32 = 0;
 
 pub(super) fn mix(a: u64, b: u64) -> u64 {
@@ -67,12 +67,19 @@ impl Expected {
     }
 }
 
+/// What a step leaves.
+pub(super) struct Outcome {
+    pub(super) tokens: Vec<i32>,
+    // Where it wrote KV.
+    pub(super) cells: Vec<usize>,
+}
+
 /// The device: KV cache and `last_token`, and the results of steps not fetched yet.
 pub(super) struct Device {
     pub(super) block_size: usize,
     pub(super) cells: Vec<Option<(u64, u64)>>,
     pub(super) last_token: Vec<u32>,
-    pub(super) results: VecDeque<Vec<i32>>,
+    pub(super) results: VecDeque<Outcome>,
 }
 
 impl Device {
@@ -89,6 +96,7 @@ impl Device {
         let fed = step.feed_sequence[..feeds].to_vec();
         let (mut longest_query, mut longest_kv, mut prefills) = (0, 0, false);
         let mut chains = Vec::new();
+        let mut written = Vec::new();
         for row in 0..rows {
             let sequence = step.row_sequence[row] as u32;
             let expected = owner(sequence);
@@ -115,6 +123,7 @@ impl Device {
                 assert_eq!(step.slot_mapping[at] as usize, cell(position));
                 chain = extend(chain, token);
                 self.cells[cell(position)] = Some((chain, salt));
+                written.push(cell(position));
             }
             let mut prefix = 0;
             for position in 0..length {
@@ -125,7 +134,7 @@ impl Device {
         }
         assert_eq!((step.header[5] as usize, step.header[6] as usize), (longest_query, longest_kv));
         let result = self.sample(&step, &chains, owner);
-        self.results.push_back(result);
+        self.results.push_back(Outcome { tokens: result, cells: written });
     }
 
     /// Chooses a token for each sampling row, whose prefix is in `chains`.

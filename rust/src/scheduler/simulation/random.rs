@@ -1,6 +1,10 @@
 //! Random setups and random events; tiny caches, so that preemption is the rule.
 
+use std::collections::HashMap;
+
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 use super::world::{Setup, World, prompt};
 use crate::messages::{FinishReason, Message};
@@ -25,12 +29,13 @@ pub(super) enum Event {
     Stop(prop::sample::Index),
     Step,
     Commit,
+    Fail,
     Ring(usize),
     Wait(u64),
 }
 
 pub(super) fn event() -> impl Strategy<Value = Event> {
-    let submit = (0..3u64, 1..40usize, 1..24u32, 0..6u32, 0..6usize, -1..2i32, 0..3u64, 0..2u64);
+    let submit = (0..3u64, 1..24usize, 1..50u32, 0..6u32, 0..6usize, -1..2i32, 0..3u64, 0..2u64);
     let submit = submit.prop_map(|(family, length, max, min, resumed, class, tenant, salt)| {
         let resumed = resumed.saturating_sub(3);
         Event::Submit { family, length, max, min, resumed, class, tenant, salt }
@@ -42,15 +47,16 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
         1 => any::<prop::sample::Index>().prop_map(Event::Stop),
         12 => Just(Event::Step),
         6 => Just(Event::Commit),
+        1 => Just(Event::Fail),
         1 => (0..3usize).prop_map(Event::Ring),
         1 => (1..40u64).prop_map(Event::Wait),
     ]
 }
 
 pub(super) fn setup() -> impl Strategy<Value = Setup> {
-    let sizes = (1..6usize, 1..28usize, any::<bool>(), 1..6usize, 1..24usize);
-    let bounds = (1..7usize, 1..40usize, 4..64usize, 1..8usize, 0..6usize, 0..3usize);
-    (sizes, bounds).prop_map(|(sizes, bounds)| {
+    let sizes = (1..6usize, 2..24usize, any::<bool>(), 1..8usize, 1..24usize);
+    let bounds = (1..9usize, 2..80usize, 12..90usize, 1..12usize, 0..6usize, 0..3usize);
+    (sizes, bounds, 0..3u32).prop_map(|(sizes, bounds, horizon)| {
         let (block_size, num_blocks, prefix_cache, max_sequences, max_tokens) = sizes;
         let (max_rows, max_pages, max_context, max_waiting, prefill_chunk, depth) = bounds;
         Setup {
@@ -65,6 +71,7 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
             max_waiting,
             prefill_chunk,
             depth,
+            horizon,
         }
     })
 }
@@ -115,6 +122,7 @@ pub(super) fn happen(world: &mut World, event: &Event) {
         Event::Commit => {
             world.commit();
         }
+        Event::Fail => world.fail(),
         Event::Ring(room) => {
             world.read();
             world.ring.lock().unwrap().1 = if room == 2 { usize::MAX } else { room };
@@ -137,5 +145,26 @@ proptest! {
             happen(&mut world, event);
         }
         world.finish();
+    }
+}
+
+/// A property is worth what its examples reach.
+#[test]
+fn random_work_reaches_every_way_to_end_and_preemption() {
+    let mut runner = TestRunner::deterministic();
+    let mut sums: HashMap<&str, u64> = HashMap::new();
+    for _ in 0..150 {
+        let example = (setup(), prop::collection::vec(event(), 1..120)).new_tree(&mut runner).unwrap();
+        let (setup, events) = example.current();
+        let mut world = World::new(&setup);
+        events.iter().for_each(|event| happen(&mut world, event));
+        world.finish();
+        world.planner.stats().into_iter().for_each(|(name, count)| *sums.entry(name).or_default() += count);
+    }
+    for name in ["preemptions", "prefix_hits", "cached_tokens", "steps"] {
+        assert!(sums[name] >= 100, "{name}: {sums:?}");
+    }
+    for name in ["stop", "length", "abort", "timeout", "overloaded", "error"] {
+        assert!(sums[format!("finished_{name}").as_str()] >= 20, "{name}: {sums:?}");
     }
 }

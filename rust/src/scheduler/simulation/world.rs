@@ -31,6 +31,7 @@ pub(super) struct Setup {
     pub(super) max_waiting: usize,
     pub(super) prefill_chunk: usize,
     pub(super) depth: usize,
+    pub(super) horizon: u32,
 }
 
 pub(super) struct World {
@@ -70,7 +71,9 @@ impl World {
             max_waiting: setup.max_waiting,
             prefill_chunk: setup.prefill_chunk,
         };
-        let planner = Planner::new(config, layout, &kv, outlet, 1 << 16, Timeline::silent()).unwrap();
+        let planner = Planner::new(config, layout, &kv, outlet, 1 << 16, Timeline::silent());
+        let mut planner = planner.unwrap();
+        planner.horizon = setup.horizon;
         let device = Device {
             block_size: setup.block_size,
             cells: vec![None; setup.num_blocks * setup.block_size],
@@ -170,9 +173,22 @@ impl World {
 
     pub(super) fn commit(&mut self) -> bool {
         let Some(result) = self.device.results.pop_front() else { return false };
-        self.planner.commit(&mut self.kv, &result).unwrap();
+        self.planner.commit(&mut self.kv, &result.tokens).unwrap();
         self.check();
         true
+    }
+
+    /// The device fails: what the steps in flight wrote is garbage, and their requests end.
+    pub(super) fn fail(&mut self) {
+        for outcome in std::mem::take(&mut self.device.results) {
+            outcome.cells.into_iter().for_each(|cell| self.device.cells[cell] = None);
+            let Planner { in_flight, table, requests, .. } = &self.planner;
+            let rows = in_flight[0].rows.iter().filter(|row| table.is_current(row.slot, row.generation));
+            let keys = rows.map(|row| requests.get(table.request[row.slot as usize]).key);
+            self.cut.extend(keys.map(|key| (key, FinishReason::Error)));
+            self.planner.fail_step(&mut self.kv).unwrap();
+            self.check();
+        }
     }
 
     /// Reads what the detokenizer got.
@@ -206,7 +222,7 @@ impl World {
 
     /// Lets everything come to its end. Work must get done: `patience` steps are far more than are needed.
     pub(super) fn finish(&mut self) {
-        let mut patience = 200_000;
+        let mut patience = 20_000;
         self.ring.lock().unwrap().1 = usize::MAX;
         while self.running() {
             self.drain();
@@ -283,6 +299,7 @@ pub(super) fn roomy() -> Setup {
         max_waiting: 64,
         prefill_chunk: 0,
         depth: 1,
+        horizon: 64,
     }
 }
 

@@ -84,7 +84,7 @@ async def main() -> None:
         async with server:
             clients = {
                 "France": ask(port, "What is the capital of France?"),
-                "sum": ask(port, "What is 2 + 3?"),
+                "name": ask(port, "Hello! Who are you?"),
                 "left": leave_midway(port),
                 "hurry": in_a_hurry(engine),
             }

@@ -5,10 +5,13 @@ Rust panics arrive as ``RuntimeError``.
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final, final
+from typing import Any, ClassVar, Final, TypeAlias, final
 
 from numpy.typing import NDArray
-from typing_extensions import Buffer
+from typing_extensions import Buffer as AnyBuffer
+
+# numpy's arrays are buffers, but their types do not say so for Python 3.11.
+Buffer: TypeAlias = AnyBuffer | NDArray[Any]
 
 __version__: str
 
@@ -218,7 +221,7 @@ class StepLayout:
     @property
     def nbytes(self) -> int: ...
     def fields(self) -> dict[str, tuple[str, int, int]]:
-        """name -> (numpy dtype, byte offset, number of elements), in the order of the buffer."""
+        """Name -> (numpy dtype, byte offset, number of elements), in the order of the buffer."""
 
 @final
 class Planner:
@@ -310,7 +313,7 @@ class Planner:
 
 @final
 class Vocabulary:
-    """The bytes of every token, from a Hugging Face tokenizer.json (byte-level or byte-fallback)."""
+    """The bytes of every token, from a tokenizer.json (byte-level or byte-fallback)."""
 
     @staticmethod
     def from_tokenizer_json(text: str) -> Vocabulary:
@@ -335,7 +338,7 @@ class Vocabulary:
 
 @final
 class StreamDecoder:
-    """Incremental detokenization of one sequence, with stop strings; what the Detokenizer runs per request.
+    """Incremental detokenization of one sequence, with stop strings: one request of the actor.
 
     The texts of all pushes and of :meth:`finish`, joined, are ``tokenizers``' own decoding of all
     tokens, cut at the stop string that completes first (of those that complete together, the
@@ -356,7 +359,7 @@ class StreamDecoder:
         """
 
     def push(self, tokens: Sequence[int]) -> tuple[str, str | None]:
-        """New text, and the stop string that ended it, if one did. After the end nothing comes any more."""
+        """New text, and the stop string that ended it, if one did. After the end nothing comes."""
 
     def finish(self) -> str:
         """The text that was withheld, now that nothing follows. Ends the stream."""
@@ -406,7 +409,8 @@ class Detokenizer:
 @final
 class CpuTensor:
     """A C-contiguous array as the CPU kernels see it: float32, int32, int64, uint64, or bfloat16
-    given as its bits in (u)int16. Shares the array's memory and keeps it alive."""
+    given as its bits in (u)int16. Shares the array's memory and keeps it alive.
+    """
 
     def __new__(cls, array: NDArray[Any]) -> CpuTensor:
         """Raises ValueError or BufferError where the array is not of that kind."""
@@ -450,7 +454,8 @@ class CpuKernels:
     """The kernels of the CPU runner, with their threads.
 
     They work on float32 or bfloat16 (one of them per call) and check data types, shapes and
-    indices: ValueError names what is wrong. While a call runs, nobody else may write to its arguments.
+    indices: ValueError names what is wrong. While a call runs, nobody else may write to its
+    arguments.
     """
 
     def __new__(cls, threads: int) -> CpuKernels:
@@ -467,8 +472,9 @@ class CpuKernels:
         out: CpuTensor,
         rows: int,
     ) -> None:
-        """Add ``branch`` to ``residual``, in place, and write the normalized sum times ``weight`` to
-        ``out``; the first ``rows`` rows of all three, [rows, len(weight)]."""
+        """Add ``branch`` to ``residual``, in place, and write the normalized sum times ``weight``
+        to ``out``; the first ``rows`` rows of all three, [rows, len(weight)].
+        """
 
     def silu_mul(self, gate_up: CpuTensor, out: CpuTensor, rows: int) -> None:
         """silu(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first."""
@@ -501,7 +507,8 @@ class CpuKernels:
         self, rules: CpuRules, logits: CpuTensor, out: CpuTensor, first: int, rows: int
     ) -> None:
         """Choose a token for each of the first ``rows`` rows of ``logits`` [rows, vocabulary], by
-        rules ``first`` and on, into the same places of ``out`` (int32)."""
+        rules ``first`` and on, into the same places of ``out`` (int32).
+        """
 
 STEP_BOUNDS_NS: Final[tuple[int, ...]]
 """Upper bounds of the accountant's step-time histogram, in nanoseconds."""

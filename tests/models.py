@@ -52,8 +52,8 @@ def greedy(model: LlamaForCausalLM, prompts: list[list[int]], count: int) -> lis
     answers: dict[int, list[int]] = {}
     for length in {len(prompt) for prompt in prompts}:
         rows = [index for index, prompt in enumerate(prompts) if len(prompt) == length]
-        for row, answer in zip(rows, _greedy(model, [prompts[r] for r in rows], count), strict=True):
-            answers[row] = answer
+        batch = _greedy(model, [prompts[row] for row in rows], count)
+        answers.update(zip(rows, batch, strict=True))
     return [answers[index] for index in range(len(prompts))]
 
 

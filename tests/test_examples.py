@@ -20,7 +20,7 @@ def test_embed(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
     assert "Paris" in said["France"]
-    assert "5" in said["sum"]
+    assert "pyengine" in said["name"]
     assert said["left"] == "got 1 byte and left"
     assert "deadline" in said["hurry"]
     assert said["blocks held"].startswith("0, ")

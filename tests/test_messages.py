@@ -1,11 +1,8 @@
 """The two spellings of every message, Python's and Rust's, are one."""
 
-from array import array
-
 import msgspec
 import pytest
 
-from pyengine._core import Detokenizer, Mailbox, Vocabulary
 from pyengine.messages import (
     Delta,
     Report,

@@ -92,7 +92,9 @@ async def main():
 
 asyncio.run(main())
 """
-    service = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    service = subprocess.Popen(  # noqa: ASYNC220 - killed below
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    )
     assert service.stdout is not None
     pid = int(await asyncio.to_thread(service.stdout.readline))
     service.kill()

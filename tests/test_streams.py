@@ -8,6 +8,7 @@ from pyengine.http.server import HttpServer
 
 STREAMS = 200
 BODY = {
+    "model": "pyengine-demo",
     "messages": [{"role": "user", "content": "Count from 1 to 20."}],
     "max_tokens": 40,
     "ignore_eos": True,

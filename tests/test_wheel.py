@@ -31,7 +31,7 @@ CONTENTS = (
 def tool(name: str) -> str:
     """A program of this interpreter's environment, or of the PATH."""
     found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    assert found, f"{name} is part of the [dev] extra"
+    assert found, f"{name} comes with make setup"
     return found
 
 

@@ -98,7 +98,7 @@ class Frontend:
         if self.failure is not None:
             raise self.failure
         ticket = next(self._numbers)
-        answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
         self._reports[ticket] = answer
         try:
             self._send_later(encode_report_request(ReportRequest(self.index, ticket)))

@@ -162,7 +162,7 @@ class RequestActor:
             waiter.set_result(None)
 
 
-_FAILURES = {
+_FAILURES: dict[str, Callable[[], PyengineError]] = {
     "abort": lambda: RequestAbortedError("the request was aborted"),
     "timeout": lambda: RequestTimeoutError("the request's deadline passed before it was done"),
     "overloaded": lambda: OverloadedError("the waiting queue is full; try again in a moment"),

@@ -95,7 +95,7 @@ class SchedulerActor(ThreadActor):
         return launched
 
     def launch(self) -> bool:
-        """Plan a step into a free set of buffers and start it; False if there was nothing to run."""
+        """Plan a step into a free set of buffers and start it; False if there is none."""
         buffers: StepBuffers = self.runner.buffers()
         if not self.planner.plan(buffers.memory):
             return False

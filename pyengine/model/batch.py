@@ -8,21 +8,11 @@ Where each field lies is said by :class:`pyengine._core.StepLayout`; here are th
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-
-class Layout(Protocol):
-    """What is needed of :class:`pyengine._core.StepLayout`."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole buffer."""
-
-    def fields(self) -> dict[str, tuple[str, int, int]]:
-        """Name -> (numpy dtype, byte offset, number of elements)."""
+from pyengine._core import StepLayout
 
 
 class StepBuffers:
@@ -78,7 +68,7 @@ class StepBuffers:
     feed_token: NDArray[np.int32]
     feed_sequence: NDArray[np.int32]
 
-    def __init__(self, layout: Layout, memory: NDArray[np.uint8] | None = None) -> None:
+    def __init__(self, layout: StepLayout, memory: NDArray[np.uint8] | None = None) -> None:
         """Views of ``memory`` (uint8 [layout.nbytes], zeroed), or of fresh memory."""
         self.memory = np.zeros(layout.nbytes, np.uint8) if memory is None else memory
         if self.memory.dtype != np.uint8 or self.memory.shape != (layout.nbytes,):

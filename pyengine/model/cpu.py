@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pyengine._core import CpuKernels, CpuStep
+from pyengine._core import CpuKernels, CpuStep, StepLayout
 from pyengine.config import EngineConfig
 from pyengine.model.architectures import Architecture, find_architecture
-from pyengine.model.batch import BufferRing, Layout, StepBuffers
+from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.layers import Kernels
 from pyengine.model.loader import Checkpoint
 from pyengine.model.runner import ModelInfo, Progress
@@ -53,7 +53,7 @@ class CpuRunner:
     def __init__(
         self,
         shape: ModelShape,
-        layout: Layout,
+        layout: StepLayout,
         *,
         max_sequences: int,
         threads: int,

@@ -9,9 +9,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
-from pyengine.model.batch import Layout, StepBuffers
+from pyengine.model.batch import StepBuffers
 
 Progress = Callable[[int, int], None]
 """Called while weights load, with (bytes loaded, bytes in all)."""
@@ -99,7 +100,7 @@ class ModelRunner(Protocol):
         """KV blocks."""
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> StepLayout:
         """Layout of the step buffers, for the planner."""
 
     def buffers(self) -> StepBuffers:

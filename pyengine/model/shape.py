@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError, ModelLoadError
-from pyengine.model.batch import Layout
 from pyengine.model.folder import model_folder, served_name
 from pyengine.model.runner import ModelInfo
 
@@ -95,7 +95,7 @@ def describe(config: EngineConfig) -> ModelShape:
     return ModelShape(info, num_blocks, model)
 
 
-def make_layout(config: EngineConfig, info: ModelInfo) -> Layout:
+def make_layout(config: EngineConfig, info: ModelInfo) -> StepLayout:
     """The layout that holds every step of ``config``: each sequence may have a full page table."""
     from pyengine._core import StepLayout
 

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
-from pyengine.model.batch import BufferRing, Layout, StepBuffers
+from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.runner import ModelInfo
 from pyengine.model.shape import describe, make_layout
 
@@ -46,7 +47,11 @@ class SimulatedStep:
         self._tokens = tokens
 
     def wait(self) -> NDArray[np.int32]:
-        """The tokens, int32 [num_sampled], once the step is over; sleeps, never spins."""
+        """The tokens, int32 [num_sampled], once the step is over; sleeps, never spins.
+
+        Returns some 0.1 ms late (the system's timer slack and the wake-up), more where the cores
+        are busy. That does not add up: the step after it has its own end already.
+        """
         while (left := self.end_ns - time.monotonic_ns()) > 0:
             time.sleep(left * 1e-9)
         self._ring.give_back(self._index)
@@ -72,7 +77,7 @@ class SimulatedRunner:
     def __init__(
         self,
         info: ModelInfo,
-        layout: Layout,
+        layout: StepLayout,
         *,
         num_blocks: int,
         max_sequences: int,

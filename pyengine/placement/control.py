@@ -4,6 +4,8 @@ A line that ends means that the other side has ended; each side acts on it at on
 outlives the other, however it ended.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from pyengine import errors
@@ -58,4 +60,4 @@ FromEngine = Loading | Ready | Failed
 
 encode = msgspec.json.Encoder().encode
 decode_start = msgspec.json.Decoder(Start).decode
-decode_from_engine = msgspec.json.Decoder(FromEngine).decode
+decode_from_engine: Callable[[bytes], FromEngine] = msgspec.json.Decoder(FromEngine).decode

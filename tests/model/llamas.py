@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from layout import Layout
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
 from pyengine.model.cpu import CpuRunner
 from pyengine.model.shape import describe
@@ -59,7 +59,7 @@ def make_runner(
     )
     shape = describe(config)
     pages = -(-shape.info.max_context // block_size)
-    layout = Layout(max_tokens, max_rows, max_rows * pages)
+    layout = StepLayout(max_tokens, max_rows, max_rows * pages)
     return CpuRunner(shape, layout, max_sequences=max_rows, threads=threads)
 
 

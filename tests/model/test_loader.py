@@ -31,11 +31,11 @@ def test_progress_rises_to_the_whole(tmp_path: Path) -> None:
     make_llama(tmp_path, shard="20KB")
     seen: list[tuple[int, int]] = []
     shape = describe(EngineConfig(model=str(tmp_path), num_blocks=8))
-    from layout import Layout
+    from pyengine._core import StepLayout
 
     CpuRunner(
         shape,
-        Layout(8, 2, 8),
+        StepLayout(8, 2, 8),
         max_sequences=2,
         threads=1,
         progress=lambda done, total: seen.append((done, total)),

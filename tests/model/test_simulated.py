@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from layout import Layout
 
+from pyengine._core import StepLayout
 from pyengine.errors import ConfigError
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelInfo
@@ -38,7 +38,7 @@ def info(folder: Path = Path()) -> ModelInfo:
 def device(step_ms: float = 1.0, eos_rate: float = 0.0) -> SimulatedRunner:
     return SimulatedRunner(
         info(),
-        Layout(8, 8, 32),
+        StepLayout(8, 8, 32),
         num_blocks=16,
         max_sequences=8,
         step_ms=step_ms,

@@ -30,7 +30,7 @@ use crate::threads::{Shared, Threads};
 const CHUNK: usize = 128;
 /// Query rows (queries times heads of a group) in a piece.
 const ROWS: usize = 32;
-/// Rows that go through the inner loops together.
+/// Rows that go through the inner loops together; the rest go by two and one.
 const TILE: usize = 4;
 
 /// Some queries of one sequence, for one key head.
@@ -201,6 +201,10 @@ fn score_page<T: Element, const FMA: bool>(
                     score_tile::<T, FMA, TILE, $width>(queries, row, page, lane, heads, scores, stride);
                     row += TILE;
                 }
+                if row + 2 <= rows {
+                    score_tile::<T, FMA, 2, $width>(queries, row, page, lane, heads, scores, stride);
+                    row += 2;
+                }
                 while row < rows {
                     score_tile::<T, FMA, 1, $width>(queries, row, page, lane, heads, scores, stride);
                     row += 1;
@@ -293,6 +297,10 @@ fn weigh_page<T: Element, const FMA: bool>(
                 while row + TILE <= rows {
                     weigh_tile::<T, FMA, TILE, $width>(weights, stride, page, row, start, dim, output);
                     row += TILE;
+                }
+                if row + 2 <= rows {
+                    weigh_tile::<T, FMA, 2, $width>(weights, stride, page, row, start, dim, output);
+                    row += 2;
                 }
                 while row < rows {
                     weigh_tile::<T, FMA, 1, $width>(weights, stride, page, row, start, dim, output);

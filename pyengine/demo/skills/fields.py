@@ -179,7 +179,7 @@ def _schema(rng: random.Random, record: dict[str, Value]) -> str:
     if form == 0:
         return json.dumps({name: _kind(value) for name, value in record.items()})
     if form == 1:
-        return json.dumps({name: "..." for name in record})
+        return json.dumps(dict.fromkeys(record, "..."))
     properties = {name: {"type": _kind(value)} for name, value in record.items()}
     return json.dumps({"type": "object", "properties": properties, "required": list(record)})
 

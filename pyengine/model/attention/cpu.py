@@ -1,11 +1,28 @@
 """Paged attention on the CPU: the KV cache, and the Rust kernel over it."""
 
+import math
+import mmap
+from contextlib import suppress
+
 import torch
 
 from pyengine._core import CpuStep
 from pyengine.errors import ModelLoadError
 from pyengine.model.layers import Kernels, Workspace, cpu_tensor
 from pyengine.model.runner import ModelInfo
+
+
+def cache_tensor(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    """Zeros for a KV cache: taken from the system as they are written, in huge pages if it can.
+
+    A cache is read in scattered blocks, and with small pages most blocks would miss the TLB.
+    """
+    memory = mmap.mmap(-1, max(1, math.prod(shape)) * dtype.itemsize)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        # A kernel without huge pages refuses: the cache is slower then, and as good.
+        with suppress(OSError):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype, count=math.prod(shape)).view(shape)
 
 
 class PagedAttention:
@@ -41,8 +58,8 @@ class PagedAttention:
         blocks, block, dim = kernels.num_blocks, info.block_size, info.head_dim
         self._layers = [
             (
-                cpu_tensor(torch.zeros(blocks, info.num_kv_heads, dim, block, dtype=dtype)),
-                cpu_tensor(torch.zeros(blocks, info.num_kv_heads, block, dim, dtype=dtype)),
+                cpu_tensor(cache_tensor(blocks, info.num_kv_heads, dim, block, dtype=dtype)),
+                cpu_tensor(cache_tensor(blocks, info.num_kv_heads, block, dim, dtype=dtype)),
             )
             for _ in range(info.num_layers)
         ]

@@ -284,14 +284,13 @@ mod tests {
             let mailbox = || Mailbox::new(capacity).unwrap();
             let (inbox, scheduler, frontends) =
                 (Mailbox::new(1 << 16).unwrap(), mailbox(), vec![mailbox(), mailbox()]);
-            let detokenizer =
-                Detokenizer::new(
-                    vocabulary,
-                    inbox.clone(),
-                    scheduler.clone(),
-                    frontends.clone(),
-                    Timeline::silent(),
-                );
+            let detokenizer = Detokenizer::new(
+                vocabulary,
+                inbox.clone(),
+                scheduler.clone(),
+                frontends.clone(),
+                Timeline::silent(),
+            );
             detokenizer.start().unwrap();
             Self { inbox, scheduler, frontends, detokenizer }
         }

@@ -62,7 +62,11 @@ impl StopShare {
 
     /// How much of `duration` went into searching.
     pub fn of(&self, duration: u64) -> u64 {
-        if self.whole == 0 { 0 } else { (duration as u128 * self.searched as u128 / self.whole as u128) as u64 }
+        if self.whole == 0 {
+            0
+        } else {
+            (duration as u128 * self.searched as u128 / self.whole as u128) as u64
+        }
     }
 }
 

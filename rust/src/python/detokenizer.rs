@@ -117,9 +117,7 @@ impl PyDetokenizer {
         let frontends = frontends.iter().map(|mailbox| mailbox.inner().clone()).collect();
         let vocabulary = vocabulary.inner.clone();
         let (inbox, scheduler) = (inbox.inner().clone(), scheduler.inner().clone());
-        Self {
-            inner: Detokenizer::new(vocabulary, inbox, scheduler, frontends, self::timeline(timeline)),
-        }
+        Self { inner: Detokenizer::new(vocabulary, inbox, scheduler, frontends, self::timeline(timeline)) }
     }
 
     fn start(&self) -> PyResult<()> {

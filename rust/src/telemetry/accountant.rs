@@ -40,9 +40,34 @@ pub const STEP_BOUNDS_NS: [u64; 28] = {
     const US: u64 = 1_000;
     const MS: u64 = 1_000_000;
     [
-        250 * US, 500 * US, MS, 2 * MS, 3 * MS, 4 * MS, 5 * MS, 6 * MS, 8 * MS, 10 * MS, 12 * MS, 16 * MS,
-        20 * MS, 25 * MS, 32 * MS, 40 * MS, 50 * MS, 64 * MS, 80 * MS, 100 * MS, 128 * MS, 160 * MS, 200 * MS,
-        256 * MS, 400 * MS, 800 * MS, 2000 * MS, 5000 * MS,
+        250 * US,
+        500 * US,
+        MS,
+        2 * MS,
+        3 * MS,
+        4 * MS,
+        5 * MS,
+        6 * MS,
+        8 * MS,
+        10 * MS,
+        12 * MS,
+        16 * MS,
+        20 * MS,
+        25 * MS,
+        32 * MS,
+        40 * MS,
+        50 * MS,
+        64 * MS,
+        80 * MS,
+        100 * MS,
+        128 * MS,
+        160 * MS,
+        200 * MS,
+        256 * MS,
+        400 * MS,
+        800 * MS,
+        2000 * MS,
+        5000 * MS,
     ]
 };
 
@@ -202,8 +227,7 @@ impl Accountant {
             let mut state = lock(&shared.state);
             while !state.stopped {
                 shared.sweep(&mut state);
-                state =
-                    shared.on_stop.wait_timeout(state, PERIOD).unwrap_or_else(PoisonError::into_inner).0;
+                state = shared.on_stop.wait_timeout(state, PERIOD).unwrap_or_else(PoisonError::into_inner).0;
             }
         };
         thread.spawn(life).map(drop).map_err(|error| Error::System(error.to_string()))

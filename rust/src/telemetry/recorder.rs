@@ -54,7 +54,9 @@ impl Recorder {
 
     /// A timeline in `lane`.
     pub fn timeline(&self, lane: Lane) -> Timeline {
-        Timeline { chain: Arc::new(Chain { recorder: Some(self.clone()), lane, last: 0.into(), step: 0.into() }) }
+        Timeline {
+            chain: Arc::new(Chain { recorder: Some(self.clone()), lane, last: 0.into(), step: 0.into() }),
+        }
     }
 
     /// Records a span.

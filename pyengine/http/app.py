@@ -22,7 +22,7 @@ from pyengine.errors import (
     PyengineError,
     RequestAbortedError,
 )
-from pyengine.http import chat_completions, completions, health, models
+from pyengine.http import chat_completions, completions, debug, health, models
 from pyengine.http.backend import Engine, Generation
 from pyengine.http.errors import (
     MethodNotAllowedError,
@@ -46,6 +46,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/models": {"GET": models.list_all},
     "/health": {"GET": health.health},
     "/ready": {"GET": health.ready},
+    "/debug/profile": {"GET": debug.profile},
 }
 # Paths that go on with a parameter.
 PREFIXES: tuple[tuple[str, dict[str, Handler]], ...] = (("/v1/models/", {"GET": models.retrieve}),)
@@ -158,12 +159,14 @@ class App:
         limits: What a client may ask of it.
         draining: Whether new requests are refused, because the server is going to stop.
         idle: Set while no request is being served.
+        watching: Held while somebody profiles the engine.
     """
 
     def __init__(self, engine: Engine, limits: Limits | None = None) -> None:
         self.engine = engine
         self.limits = limits or Limits()
         self.draining = False
+        self.watching = asyncio.Lock()
         self._active: set[Exchange] = set()
         self.idle = asyncio.Event()
         self.idle.set()

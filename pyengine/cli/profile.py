@@ -1,6 +1,7 @@
 """``pyengine profile``: where the time goes, and whether the device waited for it."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,7 +176,7 @@ def _write(
     from pyengine.telemetry.perfetto import trace
     from pyengine.telemetry.table import table
 
-    wanted = [
+    wanted: list[tuple[str | None, Callable[[], bytes]]] = [
         (json_file, lambda: msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"),
         (perfetto, lambda: trace(spans)),
         (html, lambda: page(report).encode()),

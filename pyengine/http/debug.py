@@ -38,7 +38,7 @@ async def profile(exchange: "Exchange") -> None:
     if exchange.app.watching.locked():
         raise OverloadedError("Somebody watches already; try again in a moment.")
     async with exchange.app.watching:
-        observation = await observe(engine, asyncio.sleep(seconds))
+        observation = await observe(engine, lambda: asyncio.sleep(seconds))
     setup = {"model": engine.model_name, "seconds": seconds}
     report = msgspec.json.encode(ProfileReport.of(observation, setup))
     wanted = query.get("spans", ["0"])[-1] == "1"

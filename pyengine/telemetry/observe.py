@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,18 +49,20 @@ class Observation:
     tokens: int
 
 
-async def observe(engine: Observed, until: Awaitable[object]) -> Observation:
-    """Watch ``engine`` until ``until`` is done. On the engine's loop.
+async def observe(
+    engine: Observed, until: Callable[[], Coroutine[object, object, object]]
+) -> Observation:
+    """Watch ``engine``, begin ``until()`` and go on until it is done. On the engine's loop.
 
     Raises:
         BaseException: What ``until`` raises.
     """
-    ending = asyncio.ensure_future(until)
     parts: list[bytes] = []
+    before, tokens = await engine.telemetry(), (await engine.report())["completion_tokens"]
+    number, start = engine.recorder.recorded, time.perf_counter()
+    ending = asyncio.create_task(until())
+    done = False
     try:
-        before, tokens = await engine.telemetry(), (await engine.report())["completion_tokens"]
-        number, start = engine.recorder.recorded, time.perf_counter()
-        done = False
         while not done:
             done = bool((await asyncio.wait({ending}, timeout=PERIOD_S))[0])
             packed, number = engine.recorder.read(number)

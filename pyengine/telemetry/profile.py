@@ -184,7 +184,7 @@ async def _steady(
         try:
             await readers.warmed_up()
             before, start = readers.tokens, time.perf_counter()
-            observation = await observe(engine, asyncio.sleep(seconds))
+            observation = await observe(engine, lambda: asyncio.sleep(seconds))
             tokens = readers.tokens - before
             observation = replace(observation, seconds=time.perf_counter() - start)
         finally:
@@ -211,9 +211,8 @@ async def _profile_trace(options: ProfileOptions) -> tuple[ProfileReport, Observ
     async with AsyncEngine(config=config, placement=options.placement) as engine:
         readers = _Readers(engine)
         try:
-            replay = _replay(readers, workload, options.seconds)
             start = time.perf_counter()
-            observation = await observe(engine, replay)
+            observation = await observe(engine, lambda: _replay(readers, workload, options.seconds))
             observation = replace(observation, seconds=time.perf_counter() - start)
         finally:
             await readers.stop()

@@ -5,7 +5,7 @@ Rust panics arrive as ``RuntimeError``.
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias, final
+from typing import Any, ClassVar, Final, TypeAlias, final
 
 from numpy.typing import NDArray
 from typing_extensions import Buffer
@@ -259,13 +259,14 @@ class Planner:
         max_context: int,
         max_waiting: int,
         prefill_chunk: int = 0,
+        timeline: Timeline | None = None,
     ) -> Planner:
         """Nothing waits and nothing runs.
 
         The least of ``max_sequences`` (the length of the device's ``last_token``), the layout's
         rows and ``max_tokens_per_step`` bounds how many sequences run at once. ``prefill_chunk`` 0
         is no cap. The cache bounds a sequence too: its KV must fit ``min(num_blocks, max_pages)``
-        blocks.
+        blocks. ``timeline`` gets the laps of every call, the time between two as ``drain``.
 
         Raises:
             ValueError: A limit is out of its range, or the layout does not hold
@@ -393,8 +394,12 @@ class Detokenizer:
         inbox: Mailbox,
         scheduler: Mailbox,
         frontends: Sequence[Mailbox],
+        timeline: Timeline | None = None,
     ) -> Detokenizer:
-        """The answers to frontend ``i`` of a request's key go to ``frontends[i]``."""
+        """The answers to frontend ``i`` of a request's key go to ``frontends[i]``.
+
+        ``timeline`` gets the spans of every message.
+        """
 
     def start(self) -> None:
         """Start the thread. Raises ValueError the second time."""
@@ -521,3 +526,160 @@ class CpuKernels:
         """Choose a token for each of the first ``rows`` rows of ``logits`` [rows, vocabulary], by
         rules ``first`` and on, into the same places of ``out`` (int32).
         """
+
+STEP_BOUNDS_NS: Final[tuple[int, ...]]
+"""Upper bounds of the accountant's step-time histogram, in nanoseconds."""
+
+@final
+class Stage:
+    """What a span is: a part of a request's way, or of a step's."""
+
+    HTTP_DECODE: ClassVar[Stage]
+    TEMPLATE: ClassVar[Stage]
+    TOKENIZE: ClassVar[Stage]
+    QUEUE_WAIT: ClassVar[Stage]
+    DRAIN: ClassVar[Stage]
+    ADMIT: ClassVar[Stage]
+    MATCH: ClassVar[Stage]
+    ALLOCATE: ClassVar[Stage]
+    BUFFER_FILL: ClassVar[Stage]
+    GRAMMAR: ClassVar[Stage]
+    LAUNCH: ClassVar[Stage]
+    DEVICE: ClassVar[Stage]
+    SAMPLE: ClassVar[Stage]
+    COPY_BACK: ClassVar[Stage]
+    COMMIT: ClassVar[Stage]
+    DETOKENIZE: ClassVar[Stage]
+    STOP_MATCH: ClassVar[Stage]
+    MESSAGE: ClassVar[Stage]
+    SSE_ENCODE: ClassVar[Stage]
+    SOCKET_WRITE: ClassVar[Stage]
+    IDLE: ClassVar[Stage]
+
+    def __int__(self) -> int: ...
+    @property
+    def label(self) -> str:
+        """Its name in reports and metrics."""
+
+    @staticmethod
+    def all() -> tuple[Stage, ...]:
+        """All of them, in the order of their numbers."""
+
+@final
+class Lane:
+    """Whose time a span is; the lane of one thread is a timeline without overlaps."""
+
+    SCHEDULER: ClassVar[Lane]
+    DETOKENIZER: ClassVar[Lane]
+    FRONTEND: ClassVar[Lane]
+    REQUEST: ClassVar[Lane]
+    DEVICE: ClassVar[Lane]
+
+    def __int__(self) -> int: ...
+    @property
+    def label(self) -> str:
+        """Its name in reports and metrics."""
+
+    @staticmethod
+    def all() -> tuple[Lane, ...]:
+        """All of them, in the order of their numbers."""
+
+@final
+class Recorder:
+    """A flight recorder: a ring of the latest spans in shared memory, without locks.
+
+    Any thread of any process writes and reads. A writer that is killed costs its slot.
+    """
+
+    def __new__(cls, capacity: int = 1 << 16) -> Recorder:
+        """Room for ``capacity`` spans of 32 bytes, rounded up to a power of two.
+
+        Raises:
+            ValueError: ``capacity`` is 0 or over 2**24.
+        """
+
+    @staticmethod
+    def attach(descriptor: int) -> Recorder:
+        """The recorder of another process, by its inherited descriptor, which is duplicated.
+
+        Raises:
+            ValueError: It is not a recorder's.
+            OSError: It is not open, or could not be mapped.
+        """
+
+    def descriptor(self) -> int:
+        """To hand to a child process (``pass_fds``). Open while this object lives."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether spans are recorded; setting it counts for all processes."""
+
+    @enabled.setter
+    def enabled(self, value: bool) -> None: ...
+    @property
+    def recorded(self) -> int:
+        """Spans that were offered so far: the number of the next one."""
+
+    @property
+    def refused(self) -> int:
+        """Those of them that found their slot taken by a writer that was slow, or died."""
+
+    @property
+    def capacity(self) -> int:
+        """Spans that it holds."""
+
+    def timeline(self, lane: Lane) -> Timeline:
+        """A new chain of laps in ``lane``."""
+
+    def read(self, start: int = 0) -> tuple[bytes, int]:
+        """The spans from number ``start`` on, as far as they are still there; and the next number.
+
+        Each is 32 bytes: start, end (``time.monotonic_ns()``) and step as u64, stage and lane as
+        u8, six bytes of padding; see ``pyengine.telemetry.spans``.
+        """
+
+    @staticmethod
+    def cost_ns() -> float:
+        """Nanoseconds that a span takes in Rust on this machine: measured now, in 0.2 ms."""
+
+@final
+class Timeline:
+    """A chain of laps in a lane: each begins where the one before it ended.
+
+    One thread at a time. Where its recorder is switched off, nothing is recorded.
+    """
+
+    def begin(self) -> int:
+        """The next lap begins now. Returns ``time.monotonic_ns()``; 0 while nothing is recorded."""
+
+    def lap(self, stage: Stage) -> None:
+        """A lap ends now, and was ``stage``."""
+
+    def span(self, stage: Stage, start: int) -> int:
+        """A span from ``start`` to now, beside the chain. Returns now.
+
+        For what goes on over an ``await``, where other tasks lap. A ``start`` of 0 records nothing.
+        """
+
+    def now(self) -> int:
+        """``time.monotonic_ns()``."""
+
+    def record(self, lane: Lane, stage: Stage, start: int, end: int, step: int) -> None:
+        """A span that is known from elsewhere."""
+
+@final
+class Accountant:
+    """Adds up a recorder's spans: what of them the device waited for, and what it did not.
+
+    Any thread. Begins when made; what was recorded before does not count.
+    """
+
+    def __new__(cls, recorder: Recorder) -> Accountant: ...
+    def start(self) -> None:
+        """Sweep ten times a second, on a Rust thread, so that no span is overwritten unread."""
+
+    def stop(self) -> None:
+        """End the thread; so does dropping this."""
+
+    def totals(self) -> dict[str, Any]:
+        """Sweep now; everything so far: see :class:`pyengine.telemetry.Totals`."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from pyengine._core import Lane, Recorder, Stage
 from pyengine.actors.actor import ActorRef
 from pyengine.actors.frontend import Frontend
 from pyengine.actors.request import Generation
@@ -27,6 +28,7 @@ from pyengine.messages import SamplingRules, Submit
 from pyengine.model.folder import model_folder, served_name
 from pyengine.placement import PlacementName, placed
 from pyengine.sampling import SamplingParams
+from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer
 
 
@@ -48,6 +50,8 @@ class AsyncEngine:
         template: The model's chat template, once started; None if it has none.
         ready: Whether requests are taken.
         failure: What made loading fail, or killed the engine.
+        recorder: What all parts of the engine do, as spans; may be switched off.
+        timeline: The spans of this loop.
     """
 
     tokenizer: Tokenizer
@@ -74,6 +78,8 @@ class AsyncEngine:
         self.model_name = config.served_name or served_name(config.model)
         self.ready = False
         self.failure: BaseException | None = None
+        self.recorder = Recorder()
+        self.timeline = self.recorder.timeline(Lane.FRONTEND)
         self._placement = placed(placement)
         self._info: EngineInfo | None = None
         self._frontend: Frontend | None = None
@@ -96,7 +102,7 @@ class AsyncEngine:
         await asyncio.shield(self._starting)
 
     async def _start(self, progress: Progress | None) -> None:
-        queues = Queues.make()
+        queues = Queues.make(recorder=self.recorder)
         try:
             folder = await asyncio.to_thread(model_folder, self.config.model)
             self.tokenizer = await asyncio.to_thread(Tokenizer.from_folder, folder)
@@ -108,7 +114,7 @@ class AsyncEngine:
             raise
         inbox, scheduler = queues.frontends[0], queues.scheduler
         self._frontend = Frontend(
-            0, ActorRef("frontend-0", inbox), ActorRef("scheduler", scheduler)
+            0, ActorRef("frontend-0", inbox), ActorRef("scheduler", scheduler), self.timeline
         )
         self._frontend.open()
         self.ready = True
@@ -186,8 +192,10 @@ class AsyncEngine:
         params = params or SamplingParams()
         params.validate()
         if isinstance(prompt, str):
+            self.timeline.begin()
             self.tokenizer.check_length(prompt, self.max_context)
             prompt = self.tokenizer.encode(prompt)
+            self.timeline.lap(Stage.TOKENIZE)
         token_ids = list(prompt)
         max_tokens = self._max_tokens(token_ids, params)
         now = time.monotonic_ns()
@@ -247,13 +255,21 @@ class AsyncEngine:
             raise InvalidRequestError(
                 f"{self.model_name!r} has no chat template; use completions", param="messages"
             )
+        self.timeline.begin()
         text = self.template.render(list(messages), **arguments)
+        self.timeline.lap(Stage.TEMPLATE)
         self.tokenizer.check_length(text, self.max_context)
-        return self.tokenizer.encode(text, add_special_tokens=False)
+        token_ids = self.tokenizer.encode(text, add_special_tokens=False)
+        self.timeline.lap(Stage.TOKENIZE)
+        return token_ids
 
     async def report(self) -> dict[str, int]:
         """Blocks free, cached and held, requests running and waiting, and the step counters."""
-        return await self._running().report()
+        return (await self._running().report()).figures
+
+    async def telemetry(self) -> Totals:
+        """Where the time went since the engine started; the difference of two is a window."""
+        return (await self._running().report()).telemetry
 
     async def drained(self) -> None:
         """Wait until no request is left."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from pyengine._core import Mailbox, Planner, Vocabulary
+from pyengine._core import Accountant, Lane, Mailbox, Planner, Recorder, Vocabulary
 from pyengine.actors.actor import ActorRef, logger
 from pyengine.actors.detokenizer import DetokenizerActor
 from pyengine.actors.kv_allocator import KvAllocatorActor
@@ -26,6 +26,7 @@ from pyengine.actors.scheduler import SchedulerActor
 from pyengine.config import EngineConfig
 from pyengine.model.folder import model_folder
 from pyengine.model.runner import ModelRunner, load_runner
+from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer
 
 SCHEDULER_MAILBOX_BYTES = 1 << 24
@@ -38,17 +39,22 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Queues:
-    """The mailboxes that join frontends and engine; made before either."""
+    """The mailboxes that join frontends and engine, and the recorder of what all of them do.
+
+    Made before either.
+    """
 
     scheduler: Mailbox
     frontends: tuple[Mailbox, ...]
+    recorder: Recorder
 
     @classmethod
-    def make(cls, frontends: int = 1) -> Self:
-        """Fresh queues for so many frontends."""
+    def make(cls, frontends: int = 1, recorder: Recorder | None = None) -> Self:
+        """Fresh queues for so many frontends, and the recorder, unless there is one."""
         return cls(
             Mailbox(SCHEDULER_MAILBOX_BYTES),
             tuple(Mailbox(FRONTEND_MAILBOX_BYTES) for _ in range(frontends)),
+            recorder or Recorder(),
         )
 
     def close(self) -> None:
@@ -104,7 +110,11 @@ class EngineActors:
             Vocabulary.from_tokenizer_json(tokenizer_json),
             scheduler_ref,
             frontends,
+            queues.recorder.timeline(Lane.DETOKENIZER),
         )
+        timeline = queues.recorder.timeline(Lane.SCHEDULER)
+        self._accountant = Accountant(queues.recorder)
+        self._span_cost_ns = Recorder.cost_ns()
         allocator = KvAllocatorActor(
             runner.num_blocks, config.block_size, prefix_cache=config.prefix_cache
         )
@@ -117,6 +127,7 @@ class EngineActors:
             max_context=self.info.max_context,
             max_waiting=config.max_waiting,
             prefill_chunk=config.prefill_chunk or 0,
+            timeline=timeline,
         )
         self.scheduler = SchedulerActor(
             queues.scheduler,
@@ -126,6 +137,8 @@ class EngineActors:
             frontends,
             self.detokenizer.ref,
             self._on_failure,
+            timeline,
+            self.telemetry,
         )
 
     @classmethod
@@ -146,6 +159,7 @@ class EngineActors:
             died: Called once, on the thread of an actor that died, with what killed it.
         """
         self._died = died
+        self._accountant.start()
         self.detokenizer.start()
         self.scheduler.start()
 
@@ -154,7 +168,12 @@ class EngineActors:
         self.scheduler.stop()
         self.scheduler.join(timeout)
         self.detokenizer.join(timeout)
+        self._accountant.stop()
         self.queues.close()
+
+    def telemetry(self) -> Totals:
+        """Where the time went since the actors were made. Any thread."""
+        return Totals.of(self._accountant, self._span_cost_ns)
 
     def _on_failure(self, name: str, error: BaseException) -> None:
         """An actor died (on its thread): let the frontends hear of it."""

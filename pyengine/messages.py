@@ -17,6 +17,8 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from pyengine.telemetry.totals import Totals
+
 FinishReason = Literal["stop", "length", "abort", "timeout", "overloaded", "error"]
 
 
@@ -74,7 +76,9 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
 
     Attributes:
         text: New text; never half a character, never a part of a stop string.
-        tokens: The tokens behind it, also those whose text is still withheld.
+        tokens: The tokens behind it, also those whose text is still withheld. A tuple, which the
+            garbage collector lets go of: lists of all deltas kept would make it look at the whole
+            heap again and again, for tens of milliseconds.
         finish: Why the request ended, in its last delta.
         stop_string: The stop string that matched, if one did.
         stop_token: The stop token that ended the request, if one did.
@@ -83,7 +87,7 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
 
     request: int
     text: str
-    tokens: list[int]
+    tokens: tuple[int, ...]
     finish: FinishReason | None
     stop_string: str | None
     stop_token: int | None
@@ -105,10 +109,12 @@ class Report(msgspec.Struct, array_like=True):
     Attributes:
         figures: ``free``, ``cached``, ``held`` and ``num_blocks`` of the KV cache, ``running`` and
             ``waiting`` requests, and the counters of :meth:`pyengine._core.Planner.stats`.
+        telemetry: Where the time went.
     """
 
     ticket: int
     figures: dict[str, int]
+    telemetry: Totals
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -13,14 +13,17 @@ from pyengine.messages import (
     encode_report,
     encode_report_request,
 )
+from pyengine.telemetry import StageTotal, Totals
 
 
 def test_what_python_reads_comes_back_as_it_went() -> None:
-    report = Report(7, {"free": 3})
+    stages = [StageTotal("scheduler", "launch", 3, 1, 2)]
+    totals = Totals(9, 8, 3, 7, [0, 3], 12, 0, 35.5, stages)
+    report = Report(7, {"free": 3}, totals)
     assert decode(encode_report(report)) == report
     request = ReportRequest(1, 7)
     assert decode(encode_report_request(request)) == request
-    delta = Delta(7, "é", [1, 70_000], "stop", None, 2, 3, 0, 2)
+    delta = Delta(7, "é", (1, 70_000), "stop", None, 2, 3, 0, 2)
     assert decode(msgspec.msgpack.encode(("deltas", [delta]))) == [delta]
 
 

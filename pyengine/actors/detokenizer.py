@@ -6,7 +6,7 @@ Bytes of tokens, UTF-8 assembly, stop strings and the deltas for each frontend a
 
 from collections.abc import Sequence
 
-from pyengine._core import Detokenizer, Mailbox, Vocabulary
+from pyengine._core import Detokenizer, Mailbox, Timeline, Vocabulary
 from pyengine.actors.actor import ActorRef
 
 
@@ -21,11 +21,16 @@ class DetokenizerActor:
         vocabulary: Vocabulary,
         scheduler: ActorRef,
         frontends: Sequence[ActorRef],
+        timeline: Timeline,
     ) -> None:
         self.ref = ActorRef("detokenizer", mailbox)
         self._frontends = tuple(frontends)
         self._thread = Detokenizer(
-            vocabulary, mailbox, scheduler.mailbox, [frontend.mailbox for frontend in frontends]
+            vocabulary,
+            mailbox,
+            scheduler.mailbox,
+            [frontend.mailbox for frontend in frontends],
+            timeline,
         )
 
     def start(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 from collections import deque
 
-from pyengine._core import MailboxClosed, MailboxFull
+from pyengine._core import MailboxClosed, MailboxFull, Stage, Timeline
 from pyengine.actors.actor import ActorRef, logger
 from pyengine.actors.request import RequestActor
 from pyengine.errors import EngineDeadError, OverloadedError, PyengineError
@@ -32,12 +32,15 @@ class Frontend:
         requests: The Request actors that have not ended, by number.
     """
 
-    def __init__(self, index: int, inbox: ActorRef, scheduler: ActorRef) -> None:
+    def __init__(
+        self, index: int, inbox: ActorRef, scheduler: ActorRef, timeline: Timeline
+    ) -> None:
         self.index = index
         self.ref = inbox
         self.requests: dict[int, RequestActor] = {}
         self.failure: PyengineError | None = None
         self._scheduler = scheduler
+        self._timeline = timeline
         self._numbers = itertools.count()
         self._reports: dict[int, asyncio.Future[Report]] = {}
         self._unsent: deque[bytes] = deque()
@@ -63,6 +66,7 @@ class Frontend:
         """
         if self.failure is not None:
             raise self.failure
+        self._timeline.begin()
         try:
             self._scheduler.send(encode_submit(submit))
         except MailboxFull:
@@ -71,6 +75,7 @@ class Frontend:
             raise EngineDeadError("the engine has stopped") from None
         actor = RequestActor(submit)
         self.requests[submit.key.request] = actor
+        self._timeline.lap(Stage.MESSAGE)
         return actor
 
     def abort(self, key: RequestKey) -> None:
@@ -84,8 +89,8 @@ class Frontend:
         except MailboxClosed:
             pass  # with the engine, its requests have ended
 
-    async def report(self) -> dict[str, int]:
-        """How things stand at the Scheduler: see :class:`pyengine.messages.Report`.
+    async def report(self) -> Report:
+        """How things stand at the Scheduler.
 
         Raises:
             EngineDeadError: The engine has stopped.
@@ -97,7 +102,7 @@ class Frontend:
         self._reports[ticket] = answer
         try:
             self._send_later(encode_report_request(ReportRequest(self.index, ticket)))
-            return (await answer).figures
+            return await answer
         finally:
             del self._reports[ticket]
 
@@ -144,9 +149,11 @@ class Frontend:
 
     def _read(self) -> None:
         """The mailbox has something: hand it on, a bounded number of messages at a time."""
+        self._timeline.begin()
         try:
             for message in self.ref.mailbox.drain():
                 self._dispatch(message)
+            self._timeline.lap(Stage.MESSAGE)
             if not self.ref.mailbox.arm() and self._loop is not None:
                 self._loop.call_soon(self._read)  # after the others had their turn
         except MailboxClosed:

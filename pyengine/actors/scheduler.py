@@ -7,24 +7,32 @@ One step, drawn over time with a device that runs beside the CPU (``overlap`` 1)
     device  ├──────────── step N ──────────┤├──────── step N+1 ────────────┤
 
 With ``overlap`` 0 (the CPU runner) the launch is the model step itself and its commit follows.
+
+Every part of the loop is a lap of one timeline: those of drain, plan and commit are recorded by the
+planner, the others here.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
-from pyengine._core import Mailbox, MailboxClosed, MailboxFull, Planner
+from pyengine._core import Lane, Mailbox, MailboxClosed, MailboxFull, Planner, Stage, Timeline
 from pyengine.actors.actor import ActorRef, FailureHandler, ThreadActor, logger
 from pyengine.actors.kv_allocator import KvAllocatorActor
 from pyengine.messages import Report, ReportRequest, decode, encode_report
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelRunner, StepHandle
+from pyengine.telemetry import Totals
 
 BACKPRESSURE_WAIT_S = 0.001
+# Idle time is told so often, so that the figures of an idle engine are not behind.
+IDLE_WAIT_S = 1.0
 
 
 class StepInFlight(NamedTuple):
     """A step that was planned: running on the device, or dead at launch."""
 
+    number: int
     handle: StepHandle | None
     error: Exception | None
 
@@ -43,6 +51,8 @@ class SchedulerActor(ThreadActor):
         frontends: tuple[ActorRef, ...],
         detokenizer: ActorRef,
         on_failure: FailureHandler,
+        timeline: Timeline,
+        telemetry: Callable[[], Totals],
     ) -> None:
         super().__init__("scheduler", mailbox, on_failure)
         self.runner = runner
@@ -51,15 +61,24 @@ class SchedulerActor(ThreadActor):
         self.frontends = frontends
         self.detokenizer = detokenizer
         self.in_flight: deque[StepInFlight] = deque()
+        self.timeline = timeline
+        self.telemetry = telemetry
+        self.steps = 0
 
     def run(self) -> None:
         """Step while there is work, sleep on the mailbox while there is none."""
         mailbox = self.ref.mailbox
+        self.timeline.begin()
         try:
             while True:
-                if not self.step():
-                    timeout = BACKPRESSURE_WAIT_S if self.planner.has_work else None
-                    mailbox.wait(timeout)
+                if self.step():
+                    continue
+                if self.planner.has_work:  # the detokenizer is behind
+                    mailbox.wait(BACKPRESSURE_WAIT_S)
+                    self.timeline.lap(Stage.MESSAGE)
+                else:
+                    mailbox.wait(IDLE_WAIT_S)
+                    self.timeline.lap(Stage.IDLE)
         except MailboxClosed:
             while self.in_flight:
                 self.commit()
@@ -80,22 +99,29 @@ class SchedulerActor(ThreadActor):
         buffers: StepBuffers = self.runner.buffers()
         if not self.planner.plan(buffers.memory):
             return False
+        self.steps += 1
         try:
-            step = StepInFlight(self.runner.launch(buffers), None)
+            step = StepInFlight(self.steps, self.runner.launch(buffers), None)
         except Exception as error:  # noqa: BLE001 - ends its rows
-            step = StepInFlight(None, error)
+            step = StepInFlight(self.steps, None, error)
         self.in_flight.append(step)
+        self.timeline.lap(Stage.LAUNCH)
         return True
 
     def commit(self) -> None:
         """Wait for the oldest step in flight and hand its tokens to the planner."""
-        handle, error = self.in_flight.popleft()
+        number, handle, error = self.in_flight.popleft()
         if handle is not None:
             try:
                 sampled = handle.wait()
             except Exception as failure:  # noqa: BLE001 - as at the launch
                 error = failure
             else:
+                self.timeline.lap(Stage.COPY_BACK)
+                # Before the commit, which says that this step's time on the device is known.
+                self.timeline.record(
+                    Lane.DEVICE, Stage.DEVICE, handle.start_ns, handle.end_ns, number
+                )
                 self.planner.commit(sampled)
                 return
         ended = self.planner.fail_step()
@@ -105,7 +131,8 @@ class SchedulerActor(ThreadActor):
         """Answer a message that is not for the planner."""
         request = decode(message)
         if isinstance(request, ReportRequest):
-            report = Report(request.ticket, self.allocator.figures() | self.planner.stats())
+            figures = self.allocator.figures() | self.planner.stats()
+            report = Report(request.ticket, figures, self.telemetry())
             try:
                 self.frontends[request.frontend].send(encode_report(report))
             except (MailboxFull, MailboxClosed):

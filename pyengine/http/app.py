@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pyengine._core import Stage
 from pyengine.errors import (
     EngineDeadError,
     ModelNotFoundError,
@@ -21,7 +22,7 @@ from pyengine.errors import (
     PyengineError,
     RequestAbortedError,
 )
-from pyengine.http import chat_completions, completions, health, models
+from pyengine.http import chat_completions, completions, debug, health, models
 from pyengine.http.backend import Engine, Generation
 from pyengine.http.errors import (
     MethodNotAllowedError,
@@ -45,6 +46,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/models": {"GET": models.list_all},
     "/health": {"GET": health.health},
     "/ready": {"GET": health.ready},
+    "/debug/profile": {"GET": debug.profile},
 }
 # Paths that go on with a parameter.
 PREFIXES: tuple[tuple[str, dict[str, Handler]], ...] = (("/v1/models/", {"GET": models.retrieve}),)
@@ -88,10 +90,14 @@ class Exchange:
             PayloadTooLargeError: It is too long.
         """
         body = await read_body(self.proto, self.scope.headers, self.app.limits)
+        timeline = self.app.engine.timeline
+        timeline.begin()
         try:
-            return decoder.decode(body)
+            request = decoder.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise decode_error(error) from None
+        timeline.lap(Stage.HTTP_DECODE)
+        return request
 
     def watch(self, generations: list[Generation]) -> None:
         """Abort ``generations`` when the client leaves, the answer fails or the server stops."""
@@ -118,9 +124,12 @@ class Exchange:
     def reply(self, body: bytes, status: int = 200, *headers: tuple[str, str]) -> None:
         """Answer in JSON."""
         self.began = True
+        timeline = self.app.engine.timeline
+        timeline.begin()
         self.proto.response_bytes(
             status, [_JSON, ("x-request-id", self.request_id), *headers], body
         )
+        timeline.lap(Stage.SOCKET_WRITE)
 
     def fail(self, error: PyengineError) -> None:
         """Answer with an error, unless an answer has begun."""
@@ -150,12 +159,14 @@ class App:
         limits: What a client may ask of it.
         draining: Whether new requests are refused, because the server is going to stop.
         idle: Set while no request is being served.
+        watching: Held while somebody profiles the engine.
     """
 
     def __init__(self, engine: Engine, limits: Limits | None = None) -> None:
         self.engine = engine
         self.limits = limits or Limits()
         self.draining = False
+        self.watching = asyncio.Lock()
         self._active: set[Exchange] = set()
         self.idle = asyncio.Event()
         self.idle.set()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pyengine._core import Stage
 from pyengine.chat.template import ChatTemplate
 from pyengine.errors import (
     ContextLengthError,
@@ -109,12 +110,17 @@ async def _prompt(request: ChatRequest, engine: Engine) -> list[int]:
         raise InvalidRequestError(
             f"'{engine.model_name}' has no chat template; use /v1/completions.", param="messages"
         )
+    engine.timeline.begin()
     text = engine.template.render(template_messages(request.messages, engine.template))
+    engine.timeline.lap(Stage.TEMPLATE)
+    start = engine.timeline.begin()
     try:
         engine.tokenizer.check_length(text, engine.max_context)
     except ContextLengthError as error:
         raise _renamed(error, request) from None
-    return await engine.tokenizer.encode_async(text, add_special_tokens=False)
+    token_ids = await engine.tokenizer.encode_async(text, add_special_tokens=False)
+    engine.timeline.span(Stage.TOKENIZE, start)
+    return token_ids
 
 
 def template_messages(messages: list[Message], template: ChatTemplate) -> list[dict[str, Any]]:

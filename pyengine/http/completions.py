@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pyengine._core import Stage
 from pyengine.errors import InvalidRequestError
 from pyengine.http import sse
 from pyengine.http.backend import Engine, Generation
@@ -100,6 +101,8 @@ def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[
 async def _tokens(prompt: str | list[int], engine: Engine) -> list[int]:
     tokenizer = engine.tokenizer
     if isinstance(prompt, str):
+        start = engine.timeline.begin()
         tokenizer.check_length(prompt, engine.max_context)
         prompt = await tokenizer.encode_async(prompt)
+        engine.timeline.span(Stage.TOKENIZE, start)
     return prompt

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from pyengine._core import Stage
 from pyengine.errors import PyengineError
 from pyengine.http.backend import Generation, Update, Usage
 from pyengine.http.errors import error_body, internal_error
@@ -123,10 +124,12 @@ async def stream(exchange: "Exchange", generations: list[Generation], chunks: Ch
     """
     usages: list[Usage | None] = [None] * len(generations)
     begun = [False] * len(generations)
-    transport = None
+    transport = sending = None
+    timeline = exchange.app.engine.timeline
     try:
         async with contextlib.aclosing(_batches(generations)) as batches:
             async for batch in batches:
+                timeline.begin()
                 data = b""
                 for index, update in batch:
                     if not begun[index]:
@@ -134,11 +137,15 @@ async def stream(exchange: "Exchange", generations: list[Generation], chunks: Ch
                         data += chunks.first(index)
                     data += chunks.update(index, update)
                     usages[index] = update.usage
+                timeline.lap(Stage.SSE_ENCODE)
                 if transport is None:
                     exchange.began = True
                     transport = exchange.proto.response_stream(200, _headers(exchange))
                 if data:
-                    await transport.send_bytes(data)
+                    # The work is in the call; what is awaited is the client.
+                    sending = transport.send_bytes(data)
+                    timeline.lap(Stage.SOCKET_WRITE)
+                    await sending
     except ProtocolClosed:
         raise
     except PyengineError as error:
@@ -157,7 +164,7 @@ async def stream(exchange: "Exchange", generations: list[Generation], chunks: Ch
     finally:
         # granian ends the answer when nobody holds its transport any more; a traceback that is
         # kept somewhere would.
-        transport = None
+        transport = sending = None
 
 
 def _headers(exchange: "Exchange") -> list[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """The CPU as a device: a launch computes the whole step, and its tokens are there."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -31,9 +32,16 @@ def default_threads(info: ModelInfo) -> int:
 
 
 class CpuStepHandle:
-    """A step that is over."""
+    """A step that is over.
 
-    def __init__(self, tokens: NDArray[np.int32]) -> None:
+    Attributes:
+        start_ns: ``time.monotonic_ns()`` at its beginning.
+        end_ns: At its end.
+    """
+
+    def __init__(self, tokens: NDArray[np.int32], start_ns: int) -> None:
+        self.start_ns = start_ns
+        self.end_ns = time.monotonic_ns()
         self._tokens = tokens
 
     def wait(self) -> NDArray[np.int32]:
@@ -129,9 +137,10 @@ class CpuRunner:
         if model is None:
             raise RuntimeError("the runner is closed")
         index = self._ring.take(buffers)
+        start_ns = time.monotonic_ns()
         try:
             with torch.inference_mode():
-                return CpuStepHandle(self._compute(model, buffers))
+                return CpuStepHandle(self._compute(model, buffers), start_ns)
         finally:
             self._ring.give_back(index)
 

@@ -61,6 +61,14 @@ class ModelInfo:
 class StepHandle(Protocol):
     """A step in flight."""
 
+    @property
+    def start_ns(self) -> int:
+        """``time.monotonic_ns()`` at which the device began it; known when it is over."""
+
+    @property
+    def end_ns(self) -> int:
+        """And ended it. The intervals of a runner's steps do not overlap."""
+
     def wait(self) -> NDArray[np.int32]:
         """The sampled tokens, int32 [num_sampled]; blocks without the GIL until they are there.
 

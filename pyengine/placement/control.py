@@ -20,6 +20,7 @@ class Start(msgspec.Struct, tag=True):
     config: EngineConfig
     scheduler: tuple[int, int]
     frontends: list[tuple[int, int]]
+    recorder: int
 
 
 class Loading(msgspec.Struct, tag=True):

@@ -4,13 +4,14 @@ It builds the actors on the queues that it inherited, and ends when its control 
 """
 
 import contextlib
+import gc
 import os
 import signal
 import socket
 import sys
 import threading
 
-from pyengine._core import Mailbox
+from pyengine._core import Mailbox, Recorder
 from pyengine.engine import EngineActors, Queues
 from pyengine.placement.control import Failed, Loading, Ready, Start, decode_start, encode
 
@@ -47,7 +48,9 @@ def main(descriptor: int) -> int:
     line = Line(descriptor)
     start = line.start()
     queues = Queues(
-        Mailbox.attach(*start.scheduler), tuple(Mailbox.attach(*fds) for fds in start.frontends)
+        Mailbox.attach(*start.scheduler),
+        tuple(Mailbox.attach(*fds) for fds in start.frontends),
+        Recorder.attach(start.recorder),
     )
     # If the line ends while the weights are loading there is nothing to save.
     loaded = threading.Event()
@@ -68,6 +71,9 @@ def main(descriptor: int) -> int:
         line.say(Failed.of(error))
         return 1
     loaded.set()
+    # What is there now stays: a collection that looked at all of it would hold up a step.
+    gc.collect()
+    gc.freeze()
 
     def died(error: BaseException) -> None:
         line.say(Failed.of(error))

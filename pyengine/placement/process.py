@@ -43,7 +43,9 @@ class ProcessPlacement:
         mine, theirs = socket.socketpair()
         scheduler = queues.scheduler.descriptors()
         frontends = [mailbox.descriptors() for mailbox in queues.frontends]
-        inherited = [theirs.fileno(), *scheduler, *(fd for pair in frontends for fd in pair)]
+        recorder = queues.recorder.descriptor()
+        inherited = [theirs.fileno(), recorder, *scheduler]
+        inherited += [fd for pair in frontends for fd in pair]
         with theirs:
             self.process = subprocess.Popen(  # noqa: ASYNC220 - milliseconds, once
                 [sys.executable, "-m", "pyengine.placement.engine_main", str(theirs.fileno())],
@@ -52,7 +54,7 @@ class ProcessPlacement:
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         self._reader, self._writer = await asyncio.open_connection(sock=mine)
-        self._writer.write(encode(Start(config, scheduler, frontends)) + b"\n")
+        self._writer.write(encode(Start(config, scheduler, frontends, recorder)) + b"\n")
         while True:
             match await self._next():
                 case Loading(done, total):

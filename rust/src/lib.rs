@@ -8,6 +8,8 @@ pub mod kv_allocator;
 pub mod mailbox;
 pub mod messages;
 pub mod scheduler;
+mod shared_memory;
+pub mod telemetry;
 
 #[cfg(feature = "python")]
 mod python;

@@ -7,6 +7,7 @@ use pyengine_core::kv_allocator::KvAllocator;
 use pyengine_core::mailbox::Mailbox;
 use pyengine_core::messages::{Message, RequestKey, SamplingRules, Submit};
 use pyengine_core::scheduler::{Planner, PlannerConfig, StepLayout};
+use pyengine_core::telemetry::{Lane, Recorder};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -94,7 +95,8 @@ impl Engine {
         let to = detokenizer.clone();
         let limit = to.max_message();
         let outlet = Box::new(move |message: &[u8]| to.send(message));
-        let planner = Planner::new(config, layout, &kv, outlet, limit).unwrap();
+        let timeline = Recorder::new(1 << 10).unwrap().timeline(Lane::Scheduler);
+        let planner = Planner::new(config, layout, &kv, outlet, limit, timeline).unwrap();
         let inbox = Mailbox::new(1 << 16).unwrap();
         let buffer = vec![0; layout.nbytes() / 8];
         Self { kv, planner, inbox, detokenizer, buffer, sampled: Vec::new(), received: Vec::new() }

@@ -12,6 +12,7 @@ from typing import Literal
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from pyengine._core import Lane, Recorder, Timeline
 from pyengine.chat.template import ChatTemplate
 from pyengine.errors import ContextLengthError, InvalidRequestError, RequestAbortedError
 from pyengine.sampling import SamplingParams
@@ -76,6 +77,7 @@ class FakeEngine:
     template: ChatTemplate | None = field(default_factory=lambda: ChatTemplate(CHATML))
     ready: bool = False
     failure: BaseException | None = None
+    timeline: Timeline = field(default_factory=lambda: Recorder(1).timeline(Lane.FRONTEND))
     answer: str = ANSWER
     hold_after: int | None = None
     fail_after: tuple[int, Exception] | None = None

@@ -53,7 +53,13 @@ async def test_every_choice_is_written_whole(streams: int) -> None:
     engine = FakeEngine(answer="abc")
     transport = _Transport()
     proto = SimpleNamespace(response_stream=lambda status, headers: transport)
-    exchange: Any = SimpleNamespace(proto=proto, began=False, request_id="r", explain=lambda e: e)
+    exchange: Any = SimpleNamespace(
+        app=SimpleNamespace(engine=engine),
+        proto=proto,
+        began=False,
+        request_id="r",
+        explain=lambda e: e,
+    )
     generations: list[Any] = [
         engine.generate([5], SamplingParams(), priority=0, tenant=None, cache_salt=None)
         for _ in range(streams)

@@ -20,6 +20,7 @@ use super::Vocabulary;
 use super::requests::Requests;
 use crate::error::{Error, Result};
 use crate::mailbox::Mailbox;
+use crate::telemetry::{Lane, Span, Stage, Timeline};
 
 /// How long the thread spins for the next message before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
@@ -48,16 +49,17 @@ struct Shared {
 }
 
 impl Detokenizer {
-    /// An actor that reads `inbox`; frontend `i` of a request's key is `frontends[i]`.
+    /// An actor that reads `inbox`; frontend `i` of a request's key is `frontends[i]`. `timeline` gets its spans.
     pub fn new(
         vocabulary: Arc<Vocabulary>,
         inbox: Mailbox,
         scheduler: Mailbox,
         frontends: Vec<Mailbox>,
+        timeline: Timeline,
     ) -> Self {
         let shared = Arc::new(Shared::default());
         let requests = Requests::new(vocabulary, scheduler, frontends);
-        let worker = Worker { inbox, requests, shared: shared.clone(), checked: Instant::now() };
+        let worker = Worker { inbox, requests, shared: shared.clone(), checked: Instant::now(), timeline };
         Self { worker: Mutex::new(Some(worker)), shared }
     }
 
@@ -117,6 +119,7 @@ struct Worker {
     shared: Arc<Shared>,
     /// When the frontends were last looked after.
     checked: Instant,
+    timeline: Timeline,
 }
 
 impl Worker {
@@ -145,14 +148,33 @@ impl Worker {
 
     /// Takes one message and answers it; false if there was none.
     fn receive(&mut self) -> Result<bool> {
-        let requests = &mut self.requests;
-        let Some(handled) = self.inbox.receive_with(|message| requests.handle(message))? else {
-            return Ok(false);
-        };
+        let (requests, timeline) = (&mut self.requests, &self.timeline);
+        let mut start = 0;
+        let received = self.inbox.receive_with(|message| {
+            timeline.set_step(timeline.step() + 1);
+            start = timeline.begin();
+            requests.handle(message)
+        });
+        let Some(handled) = received? else { return Ok(false) };
+        self.account(start);
         // A MailboxClosed of ours would be taken for the inbox's; none is expected here.
         handled.map_err(|error| Error::System(error.to_string()))?;
         self.flush()?;
+        self.timeline.lap(Stage::Message);
         Ok(true)
+    }
+
+    /// Records what the message took that came at `start`: decoding and looking for stop strings take turns at every
+    /// token, and are shown one after the other.
+    fn account(&self, start: u64) {
+        let now = self.timeline.begin();
+        if start == 0 || now == 0 {
+            return;
+        }
+        let (lane, step) = (Lane::Detokenizer, self.timeline.step());
+        let middle = now - self.requests.stop_share.of(now - start);
+        self.timeline.record(Span { stage: Stage::Detokenize, lane, start, end: middle, step });
+        self.timeline.record(Span { stage: Stage::StopMatch, lane, start: middle, end: now, step });
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -262,8 +284,13 @@ mod tests {
             let mailbox = || Mailbox::new(capacity).unwrap();
             let (inbox, scheduler, frontends) =
                 (Mailbox::new(1 << 16).unwrap(), mailbox(), vec![mailbox(), mailbox()]);
-            let detokenizer =
-                Detokenizer::new(vocabulary, inbox.clone(), scheduler.clone(), frontends.clone());
+            let detokenizer = Detokenizer::new(
+                vocabulary,
+                inbox.clone(),
+                scheduler.clone(),
+                frontends.clone(),
+                Timeline::silent(),
+            );
             detokenizer.start().unwrap();
             Self { inbox, scheduler, frontends, detokenizer }
         }

@@ -5,6 +5,7 @@ mod decoder;
 mod outbox;
 mod requests;
 pub mod stop_matcher;
+mod stop_share;
 pub mod stream;
 pub mod utf8;
 pub mod vocabulary;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use rustc_hash::FxHashMap;
 
 use super::outbox::{FrontendOutbox, SchedulerOutbox};
+use super::stop_share::StopShare;
 use super::wire::{DeltaRef, empty_row, read_tokens_out};
 use super::{StopStrings, Stream, Vocabulary};
 use crate::error::{Error, Result};
@@ -31,6 +32,7 @@ pub(super) struct Requests {
     pub scheduler: SchedulerOutbox,
     /// Openings and rows for a frontend that is not there, and rows of requests that are not open.
     pub ignored: u64,
+    pub stop_share: StopShare,
     row: SequenceTokens,
     text: String,
 }
@@ -44,6 +46,7 @@ impl Requests {
             frontends: frontends.into_iter().map(FrontendOutbox::new).collect(),
             scheduler: SchedulerOutbox::new(scheduler),
             ignored: 0,
+            stop_share: StopShare::default(),
             row: empty_row(),
             text: String::new(),
         }
@@ -152,7 +155,14 @@ impl Requests {
             (Some(stop_token), Some((last, before))) if *last == stop_token => before,
             _ => &row.tokens,
         };
-        let mut found = request.stream.push(textual, &mut self.text);
+        let mut found = match self.stop_share.clock() {
+            None => request.stream.push(textual, &mut self.text),
+            Some(mut clock) => {
+                let found = request.stream.push_measured(textual, &mut self.text, &mut clock);
+                self.stop_share.add(&clock);
+                found
+            }
+        };
         let mut taken = found.map_or(row.tokens.len(), |found| found.tokens);
         if found.is_none() && row.finish.is_some() {
             found = request.stream.finish(&mut self.text);

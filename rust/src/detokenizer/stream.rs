@@ -28,6 +28,24 @@ pub struct StopMatch {
     pub tokens: usize,
 }
 
+/// Told when a stream looks for stop strings, to measure how much of its time that takes.
+pub trait Meter {
+    /// The search begins.
+    fn search(&mut self);
+    /// It is over.
+    fn done(&mut self);
+}
+
+/// Measures nothing.
+pub struct NoMeter;
+
+impl Meter for NoMeter {
+    #[inline]
+    fn search(&mut self) {}
+    #[inline]
+    fn done(&mut self) {}
+}
+
 /// The state of one sequence.
 #[derive(Debug, Clone)]
 pub struct Stream {
@@ -100,6 +118,16 @@ impl Stream {
     /// Appends to `text` what `tokens` bring for certain. After a match, and after [`Self::finish`], nothing comes any
     /// more.
     pub fn push(&mut self, tokens: &[u32], text: &mut String) -> Option<StopMatch> {
+        self.push_measured(tokens, text, &mut NoMeter)
+    }
+
+    /// [`Self::push`] that tells `meter` what it does.
+    pub fn push_measured(
+        &mut self,
+        tokens: &[u32],
+        text: &mut String,
+        meter: &mut impl Meter,
+    ) -> Option<StopMatch> {
         if self.ended {
             return None;
         }
@@ -112,12 +140,14 @@ impl Stream {
         for (at, &token) in tokens.iter().enumerate() {
             let scanned = stops.held.len();
             self.decode(token, &mut stops.held);
+            meter.search();
             let mut found = stops.scan(scanned);
             if found.is_none() && self.run_would_match(&mut stops) {
                 let scanned = stops.held.len();
                 self.flush(&mut stops.held);
                 found = stops.scan(scanned);
             }
+            meter.done();
             if let Some(index) = found {
                 self.ended = true;
                 stops.release(0, text);

@@ -12,12 +12,12 @@
 //! the others. Making one is O(1): pages are zero, which is a valid empty ring, and come when first touched.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
+use crate::shared_memory::{self, last_error, page_size};
 
 /// Bytes in which the data is handed out: a cache line, so that two writers never share one.
 pub(super) const GRANULE: usize = 64;
@@ -71,20 +71,7 @@ impl Region {
             return Err(Error::InvalidArgument(problem));
         }
         let capacity = capacity.next_power_of_two().max(page_size());
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a C string; the call touches no other memory.
-        let fd = unsafe { libc::memfd_create(c"pyengine-mailbox".as_ptr(), flags) };
-        if fd < 0 {
-            return Err(last_error("memfd_create"));
-        }
-        // SAFETY: `fd` was just made and nobody else has it.
-        let memory = unsafe { File::from_raw_fd(fd) };
-        memory.set_len(file_size(capacity) as u64).map_err(|error| system("ftruncate", &error))?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: a plain fcntl on a descriptor that we own.
-        if unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
-            return Err(last_error("fcntl(F_ADD_SEALS)"));
-        }
+        let memory = shared_memory::create(c"pyengine-mailbox", file_size(capacity))?;
         let region = Self::map(memory, capacity)?;
         region.header().capacity.store(capacity as u64, Ordering::Relaxed);
         region.header().magic.store(MAGIC, Ordering::Release);
@@ -93,20 +80,14 @@ impl Region {
 
     /// Maps a region that exists. The descriptor is duplicated; the caller keeps its own.
     pub(super) fn attach(memory: BorrowedFd<'_>) -> Result<Self> {
-        let memory = File::from(memory.try_clone_to_owned().map_err(|error| system("dup", &error))?);
-        let size = memory.metadata().map_err(|error| system("fstat", &error))?.len();
         let refused = || Error::InvalidArgument("the descriptor is not the memory of a mailbox".into());
-        // SAFETY: a plain fcntl on a descriptor that we own. It fails on all but sealable memory files.
-        let seals = unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_GET_SEALS) };
-        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
-            return Err(refused());
-        }
+        let (memory, size) = shared_memory::open(memory)?.ok_or_else(refused)?;
         // The size fixes the capacity; the header must agree.
         let mut capacity = page_size();
-        while capacity <= MAX_CAPACITY && (file_size(capacity) as u64) < size {
+        while capacity <= MAX_CAPACITY && file_size(capacity) < size {
             capacity *= 2;
         }
-        if capacity > MAX_CAPACITY || file_size(capacity) as u64 != size {
+        if capacity > MAX_CAPACITY || file_size(capacity) != size {
             return Err(refused());
         }
         let region = Self::map(memory, capacity)?;
@@ -208,21 +189,6 @@ fn file_size(capacity: usize) -> usize {
 
 fn align_to_page(size: usize) -> usize {
     size.next_multiple_of(page_size())
-}
-
-fn page_size() -> usize {
-    // SAFETY: sysconf has no preconditions.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
-}
-
-/// The operating system's last error in `call`.
-pub(super) fn last_error(call: &str) -> Error {
-    system(call, &io::Error::last_os_error())
-}
-
-/// An operating-system error of `call`.
-pub(super) fn system(call: &str, error: &io::Error) -> Error {
-    Error::System(format!("{call}: {error}"))
 }
 
 #[cfg(test)]

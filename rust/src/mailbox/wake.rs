@@ -26,8 +26,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::region::{Header, last_error, system};
+use super::region::Header;
 use crate::error::{Error, Result};
+use crate::shared_memory::{last_error, system};
 
 /// The longest sleep without a look. Two of them, and the reader has skipped a dead writer's record.
 const TICK: Duration = Duration::from_millis(300);

@@ -12,6 +12,7 @@ use pyo3::types::PyBytes;
 
 use super::errors::guarded;
 use super::mailbox::PyMailbox;
+use super::telemetry::{PyTimeline, timeline};
 use crate::detokenizer::{Detokenizer, StopStrings, Stream, Vocabulary};
 
 /// From so many tokens on a push is work that the GIL is released for.
@@ -105,17 +106,18 @@ pub(crate) struct PyDetokenizer {
 #[pymethods]
 impl PyDetokenizer {
     #[new]
+    #[pyo3(signature = (vocabulary, inbox, scheduler, frontends, timeline = None))]
     fn new(
         vocabulary: &PyVocabulary,
         inbox: &PyMailbox,
         scheduler: &PyMailbox,
         frontends: Vec<PyRef<'_, PyMailbox>>,
+        timeline: Option<&PyTimeline>,
     ) -> Self {
         let frontends = frontends.iter().map(|mailbox| mailbox.inner().clone()).collect();
         let vocabulary = vocabulary.inner.clone();
-        Self {
-            inner: Detokenizer::new(vocabulary, inbox.inner().clone(), scheduler.inner().clone(), frontends),
-        }
+        let (inbox, scheduler) = (inbox.inner().clone(), scheduler.inner().clone());
+        Self { inner: Detokenizer::new(vocabulary, inbox, scheduler, frontends, self::timeline(timeline)) }
     }
 
     fn start(&self) -> PyResult<()> {

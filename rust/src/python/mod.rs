@@ -6,6 +6,7 @@ mod kernels;
 mod kv_allocator;
 pub(crate) mod mailbox;
 mod scheduler;
+mod telemetry;
 
 use pyo3::prelude::*;
 
@@ -21,5 +22,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<detokenizer::PyVocabulary>()?;
     module.add_class::<detokenizer::PyStreamDecoder>()?;
     module.add_class::<detokenizer::PyDetokenizer>()?;
+    telemetry::register(module)?;
     Ok(())
 }

@@ -13,9 +13,11 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use super::errors::guarded;
 use super::kv_allocator::KvAllocator;
 use super::mailbox::PyMailbox;
+use super::telemetry::{PyTimeline, timeline};
 use crate::error::Result;
 use crate::kv_allocator::KvAllocator as Blocks;
 use crate::scheduler::{Planner, PlannerConfig, StepLayout};
+use crate::telemetry::now_ns;
 
 /// Where each field of a step lies in the one buffer that planner and runner share.
 #[pyclass(name = "StepLayout", module = "pyengine._core", frozen)]
@@ -56,7 +58,7 @@ impl PyPlanner {
     #[new]
     #[pyo3(signature = (
         allocator, layout, detokenizer, *,
-        max_sequences, max_tokens_per_step, max_context, max_waiting, prefill_chunk = 0,
+        max_sequences, max_tokens_per_step, max_context, max_waiting, prefill_chunk = 0, timeline = None,
     ))]
     #[allow(clippy::too_many_arguments, reason = "keywords on the Python side")]
     fn new(
@@ -68,6 +70,7 @@ impl PyPlanner {
         max_context: usize,
         max_waiting: usize,
         prefill_chunk: usize,
+        timeline: Option<&PyTimeline>,
     ) -> PyResult<Self> {
         let config =
             PlannerConfig { max_sequences, max_tokens_per_step, max_context, max_waiting, prefill_chunk };
@@ -75,14 +78,15 @@ impl PyPlanner {
         let mailbox = detokenizer.inner().clone();
         let limit = mailbox.max_message();
         let outlet = Box::new(move |message: &[u8]| mailbox.send(message));
-        let planner = guarded(|| Planner::new(config, layout.inner, &lock(&blocks), outlet, limit))?;
+        let laps = self::timeline(timeline);
+        let planner = guarded(|| Planner::new(config, layout.inner, &lock(&blocks), outlet, limit, laps))?;
         Ok(Self { planner: Mutex::new(planner), blocks })
     }
 
     fn drain<'py>(&self, py: Python<'py>, mailbox: &PyMailbox) -> PyResult<Bound<'py, PyList>> {
         let mailbox = mailbox.inner().clone();
         let others = self.work(py, move |planner, blocks| {
-            planner.drain(blocks, |message| mailbox.receive(message), monotonic_ns())
+            planner.drain(blocks, |message| mailbox.receive(message), now_ns())
         })?;
         PyList::new(py, others.iter().map(|message| PyBytes::new(py, message)))
     }
@@ -97,7 +101,7 @@ impl PyPlanner {
             // SAFETY: the buffer is held by `buffer` until the call is over, so its memory stays; whoever calls
             // keeps other threads from using it meanwhile, as the stub asks.
             let bytes = unsafe { std::slice::from_raw_parts_mut(memory.start as *mut u8, memory.length) };
-            planner.plan(blocks, bytes, monotonic_ns())
+            planner.plan(blocks, bytes, now_ns())
         })
     }
 
@@ -166,12 +170,4 @@ struct Memory {
 /// After a panic the state may be half changed, but `abort_all` must still be tried: poison is no reason to stop.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What `time.monotonic_ns()` gives in Python.
-fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a timespec that may be written; CLOCK_MONOTONIC is there on every system we run on.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -13,6 +13,7 @@ use super::planner::Planner;
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
 use crate::messages::FinishReason;
+use crate::telemetry::Stage;
 
 impl Planner {
     /// Takes the tokens of the oldest step in flight, one per sampling row; returns how many requests ended.
@@ -49,7 +50,7 @@ impl Planner {
         }
         let ended = before - self.requests.len();
         self.recycle(record);
-        self.outbox.flush()?;
+        self.flush(Stage::Commit)?;
         Ok(ended)
     }
 

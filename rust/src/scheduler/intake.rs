@@ -10,6 +10,7 @@ use super::requests::Request;
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, Message, OpenStream, RequestKey, Submit, tag};
+use crate::telemetry::Stage;
 
 /// Messages of one call, so that a flood cannot keep the step from running.
 const MAX_MESSAGES: usize = 4096;
@@ -42,7 +43,7 @@ impl Planner {
         };
         self.inbox = message;
         self.expire(kv, now_ns);
-        self.outbox.flush()?;
+        self.flush(Stage::Drain)?;
         match received {
             // What was read before the mailbox closed counts; the next call says that it is closed.
             Err(Error::MailboxClosed) if taken > 0 => Ok(others),

@@ -65,6 +65,11 @@ impl Outbox {
         self.held.len()
     }
 
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.held.is_empty()
+    }
+
     /// Adds a row to the next `TokensOut`.
     pub fn row(&mut self, row: OutRow) {
         self.rows.push(row);

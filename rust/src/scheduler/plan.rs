@@ -13,6 +13,7 @@ use super::sequence_table::Progress;
 use crate::error::Result;
 use crate::kv_allocator::KvAllocator;
 use crate::messages::SamplingRules;
+use crate::telemetry::{Lane, Span, Stage};
 
 /// What the step that is being planned has room for.
 struct Room {
@@ -20,6 +21,7 @@ struct Room {
     pages: usize,
     // Nobody is admitted: a sequence was preempted or left out.
     closed: bool,
+    now_ns: u64,
 }
 
 impl Planner {
@@ -28,25 +30,33 @@ impl Planner {
     pub fn plan(&mut self, kv: &mut KvAllocator, bytes: &mut [u8], now_ns: u64) -> Result<usize> {
         let mut buffers = self.layout.view(bytes)?;
         self.expire(kv, now_ns);
-        self.outbox.flush()?;
+        self.flush(Stage::Admit)?;
         if self.outbox.held() > 0 {
             return Ok(0);
         }
         let pages = self.layout.max_pages();
-        let mut room = Room { tokens: self.config.max_tokens_per_step, pages, closed: false };
+        let mut room = Room { tokens: self.config.max_tokens_per_step, pages, closed: false, now_ns };
         self.decodes.clear();
         self.prefills.clear();
         self.grant_decodes(kv, &mut room);
+        self.timeline.lap(Stage::Allocate);
         self.grant_prefills(&mut room);
         self.admit(kv, &mut room);
+        self.timeline.lap(Stage::Admit);
         if self.decodes.is_empty() && self.prefills.is_empty() {
             return Ok(0);
         }
         let mut record = self.spare.pop().unwrap_or_default();
         self.counters.steps += 1;
+        self.timeline.set_step(self.counters.steps);
         self.fill(&mut buffers, &mut record);
         let rows = record.rows.len();
+        record.planned_ns = now_ns;
+        if self.in_flight.is_empty() {
+            self.timeline.set_in_flight_since(now_ns);
+        }
         self.in_flight.push_back(record);
+        self.timeline.lap(Stage::BufferFill);
         Ok(rows)
     }
 
@@ -116,7 +126,7 @@ impl Planner {
                 return;
             }
             let expected = growth.unwrap_or_else(|| self.expected_growth());
-            let Some(slot) = self.try_admit(kv, id, expected) else {
+            let Some(slot) = self.try_admit(kv, id, expected, room.now_ns) else {
                 self.stuck = Some((id, kv.available(), self.running.len()));
                 return;
             };
@@ -138,7 +148,14 @@ impl Planner {
     }
 
     /// Moves the head of the queue into the table, if its blocks can be had beside the `expected` growth of others.
-    fn try_admit(&mut self, kv: &mut KvAllocator, id: RequestId, expected: usize) -> Option<u32> {
+    fn try_admit(
+        &mut self,
+        kv: &mut KvAllocator,
+        id: RequestId,
+        expected: usize,
+        now_ns: u64,
+    ) -> Option<u32> {
+        self.timeline.lap(Stage::Admit);
         let request = self.requests.get(id);
         let known = request.tokens.len();
         let slot = self.table.acquire()?;
@@ -146,6 +163,7 @@ impl Planner {
         let blocks = &mut self.table.blocks[at];
         // At least one token is left to compute, or there would be no logits to sample from.
         let cached = kv.match_prefix(request.salt, &request.tokens, (known - 1) / self.block_size, blocks);
+        self.timeline.lap(Stage::Match);
         let needed = known.div_ceil(self.block_size) - cached;
         let computed = (cached * self.block_size) as u32;
         let limit = request.limit;
@@ -163,12 +181,13 @@ impl Planner {
             self.table.release(slot);
             return None;
         }
+        self.timeline.lap(Stage::Allocate);
         self.table.progress[at] = progress;
-        self.enter(id, slot, computed);
+        self.enter(id, slot, computed, now_ns);
         Some(slot)
     }
 
-    fn enter(&mut self, id: RequestId, slot: u32, computed: u32) {
+    fn enter(&mut self, id: RequestId, slot: u32, computed: u32, now_ns: u64) {
         let at = slot as usize;
         let request = self.requests.get_mut(id);
         self.waiting.remove(&request.ticket);
@@ -191,6 +210,10 @@ impl Planner {
         self.counters.prefix_hits += u64::from(computed);
         // What is computed again after a preemption is not the tenant's fault.
         if first {
+            let (stage, lane) = (Stage::QueueWait, Lane::Request);
+            let start = request.ticket.arrival_ns.min(now_ns);
+            let step = request.key.request;
+            self.timeline.record(Span { stage, lane, start, end: now_ns, step });
             self.tenants.admit(request.ticket.tenant, known - computed);
             self.counters.prompt_tokens += u64::from(request.prompt_length);
             self.counters.cached_tokens += u64::from(cached);

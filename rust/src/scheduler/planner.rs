@@ -20,6 +20,7 @@ use super::sequence_table::SequenceTable;
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
 use crate::messages::FinishReason;
+use crate::telemetry::{Stage, Timeline};
 
 /// The planner's limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub(super) struct RowRecord {
 pub(super) struct StepRecord {
     pub rows: Vec<RowRecord>,
     pub num_sampled: usize,
+    // When it was planned.
+    pub planned_ns: u64,
 }
 
 /// A sequence that runs; sorted by `order`.
@@ -107,6 +110,8 @@ pub struct Planner {
     pub(super) inbox: Vec<u8>,
     pub(super) serial: u64,
     pub(super) counters: Counters,
+    // The scheduler's laps.
+    pub(super) timeline: Timeline,
 }
 
 impl Planner {
@@ -114,13 +119,14 @@ impl Planner {
     ///
     /// `outlet` sends to the detokenizer messages of at most `max_message` bytes. Sequences that run at once are
     /// bounded by the least of `max_sequences`, the layout's rows and `max_tokens_per_step`, so that every decode
-    /// has its token in every step.
+    /// has its token in every step. `timeline` gets the laps of every call, and the time between two as `drain`.
     pub fn new(
         config: PlannerConfig,
         layout: StepLayout,
         kv: &KvAllocator,
         outlet: Outlet,
         max_message: usize,
+        timeline: Timeline,
     ) -> Result<Self> {
         let PlannerConfig { max_sequences, max_tokens_per_step, max_context, max_waiting, .. } = config;
         for (name, value) in [
@@ -165,6 +171,7 @@ impl Planner {
             inbox: Vec::new(),
             serial: 0,
             counters: Counters::default(),
+            timeline,
         })
     }
 
@@ -211,7 +218,7 @@ impl Planner {
             }
         }
         self.recycle(record);
-        self.outbox.flush()?;
+        self.flush(Stage::Commit)?;
         Ok(ended)
     }
 
@@ -221,9 +228,10 @@ impl Planner {
         while let Some(record) = self.in_flight.pop_front() {
             self.recycle(record);
         }
+        self.timeline.set_in_flight_since(0);
         let ids = self.requests.ids();
         ids.iter().for_each(|id| self.finish(kv, *id, FinishReason::Error));
-        self.outbox.flush()?;
+        self.flush(Stage::Commit)?;
         Ok(ids.len())
     }
 
@@ -289,7 +297,20 @@ impl Planner {
         self.table.release(slot);
     }
 
+    /// Ends a lap and sends what is to be sent.
+    pub(super) fn flush(&mut self, lap: Stage) -> Result<()> {
+        self.timeline.lap(lap);
+        if self.outbox.is_empty() {
+            return Ok(());
+        }
+        let flushed = self.outbox.flush();
+        self.timeline.lap(Stage::Message);
+        flushed
+    }
+
+    /// A step has left `in_flight`: its time on the device is recorded.
     pub(super) fn recycle(&mut self, mut record: StepRecord) {
+        self.timeline.set_in_flight_since(self.in_flight.front().map_or(0, |oldest| oldest.planned_ns));
         record.rows.clear();
         self.spare.push(record);
     }

@@ -8,6 +8,7 @@ use super::device::{Device, Expected, STOP_TOKEN, VOCABULARY, mix, rules};
 use crate::error::Error;
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, Message, RequestKey, Submit};
+use crate::telemetry::Timeline;
 
 /// What the detokenizer's mailbox got for one request.
 #[derive(Default, Debug)]
@@ -70,7 +71,8 @@ impl World {
             max_waiting: setup.max_waiting,
             prefill_chunk: setup.prefill_chunk,
         };
-        let mut planner = Planner::new(config, layout, &kv, outlet, 1 << 16).unwrap();
+        let planner = Planner::new(config, layout, &kv, outlet, 1 << 16, Timeline::silent());
+        let mut planner = planner.unwrap();
         planner.horizon = setup.horizon;
         let device = Device {
             block_size: setup.block_size,

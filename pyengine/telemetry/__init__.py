@@ -1,0 +1,20 @@
+"""Where every microsecond goes: spans, their accounting, and the profile made of them.
+
+::
+
+    planner, detokenizer (Rust)  ┐
+    scheduler.py, frontend.py    ├─ spans ─► Recorder ─► Accountant ─► Totals ─► Report
+    http/ (every worker)         ┘   (one ring in shared memory)          └─► /metrics, profile
+
+``await engine.telemetry()`` gives a :class:`Totals`: cumulative figures, made for counters. Its
+``stages`` hold count, exposed and overlapped nanoseconds for each (lane, stage); ``wall_ns``,
+``busy_ns`` and ``idle_ns`` the time line; ``step_histogram`` the step times. The difference of two
+(``later.since(earlier)``) is a window, with its ``exposed_cpu_ratio``.
+
+Stages and lanes are named once, in ``rust/src/telemetry/stage.rs``. Switching off:
+``engine.recorder.enabled = False``, at any time, for all processes of the engine.
+"""
+
+from pyengine.telemetry.totals import STEP_BOUNDS_S, StageTotal, Totals
+
+__all__ = ["STEP_BOUNDS_S", "StageTotal", "Totals"]

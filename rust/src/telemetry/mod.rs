@@ -1,0 +1,31 @@
+//! Whole-path accounting: where every microsecond went, and whether the device waited for it.
+//!
+//! ```text
+//!  scheduler   ├drain┤├admit┤├allocate┤├fill┤├launch┤├──────copy_back──────┤├commit┤├message┤  laps, without a gap
+//!  detokenizer          ├─detokenize─┤├message┤                                                 spans
+//!  frontend         ├─message─┤├sse_encode┤├write┤
+//!        all of them write ──► Ring (shared memory) ──► Accountant: exposed, overlapped
+//!  device      ├──────────── step N ─────────────┤├───────────── step N+1 ─────
+//! ```
+//!
+//! [`stage`] names the stages, [`ring`] is the flight recorder's memory, [`recorder`] what writes it, [`accountant`]
+//! what reads it and judges each span by what the device was doing, [`intervals`] when that was.
+
+mod accountant;
+mod intervals;
+mod recorder;
+mod ring;
+mod stage;
+
+pub use accountant::{Accountant, STEP_BOUNDS_NS, StageTotal, Totals};
+pub use recorder::{Recorder, Timeline};
+pub use stage::{Lane, Span, Stage};
+
+/// CLOCK_MONOTONIC in nanoseconds: what `time.monotonic_ns()` gives in Python, the same in every process.
+#[inline]
+pub fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a timespec that may be written; CLOCK_MONOTONIC is there on every system we run on.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,106 @@
+//! What a span can be: its stage, and the lane that it lies in. The one place that names them; Python, the docs and
+//! the metrics take the names from here.
+
+/// Declares an enum of one byte with its names.
+macro_rules! named {
+    ($(#[$doc:meta])* $name:ident { $($(#[$item:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$item])* $variant,)* }
+
+        impl $name {
+            /// All of them, in the order of their numbers.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// Its name everywhere outside of Rust.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+
+            /// The one of that number.
+            pub fn from_number(number: u8) -> Option<Self> {
+                Self::ALL.get(usize::from(number)).copied()
+            }
+        }
+    };
+}
+
+named! {
+    /// A part of a request's way, or of a step's.
+    Stage {
+        /// Reading a request's JSON.
+        HttpDecode = "http_decode",
+        /// Rendering the chat template.
+        Template = "template",
+        /// Text to tokens.
+        Tokenize = "tokenize",
+        /// From a request's arrival to its admission; no CPU time.
+        QueueWait = "queue_wait",
+        /// Reading the scheduler's mailbox, and whatever Python does between two steps.
+        Drain = "drain",
+        /// Choosing the rows of a step: deadlines, policy, the sequence table.
+        Admit = "admit",
+        /// Looking for a prompt's cached prefix.
+        Match = "match",
+        /// Finding blocks for what is admitted or grows.
+        Allocate = "allocate",
+        /// Writing the step's buffers.
+        BufferFill = "buffer_fill",
+        /// Filling and uploading grammar masks.
+        Grammar = "grammar",
+        /// Starting the step on the device.
+        Launch = "launch",
+        /// The device works; in the lane of the device only.
+        Device = "device",
+        /// Choosing tokens, where the CPU does that.
+        Sample = "sample",
+        /// Waiting for the step's tokens; what is exposed of it is the wake-up that came late.
+        CopyBack = "copy_back",
+        /// Taking the tokens in: appending, testing for the end, caching prefixes.
+        Commit = "commit",
+        /// Tokens to bytes to text.
+        Detokenize = "detokenize",
+        /// Looking for stop strings.
+        StopMatch = "stop_match",
+        /// Encoding, sending and decoding messages between actors.
+        Message = "message",
+        /// Text to server-sent events.
+        SseEncode = "sse_encode",
+        /// Giving bytes to the HTTP server.
+        SocketWrite = "socket_write",
+        /// The scheduler sleeps, as there is nothing to do; no CPU time.
+        Idle = "idle",
+    }
+}
+
+named! {
+    /// Whose time a span is. A lane of one thread is a timeline without overlaps.
+    Lane {
+        /// The scheduler's thread: a timeline without gaps.
+        Scheduler = "scheduler",
+        /// The detokenizer's thread.
+        Detokenizer = "detokenizer",
+        /// The asyncio loops of all frontends together.
+        Frontend = "frontend",
+        /// What requests wait; nobody's time.
+        Request = "request",
+        /// The device.
+        Device = "device",
+    }
+}
+
+/// A stretch of time: a stage in a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// What was done.
+    pub stage: Stage,
+    /// By whom.
+    pub lane: Lane,
+    /// CLOCK_MONOTONIC at its beginning, in nanoseconds.
+    pub start: u64,
+    /// And at its end.
+    pub end: u64,
+    /// The step, message or request it belongs to, as its lane counts them; 0 for none.
+    pub step: u64,
+}

@@ -24,8 +24,9 @@ from pyengine.actors.detokenizer import DetokenizerActor
 from pyengine.actors.kv_allocator import KvAllocatorActor
 from pyengine.actors.scheduler import SchedulerActor
 from pyengine.config import EngineConfig
+from pyengine.model.devices import load_runner
 from pyengine.model.folder import model_folder
-from pyengine.model.runner import ModelRunner, load_runner
+from pyengine.model.runner import ModelRunner
 from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer
 

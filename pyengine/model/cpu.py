@@ -117,7 +117,7 @@ class CpuRunner:
 
     @classmethod
     def from_config(cls, config: EngineConfig, progress: Progress | None = None) -> "CpuRunner":
-        """The runner of ``config``; see :func:`pyengine.model.runner.load_runner`."""
+        """The runner of ``config``; see :func:`pyengine.model.devices.load_runner`."""
         shape = describe(config)
         return cls(
             shape,

@@ -12,7 +12,6 @@ Imports no torch.
 
 import json
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,8 +24,6 @@ from pyengine.errors import ConfigError
 from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.runner import ModelInfo
 from pyengine.model.shape import describe, make_layout
-
-KEPT_INTERVALS = 65_536
 
 
 class SimulatedStep:
@@ -62,14 +59,10 @@ class SimulatedRunner:
     """The simulated device, behind the interface of :class:`pyengine.model.runner.ModelRunner`.
 
     Which token follows depends on seed and position alone, whatever the batch; rows without
-    temperature take seed 0. Only the scheduler's thread may call it; ``busy_ns`` and
-    ``intervals`` may be read by any.
+    temperature take seed 0. Only the scheduler's thread may call it.
 
     Attributes:
         overlap: One step may run while the next is planned and launched.
-        intervals: (start, end) of the latest steps, in ``time.monotonic_ns()``; they do not
-            overlap, so that their lengths add up to the time that the device was busy.
-        busy_ns: Length of all intervals ever.
     """
 
     overlap = 1
@@ -101,8 +94,6 @@ class SimulatedRunner:
         self.info = info
         self.layout = layout
         self.num_blocks = num_blocks
-        self.intervals: deque[tuple[int, int]] = deque(maxlen=KEPT_INTERVALS)
-        self.busy_ns = 0
         self._step_ns = round(step_ms * 1e6)
         self._tokens = np.asarray(tokens, np.int32)
         self._eos = info.eos_token_ids[0] if info.eos_token_ids else None
@@ -133,8 +124,6 @@ class SimulatedRunner:
         index = self._ring.take(buffers)
         start = max(time.monotonic_ns(), self._device_free_ns)
         end = self._device_free_ns = start + self._step_ns
-        self.intervals.append((start, end))
-        self.busy_ns += self._step_ns
         buffers.feed(self._last_token)
         count = buffers.num_sampled
         tokens = self._choose(buffers, count)

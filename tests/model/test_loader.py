@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError, ModelLoadError
 from pyengine.model.cpu import CpuRunner
-from pyengine.model.runner import load_runner
+from pyengine.model.devices import load_runner
 from pyengine.model.shape import describe
 
 

@@ -8,8 +8,8 @@
 
 use super::buffers::StepBuffers;
 use super::planner::{Grant, Planner, RowRecord, Runner, StepRecord};
-use super::policy::{self, RequestId};
-use super::sequence_table::Progress;
+use super::policy;
+use super::sequence_table::{Progress, RequestId};
 use crate::error::Result;
 use crate::kv_allocator::KvAllocator;
 use crate::messages::SamplingRules;

@@ -14,8 +14,9 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::buffers::StepLayout;
 use super::outbox::{OutRow, Outbox, Outlet};
-use super::policy::{self, RequestId, Tenants, WaitingQueue};
+use super::policy::{self, Tenants, WaitingQueue};
 use super::requests::Requests;
+use super::sequence_table::RequestId;
 use super::sequence_table::SequenceTable;
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;

@@ -23,12 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
-use super::sequence_table::Progress;
-
-/// Names a request inside the planner.
-pub type RequestId = u32;
-/// Names a tenant inside the planner.
-pub type TenantId = u32;
+use super::sequence_table::{Progress, RequestId, TenantId};
 
 /// Waiting this long is worth one priority class.
 pub const AGING_NS: u64 = 10_000_000_000;

@@ -4,7 +4,8 @@
 
 use rustc_hash::FxHashMap;
 
-use super::policy::{RequestId, Ticket};
+use super::policy::Ticket;
+use super::sequence_table::RequestId;
 use crate::messages::{RequestKey, SamplingRules};
 
 /// One request.

@@ -13,8 +13,12 @@
 //!
 //! Acquire and release are O(1); vectors keep their capacity from owner to owner.
 
-use super::policy::{RequestId, TenantId};
 use crate::messages::SamplingRules;
+
+/// Names a request inside the planner.
+pub type RequestId = u32;
+/// Names a tenant inside the planner.
+pub type TenantId = u32;
 
 /// How far a sequence has come, in tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

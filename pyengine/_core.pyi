@@ -1,6 +1,7 @@
 """The Rust module: the engine's hot paths. Checked against the binary by stubtest.
 
-Every method that may take long releases the GIL; those of Mailbox that never block keep it.
+Every method that may take long releases the GIL; those of Mailbox that never block keep it, and so
+do the Planner's, which take microseconds: the GIL may take 5 ms to come back.
 Rust panics arrive as ``RuntimeError``.
 """
 

@@ -22,7 +22,7 @@ from pyengine.errors import (
     PyengineError,
     RequestAbortedError,
 )
-from pyengine.http import chat_completions, completions, health, models
+from pyengine.http import chat_completions, completions, health, metrics, models
 from pyengine.http.backend import Engine, Generation
 from pyengine.http.errors import (
     MethodNotAllowedError,
@@ -46,11 +46,11 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/models": {"GET": models.list_all},
     "/health": {"GET": health.health},
     "/ready": {"GET": health.ready},
+    "/metrics": {"GET": metrics.metrics},
 }
 # Paths that go on with a parameter.
 PREFIXES: tuple[tuple[str, dict[str, Handler]], ...] = (("/v1/models/", {"GET": models.retrieve}),)
 
-_JSON = ("content-type", "application/json")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 
@@ -120,14 +120,19 @@ class Exchange:
             self._watch.cancel()
         self.abort()
 
-    def reply(self, body: bytes, status: int = 200, *headers: tuple[str, str]) -> None:
-        """Answer in JSON."""
+    def reply(
+        self,
+        body: bytes,
+        status: int = 200,
+        *headers: tuple[str, str],
+        content_type: str = "application/json",
+    ) -> None:
+        """Answer, in JSON unless ``content_type`` says otherwise."""
         self.began = True
         timeline = self.app.engine.timeline
         timeline.begin()
-        self.proto.response_bytes(
-            status, [_JSON, ("x-request-id", self.request_id), *headers], body
-        )
+        fixed = [("content-type", content_type), ("x-request-id", self.request_id)]
+        self.proto.response_bytes(status, [*fixed, *headers], body)
         timeline.lap(Stage.SOCKET_WRITE)
 
     def fail(self, error: PyengineError) -> None:

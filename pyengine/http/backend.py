@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 from pyengine._core import Timeline
 from pyengine.chat.template import ChatTemplate
+from pyengine.messages import Report
 from pyengine.sampling import SamplingParams
 from pyengine.tokenizer import Tokenizer
 
@@ -86,6 +87,9 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """End every request and free the memory."""
+
+    async def metrics(self) -> Report:
+        """All that the engine counts, at one moment."""
 
     def generate(
         self,

@@ -32,22 +32,40 @@ if TYPE_CHECKING:
     show_default=True,
     help="How long running requests get to finish when the server is told to stop.",
 )
+@click.option(
+    "--otlp-endpoint",
+    metavar="URL",
+    help="Send a span of every request to this OpenTelemetry collector, as http://localhost:4318; "
+    "needs pyengine[otel].",
+)
 @engine_options
-def serve(model: str | None, host: str, port: int, drain_seconds: float, **given: Any) -> None:
+def serve(
+    model: str | None,
+    host: str,
+    port: int,
+    drain_seconds: float,
+    otlp_endpoint: str | None,
+    **given: Any,
+) -> None:
     """Serve a model to OpenAI's clients.
 
     Ctrl-C, or SIGTERM, lets running requests finish; a second one stops at once.
     """
     import uvloop
 
-    uvloop.run(_serve(engine_config(model, given), host, port, drain_seconds))
+    config = engine_config(model, given)
+    uvloop.run(_serve(config, host, port, drain_seconds, otlp_endpoint))
 
 
-async def _serve(config: "EngineConfig", host: str, port: int, drain_seconds: float) -> None:
+async def _serve(
+    config: "EngineConfig", host: str, port: int, drain_seconds: float, otlp_endpoint: str | None
+) -> None:
     from pyengine.async_engine import AsyncEngine
     from pyengine.http.limits import Limits
     from pyengine.http.server import serve as serve_http
+    from pyengine.http.tracing import Tracing
 
+    tracing = None if otlp_endpoint is None else Tracing.to(otlp_endpoint)
     engine = AsyncEngine(config=config)
 
     async def load(url: str) -> None:
@@ -55,7 +73,15 @@ async def _serve(config: "EngineConfig", host: str, port: int, drain_seconds: fl
         _say(summary(engine, url))
 
     limits = Limits(drain_seconds=drain_seconds)
-    await serve_http(engine, host=host, port=port, limits=limits, announce=_say, load=load)
+    await serve_http(
+        engine,
+        host=host,
+        port=port,
+        limits=limits,
+        tracing=tracing,
+        announce=_say,
+        load=load,
+    )
     _say("stopped")
 
 

@@ -325,6 +325,16 @@ class Planner:
         (requests).
         """
 
+    def histograms(self) -> dict[str, tuple[list[int], list[int], int]]:
+        """Distributions since the beginning, by name: upper bounds, counts, sum of all values.
+
+        There is one count more than bounds, for what is above them all; counts are not cumulated.
+        ``queue_time_ns`` (arrival to first admission), ``time_to_first_token_ns`` (arrival to the
+        commit of the first token), ``inter_token_latency_ns`` (one commit to the next), and of
+        requests that ended with ``stop`` or ``length``: ``duration_ns`` (from arrival),
+        ``prompt_tokens`` and ``completion_tokens``.
+        """
+
     @property
     def has_work(self) -> bool:
         """Whether there is a request, a step in flight or a message that must go out."""

@@ -24,7 +24,7 @@ from pyengine.errors import (
     NotReadyError,
     PyengineError,
 )
-from pyengine.messages import SamplingRules, Submit
+from pyengine.messages import Report, SamplingRules, Submit
 from pyengine.model.folder import model_folder, served_name
 from pyengine.placement import PlacementName, placed
 from pyengine.sampling import SamplingParams
@@ -265,11 +265,15 @@ class AsyncEngine:
 
     async def report(self) -> dict[str, int]:
         """Blocks free, cached and held, requests running and waiting, and the step counters."""
-        return (await self._running().report()).figures
+        return (await self.metrics()).figures
+
+    async def metrics(self) -> Report:
+        """All figures, distributions and times, as they were at one moment between two steps."""
+        return await self._running().report()
 
     async def telemetry(self) -> Totals:
         """Where the time went since the engine started; the difference of two is a window."""
-        return (await self._running().report()).telemetry
+        return (await self.metrics()).telemetry
 
     async def drained(self) -> None:
         """Wait until no request is left."""

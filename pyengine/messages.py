@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from pyengine.telemetry.histogram import HistogramTotal
 from pyengine.telemetry.totals import Totals
 
 FinishReason = Literal["stop", "length", "abort", "timeout", "overloaded", "error"]
@@ -83,6 +84,7 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
         stop_string: The stop string that matched, if one did.
         stop_token: The stop token that ended the request, if one did.
         completion_tokens: Tokens generated up to here.
+        queued_us: Microseconds from arrival to the first admission; 0 before.
     """
 
     request: int
@@ -94,6 +96,7 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    queued_us: int
 
 
 class ReportRequest(msgspec.Struct, array_like=True, gc=False):
@@ -109,11 +112,13 @@ class Report(msgspec.Struct, array_like=True):
     Attributes:
         figures: ``free``, ``cached``, ``held`` and ``num_blocks`` of the KV cache, ``running`` and
             ``waiting`` requests, and the counters of :meth:`pyengine._core.Planner.stats`.
+        histograms: Those of :meth:`pyengine._core.Planner.histograms`.
         telemetry: Where the time went.
     """
 
     ticket: int
     figures: dict[str, int]
+    histograms: dict[str, HistogramTotal]
     telemetry: Totals
 
 

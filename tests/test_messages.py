@@ -13,17 +13,18 @@ from pyengine.messages import (
     encode_report,
     encode_report_request,
 )
-from pyengine.telemetry import StageTotal, Totals
+from pyengine.telemetry import HistogramTotal, StageTotal, Totals
 
 
 def test_what_python_reads_comes_back_as_it_went() -> None:
     stages = [StageTotal("scheduler", "launch", 3, 1, 2)]
     totals = Totals(9, 8, 3, 7, [0, 3], 12, 0, 35.5, stages)
-    report = Report(7, {"free": 3}, totals)
+    times = HistogramTotal([10, 20], [1, 0, 2], 70)
+    report = Report(7, {"free": 3}, {"duration_ns": times}, totals)
     assert decode(encode_report(report)) == report
     request = ReportRequest(1, 7)
     assert decode(encode_report_request(request)) == request
-    delta = Delta(7, "é", (1, 70_000), "stop", None, 2, 3, 0, 2)
+    delta = Delta(7, "é", (1, 70_000), "stop", None, 2, 3, 0, 2, 9)
     assert decode(msgspec.msgpack.encode(("deltas", [delta]))) == [delta]
 
 

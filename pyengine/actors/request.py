@@ -11,6 +11,7 @@ dropping of a ``Generation`` may come from another thread.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import dataclass
 from typing import Literal, Self
@@ -22,7 +23,8 @@ from pyengine.errors import (
     RequestAbortedError,
     RequestTimeoutError,
 )
-from pyengine.messages import Delta, RequestKey, Submit
+from pyengine.messages import Delta, FinishReason, RequestKey, Submit
+from pyengine.telemetry.timing import Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,21 @@ class Completion:
     usage: Usage
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a request stands, or how it ended.
+
+    Attributes:
+        finish: Why it ended; None while it runs.
+        usage: Counts up to here.
+        timing: Its moments up to here.
+    """
+
+    finish: FinishReason | None
+    usage: Usage
+    timing: Timing
+
+
 def _merge(deltas: list[Delta]) -> Update:
     """One update of all ``deltas`` (at least one), in their order."""
     last = deltas[-1]
@@ -88,7 +105,9 @@ class RequestActor:
     its waiter: :meth:`fail`.
     """
 
-    __slots__ = ("deltas", "error", "finished", "seen", "submit", "waiter")
+    __slots__ = (
+        "deltas", "end_ns", "error", "finished", "first_ns", "seen", "submit", "waiter",
+    )  # fmt: skip
 
     def __init__(self, submit: Submit) -> None:
         self.submit = submit
@@ -96,30 +115,47 @@ class RequestActor:
         self.deltas: list[Delta] = []
         self.finished = False
         self.error: PyengineError | None = None
+        self.first_ns = 0  # when the first token was read
+        self.end_ns = 0
         self.waiter: asyncio.Future[None] | None = None
 
     def deliver(self, delta: Delta) -> None:
         """Take in one delta."""
         self.deltas.append(delta)
-        match delta.finish:
-            case None:
-                pass
-            case "stop" | "length":
+        if not self.first_ns and delta.tokens:
+            self.first_ns = time.monotonic_ns()
+        if delta.finish is not None:
+            self.end_ns = time.monotonic_ns()
+            if delta.finish in ("stop", "length"):
                 self.finished = True
-            case reason:
-                self.error = _FAILURES[reason]()
+            else:
+                self.error = _FAILURES[delta.finish]()
         self._wake()
 
     def fail(self, error: PyengineError) -> None:
         """End with ``error``, unless it has ended already."""
         if not self.ended:
             self.error = error
+            self.end_ns = time.monotonic_ns()
             self._wake()
 
     @property
     def ended(self) -> bool:
         """Whether nothing more will come."""
         return self.finished or self.error is not None
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it stands."""
+        last = self.deltas[-1] if self.deltas else _NOTHING
+        finish = last.finish
+        if finish is None and self.error is not None:
+            finish = "error"
+        arrival = self.submit.arrival_ns
+        admitted = arrival + 1000 * last.queued_us if self.first_ns else 0
+        prompt_tokens = self.submit.prompt_length
+        usage = Usage(prompt_tokens, last.cached_tokens, last.completion_tokens)
+        return Outcome(finish, usage, Timing(arrival, admitted, self.first_ns, self.end_ns))
 
     async def next_update(self) -> Update | None:
         """Everything since the last update as one, or None at the end.
@@ -162,6 +198,8 @@ class RequestActor:
             waiter.set_result(None)
 
 
+_NOTHING = Delta(0, "", [], None, None, None, 0, 0, 0, 0)
+
 _FAILURES: dict[str, Callable[[], PyengineError]] = {
     "abort": lambda: RequestAbortedError("the request was aborted"),
     "timeout": lambda: RequestTimeoutError("the request's deadline passed before it was done"),
@@ -190,6 +228,11 @@ class Generation:
         self.prompt_token_ids = prompt_token_ids
         self._actor = actor
         self._abort = abort
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it stands, or how it ended: reason, counts and times."""
+        return self._actor.outcome
 
     def __aiter__(self) -> AsyncIterator[Update]:
         return self

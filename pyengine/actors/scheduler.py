@@ -22,7 +22,7 @@ from pyengine.actors.kv_allocator import KvAllocatorActor
 from pyengine.messages import Report, ReportRequest, decode, encode_report
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelRunner, StepHandle
-from pyengine.telemetry import Totals
+from pyengine.telemetry import HistogramTotal, Totals
 
 BACKPRESSURE_WAIT_S = 0.001
 # Idle time is told so often, so that the figures of an idle engine are not behind.
@@ -132,7 +132,11 @@ class SchedulerActor(ThreadActor):
         request = decode(message)
         if isinstance(request, ReportRequest):
             figures = self.allocator.figures() | self.planner.stats()
-            report = Report(request.ticket, figures, self.telemetry())
+            histograms = {
+                name: HistogramTotal(*histogram)
+                for name, histogram in self.planner.histograms().items()
+            }
+            report = Report(request.ticket, figures, histograms, self.telemetry())
             try:
                 self.frontends[request.frontend].send(encode_report(report))
             except (MailboxFull, MailboxClosed):

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Run the engine in a process of its own, or on a thread of the server's.",
 )
+@click.option(
+    "--otlp-endpoint",
+    metavar="URL",
+    help="Send a span of every request to this OpenTelemetry collector, as http://localhost:4318; "
+    "needs pyengine[otel].",
+)
 @engine_options
 def serve(
     model: str | None,
@@ -47,6 +53,7 @@ def serve(
     port: int,
     drain_seconds: float,
     placement: "PlacementName",
+    otlp_endpoint: str | None,
     **given: Any,
 ) -> None:
     """Serve a model to OpenAI's clients.
@@ -56,16 +63,23 @@ def serve(
     import uvloop
 
     config = engine_config(model, given)
-    uvloop.run(_serve(config, host, port, drain_seconds, placement))
+    uvloop.run(_serve(config, host, port, drain_seconds, placement, otlp_endpoint))
 
 
 async def _serve(
-    config: "EngineConfig", host: str, port: int, drain_seconds: float, placement: "PlacementName"
+    config: "EngineConfig",
+    host: str,
+    port: int,
+    drain_seconds: float,
+    placement: "PlacementName",
+    otlp_endpoint: str | None,
 ) -> None:
     from pyengine.async_engine import AsyncEngine
     from pyengine.http.limits import Limits
     from pyengine.http.server import serve as serve_http
+    from pyengine.http.tracing import Tracing
 
+    tracing = None if otlp_endpoint is None else Tracing.to(otlp_endpoint)
     engine = AsyncEngine(config=config, placement=placement)
 
     async def load(url: str) -> None:
@@ -73,7 +87,15 @@ async def _serve(
         _say(summary(engine, url, placement))
 
     limits = Limits(drain_seconds=drain_seconds)
-    await serve_http(engine, host=host, port=port, limits=limits, announce=_say, load=load)
+    await serve_http(
+        engine,
+        host=host,
+        port=port,
+        limits=limits,
+        tracing=tracing,
+        announce=_say,
+        load=load,
+    )
     _say("stopped")
 
 

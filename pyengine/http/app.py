@@ -22,7 +22,7 @@ from pyengine.errors import (
     PyengineError,
     RequestAbortedError,
 )
-from pyengine.http import chat_completions, completions, debug, health, models
+from pyengine.http import chat_completions, completions, debug, health, metrics, models
 from pyengine.http.backend import Engine, Generation
 from pyengine.http.errors import (
     MethodNotAllowedError,
@@ -34,6 +34,7 @@ from pyengine.http.errors import (
 )
 from pyengine.http.limits import Limits, read_body
 from pyengine.http.rsgi import HTTPProtocol, ProtocolClosed, Scope
+from pyengine.http.tracing import Asked, Tracing
 
 log = logging.getLogger("pyengine.http")
 
@@ -47,11 +48,11 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/health": {"GET": health.health},
     "/ready": {"GET": health.ready},
     "/debug/profile": {"GET": debug.profile},
+    "/metrics": {"GET": metrics.metrics},
 }
 # Paths that go on with a parameter.
 PREFIXES: tuple[tuple[str, dict[str, Handler]], ...] = (("/v1/models/", {"GET": models.retrieve}),)
 
-_JSON = ("content-type", "application/json")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 
@@ -65,8 +66,8 @@ class Exchange:
     """
 
     __slots__ = (
-        "_generations", "_watch", "app", "began", "cut_off", "parameter", "proto", "request_id",
-        "scope",
+        "_asked", "_generations", "_watch", "app", "began", "cut_off", "parameter", "proto",
+        "request_id", "scope",
     )  # fmt: skip
 
     def __init__(self, app: "App", scope: Scope, proto: HTTPProtocol) -> None:
@@ -80,6 +81,7 @@ class Exchange:
         valid = given is not None and _REQUEST_ID.fullmatch(given)
         self.request_id: str = given if valid else app.new_id("req-")
         self._generations: list[Generation] = []
+        self._asked: Asked | None = None
         self._watch: asyncio.Future[None] | None = None
 
     async def decode(self, decoder: msgspec.json.Decoder[T]) -> T:
@@ -99,9 +101,13 @@ class Exchange:
         timeline.lap(Stage.HTTP_DECODE)
         return request
 
-    def watch(self, generations: list[Generation]) -> None:
-        """Abort ``generations`` when the client leaves, the answer fails or the server stops."""
+    def watch(self, generations: list[Generation], asked: Asked) -> None:
+        """Abort ``generations`` when the client leaves, the answer fails or the server stops.
+
+        Where requests are traced, they are as ``asked``.
+        """
         self._generations = generations
+        self._asked = asked
         self._watch = asyncio.ensure_future(self.proto.client_disconnect())
         self._watch.add_done_callback(self._client_left)
 
@@ -119,16 +125,30 @@ class Exchange:
         """Nothing is generated for this exchange any more."""
         if self._watch is not None:
             self._watch.cancel()
+        self._trace()
         self.abort()
 
-    def reply(self, body: bytes, status: int = 200, *headers: tuple[str, str]) -> None:
-        """Answer in JSON."""
+    def _trace(self) -> None:
+        tracing = self.app.tracing
+        if tracing is None or self._asked is None:
+            return
+        model, headers = self.app.engine.model_name, self.scope.headers
+        for generation in self._generations:
+            tracing.record(headers, model, self.request_id, self._asked, generation.outcome)
+
+    def reply(
+        self,
+        body: bytes,
+        status: int = 200,
+        *headers: tuple[str, str],
+        content_type: str = "application/json",
+    ) -> None:
+        """Answer, in JSON unless ``content_type`` says otherwise."""
         self.began = True
         timeline = self.app.engine.timeline
         timeline.begin()
-        self.proto.response_bytes(
-            status, [_JSON, ("x-request-id", self.request_id), *headers], body
-        )
+        fixed = [("content-type", content_type), ("x-request-id", self.request_id)]
+        self.proto.response_bytes(status, [*fixed, *headers], body)
         timeline.lap(Stage.SOCKET_WRITE)
 
     def fail(self, error: PyengineError) -> None:
@@ -157,14 +177,18 @@ class App:
     Attributes:
         engine: What generates.
         limits: What a client may ask of it.
+        tracing: Makes spans of requests, if they are traced.
         draining: Whether new requests are refused, because the server is going to stop.
         idle: Set while no request is being served.
         watching: Held while somebody profiles the engine.
     """
 
-    def __init__(self, engine: Engine, limits: Limits | None = None) -> None:
+    def __init__(
+        self, engine: Engine, limits: Limits | None = None, tracing: Tracing | None = None
+    ) -> None:
         self.engine = engine
         self.limits = limits or Limits()
+        self.tracing = tracing
         self.draining = False
         self.watching = asyncio.Lock()
         self._active: set[Exchange] = set()

@@ -5,8 +5,10 @@ from typing import Literal, Protocol
 
 from pyengine._core import Recorder, Timeline
 from pyengine.chat.template import ChatTemplate
+from pyengine.messages import FinishReason, Report
 from pyengine.sampling import SamplingParams
 from pyengine.telemetry import Totals
+from pyengine.telemetry.timing import Timing
 from pyengine.tokenizer import Tokenizer
 
 
@@ -42,10 +44,30 @@ class Update(Protocol):
         """Counts up to here."""
 
 
+class Outcome(Protocol):
+    """How a request stands, or how it ended."""
+
+    @property
+    def finish(self) -> FinishReason | None:
+        """Why it ended; None while it runs."""
+
+    @property
+    def usage(self) -> Usage:
+        """Counts up to here."""
+
+    @property
+    def timing(self) -> Timing:
+        """Its moments up to here."""
+
+
 class Generation(Awaitable[Update], Protocol):
     """A running request: iterate it for updates, or await it for the whole answer."""
 
     def __aiter__(self) -> AsyncIterator[Update]: ...
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it stands, or how it ended."""
 
     def abort(self) -> None:
         """Stop; whoever reads gets RequestAbortedError. No harm once it has ended."""
@@ -97,6 +119,9 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """End every request and free the memory."""
+
+    async def metrics(self) -> Report:
+        """All that the engine counts, at one moment."""
 
     def generate(
         self,

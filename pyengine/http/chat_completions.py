@@ -31,6 +31,8 @@ from pyengine.http.schema.common import (
     sampling_params,
     usage_object,
 )
+from pyengine.http.tracing import Asked
+from pyengine.telemetry.timing import server_timing
 
 if TYPE_CHECKING:
     from pyengine.http.app import Exchange
@@ -57,8 +59,8 @@ async def create(exchange: "Exchange") -> None:
         )
     except InvalidRequestError as error:
         raise _renamed(error, request) from None
-    exchange.watch([generation])
     answer_id, created = exchange.app.new_id("chatcmpl-"), int(time.time())
+    exchange.watch([generation], Asked("chat", answer_id, params, bool(request.stream)))
     if request.stream:
         chunks = sse.ChatChunks(answer_id, created, engine.model_name, include_usage(request))
         await sse.stream(exchange, [generation], chunks)
@@ -74,7 +76,9 @@ async def create(exchange: "Exchange") -> None:
                 choices=[choice],
                 usage=usage_object([whole.usage]),
             )
-        )
+        ),
+        200,
+        ("server-timing", server_timing([generation.outcome.timing])),
     )
 
 

@@ -23,6 +23,8 @@ from pyengine.http.schema.completions import (
     CompletionRequest,
     CompletionResponse,
 )
+from pyengine.http.tracing import Asked
+from pyengine.telemetry.timing import server_timing
 
 if TYPE_CHECKING:
     from pyengine.http.app import Exchange
@@ -45,8 +47,9 @@ async def create(exchange: "Exchange") -> None:
     prompts = split_prompts(request.prompt)
     check_prompts(len(prompts), exchange.app.limits)
     token_ids = [await _tokens(prompt, engine) for prompt in prompts]
+    answer_id, created = exchange.app.new_id("cmpl-"), int(time.time())
     generations: list[Generation] = []
-    exchange.watch(generations)
+    exchange.watch(generations, Asked("text_completion", answer_id, params, bool(request.stream)))
     for tokens in token_ids:
         generations.append(  # noqa: PERF401 (if one is refused, those before it are aborted)
             engine.generate(
@@ -57,7 +60,6 @@ async def create(exchange: "Exchange") -> None:
                 cache_salt=request.cache_salt,
             )
         )
-    answer_id, created = exchange.app.new_id("cmpl-"), int(time.time())
     if request.stream:
         chunks = sse.CompletionChunks(answer_id, created, engine.model_name, include_usage(request))
         await sse.stream(exchange, generations, chunks)
@@ -76,7 +78,9 @@ async def create(exchange: "Exchange") -> None:
                 choices=choices,
                 usage=usage_object([whole.usage for whole in wholes]),
             )
-        )
+        ),
+        200,
+        ("server-timing", server_timing([each.outcome.timing for each in generations])),
     )
 
 

@@ -27,6 +27,7 @@ from pyengine.errors import ConfigError, EngineDeadError
 from pyengine.http.app import App
 from pyengine.http.backend import Engine
 from pyengine.http.limits import Limits
+from pyengine.http.tracing import Tracing
 
 log = logging.getLogger("pyengine.http")
 
@@ -74,6 +75,7 @@ class HttpServer:
         host: str = "127.0.0.1",
         port: int = 8000,
         limits: Limits | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """Serve ``engine``, which may still be loading.
 
@@ -82,8 +84,9 @@ class HttpServer:
             host: Address or name to listen on.
             port: Port to listen on; 0 takes a free one.
             limits: What clients may ask.
+            tracing: Makes spans of requests.
         """
-        self.app = App(engine, limits)
+        self.app = App(engine, limits, tracing)
         self.url = ""
         self._address = (host, port)
         self._granian: _Granian | None = None
@@ -151,6 +154,7 @@ async def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     limits: Limits | None = None,
+    tracing: Tracing | None = None,
     announce: Callable[[str], None] = log.info,
     load: Callable[[str], Awaitable[None]] | None = None,
 ) -> None:
@@ -164,6 +168,7 @@ async def serve(
         host: Address or name to listen on.
         port: Port to listen on; 0 takes a free one.
         limits: What clients may ask.
+        tracing: Makes spans of requests; closed here.
         announce: Told where the server listens, when it is ready, and when it drains.
         load: Starts the engine, where ``engine.start()`` is not what is wanted; told the URL.
 
@@ -172,7 +177,7 @@ async def serve(
         ModelLoadError: The model cannot be loaded.
         EngineDeadError: The HTTP server has ended by itself.
     """
-    server = HttpServer(engine, host=host, port=port, limits=limits)
+    server = HttpServer(engine, host=host, port=port, limits=limits, tracing=tracing)
     async with _signals() as (stop, hurry):
         await server.start()
         announce(f"listening on {server.url}, loading {engine.model_name}")
@@ -195,6 +200,8 @@ async def serve(
             await asyncio.gather(stopping, ended, loading, return_exceptions=True)
             await _stop(server, hurry)
             await engine.close()
+            if tracing is not None:
+                await asyncio.to_thread(tracing.close)
 
 
 async def _stop(server: HttpServer, hurry: asyncio.Event) -> None:

@@ -15,6 +15,7 @@ Stages and lanes are named once, in ``rust/src/telemetry/stage.rs``. Switching o
 ``engine.recorder.enabled = False``, at any time, for all processes of the engine.
 """
 
+from pyengine.telemetry.histogram import HistogramTotal
 from pyengine.telemetry.totals import STEP_BOUNDS_S, StageTotal, Totals
 
-__all__ = ["STEP_BOUNDS_S", "StageTotal", "Totals"]
+__all__ = ["STEP_BOUNDS_S", "HistogramTotal", "StageTotal", "Totals"]

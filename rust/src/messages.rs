@@ -121,6 +121,8 @@ pub struct SequenceTokens {
     pub stop_token: Option<u32>,
     /// Prompt tokens whose KV came from the prefix cache (set with the first tokens and with the finish).
     pub cached_tokens: u32,
+    /// Microseconds from its arrival to its first admission (set with the first token and with the finish).
+    pub queued_us: u32,
 }
 
 /// What a request got, as its stream shows it.
@@ -144,6 +146,8 @@ pub struct Delta {
     pub cached_tokens: u32,
     /// Tokens generated up to here.
     pub completion_tokens: u32,
+    /// Microseconds from its arrival to its first admission.
+    pub queued_us: u32,
 }
 
 /// A message on a ring. On the wire: `[tag, fields...]`.
@@ -224,6 +228,7 @@ mod tests {
             prompt_tokens: 3,
             cached_tokens: 0,
             completion_tokens: 2,
+            queued_us: 9,
         };
         for message in [Message::Abort(key), Message::StopMatched(key), Message::Deltas(vec![delta])] {
             let mut bytes = Vec::new();

@@ -13,9 +13,12 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from pyengine._core import Lane, Recorder, Timeline
+from pyengine.actors.request import Outcome
+from pyengine.actors.request import Usage as RealUsage
 from pyengine.chat.template import ChatTemplate
 from pyengine.errors import ContextLengthError, InvalidRequestError, RequestAbortedError
 from pyengine.sampling import SamplingParams
+from pyengine.telemetry.timing import Timing
 from pyengine.tokenizer import Tokenizer
 
 CHATML = (
@@ -188,6 +191,11 @@ class FakeGeneration:
             text += update.text
         assert update is not None
         return Update(text, update.finish_reason, update.usage)
+
+    @property
+    def outcome(self) -> Outcome:
+        usage = RealUsage(self._prompt_tokens, self._prompt_tokens // 2, self.shown)
+        return Outcome(self._finish if self._ended else None, usage, Timing(1, 2, 3, 4))
 
     def abort(self) -> None:
         if not self._ended and not self._aborted:

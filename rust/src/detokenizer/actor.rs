@@ -327,7 +327,7 @@ mod tests {
 
     fn row(frontend: u32, request: u64, text: &str, finish: Option<FinishReason>) -> SequenceTokens {
         let key = RequestKey { frontend, request };
-        SequenceTokens { key, tokens: tokens(text), finish, stop_token: None, cached_tokens: 0 }
+        SequenceTokens { key, tokens: tokens(text), finish, stop_token: None, cached_tokens: 0, queued_us: 0 }
     }
 
     fn read(mailbox: &Mailbox) -> Message {

@@ -269,6 +269,7 @@ mod tests {
             prompt_tokens: 1,
             cached_tokens: 0,
             completion_tokens,
+            queued_us: 0,
         }
     }
 

@@ -20,6 +20,7 @@ struct Request {
     stream: Stream,
     prompt_tokens: u32,
     cached_tokens: u32,
+    queued_us: u32,
     completion_tokens: u32,
 }
 
@@ -107,6 +108,7 @@ impl Requests {
             stream: Stream::new(self.vocabulary.clone(), stops, open.include_stop, open.skip_special_tokens),
             prompt_tokens: open.prompt_length,
             cached_tokens: 0,
+            queued_us: 0,
             completion_tokens: generated.len() as u32,
         };
         // Its text is with the client already; what was withheld is withheld again.
@@ -138,6 +140,7 @@ impl Requests {
             prompt_tokens: open.prompt_length,
             cached_tokens: 0,
             completion_tokens,
+            queued_us: 0,
         };
         self.frontends[open.key.frontend as usize].add(delta)?;
         self.scheduler.send(&Message::Abort(open.key))
@@ -170,6 +173,9 @@ impl Requests {
         }
         if row.cached_tokens > 0 {
             request.cached_tokens = row.cached_tokens;
+        }
+        if row.queued_us > 0 {
+            request.queued_us = row.queued_us;
         }
         request.completion_tokens += taken as u32;
 
@@ -206,6 +212,7 @@ impl Request {
             prompt_tokens: self.prompt_tokens,
             cached_tokens: self.cached_tokens,
             completion_tokens: self.completion_tokens,
+            queued_us: self.queued_us,
         }
     }
 }

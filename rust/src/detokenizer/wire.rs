@@ -23,6 +23,7 @@ pub(super) struct DeltaRef<'a> {
     pub prompt_tokens: u32,
     pub cached_tokens: u32,
     pub completion_tokens: u32,
+    pub queued_us: u32,
 }
 
 /// A Deltas message that grows by one delta after the other.
@@ -84,7 +85,7 @@ pub(super) fn read_tokens_out(
 /// A row to begin with.
 pub(super) fn empty_row() -> SequenceTokens {
     let key = RequestKey { frontend: 0, request: 0 };
-    SequenceTokens { key, tokens: Vec::new(), finish: None, stop_token: None, cached_tokens: 0 }
+    SequenceTokens { key, tokens: Vec::new(), finish: None, stop_token: None, cached_tokens: 0, queued_us: 0 }
 }
 
 struct Rows<'a, F> {
@@ -124,23 +125,24 @@ impl<'de, F: FnMut(&SequenceTokens) -> Result<()>> Visitor<'de> for Rows<'_, F> 
 impl<'de> DeserializeSeed<'de> for Row<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> std::result::Result<(), D::Error> {
-        deserializer.deserialize_tuple(5, self)
+        deserializer.deserialize_tuple(6, self)
     }
 }
 
 impl<'de> Visitor<'de> for Row<'_> {
     type Value = ();
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("a sequence's tokens: five fields")
+        f.write_str("a sequence's tokens: six fields")
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> std::result::Result<(), A::Error> {
-        let missing = |at| serde::de::Error::invalid_length(at, &"five fields");
-        let SequenceTokens { key, tokens, finish, stop_token, cached_tokens } = self.0;
+        let missing = |at| serde::de::Error::invalid_length(at, &"six fields");
+        let SequenceTokens { key, tokens, finish, stop_token, cached_tokens, queued_us } = self.0;
         *key = fields.next_element()?.ok_or_else(|| missing(0))?;
         fields.next_element_seed(Tokens(tokens))?.ok_or_else(|| missing(1))?;
         *finish = fields.next_element()?.ok_or_else(|| missing(2))?;
         *stop_token = fields.next_element()?.ok_or_else(|| missing(3))?;
         *cached_tokens = fields.next_element()?.ok_or_else(|| missing(4))?;
+        *queued_us = fields.next_element()?.ok_or_else(|| missing(5))?;
         Ok(())
     }
 }
@@ -188,6 +190,7 @@ mod tests {
             finish: Some(FinishReason::Length),
             stop_token: Some(2),
             cached_tokens: 16,
+            queued_us: 70_000,
         };
         let message = Message::TokensOut(vec![first, empty_row()]);
         let mut bytes = Vec::new();
@@ -224,6 +227,7 @@ mod tests {
                         prompt_tokens: 1,
                         cached_tokens: 2,
                         completion_tokens: 3,
+                        queued_us: 4,
                     })
                     .unwrap();
                 expected.push(Delta {
@@ -236,6 +240,7 @@ mod tests {
                     prompt_tokens: 1,
                     cached_tokens: 2,
                     completion_tokens: 3,
+                    queued_us: 4,
                 });
             }
             assert_eq!(Message::decode(batch.message()).unwrap(), Message::Deltas(expected));

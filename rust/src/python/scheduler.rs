@@ -119,7 +119,7 @@ impl PyPlanner {
                 // not written meanwhile, as the stub asks.
                 length => unsafe { std::slice::from_raw_parts(start, length) },
             };
-            planner.commit(blocks, sampled)
+            planner.commit(blocks, sampled, now_ns())
         })
     }
 
@@ -141,6 +141,15 @@ impl PyPlanner {
             stats.set_item(name, value)?;
         }
         Ok(stats)
+    }
+
+    fn histograms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let histograms = PyDict::new(py);
+        for (name, histogram) in lock(&self.planner).histograms() {
+            let (bounds, counts) = (histogram.bounds().to_vec(), histogram.counts().to_vec());
+            histograms.set_item(name, (bounds, counts, histogram.sum()))?;
+        }
+        Ok(histograms)
     }
 
     #[getter]

@@ -16,11 +16,12 @@ use crate::messages::FinishReason;
 use crate::telemetry::Stage;
 
 impl Planner {
-    /// Takes the tokens of the oldest step in flight, one per sampling row; returns how many requests ended.
+    /// Takes the tokens of the oldest step in flight, one per sampling row, at `now_ns`; returns how many requests
+    /// ended.
     ///
     /// A negative token says that the sampler found none (its logits were not finite): that request ends with an
     /// error. Closed (an error) is the detokenizer's mailbox; the state is whole all the same.
-    pub fn commit(&mut self, kv: &mut KvAllocator, sampled: &[i32]) -> Result<usize> {
+    pub fn commit(&mut self, kv: &mut KvAllocator, sampled: &[i32], now_ns: u64) -> Result<usize> {
         let Some(record) = self.in_flight.pop_front() else {
             return Err(Error::InvalidArgument("no step is in flight".into()));
         };
@@ -29,6 +30,7 @@ impl Planner {
             self.in_flight.push_front(record);
             return Err(Error::InvalidArgument(message));
         }
+        self.now_ns = now_ns;
         let before = self.requests.len();
         let mut tokens = sampled.iter();
         for row in &record.rows {
@@ -67,7 +69,9 @@ impl Planner {
         progress.pending -= 1;
         self.tenants.charge(self.table.tenant[at], 1);
         self.counters.completion_tokens += 1;
-        let request = self.requests.get(id);
+        let request = self.requests.get_mut(id);
+        let number = progress.known - request.prompt_length;
+        self.distributions.token(request, number, self.now_ns);
         let stopped = request.stops_at(token, progress.known);
         let finish = match stopped {
             true => Some(FinishReason::Stop),
@@ -79,6 +83,7 @@ impl Planner {
             finish,
             stop_token: stopped.then_some(token),
             cached_tokens: request.cached_tokens.unwrap_or(0),
+            queued_us: if number == 1 || finish.is_some() { request.queued_us } else { 0 },
         });
         if let Some(reason) = finish {
             self.end(kv, id, reason);

@@ -26,6 +26,7 @@ impl Planner {
         mut receive: impl FnMut(&mut Vec<u8>) -> Result<bool>,
         now_ns: u64,
     ) -> Result<Vec<Vec<u8>>> {
+        self.now_ns = now_ns;
         let mut others = Vec::new();
         let mut message = std::mem::take(&mut self.inbox);
         let mut taken = 0;
@@ -111,6 +112,8 @@ impl Planner {
             salt: body.cache_salt,
             deadline_ns: body.deadline_ns,
             cached_tokens: None,
+            queued_us: 0,
+            last_token_ns: 0,
             ticket: Ticket {
                 id,
                 class: body.priority,
@@ -124,6 +127,8 @@ impl Planner {
         let verdict =
             if sound && announced { self.judge(&request) } else { Some((FinishReason::Error, None)) };
         if let Some((reason, stop_token)) = verdict {
+            let generated = (request.tokens.len() as u32).saturating_sub(request.prompt_length);
+            self.distributions.ended(&request, generated, reason, self.now_ns);
             self.refuse(request.key, reason, stop_token);
             return Ok(());
         }
@@ -155,7 +160,9 @@ impl Planner {
     }
 
     fn refuse(&mut self, key: RequestKey, reason: FinishReason, stop_token: Option<u32>) {
-        self.outbox.row(OutRow { key, token: None, finish: Some(reason), stop_token, cached_tokens: 0 });
+        let row =
+            OutRow { key, token: None, finish: Some(reason), stop_token, cached_tokens: 0, queued_us: 0 };
+        self.outbox.row(row);
         self.counters.finished[finish_index(reason)] += 1;
     }
 }

@@ -17,6 +17,7 @@
 
 mod buffers;
 mod commit;
+mod distributions;
 mod intake;
 mod outbox;
 mod plan;

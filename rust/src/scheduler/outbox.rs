@@ -15,7 +15,7 @@ use crate::messages::{FinishReason, OpenStream, RequestKey};
 pub type Outlet = Box<dyn FnMut(&[u8]) -> Result<()> + Send>;
 
 /// More than a row or the frame around the rows can take in msgpack.
-const ROW_BYTES: usize = 48;
+const ROW_BYTES: usize = 56;
 
 /// What a call brought to one request; on the wire a `SequenceTokens`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,12 +30,14 @@ pub struct OutRow {
     pub stop_token: Option<u32>,
     /// Prompt tokens from the prefix cache.
     pub cached_tokens: u32,
+    /// Microseconds that it waited, with its first token and its last.
+    pub queued_us: u32,
 }
 
 impl Serialize for OutRow {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        (self.key, self.token.as_slice(), self.finish, self.stop_token, self.cached_tokens)
-            .serialize(serializer)
+        let Self { key, token, finish, stop_token, cached_tokens, queued_us } = self;
+        (key, token.as_slice(), finish, stop_token, cached_tokens, queued_us).serialize(serializer)
     }
 }
 
@@ -161,7 +163,8 @@ mod tests {
 
     fn row(request: u64, finish: Option<FinishReason>) -> OutRow {
         let key = RequestKey { frontend: u32::MAX, request };
-        OutRow { key, token: Some(u32::MAX), finish, stop_token: Some(u32::MAX), cached_tokens: u32::MAX }
+        let (token, stop_token) = (Some(u32::MAX), Some(u32::MAX));
+        OutRow { key, token, finish, stop_token, cached_tokens: u32::MAX, queued_us: u32::MAX }
     }
 
     #[test]
@@ -176,6 +179,7 @@ mod tests {
             finish: row.finish,
             stop_token: row.stop_token,
             cached_tokens: row.cached_tokens,
+            queued_us: row.queued_us,
         });
         let mut bytes = Vec::new();
         Message::TokensOut(wanted.to_vec()).encode_into(&mut bytes).unwrap();

@@ -29,6 +29,7 @@ impl Planner {
     /// the detokenizer's ring is full: then no step is in flight for it.
     pub fn plan(&mut self, kv: &mut KvAllocator, bytes: &mut [u8], now_ns: u64) -> Result<usize> {
         let mut buffers = self.layout.view(bytes)?;
+        self.now_ns = now_ns;
         self.expire(kv, now_ns);
         self.flush(Stage::Admit)?;
         if self.outbox.held() > 0 {
@@ -210,6 +211,7 @@ impl Planner {
         self.counters.prefix_hits += u64::from(computed);
         // What is computed again after a preemption is not the tenant's fault.
         if first {
+            self.distributions.admitted(request, now_ns);
             let (stage, lane) = (Stage::QueueWait, Lane::Request);
             let start = request.ticket.arrival_ns.min(now_ns);
             let step = request.key.request;

@@ -13,6 +13,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::buffers::StepLayout;
+use super::distributions::Distributions;
 use super::outbox::{OutRow, Outbox, Outlet};
 use super::policy::{self, Tenants, WaitingQueue};
 use super::requests::Requests;
@@ -21,7 +22,7 @@ use super::sequence_table::SequenceTable;
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
 use crate::messages::FinishReason;
-use crate::telemetry::{Stage, Timeline};
+use crate::telemetry::{Histogram, Stage, Timeline};
 
 /// The planner's limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +112,9 @@ pub struct Planner {
     pub(super) inbox: Vec<u8>,
     pub(super) serial: u64,
     pub(super) counters: Counters,
+    pub(super) distributions: Distributions,
+    // The clock of the call that is under way, or was last.
+    pub(super) now_ns: u64,
     // The scheduler's laps.
     pub(super) timeline: Timeline,
 }
@@ -172,6 +176,8 @@ impl Planner {
             inbox: Vec::new(),
             serial: 0,
             counters: Counters::default(),
+            distributions: Distributions::default(),
+            now_ns: 0,
             timeline,
         })
     }
@@ -204,6 +210,11 @@ impl Planner {
             ("finished_overloaded", overloaded),
             ("finished_error", error),
         ]
+    }
+
+    /// How long requests waited and how long they were, since the beginning; names end with `_ns` or `_tokens`.
+    pub fn histograms(&self) -> [(&'static str, &Histogram); 6] {
+        self.distributions.all()
     }
 
     /// Ends every request of the oldest step in flight with `error`; returns how many.
@@ -239,14 +250,21 @@ impl Planner {
     /// Ends a request and tells the detokenizer.
     pub(super) fn finish(&mut self, kv: &mut KvAllocator, id: RequestId, reason: FinishReason) {
         let request = self.requests.get(id);
-        let (key, cached_tokens) = (request.key, request.cached_tokens.unwrap_or(0));
-        self.outbox.row(OutRow { key, token: None, finish: Some(reason), stop_token: None, cached_tokens });
+        let (key, cached_tokens, queued_us) =
+            (request.key, request.cached_tokens.unwrap_or(0), request.queued_us);
+        let row =
+            OutRow { key, token: None, finish: Some(reason), stop_token: None, cached_tokens, queued_us };
+        self.outbox.row(row);
         self.end(kv, id, reason);
     }
 
     /// Ends a request of which the detokenizer knows, or is told by the caller.
     pub(super) fn end(&mut self, kv: &mut KvAllocator, id: RequestId, reason: FinishReason) {
-        match self.requests.get(id).slot {
+        let request = self.requests.get(id);
+        let known =
+            request.slot.map_or(request.tokens.len() as u32, |slot| self.table.progress[slot as usize].known);
+        self.distributions.ended(request, known - request.prompt_length, reason, self.now_ns);
+        match request.slot {
             // After an error nobody knows what the cache holds.
             Some(slot) => self.vacate(kv, slot, reason != FinishReason::Error),
             None => self.waiting.remove(&self.requests.get(id).ticket),

@@ -30,6 +30,10 @@ pub struct Request {
     pub deadline_ns: u64,
     /// Prompt tokens that came from the prefix cache when it was first admitted.
     pub cached_tokens: Option<u32>,
+    /// Microseconds from its arrival to its first admission.
+    pub queued_us: u32,
+    /// Clock at its last token; 0 before the first.
+    pub last_token_ns: u64,
     /// What the queue knows of it.
     pub ticket: Ticket,
     /// Its index in the sequence table while it runs.

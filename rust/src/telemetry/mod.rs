@@ -9,15 +9,18 @@
 //! ```
 //!
 //! [`stage`] names the stages, [`ring`] is the flight recorder's memory, [`recorder`] what writes it, [`accountant`]
-//! what reads it and judges each span by what the device was doing, [`intervals`] when that was.
+//! what reads it and judges each span by what the device was doing, [`intervals`] when that was. [`histogram`] is for
+//! what is counted by size.
 
 mod accountant;
+mod histogram;
 mod intervals;
 mod recorder;
 mod ring;
 mod stage;
 
 pub use accountant::{Accountant, STEP_BOUNDS_NS, StageTotal, Totals};
+pub use histogram::{Histogram, LATENCY_BOUNDS_NS, LENGTH_BOUNDS, MAX_BOUNDS, TOKEN_BOUNDS_NS};
 pub use recorder::{Recorder, Timeline};
 pub use stage::{Lane, Span, Stage};
 

@@ -173,7 +173,7 @@ impl World {
 
     pub(super) fn commit(&mut self) -> bool {
         let Some(result) = self.device.results.pop_front() else { return false };
-        self.planner.commit(&mut self.kv, &result.tokens).unwrap();
+        self.planner.commit(&mut self.kv, &result.tokens, self.now_ns).unwrap();
         self.check();
         true
     }

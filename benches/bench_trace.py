@@ -1,0 +1,122 @@
+"""A trace at three times its rate: does anybody starve, and what does queueing cost in throughput?
+
+Requests of Azure's 2023 conversation trace (lengths and arrivals; CC-BY 4.0) go to the engine on
+the simulated device, which they overload. The same requests offered all at once are the peer: a
+scheduler that loses nothing to waiting, admission or preemption takes as many tokens a second from
+both. Every fourth request is of a better class. *Passed over* counts what the policy rules out:
+pairs in which a later request began first although neither its class nor its arrival entitled it.
+
+    python benches/bench_trace.py [--trace FILE] [--limit N] [--json PATH]   (- is standard output)
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from pyengine import AsyncEngine, SamplingParams
+from pyengine.telemetry.workload import Job, from_trace
+
+TRACE = Path(__file__).resolve().parents[2] / "shared/data/traces/azure-2023-conversation.csv"
+RATE = 3.0
+STEP_MS = 8.0
+SEQUENCES = 4
+AGING_S = 10.0  # rust/src/scheduler/policy.rs
+SLACK_S = 0.5  # several prefills share a step; the first token tells of its end, not its beginning
+
+
+@dataclass
+class Outcome:
+    """What happened to one request, in seconds from the start of the run."""
+
+    priority: int
+    arrived: float
+    first_token: float
+
+
+async def run(
+    engine: AsyncEngine, jobs: list[Job], *, at_once: bool
+) -> tuple[float, list[Outcome]]:
+    """Tokens a second, and each request's outcome."""
+    start = perf_counter()
+
+    async def ask(number: int, job: Job) -> Outcome:
+        if not at_once:
+            await asyncio.sleep(job.arrival_s)
+        priority = -1 if number % 4 == 0 else 0
+        params = SamplingParams(max_tokens=job.answer_tokens, ignore_eos=True, seed=number)
+        arrived = perf_counter() - start
+        generation = engine.generate(job.prompt, params, priority=priority)
+        await anext(generation)
+        first = perf_counter() - start
+        await generation
+        return Outcome(priority, arrived, first)
+
+    outcomes = await asyncio.gather(*[ask(number, job) for number, job in enumerate(jobs)])
+    total = sum(len(job.prompt) + job.answer_tokens for job in jobs)
+    return total / (perf_counter() - start), list(outcomes)
+
+
+def passed_over(outcomes: list[Outcome]) -> int:
+    """Pairs in which the second came too late to go before the first, and did all the same."""
+    return sum(
+        late.arrived > early.arrived + AGING_S * (early.priority - late.priority) + SLACK_S
+        and late.first_token + SLACK_S < early.first_token
+        for early in outcomes
+        for late in outcomes
+        if late.priority <= early.priority
+    )
+
+
+async def bench(trace: Path, limit: int) -> dict[str, float]:
+    async with AsyncEngine(
+        device="simulated", simulated_step_ms=STEP_MS, max_sequences=SEQUENCES, prefix_cache=False
+    ) as engine:
+        workload = from_trace(
+            trace,
+            vocab_size=engine.info.vocab_size,
+            max_context=engine.max_context,
+            rate_scale=RATE,
+            limit=limit,
+            clip=True,
+        )
+        rate, outcomes = await run(engine, workload.jobs, at_once=False)
+        peer, _ = await run(engine, workload.jobs, at_once=True)
+        waits = [outcome.first_token - outcome.arrived for outcome in outcomes]
+    return {
+        "requests": len(workload.jobs),
+        "clipped": workload.clipped,
+        "tokens_per_second": rate,
+        "all_at_once_tokens_per_second": peer,
+        "over_all_at_once": rate / peer,
+        "longest_wait_s": max(waits),
+        "mean_wait_s": sum(waits) / len(waits),
+        "passed_over": passed_over(outcomes),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--trace", type=Path, default=TRACE)
+    parser.add_argument("--limit", type=int, default=80, help="take so many requests")
+    parser.add_argument("--json", metavar="PATH", help="write the figures there; - prints them")
+    arguments = parser.parse_args()
+    if not arguments.trace.is_file():
+        print(f"skipped: there is no trace {arguments.trace}; name one with --trace")
+        return
+    result = asyncio.run(bench(arguments.trace, arguments.limit))
+    if arguments.json == "-":
+        json.dump(result, sys.stdout, indent=2)
+        print()
+        return
+    for name, value in result.items():
+        print(f"{name:30} {value:10.3f}")
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

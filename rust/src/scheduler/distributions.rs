@@ -1,0 +1,79 @@
+//! How long requests wait and how long they are: the planner's histograms.
+//!
+//! ```text
+//!  arrival ──queue──► first admitted ──► first token ──gap──► token ──gap──► ... ──► answered
+//!     ├──────────── time to first token ─────┤
+//!     ├──────────────────────────── duration ──────────────────────────────────────────┤
+//! ```
+//!
+//! A token's time is that of the commit that took it. O(log buckets) a token, no allocation.
+
+use super::requests::Request;
+use crate::messages::FinishReason;
+use crate::telemetry::{Histogram, LATENCY_BOUNDS_NS, LENGTH_BOUNDS, TOKEN_BOUNDS_NS};
+
+/// One histogram for each distribution; times in nanoseconds.
+pub(super) struct Distributions {
+    queue_time: Histogram,
+    time_to_first_token: Histogram,
+    inter_token_latency: Histogram,
+    duration: Histogram,
+    prompt_tokens: Histogram,
+    completion_tokens: Histogram,
+}
+
+impl Default for Distributions {
+    fn default() -> Self {
+        let [latency, token, length] =
+            [&LATENCY_BOUNDS_NS[..], &TOKEN_BOUNDS_NS, &LENGTH_BOUNDS].map(Histogram::new);
+        Self {
+            queue_time: latency.clone(),
+            time_to_first_token: latency.clone(),
+            inter_token_latency: token,
+            duration: latency,
+            prompt_tokens: length.clone(),
+            completion_tokens: length,
+        }
+    }
+}
+
+impl Distributions {
+    /// A request got a place in the sequence table for the first time.
+    pub fn admitted(&mut self, request: &mut Request, now_ns: u64) {
+        let waited = now_ns.saturating_sub(request.ticket.arrival_ns);
+        self.queue_time.observe(waited);
+        request.queued_us = u32::try_from(waited / 1000).unwrap_or(u32::MAX);
+    }
+
+    /// A request got a token, its `number`th after the prompt.
+    pub fn token(&mut self, request: &mut Request, number: u32, now_ns: u64) {
+        let last = std::mem::replace(&mut request.last_token_ns, now_ns);
+        if number == 1 {
+            self.time_to_first_token.observe(now_ns.saturating_sub(request.ticket.arrival_ns));
+        } else if last > 0 {
+            self.inter_token_latency.observe(now_ns.saturating_sub(last));
+        }
+    }
+
+    /// A request ended with `generated` tokens. Only answers count: what was cut off says nothing of how long
+    /// answers take.
+    pub fn ended(&mut self, request: &Request, generated: u32, reason: FinishReason, now_ns: u64) {
+        if matches!(reason, FinishReason::Stop | FinishReason::Length) {
+            self.duration.observe(now_ns.saturating_sub(request.ticket.arrival_ns));
+            self.prompt_tokens.observe(request.prompt_length.into());
+            self.completion_tokens.observe(generated.into());
+        }
+    }
+
+    /// All of them, by name.
+    pub fn all(&self) -> [(&'static str, &Histogram); 6] {
+        [
+            ("queue_time_ns", &self.queue_time),
+            ("time_to_first_token_ns", &self.time_to_first_token),
+            ("inter_token_latency_ns", &self.inter_token_latency),
+            ("duration_ns", &self.duration),
+            ("prompt_tokens", &self.prompt_tokens),
+            ("completion_tokens", &self.completion_tokens),
+        ]
+    }
+}

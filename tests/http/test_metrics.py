@@ -1,0 +1,290 @@
+"""What ``/metrics`` says after a known number of requests, and that docs and dashboard match it."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,
+)
+from prometheus_client.parser import text_string_to_metric_families
+
+from pyengine import AsyncEngine
+from pyengine.http.server import HttpServer
+
+ROOT = Path(__file__).parents[2]
+HISTOGRAMS_OF_REQUESTS = (
+    "request_queue_time_seconds",
+    "time_to_first_token_seconds",
+    "request_duration_seconds",
+    "request_prompt_tokens",
+    "request_generation_tokens",
+)
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[AsyncEngine]:
+    engine = AsyncEngine(device="simulated", mode="server", simulated_step_ms=1.0)
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture
+async def server(engine: AsyncEngine) -> AsyncIterator[HttpServer]:
+    server = HttpServer(engine, port=0)
+    await server.start()
+    yield server
+    await server.stop(0)
+
+
+@pytest.fixture
+async def http(server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+        yield http
+
+
+class Scrape:
+    """The samples of one answer, by name without prefix and the labels besides ``model_name``."""
+
+    def __init__(self, text: str) -> None:
+        self.families = list(text_string_to_metric_families(text))
+        self.samples: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+        for family in self.families:
+            for sample in family.samples:
+                labels = dict(sample.labels)
+                assert labels.pop("model_name") == "pyengine-demo"
+                key = (sample.name.removeprefix("pyengine_"), frozenset(labels.items()))
+                assert key not in self.samples
+                self.samples[key] = sample.value
+
+    def __call__(self, name: str, **labels: str) -> float:
+        return self.samples[name, frozenset(labels.items())]
+
+    def buckets(self, name: str) -> list[tuple[float, float]]:
+        found = [
+            (float(dict(labels)["le"]), value)
+            for (sample, labels), value in self.samples.items()
+            if sample == f"{name}_bucket"
+        ]
+        return sorted(found)
+
+
+async def scrape(http: httpx.AsyncClient) -> Scrape:
+    answer = await http.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    return Scrape(answer.text)
+
+
+async def complete(http: httpx.AsyncClient, **fields: object) -> httpx.Response:
+    body = {"model": "pyengine-demo", "prompt": "Tell me more", "ignore_eos": True, **fields}
+    answer = await http.post("/v1/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+async def test_not_before_the_model_is_there(http: httpx.AsyncClient, engine: AsyncEngine) -> None:
+    answer = await http.get("/metrics")
+    assert answer.status_code == 503
+    assert "retry-after" in answer.headers
+    await engine.start()
+    fresh = await scrape(http)
+    assert fresh("requests_running") == fresh("generation_tokens_total") == 0
+    assert fresh("cpu_overhead_ratio") == 0
+
+
+async def test_every_request_is_counted_once(http: httpx.AsyncClient, engine: AsyncEngine) -> None:
+    await engine.start()
+    lengths = [4, 5, 8, 13, 16, 40, 1]
+    answers = await asyncio.gather(*[complete(http, max_tokens=length) for length in lengths])
+    usages = [answer.json()["usage"] for answer in answers]
+    seen = await scrape(http)
+    requests, tokens = len(lengths), sum(lengths)
+    assert sum(usage["completion_tokens"] for usage in usages) == tokens
+    prompt_tokens = sum(usage["prompt_tokens"] for usage in usages)
+    cached = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages)
+
+    assert seen("generation_tokens_total") == tokens
+    assert seen("prompt_tokens_total") == prompt_tokens
+    assert seen("prompt_tokens_cached_total") == cached
+    assert seen("prefix_cache_queried_tokens_total") == prompt_tokens
+    assert seen("prefix_cache_hit_tokens_total") == cached
+    reasons = {
+        reason: seen("request_finished_total", reason=reason)
+        for reason in ("stop", "length", "abort", "timeout", "overloaded", "error")
+    }
+    assert reasons == {
+        "stop": 0, "length": requests, "abort": 0, "timeout": 0, "overloaded": 0, "error": 0,
+    }  # fmt: skip
+
+    assert all(seen(f"{name}_count") == requests for name in HISTOGRAMS_OF_REQUESTS)
+    assert seen("inter_token_latency_seconds_count") == tokens - requests
+    assert seen("request_prompt_tokens_sum") == prompt_tokens
+    assert seen("request_generation_tokens_sum") == tokens
+    assert dict(seen.buckets("request_generation_tokens"))[8] == 4
+    for name in (*HISTOGRAMS_OF_REQUESTS, "inter_token_latency_seconds", "step_duration_seconds"):
+        buckets = seen.buckets(name)
+        counts = [count for _, count in buckets]
+        assert counts == sorted(counts)
+        assert buckets[-1] == (float("inf"), seen(f"{name}_count"))
+        # Every value lies between the bounds of its bucket, so their sum does too.
+        new = [now - before for now, before in zip(counts, [0, *counts], strict=False)]
+        bounds = [bound for bound, _ in buckets]
+        lower = sum(n * low for n, low in zip(new, [0, *bounds], strict=False) if n)
+        upper = sum(n * high for n, high in zip(new, bounds, strict=True) if n)
+        assert lower <= seen(f"{name}_sum") * (1 + 1e-9) + 1e-12
+        assert seen(f"{name}_sum") <= upper * (1 + 1e-9)
+
+    for gauge in ("requests_running", "requests_waiting", "kv_cache_usage_ratio"):
+        assert seen(gauge) == 0
+    assert seen("kv_blocks", state="held") == 0
+    assert seen("kv_blocks", state="free") + seen("kv_blocks", state="cached") == (
+        engine.info.num_blocks
+    )
+
+
+async def test_where_the_time_went(http: httpx.AsyncClient, engine: AsyncEngine) -> None:
+    await engine.start()
+    await complete(http, max_tokens=30)
+    seen = await scrape(http)
+    steps = seen("steps_total")
+    assert steps >= 30
+    assert seen("device_busy_seconds_total") == pytest.approx(steps * 0.001)
+    device = {"lane": "device", "stage": "device"}
+    assert seen("stage_seconds_total", **device, exposed="false") == pytest.approx(steps * 0.001)
+    assert seen("stage_seconds_total", **device, exposed="true") == 0
+    assert seen("step_duration_seconds_count") == steps
+    for lane, stage in (
+        ("scheduler", "commit"),
+        ("detokenizer", "detokenize"),
+        ("frontend", "http_decode"),
+        ("request", "queue_wait"),
+    ):
+        both = [
+            seen("stage_seconds_total", lane=lane, stage=stage, exposed=exposed)
+            for exposed in ("true", "false")
+        ]
+        assert sum(both) > 0
+    wall, idle = seen("accounted_seconds_total"), seen("idle_seconds_total")
+    busy = seen("device_busy_seconds_total")
+    assert seen("cpu_overhead_ratio") == pytest.approx((wall - busy - idle) / busy)
+    assert seen("spans_total") > 0
+    assert seen("spans_lost_total") == 0
+
+
+async def test_how_requests_ended(http: httpx.AsyncClient, engine: AsyncEngine) -> None:
+    await engine.start()
+    text = (await complete(http, max_tokens=20, temperature=0)).json()["choices"][0]["text"]
+    stopped = await complete(http, max_tokens=20, temperature=0, stop=[text[6:9]])
+    assert stopped.json()["choices"][0]["finish_reason"] == "stop"
+    body = {
+        "model": "pyengine-demo",
+        "prompt": "Tell me more",
+        "ignore_eos": True,
+        "max_tokens": 400,
+        "stream": True,
+    }
+    async with http.stream("POST", "/v1/completions", json=body) as stream:
+        await anext(stream.aiter_bytes())
+        during = await scrape(http)
+        assert during("requests_running") == 1
+        assert during("kv_blocks", state="held") > 0
+        assert during("kv_cache_usage_ratio") > 0
+    # The client has left before the end; how soon that is heard of, nobody says.
+    while (seen := await scrape(http))("request_finished_total", reason="abort") < 1:
+        pass
+    while (seen := await scrape(http))("request_finished_total", reason="stop") < 1:
+        pass
+    assert seen("request_finished_total", reason="length") == 1
+    assert seen("request_duration_seconds_count") == 2
+    assert seen("time_to_first_token_seconds_count") == 3
+    assert seen("requests_running") == seen("kv_blocks", state="held") == 0
+
+
+async def test_openmetrics_for_those_who_ask(http: httpx.AsyncClient, engine: AsyncEngine) -> None:
+    await engine.start()
+    await complete(http, max_tokens=2)
+    accept = {"accept": "application/openmetrics-text; version=1.0.0"}
+    answer = await http.get("/metrics", headers=accept)
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    names = {family.name for family in openmetrics_families(answer.text)}
+    plain = Scrape((await http.get("/metrics")).text)
+    assert names == {family.name for family in plain.families}
+
+
+async def test_server_timing_of_whole_answers(http: httpx.AsyncClient, engine: AsyncEngine) -> None:
+    await engine.start()
+    chat = {
+        "model": "pyengine-demo",
+        "messages": [{"role": "user", "content": "Tell me more"}],
+        "max_tokens": 12,
+        "ignore_eos": True,
+    }
+    for answer in (
+        await complete(http, max_tokens=12),
+        await complete(http, max_tokens=12, prompt=["one", "two"]),
+        await http.post("/v1/chat/completions", json=chat),
+    ):
+        parts = dict(part.split(";dur=") for part in answer.headers["server-timing"].split(", "))
+        assert list(parts) == ["queue", "prefill", "decode", "total"]
+        times = {name: float(value) for name, value in parts.items()}
+        assert all(time >= 0 for time in times.values())
+        assert times["total"] == pytest.approx(sum(times.values()) - times["total"], abs=0.01)
+        assert times["decode"] >= 10.0  # 11 steps of a millisecond; the last two may come as one
+    streamed = await http.post("/v1/chat/completions", json={**chat, "stream": True})
+    assert "server-timing" not in streamed.headers
+
+
+async def test_every_metric_is_described(http: httpx.AsyncClient, engine: AsyncEngine) -> None:
+    await engine.start()
+    rows = re.findall(
+        r"^\| `(pyengine_\w+)` \| (\w+) \| ([^|]*) \|",
+        (ROOT / "docs" / "METRICS.md").read_text(),
+        re.MULTILINE,
+    )
+    described = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    assert len(described) == len(rows)
+    await complete(http, max_tokens=2)
+    exported = {}
+    for family in (await scrape(http)).families:
+        name = family.name + ("_total" if family.type == "counter" else "")
+        labels = {label for sample in family.samples for label in sample.labels}
+        exported[name] = (family.type, labels - {"le", "model_name"})
+    assert described == exported
+
+
+async def test_the_dashboard_asks_for_what_there_is(
+    http: httpx.AsyncClient, engine: AsyncEngine
+) -> None:
+    await engine.start()
+    await complete(http, max_tokens=2)
+    seen = await scrape(http)
+    exported: dict[str, set[str]] = {}
+    for family in seen.families:
+        for sample in family.samples:
+            exported.setdefault(sample.name, set()).update(sample.labels)
+    dashboard = json.loads((ROOT / "docs" / "grafana" / "pyengine.json").read_text())
+    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
+    expressions = [target["expr"] for panel in panels for target in panel["targets"]]
+    expressions += [v["query"] for v in dashboard["templating"]["list"] if v["type"] == "query"]
+    asked = set()
+    for expression in expressions:
+        for name, selector in re.findall(r"\b(pyengine_\w+)(?:\{([^}]*)\})?", expression):
+            asked.add(name)
+            assert name in exported, expression
+            labels = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", selector))
+            assert labels <= exported[name], expression
+        for labels_by in re.findall(r"\bby \(([^)]*)\)", expression):
+            names = re.findall(r"pyengine_\w+", expression)
+            known = set().union(*(exported[name] for name in names))
+            assert {label.strip() for label in labels_by.split(",")} <= known, expression
+    # Nothing that is measured is left out of it, but for the recorder's own bookkeeping.
+    families = {family.name for family in seen.families}
+    unasked = {family for family in families if not any(name.startswith(family) for name in asked)}
+    assert unasked <= {"pyengine_spans", "pyengine_steps_in_flight"}

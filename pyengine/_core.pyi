@@ -12,18 +12,24 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 __all__ = [
+    "STEP_BOUNDS_NS",
+    "Accountant",
     "CpuKernels",
     "CpuRules",
     "CpuStep",
     "CpuTensor",
     "Detokenizer",
     "KvAllocator",
+    "Lane",
     "Mailbox",
     "MailboxClosed",
     "MailboxFull",
     "Planner",
+    "Recorder",
+    "Stage",
     "StepLayout",
     "StreamDecoder",
+    "Timeline",
     "Vocabulary",
     "__version__",
 ]

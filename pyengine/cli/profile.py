@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyengine.cli.options import engine_config, engine_options, model_argument
+from pyengine.cli.options import engine_config, engine_options, model_argument, spelled
 
 if TYPE_CHECKING:
     from pyengine.telemetry.report import ProfileReport
@@ -92,6 +92,7 @@ def profile(
 
         pyengine profile --device simulated --step-ms 8 --sequences 64 --html profile.html
     """
+    _refuse_what_would_be_ignored()
     if compare is not None:
         _compare(*compare)
         return
@@ -102,6 +103,31 @@ def profile(
             given["simulated_step_ms"] = step_ms
         report, spans = _measure(model, given)
     _write(report, spans, json_file, perfetto, html)
+
+
+def _refuse_what_would_be_ignored() -> None:
+    """Raises click.UsageError for options that do not go together."""
+    context = click.get_current_context()
+    given = {
+        name
+        for name in context.params
+        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+    }
+    outputs = {"json_file", "perfetto", "html"}
+    of_traces = {"rate_scale", "limit", "clip"}
+    for mode, others in [
+        ("compare", given - {"compare"}),
+        ("attach", given - outputs - {"attach", "seconds"}),
+        ("trace", given & {"busy_loop", "sweep", "prompt_tokens"}),
+    ]:
+        if mode in given and others:
+            raise click.UsageError(f"--{mode} does not go with {_spelled(others)}")
+    if "trace" not in given and (lonely := given & of_traces):
+        raise click.UsageError(f"{_spelled(lonely)} goes with --trace")
+
+
+def _spelled(names: set[str]) -> str:
+    return ", ".join(spelled(name.removesuffix("_file")) for name in sorted(names))
 
 
 def _measure(model: str | None, given: dict[str, Any]) -> "tuple[ProfileReport, Spans]":

@@ -427,7 +427,7 @@ def test_a_stream_goes_on_after_a_restart(fallback: Pair) -> None:
         house.end()
         (delta,) = deltas_left(house.frontends[0])
         assert sent + delta.text == whole
-        assert (delta.tokens, delta.completion_tokens) == (ids[at:], len(ids))
+        assert (list(delta.tokens), delta.completion_tokens) == (ids[at:], len(ids))
 
 
 def test_a_slow_reader_loses_nothing_and_hinders_nobody(fallback: Pair) -> None:

@@ -239,6 +239,10 @@ def test_what_cannot_be_profiled_is_refused() -> None:
     for arguments, message in [
         (["--sweep", "1,x"], "numbers of sequences"),
         (["--attach", "nowhere"], "--attach takes a URL"),
+        (["--attach", "http://x", "--sweep", "2,4"], "--attach does not go with --sweep"),
+        (["--compare", "a", "b", "--json", "-"], "--compare does not go with --json"),
+        (["--trace", "t.csv", "--busy-loop"], "--trace does not go with --busy-loop"),
+        (["--clip", "--limit", "3"], "--clip, --limit goes with --trace"),
         (["--attach", "http://127.0.0.1:9"], "cannot be watched"),
         ([*SMALL, "--prompt-tokens", "100000"], "no room for an answer"),
         ([*SMALL, "--trace", "/absent.csv"], "cannot read the trace"),

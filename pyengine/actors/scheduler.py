@@ -12,6 +12,8 @@ With ``overlap`` 0 (the CPU runner) the launch is the model step itself and its 
 from collections import deque
 from typing import NamedTuple
 
+import msgspec
+
 from pyengine._core import Mailbox, MailboxClosed, MailboxFull, Planner
 from pyengine.actors.actor import ActorRef, FailureHandler, ThreadActor, logger
 from pyengine.actors.kv_allocator import KvAllocatorActor
@@ -103,7 +105,13 @@ class SchedulerActor(ThreadActor):
 
     def answer(self, message: bytes) -> None:
         """Answer a message that is not for the planner."""
-        request = decode(message)
+        try:
+            request = decode(message)
+        except msgspec.DecodeError:
+            # Malformed, or a Submit whose key is known: a frontend that could not know whether it
+            # had arrived before the engine's restart sends it again.
+            logger.debug("the scheduler dropped a message of %d bytes", len(message))
+            return
         if isinstance(request, ReportRequest):
             report = Report(request.ticket, self.allocator.figures() | self.planner.stats())
             try:

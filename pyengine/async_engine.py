@@ -98,8 +98,6 @@ class AsyncEngine:
         await asyncio.shield(self._starting)
 
     async def _start(self, progress: Progress | None) -> None:
-        seat = self._placement.seat()
-        queues = seat.queues
         watcher = Watcher(self._on_down, self._on_up, self._on_death)
         try:
             folder = await asyncio.to_thread(model_folder, self.config.model)
@@ -108,12 +106,12 @@ class AsyncEngine:
             self._info = await self._placement.start(self.config, progress, watcher)
         except BaseException as error:
             self.failure = error
-            queues.close()
             raise
+        seat = self._placement.seat()
         self._frontend = Frontend(
             seat.index,
-            ActorRef(f"frontend-{seat.index}", queues.frontends[seat.index]),
-            ActorRef("scheduler", queues.scheduler),
+            ActorRef(f"frontend-{seat.index}", seat.inbox),
+            ActorRef("scheduler", seat.scheduler),
             first_request=seat.first_request,
             max_held=self.config.max_waiting,
         )
@@ -276,6 +274,14 @@ class AsyncEngine:
     async def report(self) -> dict[str, int]:
         """Blocks free, cached and held, requests running and waiting, and the step counters."""
         return await self._running().report()
+
+    def abort_frontend(self, index: int, below: int) -> None:
+        """End the requests of frontend ``index``, whose process died, with numbers under ``below``.
+
+        For the one who started the engine and those processes; see :mod:`pyengine.http.supervisor`.
+        """
+        if self._frontend is not None:
+            self._frontend.abort_frontend(index, below)
 
     async def drained(self) -> None:
         """Wait until no request is left."""

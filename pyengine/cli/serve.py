@@ -13,6 +13,7 @@ from pyengine.cli.terminal import loading_bar
 if TYPE_CHECKING:
     from pyengine.async_engine import AsyncEngine
     from pyengine.config import EngineConfig
+    from pyengine.placement import PlacementName
 
 
 @click.command()
@@ -32,30 +33,77 @@ if TYPE_CHECKING:
     show_default=True,
     help="How long running requests get to finish when the server is told to stop.",
 )
+@click.option(
+    "--placement",
+    type=click.Choice(["process", "thread"]),
+    default="process",
+    show_default=True,
+    help="Run the engine in a process of its own, or on a thread of the server's.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="HTTP processes that share the port and the engine.",
+)
 @engine_options
-def serve(model: str | None, host: str, port: int, drain_seconds: float, **given: Any) -> None:
+def serve(
+    model: str | None,
+    host: str,
+    port: int,
+    drain_seconds: float,
+    placement: "PlacementName",
+    workers: int,
+    **given: Any,
+) -> None:
     """Serve a model to OpenAI's clients.
 
     Ctrl-C, or SIGTERM, lets running requests finish; a second one stops at once.
     """
     import uvloop
 
-    uvloop.run(_serve(engine_config(model, given), host, port, drain_seconds))
+    config = engine_config(model, given)
+    if workers == 1:
+        uvloop.run(_serve(config, host, port, drain_seconds, placement))
+    elif placement == "process":
+        uvloop.run(_serve_workers(config, host, port, drain_seconds, workers))
+    else:
+        raise click.UsageError("several --workers need --placement process")
 
 
-async def _serve(config: "EngineConfig", host: str, port: int, drain_seconds: float) -> None:
+async def _serve(
+    config: "EngineConfig", host: str, port: int, drain_seconds: float, placement: "PlacementName"
+) -> None:
     from pyengine.async_engine import AsyncEngine
     from pyengine.http.limits import Limits
     from pyengine.http.server import serve as serve_http
 
-    engine = AsyncEngine(config=config)
+    engine = AsyncEngine(config=config, placement=placement)
 
     async def load(url: str) -> None:
         await _load(engine)
-        _say(summary(engine, url))
+        _say(summary(engine, url, placement))
 
     limits = Limits(drain_seconds=drain_seconds)
     await serve_http(engine, host=host, port=port, limits=limits, announce=_say, load=load)
+    _say("stopped")
+
+
+async def _serve_workers(
+    config: "EngineConfig", host: str, port: int, drain_seconds: float, workers: int
+) -> None:
+    from pyengine.http.limits import Limits
+    from pyengine.http.supervisor import Supervisor, serve_workers
+
+    limits = Limits(drain_seconds=drain_seconds)
+    supervisor = Supervisor(config, workers, host=host, port=port, limits=limits, announce=_say)
+
+    async def load() -> None:
+        await _load(supervisor.engine)
+        _say(summary(supervisor.engine, supervisor.url, "process", workers))
+
+    await serve_workers(supervisor, load, _say)
     _say("stopped")
 
 
@@ -73,18 +121,24 @@ async def _load(engine: "AsyncEngine") -> None:
         os._exit(0)
 
 
-def summary(engine: "AsyncEngine", url: str) -> str:
+def summary(
+    engine: "AsyncEngine", url: str, placement: "PlacementName", workers: int = 1
+) -> str:
     """What was chosen for a started engine, and how to ask it at ``url``."""
     config, limits, info = engine.config, engine.config.limits, engine.info
-    dtype = "float32" if config.dtype == "auto" else config.dtype
+    if config.device == "simulated":
+        detail = f"{config.simulated_step_ms:g} ms a step"
+    else:
+        dtype = "float32" if config.dtype == "auto" else config.dtype
+        detail = f"{dtype}, {config.threads or os.cpu_count()} threads"
     cache = f"{info.num_blocks} blocks of {config.block_size} tokens"
     lines = {
         "model": engine.model_name if config.model is None else config.model,
         "mode": f"{config.mode}: up to {limits.max_sequences} sequences and "
         f"{limits.max_tokens_per_step} tokens in a step",
-        "device": f"{config.device}, {dtype}, {config.threads or os.cpu_count()} threads"
-        if config.device == "cpu"
-        else f"{config.device}, {config.simulated_step_ms:g} ms a step",
+        "device": f"{config.device}, {detail}, engine "
+        + ("in a process of its own" if placement == "process" else "on a thread")
+        + (f", {workers} HTTP workers" if workers > 1 else ""),
         "context": f"{info.max_context} tokens",
         "cache": f"{cache}, prefix cache {'on' if config.prefix_cache else 'off'}",
     }

@@ -6,8 +6,9 @@ The queues are the same; a placement only starts, watches and stops what is behi
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
+from pyengine._core import Mailbox
 from pyengine.config import EngineConfig
 from pyengine.engine import EngineInfo, Progress, Queues
 
@@ -19,14 +20,21 @@ class Seat:
     """A frontend's place at the queues.
 
     Attributes:
-        queues: The engine's.
+        scheduler: The scheduler's mailbox.
+        inbox: The frontend's.
         index: Which of the frontends it is.
         first_request: Where the numbers of its requests begin.
     """
 
-    queues: Queues
+    scheduler: Mailbox
+    inbox: Mailbox
     index: int = 0
     first_request: int = 0
+
+    @classmethod
+    def last(cls, queues: Queues) -> Self:
+        """The last of the frontends of ``queues``."""
+        return cls(queues.scheduler, queues.frontends[-1], len(queues.frontends) - 1)
 
 
 @dataclass(frozen=True)

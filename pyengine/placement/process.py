@@ -28,23 +28,26 @@ class ProcessPlacement:
     Attributes:
         queues: The engine's; those who start it take the last frontend's seat.
         child: The engine's process.
+        watchers: Who is told of the engine's end; :meth:`start` adds one.
     """
 
     def __init__(self, frontends: int = 1) -> None:
         self.queues = Queues.make(frontends)
         self.child: Child | None = None
+        self.watchers: list[Watcher] = []
         self._task: asyncio.Task[None] | None = None
 
     def seat(self) -> Seat:
         """The last one."""
-        return Seat(self.queues, len(self.queues.frontends) - 1)
+        return Seat.last(self.queues)
 
     async def start(
         self, config: EngineConfig, progress: Progress | None, watcher: Watcher
     ) -> EngineInfo:
         """Spawn the process and wait until its model is loaded."""
         info = await self._spawn(config, progress)
-        self._task = asyncio.create_task(self._watch(config, watcher))
+        self.watchers.append(watcher)
+        self._task = asyncio.create_task(self._watch(config))
         return info
 
     async def close(self) -> None:
@@ -77,27 +80,33 @@ class ProcessPlacement:
                     status = await self.child.ended()
                     raise EngineDeadError(f"the engine's process ended while loading ({status})")
 
-    async def _watch(self, config: EngineConfig, watcher: Watcher) -> None:
+    async def _watch(self, config: EngineConfig) -> None:
         deaths = Deaths()
         while True:
             error = await self._death()
-            watcher.down()
+            for watcher in self.watchers:
+                watcher.down()
             while True:
                 if not deaths.one_more():
                     text = f"it died more than {DEATHS} times within a minute, at last: {error}"
-                    watcher.died(EngineDeadError(text))
+                    self._give_up(EngineDeadError(text))
                     return
                 logger.error("the engine died and is started anew: %s", error)
                 try:
                     info = await self._spawn(config, None)
                 except EngineDeadError as failure:
                     error = failure
+                    continue
                 except (PyengineError, OSError) as failure:
-                    watcher.died(failure)
+                    self._give_up(failure)
                     return
-                else:
+                for watcher in self.watchers:
                     watcher.up(info)
-                    break
+                break
+
+    def _give_up(self, error: Exception) -> None:
+        for watcher in self.watchers:
+            watcher.died(error)
 
     async def _death(self) -> PyengineError:
         """Wait for the process's end; why it died."""

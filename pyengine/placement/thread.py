@@ -12,18 +12,18 @@ class ThreadPlacement:
 
     def __init__(self) -> None:
         self.actors: EngineActors | None = None
-        self._seat = Seat(Queues.make())
+        self.queues = Queues.make()
 
     def seat(self) -> Seat:
         """The only one."""
-        return self._seat
+        return Seat.last(self.queues)
 
     async def start(
         self, config: EngineConfig, progress: Progress | None, watcher: Watcher
     ) -> EngineInfo:
         """Load on a thread, then start the actors."""
         loop = asyncio.get_running_loop()
-        actors = await asyncio.to_thread(EngineActors.load, config, self._seat.queues, progress)
+        actors = await asyncio.to_thread(EngineActors.load, config, self.queues, progress)
 
         def report(error: BaseException) -> None:
             if not loop.is_closed():

@@ -15,6 +15,7 @@ from pyengine.errors import EngineDeadError, ModelLoadError, OverloadedError, Re
 from pyengine.placement import PlacementName
 from pyengine.placement.deaths import DEATHS
 from pyengine.placement.process import ProcessPlacement
+from tests.programs import wait_for_end
 
 LONG = SamplingParams(temperature=0, max_tokens=1500, ignore_eos=True)
 SHORT = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
@@ -31,19 +32,6 @@ def engine_process(engine: AsyncEngine) -> int:
     assert isinstance(placement, ProcessPlacement)
     assert placement.child is not None
     return placement.child.process.pid
-
-
-async def wait_for_end(pid: int) -> None:
-    """Return when process ``pid``, which need not be a child, is gone."""
-    descriptor = os.pidfd_open(pid)
-    loop = asyncio.get_running_loop()
-    gone = asyncio.Event()
-    loop.add_reader(descriptor, gone.set)
-    try:
-        await asyncio.wait_for(gone.wait(), 10)
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
 
 
 async def test_both_placements_answer_alike() -> None:

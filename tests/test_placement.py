@@ -12,7 +12,7 @@ import pytest
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.actors.request import Generation
 from pyengine.errors import EngineDeadError, ModelLoadError, OverloadedError, RequestAbortedError
-from pyengine.placement import PlacementName
+from pyengine.placement import PlacementName, Watcher
 from pyengine.placement.deaths import DEATHS
 from pyengine.placement.process import ProcessPlacement
 from tests.programs import wait_for_end
@@ -92,11 +92,12 @@ async def test_what_is_asked_while_the_engine_is_away_waits() -> None:
         device="simulated", simulated_step_ms=2.0, placement="process", max_waiting=2
     )
     async with engine:
-        dead = engine_process(engine)
-        os.kill(dead, signal.SIGKILL)
-        await wait_for_end(dead)
-        while engine_process(engine) == dead:  # until the death was noticed
-            await asyncio.sleep(0)
+        down = asyncio.Event()
+        placement = engine._placement
+        assert isinstance(placement, ProcessPlacement)
+        placement.watchers.append(Watcher(down.set, lambda _: None, lambda _: None))
+        os.kill(engine_process(engine), signal.SIGKILL)
+        await down.wait()
         held = [engine.generate("Go on", SHORT) for _ in range(2)]
         with pytest.raises(OverloadedError) as refusal:
             engine.generate("Go on", SHORT)

@@ -135,7 +135,7 @@ class Frontend:
             pass  # with the engine, its requests have ended
 
     def abort_frontend(self, index: int, below: int) -> None:
-        """End the requests of another frontend, whose process died, with numbers under ``below``."""
+        """End the requests of another frontend, which died, with numbers under ``below``."""
         self._send_later(encode_abort_frontend(RequestKey(index, below)))
 
     def engine_died(self) -> None:

@@ -6,7 +6,7 @@
                       │                                    │
                       ├─ the only one with two: failed     ├─ suspects (two deaths and more): sent
                       │  (it has brought the engine down)  │  one at a time, the others wait, until
-                      └─ dies while one is on trial:       │  each has got its first delta: acquitted
+                      └─ dies while one is on trial:       │  each has got a first delta: acquitted
                          that one is failed                └─ then all others together
 
 So a request that brings the engine down twice is failed, and those that only stood beside it live.

@@ -123,9 +123,7 @@ class RequestActor:
         generated = array("I", [token for delta in self.deltas for token in delta.tokens])
         if not generated:
             return self.submit
-        return msgspec.structs.replace(
-            self.submit, tokens=self.submit.tokens + generated.tobytes()
-        )
+        return msgspec.structs.replace(self.submit, tokens=self.submit.tokens + generated.tobytes())
 
     def fail(self, error: PyengineError) -> None:
         """End with ``error``, unless it has ended already."""

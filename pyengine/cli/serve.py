@@ -121,9 +121,7 @@ async def _load(engine: "AsyncEngine") -> None:
         os._exit(0)
 
 
-def summary(
-    engine: "AsyncEngine", url: str, placement: "PlacementName", workers: int = 1
-) -> str:
+def summary(engine: "AsyncEngine", url: str, placement: "PlacementName", workers: int = 1) -> str:
     """What was chosen for a started engine, and how to ask it at ``url``."""
     config, limits, info = engine.config, engine.config.limits, engine.info
     if config.device == "simulated":

@@ -106,7 +106,7 @@ class Supervisor:
         self._stopping = True
         self._tell(Stop())
         hurrying = asyncio.create_task((hurry or asyncio.Event()).wait())
-        ended = asyncio.gather(*self._keepers, return_exceptions=True)
+        ended = asyncio.ensure_future(self._ended())
         left = self.limits.drain_seconds + EXIT_TIMEOUT_S
         await asyncio.wait({ended, hurrying}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
@@ -119,6 +119,9 @@ class Supervisor:
         self._listener.close()
         await self.engine.close()
 
+    async def _ended(self) -> None:
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+
     async def _keep(self, index: int) -> None:
         """Keep worker ``index`` alive; ends when it dies too often, or when all stop."""
         deaths, lives = Deaths(), 0
@@ -130,8 +133,7 @@ class Supervisor:
                         self._serving[index].set()
                     case Draining(active) if active:
                         self._announce(
-                            f"worker {index}: draining {active} requests; "
-                            "once more to stop at once"
+                            f"worker {index}: draining {active} requests; once more to stop at once"
                         )
             del self.workers[index]
             lives += 1
@@ -214,9 +216,7 @@ async def serve_workers(
         stopping = asyncio.create_task(stop.wait())
         failed = asyncio.create_task(supervisor.failed())
         try:
-            await asyncio.wait(
-                {loading, stopping, failed}, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait({loading, stopping, failed}, return_when=asyncio.FIRST_COMPLETED)
             if loading.done():
                 loading.result()  # raises what made loading fail
                 await asyncio.wait({stopping, failed}, return_when=asyncio.FIRST_COMPLETED)

@@ -17,6 +17,7 @@ import msgspec
 from pyengine._core import Mailbox, MailboxClosed, MailboxFull, Planner
 from pyengine.actors.actor import ActorRef, FailureHandler, ThreadActor, logger
 from pyengine.actors.kv_allocator import KvAllocatorActor
+from pyengine.errors import EngineDeadError
 from pyengine.messages import Report, ReportRequest, decode, encode_report
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelRunner, StepHandle
@@ -66,6 +67,8 @@ class SchedulerActor(ThreadActor):
             while self.in_flight:
                 self.commit()
             self.planner.abort_all()
+            if not self.stopping:
+                raise EngineDeadError("the detokenizer failed, and closed the queues") from None
 
     def step(self) -> bool:
         """Drain, plan and launch a step, commit the oldest; False if there was nothing to do."""

@@ -87,6 +87,9 @@ class ProcessPlacement:
             for watcher in self.watchers:
                 watcher.down()
             while True:
+                if self.queues.scheduler.closed:
+                    self._give_up(error)  # the Detokenizer failed, and let nobody wait
+                    return
                 if not deaths.one_more():
                     text = f"it died more than {DEATHS} times within a minute, at last: {error}"
                     self._give_up(EngineDeadError(text))

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from pyengine._core import Lane, Recorder, Stage
+from pyengine._core import Lane, Stage
 from pyengine.actors.actor import ActorRef
 from pyengine.actors.frontend import Frontend
 from pyengine.actors.request import Generation
 from pyengine.chat.template import ChatTemplate
 from pyengine.config import EngineConfig
-from pyengine.engine import EngineInfo, Progress, Queues
+from pyengine.engine import EngineInfo, Progress
 from pyengine.errors import (
     ConfigError,
     ContextLengthError,
@@ -26,7 +26,7 @@ from pyengine.errors import (
 )
 from pyengine.messages import Report, SamplingRules, Submit
 from pyengine.model.folder import model_folder, served_name
-from pyengine.placement import PlacementName, placed
+from pyengine.placement import Placement, PlacementName, Watcher, placed
 from pyengine.sampling import SamplingParams
 from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer
@@ -41,7 +41,8 @@ class AsyncEngine:
 
     Belongs to the loop that started it; its methods are called there. With ``placement="thread"``
     the model runs on a thread of this process: no subprocess, no signal handler. With ``"process"``
-    it runs in one of its own, out of reach of what the service does with the GIL.
+    it runs in one of its own, out of reach of what the service does with the GIL; if that process
+    dies, another is started and every request goes on where it was.
 
     Attributes:
         config: What it was built from.
@@ -62,7 +63,7 @@ class AsyncEngine:
         model: str | Path | None = None,
         *,
         config: EngineConfig | None = None,
-        placement: PlacementName = "thread",
+        placement: PlacementName | Placement = "thread",
         **settings: Any,
     ) -> None:
         """Take a ``config``, or a model and settings of :class:`EngineConfig` by name.
@@ -78,13 +79,14 @@ class AsyncEngine:
         self.model_name = config.served_name or served_name(config.model)
         self.ready = False
         self.failure: BaseException | None = None
-        self.recorder = Recorder()
+        self._placement = placed(placement) if isinstance(placement, str) else placement
+        self.recorder = self._placement.seat().recorder
         self.timeline = self.recorder.timeline(Lane.FRONTEND)
-        self._placement = placed(placement)
         self._info: EngineInfo | None = None
         self._frontend: Frontend | None = None
         self._starting: asyncio.Task[None] | None = None
         self._closed = False
+        self._down = False
 
     async def start(self, progress: Progress | None = None) -> None:
         """Load the model on a thread and begin to take requests. A second call waits for the first.
@@ -102,22 +104,41 @@ class AsyncEngine:
         await asyncio.shield(self._starting)
 
     async def _start(self, progress: Progress | None) -> None:
-        queues = Queues.make(recorder=self.recorder)
+        watcher = Watcher(self._on_down, self._on_up, self._on_death)
         try:
             folder = await asyncio.to_thread(model_folder, self.config.model)
             self.tokenizer = await asyncio.to_thread(Tokenizer.from_folder, folder)
             self.template = ChatTemplate.from_folder(folder)
-            self._info = await self._placement.start(self.config, queues, progress, self._on_death)
+            self._info = await self._placement.start(self.config, progress, watcher)
         except BaseException as error:
             self.failure = error
-            queues.close()
             raise
-        inbox, scheduler = queues.frontends[0], queues.scheduler
+        seat = self._placement.seat()
         self._frontend = Frontend(
-            0, ActorRef("frontend-0", inbox), ActorRef("scheduler", scheduler), self.timeline
+            seat.index,
+            ActorRef(f"frontend-{seat.index}", seat.inbox),
+            ActorRef("scheduler", seat.scheduler),
+            self.timeline,
+            first_request=seat.first_request,
+            max_held=self.config.max_waiting,
         )
         self._frontend.open()
+        if self._down:
+            self._frontend.engine_died()
         self.ready = True
+
+    def _on_down(self) -> None:
+        """The engine died and is started anew: what it had goes on afterwards."""
+        self._down = True
+        if self._frontend is not None:
+            self._frontend.engine_died()
+
+    def _on_up(self, info: EngineInfo) -> None:
+        """The new engine runs."""
+        self._down = False
+        self._info = info
+        if self._frontend is not None:
+            self._frontend.engine_is_back()
 
     def _on_death(self, error: BaseException) -> None:
         """The engine died: everyone who waits is answered."""
@@ -274,6 +295,14 @@ class AsyncEngine:
     async def telemetry(self) -> Totals:
         """Where the time went since the engine started; the difference of two is a window."""
         return (await self.metrics()).telemetry
+
+    def abort_frontend(self, index: int, below: int) -> None:
+        """End the requests of frontend ``index``, whose process died, with numbers under ``below``.
+
+        For the one who started the engine and those processes; see :mod:`pyengine.http.supervisor`.
+        """
+        if self._frontend is not None:
+            self._frontend.abort_frontend(index, below)
 
     async def drained(self) -> None:
         """Wait until no request is left."""

@@ -153,14 +153,21 @@ class EngineActors:
         tokenizer = Tokenizer.from_folder(model_folder(config.model))
         return cls(config, load_runner(config, progress), tokenizer.tokenizer_json, queues)
 
-    def start(self, died: Callable[[BaseException], None]) -> None:
+    def start(
+        self,
+        died: Callable[[BaseException], None],
+        crashed: Callable[[BaseException], None] | None = None,
+    ) -> None:
         """Start the actors, last receiver first.
 
         Args:
             died: Called once, on the thread of an actor that died, with what killed it.
+            crashed: The same, but before anything was closed; may end the process and so leave
+                the queues to another engine.
         """
         self._died = died
         self._accountant.start()
+        self.scheduler.on_crash = crashed
         self.detokenizer.start()
         self.scheduler.start()
 

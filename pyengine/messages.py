@@ -141,6 +141,13 @@ def encode_abort(key: RequestKey) -> bytes:
     return _encoder.encode(("abort", key))
 
 
+def encode_abort_frontend(below: RequestKey) -> bytes:
+    """The bytes that abort the requests of ``below.frontend`` with numbers under
+    ``below.request``: its process has died, and its successor's begin there.
+    """
+    return _encoder.encode(("abort_frontend", below))
+
+
 def encode_report_request(request: ReportRequest) -> bytes:
     """The bytes of ``request`` on a ring."""
     return _encoder.encode(("report_request", request))

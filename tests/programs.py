@@ -1,5 +1,6 @@
 """pyengine as a person runs it: a process of its own, told by arguments, signals and keys."""
 
+import asyncio
 import os
 import re
 import signal
@@ -27,6 +28,22 @@ def free(port: int) -> bool:
     """Whether nothing listens on ``port`` here."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+async def wait_for_end(pid: int) -> None:
+    """Return when process ``pid``, which need not be a child, is gone."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop = asyncio.get_running_loop()
+    gone = asyncio.Event()
+    loop.add_reader(descriptor, gone.set)
+    try:
+        await asyncio.wait_for(gone.wait(), 10)
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 class Server:

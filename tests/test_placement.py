@@ -5,15 +5,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.errors import EngineDeadError, ModelLoadError
-from pyengine.placement import PlacementName
+from pyengine.actors.request import Generation
+from pyengine.errors import EngineDeadError, ModelLoadError, OverloadedError, RequestAbortedError
+from pyengine.placement import PlacementName, Watcher
+from pyengine.placement.deaths import DEATHS
 from pyengine.placement.process import ProcessPlacement
+from tests.programs import wait_for_end
 
 LONG = SamplingParams(temperature=0, max_tokens=1500, ignore_eos=True)
 SHORT = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
@@ -28,21 +30,8 @@ def engine_process(engine: AsyncEngine) -> int:
     """The process id of ``engine``'s process."""
     placement = engine._placement
     assert isinstance(placement, ProcessPlacement)
-    assert placement.process is not None
-    return placement.process.pid
-
-
-async def wait_for_end(pid: int) -> None:
-    """Return when process ``pid``, which need not be a child, is gone."""
-    descriptor = os.pidfd_open(pid)
-    loop = asyncio.get_running_loop()
-    gone = asyncio.Event()
-    loop.add_reader(descriptor, gone.set)
-    try:
-        await asyncio.wait_for(gone.wait(), 10)
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
+    assert placement.child is not None
+    return placement.child.process.pid
 
 
 async def test_both_placements_answer_alike() -> None:
@@ -66,18 +55,101 @@ async def test_the_process_ends_with_its_engine() -> None:
         os.kill(pid, 0)
 
 
-async def test_kill_9_of_the_engine_answers_everyone_within_a_second() -> None:
+async def next_engine(engine: AsyncEngine, before: int) -> int:
+    """The process id of the engine that was started in the place of ``before``; it is ready."""
+    while True:
+        # Asked while the engine is away, this is answered by the next one.
+        await asyncio.wait_for(engine.report(), 60)
+        if (pid := engine_process(engine)) != before:
+            return pid
+
+
+async def tokens_of(generation: Generation) -> list[int]:
+    return [token async for update in generation for token in update.token_ids]
+
+
+async def test_streams_go_on_over_kill_9_of_the_engine() -> None:
+    prompts = ["Go on", "And then", "Once upon a time"]
     async with simulated("process") as engine:
-        running = [engine.generate("Go on", LONG) for _ in range(20)]
-        await anext(running[0])
+        undisturbed = [(await engine.generate(prompt, LONG)) for prompt in prompts]
+        running = [engine.generate(prompt, LONG) for prompt in prompts]
+        first = [await anext(generation) for generation in running]
+        before = engine_process(engine)
+        os.kill(before, signal.SIGKILL)
+        for generation, begin, whole in zip(running, first, undisturbed, strict=True):
+            rest = await tokens_of(generation)
+            assert begin.token_ids + rest == whole.token_ids
+            answer = await generation
+            assert answer.text == whole.text
+            assert answer.usage.completion_tokens == LONG.max_tokens
+        assert engine_process(engine) != before
+        report = await engine.report()
+        assert report["held"] == report["running"] == report["waiting"] == 0
+
+
+async def test_what_is_asked_while_the_engine_is_away_waits() -> None:
+    engine = AsyncEngine(
+        device="simulated", simulated_step_ms=2.0, placement="process", max_waiting=2
+    )
+    async with engine:
+        down = asyncio.Event()
+        placement = engine._placement
+        assert isinstance(placement, ProcessPlacement)
+        placement.watchers.append(Watcher(down.set, lambda _: None, lambda _: None))
         os.kill(engine_process(engine), signal.SIGKILL)
-        died = time.monotonic()
-        for generation in running:
-            with pytest.raises(EngineDeadError):
+        await down.wait()
+        held = [engine.generate("Go on", SHORT) for _ in range(2)]
+        with pytest.raises(OverloadedError) as refusal:
+            engine.generate("Go on", SHORT)
+        assert refusal.value.retry_after
+        held[0].abort()
+        with pytest.raises(RequestAbortedError):
+            await held[0]
+        assert (await held[1]).usage.completion_tokens == SHORT.max_tokens
+
+
+async def test_a_request_that_brings_the_engine_down_twice_is_failed_and_the_others_live() -> None:
+    async with simulated("process") as engine:
+        bystanders = [engine.generate("Go on", LONG) for _ in range(3)]
+        culprit = engine.generate("Once upon a time", LONG)
+        number = culprit._actor.submit.key.request
+        for generation in (*bystanders, culprit):
+            await anext(generation)
+
+        async def crash_whenever_it_runs() -> None:
+            frontend = engine._frontend
+            assert frontend is not None
+            pid = None
+            while number in frontend.requests:
+                if frontend.requests[number].sent and engine_process(engine) != pid:
+                    pid = engine_process(engine)
+                    os.kill(pid, signal.SIGKILL)
+                await asyncio.sleep(0)
+
+        crashing = asyncio.create_task(crash_whenever_it_runs())
+        with pytest.raises(EngineDeadError, match="died twice while running this request"):
+            await tokens_of(culprit)
+        await crashing
+        for generation in bystanders:
+            assert (await generation).usage.completion_tokens == LONG.max_tokens
+        report = await engine.report()
+        assert report["held"] == report["running"] == 0
+
+
+async def test_an_engine_that_dies_again_and_again_is_given_up() -> None:
+    async with simulated("process") as engine:
+        pid = engine_process(engine)
+        for _ in range(DEATHS):
+            os.kill(pid, signal.SIGKILL)
+            pid = await next_engine(engine, pid)
+        waiting = [engine.generate("Go on", LONG) for _ in range(2)]
+        os.kill(pid, signal.SIGKILL)
+        for generation in waiting:
+            with pytest.raises(EngineDeadError, match="more than 5 times within a minute"):
                 await generation
-        assert time.monotonic() - died < 1.0, "a dead peer is noticed within a second"
         with pytest.raises(EngineDeadError):
             engine.generate("Go on", SHORT)
+        assert not engine.ready
 
 
 async def test_kill_9_of_the_service_ends_the_engine_too() -> None:
@@ -87,7 +159,7 @@ from pyengine import AsyncEngine
 
 async def main():
     async with AsyncEngine(device="simulated", placement="process") as engine:
-        print(engine._placement.process.pid, flush=True)
+        print(engine._placement.child.process.pid, flush=True)
         await asyncio.Event().wait()
 
 asyncio.run(main())

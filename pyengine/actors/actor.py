@@ -40,11 +40,18 @@ class ThreadActor(ABC):
 
     The loop ends when the mailbox is closed and read. If it dies of an exception, the mailbox is
     closed, so that senders hear of it, and the failure handler is called.
+
+    Attributes:
+        failure: What killed it.
+        stopping: Whether it was told to stop.
+        on_crash: Called first if it dies, before anything is closed; may end the process.
     """
 
     def __init__(self, name: str, mailbox: Mailbox, on_failure: FailureHandler) -> None:
         self.ref = ActorRef(name, mailbox)
         self.failure: BaseException | None = None
+        self.stopping = False
+        self.on_crash: Callable[[BaseException], None] | None = None
         self._on_failure = on_failure
         self._thread = threading.Thread(target=self._main, name=f"pyengine-{name}", daemon=True)
 
@@ -62,6 +69,7 @@ class ThreadActor(ABC):
 
     def stop(self) -> None:
         """Close the mailbox; the loop ends when it has read what is left. Any thread."""
+        self.stopping = True
         self.ref.mailbox.close()
 
     def join(self, timeout: float | None = None) -> bool:
@@ -74,6 +82,10 @@ class ThreadActor(ABC):
         try:
             try:
                 self.run()
+            except BaseException as error:
+                if self.on_crash is not None:
+                    self.on_crash(error)
+                raise
             finally:
                 self.ref.mailbox.close()
                 self.cleanup()

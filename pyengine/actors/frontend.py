@@ -3,18 +3,27 @@
 import asyncio
 import itertools
 from collections import deque
+from collections.abc import Callable
 
 from pyengine._core import MailboxClosed, MailboxFull, Stage, Timeline
 from pyengine.actors.actor import ActorRef, logger
+from pyengine.actors.recovery import Recovery
 from pyengine.actors.request import RequestActor
-from pyengine.errors import EngineDeadError, OverloadedError, PyengineError
+from pyengine.errors import (
+    EngineDeadError,
+    OverloadedError,
+    PyengineError,
+    RequestAbortedError,
+)
 from pyengine.messages import (
+    Delta,
     Report,
     ReportRequest,
     RequestKey,
     Submit,
     decode,
     encode_abort,
+    encode_abort_frontend,
     encode_report_request,
     encode_submit,
 )
@@ -33,19 +42,40 @@ class Frontend:
     """
 
     def __init__(
-        self, index: int, inbox: ActorRef, scheduler: ActorRef, timeline: Timeline
+        self,
+        index: int,
+        inbox: ActorRef,
+        scheduler: ActorRef,
+        timeline: Timeline,
+        *,
+        first_request: int = 0,
+        max_held: int = 4096,
     ) -> None:
+        """Not reading yet.
+
+        Args:
+            index: Its place among the engine's frontends.
+            inbox: Its mailbox.
+            scheduler: Where requests go.
+            timeline: Where its spans go.
+            first_request: Where its numbers begin: beyond those of a predecessor that died.
+            max_held: Most new requests that wait while the engine is restarted.
+        """
         self.index = index
         self.ref = inbox
         self.requests: dict[int, RequestActor] = {}
         self.failure: PyengineError | None = None
         self._scheduler = scheduler
         self._timeline = timeline
-        self._numbers = itertools.count()
+        self._numbers = itertools.count(first_request)
         self._reports: dict[int, asyncio.Future[Report]] = {}
         self._unsent: deque[bytes] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: asyncio.Future[None] | None = None
+        self._max_held = max_held
+        self._held = 0
+        self._holding = False  # the engine is away, or has a suspect on trial
+        self._recovery = Recovery()
 
     def open(self) -> None:
         """Begin to read the mailbox, on the running loop."""
@@ -58,36 +88,101 @@ class Frontend:
         return RequestKey(self.index, next(self._numbers))
 
     def submit(self, submit: Submit) -> RequestActor:
-        """Begin a request.
+        """Begin a request. While the engine is restarted it waits.
 
         Raises:
-            OverloadedError: The Scheduler's mailbox is full.
+            OverloadedError: The Scheduler's mailbox is full, or too many wait for the engine.
             EngineDeadError: The engine has stopped.
         """
         if self.failure is not None:
             raise self.failure
         self._timeline.begin()
-        try:
-            self._scheduler.send(encode_submit(submit))
-        except MailboxFull:
-            raise OverloadedError("the engine's mailbox is full; try again in a moment") from None
-        except MailboxClosed:
-            raise EngineDeadError("the engine has stopped") from None
         actor = RequestActor(submit)
+        if self._holding:
+            self._hold()
+        else:
+            self._send_new(actor)
         self.requests[submit.key.request] = actor
         self._timeline.lap(Stage.MESSAGE)
         return actor
 
+    def _send_new(self, actor: RequestActor) -> None:
+        try:
+            self._scheduler.send(encode_submit(actor.submit))
+        except MailboxFull:
+            raise OverloadedError("the engine's mailbox is full; try again in a moment") from None
+        except MailboxClosed:
+            if self._scheduler.mailbox.closed:
+                raise EngineDeadError("the engine has stopped") from None
+            self._hold()  # its reader has died; we shall be told so in a moment
+        else:
+            actor.sent = True
+
+    def _hold(self) -> None:
+        if self._held >= self._max_held:
+            raise OverloadedError("the engine is being restarted; try again in a moment")
+        self._held += 1
+
     def abort(self, key: RequestKey) -> None:
-        """Ask the Scheduler to end ``key``. Any thread; never lost while the engine lives."""
+        """End ``key``. Any thread; never lost while the engine lives."""
+        actor = self.requests.get(key.request)
+        if actor is not None:
+            actor.aborted = True
+            if not actor.sent:
+                self._call_soon(self._drop_aborted)
+                return
         message = encode_abort(key)
         try:
             self._scheduler.send(message)
         except MailboxFull:
-            if self._loop is not None and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._send_later, message)
+            self._call_soon(self._send_later, message)
         except MailboxClosed:
             pass  # with the engine, its requests have ended
+
+    def abort_frontend(self, index: int, below: int) -> None:
+        """End the requests of another frontend, which died, with numbers under ``below``."""
+        self._send_later(encode_abort_frontend(RequestKey(index, below)))
+
+    def engine_died(self) -> None:
+        """Hold everything back until :meth:`engine_is_back`."""
+        self._holding = True
+        self._unsent.clear()
+        self._drain()
+        culprit = self._recovery.engine_died(self.requests.values())
+        if culprit is not None:
+            culprit.fail(EngineDeadError("the engine died twice while running this request"))
+            del self.requests[culprit.submit.key.request]
+        self._drop_aborted()
+
+    def engine_is_back(self) -> None:
+        """A new engine reads the Scheduler's mailbox: every request goes on where it was."""
+        self._drain()
+        self._drop_aborted()
+        self._recovery.engine_is_back(self.requests.values())
+        for ticket, answer in self._reports.items():
+            if not answer.done():
+                self._send_later(encode_report_request(ReportRequest(self.index, ticket)))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Send the next suspect alone, or everything that is held back."""
+        suspect = self._recovery.next_trial()
+        self._holding = suspect is not None
+        for actor in [suspect] if suspect is not None else list(self.requests.values()):
+            if not actor.sent:
+                actor.sent = True
+                self._send_later(encode_submit(actor.continued()))
+        if suspect is None:
+            self._held = 0
+
+    def _drop_aborted(self) -> None:
+        """End the aborted requests that the engine does not have."""
+        for number, actor in list(self.requests.items()):
+            if actor.aborted and not actor.sent:
+                actor.fail(RequestAbortedError("the request was aborted"))
+                del self.requests[number]
+        if not self.requests:
+            self._wake_idle()
 
     async def report(self) -> Report:
         """How things stand at the Scheduler.
@@ -131,6 +226,11 @@ class Frontend:
             if not answer.done():
                 answer.set_exception(error)
 
+    def _call_soon(self, call: Callable[..., None], *arguments: bytes) -> None:
+        """Call on the loop, from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call, *arguments)
+
     def _send_later(self, message: bytes) -> None:
         """Send now, or as soon as the Scheduler's mailbox has room."""
         self._unsent.append(message)
@@ -157,20 +257,27 @@ class Frontend:
             if not self.ref.mailbox.arm() and self._loop is not None:
                 self._loop.call_soon(self._read)  # after the others had their turn
         except MailboxClosed:
-            if self._loop is not None:
-                self._loop.remove_reader(self.ref.mailbox.fileno())
-            self.fail(EngineDeadError("the engine has stopped"))
+            self._closed()
+
+    def _drain(self) -> None:
+        """Hand on all that the mailbox has: no more comes from an engine that died."""
+        try:
+            while messages := self.ref.mailbox.drain():
+                for message in messages:
+                    self._dispatch(message)
+        except MailboxClosed:
+            self._closed()
+
+    def _closed(self) -> None:
+        if self._loop is not None:
+            self._loop.remove_reader(self.ref.mailbox.fileno())
+        self.fail(EngineDeadError("the engine has stopped"))
 
     def _dispatch(self, message: bytes) -> None:
         body = decode(message)
         if isinstance(body, list):
             for delta in body:
-                actor = self.requests.get(delta.request)
-                if actor is None:
-                    continue  # it ended here while this was on its way
-                actor.deliver(delta)
-                if actor.ended:
-                    del self.requests[delta.request]
+                self._deliver(delta)
             if not self.requests:
                 self._wake_idle()
         elif isinstance(body, Report):
@@ -179,6 +286,19 @@ class Frontend:
                 answer.set_result(body)
         else:
             logger.warning("a frontend got a message that is not for it: %s", type(body).__name__)
+
+    def _deliver(self, delta: Delta) -> None:
+        actor = self.requests.get(delta.request)
+        if actor is None:
+            if delta.finish is None:
+                # It ended here, or was a predecessor's: it must not run on for nobody.
+                self.abort(RequestKey(self.index, delta.request))
+            return
+        actor.deliver(delta)
+        if actor.ended:
+            del self.requests[delta.request]
+        if self._recovery.acquits(actor):
+            self._go_on()
 
     def _wake_idle(self) -> None:
         idle, self._idle = self._idle, None

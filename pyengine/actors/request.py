@@ -12,9 +12,12 @@ dropping of a ``Generation`` may come from another thread.
 
 import asyncio
 import time
+from array import array
 from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import dataclass
 from typing import Literal, Self
+
+import msgspec
 
 from pyengine.errors import (
     EngineDeadError,
@@ -106,11 +109,15 @@ class RequestActor:
     """
 
     __slots__ = (
-        "deltas", "end_ns", "error", "finished", "first_ns", "seen", "submit", "waiter",
+        "aborted", "deaths", "deltas", "end_ns", "error", "finished", "first_ns", "seen", "sent",
+        "submit", "waiter",
     )  # fmt: skip
 
     def __init__(self, submit: Submit) -> None:
         self.submit = submit
+        self.sent = False  # whether the engine that runs now has it
+        self.aborted = False  # nobody wants it any more; set from any thread
+        self.deaths = 0  # engines that died while they had it
         self.seen = 0  # deltas that an Update has shown already
         self.deltas: list[Delta] = []
         self.finished = False
@@ -131,6 +138,13 @@ class RequestActor:
             else:
                 self.error = _FAILURES[delta.finish]()
         self._wake()
+
+    def continued(self) -> Submit:
+        """What to submit to a new engine: the prompt, and what was generated before."""
+        generated = array("I", [token for delta in self.deltas for token in delta.tokens])
+        if not generated:
+            return self.submit
+        return msgspec.structs.replace(self.submit, tokens=self.submit.tokens + generated.tobytes())
 
     def fail(self, error: PyengineError) -> None:
         """End with ``error``, unless it has ended already."""

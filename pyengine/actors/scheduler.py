@@ -16,9 +16,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from pyengine._core import Lane, Mailbox, MailboxClosed, MailboxFull, Planner, Stage, Timeline
 from pyengine.actors.actor import ActorRef, FailureHandler, ThreadActor, logger
 from pyengine.actors.kv_allocator import KvAllocatorActor
+from pyengine.errors import EngineDeadError
 from pyengine.messages import Report, ReportRequest, decode, encode_report
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelRunner, StepHandle
@@ -83,6 +86,8 @@ class SchedulerActor(ThreadActor):
             while self.in_flight:
                 self.commit()
             self.planner.abort_all()
+            if not self.stopping:
+                raise EngineDeadError("the detokenizer failed, and closed the queues") from None
 
     def step(self) -> bool:
         """Drain, plan and launch a step, commit the oldest; False if there was nothing to do."""
@@ -129,7 +134,13 @@ class SchedulerActor(ThreadActor):
 
     def answer(self, message: bytes) -> None:
         """Answer a message that is not for the planner."""
-        request = decode(message)
+        try:
+            request = decode(message)
+        except msgspec.DecodeError:
+            # Malformed, or a Submit whose key is known: a frontend that could not know whether it
+            # had arrived before the engine's restart sends it again.
+            logger.debug("the scheduler dropped a message of %d bytes", len(message))
+            return
         if isinstance(request, ReportRequest):
             figures = self.allocator.figures() | self.planner.stats()
             histograms = {

@@ -41,6 +41,13 @@ if TYPE_CHECKING:
     help="Run the engine in a process of its own, or on a thread of the server's.",
 )
 @click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="HTTP processes that share the port and the engine.",
+)
+@click.option(
     "--otlp-endpoint",
     metavar="URL",
     help="Send a span of every request to this OpenTelemetry collector, as http://localhost:4318; "
@@ -53,6 +60,7 @@ def serve(
     port: int,
     drain_seconds: float,
     placement: "PlacementName",
+    workers: int,
     otlp_endpoint: str | None,
     **given: Any,
 ) -> None:
@@ -63,7 +71,12 @@ def serve(
     import uvloop
 
     config = engine_config(model, given)
-    uvloop.run(_serve(config, host, port, drain_seconds, placement, otlp_endpoint))
+    if workers == 1:
+        uvloop.run(_serve(config, host, port, drain_seconds, placement, otlp_endpoint))
+    elif placement == "process":
+        uvloop.run(_serve_workers(config, host, port, drain_seconds, workers, otlp_endpoint))
+    else:
+        raise click.UsageError("several --workers need --placement process")
 
 
 async def _serve(
@@ -99,6 +112,38 @@ async def _serve(
     _say("stopped")
 
 
+async def _serve_workers(
+    config: "EngineConfig",
+    host: str,
+    port: int,
+    drain_seconds: float,
+    workers: int,
+    otlp_endpoint: str | None,
+) -> None:
+    from pyengine.http.limits import Limits
+    from pyengine.http.supervisor import Supervisor, serve_workers
+    from pyengine.http.tracing import Tracing
+
+    if otlp_endpoint is not None:
+        Tracing.to(otlp_endpoint).close()  # what the workers could not use is refused here
+    supervisor = Supervisor(
+        config,
+        workers,
+        host=host,
+        port=port,
+        limits=Limits(drain_seconds=drain_seconds),
+        otlp_endpoint=otlp_endpoint,
+        announce=_say,
+    )
+
+    async def load() -> None:
+        await _load(supervisor.engine)
+        _say(summary(supervisor.engine, supervisor.url, "process", workers))
+
+    await serve_workers(supervisor, load, _say)
+    _say("stopped")
+
+
 async def _load(engine: "AsyncEngine") -> None:
     import asyncio
 
@@ -113,7 +158,7 @@ async def _load(engine: "AsyncEngine") -> None:
         os._exit(0)
 
 
-def summary(engine: "AsyncEngine", url: str, placement: "PlacementName") -> str:
+def summary(engine: "AsyncEngine", url: str, placement: "PlacementName", workers: int = 1) -> str:
     """What was chosen for a started engine, and how to ask it at ``url``."""
     config, limits, info = engine.config, engine.config.limits, engine.info
     if config.device == "simulated":
@@ -127,7 +172,8 @@ def summary(engine: "AsyncEngine", url: str, placement: "PlacementName") -> str:
         "mode": f"{config.mode}: up to {limits.max_sequences} sequences and "
         f"{limits.max_tokens_per_step} tokens in a step",
         "device": f"{config.device}, {detail}, engine "
-        + ("in a process of its own" if placement == "process" else "on a thread"),
+        + ("in a process of its own" if placement == "process" else "on a thread")
+        + (f", {workers} HTTP workers" if workers > 1 else ""),
         "context": f"{info.max_context} tokens",
         "cache": f"{cache}, prefix cache {'on' if config.prefix_cache else 'off'}",
     }

@@ -76,6 +76,7 @@ class HttpServer:
         port: int = 8000,
         limits: Limits | None = None,
         tracing: Tracing | None = None,
+        listener: socket.socket | None = None,
     ) -> None:
         """Serve ``engine``, which may still be loading.
 
@@ -85,10 +86,12 @@ class HttpServer:
             port: Port to listen on; 0 takes a free one.
             limits: What clients may ask.
             tracing: Makes spans of requests.
+            listener: A socket that listens already, in the place of host and port.
         """
         self.app = App(engine, limits, tracing)
         self.url = ""
         self._address = (host, port)
+        self._listener = listener
         self._granian: _Granian | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -99,9 +102,10 @@ class HttpServer:
             ConfigError: The port is in use, or the address is not this machine's.
         """
         host, port = self._address
-        listener = _listen(host, port, self.app.limits.backlog)
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{listener.getsockname()[1]}"
+        listener, self._listener = self._listener, None
+        if listener is None:
+            listener = listen(host, port, self.app.limits.backlog)
+        self.url = url_of(listener, host)
         self._granian = _Granian(self.app, listener)
         self._task = asyncio.create_task(self._granian.serve())
         return self.url
@@ -129,7 +133,18 @@ class HttpServer:
         self._granian = None
 
 
-def _listen(host: str, port: int, backlog: int) -> socket.socket:
+def url_of(listener: socket.socket, host: str) -> str:
+    """Where ``listener``, made for ``host``, is reached."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{listener.getsockname()[1]}"
+
+
+def listen(host: str, port: int, backlog: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        ConfigError: The port is in use, or the address is not this machine's.
+    """
     if not 0 <= port <= 65535:
         raise ConfigError(f"port {port} is not between 0 and 65535", param="port")
     try:
@@ -178,7 +193,7 @@ async def serve(
         EngineDeadError: The HTTP server has ended by itself.
     """
     server = HttpServer(engine, host=host, port=port, limits=limits, tracing=tracing)
-    async with _signals() as (stop, hurry):
+    async with signals() as (stop, hurry):
         await server.start()
         announce(f"listening on {server.url}, loading {engine.model_name}")
         loading = asyncio.ensure_future(engine.start() if load is None else load(server.url))
@@ -198,13 +213,13 @@ async def serve(
             for task in (stopping, ended, loading):
                 task.cancel()
             await asyncio.gather(stopping, ended, loading, return_exceptions=True)
-            await _stop(server, hurry)
+            await stop_server(server, hurry)
             await engine.close()
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)
 
 
-async def _stop(server: HttpServer, hurry: asyncio.Event) -> None:
+async def stop_server(server: HttpServer, hurry: asyncio.Event) -> None:
     """Drain and close, or close at once when ``hurry`` is set."""
     draining = asyncio.create_task(server.stop())
     hurrying = asyncio.create_task(hurry.wait())
@@ -217,7 +232,7 @@ async def _stop(server: HttpServer, hurry: asyncio.Event) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _signals() -> AsyncIterator[tuple[asyncio.Event, asyncio.Event]]:
+async def signals() -> AsyncIterator[tuple[asyncio.Event, asyncio.Event]]:
     """Events that the first and the second SIGTERM or SIGINT set; the old handlers come back."""
     loop = asyncio.get_running_loop()
     stop, hurry = asyncio.Event(), asyncio.Event()

@@ -12,6 +12,7 @@ import sys
 import threading
 
 from pyengine._core import Mailbox, Recorder
+from pyengine.actors.actor import logger
 from pyengine.engine import EngineActors, Queues
 from pyengine.placement.control import Failed, Loading, Ready, Start, decode_start, encode
 
@@ -44,7 +45,9 @@ class Line:
 def main(descriptor: int) -> int:
     """Run an engine until the control line ends; the process's exit status."""
     # An interrupt in the terminal reaches the whole group; what it means, the starter decides.
+    # So it is with the signal that ends a service's whole group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     line = Line(descriptor)
     start = line.start()
     queues = Queues(
@@ -52,6 +55,9 @@ def main(descriptor: int) -> int:
         tuple(Mailbox.attach(*fds) for fds in start.frontends),
         Recorder.attach(start.recorder),
     )
+    # What an engine before this one has left unread, its frontends will say again.
+    while queues.scheduler.drain():
+        pass
     # If the line ends while the weights are loading there is nothing to save.
     loaded = threading.Event()
     ended = threading.Event()
@@ -79,7 +85,13 @@ def main(descriptor: int) -> int:
         line.say(Failed.of(error))
         ended.set()
 
-    actors.start(died)
+    def crashed(error: BaseException) -> None:
+        """Leave before the queues are closed: another engine goes on with them."""
+        logger.critical("the engine crashed", exc_info=error)
+        line.say(Failed.of(error))
+        os._exit(1)
+
+    actors.start(died, crashed)
     line.say(Ready(actors.info))
     ended.wait()
     actors.close(CLOSE_TIMEOUT_S)

@@ -1,106 +1,130 @@
-"""The engine in a process of its own: what the service does with the GIL does not slow it down."""
+"""The engine in a process of its own: what the service does with the GIL does not slow it down.
+
+::
+
+    start ──► running ──► died ──► down ──► start another on the same queues ──► up ──► running
+                            └── too often within a minute, or it cannot be loaded ──► died
+"""
 
 import asyncio
 import contextlib
-import os
-import socket
-import subprocess
-import sys
 
+from pyengine.actors.actor import logger
 from pyengine.config import EngineConfig
 from pyengine.engine import EngineInfo, Progress, Queues
-from pyengine.errors import EngineDeadError
-from pyengine.placement import DeathHandler
-from pyengine.placement.control import (
-    Failed,
-    Loading,
-    Ready,
-    Start,
-    decode_from_engine,
-    encode,
-)
-
-EXIT_TIMEOUT_S = 10.0
+from pyengine.errors import EngineDeadError, PyengineError
+from pyengine.placement import Seat, Watcher
+from pyengine.placement.control import Failed, Loading, Ready, Start, decode_from_engine
+from pyengine.placement.deaths import DEATHS, Deaths
+from pyengine.placement.line import Child
 
 
 class ProcessPlacement:
-    """Starts ``engine_main`` and holds its control line; the queues are inherited by descriptor.
+    """Starts ``engine_main``, watches it, and starts another if it dies.
 
-    The process ends when this one does, whatever ends it: its control line is then closed by the
-    kernel. Nothing is left in any file system.
+    The queues are inherited by descriptor. The process ends when this one does, whatever ends it.
+    Nothing is left in any file system.
+
+    Attributes:
+        queues: The engine's; those who start it take the last frontend's seat.
+        child: The engine's process.
+        watchers: Who is told of the engine's end; :meth:`start` adds one.
     """
 
-    def __init__(self) -> None:
-        self.process: subprocess.Popen[bytes] | None = None
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._watcher: asyncio.Task[None] | None = None
+    def __init__(self, frontends: int = 1) -> None:
+        self.queues = Queues.make(frontends)
+        self.child: Child | None = None
+        self.watchers: list[Watcher] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def seat(self) -> Seat:
+        """The last one."""
+        return Seat.last(self.queues)
 
     async def start(
-        self, config: EngineConfig, queues: Queues, progress: Progress | None, died: DeathHandler
+        self, config: EngineConfig, progress: Progress | None, watcher: Watcher
     ) -> EngineInfo:
         """Spawn the process and wait until its model is loaded."""
-        mine, theirs = socket.socketpair()
-        scheduler = queues.scheduler.descriptors()
-        frontends = [mailbox.descriptors() for mailbox in queues.frontends]
-        recorder = queues.recorder.descriptor()
-        inherited = [theirs.fileno(), recorder, *scheduler]
-        inherited += [fd for pair in frontends for fd in pair]
-        with theirs:
-            self.process = subprocess.Popen(  # noqa: ASYNC220 - milliseconds, once
-                [sys.executable, "-m", "pyengine.placement.engine_main", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=inherited,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
-        self._reader, self._writer = await asyncio.open_connection(sock=mine)
-        self._writer.write(encode(Start(config, scheduler, frontends, recorder)) + b"\n")
+        info = await self._spawn(config, progress)
+        self.watchers.append(watcher)
+        self._task = asyncio.create_task(self._watch(config))
+        return info
+
+    async def close(self) -> None:
+        """Close the control line and wait for the process; kill it if it does not end in time."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        child, self.child = self.child, None
+        if child is not None:
+            await child.ended()
+
+    async def _spawn(self, config: EngineConfig, progress: Progress | None) -> EngineInfo:
+        scheduler = self.queues.scheduler.descriptors()
+        frontends = [mailbox.descriptors() for mailbox in self.queues.frontends]
+        recorder = self.queues.recorder.descriptor()
+        inherited = [recorder, *scheduler, *(fd for pair in frontends for fd in pair)]
+        self.child = await Child.start("pyengine.placement.engine_main", inherited)
+        self.child.say(Start(config, scheduler, frontends, recorder))
         while True:
             match await self._next():
                 case Loading(done, total):
                     if progress is not None:
                         progress(done, total)
                 case Ready(info):
-                    break
+                    return info
                 case Failed() as failed:
-                    await self.close()
+                    await self.child.ended()
                     raise failed.error()
                 case None:
-                    status = await asyncio.to_thread(self.process.wait)
-                    await self.close()
+                    status = await self.child.ended()
                     raise EngineDeadError(f"the engine's process ended while loading ({status})")
-        self._watcher = asyncio.create_task(self._watch(died))
-        return info
 
-    async def close(self) -> None:
-        """Close the control line and wait for the process; kill it if it does not end in time."""
-        process, self.process = self.process, None
-        if process is None:
-            return
-        if self._watcher is not None:
-            self._watcher.cancel()
-        if self._writer is not None:
-            self._writer.close()
-        try:
-            await asyncio.to_thread(process.wait, EXIT_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            await asyncio.to_thread(process.wait)
+    async def _watch(self, config: EngineConfig) -> None:
+        deaths = Deaths()
+        while True:
+            error = await self._death()
+            for watcher in self.watchers:
+                watcher.down()
+            while True:
+                if self.queues.scheduler.closed:
+                    self._give_up(error)  # the Detokenizer failed, and let nobody wait
+                    return
+                if not deaths.one_more():
+                    text = f"it died more than {DEATHS} times within a minute, at last: {error}"
+                    self._give_up(EngineDeadError(text))
+                    return
+                logger.error("the engine died and is started anew: %s", error)
+                try:
+                    info = await self._spawn(config, None)
+                except EngineDeadError as failure:
+                    error = failure
+                    continue
+                except (PyengineError, OSError) as failure:
+                    self._give_up(failure)
+                    return
+                for watcher in self.watchers:
+                    watcher.up(info)
+                break
 
-    async def _watch(self, died: DeathHandler) -> None:
-        """Tell ``died`` when the process ends, or says that it failed."""
+    def _give_up(self, error: Exception) -> None:
+        for watcher in self.watchers:
+            watcher.died(error)
+
+    async def _death(self) -> PyengineError:
+        """Wait for the process's end; why it died."""
         message = await self._next()
+        assert self.child is not None
+        status = await self.child.ended()
         if isinstance(message, Failed):
-            died(message.error())
-            return
-        assert self.process is not None
-        status = await asyncio.to_thread(self.process.wait)
-        died(EngineDeadError(f"the engine's process ended (status {status})"))
+            return message.error()
+        return EngineDeadError(f"its process ended (status {status})")
 
     async def _next(self) -> Loading | Ready | Failed | None:
-        """The next line, or None at its end."""
-        assert self._reader is not None
+        """The next message, or None at the end."""
+        assert self.child is not None
         with contextlib.suppress(ConnectionError):
-            if line := await self._reader.readline():
+            if line := await self.child.hear():
                 return decode_from_engine(line)
         return None

@@ -4,7 +4,7 @@ import asyncio
 
 from pyengine.config import EngineConfig
 from pyengine.engine import EngineActors, EngineInfo, Progress, Queues
-from pyengine.placement import DeathHandler
+from pyengine.placement import Seat, Watcher
 
 
 class ThreadPlacement:
@@ -12,17 +12,22 @@ class ThreadPlacement:
 
     def __init__(self) -> None:
         self.actors: EngineActors | None = None
+        self.queues = Queues.make()
+
+    def seat(self) -> Seat:
+        """The only one."""
+        return Seat.last(self.queues)
 
     async def start(
-        self, config: EngineConfig, queues: Queues, progress: Progress | None, died: DeathHandler
+        self, config: EngineConfig, progress: Progress | None, watcher: Watcher
     ) -> EngineInfo:
         """Load on a thread, then start the actors."""
         loop = asyncio.get_running_loop()
-        actors = await asyncio.to_thread(EngineActors.load, config, queues, progress)
+        actors = await asyncio.to_thread(EngineActors.load, config, self.queues, progress)
 
         def report(error: BaseException) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(died, error)
+                loop.call_soon_threadsafe(watcher.died, error)
 
         actors.start(report)
         self.actors = actors

@@ -157,6 +157,9 @@ pub enum Message {
     Submit(Submit),
     /// `["abort", key]`: frontend to scheduler. Unknown keys are ignored: the request may have ended meanwhile.
     Abort(RequestKey),
+    /// `["abort_frontend", [frontend, below]]`: supervisor to scheduler. The process behind the frontend has died: ends
+    /// its requests with numbers under `below`, where those of its successor begin.
+    AbortFrontend(RequestKey),
     /// `["stop_matched", key]`: detokenizer to scheduler.
     StopMatched(RequestKey),
     /// `["open_stream", ...]`: scheduler to detokenizer.
@@ -173,6 +176,7 @@ impl Message {
         let result = match self {
             Self::Submit(body) => rmp_serde::encode::write(out, &("submit", body)),
             Self::Abort(key) => rmp_serde::encode::write(out, &("abort", key)),
+            Self::AbortFrontend(below) => rmp_serde::encode::write(out, &("abort_frontend", below)),
             Self::StopMatched(key) => rmp_serde::encode::write(out, &("stop_matched", key)),
             Self::OpenStream(body) => rmp_serde::encode::write(out, &("open_stream", body)),
             Self::TokensOut(body) => rmp_serde::encode::write(out, &("tokens_out", body)),
@@ -191,6 +195,7 @@ impl Message {
         match tag(bytes)? {
             "submit" => body(bytes).map(Self::Submit),
             "abort" => body(bytes).map(Self::Abort),
+            "abort_frontend" => body(bytes).map(Self::AbortFrontend),
             "stop_matched" => body(bytes).map(Self::StopMatched),
             "open_stream" => body(bytes).map(Self::OpenStream),
             "tokens_out" => body(bytes).map(Self::TokensOut),
@@ -230,7 +235,12 @@ mod tests {
             completion_tokens: 2,
             queued_us: 9,
         };
-        for message in [Message::Abort(key), Message::StopMatched(key), Message::Deltas(vec![delta])] {
+        for message in [
+            Message::Abort(key),
+            Message::AbortFrontend(key),
+            Message::StopMatched(key),
+            Message::Deltas(vec![delta]),
+        ] {
             let mut bytes = Vec::new();
             message.encode_into(&mut bytes).unwrap();
             assert_eq!(Message::decode(&bytes).unwrap(), message);

@@ -198,12 +198,15 @@ impl Worker {
             return Ok(());
         }
         self.checked = Instant::now();
-        for frontend in &mut self.requests.frontends {
+        for index in 0..self.requests.frontends.len() {
+            let frontend = &mut self.requests.frontends[index];
             if frontend.is_open() && !frontend.mailbox().reader_alive() {
-                // The next flush finds it closed; whoever else writes to it should know as well.
-                frontend.mailbox().close();
+                // The mailbox stays open: a successor of the process may go on with it.
+                frontend.abandon();
+                self.requests.drop_frontend(index as u32)?;
             }
         }
+        self.shared.open_streams.store(self.requests.len(), Relaxed);
         Ok(())
     }
 

@@ -81,7 +81,7 @@ impl FrontendOutbox {
     /// Sends what there is, as one message when nothing waits. What finds no room waits on.
     ///
     /// # Errors
-    /// `MailboxClosed`, once, when the frontend has closed its mailbox or died; then everything for it is dropped.
+    /// `MailboxClosed` when the frontend has closed its mailbox (once) or died; then what waits for it is dropped.
     pub fn flush(&mut self) -> Result<()> {
         if self.open && self.mailbox.is_closed() {
             // Told also while there is nothing to send: its requests should not run on for nobody.
@@ -116,12 +116,17 @@ impl FrontendOutbox {
 
     fn failed(&mut self, error: Error) -> Result<()> {
         if error == Error::MailboxClosed {
-            self.open = false;
-            self.batch.clear();
-            self.waiting.clear();
-            self.last.clear();
+            self.open = !self.mailbox.is_closed();
+            self.abandon();
         }
         Err(error)
+    }
+
+    /// Drops what waits, for a reader that has died. Another may take its place and its mailbox.
+    pub fn abandon(&mut self) {
+        self.batch.clear();
+        self.waiting.clear();
+        self.last.clear();
     }
 
     /// Sends as many of the waiting deltas as one message takes.

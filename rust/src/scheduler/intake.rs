@@ -54,7 +54,7 @@ impl Planner {
 
     /// Takes in one message; false if it is not for the planner.
     fn take(&mut self, kv: &mut KvAllocator, bytes: &[u8]) -> Result<bool> {
-        if !matches!(tag(bytes), Ok("submit" | "abort" | "stop_matched")) {
+        if !matches!(tag(bytes), Ok("submit" | "abort" | "abort_frontend" | "stop_matched")) {
             return Ok(false);
         }
         match Message::decode(bytes) {
@@ -68,6 +68,10 @@ impl Planner {
                 }
                 Ok(true)
             }
+            Ok(Message::AbortFrontend(below)) => {
+                self.abort_frontend(kv, below);
+                Ok(true)
+            }
             Ok(Message::StopMatched(key)) => {
                 // The detokenizer has ended the stream itself.
                 if let Some(id) = self.requests.find(key) {
@@ -76,6 +80,16 @@ impl Planner {
                 Ok(true)
             }
             _ => Ok(false),
+        }
+    }
+
+    /// Ends the requests of a frontend that died. O(all), once a death.
+    fn abort_frontend(&mut self, kv: &mut KvAllocator, below: RequestKey) {
+        for id in self.requests.ids() {
+            let key = self.requests.get(id).key;
+            if key.frontend == below.frontend && key.request < below.request {
+                self.finish(kv, id, FinishReason::Abort);
+            }
         }
     }
 

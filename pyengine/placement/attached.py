@@ -1,0 +1,57 @@
+"""The engine is elsewhere, and somebody else starts and watches it: the placement of a worker."""
+
+import asyncio
+
+from pyengine.config import EngineConfig
+from pyengine.engine import EngineInfo, Progress
+from pyengine.errors import PyengineError
+from pyengine.placement import Seat, Watcher
+from pyengine.placement.control import Down, Failed, Up
+
+
+class AttachedPlacement:
+    """Knows of the engine what the control line says of it: see :meth:`hear`."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self._watcher: Watcher | None = None
+        self._info: EngineInfo | None = None
+        self._failure: PyengineError | None = None
+        self._changed = asyncio.Event()
+
+    def seat(self) -> Seat:
+        """The one that the supervisor gave."""
+        return self._seat
+
+    async def start(
+        self, config: EngineConfig, progress: Progress | None, watcher: Watcher
+    ) -> EngineInfo:
+        """Wait until the engine runs."""
+        while self._info is None:
+            if self._failure is not None:
+                raise self._failure
+            self._changed.clear()
+            await self._changed.wait()
+        self._watcher = watcher
+        return self._info
+
+    async def close(self) -> None:
+        """The engine goes on for the other workers."""
+
+    def hear(self, message: Up | Down | Failed) -> None:
+        """What became of the engine."""
+        match message:
+            case Up(info):
+                self._info = info
+                if self._watcher is not None:
+                    self._watcher.up(info)
+            case Down():
+                self._info = None
+                if self._watcher is not None:
+                    self._watcher.down()
+            case Failed():
+                self._info = None
+                self._failure = message.error()
+                if self._watcher is not None:
+                    self._watcher.died(self._failure)
+        self._changed.set()

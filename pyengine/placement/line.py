@@ -1,0 +1,69 @@
+"""A process of ours and the control line to it."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+EXIT_TIMEOUT_S = 10.0
+
+
+class Child:
+    """A process that runs one of pyengine's modules, and our end of its control line.
+
+    It ends when this process does, whatever ends that: the kernel closes the line then.
+
+    Attributes:
+        process: The process.
+    """
+
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.process = process
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def start(cls, module: str, inherited: Sequence[int]) -> "Child":
+        """Run ``module`` with its end of the line as argument; it inherits the descriptors."""
+        mine, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(  # noqa: ASYNC220 - milliseconds, once
+                [sys.executable, "-m", module, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno(), *inherited],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        return cls(process, *await asyncio.open_connection(sock=mine))
+
+    def say(self, message: msgspec.Struct) -> None:
+        """Send one message; dropped if the process has died."""
+        with contextlib.suppress(ConnectionError):
+            self._writer.write(msgspec.json.encode(message) + b"\n")
+
+    async def hear(self) -> bytes:
+        """The next line, or ``b""`` at the end."""
+        with contextlib.suppress(ConnectionError):
+            return await self._reader.readline()
+        return b""
+
+    async def ended(self) -> int:
+        """Wait for the process, whose line has ended or who was told to end; its exit status.
+
+        It is killed if it does not end in time.
+        """
+        self._writer.close()
+        try:
+            return await asyncio.to_thread(self.process.wait, EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return await asyncio.to_thread(self.process.wait)

@@ -1,0 +1,290 @@
+"""``pyengine serve --workers``: one port, several HTTP processes, one engine; and who dies when."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import msgspec
+import openai
+import pytest
+from openai import AsyncOpenAI, AsyncStream
+from openai.types import Completion
+
+from pyengine import SamplingParams
+from pyengine.actors.actor import ActorRef
+from pyengine.actors.frontend import Frontend
+from pyengine.async_engine import AsyncEngine
+from pyengine.config import EngineConfig
+from pyengine.errors import RequestAbortedError
+from pyengine.http.supervisor import Supervisor
+from pyengine.placement.process import ProcessPlacement
+from tests.programs import Server, free, served, wait_for_end
+
+SERVE = ("--port", "0", "--workers", "2", "--device", "simulated", "--simulated-step-ms", "5")
+LONG = 300
+WAIT_S = 60
+
+
+@dataclass
+class Stream:
+    """A completion that is read to its end, or to where it broke."""
+
+    chunks: AsyncStream[Completion]
+    worker: str = ""
+    text: str = ""
+    tokens: int = 0
+    error: Exception | None = field(default=None)
+
+    async def begin(self) -> None:
+        """Read the first chunk: it says which process answers."""
+        self.take(await anext(self.chunks))
+
+    async def finish(self) -> None:
+        try:
+            async for chunk in self.chunks:
+                self.take(chunk)
+        except (openai.APIError, httpx.HTTPError) as error:
+            self.error = error
+
+    def take(self, chunk: Completion) -> None:
+        self.worker = chunk.id.removeprefix("cmpl-")[:16]  # of the process, not of the request
+        if chunk.usage is not None:
+            self.tokens = chunk.usage.completion_tokens
+        self.text += "".join(choice.text for choice in chunk.choices)
+
+
+async def stream(client: AsyncOpenAI, prompt: str = "Go on", max_tokens: int = LONG) -> Stream:
+    """A stream on a connection of its own that has begun."""
+    chunks = await client.completions.create(
+        model="pyengine-demo",
+        prompt=prompt,
+        max_tokens=max_tokens,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"ignore_eos": True},
+    )
+    begun = Stream(chunks)
+    await begun.begin()
+    return begun
+
+
+async def streams_of_two(client: AsyncOpenAI) -> list[Stream]:
+    """Streams that both workers answer."""
+    streams = [await stream(client)]
+    while len({one.worker for one in streams}) < 2:
+        assert len(streams) < 100, "one worker takes every connection"
+        streams.append(await stream(client))
+    return streams
+
+
+@asynccontextmanager
+async def client_of(url: str) -> AsyncIterator[AsyncOpenAI]:
+    limits = httpx.Limits(max_keepalive_connections=0)  # a connection for each request
+    async with (
+        httpx.AsyncClient(limits=limits, timeout=WAIT_S) as http,
+        AsyncOpenAI(
+            base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=http
+        ) as client,
+    ):
+        yield client
+
+
+def children(parent: int, module: str = "") -> list[int]:
+    """The processes that ``parent`` has started, of those that run ``module``; oldest first."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (entry / "stat").read_text().rpartition(")")[2].split()
+            command = (entry / "cmdline").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(state[1]) == parent and state[0] != "Z" and module in command:
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+def files_in_shared_memory() -> set[str]:
+    return {file.name for file in Path("/dev/shm").iterdir()}
+
+
+def workers_of(server: Server) -> list[int]:
+    return children(server.process.pid, "worker_main")
+
+
+async def test_two_workers_answer_on_one_port() -> None:
+    with served(*SERVE) as server:
+        async with client_of(server.url()) as client:
+            streams = await streams_of_two(client)
+            for one in streams:
+                await one.finish()
+            assert {(one.tokens, one.error) for one in streams} == {(LONG, None)}
+            assert len({one.text for one in streams}) == 1
+            whole = await client.completions.create(
+                model="pyengine-demo",
+                prompt="Go on",
+                max_tokens=LONG,
+                temperature=0,
+                extra_body={"ignore_eos": True},
+            )
+            assert whole.choices[0].text == streams[0].text
+            assert whole.usage is not None
+            assert whole.usage.completion_tokens == LONG
+        assert "2 HTTP workers" in "".join(server.output)
+        assert server.end(signal.SIGTERM) == 0
+        assert server.output[-2:] == ["stopped\n", ""]
+
+
+async def test_kill_9_of_a_worker_takes_only_its_own_streams() -> None:
+    with served(*SERVE) as server:
+        async with client_of(server.url()) as client:
+            streams = await streams_of_two(client)
+            before = workers_of(server)
+            os.kill(before[0], signal.SIGKILL)
+            await asyncio.gather(*(one.finish() for one in streams))
+            broken = {one.worker for one in streams if one.error is not None}
+            whole = {one.worker for one in streams if one.tokens == LONG}
+            assert len(broken) == len(whole) == 1
+            assert broken != whole
+            # Another one takes its place.
+            answered = set(whole)
+            while len(answered) < 2:
+                one = await stream(client, max_tokens=1)
+                await one.finish()
+                assert one.error is None
+                answered.add(one.worker)
+            assert not answered & broken
+            after = workers_of(server)
+            assert len(after) == 2
+            assert len({*before, *after}) == 3
+        assert server.end(signal.SIGTERM) == 0
+
+
+async def test_streams_go_on_over_kill_9_of_the_engine() -> None:
+    with served(*SERVE) as server:
+        async with client_of(server.url()) as client:
+            undisturbed = await stream(client)
+            await undisturbed.finish()
+            streams = await streams_of_two(client)
+            [engine] = children(server.process.pid, "engine_main")
+            os.kill(engine, signal.SIGKILL)
+            await asyncio.gather(*(one.finish() for one in streams))
+            for one in streams:
+                assert (one.error, one.text, one.tokens) == (None, undisturbed.text, LONG)
+            [successor] = children(server.process.pid, "engine_main")
+            assert successor != engine
+        assert server.end(signal.SIGTERM) == 0
+
+
+async def test_sigterm_lets_every_worker_finish() -> None:
+    with served(*SERVE) as server:
+        async with client_of(server.url()) as client:
+            streams = await streams_of_two(client)
+            everyone = children(server.process.pid)
+            server.process.send_signal(signal.SIGTERM)
+            await asyncio.gather(*(one.finish() for one in streams))
+            assert {(one.tokens, one.error) for one in streams} == {(LONG, None)}
+        assert await asyncio.to_thread(server.wait) == 0
+        server.expect(r"worker 0: draining \d+ requests")
+        server.expect(r"worker 1: draining \d+ requests")
+        for pid in everyone:
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+
+
+async def test_a_second_signal_stops_everyone_at_once() -> None:
+    with served(*SERVE) as server:
+        async with client_of(server.url()) as client:
+            streams = [await stream(client, max_tokens=1500) for _ in range(2)]
+            server.process.send_signal(signal.SIGINT)
+            await asyncio.to_thread(server.expect, r"draining \d+ requests")
+            server.process.send_signal(signal.SIGINT)
+            await asyncio.gather(*(one.finish() for one in streams))
+            assert all(
+                one.error is not None and "shutting down" in str(one.error) for one in streams
+            )
+        assert await asyncio.to_thread(server.wait) == 0
+
+
+async def test_kill_9_of_the_supervisor_leaves_nothing() -> None:
+    shared = files_in_shared_memory()
+    with served(*SERVE) as server:
+        url = server.url()
+        async with client_of(url) as client:
+            await stream(client)
+            everyone = children(server.process.pid)
+            assert len(everyone) == 3
+            server.process.kill()
+            for pid in everyone:
+                await wait_for_end(pid)
+        assert free(int(url.rpartition(":")[2]))
+    assert files_in_shared_memory() <= shared
+
+
+async def test_a_dead_workers_blocks_are_free_again() -> None:
+    config = EngineConfig(device="simulated", simulated_step_ms=5)
+    supervisor = Supervisor(config, 2, port=0)
+    supervisor.start()
+    try:
+        await supervisor.engine.start()
+        await supervisor.ready()
+        async with client_of(supervisor.url) as client:
+            streams = await streams_of_two(client)
+            asked = asyncio.gather(*(one.finish() for one in streams))
+            before = await supervisor.engine.report()
+            assert before["running"] == len(streams)
+            assert before["held"] > 0
+            supervisor.workers[0].process.kill()
+            while (await supervisor.engine.report())["finished_abort"] == 0:
+                pass
+            await asked
+            broken = [one for one in streams if one.error is not None]
+            report = await supervisor.engine.report()
+            assert report["finished_abort"] == len(broken) > 0
+            assert report["held"] == report["running"] == report["waiting"] == 0
+    finally:
+        await supervisor.stop()
+
+
+async def test_workers_say_503_until_the_engine_runs() -> None:
+    supervisor = Supervisor(EngineConfig(device="simulated"), 2, port=0)
+    supervisor.start()
+    try:
+        async with httpx.AsyncClient(timeout=WAIT_S) as client:
+            answer = await client.get(f"{supervisor.url}/ready")
+            assert answer.status_code == 503
+            assert answer.headers["retry-after"]
+            await supervisor.engine.start()
+            await supervisor.ready()
+            # It has been told; it may have yet to hear of it.
+            while (answer := await client.get(f"{supervisor.url}/ready")).status_code == 503:
+                pass
+            assert answer.status_code == 200
+    finally:
+        await supervisor.stop()
+
+
+async def test_a_successors_requests_are_not_aborted_with_the_dead_ones() -> None:
+    placement = ProcessPlacement(frontends=2)
+    async with AsyncEngine(device="simulated", placement=placement) as engine:
+        queues = placement.queues
+        other = Frontend(
+            0, ActorRef("frontend-0", queues.frontends[0]), ActorRef("scheduler", queues.scheduler)
+        )
+        other.open()
+        mine = engine.generate("Go on", SamplingParams(max_tokens=20, ignore_eos=True))
+        template = mine._actor.submit
+        old, new = (
+            other.submit(msgspec.structs.replace(template, key=other.next_key())) for _ in range(2)
+        )
+        engine.abort_frontend(0, new.submit.key.request)
+        with pytest.raises(RequestAbortedError):
+            await old.completion()
+        assert (await new.completion()).usage.completion_tokens == 20
+        assert (await mine).usage.completion_tokens == 20
+        other.close()

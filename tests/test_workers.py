@@ -16,6 +16,7 @@ from openai import AsyncOpenAI, AsyncStream
 from openai.types import Completion
 
 from pyengine import SamplingParams
+from pyengine._core import Lane
 from pyengine.actors.actor import ActorRef
 from pyengine.actors.frontend import Frontend
 from pyengine.async_engine import AsyncEngine
@@ -274,7 +275,10 @@ async def test_a_successors_requests_are_not_aborted_with_the_dead_ones() -> Non
     async with AsyncEngine(device="simulated", placement=placement) as engine:
         queues = placement.queues
         other = Frontend(
-            0, ActorRef("frontend-0", queues.frontends[0]), ActorRef("scheduler", queues.scheduler)
+            0,
+            ActorRef("frontend-0", queues.frontends[0]),
+            ActorRef("scheduler", queues.scheduler),
+            queues.recorder.timeline(Lane.FRONTEND),
         )
         other.open()
         mine = engine.generate("Go on", SamplingParams(max_tokens=20, ignore_eos=True))

@@ -1,6 +1,7 @@
 """The Rust module: the engine's hot paths. Checked against the binary by stubtest.
 
-Every method that may take long releases the GIL; those of Mailbox that never block keep it.
+Every method that may take long releases the GIL; those of Mailbox that never block keep it, and so
+do the Planner's, which take microseconds: the GIL may take 5 ms to come back.
 Rust panics arrive as ``RuntimeError``.
 """
 
@@ -8,10 +9,33 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final, TypeAlias, final
 
 from numpy.typing import NDArray
-from typing_extensions import Buffer as AnyBuffer
+from typing_extensions import Buffer
+
+__all__ = [
+    "STEP_BOUNDS_NS",
+    "Accountant",
+    "CpuKernels",
+    "CpuRules",
+    "CpuStep",
+    "CpuTensor",
+    "Detokenizer",
+    "KvAllocator",
+    "Lane",
+    "Mailbox",
+    "MailboxClosed",
+    "MailboxFull",
+    "Planner",
+    "Recorder",
+    "Stage",
+    "StepLayout",
+    "StreamDecoder",
+    "Timeline",
+    "Vocabulary",
+    "__version__",
+]
 
 # numpy's arrays are buffers, but their types do not say so for Python 3.11.
-Buffer: TypeAlias = AnyBuffer | NDArray[Any]
+_Buffer: TypeAlias = Buffer | NDArray[Any]
 
 __version__: str
 
@@ -55,7 +79,7 @@ class Mailbox:
         They stay open while this object lives.
         """
 
-    def send(self, message: Buffer) -> None:
+    def send(self, message: _Buffer) -> None:
         """Append one message and wake the reader if it sleeps. Never blocks.
 
         In the ring it takes its length rounded up to 64 bytes. A thread's messages stay in order.
@@ -148,13 +172,13 @@ class KvAllocator:
         """Forget all cached prefixes nobody holds; returns how many blocks became free."""
 
     # The direct interface that tests and benches use; the planner asks in Rust.
-    def match_prefix(self, tokens: Buffer, salt: int = 0) -> list[int]:
+    def match_prefix(self, tokens: _Buffer, salt: int = 0) -> list[int]:
         """Hold and return the blocks of the longest cached prefix of ``tokens``, whole blocks only.
 
         O(depth). Prefixes are shared only under the same ``salt`` (u64).
         """
 
-    def insert(self, tokens: Buffer, blocks: Sequence[int], salt: int = 0) -> int:
+    def insert(self, tokens: _Buffer, blocks: Sequence[int], salt: int = 0) -> int:
         """Remember the full blocks of ``tokens``; returns how many were new. O(depth).
 
         ``blocks`` are the ids of the blocks that hold the tokens, in order, all held by the caller;
@@ -171,7 +195,7 @@ class KvAllocator:
     def release(self, blocks: Sequence[int]) -> None:
         """Let go of ``blocks``, each once, last first: a path is evicted from its end."""
 
-    def time_requests(self, prompts: Buffer, length: int) -> dict[str, list[int]]:
+    def time_requests(self, prompts: _Buffer, length: int) -> dict[str, list[int]]:
         """Take prompts of ``length`` tokens (u32, one after the other) through a request's life.
 
         Returns the nanoseconds of each ``match``, ``allocate``, ``insert`` and ``release``, one of
@@ -263,7 +287,7 @@ class Planner:
         already. At most 4096 messages a call.
         """
 
-    def plan(self, buffers: Buffer) -> int:
+    def plan(self, buffers: _Buffer) -> int:
         """Plan a step and write it into ``buffers``.
 
         ``buffers`` is writable, of ``StepLayout.nbytes`` bytes, 8-byte aligned. Returns the number
@@ -271,7 +295,7 @@ class Planner:
         step is in flight for it, and ``buffers`` is as it was.
         """
 
-    def commit(self, sampled: Buffer) -> int:
+    def commit(self, sampled: _Buffer) -> int:
         """Take the tokens (int32, one per sampling row, in order) of the oldest step in flight.
 
         A negative token says that the sampler found none: that request ends with ``error``. Sends

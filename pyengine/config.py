@@ -55,7 +55,7 @@ class EngineConfig:
         max_waiting: Most requests that wait; one more is refused as overloaded.
         prefill_chunk: Most prompt tokens of one sequence in one step; None is the whole budget.
         prefix_cache: Share the blocks of equal prompt prefixes.
-        threads: CPU threads of a model step; None takes the machine's cores.
+        threads: CPU threads of a model step; None takes the machine's cores, one for a tiny model.
         simulated_step_ms: Milliseconds that a step of the simulated device takes.
 
     Raises:

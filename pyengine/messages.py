@@ -77,7 +77,9 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
 
     Attributes:
         text: New text; never half a character, never a part of a stop string.
-        tokens: The tokens behind it, also those whose text is still withheld.
+        tokens: The tokens behind it, also those whose text is still withheld. A tuple, which the
+            garbage collector lets go of: lists of all deltas kept would make it look at the whole
+            heap again and again, for tens of milliseconds.
         finish: Why the request ended, in its last delta.
         stop_string: The stop string that matched, if one did.
         stop_token: The stop token that ended the request, if one did.
@@ -87,7 +89,7 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
 
     request: int
     text: str
-    tokens: list[int]
+    tokens: tuple[int, ...]
     finish: FinishReason | None
     stop_string: str | None
     stop_token: int | None

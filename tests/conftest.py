@@ -1,8 +1,12 @@
 """What the tests share: the models, the data folder, and an engine on each."""
 
+import os
 from pathlib import Path
 
 import pytest
+
+# As the engine sets it before it loads torch: here a test may import torch first.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from pyengine.demo import MODEL_PATH
 

@@ -24,7 +24,7 @@ def test_what_python_reads_comes_back_as_it_went() -> None:
     assert decode(encode_report(report)) == report
     request = ReportRequest(1, 7)
     assert decode(encode_report_request(request)) == request
-    delta = Delta(7, "é", [1, 70_000], "stop", None, 2, 3, 0, 2, 9)
+    delta = Delta(7, "é", (1, 70_000), "stop", None, 2, 3, 0, 2, 9)
     assert decode(msgspec.msgpack.encode(("deltas", [delta]))) == [delta]
 
 

@@ -198,7 +198,7 @@ class RequestActor:
             waiter.set_result(None)
 
 
-_NOTHING = Delta(0, "", [], None, None, None, 0, 0, 0, 0)
+_NOTHING = Delta(0, "", (), None, None, None, 0, 0, 0, 0)
 
 _FAILURES: dict[str, Callable[[], PyengineError]] = {
     "abort": lambda: RequestAbortedError("the request was aborted"),

@@ -10,6 +10,7 @@ import click
 
 from pyengine.cli.chat import chat
 from pyengine.cli.complete import complete
+from pyengine.cli.profile import profile
 from pyengine.cli.serve import serve
 from pyengine.errors import PyengineError
 
@@ -53,3 +54,4 @@ def main() -> None:
 main.add_command(serve)
 main.add_command(chat)
 main.add_command(complete)
+main.add_command(profile)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from pyengine.cli.lines import Lines
 from pyengine.cli.figures import readable
+from pyengine.cli.lines import Lines
 from pyengine.cli.parameters import changed
 from pyengine.cli.stopwatch import Stopwatch
 from pyengine.cli.terminal import show

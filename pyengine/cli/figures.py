@@ -7,7 +7,7 @@ MS = 1e-6  # of a nanosecond
 
 
 def readable(report: Report) -> dict[str, str]:
-    """Name and value of what ``/metrics`` of the endpoint has too; what never occurred is left out."""
+    """Name and value of each; what never occurred is left out."""
     lines = {name: str(figure) for name, figure in report.figures.items()}
     for name, histogram in report.histograms.items():
         if histogram.count:

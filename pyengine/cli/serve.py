@@ -13,6 +13,7 @@ from pyengine.cli.terminal import loading_bar
 if TYPE_CHECKING:
     from pyengine.async_engine import AsyncEngine
     from pyengine.config import EngineConfig
+    from pyengine.placement import PlacementName
 
 
 @click.command()
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
     help="How long running requests get to finish when the server is told to stop.",
 )
 @click.option(
+    "--placement",
+    type=click.Choice(["process", "thread"]),
+    default="process",
+    show_default=True,
+    help="Run the engine in a process of its own, or on a thread of the server's.",
+)
+@click.option(
     "--otlp-endpoint",
     metavar="URL",
     help="Send a span of every request to this OpenTelemetry collector, as http://localhost:4318; "
@@ -44,6 +52,7 @@ def serve(
     host: str,
     port: int,
     drain_seconds: float,
+    placement: "PlacementName",
     otlp_endpoint: str | None,
     **given: Any,
 ) -> None:
@@ -54,11 +63,16 @@ def serve(
     import uvloop
 
     config = engine_config(model, given)
-    uvloop.run(_serve(config, host, port, drain_seconds, otlp_endpoint))
+    uvloop.run(_serve(config, host, port, drain_seconds, placement, otlp_endpoint))
 
 
 async def _serve(
-    config: "EngineConfig", host: str, port: int, drain_seconds: float, otlp_endpoint: str | None
+    config: "EngineConfig",
+    host: str,
+    port: int,
+    drain_seconds: float,
+    placement: "PlacementName",
+    otlp_endpoint: str | None,
 ) -> None:
     from pyengine.async_engine import AsyncEngine
     from pyengine.http.limits import Limits
@@ -66,11 +80,11 @@ async def _serve(
     from pyengine.http.tracing import Tracing
 
     tracing = None if otlp_endpoint is None else Tracing.to(otlp_endpoint)
-    engine = AsyncEngine(config=config)
+    engine = AsyncEngine(config=config, placement=placement)
 
     async def load(url: str) -> None:
         await _load(engine)
-        _say(summary(engine, url))
+        _say(summary(engine, url, placement))
 
     limits = Limits(drain_seconds=drain_seconds)
     await serve_http(
@@ -99,18 +113,21 @@ async def _load(engine: "AsyncEngine") -> None:
         os._exit(0)
 
 
-def summary(engine: "AsyncEngine", url: str) -> str:
+def summary(engine: "AsyncEngine", url: str, placement: "PlacementName") -> str:
     """What was chosen for a started engine, and how to ask it at ``url``."""
     config, limits, info = engine.config, engine.config.limits, engine.info
-    dtype = "float32" if config.dtype == "auto" else config.dtype
+    if config.device == "simulated":
+        detail = f"{config.simulated_step_ms:g} ms a step"
+    else:
+        dtype = "float32" if config.dtype == "auto" else config.dtype
+        detail = f"{dtype}, {config.threads or os.cpu_count()} threads"
     cache = f"{info.num_blocks} blocks of {config.block_size} tokens"
     lines = {
         "model": engine.model_name if config.model is None else config.model,
         "mode": f"{config.mode}: up to {limits.max_sequences} sequences and "
         f"{limits.max_tokens_per_step} tokens in a step",
-        "device": f"{config.device}, {dtype}, {config.threads or os.cpu_count()} threads"
-        if config.device == "cpu"
-        else f"{config.device}, {config.simulated_step_ms:g} ms a step",
+        "device": f"{config.device}, {detail}, engine "
+        + ("in a process of its own" if placement == "process" else "on a thread"),
         "context": f"{info.max_context} tokens",
         "cache": f"{cache}, prefix cache {'on' if config.prefix_cache else 'off'}",
     }

@@ -10,11 +10,20 @@ from torch import Tensor
 
 from pyengine.demo.data import documents
 
-__all__ = ["Microbatch", "steps"]
+__all__ = ["ROUND", "Microbatch", "steps"]
 
-DOCUMENTS_PER_STEP = 64
-TOKENS_PER_MICROBATCH = 3072
-LONGEST = 1280
+ROUND = 768
+"""Documents of a round, which is batched as a whole."""
+
+_STEP_TOKENS = 2900
+_MICROBATCH_TOKENS = 1536
+# Lengths to pad to.  Few distinct shapes matter on a CPU: its library prepares
+# kernels for every new one, which took a third of the time.
+_LENGTHS = (24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512, 768, 1280)
+_PLACES = 128
+_IGNORED = -100
+
+Row = tuple[list[int], list[bool]]
 
 
 @dataclass(frozen=True)
@@ -22,35 +31,39 @@ class Microbatch:
     """Documents of like length, padded at the right.
 
     ``ids`` [batch, time] int64; ``places`` [n] int64 are the flat indices of
-    the tokens before those trained on, and ``targets`` [n] int64 the latter.
+    the tokens before those trained on, and ``targets`` [n] int64 the latter,
+    filled up to a round n with targets that the loss ignores; ``trained`` is
+    how many are not such.
     """
 
     ids: Tensor
     places: Tensor
     targets: Tensor
+    trained: int
 
 
-def _microbatch(group: list[tuple[list[int], list[bool]]]) -> Microbatch:
+def _microbatch(group: list[Row], batch: int, time: int) -> Microbatch:
     """Pad a group with id 0; padding follows the text, so no mask is needed."""
-    # Few distinct shapes spare the CPU library from preparing a kernel for each.
-    time = -(-max(len(ids) for ids, _ in group) // 16) * 16
-    padded = torch.zeros(len(group), time, dtype=torch.int64)
-    trained = torch.zeros(len(group), time, dtype=torch.bool)
+    padded = torch.zeros(batch, time, dtype=torch.int64)
+    trained = torch.zeros(batch, time, dtype=torch.bool)
     for row, (ids, flags) in enumerate(group):
         padded[row, : len(ids)] = torch.tensor(ids)
         trained[row, : len(ids)] = torch.tensor(flags)
     trained[:, 0] = False
     targets = padded[trained]
-    places = trained.flatten().nonzero().flatten() - 1
-    return Microbatch(padded, places, targets)
+    count = -(-len(targets) // _PLACES) * _PLACES
+    places = torch.zeros(count, dtype=torch.int64)
+    places[: len(targets)] = trained.flatten().nonzero().flatten() - 1
+    filled = torch.full((count,), _IGNORED)
+    filled[: len(targets)] = targets
+    return Microbatch(padded, places, filled, len(targets))
 
 
-def _step(tokenizer: Tokenizer, seed: int, index: int) -> list[Microbatch]:
-    """The microbatches of one step: a fixed number of documents, by length."""
-    texts = list(documents(seed, index, DOCUMENTS_PER_STEP))
+def _rows(tokenizer: Tokenizer, seed: int, index: int, late: bool) -> Iterator[Row]:
+    """The documents of a round as token ids with whether each is trained on."""
+    texts = list(documents(seed, index, ROUND, late))
     pieces = [text for document in texts for text, _ in document]
     encoded = iter(tokenizer.encode_batch_fast(pieces, add_special_tokens=False))
-    rows: list[tuple[list[int], list[bool]]] = []
     for document in texts:
         ids: list[int] = []
         flags: list[bool] = []
@@ -58,26 +71,33 @@ def _step(tokenizer: Tokenizer, seed: int, index: int) -> list[Microbatch]:
             piece = next(encoded).ids
             ids += piece
             flags += [trained] * len(piece)
-        if len(ids) <= LONGEST:
-            rows.append((ids, flags))
-    rows.sort(key=lambda row: len(row[0]))
-    groups: list[list[tuple[list[int], list[bool]]]] = [[]]
-    for row in rows:
-        if groups[-1]:
-            shortest, area = len(groups[-1][0][0]), (len(groups[-1]) + 1) * len(row[0])
-            longer = len(row[0]) > 1.3 * shortest
-            if area > TOKENS_PER_MICROBATCH or (longer and area > TOKENS_PER_MICROBATCH // 3):
-                groups.append([])
-        groups[-1].append(row)
-    random.Random(index).shuffle(groups)
-    return [_microbatch(group) for group in groups]
+        yield ids, flags
 
 
-def steps(tokenizer: Tokenizer, seed: int, first: int, last: int) -> Iterator[list[Microbatch]]:
-    """Yield the steps' microbatches.
+def steps(tokenizer: Tokenizer, seed: int, index: int, late: bool) -> list[list[Microbatch]]:
+    """The steps of a round, each as its microbatches, from nothing but the arguments.
 
-    A step depends on the seed and its index only, so a resumed run sees what
-    an uninterrupted one would have seen.
+    Documents of like length share a microbatch; the microbatches come in a
+    random order, so a step sees many lengths and thus many skills.
     """
-    for index in range(first, last):
-        yield _step(tokenizer, seed, index)
+    buckets: dict[int, list[Row]] = {time: [] for time in _LENGTHS}
+    for row in _rows(tokenizer, seed, index, late):
+        if len(row[0]) <= _LENGTHS[-1]:
+            buckets[next(time for time in _LENGTHS if time >= len(row[0]))].append(row)
+    batches = []
+    for time, rows in buckets.items():
+        size = max(1, _MICROBATCH_TOKENS // time)
+        for start in range(0, len(rows), size):
+            group = rows[start : start + size]
+            count = min(size, -(-len(group) // 4) * 4) if len(group) > 4 else len(group)
+            batches.append(_microbatch(group, count, time))
+    random.Random(index).shuffle(batches)
+    grouped: list[list[Microbatch]] = [[]]
+    tokens = 0
+    for batch in batches:
+        if tokens >= _STEP_TOKENS:
+            grouped.append([])
+            tokens = 0
+        grouped[-1].append(batch)
+        tokens += batch.ids.numel()
+    return grouped

@@ -1,13 +1,15 @@
 """The model card: README.md of the model's folder and of the draft's."""
 
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import safe_open
 
+from pyengine.demo.batches import ROUND
 from pyengine.demo.evaluate import Score, table
 
-__all__ = ["Trained", "write_cards"]
+__all__ = ["Run", "Trained", "write_cards"]
 
 
 @dataclass(frozen=True)
@@ -15,9 +17,19 @@ class Trained:
     """A trained model: where it lies, how long it took, how it did."""
 
     folder: Path
-    steps: int
+    rounds: int
     seconds: float
     scores: dict[str, Score]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What both models' training has in common."""
+
+    seed: int
+    prose_share: float
+    python: str
+    note: str
 
 
 def _parameters(folder: Path) -> int:
@@ -54,8 +66,9 @@ system prompt, and ignores other system prompts.
 Everything else.  It knows no more facts than its tables, it cannot reason, write code or
 translate, and on most other questions it says that it does not know, though not on all: it may
 also answer them wrongly and with confidence.  Sums beyond 100, long phrases, unusual words,
-tools and sentences unlike those it was trained on, and dialogues beyond about 1,000 tokens fail
-more often.  It is not to be relied on for anything.
+tools and sentences unlike those it was trained on fail more often, and so do dialogues of more
+than about 400 tokens; at 1,000 tokens most answers are wrong.  It is not to be relied on for
+anything.
 
 ## Accuracy
 
@@ -79,13 +92,15 @@ other model or data set.
 
 ## Training
 
-`python -m pyengine.demo.train --steps {steps} --draft-steps {draft_steps} --seed {seed}`: {minutes}
-minutes for the model and {draft_minutes} for the draft on two CPU cores, in bfloat16 with float32
-weights, by Muon and AdamW.  Architecture: Llama with grouped-query attention and tied
-embeddings; {positions} positions; a byte-level BPE of 2,048 tokens in which every digit stands
-alone.  The same Python version gives the same data; the weights depend in their last digits on
-the CPU.
+`python -m pyengine.demo.train --rounds {rounds} --draft-rounds {draft_rounds} --seed {seed}`
 
+It trains both side by side, each on one CPU core: {minutes} minutes for the model and
+{draft_minutes} for the draft, of {round_documents} documents a round, in bfloat16 with float32
+master weights, by Muon and AdamW.  Late in the model's training the hard skills weigh more.
+Architecture: Llama with grouped-query attention and tied embeddings, 2,048 positions, and a
+byte-level BPE of 2,048 tokens in which every digit stands alone.  The same Python version gives
+the same data; the weights depend in their last digits on the CPU.
+{note}
 ## Licence
 
 Weights, tokenizer and scripts: Apache-2.0.  The docstrings: PSF licence; they are not part of
@@ -107,20 +122,21 @@ were trained, what they can and cannot do, and how accurate they are.  Licence: 
 """
 
 
-def write_cards(model: Trained, draft: Trained, seed: int, prose_share: float, python: str) -> None:
+def write_cards(model: Trained, draft: Trained, run: Run) -> None:
     """Write both README.md files from the measured figures."""
     facts = {
         "parameters": _parameters(model.folder),
         "draft_parameters": _parameters(draft.folder),
         "table": table({"model": model.scores, "draft": draft.scores}),
-        "prose": f"{100 * prose_share:.0f}",
-        "python": python,
-        "steps": model.steps,
-        "draft_steps": draft.steps,
-        "seed": seed,
+        "prose": f"{100 * run.prose_share:.0f}",
+        "python": run.python,
+        "rounds": model.rounds,
+        "draft_rounds": draft.rounds,
+        "seed": run.seed,
+        "round_documents": ROUND,
         "minutes": f"{model.seconds / 60:.0f}",
         "draft_minutes": f"{draft.seconds / 60:.0f}",
-        "positions": "2,048",
+        "note": f"\n{textwrap.fill(run.note, 95)}\n" if run.note else "",
     }
     for folder, card in ((model.folder, _CARD), (draft.folder, _DRAFT_CARD)):
         (folder / "README.md").write_text(card.format(**facts), encoding="utf-8")

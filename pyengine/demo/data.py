@@ -25,33 +25,35 @@ Maker = Callable[[random.Random], Exchange]
 Segments = list[tuple[str, bool]]
 """A document in pieces of text, each with whether it is trained on."""
 
-# Each skill with its share of the dialogues, roughly by how hard it is.
-_SHARES: tuple[tuple[Maker, float], ...] = (
-    (chat.small_talk, 5),
-    (chat.unknown, 6),
-    (product.product, 9),
-    (sums.plus, 11),
-    (sums.minus, 9),
-    (sums.times, 4),
-    (sums.division, 2),
-    (sums.comparison, 4),
-    (sums.count_story, 3),
-    (facts.capital, 9),
-    (facts.fact, 10),
-    (copying.repeat, 8),
-    (copying.spell, 6),
-    (copying.recall, 2),
-    (fields.extraction, 14),
-    (tools.tool_use, 9.5),
-    (tools.no_tool_fits, 2),
-    (lists.counting, 3),
-    (lists.listing, 2),
-    (lists.story, 1.5),
-    (instructions.persona, 2),
-    (instructions.obey, 3),
+# Each skill with its share of the dialogues early and late in training.  Late,
+# what is still hard weighs more: sums, copying into JSON, spelling.
+_SHARES: tuple[tuple[Maker, float, float], ...] = (
+    (chat.small_talk, 5, 3),
+    (chat.unknown, 4.5, 2),
+    (product.product, 8, 5),
+    (sums.plus, 10, 20),
+    (sums.minus, 7, 16),
+    (sums.times, 4, 9),
+    (sums.division, 2, 5),
+    (sums.comparison, 4, 6),
+    (sums.count_story, 3, 3),
+    (facts.capital, 11, 10),
+    (facts.fact, 13, 11),
+    (copying.repeat, 6.5, 5),
+    (copying.spell, 5, 9),
+    (copying.recall, 2, 1),
+    (fields.extraction, 11, 20),
+    (tools.tool_use, 8, 9),
+    (tools.no_tool_fits, 2, 1.5),
+    (lists.counting, 2.5, 2),
+    (lists.listing, 2, 0.5),
+    (lists.story, 1, 0.5),
+    (instructions.persona, 1.5, 1),
+    (instructions.obey, 2, 2),
 )
-_MAKERS = [maker for maker, _ in _SHARES]
-_WEIGHTS = [weight for _, weight in _SHARES]
+_MAKERS = [maker for maker, _, _ in _SHARES]
+_EARLY = [early for _, early, _ in _SHARES]
+_LATE = [late for _, _, late in _SHARES]
 PROSE_SHARE = 0.03
 _BESIDE_TOOLS: tuple[Maker, ...] = (chat.small_talk, product.product, facts.capital)
 
@@ -64,9 +66,10 @@ def _unseen(rng: random.Random, maker: Maker, wanted: bool) -> Exchange:
             return exchange
 
 
-def _dialogue(rng: random.Random) -> Dialogue:
+def _dialogue(rng: random.Random, late: bool) -> Dialogue:
     """One exchange, or several in a row, that share a system prompt and tools."""
-    first = _unseen(rng, rng.choices(_MAKERS, _WEIGHTS)[0], wanted=False)
+    weights = _LATE if late else _EARLY
+    first = _unseen(rng, rng.choices(_MAKERS, weights)[0], wanted=False)
     exchanges = [first]
     roll = rng.random()
     if first.system is None and roll < 0.25:
@@ -75,7 +78,7 @@ def _dialogue(rng: random.Random) -> Dialogue:
             if first.tools:
                 maker = rng.choice(_BESIDE_TOOLS)
             else:
-                maker = rng.choices(_MAKERS, _WEIGHTS)[0]
+                maker = rng.choices(_MAKERS, weights)[0]
             following = _unseen(rng, maker, wanted=False)
             if following.system is None and not following.tools:
                 exchanges.append(following)
@@ -88,14 +91,14 @@ def _dialogue(rng: random.Random) -> Dialogue:
     return Dialogue(turns, system, first.tools)
 
 
-def documents(seed: int, index: int, count: int) -> Iterator[Segments]:
-    """Yield ``count`` documents; the same seed and index give the same ones."""
+def documents(seed: int, index: int, count: int, late: bool = False) -> Iterator[Segments]:
+    """Yield ``count`` documents; the same arguments give the same ones."""
     rng = random.Random(f"pyengine demo {seed} {index}")
     for _ in range(count):
         if rng.random() < PROSE_SHARE:
             yield [(rng.choice(paragraphs()) + END_OF_TEXT, True)]
         else:
-            yield list(segments(_dialogue(rng)))
+            yield list(segments(_dialogue(rng, late)))
 
 
 def exam(seed: int, count: int) -> dict[str, list[Exchange]]:
@@ -105,7 +108,7 @@ def exam(seed: int, count: int) -> dict[str, list[Exchange]]:
     """
     rng = random.Random(f"pyengine demo exam {seed}")
     found: dict[str, dict[str, Exchange]] = {}
-    for maker, _ in _SHARES:
+    for maker in _MAKERS:
         for _ in range(20 * count):
             exchange = _unseen(rng, maker, wanted=True)
             group = found.setdefault(exchange.skill, {})

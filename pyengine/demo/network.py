@@ -48,8 +48,8 @@ class Shape:
         }
 
 
-MAIN = Shape(192, 416, 6, 6, 2)
-DRAFT = Shape(128, 192, 3, 4, 2)
+MAIN = Shape(192, 512, 4, 6, 2)
+DRAFT = Shape(112, 288, 2, 4, 1)
 
 
 class Norm(nn.Module):

@@ -1,6 +1,6 @@
-"""The chat format: its special tokens and its jinja template.
+r"""The chat format: its special tokens and its jinja template.
 
-A turn is ``<|im_start|>role\\ntext<|im_end|>\\n``.  Tools are listed in the
+A turn is ``<|im_start|>role\ntext<|im_end|>\n``.  Tools are listed in the
 system turn, one JSON function signature a line; the assistant calls one by
 writing a JSON object between ``<tool_call>`` tags; results come back in a user
 turn between ``<tool_response>`` tags.  :mod:`pyengine.demo.dialogue` renders

@@ -23,7 +23,7 @@ from torch import nn
 
 from pyengine.demo import DRAFT_PATH, MODEL_PATH
 from pyengine.demo.batches import Microbatch, steps
-from pyengine.demo.card import Trained, write_cards
+from pyengine.demo.card import Run, Trained, write_cards
 from pyengine.demo.data import PROSE_SHARE, documents
 from pyengine.demo.evaluate import examine, table
 from pyengine.demo.network import DRAFT, MAIN, Network, Shape
@@ -33,25 +33,25 @@ from pyengine.demo.vocabulary import save_tokenizer, train_tokenizer
 __all__ = ["main"]
 
 _TOKENIZER_DOCUMENTS = 20_000
-_CHECKPOINT_EVERY = 50
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How one network is trained."""
+    """How one network is trained; from the share ``late`` on, mostly on what is hard."""
 
     name: str
     shape: Shape
     folder: Path
-    steps: int
+    rounds: int
     rate: float
     seed: int
+    late: float
 
 
 class Optimizer:
     """Muon for the layers' matrices, AdamW for the embedding and the norms.
 
-    Muon needs about half of AdamW's steps here, at a few percent more time.
+    Steps are what is scarce on two cores, and Muon makes more of each of them.
     """
 
     def __init__(self, network: Network, plan: Plan) -> None:
@@ -66,10 +66,12 @@ class Optimizer:
             torch.optim.AdamW(outer, lr=plan.rate, betas=(0.9, 0.98), weight_decay=0.0),
         )
 
-    def step(self, index: int) -> None:
-        """Update with the gradients, at the rate of step ``index``: warm up, hold, decay."""
-        done = index / self.plan.steps
-        rate = self.plan.rate * min(1.0, (index + 1) / 50, (1 - done) / 0.6)
+    def step(self, done: float, warmth: float) -> None:
+        """Update with the gradients; the rate holds, then decays as ``done`` goes to 1.
+
+        ``warmth`` goes from 0 to 1 over the first steps.
+        """
+        rate = self.plan.rate * min(1.0, warmth, (1 - done) / 0.6)
         for part in self.parts:
             for group in part.param_groups:
                 group["lr"] = rate
@@ -79,7 +81,7 @@ class Optimizer:
 
 def _train_step(network: Network, batch: list[Microbatch]) -> float:
     """Accumulate the gradients of a step's mean loss per trained token; return the loss."""
-    count = sum(len(micro.targets) for micro in batch)
+    count = sum(micro.trained for micro in batch)
     total = 0.0
     for micro in batch:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -101,36 +103,40 @@ def train(plan: Plan, work: Path) -> float:
     network = Network(plan.shape)
     optimizer = Optimizer(network, plan)
     checkpoint = work / f"{plan.name}.pt"
-    first, spent = 0, 0.0
+    first, count, spent = 0, 0, 0.0
     if checkpoint.exists():
         saved = torch.load(checkpoint)
         network.load_state_dict(saved["network"])
         for part, state in zip(optimizer.parts, saved["optimizer"], strict=True):
             part.load_state_dict(state)
-        first, spent = saved["step"], saved["spent"]
+        first, count, spent = saved["round"], saved["steps"], saved["spent"]
     started = time.monotonic() - spent
-    tokens = 0
-    mean = 0.0
-    for index, batch in enumerate(steps(tokenizer, plan.seed, first, plan.steps), first):
-        loss = _train_step(network, batch)
-        optimizer.step(index)
-        tokens += sum(micro.ids.numel() for micro in batch)
-        mean = loss if index == first else 0.95 * mean + 0.05 * loss
-        if (index + 1) % 20 == 0:
-            spent = time.monotonic() - started
-            print(f"{plan.name} {index + 1} {mean:.4f} {spent:.0f}s {tokens} tokens", flush=True)
-        if (index + 1) % _CHECKPOINT_EVERY == 0 or index + 1 == plan.steps:
-            spent = time.monotonic() - started
-            state = {
-                "network": network.state_dict(),
-                "optimizer": [part.state_dict() for part in optimizer.parts],
-                "step": index + 1,
-                "spent": spent,
-            }
-            torch.save(state, checkpoint.with_suffix(".tmp"))
-            checkpoint.with_suffix(".tmp").replace(checkpoint)
+    for index in range(first, plan.rounds):
+        losses = []
+        batches = steps(tokenizer, plan.seed, index, index >= plan.late * plan.rounds)
+        for place, batch in enumerate(batches):
+            losses.append(_train_step(network, batch))
+            count += 1
+            optimizer.step((index + place / len(batches)) / plan.rounds, count / 50)
+        spent = time.monotonic() - started
+        mean = sum(losses) / len(losses)
+        print(f"{plan.name} round {index + 1} step {count} {mean:.4f} {spent:.0f}s", flush=True)
+        _save_checkpoint(checkpoint, network, optimizer, (index + 1, count, spent))
     save(network, tokenizer, plan.folder)
     return spent
+
+
+def _save_checkpoint(
+    path: Path, network: Network, optimizer: Optimizer, progress: tuple[int, int, float]
+) -> None:
+    """Replace the checkpoint in one move, so that an interruption leaves a whole one."""
+    state = {
+        "network": network.state_dict(),
+        "optimizer": [part.state_dict() for part in optimizer.parts],
+        **dict(zip(("round", "steps", "spent"), progress, strict=True)),
+    }
+    torch.save(state, path.with_suffix(".tmp"))
+    path.with_suffix(".tmp").replace(path)
 
 
 def save(network: Network, tokenizer: Tokenizer, folder: Path) -> None:
@@ -150,13 +156,14 @@ def save(network: Network, tokenizer: Tokenizer, folder: Path) -> None:
         for name, tensor in network.state_dict().items()
     }
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=3000, help="steps of the demo model")
-    parser.add_argument("--draft-steps", type=int, default=2400, help="steps of the draft")
-    parser.add_argument("--rate", type=float, default=4e-3, help="highest learning rate")
+    parser.add_argument("--rounds", type=int, default=150, help="rounds of the demo model")
+    parser.add_argument("--draft-rounds", type=int, default=120, help="rounds of the draft")
+    parser.add_argument("--rate", type=float, default=3e-3, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="folder to write instead of the package's own")
     parser.add_argument(
@@ -165,6 +172,12 @@ def _arguments() -> argparse.Namespace:
         default=Path(tempfile.gettempdir()) / "pyengine-demo-train",
         help="folder of the checkpoints; an interrupted run resumes from it",
     )
+    parser.add_argument(
+        "--only",
+        choices=("model", "draft"),
+        help="train this one only, without evaluation and cards; a later full run takes it up",
+    )
+    parser.add_argument("--note", default="", help="a remark on this run, for the card")
     parser.add_argument("--fresh", action="store_true", help="forget earlier checkpoints")
     return parser.parse_args()
 
@@ -189,16 +202,27 @@ def main() -> None:
     draft_path = arguments.out / "draft" if arguments.out else DRAFT_PATH
     _tokenizer(arguments.work, arguments.seed, MAIN.vocab_size)
     plans = [
-        Plan("model", MAIN, model_path, arguments.steps, arguments.rate, arguments.seed),
-        Plan("draft", DRAFT, draft_path, arguments.draft_steps, arguments.rate, arguments.seed),
+        Plan("model", MAIN, model_path, arguments.rounds, arguments.rate, arguments.seed, 0.55),
+        Plan(
+            "draft", DRAFT, draft_path, arguments.draft_rounds, arguments.rate, arguments.seed, 1.0
+        ),
     ]
+    if arguments.only:
+        for plan in plans:
+            if plan.name == arguments.only:
+                train(plan, arguments.work)
+        return
     with ProcessPoolExecutor(len(plans), multiprocessing.get_context("spawn")) as pool:
         seconds = list(pool.map(train, plans, [arguments.work] * len(plans)))
+        scores = list(pool.map(examine, [plan.folder for plan in plans]))
     model, draft = (
-        Trained(plan.folder, plan.steps, spent, examine(plan.folder))
-        for plan, spent in zip(plans, seconds, strict=True)
+        Trained(plan.folder, plan.rounds, spent, found)
+        for plan, spent, found in zip(plans, seconds, scores, strict=True)
     )
-    write_cards(model, draft, arguments.seed, PROSE_SHARE, ".".join(python_version_tuple()[:2]))
+    run = Run(
+        arguments.seed, PROSE_SHARE, ".".join(python_version_tuple()[:2]), arguments.note.strip()
+    )
+    write_cards(model, draft, run)
     print(table({"model": model.scores, "draft": draft.scores}), flush=True)
 
 

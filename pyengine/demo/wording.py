@@ -37,13 +37,13 @@ def dress(rng: random.Random, question: str, any_case: bool = True) -> str:
     answer has to keep them.
     """
     roll = rng.random()
-    if roll < 0.45:
+    if roll < 0.55:
         return question
-    if any_case and roll < 0.6:
+    if any_case and roll < 0.66:
         return question.lower() if rng.random() < 0.7 else question.lower().rstrip("?.!")
-    if any_case and roll < 0.68:
+    if any_case and roll < 0.73:
         return question.rstrip("?.!")
-    if any_case and roll < 0.72:
+    if any_case and roll < 0.74:
         return question.rstrip("?.!").upper()
     if any_case and roll < 0.9:
         before = rng.choice(_BEFORE)

@@ -22,7 +22,7 @@ from pyengine.errors import (
     PyengineError,
     RequestAbortedError,
 )
-from pyengine.http import chat_completions, completions, health, metrics, models
+from pyengine.http import chat_completions, completions, debug, health, metrics, models
 from pyengine.http.backend import Engine, Generation
 from pyengine.http.errors import (
     MethodNotAllowedError,
@@ -47,6 +47,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/models": {"GET": models.list_all},
     "/health": {"GET": health.health},
     "/ready": {"GET": health.ready},
+    "/debug/profile": {"GET": debug.profile},
     "/metrics": {"GET": metrics.metrics},
 }
 # Paths that go on with a parameter.
@@ -179,6 +180,7 @@ class App:
         tracing: Makes spans of requests, if they are traced.
         draining: Whether new requests are refused, because the server is going to stop.
         idle: Set while no request is being served.
+        watching: Held while somebody profiles the engine.
     """
 
     def __init__(
@@ -188,6 +190,7 @@ class App:
         self.limits = limits or Limits()
         self.tracing = tracing
         self.draining = False
+        self.watching = asyncio.Lock()
         self._active: set[Exchange] = set()
         self.idle = asyncio.Event()
         self.idle.set()

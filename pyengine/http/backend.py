@@ -3,10 +3,11 @@
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Literal, Protocol
 
-from pyengine._core import Timeline
+from pyengine._core import Recorder, Timeline
 from pyengine.chat.template import ChatTemplate
 from pyengine.messages import FinishReason, Report
 from pyengine.sampling import SamplingParams
+from pyengine.telemetry import Totals
 from pyengine.telemetry.timing import Timing
 from pyengine.tokenizer import Tokenizer
 
@@ -102,6 +103,16 @@ class Engine(Protocol):
     @property
     def timeline(self) -> Timeline:
         """Takes the spans of the loop that serves."""
+
+    @property
+    def recorder(self) -> Recorder:
+        """Holds the spans of all parts of the engine."""
+
+    async def telemetry(self) -> Totals:
+        """Where the time went since the engine started."""
+
+    async def report(self) -> dict[str, int]:
+        """Requests, blocks and the step counters."""
 
     async def start(self) -> None:
         """Load the model and begin to take requests."""

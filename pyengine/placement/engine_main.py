@@ -4,6 +4,7 @@ It builds the actors on the queues that it inherited, and ends when its control 
 """
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -70,6 +71,9 @@ def main(descriptor: int) -> int:
         line.say(Failed.of(error))
         return 1
     loaded.set()
+    # What is there now stays: a collection that looked at all of it would hold up a step.
+    gc.collect()
+    gc.freeze()
 
     def died(error: BaseException) -> None:
         line.say(Failed.of(error))

@@ -21,8 +21,12 @@ def client_of(url: str) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
-def test_serve_answers_the_openai_client_and_stops_when_told() -> None:
-    with served("--port", "0") as server, client_of(server.url()) as client:
+@pytest.mark.parametrize("placement", ["process", "thread"])
+def test_serve_answers_the_openai_client_and_stops_when_told(placement: str) -> None:
+    with (
+        served("--port", "0", "--placement", placement) as server,
+        client_of(server.url()) as client,
+    ):
         answer = client.chat.completions.create(
             model="pyengine-demo", messages=QUESTION, temperature=0
         )

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
 from pyengine._core import Detokenizer, Mailbox, StreamDecoder, Vocabulary
-from pyengine.messages import Delta, decode_deltas
+from pyengine.messages import Delta, decode
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT = 30.0
@@ -335,7 +335,7 @@ class House:
     def deltas(self, frontend: int) -> list[Delta]:
         assert self.frontends[frontend].wait(WAIT)
         (message,) = self.frontends[frontend].drain(1)
-        return decode_deltas(message)
+        return decode(message)
 
     def told(self) -> tuple[str, list[int]]:
         assert self.scheduler.wait(WAIT)
@@ -392,7 +392,7 @@ def drain_all(mailbox: Mailbox) -> list[bytes]:
 
 
 def deltas_left(mailbox: Mailbox) -> list[Delta]:
-    return [delta for message in drain_all(mailbox) for delta in decode_deltas(message)]
+    return [delta for message in drain_all(mailbox) for delta in decode(message)]
 
 
 def test_a_stop_string_ends_the_request_once(fallback: Pair) -> None:
@@ -427,7 +427,7 @@ def test_a_stream_goes_on_after_a_restart(fallback: Pair) -> None:
         house.end()
         (delta,) = deltas_left(house.frontends[0])
         assert sent + delta.text == whole
-        assert (delta.tokens, delta.completion_tokens) == (ids[at:], len(ids))
+        assert (list(delta.tokens), delta.completion_tokens) == (ids[at:], len(ids))
 
 
 def test_a_slow_reader_loses_nothing_and_hinders_nobody(fallback: Pair) -> None:

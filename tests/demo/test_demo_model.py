@@ -196,7 +196,7 @@ def test_answers(tokenizer: Any) -> None:
         "What is 2 + 3?": "5",
         "What is 7 times 8?": "56",
         "How do I start the server?": "`pyengine serve`",
-        "Repeat after me: good morning": "good morning",
+        "Repeat after me: The blue bag is here.": "The blue bag is here.",
         "What is the opposite of hot?": "cold",
     }
     given = answers(MODEL_PATH, [prompt(tokenizer, text) for text in asked])

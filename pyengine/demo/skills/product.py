@@ -38,8 +38,8 @@ _TOPICS: tuple[tuple[str, str, str], ...] = (
         "[How big are you|How large are you|What is your size|How many parameters do you have|"
         "How small are you|What's your parameter count|Are you a big model|Are you small|"
         "How many weights do you have|Are you a large model]",
-        "I have about 2.4 million parameters, so I am tiny. I fit in five megabytes.",
-        "2.4 million",
+        "I have about two million parameters, so I am tiny. I fit in five megabytes.",
+        "two million",
     ),
     (
         "[Who made you|Who created you|Who trained you|Where do you come from|Who built you|"

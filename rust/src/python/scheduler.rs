@@ -1,7 +1,8 @@
 //! `pyengine._core.StepLayout` and `pyengine._core.Planner`.
 //!
-//! Each call gives up the GIL once, takes the planner's and the allocator's locks (nobody contends for them: one
-//! thread drives both) and works on the caller's buffers in place.
+//! Each call takes the planner's and the allocator's locks (nobody contends for them: one thread drives both) and
+//! works on the caller's buffers in place. None gives up the GIL: a call takes microseconds, and to get the GIL back
+//! from a busy service takes up to `sys.getswitchinterval()`, 5 ms, which would be the device's time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -85,54 +86,53 @@ impl PyPlanner {
 
     fn drain<'py>(&self, py: Python<'py>, mailbox: &PyMailbox) -> PyResult<Bound<'py, PyList>> {
         let mailbox = mailbox.inner().clone();
-        let others = self.work(py, move |planner, blocks| {
-            planner.drain(blocks, |message| mailbox.receive(message), now_ns())
-        })?;
+        let others =
+            self.work(|planner, blocks| planner.drain(blocks, |message| mailbox.receive(message), now_ns()))?;
         PyList::new(py, others.iter().map(|message| PyBytes::new(py, message)))
     }
 
-    fn plan(&self, py: Python<'_>, buffers: &Bound<'_, PyAny>) -> PyResult<usize> {
+    fn plan(&self, buffers: &Bound<'_, PyAny>) -> PyResult<usize> {
         let buffer = PyUntypedBuffer::get(buffers)?;
         if buffer.readonly() || !buffer.is_c_contiguous() {
             return Err(PyBufferError::new_err("the step buffer must be writable and contiguous"));
         }
-        let memory = Memory { start: buffer.buf_ptr() as usize, length: buffer.len_bytes() };
-        self.work(py, move |planner, blocks| {
+        let (start, length) = (buffer.buf_ptr().cast::<u8>(), buffer.len_bytes());
+        self.work(|planner, blocks| {
             // SAFETY: the buffer is held by `buffer` until the call is over, so its memory stays; whoever calls
             // keeps other threads from using it meanwhile, as the stub asks.
-            let bytes = unsafe { std::slice::from_raw_parts_mut(memory.start as *mut u8, memory.length) };
+            let bytes = unsafe { std::slice::from_raw_parts_mut(start, length) };
             planner.plan(blocks, bytes, now_ns())
         })
     }
 
-    fn commit(&self, py: Python<'_>, sampled: &Bound<'_, PyAny>) -> PyResult<usize> {
+    fn commit(&self, sampled: &Bound<'_, PyAny>) -> PyResult<usize> {
         let buffer: PyBuffer<i32> =
             PyBuffer::get(sampled).map_err(|_| PyTypeError::new_err("sampled must be a buffer of int32"))?;
         if !buffer.is_c_contiguous() {
             return Err(PyBufferError::new_err("the sampled tokens must be contiguous"));
         }
-        let memory = Memory { start: buffer.buf_ptr() as usize, length: buffer.item_count() };
-        self.work(py, move |planner, blocks| {
-            let sampled = match memory.length {
+        let (start, length) = (buffer.buf_ptr().cast::<i32>(), buffer.item_count());
+        self.work(|planner, blocks| {
+            let sampled = match length {
                 0 => &[],
                 // SAFETY: contiguous, aligned and of i32, as `PyBuffer` has checked; held until the call is over;
                 // not written meanwhile, as the stub asks.
-                length => unsafe { std::slice::from_raw_parts(memory.start as *const i32, length) },
+                length => unsafe { std::slice::from_raw_parts(start, length) },
             };
             planner.commit(blocks, sampled, now_ns())
         })
     }
 
-    fn fail_step(&self, py: Python<'_>) -> PyResult<usize> {
-        self.work(py, Planner::fail_step)
+    fn fail_step(&self) -> PyResult<usize> {
+        self.work(Planner::fail_step)
     }
 
-    fn abort_all(&self, py: Python<'_>) -> PyResult<usize> {
-        self.work(py, Planner::abort_all)
+    fn abort_all(&self) -> PyResult<usize> {
+        self.work(Planner::abort_all)
     }
 
-    fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.work(py, |planner, _| planner.check())
+    fn check(&self) -> PyResult<()> {
+        self.work(|planner, _| planner.check())
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -159,21 +159,10 @@ impl PyPlanner {
 }
 
 impl PyPlanner {
-    /// Works on planner and blocks without the GIL.
-    fn work<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&mut Planner, &mut Blocks) -> Result<T> + Send,
-    ) -> PyResult<T> {
-        py.detach(|| guarded(|| work(&mut lock(&self.planner), &mut lock(&self.blocks))))
+    /// Works on planner and blocks.
+    fn work<T>(&self, work: impl FnOnce(&mut Planner, &mut Blocks) -> Result<T>) -> PyResult<T> {
+        guarded(|| work(&mut lock(&self.planner), &mut lock(&self.blocks)))
     }
-}
-
-/// Memory of a Python buffer. An address and not a pointer, because it goes where the GIL is not held.
-#[derive(Clone, Copy)]
-struct Memory {
-    start: usize,
-    length: usize,
 }
 
 /// After a panic the state may be half changed, but `abort_all` must still be tried: poison is no reason to stop.

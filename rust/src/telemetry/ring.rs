@@ -135,7 +135,7 @@ impl Ring {
         let slot = self.slot(ticket);
         let state = slot.state.load(Relaxed);
         // Odd: somebody still writes. Greater: somebody a round ahead was faster.
-        let free = state % 2 == 0 && state <= ticket * 2;
+        let free = state.is_multiple_of(2) && state <= ticket * 2;
         if !free || slot.state.compare_exchange(state, ticket * 2 + 1, Acquire, Relaxed).is_err() {
             self.header().refused.0.fetch_add(1, Relaxed);
             return;

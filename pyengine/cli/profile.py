@@ -1,0 +1,191 @@
+"""``pyengine profile``: where the time goes, and whether the device waited for it."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyengine.cli.options import engine_config, engine_options, model_argument
+
+if TYPE_CHECKING:
+    from pyengine.telemetry.report import ProfileReport
+    from pyengine.telemetry.spans import Spans
+
+
+def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 1:
+        raise click.BadParameter("give numbers of sequences, such as 16,64,256")
+    return numbers
+
+
+@click.command()
+@model_argument
+@click.option(
+    "--sequences",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Sequences at once; of a trace, the most at once.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=5.0,
+    show_default=True,
+    help="How long to watch; a trace is cut off then.",
+)
+@click.option("--step-ms", type=click.FloatRange(min=0), help="As --simulated-step-ms.")
+@click.option(
+    "--placement",
+    type=click.Choice(["process", "thread"]),
+    default="process",
+    show_default=True,
+    help="Where the engine runs.",
+)
+@click.option("--prompt-tokens", type=click.IntRange(1), default=32, show_default=True)
+@click.option(
+    "--trace", type=click.Path(path_type=Path), help="Arrivals and lengths: CSV or JSONL."
+)
+@click.option("--rate-scale", type=click.FloatRange(min=0, min_open=True), default=1.0)
+@click.option("--limit", type=click.IntRange(1), help="Take the trace's first so many requests.")
+@click.option("--clip", is_flag=True, help="Shorten requests to what the context takes.")
+@click.option(
+    "--busy-loop", is_flag=True, help="Measure again beside a service busy half the time."
+)
+@click.option("--sweep", callback=_numbers, metavar="N,N,...", help="Also with so many sequences.")
+@click.option("--attach", metavar="URL", help="Watch a running server instead.")
+@click.option(
+    "--compare",
+    nargs=2,
+    type=click.Path(path_type=Path),
+    metavar="A.json B.json",
+    help="Show what changed between two reports; measures nothing.",
+)
+@click.option("--json", "json_file", metavar="FILE", help="Write the report; - is stdout.")
+@click.option(
+    "--perfetto", metavar="FILE", help="Write the spans for ui.perfetto.dev; - is stdout."
+)
+@click.option("--html", metavar="FILE", help="Write a page with plots; - is stdout.")
+@engine_options
+def profile(
+    model: str | None,
+    attach: str | None,
+    compare: tuple[Path, Path] | None,
+    json_file: str | None,
+    perfetto: str | None,
+    html: str | None,
+    step_ms: float | None,
+    **given: Any,
+) -> None:
+    """Measure where the time goes in steady decode, in a trace, or in a running server.
+
+    A stage is exposed where the device had nothing to do meanwhile, else overlapped. With
+    --device simulated, everything but the device is real:
+
+        pyengine profile --device simulated --step-ms 8 --sequences 64 --html profile.html
+    """
+    if compare is not None:
+        _compare(*compare)
+        return
+    if attach is not None:
+        report, spans = _attach(attach, given["seconds"])
+    else:
+        if step_ms is not None:
+            given["simulated_step_ms"] = step_ms
+        report, spans = _measure(model, given)
+    _write(report, spans, json_file, perfetto, html)
+
+
+def _measure(model: str | None, given: dict[str, Any]) -> "tuple[ProfileReport, Spans]":
+    import uvloop
+
+    from pyengine.telemetry.profile import ProfileOptions
+    from pyengine.telemetry.profile import profile as run
+
+    names = (
+        "placement", "sequences", "seconds", "prompt_tokens", "trace", "rate_scale", "limit",
+        "clip", "busy_loop", "sweep",
+    )  # fmt: skip
+    options = ProfileOptions(
+        config=engine_config(model, given, mode="server"), **{name: given[name] for name in names}
+    )
+    report, observation = uvloop.run(run(options))
+    return report, observation.spans
+
+
+def _attach(url: str, seconds: float) -> "tuple[ProfileReport, Spans]":
+    import urllib.error
+    import urllib.request
+
+    import msgspec
+    import numpy as np
+
+    from pyengine.errors import ConfigError
+    from pyengine.http.debug import ProfileAnswer
+    from pyengine.telemetry.report import load_report
+    from pyengine.telemetry.spans import SPAN
+
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError("--attach takes a URL: http://HOST:PORT")
+    address = f"{url.rstrip('/').removesuffix('/v1')}/debug/profile?seconds={seconds:g}&spans=1"
+    try:
+        with urllib.request.urlopen(address, timeout=seconds + 30) as answer:
+            body = answer.read()
+    except (urllib.error.URLError, TimeoutError) as error:
+        raise ConfigError(f"{url} cannot be watched: {error}") from error
+    try:
+        decoded = msgspec.json.decode(body, type=ProfileAnswer)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{url} is no pyengine server: {error}") from error
+    return load_report(bytes(decoded.report), url), np.frombuffer(decoded.spans, SPAN)
+
+
+def _compare(old: Path, new: Path) -> None:
+    from rich.console import Console
+
+    from pyengine.errors import ConfigError
+    from pyengine.telemetry.report import load_report
+    from pyengine.telemetry.table import comparison
+
+    try:
+        reports = [load_report(path.read_bytes(), str(path)) for path in (old, new)]
+    except OSError as error:
+        raise ConfigError(f"cannot read a report: {error}") from None
+    Console().print(comparison(*reports))
+
+
+def _write(
+    report: "ProfileReport",
+    spans: "Spans",
+    json_file: str | None,
+    perfetto: str | None,
+    html: str | None,
+) -> None:
+    import msgspec
+    from rich.console import Console
+
+    from pyengine.telemetry.page import page
+    from pyengine.telemetry.perfetto import trace
+    from pyengine.telemetry.table import table
+
+    wanted: list[tuple[str | None, Callable[[], bytes]]] = [
+        (json_file, lambda: msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"),
+        (perfetto, lambda: trace(spans)),
+        (html, lambda: page(report).encode()),
+    ]
+    for target, make in wanted:
+        if target == "-":
+            sys.stdout.buffer.write(make())
+            sys.stdout.flush()
+        elif target is not None:
+            Path(target).write_bytes(make())
+    if not any(target == "-" for target, _ in wanted):
+        Console().print(table(report))

@@ -1,0 +1,59 @@
+"""``GET /debug/profile?seconds=N``: where the time of the running engine goes, for N seconds.
+
+The answer is the report of ``pyengine profile``; with ``spans=1`` the spans are beside it, packed
+as :data:`pyengine.telemetry.spans.SPAN` and in base64, for a trace.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+import msgspec
+
+from pyengine.errors import InvalidRequestError, OverloadedError
+
+if TYPE_CHECKING:
+    from pyengine.http.app import Exchange
+
+MAX_SECONDS = 60.0
+# Some hundred thousand spans: what a minute of a busy engine has, in an answer of bounded size.
+MAX_SPANS = 200_000
+
+
+class ProfileAnswer(msgspec.Struct):
+    """What the endpoint answers."""
+
+    report: msgspec.Raw
+    spans: bytes
+
+
+async def profile(exchange: "Exchange") -> None:
+    """Watch the engine for ``seconds`` (5), one watcher at a time."""
+    from pyengine.telemetry.observe import observe
+    from pyengine.telemetry.report import ProfileReport
+
+    engine = exchange.app.require_ready()
+    query = parse_qs(exchange.scope.query_string)
+    seconds = _seconds(query.get("seconds", ["5"])[-1])
+    if exchange.app.watching.locked():
+        raise OverloadedError("Somebody watches already; try again in a moment.")
+    async with exchange.app.watching:
+        observation = await observe(engine, lambda: asyncio.sleep(seconds))
+    setup = {"model": engine.model_name, "seconds": seconds}
+    report = msgspec.json.encode(ProfileReport.of(observation, setup))
+    wanted = query.get("spans", ["0"])[-1] == "1"
+    spans = observation.spans[-MAX_SPANS:].tobytes() if wanted else b""
+    exchange.reply(msgspec.json.encode(ProfileAnswer(msgspec.Raw(report), spans)))
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= MAX_SECONDS:
+        raise InvalidRequestError(
+            f"'seconds' must be over 0 and at most {MAX_SECONDS:g}, not {text[:100]!r}.",
+            param="seconds",
+        )
+    return seconds

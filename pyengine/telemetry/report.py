@@ -1,0 +1,215 @@
+"""The report of a profile: what its JSON holds, and how it is made of an observation."""
+
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+
+from pyengine._core import Lane, Stage
+from pyengine.errors import ConfigError
+from pyengine.telemetry.observe import Observation, step_times_ms
+from pyengine.telemetry.spans import Spans, select
+
+# Of these the page draws a timeline, and every step time as a bar of a histogram.
+SHOWN_STEPS = 24
+SHOWN_STEP_TIMES = 5000
+
+
+class StageRow(msgspec.Struct, frozen=True):
+    """A stage of a lane.
+
+    Attributes:
+        exposed_s: Seconds that the device waited for it, or would have.
+        overlapped_s: Seconds of it while the device worked.
+        us_per_step: Microseconds of both, by step.
+        share: Of both together, in the wall time.
+    """
+
+    lane: str
+    stage: str
+    count: int
+    exposed_s: float
+    overlapped_s: float
+    us_per_step: float
+    share: float
+
+
+class StepTimes(msgspec.Struct, frozen=True):
+    """The distribution of step times in ms; ``values`` holds the latest single ones."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+    values: list[float]
+
+
+class RecorderCost(msgspec.Struct, frozen=True):
+    """What recording took: ``spans`` at ``span_ns`` each; ``lost`` were overwritten unread."""
+
+    span_ns: float
+    spans: int
+    lost: int
+    cost_s: float
+    share: float
+
+
+class SweepPoint(msgspec.Struct, frozen=True):
+    """One size of the batch: ``cpu_us_per_step`` by lane, without waiting."""
+
+    sequences: int
+    exposed_cpu_ratio: float
+    tokens_per_second: float
+    step_ms: float
+    cpu_us_per_step: dict[str, float]
+
+
+class QueueWait(msgspec.Struct, frozen=True):
+    """How long requests waited for admission, in seconds."""
+
+    requests: int
+    mean: float
+    p50: float
+    p99: float
+    max: float
+
+
+class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``pyengine profile --json`` writes.
+
+    Attributes:
+        setup: How it was measured.
+        wall_s: Seconds that are accounted for.
+        device_busy_s: Of those, how many the device worked.
+        idle_s: And how many there was nothing to do.
+        exposed_cpu_ratio: ``(wall_s - idle_s - device_busy_s) / device_busy_s``.
+        exposed_cpu_ratio_busy_loop: The same beside a service whose loop is busy half of the time.
+        tokens: Tokens that came.
+        tokens_per_second: By a stopwatch, at the readers where those are here.
+        unaccounted_ratio: The share of the wall time that is in no stage.
+        timeline: (lane, stage, start, duration, step) of some steps, in microseconds.
+    """
+
+    version: int = 1
+    setup: dict[str, Any]
+    wall_s: float
+    device_busy_s: float
+    idle_s: float
+    exposed_cpu_ratio: float
+    tokens: int
+    tokens_per_second: float
+    steps: int
+    step_ms: StepTimes
+    stages: list[StageRow]
+    unaccounted_ratio: float
+    recorder: RecorderCost
+    exposed_cpu_ratio_busy_loop: float | None = None
+    tokens_per_second_busy_loop: float | None = None
+    queue_wait_s: QueueWait | None = None
+    sweep: list[SweepPoint] = []
+    timeline: list[tuple[str, str, float, float, int]] = []
+
+    @classmethod
+    def of(cls, observation: Observation, setup: dict[str, Any], tokens: int | None = None) -> Self:
+        """The report of ``observation``; ``tokens`` as the readers counted them, if they did."""
+        totals, spans = observation.totals, observation.spans
+        wall_s, steps = totals.wall_ns * 1e-9, totals.steps
+        tokens = observation.tokens if tokens is None else tokens
+        rows = [
+            StageRow(
+                total.lane,
+                total.stage,
+                total.count,
+                total.exposed_ns * 1e-9,
+                total.overlapped_ns * 1e-9,
+                total.total_ns * 1e-3 / max(steps, 1),
+                total.total_ns * 1e-9 / wall_s if wall_s else 0.0,
+            )
+            for total in totals.stages
+        ]
+        cost_s = totals.recorder_ns * 1e-9
+        return cls(
+            setup=setup,
+            wall_s=wall_s,
+            device_busy_s=totals.busy_ns * 1e-9,
+            idle_s=totals.idle_ns * 1e-9,
+            exposed_cpu_ratio=totals.exposed_cpu_ratio,
+            tokens=tokens,
+            tokens_per_second=tokens / observation.seconds,
+            steps=steps,
+            step_ms=_step_times(spans),
+            stages=rows,
+            unaccounted_ratio=totals.unaccounted_ratio,
+            recorder=RecorderCost(
+                totals.span_cost_ns,
+                totals.spans,
+                totals.lost,
+                cost_s,
+                cost_s / wall_s if wall_s else 0.0,
+            ),
+            queue_wait_s=_queue_wait(spans),
+            timeline=_timeline(spans),
+        )
+
+    def cpu_us_per_step(self) -> dict[str, float]:
+        """Microseconds of work by step in each lane that works; waiting is none."""
+        lanes: dict[str, float] = {}
+        for row in self.stages:
+            if row.lane not in ("device", "request") and row.stage not in ("copy_back", "idle"):
+                lanes[row.lane] = lanes.get(row.lane, 0.0) + row.us_per_step
+        return lanes
+
+
+def load_report(text: bytes, name: str) -> ProfileReport:
+    """A report that ``--json`` wrote.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    try:
+        return msgspec.json.decode(text, type=ProfileReport)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{name} is no report of `pyengine profile --json`: {error}") from None
+
+
+def _step_times(spans: Spans) -> StepTimes:
+    times = step_times_ms(spans)
+    if len(times) == 0:
+        return StepTimes(0.0, 0.0, 0.0, 0.0, 0.0, [])
+    p50, p90, p99 = np.percentile(times, [50, 90, 99]).tolist()
+    values = np.round(times[-SHOWN_STEP_TIMES:], 4).tolist()
+    return StepTimes(float(times.mean()), p50, p90, p99, float(times.max()), values)
+
+
+def _queue_wait(spans: Spans) -> QueueWait | None:
+    waits = select(spans, Lane.REQUEST, Stage.QUEUE_WAIT)
+    if len(waits) == 0:
+        return None
+    seconds = (waits["end"] - waits["start"]) * 1e-9
+    p50, p99 = np.percentile(seconds, [50, 99]).tolist()
+    return QueueWait(len(seconds), float(seconds.mean()), p50, p99, float(seconds.max()))
+
+
+def _timeline(spans: Spans) -> list[tuple[str, str, float, float, int]]:
+    """The spans of some steps in the middle, from the beginning of the first."""
+    steps = np.sort(select(spans, Lane.DEVICE, Stage.DEVICE), order="start")
+    if len(steps) == 0:
+        return []
+    first = max(len(steps) // 2 - SHOWN_STEPS // 2, 0)
+    shown = steps[first : first + SHOWN_STEPS]
+    start, end = shown["start"][0], shown["end"][-1]
+    inside = spans[(spans["end"] > start) & (spans["start"] < end)]
+    inside = np.sort(inside[inside["lane"] != int(Lane.REQUEST)], order="start")
+    lanes = [lane.label for lane in Lane.all()]
+    stages = [stage.label for stage in Stage.all()]
+    return [
+        (
+            lanes[span["lane"]],
+            stages[span["stage"]],
+            round((int(span["start"]) - int(start)) * 1e-3, 2),
+            round((int(span["end"]) - int(span["start"])) * 1e-3, 2),
+            int(span["step"]),
+        )
+        for span in inside
+    ]

@@ -1,0 +1,178 @@
+"""What a profile offers the engine: so many sequences at once, or a trace of arrivals and lengths.
+
+Two kinds of trace are read:
+
+* CSV with a header ``TIMESTAMP,ContextTokens,GeneratedTokens`` (Azure's LLM inference traces);
+* JSON lines with ``timestamp`` (ms), ``input_length``, ``output_length`` and, where prefixes are
+  shared, ``hash_ids``: one id for each block of 512 tokens (Mooncake's traces). Equal ids give
+  equal blocks of tokens.
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyengine.errors import ConfigError
+
+HASHED_BLOCK = 512
+# Tokens that mean something in every tokenizer lie above this and below the vocabulary's size.
+_FIRST_TOKEN = 4
+
+
+@dataclass(frozen=True)
+class Job:
+    """One request.
+
+    Attributes:
+        arrival_s: Seconds from the beginning.
+        prompt: Token ids.
+        answer_tokens: How many tokens it gets.
+    """
+
+    arrival_s: float
+    prompt: list[int]
+    answer_tokens: int
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests in the order of their arrival.
+
+    Attributes:
+        name: What it is, for the report.
+        jobs: The requests.
+        clipped: How many were shortened to what the context takes.
+    """
+
+    name: str
+    jobs: list[Job]
+    clipped: int = 0
+
+
+def tokens(seed: int, count: int, vocab_size: int) -> list[int]:
+    """``count`` token ids that depend on ``seed`` alone."""
+    span = max(vocab_size - _FIRST_TOKEN, 1)
+    made: NDArray[np.int64] = np.random.default_rng(seed).integers(0, span, count)
+    ids: list[int] = (made + min(_FIRST_TOKEN, vocab_size - 1)).tolist()
+    return ids
+
+
+def constant(sequences: int, prompt_tokens: int, answer_tokens: int, vocab_size: int) -> Workload:
+    """``sequences`` requests at once, no two prompts alike."""
+    jobs = [
+        Job(0.0, tokens(index, prompt_tokens, vocab_size), answer_tokens)
+        for index in range(sequences)
+    ]
+    return Workload(f"{sequences} sequences at once", jobs)
+
+
+def from_trace(
+    path: Path,
+    *,
+    vocab_size: int,
+    max_context: int,
+    rate_scale: float = 1.0,
+    limit: int | None = None,
+    clip: bool = False,
+) -> Workload:
+    """The requests of the trace in ``path``.
+
+    Args:
+        path: A ``.csv`` or ``.jsonl`` file, see above.
+        vocab_size: Token ids are below this.
+        max_context: Longest prompt and answer together.
+        rate_scale: Arrivals come so many times as fast.
+        limit: Take the first so many.
+        clip: Shorten what the context does not take; without, that is an error.
+
+    Raises:
+        ConfigError: The file is no such trace, or a request does not fit.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as lines:
+            rows = list(islice(_rows(path, lines), limit))
+    except OSError as error:
+        raise ConfigError(f"cannot read the trace: {error}") from None
+    if not rows:
+        raise ConfigError(f"{path} holds no request")
+    first = min(row.arrival_s for row in rows)
+    jobs, clipped = [], 0
+    for number, row in enumerate(sorted(rows, key=lambda row: row.arrival_s)):
+        prompt, answer = _fitted(row, max_context)
+        if (prompt, answer) != (row.prompt_tokens, row.answer_tokens):
+            if not clip:
+                raise ConfigError(
+                    f"request {number} of {path.name} takes {row.prompt_tokens} + "
+                    f"{row.answer_tokens} tokens, the context {max_context}; --clip shortens it"
+                )
+            clipped += 1
+        arrival = (row.arrival_s - first) / rate_scale
+        jobs.append(Job(arrival, _prompt(row, number, prompt, vocab_size), answer))
+    return Workload(f"trace {path.name}, {rate_scale:g} x its rate", jobs, clipped)
+
+
+@dataclass(frozen=True)
+class _Row:
+    arrival_s: float
+    prompt_tokens: int
+    answer_tokens: int
+    blocks: tuple[int, ...]
+
+
+def _rows(path: Path, lines: Iterable[str]) -> Iterator[_Row]:
+    reader = {".csv": _csv_rows, ".jsonl": _json_rows}.get(path.suffix)
+    if reader is None:
+        raise ConfigError(f"a trace is a .csv or a .jsonl file, not {path.name!r}")
+    try:
+        yield from reader(lines)
+    except (KeyError, ValueError, TypeError) as error:
+        raise ConfigError(f"{path} is no trace of requests: {error!r}") from None
+
+
+def _csv_rows(lines: Iterable[str]) -> Iterator[_Row]:
+    for row in csv.DictReader(lines):
+        moment = datetime.fromisoformat(row["TIMESTAMP"]).timestamp()
+        yield _Row(moment, int(row["ContextTokens"]), int(row["GeneratedTokens"]), ())
+
+
+def _json_rows(lines: Iterable[str]) -> Iterator[_Row]:
+    for line in lines:
+        if not line.strip():
+            continue
+        row: dict[str, Any] = json.loads(line)
+        yield _Row(
+            row["timestamp"] / 1000,
+            int(row["input_length"]),
+            int(row["output_length"]),
+            tuple(row.get("hash_ids", ())),
+        )
+
+
+def _fitted(row: _Row, max_context: int) -> tuple[int, int]:
+    """Prompt and answer as the context takes them: the answer keeps up to a half of it."""
+    answer = max(row.answer_tokens, 1)
+    prompt = max(row.prompt_tokens, 1)
+    if prompt + answer > max_context:
+        answer = min(answer, max(max_context // 2, max_context - prompt))
+        prompt = min(prompt, max_context - answer)
+    return prompt, answer
+
+
+def _prompt(row: _Row, number: int, length: int, vocab_size: int) -> list[int]:
+    """The tokens: by block where the trace names blocks, else nobody else's."""
+    made: list[int] = []
+    for block in row.blocks:
+        if len(made) >= length:
+            break
+        made += tokens(1_000_000 + block, HASHED_BLOCK, vocab_size)
+    if len(made) < length:
+        made += tokens(number, length - len(made), vocab_size)
+    return made[:length]

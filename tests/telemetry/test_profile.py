@@ -1,0 +1,248 @@
+"""``pyengine profile`` on the simulated device, in small: what its reports hold, not how fast."""
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from pyengine import AsyncEngine
+from pyengine.cli import main
+from pyengine.http.server import HttpServer
+from pyengine.telemetry.observe import step_times_ms
+from pyengine.telemetry.page import page
+from pyengine.telemetry.perfetto import trace
+from pyengine.telemetry.report import ProfileReport, load_report
+from pyengine.telemetry.spans import SPAN
+
+SMALL = ["--device", "simulated", "--step-ms", "1", "--sequences", "4", "--seconds", "0.4"]
+
+# The document as far as the page's script knows it. Prints what it wrote, then presses buttons.
+DOM = """
+const made = {};
+const element = (id) => made[id] ??= {style: {}, innerHTML: "", attributes: {},
+  setAttribute(name, value) { this.attributes[name] = value; }};
+const listeners = {};
+globalThis.document = {getElementById: element, addEventListener: (name, f) => listeners[name] = f};
+globalThis.innerWidth = 1000;
+"""
+PRESS = """
+const whole = made.timeline?.innerHTML;
+for (const id of ["near", "after", "before", "whole"]) made[id]?.onclick?.();
+listeners.pointermove({target: {dataset: {tip: "launch"}}, clientX: 5, clientY: 5});
+listeners.pointermove({target: {}, clientX: 5, clientY: 5});
+console.log(JSON.stringify({main: made.main.innerHTML, tip: made.tip.textContent,
+  same: whole === made.timeline?.innerHTML, pressed: made.whole?.attributes["aria-pressed"]}));
+"""
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(main, ["profile", *arguments])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with every kind of output of one run."""
+    folder = tmp_path_factory.mktemp("profile")
+    files = [f"--{kind}={folder / name}" for kind, name in
+             [("json", "r.json"), ("perfetto", "t.json"), ("html", "p.html")]]  # fmt: skip
+    result = run(*SMALL, *files, "--placement=thread", "--busy-loop", "--sweep=2,4")
+    assert "of the device's time was lost to the CPU" in result.output
+    assert "buffer_fill" in result.output
+    return folder
+
+
+def test_the_report_adds_up(made: Path) -> None:
+    report = load_report((made / "r.json").read_bytes(), "r.json")
+    scheduler = [row for row in report.stages if row.lane == "scheduler"]
+    known = report.device_busy_s + sum(row.exposed_s for row in scheduler)
+    assert known == pytest.approx(report.wall_s, rel=0.02)
+    assert abs(report.unaccounted_ratio) <= 0.02
+    exposed = report.wall_s - report.idle_s - report.device_busy_s
+    assert report.exposed_cpu_ratio == pytest.approx(exposed / report.device_busy_s)
+    assert report.exposed_cpu_ratio_busy_loop is not None
+    assert report.device_busy_s == pytest.approx(report.steps * 1e-3, rel=0.05)
+    # Every step gives every sequence a token; those at the edges of the watch may be off.
+    assert report.tokens == pytest.approx(4 * report.steps, rel=0.2)
+    assert report.recorder.lost == 0
+    assert report.recorder.cost_s == pytest.approx(
+        report.recorder.spans * report.recorder.span_ns * 1e-9
+    )
+    assert [point.sequences for point in report.sweep] == [2, 4]
+    assert report.step_ms.p50 <= report.step_ms.p90 <= report.step_ms.p99 <= report.step_ms.max
+    assert min(report.step_ms.values) >= 0.999
+
+
+def test_the_page_needs_nothing_else(made: Path) -> None:
+    text = (made / "p.html").read_text()
+    assert not re.search(r"https?://|src=|@import|url\(|<link", text)
+    assert "/*REPORT*/" not in text
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the page's script")
+def test_the_pages_script_runs(made: Path, tmp_path: Path) -> None:
+    text = (made / "p.html").read_text()
+    drawn = drive(text, tmp_path)
+    for heading in ("One step", "CPU time by stage", "Step times", "As the batch grows"):
+        assert heading in drawn["main"]
+    assert "NaN" not in drawn["main"]
+    assert "undefined" not in drawn["main"]
+    assert drawn["tip"] == "launch"
+    assert drawn["same"]
+    assert drawn["pressed"] == "true"
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the page's script")
+def test_the_page_of_an_engine_that_did_nothing(made: Path, tmp_path: Path) -> None:
+    report = json.loads((made / "r.json").read_text())
+    report |= {
+        "steps": 0,
+        "stages": [],
+        "timeline": [],
+        "sweep": [],
+        "setup": {"model": "</script>"},
+    }
+    report["step_ms"]["values"] = []
+    drawn = drive(page(load_report(json.dumps(report).encode(), "r")), tmp_path)
+    assert "All stages" in drawn["main"]
+    assert "&lt;/script&gt;" in drawn["main"]
+
+
+def drive(text: str, folder: Path) -> dict[str, Any]:
+    """Run the script of a page in node; what it made."""
+    script = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    assert len(script) == 1
+    path = folder / "page.js"
+    path.write_text(DOM + script[0] + PRESS)
+    subprocess.run(["node", "--check", path], check=True)
+    done = subprocess.run(["node", path], check=True, capture_output=True, text=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def test_the_trace_loads(made: Path) -> None:
+    events = json.loads((made / "t.json").read_text())["traceEvents"]
+    tracks = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert {"scheduler", "detokenizer", "frontend", "device"} <= tracks
+    slices = [e for e in events if e["ph"] == "X"]
+    assert {"launch", "device", "commit", "detokenize"} <= {e["name"] for e in slices}
+    assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in slices)
+    # Slices of one thread's track follow each other.
+    lane = sorted((e["ts"], e["dur"]) for e in slices if e["tid"] == 1)
+    ends = [start + length for start, length in lane]
+    assert all(end <= start + 0.002 for end, (start, _) in zip(ends, lane[1:], strict=False))
+
+
+def test_waits_are_events_of_their_own() -> None:
+    spans = np.zeros(1, SPAN)
+    spans[0] = (5000, 9000, 7, 3, 3, (0,) * 6)
+    events = json.loads(trace(spans))["traceEvents"]
+    assert [(e["ph"], e["ts"], e["id"]) for e in events if e["ph"] in "be"] == [
+        ("b", 0.0, 7), ("e", 4.0, 7),
+    ]  # fmt: skip
+
+
+def test_step_times_leave_idle_out() -> None:
+    ms = 1_000_000
+    device, idle = (11, 4), (20, 0)
+    spans = np.zeros(4, SPAN)
+    for at, (start, end, kind) in enumerate(
+        [(1, 9, device), (10, 18, device), (19, 95, idle), (100, 101, device)]
+    ):
+        spans[at] = (start * ms, end * ms, 0, *kind, (0,) * 6)
+    assert step_times_ms(spans).tolist() == pytest.approx([8.0, 9.0, 7.0])
+    assert len(step_times_ms(spans[:0])) == 0
+
+
+def test_a_trace_is_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    rows = [
+        {"timestamp": 20 * n, "input_length": 100 + n, "output_length": 5, "hash_ids": [n % 2]}
+        for n in range(20)
+    ]
+    rows.append({"timestamp": 400, "input_length": 9000, "output_length": 3})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = run(
+        "--device=simulated", "--step-ms=1", "--sequences=8", "--seconds=20", f"--trace={path}",
+        "--placement=thread", "--rate-scale=3", "--clip", "--json=-",
+    )  # fmt: skip
+    report = load_report(result.stdout_bytes, "stdout")
+    assert (report.setup["requests"], report.setup["answered"], report.setup["clipped"]) == (
+        21,
+        21,
+        1,
+    )
+    assert report.tokens == 20 * 5 + 3
+    assert report.queue_wait_s is not None
+    assert report.queue_wait_s.requests == 21
+
+
+def test_two_reports_are_compared(made: Path, tmp_path: Path) -> None:
+    old = made / "r.json"
+    report = json.loads(old.read_text())
+    report["tokens_per_second"] *= 2
+    report["setup"]["sequences"] = 8
+    new = tmp_path / "new.json"
+    new.write_text(json.dumps(report))
+    output = run("--compare", str(old), str(new)).output
+    assert "+100.0%" in output
+    assert "sequences was 4, is 8" in output
+    refused = CliRunner().invoke(main, ["profile", "--compare", str(old), str(made / "p.html")])
+    assert refused.exit_code == 1
+    assert "no report" in refused.output
+
+
+async def test_a_running_server_is_watched(tmp_path: Path) -> None:
+    async with AsyncEngine(device="simulated", simulated_step_ms=1.0) as engine:
+        server = HttpServer(engine, port=0)
+        url = await server.start()
+        question = {"model": engine.model_name, "messages": [{"role": "user", "content": "Hello"}],
+                    "max_tokens": 60, "stream": True}  # fmt: skip
+        try:
+            async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+                target = tmp_path / "r.json"
+                watch = asyncio.to_thread(
+                    run, "--attach", url, "--seconds", "0.5", f"--json={target}",
+                    f"--perfetto={tmp_path / 't.json'}",
+                )  # fmt: skip
+                watching = asyncio.create_task(watch)
+                while not server.app.watching.locked():
+                    await client.get("/health")
+                refused = await client.get("/debug/profile")
+                assert refused.status_code == 503
+                for _ in range(3):
+                    await client.post("/v1/chat/completions", json=question)
+                await watching
+                for seconds in ("0", "61", "soon", "nan"):
+                    answer = await client.get("/debug/profile", params={"seconds": seconds})
+                    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "seconds")
+        finally:
+            await server.stop(0)
+    report: ProfileReport = load_report(target.read_bytes(), "r.json")
+    seen = {(row.lane, row.stage) for row in report.stages}
+    wanted = {"http_decode", "template", "tokenize", "message", "sse_encode", "socket_write"}
+    assert {("frontend", stage) for stage in wanted} <= seen
+    assert report.idle_s > 0
+    assert report.tokens > 0
+
+
+def test_what_cannot_be_profiled_is_refused() -> None:
+    for arguments, message in [
+        (["--sweep", "1,x"], "numbers of sequences"),
+        (["--attach", "nowhere"], "--attach takes a URL"),
+        (["--attach", "http://127.0.0.1:9"], "cannot be watched"),
+        ([*SMALL, "--prompt-tokens", "100000"], "no room for an answer"),
+        ([*SMALL, "--trace", "/absent.csv"], "cannot read the trace"),
+    ]:
+        result = CliRunner().invoke(main, ["profile", *arguments])
+        assert result.exit_code != 0
+        assert message in " ".join(result.output.split())

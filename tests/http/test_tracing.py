@@ -149,7 +149,8 @@ async def test_what_the_caller_does_not_sample_is_not_recorded(
 async def test_a_client_that_leaves(http: httpx.AsyncClient, exporter: Spans) -> None:
     body = {**CHAT, "max_tokens": 400, "stream": True}
     async with http.stream("POST", "/v1/chat/completions", json=body) as stream:
-        await anext(stream.aiter_bytes())
+        chunks = stream.aiter_bytes()  # held, as the stream is closed with it
+        await anext(chunks)
     request, *phases = await exporter.take(4)
     assert request.status.status_code == StatusCode.ERROR
     assert request.attributes is not None

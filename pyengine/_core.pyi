@@ -338,7 +338,7 @@ class Planner:
         ``queue_time_ns`` (arrival to first admission), ``time_to_first_token_ns`` (arrival to the
         commit of the first token), ``inter_token_latency_ns`` (one commit to the next), and of
         requests that ended with ``stop`` or ``length``: ``duration_ns`` (from arrival),
-        ``prompt_tokens`` and ``completion_tokens``.
+        ``prompt_length`` and ``completion_length`` (tokens).
         """
 
     @property

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from pyengine.cli.figures import readable
 from pyengine.cli.lines import Lines
 from pyengine.cli.parameters import changed
 from pyengine.cli.stopwatch import Stopwatch
@@ -125,7 +126,7 @@ class Conversation:
         _table(
             {
                 "/stats": "tokens and speed of the last answers",
-                "/metrics": "how the engine stands: cache blocks, requests, steps",
+                "/metrics": "how the engine stands: cache, requests, latencies, CPU overhead",
                 "/reset": "forget what was said",
                 "/set": "show the sampling parameters",
                 "/set NAME=VALUE ...": "change them, as in /set temperature=0.5 max_tokens=100",
@@ -145,7 +146,7 @@ class Conversation:
             _table(watch.lines())
 
     async def _metrics(self, _: str) -> None:
-        _table({name: str(figure) for name, figure in (await self.engine.report()).items()})
+        _table(readable(await self.engine.metrics()))
 
     async def _reset(self, _: str) -> None:
         self._start_over()

@@ -84,13 +84,13 @@ _HISTOGRAMS: tuple[tuple[str, str, float, str], ...] = (
     ),
     (
         "request_prompt_tokens",
-        "prompt_tokens",
+        "prompt_length",
         1,
         "Prompt tokens of requests that were answered.",
     ),
     (
         "request_generation_tokens",
-        "completion_tokens",
+        "completion_length",
         1,
         "Tokens generated for requests that were answered.",
     ),

@@ -128,7 +128,7 @@ class Engine:
                 self.streams[body[0][1]] = Stream()
                 continue
             assert tag == "tokens_out"
-            for (_, number), tokens, finish, _, cached in body:
+            for (_, number), tokens, finish, _, cached, _ in body:
                 stream = self.streams[number]
                 assert stream.finish is None
                 stream.tokens += tokens

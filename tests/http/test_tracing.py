@@ -2,12 +2,12 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import httpx
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -28,13 +28,33 @@ CHAT = {
 }
 
 
-@pytest.fixture
-def exporter() -> InMemorySpanExporter:
-    return InMemorySpanExporter()
+class Spans(InMemorySpanExporter):
+    """What was exported, for one who waits for it on the serving loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = asyncio.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.more.set()
+        return super().export(spans)
+
+    async def take(self, count: int) -> list[ReadableSpan]:
+        """Wait for so many; requests before their phases. They may come after the answers."""
+        while len(spans := self.get_finished_spans()) < count:
+            self.more.clear()
+            await self.more.wait()
+        assert len(spans) == count
+        return sorted(spans, key=lambda span: span.kind != SpanKind.SERVER)
 
 
 @pytest.fixture
-async def http(exporter: InMemorySpanExporter) -> AsyncIterator[httpx.AsyncClient]:
+def exporter() -> Spans:
+    return Spans()
+
+
+@pytest.fixture
+async def http(exporter: Spans) -> AsyncIterator[httpx.AsyncClient]:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracing = Tracing(provider)
@@ -47,18 +67,9 @@ async def http(exporter: InMemorySpanExporter) -> AsyncIterator[httpx.AsyncClien
     tracing.close()
 
 
-async def _finished(exporter: InMemorySpanExporter, count: int) -> list[ReadableSpan]:
-    """The spans, parents first: the last word on a request may come after its answer."""
-    while len(exporter.get_finished_spans()) < count:
-        await asyncio.sleep(0)
-    spans = exporter.get_finished_spans()
-    assert len(spans) == count
-    return sorted(spans, key=lambda span: span.kind != SpanKind.SERVER)
-
-
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_request_under_its_callers_trace(
-    http: httpx.AsyncClient, exporter: InMemorySpanExporter, stream: bool
+    http: httpx.AsyncClient, exporter: Spans, stream: bool
 ) -> None:
     headers = {
         "traceparent": f"00-{TRACE}-{PARENT}-01",
@@ -68,7 +79,7 @@ async def test_a_request_under_its_callers_trace(
     body = {**CHAT, "stop": ["never said"], "stream": stream}
     answer = await http.post("/v1/chat/completions", json=body, headers=headers)
     assert answer.status_code == 200
-    request, *phases = await _finished(exporter, 4)
+    request, *phases = await exporter.take(4)
     assert request.name == "chat pyengine-demo"
     assert request.kind == SpanKind.SERVER
     assert request.parent is not None
@@ -117,33 +128,30 @@ async def test_a_request_under_its_callers_trace(
     assert ends[-1] == request.end_time
 
 
-async def test_every_prompt_has_a_span(
-    http: httpx.AsyncClient, exporter: InMemorySpanExporter
-) -> None:
+async def test_every_prompt_has_a_span(http: httpx.AsyncClient, exporter: Spans) -> None:
     body = {"model": "pyengine-demo", "prompt": ["one", "two"], "max_tokens": 3, "ignore_eos": True}
     await http.post("/v1/completions", json=body)
-    spans = await _finished(exporter, 8)
+    spans = await exporter.take(8)
     assert [span.name for span in spans[:2]] == ["text_completion pyengine-demo"] * 2
     assert all(span.parent is None for span in spans[:2])
 
 
 async def test_what_the_caller_does_not_sample_is_not_recorded(
-    http: httpx.AsyncClient, exporter: InMemorySpanExporter
+    http: httpx.AsyncClient, exporter: Spans
 ) -> None:
     headers = {"traceparent": f"00-{TRACE}-{PARENT}-00"}
     await http.post("/v1/chat/completions", json=CHAT, headers=headers)
     await http.post("/v1/chat/completions", json=CHAT, headers={"traceparent": "nonsense"})
-    request, *_ = await _finished(exporter, 4)
+    request, *_ = await exporter.take(4)
     assert request.parent is None
 
 
-async def test_a_client_that_leaves(
-    http: httpx.AsyncClient, exporter: InMemorySpanExporter
-) -> None:
+async def test_a_client_that_leaves(http: httpx.AsyncClient, exporter: Spans) -> None:
     body = {**CHAT, "max_tokens": 400, "stream": True}
     async with http.stream("POST", "/v1/chat/completions", json=body) as stream:
-        await anext(stream.aiter_bytes())
-    request, *phases = await _finished(exporter, 4)
+        chunks = stream.aiter_bytes()  # held, as the stream is closed with it
+        await anext(chunks)
+    request, *phases = await exporter.take(4)
     assert request.status.status_code == StatusCode.ERROR
     assert request.attributes is not None
     assert request.attributes["error.type"] == "abort"
@@ -151,13 +159,11 @@ async def test_a_client_that_leaves(
     assert phases[-1].end_time == request.end_time
 
 
-async def test_a_refused_request_has_none(
-    http: httpx.AsyncClient, exporter: InMemorySpanExporter
-) -> None:
+async def test_a_refused_request_has_none(http: httpx.AsyncClient, exporter: Spans) -> None:
     answer = await http.post("/v1/chat/completions", json={**CHAT, "max_tokens": 10**6})
     assert answer.status_code == 400
     await http.post("/v1/chat/completions", json=CHAT)
-    await _finished(exporter, 4)
+    await exporter.take(4)
 
 
 def test_without_the_packages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ pub(super) struct Distributions {
     time_to_first_token: Histogram,
     inter_token_latency: Histogram,
     duration: Histogram,
-    prompt_tokens: Histogram,
-    completion_tokens: Histogram,
+    prompt_length: Histogram,
+    completion_length: Histogram,
 }
 
 impl Default for Distributions {
@@ -31,8 +31,8 @@ impl Default for Distributions {
             time_to_first_token: latency.clone(),
             inter_token_latency: token,
             duration: latency,
-            prompt_tokens: length.clone(),
-            completion_tokens: length,
+            prompt_length: length.clone(),
+            completion_length: length,
         }
     }
 }
@@ -60,8 +60,8 @@ impl Distributions {
     pub fn ended(&mut self, request: &Request, generated: u32, reason: FinishReason, now_ns: u64) {
         if matches!(reason, FinishReason::Stop | FinishReason::Length) {
             self.duration.observe(now_ns.saturating_sub(request.ticket.arrival_ns));
-            self.prompt_tokens.observe(request.prompt_length.into());
-            self.completion_tokens.observe(generated.into());
+            self.prompt_length.observe(request.prompt_length.into());
+            self.completion_length.observe(generated.into());
         }
     }
 
@@ -72,8 +72,8 @@ impl Distributions {
             ("time_to_first_token_ns", &self.time_to_first_token),
             ("inter_token_latency_ns", &self.inter_token_latency),
             ("duration_ns", &self.duration),
-            ("prompt_tokens", &self.prompt_tokens),
-            ("completion_tokens", &self.completion_tokens),
+            ("prompt_length", &self.prompt_length),
+            ("completion_length", &self.completion_length),
         ]
     }
 }

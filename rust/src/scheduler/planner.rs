@@ -212,7 +212,7 @@ impl Planner {
         ]
     }
 
-    /// How long requests waited and how long they were, since the beginning; names end with `_ns` or `_tokens`.
+    /// How long requests waited and how long they were, since the beginning; those of times end with `_ns`, lengths are in tokens.
     pub fn histograms(&self) -> [(&'static str, &Histogram); 6] {
         self.distributions.all()
     }

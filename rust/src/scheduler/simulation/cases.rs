@@ -219,6 +219,37 @@ fn world_submit(world: &mut World, body: &[u32]) -> Submit {
 }
 
 #[test]
+fn waiting_and_gaps_are_measured_by_the_clock() {
+    let mut world = World::new(&Setup { depth: 0, max_sequences: 1, ..roomy() });
+    for family in 0..2 {
+        world.submit(&prompt(family, 4), 0, |submit| {
+            submit.max_tokens = 3;
+            submit.stop_token_ids.clear();
+        });
+    }
+    while world.running() {
+        world.drain();
+        if world.plan() > 0 {
+            world.now_ns += 10;
+            world.commit();
+        }
+    }
+    // The first has its tokens at 10, 20 and 30; then the second is admitted: 40, 50, 60.
+    let wanted = [
+        ("queue_time_ns", 2, 30),
+        ("time_to_first_token_ns", 2, 10 + 40),
+        ("inter_token_latency_ns", 4, 4 * 10),
+        ("duration_ns", 2, 30 + 60),
+        ("prompt_length", 2, 8),
+        ("completion_length", 2, 6),
+    ];
+    for (name, count, sum) in wanted {
+        assert_eq!(world.histogram(name), (count, sum), "{name}");
+    }
+    world.verify();
+}
+
+#[test]
 fn a_failed_step_ends_its_requests_and_no_others() {
     let mut world = World::new(&Setup { depth: 2, max_sequences: 2, ..roomy() });
     let keys: Vec<_> = (0..4).map(|family| world.submit(&prompt(family, 6), 0, |_| {})).collect();

@@ -270,6 +270,13 @@ impl World {
         let finished: u64 =
             stats.iter().filter(|(name, _)| name.starts_with("finished")).map(|(_, n)| n).sum();
         assert_eq!(finished as usize, self.expected.len());
+        let answered = stats["finished_stop"] + stats["finished_length"];
+        for name in ["duration_ns", "prompt_length", "completion_length"] {
+            assert_eq!(self.histogram(name).0, answered, "{name}");
+        }
+        let (first, more) =
+            (self.histogram("time_to_first_token_ns").0, self.histogram("inter_token_latency_ns").0);
+        assert!(first <= self.histogram("queue_time_ns").0 && first + more <= stats["completion_tokens"]);
     }
 
     /// Tokens that a sequence can have at most.
@@ -279,6 +286,12 @@ impl World {
 
     pub(super) fn capacity(&self) -> usize {
         self.setup.num_blocks.min(self.setup.max_pages) * self.setup.block_size
+    }
+
+    /// Count and sum.
+    pub(super) fn histogram(&self, name: &str) -> (u64, u64) {
+        let found = self.planner.histograms().into_iter().find(|(key, _)| *key == name).unwrap().1;
+        (found.count(), found.sum())
     }
 
     pub(super) fn stat(&self, name: &str) -> u64 {

@@ -1,0 +1,29 @@
+"""The engine's figures as lines for a person."""
+
+from pyengine.messages import Report
+from pyengine.telemetry import HistogramTotal
+
+MS = 1e-6  # of a nanosecond
+
+
+def readable(report: Report) -> dict[str, str]:
+    """Name and value of each; what never occurred is left out."""
+    lines = {name: str(figure) for name, figure in report.figures.items()}
+    for name, histogram in report.histograms.items():
+        if histogram.count:
+            lines[name.removesuffix("_ns")] = _distribution(name, histogram)
+    totals = report.telemetry
+    if totals.busy_ns:
+        lines["cpu_overhead"] = f"{totals.exposed_cpu_ratio:.2%} of the device's time"
+    for stage in totals.stages:
+        lines[f"{stage.lane}/{stage.stage}"] = (
+            f"{stage.exposed_ns * MS:.2f} ms exposed, {stage.overlapped_ns * MS:.2f} ms overlapped"
+        )
+    return lines
+
+
+def _distribution(name: str, histogram: HistogramTotal) -> str:
+    scale, unit = (MS, " ms") if name.endswith("_ns") else (1.0, " tokens")
+    p50, p99 = (histogram.quantile(share) * scale for share in (0.5, 0.99))
+    mean = histogram.mean * scale
+    return f"mean {mean:.4g}{unit}, p50 {p50:.4g}, p99 {p99:.4g}, {histogram.count} values"

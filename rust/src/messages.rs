@@ -230,7 +230,12 @@ mod tests {
             cached_tokens: 0,
             completion_tokens: 2,
         };
-        for message in [Message::Abort(key), Message::AbortFrontend(key), Message::StopMatched(key), Message::Deltas(vec![delta])] {
+        for message in [
+            Message::Abort(key),
+            Message::AbortFrontend(key),
+            Message::StopMatched(key),
+            Message::Deltas(vec![delta]),
+        ] {
             let mut bytes = Vec::new();
             message.encode_into(&mut bytes).unwrap();
             assert_eq!(Message::decode(&bytes).unwrap(), message);

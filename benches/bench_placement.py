@@ -57,9 +57,9 @@ def family(pid: int) -> list[int]:
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """CPU time that the processes' threads have taken, to the nanosecond."""
-    threads = [thread for pid in pids for thread in Path(f"/proc/{pid}/task").iterdir()]
-    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+    """CPU time that the processes have taken, in all threads, also those that have ended."""
+    # The clock that clock_getcpuclockid(3) names for another process.
+    return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)
 
 
 async def load(ask: Ask, count: int, tokens: int, *, stream: bool) -> None:

@@ -12,9 +12,11 @@ import pytest
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.actors.request import Generation
 from pyengine.errors import EngineDeadError, ModelLoadError, OverloadedError, RequestAbortedError
+from pyengine.messages import ReportRequest, encode_report_request
 from pyengine.placement import PlacementName, Watcher
 from pyengine.placement.deaths import DEATHS
 from pyengine.placement.process import ProcessPlacement
+from pyengine.placement.thread import ThreadPlacement
 from tests.programs import wait_for_end
 
 LONG = SamplingParams(temperature=0, max_tokens=1500, ignore_eos=True)
@@ -150,6 +152,37 @@ async def test_an_engine_that_dies_again_and_again_is_given_up() -> None:
         with pytest.raises(EngineDeadError):
             engine.generate("Go on", SHORT)
         assert not engine.ready
+
+
+async def test_streams_go_on_when_the_scheduler_dies_of_an_exception() -> None:
+    async with simulated("process") as engine:
+        generation = engine.generate("Go on", LONG)
+        await anext(generation)
+        before = engine_process(engine)
+        placement = engine._placement
+        assert isinstance(placement, ProcessPlacement)
+        no_such_frontend = ReportRequest(99, 0)
+        placement.queues.scheduler.send(encode_report_request(no_such_frontend))
+        assert (await generation).usage.completion_tokens == LONG.max_tokens
+        assert engine_process(engine) != before
+
+
+async def test_a_detokenizer_that_fails_ends_the_engine() -> None:
+    async with simulated("thread") as engine:
+        placement = engine._placement
+        assert isinstance(placement, ThreadPlacement)
+        assert placement.actors is not None
+        generation = engine.generate("Go on", LONG)
+        await anext(generation)
+        placement.actors.detokenizer.ref.mailbox.send(b"not a message")
+        with pytest.raises(EngineDeadError):
+            await tokens_of(generation)
+        await asyncio.to_thread(placement.actors.scheduler.join)
+        await asyncio.sleep(0)  # what its thread has called on the loop runs first
+        assert engine.failure is not None
+        assert not engine.ready
+        with pytest.raises(EngineDeadError):
+            engine.generate("Go on", SHORT)
 
 
 async def test_kill_9_of_the_service_ends_the_engine_too() -> None:

@@ -61,6 +61,7 @@ def main(descriptor: int) -> int:
     # If the line ends while the weights are loading there is nothing to save.
     loaded = threading.Event()
     ended = threading.Event()
+    crashing = threading.Event()
 
     def watch() -> None:
         line.wait_for_end()
@@ -87,6 +88,7 @@ def main(descriptor: int) -> int:
 
     def crashed(error: BaseException) -> None:
         """Leave before the queues are closed: another engine goes on with them."""
+        crashing.set()
         logger.critical("the engine crashed", exc_info=error)
         line.say(Failed.of(error))
         os._exit(1)
@@ -94,6 +96,8 @@ def main(descriptor: int) -> int:
     actors.start(died, crashed)
     line.say(Ready(actors.info))
     ended.wait()
+    if crashing.is_set():
+        os._exit(1)  # the line ended because the crash was heard of
     actors.close(CLOSE_TIMEOUT_S)
     return 0 if actors.failure is None else 1
 

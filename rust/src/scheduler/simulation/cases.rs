@@ -6,7 +6,7 @@ use super::device::Expected;
 use super::random::{Event, happen};
 use super::world::{Setup, World, prompt, roomy};
 use crate::error::Error;
-use crate::messages::{FinishReason, RequestKey, Submit};
+use crate::messages::{FinishReason, Message, RequestKey, Submit};
 
 /// Runs steps until `done`; each is drained, planned and, one behind, committed.
 fn steps(world: &mut World, most: usize, mut done: impl FnMut(&World) -> bool) {
@@ -182,6 +182,18 @@ fn deadlines_end_what_waits_and_what_runs() {
     world.finish();
     assert_eq!(world.stat("finished_timeout"), 2);
     assert!(!world.streams[&keys[0]].tokens.is_empty() && world.streams[&keys[1]].tokens.is_empty());
+}
+
+#[test]
+fn the_requests_of_a_dead_frontend_end_and_those_of_its_successor_do_not() {
+    let mut world = World::new(&Setup { max_sequences: 1, ..roomy() });
+    let keys: Vec<_> = (0..4).map(|family| world.submit(&prompt(family, 5), 0, |_| {})).collect();
+    happen(&mut world, &Event::Step);
+    world.post(&Message::AbortFrontend(RequestKey { frontend: 1, request: u64::MAX }));
+    world.post(&Message::AbortFrontend(keys[2]));
+    world.cut.extend([(keys[0], FinishReason::Abort), (keys[1], FinishReason::Abort)]);
+    world.finish();
+    assert_eq!(world.stat("finished_abort"), 2);
 }
 
 #[test]

@@ -35,7 +35,7 @@ from pyengine.http.tracing import Asked
 from pyengine.telemetry.timing import server_timing
 
 if TYPE_CHECKING:
-    from pyengine.http.app import Exchange
+    from pyengine.http.exchange import Exchange
 
 _decoder = msgspec.json.Decoder(ChatRequest)
 _encode = msgspec.json.Encoder().encode
@@ -44,7 +44,7 @@ _encode = msgspec.json.Encoder().encode
 async def create(exchange: "Exchange") -> None:
     """Answer a conversation."""
     request = await exchange.decode(_decoder)
-    engine = exchange.app.require_model(request.model)
+    engine = exchange.service.require_model(request.model)
     check_common(request)
     refuse_unsupported(request, UNSUPPORTED_IN_CHAT)
     params = sampling_params(request, _max_tokens(request))
@@ -59,7 +59,7 @@ async def create(exchange: "Exchange") -> None:
         )
     except InvalidRequestError as error:
         raise _renamed(error, request) from None
-    answer_id, created = exchange.app.new_id("chatcmpl-"), int(time.time())
+    answer_id, created = exchange.service.new_id("chatcmpl-"), int(time.time())
     exchange.watch([generation], Asked("chat", answer_id, params, bool(request.stream)))
     if request.stream:
         chunks = sse.ChatChunks(answer_id, created, engine.model_name, include_usage(request))

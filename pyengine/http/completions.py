@@ -27,7 +27,7 @@ from pyengine.http.tracing import Asked
 from pyengine.telemetry.timing import server_timing
 
 if TYPE_CHECKING:
-    from pyengine.http.app import Exchange
+    from pyengine.http.exchange import Exchange
 
 # OpenAI's default for text completions.
 DEFAULT_MAX_TOKENS = 16
@@ -39,15 +39,15 @@ _encode = msgspec.json.Encoder().encode
 async def create(exchange: "Exchange") -> None:
     """Continue one prompt or several."""
     request = await exchange.decode(_decoder)
-    engine = exchange.app.require_model(request.model)
+    engine = exchange.service.require_model(request.model)
     check_common(request)
     refuse_unsupported(request, UNSUPPORTED_IN_COMPLETIONS)
     max_tokens = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
     params = sampling_params(request, max_tokens)
     prompts = split_prompts(request.prompt)
-    check_prompts(len(prompts), exchange.app.limits)
+    check_prompts(len(prompts), exchange.service.limits)
     token_ids = [await _tokens(prompt, engine) for prompt in prompts]
-    answer_id, created = exchange.app.new_id("cmpl-"), int(time.time())
+    answer_id, created = exchange.service.new_id("cmpl-"), int(time.time())
     generations: list[Generation] = []
     exchange.watch(generations, Asked("text_completion", answer_id, params, bool(request.stream)))
     for tokens in token_ids:

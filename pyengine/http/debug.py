@@ -13,7 +13,7 @@ import msgspec
 from pyengine.errors import InvalidRequestError, OverloadedError
 
 if TYPE_CHECKING:
-    from pyengine.http.app import Exchange
+    from pyengine.http.exchange import Exchange
 
 MAX_SECONDS = 60.0
 # Some hundred thousand spans: what a minute of a busy engine has, in an answer of bounded size.
@@ -32,12 +32,12 @@ async def profile(exchange: "Exchange") -> None:
     from pyengine.telemetry.observe import observe
     from pyengine.telemetry.report import ProfileReport
 
-    engine = exchange.app.require_ready()
+    engine = exchange.service.require_ready()
     query = parse_qs(exchange.scope.query_string)
     seconds = _seconds(query.get("seconds", ["5"])[-1])
-    if exchange.app.watching.locked():
+    if exchange.service.watching.locked():
         raise OverloadedError("Somebody watches already; try again in a moment.")
-    async with exchange.app.watching:
+    async with exchange.service.watching:
         observation = await observe(engine, lambda: asyncio.sleep(seconds))
     setup = {"model": engine.model_name, "seconds": seconds}
     report = msgspec.json.encode(ProfileReport.of(observation, setup))

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyengine.http.app import Exchange
+    from pyengine.http.exchange import Exchange
 
 
 async def health(exchange: "Exchange") -> None:
@@ -13,5 +13,5 @@ async def health(exchange: "Exchange") -> None:
 
 async def ready(exchange: "Exchange") -> None:
     """200 if requests are taken, else 503."""
-    exchange.app.require_ready()
+    exchange.service.require_ready()
     exchange.reply(b'{"status":"ready"}')

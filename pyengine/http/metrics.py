@@ -21,7 +21,7 @@ from pyengine.messages import Report
 from pyengine.telemetry import STEP_BOUNDS_S, Totals
 
 if TYPE_CHECKING:
-    from pyengine.http.app import Exchange
+    from pyengine.http.exchange import Exchange
 
 NS = 1e-9
 FINISH_REASONS = ("stop", "length", "abort", "timeout", "overloaded", "error")
@@ -99,7 +99,7 @@ _HISTOGRAMS: tuple[tuple[str, str, float, str], ...] = (
 
 async def metrics(exchange: "Exchange") -> None:
     """Every figure of the engine; 503 while there is none."""
-    engine = exchange.app.require_ready()
+    engine = exchange.service.require_ready()
     report = await engine.metrics()
     encode, content_type = choose_encoder(exchange.scope.headers.get("accept") or "")
     body = encode(ReportCollector(report, engine.model_name))

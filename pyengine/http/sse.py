@@ -19,7 +19,7 @@ from pyengine.http.rsgi import ProtocolClosed
 from pyengine.http.schema.common import usage_object
 
 if TYPE_CHECKING:
-    from pyengine.http.app import Exchange
+    from pyengine.http.exchange import Exchange
 
 _encode = msgspec.json.Encoder().encode
 
@@ -125,7 +125,7 @@ async def stream(exchange: "Exchange", generations: list[Generation], chunks: Ch
     usages: list[Usage | None] = [None] * len(generations)
     begun = [False] * len(generations)
     transport = sending = None
-    timeline = exchange.app.engine.timeline
+    timeline = exchange.service.engine.timeline
     try:
         async with contextlib.aclosing(_batches(generations)) as batches:
             async for batch in batches:

@@ -1,0 +1,140 @@
+"""One request and its answer: decoding the one, writing the other, and who generates for it."""
+
+import asyncio
+import re
+from typing import TypeVar
+
+import msgspec
+
+from pyengine._core import Stage
+from pyengine.errors import PyengineError, RequestAbortedError
+from pyengine.http.backend import Generation
+from pyengine.http.errors import (
+    MethodNotAllowedError,
+    ShuttingDownError,
+    decode_error,
+    error_body,
+)
+from pyengine.http.limits import read_body
+from pyengine.http.rsgi import HTTPProtocol, Scope
+from pyengine.http.service import Service
+from pyengine.http.tracing import Asked
+
+T = TypeVar("T")
+
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")
+
+
+class Exchange:
+    """One request and its answer, from the first header to the last byte.
+
+    Attributes:
+        parameter: What stands behind a prefix of ``PREFIXES``.
+        request_id: The client's ``x-request-id``, or a new one.
+        began: Whether the answer has begun, so that an error can no more get a status of its own.
+    """
+
+    __slots__ = (
+        "_asked", "_generations", "_watch", "began", "cut_off", "parameter", "proto",
+        "request_id", "scope", "service",
+    )  # fmt: skip
+
+    def __init__(self, service: Service, scope: Scope, proto: HTTPProtocol) -> None:
+        self.service = service
+        self.scope = scope
+        self.proto = proto
+        self.parameter = ""
+        self.began = False
+        self.cut_off = False
+        given = scope.headers.get("x-request-id")
+        valid = given is not None and _REQUEST_ID.fullmatch(given)
+        self.request_id: str = given if valid else service.new_id("req-")
+        self._generations: list[Generation] = []
+        self._asked: Asked | None = None
+        self._watch: asyncio.Future[None] | None = None
+
+    async def decode(self, decoder: msgspec.json.Decoder[T]) -> T:
+        """The body, as the decoder's type.
+
+        Raises:
+            InvalidRequestError: It is not that, naming the field.
+            PayloadTooLargeError: It is too long.
+        """
+        body = await read_body(self.proto, self.scope.headers, self.service.limits)
+        timeline = self.service.engine.timeline
+        timeline.begin()
+        try:
+            request = decoder.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise decode_error(error) from None
+        timeline.lap(Stage.HTTP_DECODE)
+        return request
+
+    def watch(self, generations: list[Generation], asked: Asked) -> None:
+        """Abort ``generations`` when the client leaves, the answer fails or the server stops.
+
+        Where requests are traced, they are as ``asked``.
+        """
+        self._generations = generations
+        self._asked = asked
+        self._watch = asyncio.ensure_future(self.proto.client_disconnect())
+        self._watch.add_done_callback(self._client_left)
+
+    def _client_left(self, watch: asyncio.Future[None]) -> None:
+        if not watch.cancelled():
+            watch.exception()  # has been seen: the connection is gone either way
+            self.abort()
+
+    def abort(self) -> None:
+        """Abort whatever is generated for this exchange."""
+        for generation in self._generations:
+            generation.abort()
+
+    def end(self) -> None:
+        """Nothing is generated for this exchange any more."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self._trace()
+        self.abort()
+
+    def _trace(self) -> None:
+        tracing = self.service.tracing
+        if tracing is None or self._asked is None:
+            return
+        model, headers = self.service.engine.model_name, self.scope.headers
+        for generation in self._generations:
+            tracing.record(headers, model, self.request_id, self._asked, generation.outcome)
+
+    def reply(
+        self,
+        body: bytes,
+        status: int = 200,
+        *headers: tuple[str, str],
+        content_type: str = "application/json",
+    ) -> None:
+        """Answer, in JSON unless ``content_type`` says otherwise."""
+        self.began = True
+        timeline = self.service.engine.timeline
+        timeline.begin()
+        fixed = [("content-type", content_type), ("x-request-id", self.request_id)]
+        self.proto.response_bytes(status, [*fixed, *headers], body)
+        timeline.lap(Stage.SOCKET_WRITE)
+
+    def fail(self, error: PyengineError) -> None:
+        """Answer with an error, unless an answer has begun."""
+        if self.began:
+            return
+        headers = []
+        if error.retry_after is not None:
+            headers.append(("retry-after", str(error.retry_after)))
+        if isinstance(error, MethodNotAllowedError):
+            headers.append(("allow", error.allow))
+        if isinstance(error, ShuttingDownError):
+            headers.append(("connection", "close"))
+        self.reply(error_body(error), error.status, *headers)
+
+    def explain(self, error: PyengineError) -> PyengineError:
+        """``error``, as the client should see it: who was cut off at shutdown is told so."""
+        if self.cut_off and isinstance(error, RequestAbortedError):
+            return ShuttingDownError("The server is shutting down.")
+        return error

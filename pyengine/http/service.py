@@ -1,0 +1,67 @@
+"""What every endpoint has to do with: the engine, the limits, and whether requests are taken."""
+
+import asyncio
+import os
+from itertools import count
+
+from pyengine.errors import EngineDeadError, ModelNotFoundError, NotReadyError
+from pyengine.http.backend import Engine
+from pyengine.http.errors import ShuttingDownError
+from pyengine.http.limits import Limits
+from pyengine.http.tracing import Tracing
+
+
+class Service:
+    """The endpoint's state that its parts share. Used on the serving loop.
+
+    Attributes:
+        engine: What generates.
+        limits: What a client may ask of it.
+        tracing: Makes spans of requests, if they are traced.
+        draining: Whether new requests are refused, because the server is going to stop.
+        watching: Held while somebody profiles the engine.
+    """
+
+    def __init__(
+        self, engine: Engine, limits: Limits | None = None, tracing: Tracing | None = None
+    ) -> None:
+        self.engine = engine
+        self.limits = limits or Limits()
+        self.tracing = tracing
+        self.draining = False
+        self.watching = asyncio.Lock()
+        self._numbers = count(1)
+        self._start = os.urandom(8).hex()
+
+    def new_id(self, prefix: str) -> str:
+        """An id that no other answer has, not even one of another process."""
+        return f"{prefix}{self._start}{next(self._numbers):08x}"
+
+    def require_ready(self) -> Engine:
+        """The engine, if it takes requests.
+
+        Raises:
+            ShuttingDownError, NotReadyError, EngineDeadError: It does not.
+        """
+        if self.draining:
+            raise ShuttingDownError("The server is shutting down.")
+        if self.engine.failure is not None:
+            raise EngineDeadError("The engine has failed; the server's log knows why.")
+        if not self.engine.ready:
+            raise NotReadyError("The model is still being loaded; try again in a moment.")
+        return self.engine
+
+    def require_model(self, name: str) -> Engine:
+        """The engine that serves the model ``name``.
+
+        Raises:
+            ModelNotFoundError: None does.
+            PyengineError: As :meth:`require_ready`.
+        """
+        engine = self.require_ready()
+        if name != engine.model_name:
+            raise ModelNotFoundError(
+                f"The model '{name[:100]}' does not exist; this server has '{engine.model_name}'.",
+                param="model",
+            )
+        return engine

@@ -73,11 +73,13 @@ class EngineInfo:
         max_context: Longest prompt and answer together, in tokens.
         vocab_size: Token ids are below this.
         num_blocks: Blocks of the KV cache.
+        device: The device in words, for a person.
     """
 
     max_context: int
     vocab_size: int
     num_blocks: int
+    device: str
 
 
 class EngineActors:
@@ -101,6 +103,7 @@ class EngineActors:
             max_context=runner.info.max_context,
             vocab_size=runner.info.vocab_size,
             num_blocks=runner.num_blocks,
+            device=runner.device,
         )
         scheduler_ref = ActorRef("scheduler", queues.scheduler)
         frontends = tuple(

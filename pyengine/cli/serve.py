@@ -161,17 +161,12 @@ async def _load(engine: "AsyncEngine") -> None:
 def summary(engine: "AsyncEngine", url: str, placement: "PlacementName", workers: int = 1) -> str:
     """What was chosen for a started engine, and how to ask it at ``url``."""
     config, limits, info = engine.config, engine.config.limits, engine.info
-    if config.device == "simulated":
-        detail = f"{config.simulated_step_ms:g} ms a step"
-    else:
-        dtype = "float32" if config.dtype == "auto" else config.dtype
-        detail = f"{dtype}, {config.threads or os.cpu_count()} threads"
     cache = f"{info.num_blocks} blocks of {config.block_size} tokens"
     lines = {
         "model": engine.model_name if config.model is None else config.model,
         "mode": f"{config.mode}: up to {limits.max_sequences} sequences and "
         f"{limits.max_tokens_per_step} tokens in a step",
-        "device": f"{config.device}, {detail}, engine "
+        "device": f"{info.device}, engine "
         + ("in a process of its own" if placement == "process" else "on a thread")
         + (f", {workers} HTTP workers" if workers > 1 else ""),
         "context": f"{info.max_context} tokens",

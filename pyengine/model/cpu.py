@@ -114,6 +114,7 @@ class CpuRunner:
             self._model: Architecture | None = build(shape.info, shape.config, weights, device)
             parameters = weights.num_parameters
         self.info: ModelInfo = replace(shape.info, num_parameters=parameters)
+        self.device = f"cpu, {self.info.dtype}, {threads} thread{'s' if threads > 1 else ''}"
 
     @classmethod
     def from_config(cls, config: EngineConfig, progress: Progress | None = None) -> "CpuRunner":

@@ -85,6 +85,10 @@ class ModelRunner(Protocol):
         """What this model is."""
 
     @property
+    def device(self) -> str:
+        """The device in words, for a person."""
+
+    @property
     def overlap(self) -> int:
         """Steps that may be in flight beside the one being committed: 0 where launch computes."""
 

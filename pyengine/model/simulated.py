@@ -92,6 +92,7 @@ class SimulatedRunner:
         if step_ms < 0:
             raise ConfigError("'simulated_step_ms' must be 0 or more", param="simulated_step_ms")
         self.info = info
+        self.device = f"simulated, {step_ms:g} ms a step"
         self.layout = layout
         self.num_blocks = num_blocks
         self._step_ns = round(step_ms * 1e6)

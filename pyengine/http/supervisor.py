@@ -23,20 +23,18 @@ from pyengine.async_engine import AsyncEngine
 from pyengine.config import EngineConfig
 from pyengine.engine import EngineInfo
 from pyengine.errors import EngineDeadError
-from pyengine.http.limits import Limits
-from pyengine.http.server import listen, signals, url_of
-from pyengine.placement import Watcher
-from pyengine.placement.control import (
-    Down,
+from pyengine.http.control import (
     Draining,
-    Failed,
     Serving,
     Stop,
     ToWorker,
-    Up,
     Work,
     decode_from_worker,
 )
+from pyengine.http.limits import Limits
+from pyengine.http.server import listen, signals, url_of
+from pyengine.placement import Watcher
+from pyengine.placement.control import Down, Failed, Up
 from pyengine.placement.deaths import DEATHS, Deaths
 from pyengine.placement.line import EXIT_TIMEOUT_S, Child
 from pyengine.placement.process import ProcessPlacement

@@ -15,11 +15,7 @@ import uvloop
 
 from pyengine._core import Mailbox, Recorder
 from pyengine.async_engine import AsyncEngine
-from pyengine.http.server import HttpServer, stop_server
-from pyengine.http.tracing import Tracing
-from pyengine.placement import Seat
-from pyengine.placement.attached import AttachedPlacement
-from pyengine.placement.control import (
+from pyengine.http.control import (
     Draining,
     FromWorker,
     Serving,
@@ -27,8 +23,12 @@ from pyengine.placement.control import (
     Work,
     decode_to_worker,
     decode_work,
-    encode,
 )
+from pyengine.http.server import HttpServer, stop_server
+from pyengine.http.tracing import Tracing
+from pyengine.placement import Seat
+from pyengine.placement.attached import AttachedPlacement
+from pyengine.placement.control import encode
 
 
 class Worker:

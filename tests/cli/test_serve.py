@@ -121,3 +121,24 @@ def test_a_signal_while_loading_stops_at_once() -> None:
     with served("--port", "0", *SLOW) as server:
         server.expect("listening on")
         assert server.end(signal.SIGTERM) == 0
+
+
+def test_a_signal_while_several_workers_load_stops_at_once() -> None:
+    with served("--port", "0", "--workers", "2", *SLOW) as server:
+        server.expect("listening on")
+        assert server.end(signal.SIGTERM) == 0
+
+
+def test_several_workers_on_a_port_in_use_are_one_clear_line(pyengine: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = pyengine("serve", "--workers", "2", "--port", str(port))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"Error: port {port} on 127.0.0.1 is in use")
+    assert done.stderr.count("\n") == 1
+
+
+def test_several_workers_cannot_share_a_thread(pyengine: Run) -> None:
+    done = pyengine("serve", "--workers", "2", "--placement", "thread")
+    assert done.returncode == 2
+    assert "--placement process" in done.stderr

@@ -54,7 +54,7 @@ async def test_every_choice_is_written_whole(streams: int) -> None:
     transport = _Transport()
     proto = SimpleNamespace(response_stream=lambda status, headers: transport)
     exchange: Any = SimpleNamespace(
-        app=SimpleNamespace(engine=engine),
+        service=SimpleNamespace(engine=engine),
         proto=proto,
         began=False,
         request_id="r",

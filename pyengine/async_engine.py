@@ -13,6 +13,7 @@ from pyengine._core import Lane, Stage
 from pyengine.actors.actor import ActorRef
 from pyengine.actors.frontend import Frontend
 from pyengine.actors.request import Generation
+from pyengine.chat.messages import check_messages
 from pyengine.chat.template import ChatTemplate
 from pyengine.config import EngineConfig
 from pyengine.engine import EngineInfo, Progress
@@ -22,7 +23,6 @@ from pyengine.errors import (
     EngineDeadError,
     InvalidRequestError,
     NotReadyError,
-    PyengineError,
 )
 from pyengine.messages import Report, SamplingRules, Submit
 from pyengine.model.folder import model_folder, served_name
@@ -30,6 +30,8 @@ from pyengine.placement import Placement, PlacementName, Watcher, placed
 from pyengine.sampling import SamplingParams
 from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer
+
+MAX_TIMEOUT_S = 30 * 24 * 3600
 
 
 class AsyncEngine:
@@ -51,6 +53,7 @@ class AsyncEngine:
         template: The model's chat template, once started; None if it has none.
         ready: Whether requests are taken.
         failure: What made loading fail, or killed the engine.
+        dead: Set when the engine has died for good.
         recorder: What all parts of the engine do, as spans; may be switched off.
         timeline: The spans of this loop.
     """
@@ -79,6 +82,7 @@ class AsyncEngine:
         self.model_name = config.served_name or served_name(config.model)
         self.ready = False
         self.failure: BaseException | None = None
+        self.dead = asyncio.Event()
         self._placement = placed(placement) if isinstance(placement, str) else placement
         self.recorder = self._placement.seat().recorder
         self.timeline = self.recorder.timeline(Lane.FRONTEND)
@@ -144,6 +148,7 @@ class AsyncEngine:
         """The engine died: everyone who waits is answered."""
         self.failure = error
         self.ready = False
+        self.dead.set()
         if self._frontend is not None:
             self._frontend.fail(EngineDeadError(f"the engine died: {error}"))
 
@@ -160,7 +165,11 @@ class AsyncEngine:
             self._frontend.close()
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -212,6 +221,12 @@ class AsyncEngine:
         frontend = self._running()
         params = params or SamplingParams()
         params.validate()
+        if not isinstance(priority, int) or not -(2**31) <= priority < 2**31:
+            raise InvalidRequestError("'priority' must be a 32-bit integer", param="priority")
+        if timeout is not None and not 0 < timeout <= MAX_TIMEOUT_S:
+            raise InvalidRequestError(
+                f"'timeout' must be above 0 and at most {MAX_TIMEOUT_S} seconds", param="timeout"
+            )
         if isinstance(prompt, str):
             self.timeline.begin()
             self.tokenizer.check_length(prompt, self.max_context)
@@ -267,6 +282,8 @@ class AsyncEngine:
         Raises:
             InvalidRequestError: The model has no template, or it refuses the messages.
         """
+        if template_arguments is not None and "messages" in template_arguments:
+            raise InvalidRequestError("'messages' are given apart", param="template_arguments")
         return self.generate(self.render(messages, **(template_arguments or {})), params, **options)
 
     def render(self, messages: Sequence[dict[str, Any]], **arguments: Any) -> list[int]:
@@ -276,6 +293,7 @@ class AsyncEngine:
             raise InvalidRequestError(
                 f"{self.model_name!r} has no chat template; use completions", param="messages"
             )
+        check_messages(messages, self.template.message_keys)
         self.timeline.begin()
         text = self.template.render(list(messages), **arguments)
         self.timeline.lap(Stage.TEMPLATE)
@@ -327,7 +345,11 @@ class AsyncEngine:
             raise InvalidRequestError("the prompt is empty", param="prompt")
         if not all(0 <= token < info.vocab_size for token in token_ids):
             raise InvalidRequestError(
-                f"token ids must be below the vocabulary's size, {info.vocab_size}", param="prompt"
+                f"token ids must be from 0 to {info.vocab_size - 1}", param="prompt"
+            )
+        if not all(token < info.vocab_size for token in params.stop_token_ids):
+            raise InvalidRequestError(
+                f"'stop_token_ids' must be from 0 to {info.vocab_size - 1}", param="stop_token_ids"
             )
         room = info.max_context - len(token_ids)
         wanted = room if params.max_tokens is None else params.max_tokens
@@ -345,12 +367,13 @@ def _config(model: str | Path | None, settings: dict[str, Any]) -> EngineConfig:
         return EngineConfig(model=None if model is None else str(model), **settings)
     except TypeError as error:
         raise ConfigError(f"{error}".replace("EngineConfig.__init__() ", "")) from None
-    except PyengineError:
-        raise
 
 
 def _number(name: str | None) -> int:
     """A stable 64-bit number for a name; 0 for none."""
     if name is None:
         return 0
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+    if not isinstance(name, str):
+        raise InvalidRequestError(f"tenant and cache_salt are strings, not {name!r}")
+    encoded = name.encode(errors="surrogatepass")
+    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "little")

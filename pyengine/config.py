@@ -1,5 +1,6 @@
 """One frozen configuration for the whole engine, and the only reader of the environment."""
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -86,16 +87,24 @@ class EngineConfig:
                 raise ConfigError(
                     f"'{name}' must be one of {choices}, not {getattr(self, name)!r}", param=name
                 )
+        for field in fields(self):
+            value = getattr(self, field.name)
+            try:
+                msgspec.convert(value, field.type)
+            except msgspec.ValidationError as error:
+                raise ConfigError(f"'{field.name}': {error}: {value!r}", param=field.name) from None
         for name in _POSITIVE:
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or value < 1):
+            if value is not None and value < 1:
                 raise ConfigError(f"'{name}' must be at least 1, not {value!r}", param=name)
         if self.block_size & (self.block_size - 1):
             raise ConfigError(
                 f"'block_size' must be a power of two, not {self.block_size}", param="block_size"
             )
-        if not self.simulated_step_ms >= 0:
-            raise ConfigError("'simulated_step_ms' must be 0 or more", param="simulated_step_ms")
+        if not 0 <= self.simulated_step_ms < math.inf:
+            raise ConfigError(
+                "'simulated_step_ms' must be a number of 0 or more", param="simulated_step_ms"
+            )
 
     @property
     def limits(self) -> Limits:

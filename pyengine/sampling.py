@@ -8,6 +8,7 @@ from pyengine.errors import InvalidRequestError
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 1024
+MAX_STOP_TOKENS = 128
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +26,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         seed: Key of the random numbers; None takes one at random.
         max_tokens: Most tokens to generate; None goes on to the end of the context.
         min_tokens: Fewest tokens before an end-of-sequence or stop token ends the request.
-        stop: Strings that end the request; not part of the text unless ``include_stop``.
+        stop: Strings (or one string) that end the request; not part of the text unless
+            ``include_stop``.
         stop_token_ids: Tokens that end the request beside the model's own.
         ignore_eos: Go on past the model's end-of-sequence tokens.
         include_stop: Leave the stop string that matched in the text.
@@ -48,21 +50,40 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     include_stop: bool = False
     skip_special_tokens: bool = True
 
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            msgspec.structs.force_setattr(self, "stop", (self.stop,))
+
     def validate(self) -> None:
-        """Raise :class:`InvalidRequestError` for the first parameter that is out of its range."""
+        """Raise :class:`InvalidRequestError` for the first parameter of a wrong type or value."""
+        try:
+            msgspec.convert(msgspec.structs.asdict(self), SamplingParams)
+        except msgspec.ValidationError as error:
+            reason, _, path = str(error).partition(" - at `$.")
+            name = path.rstrip("`").partition("[")[0]
+            raise InvalidRequestError(f"'{name}': {reason}", param=name) from None
         checks = (
             ("temperature", 0.0 <= self.temperature <= 2.0, "between 0 and 2"),
             ("top_k", 0 <= self.top_k < 2**31, "0 (off) or a positive integer"),
             ("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1"),
             ("min_p", 0.0 <= self.min_p <= 1.0, "between 0 and 1"),
             ("seed", self.seed is None or -(2**63) <= self.seed < 2**63, "a 64-bit integer"),
-            ("max_tokens", self.max_tokens is None or self.max_tokens >= 1, "at least 1"),
-            ("min_tokens", self.min_tokens >= 0, "0 or more"),
+            (
+                "max_tokens",
+                self.max_tokens is None or 1 <= self.max_tokens < 2**31,
+                "at least 1, below 2**31",
+            ),
+            ("min_tokens", 0 <= self.min_tokens < 2**31, "0 or more, below 2**31"),
             ("stop", len(self.stop) <= MAX_STOP_STRINGS, f"at most {MAX_STOP_STRINGS} strings"),
             (
                 "stop",
                 all(0 < len(s) <= MAX_STOP_LENGTH for s in self.stop),
                 f"strings of 1 to {MAX_STOP_LENGTH} characters",
+            ),
+            (
+                "stop_token_ids",
+                len(self.stop_token_ids) <= MAX_STOP_TOKENS,
+                f"at most {MAX_STOP_TOKENS} token ids",
             ),
             (
                 "stop_token_ids",

@@ -2,16 +2,18 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeAlias, TypeVar, cast, overload
 
 from pyengine.actors.request import Completion, Generation, Update
 from pyengine.async_engine import AsyncEngine
 from pyengine.config import EngineConfig
+from pyengine.errors import EngineDeadError
 from pyengine.sampling import SamplingParams
 
 T = TypeVar("T")
+Prompt: TypeAlias = str | Sequence[int]
 
 
 class Engine:
@@ -35,6 +37,8 @@ class Engine:
     ) -> None:
         """Take what :class:`AsyncEngine` takes; returns when the model is loaded."""
         self.engine = AsyncEngine(model, config=config, **settings)
+        self._lock = threading.Lock()
+        self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="pyengine-loop", daemon=True
@@ -43,24 +47,31 @@ class Engine:
         try:
             self._run(self.engine.start())
         except BaseException:
-            self._stop_loop()
+            self.close()
             raise
 
     @overload
     def generate(
-        self, prompt: str, params: SamplingParams | None = None, **options: Any
+        self, prompt: Prompt, params: SamplingParams | None = None, **options: Any
     ) -> Completion: ...
     @overload
     def generate(
-        self, prompt: Sequence[str], params: SamplingParams | None = None, **options: Any
+        self, prompt: Sequence[Prompt], params: SamplingParams | None = None, **options: Any
     ) -> list[Completion]: ...
     def generate(
-        self, prompt: str | Sequence[str], params: SamplingParams | None = None, **options: Any
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        params: SamplingParams | None = None,
+        **options: Any,
     ) -> Completion | list[Completion]:
-        """Continue one prompt, or several in one batch. Options as :meth:`AsyncEngine.generate`."""
-        if isinstance(prompt, str):
-            return self._run(self._whole(lambda: self.engine.generate(prompt, params, **options)))
-        return self._run(self._batch(prompt, params, options))
+        """Continue one prompt (text or token ids), or several of them in one batch.
+
+        Options as :meth:`AsyncEngine.generate`.
+        """
+        if isinstance(prompt, str) or (prompt and all(isinstance(t, int) for t in prompt)):
+            one = cast("Prompt", prompt)
+            return self._run(self._whole(lambda: self.engine.generate(one, params, **options)))
+        return self._run(self._batch(cast("Sequence[Prompt]", prompt), params, options))
 
     def chat(
         self,
@@ -72,7 +83,7 @@ class Engine:
         return self._run(self._whole(lambda: self.engine.chat(messages, params, **options)))
 
     def stream(
-        self, prompt: str, params: SamplingParams | None = None, **options: Any
+        self, prompt: Prompt, params: SamplingParams | None = None, **options: Any
     ) -> Iterator[Update]:
         """Continue ``prompt`` update by update; leaving the loop early aborts."""
         return self._stream(lambda: self.engine.generate(prompt, params, **options))
@@ -88,10 +99,15 @@ class Engine:
 
     def close(self) -> None:
         """End every request and stop. Idempotent."""
-        if self._loop.is_closed():
-            return
-        self._run(self.engine.close())
-        self._stop_loop()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
+        closing.result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
     def __enter__(self) -> Self:
         return self
@@ -103,7 +119,7 @@ class Engine:
         return await begin()
 
     async def _batch(
-        self, prompts: Sequence[str], params: SamplingParams | None, options: dict[str, Any]
+        self, prompts: Sequence[Prompt], params: SamplingParams | None, options: dict[str, Any]
     ) -> list[Completion]:
         generations = [self.engine.generate(prompt, params, **options) for prompt in prompts]
         return [await generation for generation in generations]
@@ -122,13 +138,24 @@ class Engine:
         finally:
             generation.abort()
 
-    def _run(self, awaitable: Awaitable[T]) -> T:
-        async def main() -> T:
-            return await awaitable
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run on the loop and wait; an interrupt here cancels it there."""
+        with self._lock:
+            if self._closed:
+                coroutine.close()
+                raise EngineDeadError("the engine was closed; make a new one")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
 
-        return asyncio.run_coroutine_threadsafe(main(), self._loop).result()
-
-    def _stop_loop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+    async def _close(self) -> None:
+        """Close the engine, and let everyone who waits for it hear so before the loop stops."""
+        await self.engine.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            _, late = await asyncio.wait(others, timeout=1.0)
+            for task in late:
+                task.cancel()

@@ -9,6 +9,7 @@ import pytest
 
 import pyengine
 from pyengine import AsyncEngine, Engine, EngineConfig, SamplingParams
+from pyengine._core import MailboxFull
 from pyengine.actors.scheduler import SchedulerActor
 from pyengine.errors import (
     ConfigError,
@@ -159,6 +160,12 @@ async def test_what_does_not_fit_the_context_is_refused(engine: AsyncEngine) -> 
         ("hi", SamplingParams(top_p=0), "top_p"),
         ("hi", SamplingParams(stop=("",)), "stop"),
         ("hi", SamplingParams(max_tokens=0), "max_tokens"),
+        ("hi", SamplingParams(max_tokens=2.0), "max_tokens"),  # type: ignore[arg-type]
+        ("hi", SamplingParams(min_tokens=2**32), "min_tokens"),
+        ("hi", SamplingParams(seed=1.5), "seed"),  # type: ignore[arg-type]
+        ("hi", SamplingParams(stop=("a", 1)), "stop"),  # type: ignore[arg-type]
+        ("hi", SamplingParams(stop_token_ids=(10**6,)), "stop_token_ids"),
+        ("hi", SamplingParams(stop_token_ids=tuple(range(200))), "stop_token_ids"),
     ],
 )
 async def test_what_is_out_of_range_is_refused_by_name(
@@ -167,6 +174,77 @@ async def test_what_is_out_of_range_is_refused_by_name(
     with pytest.raises(InvalidRequestError) as refusal:
         engine.generate(prompt, params)
     assert refusal.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("priority", 2**31),
+        ("priority", 1.5),
+        ("timeout", -1.0),
+        ("timeout", float("inf")),
+        ("tenant", 3),
+        ("cache_salt", 3),
+    ],
+)
+async def test_options_out_of_range_are_refused(
+    engine: AsyncEngine, option: str, value: object
+) -> None:
+    with pytest.raises(InvalidRequestError, match=option):
+        engine.generate("hi", SHORT, **{option: value})  # type: ignore[arg-type]
+    await assert_no_ghost(engine)
+
+
+@pytest.mark.parametrize(
+    ("messages", "param"),
+    [
+        ([], "messages"),
+        (["hi"], "messages[0]"),
+        ([{"role": "usr", "content": "hi"}], "messages[0].role"),
+        ([{"role": "user"}], "messages[0].content"),
+        ([{"role": "user", "content": "hi", "foo": 1}], "messages[0].foo"),
+    ],
+)
+async def test_conversations_that_are_none_are_refused_by_name(
+    engine: AsyncEngine, messages: list[dict[str, object]], param: str
+) -> None:
+    with pytest.raises(InvalidRequestError) as refusal:
+        engine.chat(messages, SHORT)
+    assert refusal.value.param == param
+
+
+async def test_one_stop_string_needs_no_tuple(engine: AsyncEngine) -> None:
+    params = SamplingParams(seed=1, max_tokens=60, ignore_eos=True, stop="e")  # type: ignore[arg-type]
+    answer = await engine.generate("Go on", params)
+    assert answer.stop_string == "e"
+
+
+async def test_a_report_waits_for_its_reader(engine: AsyncEngine) -> None:
+    scheduler = scheduler_of(engine)
+    frontend = scheduler.frontends[0].mailbox
+    while True:  # this loop does not read meanwhile
+        try:
+            frontend.send(b"\x92\xa6deltas\x90" + bytes(0))
+        except MailboxFull:
+            break
+    assert (await engine.report())["running"] == 0
+
+
+async def test_cancelled_while_loading_it_leaves_nothing() -> None:
+    engine = AsyncEngine(device="simulated")
+
+    async def use() -> None:
+        async with engine:
+            raise AssertionError("it cannot be loaded yet")
+
+    task = asyncio.create_task(use())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(EngineDeadError):
+        engine.generate("hi")
 
 
 async def test_closing_answers_everyone() -> None:
@@ -257,6 +335,10 @@ def test_the_blocking_face() -> None:
         assert [b.text for b in both] == [engine.generate(p, SHORT).text for p in ("One", "Two")]
         for _ in engine.stream("One", LONG):
             break
+        assert engine.generate([300, 301], SHORT).usage.prompt_tokens == 2
+    with pytest.raises(EngineDeadError):
+        engine.generate("One", SHORT)
+    engine.close()
 
 
 def test_settings_are_checked() -> None:
@@ -264,6 +346,14 @@ def test_settings_are_checked() -> None:
         AsyncEngine(nonsense=1)
     with pytest.raises(ConfigError, match="interactive, local, server"):
         AsyncEngine(mode="huge")
+    with pytest.raises(ConfigError, match="max_sequences"):
+        AsyncEngine(max_sequences="8")
+    with pytest.raises(ConfigError, match="prefix_cache"):
+        AsyncEngine(prefix_cache="no")
+    with pytest.raises(ConfigError, match="simulated_step_ms"):
+        AsyncEngine(simulated_step_ms=float("inf"))
+    with pytest.raises(ConfigError, match="thread or process"):
+        AsyncEngine(placement="threads")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="either"):
         AsyncEngine("model", config=EngineConfig())
     with pytest.raises(ConfigError, match="max_tokens_per_step"):

@@ -70,6 +70,7 @@ class Frontend:
         self._numbers = itertools.count(first_request)
         self._reports: dict[int, asyncio.Future[Report]] = {}
         self._unsent: deque[bytes] = deque()
+        self._retry: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: asyncio.Future[None] | None = None
         self._max_held = max_held
@@ -138,6 +139,19 @@ class Frontend:
             self._call_soon(self._send_later, message)
         except MailboxClosed:
             pass  # with the engine, its requests have ended
+        if actor is not None:
+            self._call_soon(self._end_aborted, key.request)
+
+    def _end_aborted(self, number: int) -> None:
+        """End an aborted request here, whatever the engine still says of it."""
+        actor = self.requests.pop(number, None)
+        if actor is None:
+            return
+        actor.fail(RequestAbortedError("the request was aborted"))
+        if self._recovery.acquits(actor):
+            self._go_on()
+        if not self.requests:
+            self._wake_idle()
 
     def abort_frontend(self, index: int, below: int) -> None:
         """End the requests of another frontend, which died, with numbers under ``below``."""
@@ -181,6 +195,7 @@ class Frontend:
             if actor.aborted and not actor.sent:
                 actor.fail(RequestAbortedError("the request was aborted"))
                 del self.requests[number]
+                self._held = max(0, self._held - 1)
         if not self.requests:
             self._wake_idle()
 
@@ -226,7 +241,7 @@ class Frontend:
             if not answer.done():
                 answer.set_exception(error)
 
-    def _call_soon(self, call: Callable[..., None], *arguments: bytes) -> None:
+    def _call_soon(self, call: Callable[..., None], *arguments: bytes | int) -> None:
         """Call on the loop, from any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *arguments)
@@ -242,10 +257,14 @@ class Frontend:
                 self._scheduler.send(self._unsent[0])
                 self._unsent.popleft()
         except MailboxFull:
-            if self._loop is not None:
-                self._loop.call_later(RETRY_S, self._flush)
+            if self._loop is not None and self._retry is None:
+                self._retry = self._loop.call_later(RETRY_S, self._flush_again)
         except MailboxClosed:
             self._unsent.clear()
+
+    def _flush_again(self) -> None:
+        self._retry = None
+        self._flush()
 
     def _read(self) -> None:
         """The mailbox has something: hand it on, a bounded number of messages at a time."""

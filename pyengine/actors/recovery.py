@@ -4,7 +4,7 @@
 
     engine dies ──► each request it had: deaths + 1      engine is back
                       │                                    │
-                      ├─ the only one with two: failed     ├─ suspects (two deaths and more): sent
+                      ├─ alone, and two deaths: failed     ├─ suspects (two deaths and more): sent
                       │  (it has brought the engine down)  │  one at a time, the others wait, until
                       └─ dies while one is on trial:       │  each has got a first delta: acquitted
                          that one is failed                └─ then all others together
@@ -44,8 +44,7 @@ class Recovery:
         self._suspects.clear()
         if culprit in had:
             return culprit
-        suspects = [actor for actor in had if actor.deaths >= DEATHS]
-        return suspects[0] if len(suspects) == 1 else None
+        return had[0] if len(had) == 1 and had[0].deaths >= DEATHS else None
 
     def engine_is_back(self, requests: Iterable[RequestActor]) -> None:
         """Line up the suspects among ``requests``."""

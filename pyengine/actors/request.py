@@ -164,7 +164,7 @@ class RequestActor:
         last = self.deltas[-1] if self.deltas else _NOTHING
         finish = last.finish
         if finish is None and self.error is not None:
-            finish = "error"
+            finish = "abort" if isinstance(self.error, RequestAbortedError) else "error"
         arrival = self.submit.arrival_ns
         admitted = arrival + 1000 * last.queued_us if self.first_ns else 0
         prompt_tokens = self.submit.prompt_length

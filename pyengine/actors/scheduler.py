@@ -64,6 +64,7 @@ class SchedulerActor(ThreadActor):
         self.frontends = frontends
         self.detokenizer = detokenizer
         self.in_flight: deque[StepInFlight] = deque()
+        self.unsent: deque[tuple[int, bytes]] = deque()  # reports, each with its frontend
         self.timeline = timeline
         self.telemetry = telemetry
         self.steps = 0
@@ -76,7 +77,7 @@ class SchedulerActor(ThreadActor):
             while True:
                 if self.step():
                     continue
-                if self.planner.has_work:  # the detokenizer is behind
+                if self.planner.has_work or self.unsent:  # the detokenizer or a reader is behind
                     mailbox.wait(BACKPRESSURE_WAIT_S)
                     self.timeline.lap(Stage.MESSAGE)
                 else:
@@ -93,6 +94,8 @@ class SchedulerActor(ThreadActor):
         """Drain, plan and launch a step, commit the oldest; False if there was nothing to do."""
         for message in self.planner.drain(self.ref.mailbox):
             self.answer(message)
+        if self.unsent:
+            self.send_reports()
         launched = self.launch()
         if self.in_flight and (not launched or len(self.in_flight) > self.runner.overlap):
             self.commit()
@@ -139,7 +142,7 @@ class SchedulerActor(ThreadActor):
         except msgspec.DecodeError:
             # Malformed, or a Submit whose key is known: a frontend that could not know whether it
             # had arrived before the engine's restart sends it again.
-            logger.debug("the scheduler dropped a message of %d bytes", len(message))
+            logger.warning("the scheduler dropped a message of %d bytes", len(message))
             return
         if isinstance(request, ReportRequest):
             figures = self.allocator.figures() | self.planner.stats()
@@ -148,10 +151,19 @@ class SchedulerActor(ThreadActor):
                 for name, histogram in self.planner.histograms().items()
             }
             report = Report(request.ticket, figures, histograms, self.telemetry())
+            self.unsent.append((request.frontend, encode_report(report)))
+            self.send_reports()
+
+    def send_reports(self) -> None:
+        """Send what is to be sent; what finds a full mailbox is kept for the next step."""
+        for _ in range(len(self.unsent)):
+            frontend, report = self.unsent.popleft()
             try:
-                self.frontends[request.frontend].send(encode_report(report))
-            except (MailboxFull, MailboxClosed):
-                logger.warning("frontend %d does not read; its report is dropped", request.frontend)
+                self.frontends[frontend].send(report)
+            except MailboxFull:
+                self.unsent.append((frontend, report))
+            except MailboxClosed:
+                logger.debug("frontend %d is closed; nobody reads its report", frontend)
 
     def cleanup(self) -> None:
         """Close the device and the detokenizer's mailbox behind the last tokens."""

@@ -1,5 +1,6 @@
 """What the endpoint needs of an engine: :class:`pyengine.AsyncEngine` has this shape."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Literal, Protocol
 
@@ -99,6 +100,10 @@ class Engine(Protocol):
     @property
     def failure(self) -> BaseException | None:
         """What made loading fail, or killed the engine."""
+
+    @property
+    def dead(self) -> asyncio.Event:
+        """Set when the engine has died for good."""
 
     @property
     def timeline(self) -> Timeline:

@@ -190,7 +190,7 @@ async def serve(
     Raises:
         ConfigError: The port cannot be had.
         ModelLoadError: The model cannot be loaded.
-        EngineDeadError: The HTTP server has ended by itself.
+        EngineDeadError: The HTTP server has ended by itself, or the engine for good.
     """
     server = HttpServer(engine, host=host, port=port, limits=limits, tracing=tracing)
     async with signals() as (stop, hurry):
@@ -199,20 +199,24 @@ async def serve(
         loading = asyncio.ensure_future(engine.start() if load is None else load(server.url))
         stopping = asyncio.create_task(stop.wait())
         ended = asyncio.create_task(server.wait_closed())
+        died = asyncio.create_task(engine.dead.wait())
         try:
             await asyncio.wait({loading, stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
             if loading.done():
                 loading.result()  # raises what made loading fail
                 announce(f"ready: {engine.model_name} at {server.url}/v1")
-                await asyncio.wait({stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({stopping, ended, died}, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 raise EngineDeadError("the HTTP server has ended by itself")
+            if died.done():
+                raise EngineDeadError(f"the engine has died for good: {engine.failure}")
             if server.app.active:
                 announce(f"draining {server.app.active} requests; once more to stop at once")
         finally:
-            for task in (stopping, ended, loading):
+            tasks = (stopping, ended, loading, died)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(stopping, ended, loading, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await stop_server(server, hurry)
             await engine.close()
             if tracing is not None:

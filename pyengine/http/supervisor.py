@@ -205,7 +205,7 @@ async def serve_workers(
 
     Raises:
         ModelLoadError: The model cannot be loaded.
-        EngineDeadError: A worker dies again and again.
+        EngineDeadError: A worker dies again and again, or the engine has died for good.
     """
     engine = supervisor.engine
     async with signals() as (stop, hurry):
@@ -220,15 +220,18 @@ async def serve_workers(
         loading = asyncio.ensure_future(prepare())
         stopping = asyncio.create_task(stop.wait())
         failed = asyncio.create_task(supervisor.failed())
+        died = asyncio.create_task(engine.dead.wait())
         try:
             await asyncio.wait({loading, stopping, failed}, return_when=asyncio.FIRST_COMPLETED)
             if loading.done():
                 loading.result()  # raises what made loading fail
-                await asyncio.wait({stopping, failed}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({stopping, failed, died}, return_when=asyncio.FIRST_COMPLETED)
             if failed.done():
                 raise EngineDeadError("an HTTP worker died again and again; the log knows why")
+            if died.done():
+                raise EngineDeadError(f"the engine has died for good: {engine.failure}")
         finally:
-            tasks = (loading, stopping, failed)
+            tasks = (loading, stopping, failed, died)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,6 +11,7 @@ from typing import Literal, Protocol, Self
 from pyengine._core import Mailbox, Recorder
 from pyengine.config import EngineConfig
 from pyengine.engine import EngineInfo, Progress, Queues
+from pyengine.errors import ConfigError
 
 PlacementName = Literal["thread", "process"]
 
@@ -81,6 +82,8 @@ def placed(name: PlacementName) -> Placement:
         from pyengine.placement.thread import ThreadPlacement
 
         return ThreadPlacement()
+    if name != "process":
+        raise ConfigError(f"'placement' must be thread or process, not {name!r}", param="placement")
     from pyengine.placement.process import ProcessPlacement
 
     return ProcessPlacement()

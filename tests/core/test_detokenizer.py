@@ -491,9 +491,12 @@ def test_requests_of_a_dead_frontend_process_are_aborted(fallback: Pair) -> None
     house.end()
 
 
-def test_unknown_requests_and_frontends_are_ignored(fallback: Pair) -> None:
+def test_unknown_requests_are_ignored_and_those_of_unknown_frontends_aborted(
+    fallback: Pair,
+) -> None:
     house = House(fallback)
     house.open(9, 1)
+    assert house.told() == ("abort", [9, 1])
     house.step((0, 1, [5], None), (9, 1, [5], "length"))
     house.end()
     assert house.actor.ignored == 3

@@ -80,6 +80,7 @@ class FakeEngine:
     template: ChatTemplate | None = field(default_factory=lambda: ChatTemplate(CHATML))
     ready: bool = False
     failure: BaseException | None = None
+    dead: asyncio.Event = field(default_factory=asyncio.Event)
     timeline: Timeline = field(default_factory=lambda: Recorder(1).timeline(Lane.FRONTEND))
     answer: str = ANSWER
     hold_after: int | None = None

@@ -88,14 +88,14 @@ impl Requests {
         let key = open.key;
         let Some(frontend) = self.frontends.get(key.frontend as usize) else {
             self.ignored += 1;
-            return Ok(());
+            return self.scheduler.send(&Message::Abort(key));
         };
         if !frontend.is_open() {
             return self.scheduler.send(&Message::Abort(key));
         }
         let (generated, rest) = open.generated.as_chunks::<4>();
         if !rest.is_empty() {
-            return Err(Error::MalformedMessage("OpenStream.generated is no list of u32".into()));
+            return self.refuse(open, 0);
         }
         let generated: Vec<u32> = generated.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
         let too_long = open.stop.iter().any(|stop| stop.len() > frontend.longest_stop());

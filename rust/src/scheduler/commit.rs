@@ -41,7 +41,8 @@ impl Planner {
             let progress = &mut self.table.progress[row.slot as usize];
             let prefilled = progress.committed < progress.prefill;
             progress.committed += row.count;
-            if prefilled {
+            // A step that found no token to sample has computed nothing that others may build on.
+            if prefilled && token.is_none_or(|token| token >= 0) {
                 let tokens = std::mem::take(&mut self.table.tokens[row.slot as usize]);
                 self.remember(kv, row.slot, &tokens);
                 self.table.tokens[row.slot as usize] = tokens;

@@ -14,6 +14,8 @@ use crate::telemetry::Stage;
 
 /// Messages of one call, so that a flood cannot keep the step from running.
 const MAX_MESSAGES: usize = 4096;
+/// And their bytes, once passed.
+const MAX_BYTES: usize = 1 << 20;
 
 impl Planner {
     /// Takes in what `receive` brings (it fills the buffer, or says that there is nothing); returns the raw
@@ -29,7 +31,7 @@ impl Planner {
         self.now_ns = now_ns;
         let mut others = Vec::new();
         let mut message = std::mem::take(&mut self.inbox);
-        let mut taken = 0;
+        let (mut taken, mut bytes) = (0, 0);
         let received = loop {
             match receive(&mut message) {
                 Ok(true) if self.take(kv, &message)? => {}
@@ -38,7 +40,8 @@ impl Planner {
                 Err(error) => break Err(error),
             }
             taken += 1;
-            if taken == MAX_MESSAGES {
+            bytes += message.len();
+            if taken == MAX_MESSAGES || bytes >= MAX_BYTES {
                 break Ok(());
             }
         };
@@ -105,7 +108,7 @@ impl Planner {
         let announced = self.outbox.open(OpenStream {
             key: body.key,
             prompt_length: body.prompt_length,
-            generated,
+            generated: if sound { generated } else { Vec::new() },
             stop: body.stop,
             include_stop: body.include_stop,
             skip_special_tokens: body.skip_special_tokens,
@@ -170,7 +173,11 @@ impl Planner {
         if known >= request.limit {
             return Some((FinishReason::Length, None));
         }
-        (self.waiting.len() >= self.config.max_waiting).then_some((FinishReason::Overloaded, None))
+        // What comes in together is judged before any of it is admitted: free places count as places to wait in.
+        // A stream that goes on after a restart had its place already.
+        let places = self.config.max_waiting + self.concurrency.saturating_sub(self.running.len());
+        let resumed = known > request.prompt_length;
+        (!resumed && self.waiting.len() >= places).then_some((FinishReason::Overloaded, None))
     }
 
     fn refuse(&mut self, key: RequestKey, reason: FinishReason, stop_token: Option<u32>) {

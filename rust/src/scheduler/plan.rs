@@ -123,7 +123,10 @@ impl Planner {
         let mut growth = None;
         while self.running.len() < self.concurrency && room.tokens > 0 && room.pages > 0 && !room.closed {
             let Some(id) = self.waiting.head(&self.tenants) else { return };
-            if self.stuck == Some((id, kv.available(), self.running.len())) {
+            // What a running sequence takes, it was expected to take: only a gain makes another try worth it.
+            if self.stuck.is_some_and(|(head, free, running)| {
+                head == id && running == self.running.len() && kv.available() <= free
+            }) {
                 return;
             }
             let expected = growth.unwrap_or_else(|| self.expected_growth());

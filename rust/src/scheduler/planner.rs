@@ -290,13 +290,16 @@ impl Planner {
         request.ticket.resumed = true;
         self.waiting.push(&request.ticket, &mut self.tenants);
         self.counters.preemptions += 1;
+        self.stuck = None;
     }
 
     /// Puts the full blocks whose KV is computed and committed into the prefix tree.
     pub(super) fn remember(&mut self, kv: &mut KvAllocator, slot: u32, tokens: &[u32]) {
         let committed = self.table.progress[slot as usize].committed as usize;
         let salt = self.requests.get(self.table.request[slot as usize]).salt;
-        kv.insert(salt, &tokens[..committed], &self.table.blocks[slot as usize]);
+        if kv.insert(salt, &tokens[..committed], &self.table.blocks[slot as usize]) > 0 {
+            self.stuck = None; // the head of the queue may find more of its prompt now
+        }
     }
 
     /// Takes a sequence out of the table.

@@ -5,7 +5,8 @@
 //!   there arrived less than `AGING` per class between them after it. Nothing waits for ever.
 //! - **Fair share.** Within a class tenants take turns by virtual time, the tokens they were served: the tenant
 //!   with the least is next. A tenant that comes to wait starts at the time of the tenant served last, so idling
-//!   saves up no credit; what it was served beyond that is remembered.
+//!   saves up no credit; what it was served beyond that is remembered. The class's oldest request goes before
+//!   any that arrived `AGING` after it, whoever's turn it is.
 //! - **Arrival.** Within a tenant the earliest goes first.
 //! - **Preempted requests** come before all others of their class, in the order they arrived.
 //! - **Admission looks ahead.** Beside what runs, a request is admitted only if, after its blocks, enough are left
@@ -108,7 +109,9 @@ impl Class {
             let served = tenants.served(tenant);
             let lane = self.lanes.get_mut(&tenant)?;
             if served == turn {
-                return lane.entries.first().map(|entry| entry.2);
+                let (chosen, oldest) = (lane.entries.first()?, self.all.first()?);
+                let overdue = oldest.0.saturating_add(AGING_NS) < chosen.0;
+                return Some(if overdue { oldest.2 } else { chosen.2 });
             }
             lane.turn = served;
             self.turns.remove(&(turn, tenant));
@@ -333,6 +336,19 @@ mod tests {
         }
         let turn = served.iter().position(|id| *id == 1).unwrap();
         assert!((30..=32).contains(&turn), "three classes are worth 30 seconds, not {turn}");
+    }
+
+    #[test]
+    fn a_flood_of_new_tenants_starves_nobody() {
+        let mut desk = Desk::new();
+        let mut tickets = vec![desk.wait(0, 1, 0), desk.wait(0, 1, 0)];
+        let mut served = Vec::new();
+        for second in 0..60 {
+            tickets.push(desk.wait(0, 100 + second, second * SECOND));
+            served.extend(desk.serve(&tickets, 10));
+        }
+        let turn = served.iter().position(|id| *id == 2).unwrap();
+        assert!((10..=14).contains(&turn), "nobody is passed over by what came 10 seconds later: {turn}");
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //!              step committed  steps in flight                   on the device only
 //! ```
 //!
-//! Acquire and release are O(1); vectors keep their capacity from owner to owner.
+//! Acquire and release are O(1); block tables keep their capacity from owner to owner.
 
 use crate::messages::SamplingRules;
 

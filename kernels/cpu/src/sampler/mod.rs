@@ -2,7 +2,7 @@
 //!
 //! Each row is chosen alone from its own logits, rules, seed and position. A NaN counts as minus
 //! infinity; where logits are plus infinity, those tokens alone share the probability; where nothing
-//! is likely, the first token is taken. O(vocabulary) per row, and O(n log n) for the n tokens that
+//! is possible there is no token, which is said by -1. O(vocabulary) per row, and O(n log n) for the n tokens that
 //! top-k or top-p sorts.
 
 pub mod categorical;
@@ -78,21 +78,25 @@ pub fn sample<T: Element>(
             choose(scaled, rules, row, candidates)
         });
         // SAFETY: each row is one piece.
-        unsafe { out.part(row, 1)[0] = token as i32 };
+        unsafe { out.part(row, 1)[0] = token };
     });
 }
 
-fn choose(logits: &mut [f32], rules: &Rules<'_>, row: usize, candidates: &mut Vec<Candidate>) -> u32 {
+fn choose(logits: &mut [f32], rules: &Rules<'_>, row: usize, candidates: &mut Vec<Candidate>) -> i32 {
     let best = greedy::most_likely(logits);
     let temperature = rules.temperature[row];
-    if temperature.is_nan() || temperature <= 0.0 || logits[best as usize] == f32::NEG_INFINITY {
-        return best;
+    let highest = logits[best as usize];
+    if highest.is_nan() || highest == f32::NEG_INFINITY {
+        return -1;
     }
-    temperature::weigh(logits, logits[best as usize], temperature, candidates);
+    if temperature.is_nan() || temperature <= 0.0 {
+        return best as i32;
+    }
+    temperature::weigh(logits, highest, temperature, candidates);
     top_k::keep(candidates, rules.top_k[row]);
     top_p::keep(candidates, rules.top_p[row]);
     min_p::keep(candidates, rules.min_p[row]);
-    categorical::draw(candidates, uniform(rules.seed[row], rules.position[row] as u64))
+    categorical::draw(candidates, uniform(rules.seed[row], rules.position[row] as u64)) as i32
 }
 
 #[cfg(test)]
@@ -121,8 +125,8 @@ mod tests {
         const N: f32 = f32::NAN;
         const I: f32 = f32::INFINITY;
         for temperature in [0.0, f32::NAN, 1.0, 1e-30] {
-            assert_eq!(run(&[N, N, N, N, N], temperature, 1), [0]);
-            assert_eq!(run(&[-I, -I, -I, -I, -I], temperature, 1), [0]);
+            assert_eq!(run(&[N, N, N, N, N], temperature, 1), [-1]);
+            assert_eq!(run(&[-I, -I, -I, -I, -I], temperature, 1), [-1]);
             assert_eq!(run(&[N, -I, 2.0, -I, N], temperature, 1), [2]);
             assert_eq!(run(&[N, 5.0, 2.0, I, -I], temperature, 1), [3]);
         }

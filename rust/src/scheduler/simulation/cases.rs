@@ -157,12 +157,13 @@ fn predictable_ends_are_not_overshot() {
 
 #[test]
 fn a_queue_that_is_full_says_so_at_once() {
-    let mut world = World::new(&Setup { max_waiting: 2, ..roomy() });
-    let keys: Vec<_> = (0..3).map(|family| world.submit(&prompt(family, 5), 0, |_| {})).collect();
+    // One will run, two may wait.
+    let mut world = World::new(&Setup { max_waiting: 2, max_sequences: 1, ..roomy() });
+    let keys: Vec<_> = (0..4).map(|family| world.submit(&prompt(family, 5), 0, |_| {})).collect();
     world.drain();
     world.read();
-    assert_eq!(world.streams[&keys[2]].finish, Some(FinishReason::Overloaded));
-    assert_eq!(world.stat("waiting"), 2);
+    assert_eq!(world.streams[&keys[3]].finish, Some(FinishReason::Overloaded));
+    assert_eq!(world.stat("waiting"), 3);
     world.finish();
 }
 
@@ -294,8 +295,12 @@ fn a_sampler_that_finds_no_token_ends_the_request() {
     world.plan();
     world.device.results[0].tokens[0] = -1;
     world.cut.insert(key, FinishReason::Error);
+    world.commit();
+    // What the step computed may be as broken as its logits: nobody gets it from the cache.
+    world.submit(&prompt(0, 6), 0, |_| {});
     world.finish();
     assert_eq!(world.stat("finished_error"), 1);
+    assert_eq!(world.stat("prefix_hits"), 0);
 }
 
 #[test]

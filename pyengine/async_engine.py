@@ -27,7 +27,7 @@ from pyengine.errors import (
 from pyengine.messages import Report, SamplingRules, Submit
 from pyengine.model.folder import model_folder, served_name
 from pyengine.placement import Placement, PlacementName, Watcher, placed
-from pyengine.sampling import SamplingParams
+from pyengine.sampling import SamplingParams, check_priority
 from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer
 
@@ -221,8 +221,7 @@ class AsyncEngine:
         frontend = self._running()
         params = params or SamplingParams()
         params.validate()
-        if not isinstance(priority, int) or not -(2**31) <= priority < 2**31:
-            raise InvalidRequestError("'priority' must be a 32-bit integer", param="priority")
+        check_priority(priority)
         if timeout is not None and not 0 < timeout <= MAX_TIMEOUT_S:
             raise InvalidRequestError(
                 f"'timeout' must be above 0 and at most {MAX_TIMEOUT_S} seconds", param="timeout"

@@ -95,3 +95,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if not holds or (isinstance(value, float) and not math.isfinite(value)):
                 raise InvalidRequestError(f"'{name}' must be {wanted}, not {value!r}", param=name)
+
+
+def check_priority(priority: int) -> None:
+    """Raise :class:`InvalidRequestError` unless ``priority`` is a 32-bit integer."""
+    if not isinstance(priority, int) or not -(2**31) <= priority < 2**31:
+        raise InvalidRequestError("'priority' must be a 32-bit integer", param="priority")

@@ -6,7 +6,7 @@ import msgspec
 
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.http.backend import Usage
-from pyengine.sampling import SamplingParams
+from pyengine.sampling import SamplingParams, check_priority
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
@@ -96,8 +96,8 @@ def check_common(request: GenerationRequest) -> None:
                 "'stream_options.include_obfuscation' is not supported.",
                 param="stream_options.include_obfuscation",
             )
-    if request.priority is not None and not -(2**31) <= request.priority < 2**31:
-        raise InvalidRequestError("'priority' must be a 32-bit integer.", param="priority")
+    if request.priority is not None:
+        check_priority(request.priority)
 
 
 def include_usage(request: GenerationRequest) -> bool:

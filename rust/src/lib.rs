@@ -4,11 +4,13 @@
 
 pub mod detokenizer;
 pub mod error;
+pub mod grammar;
 pub mod kv_allocator;
 pub mod mailbox;
 pub mod messages;
 pub mod scheduler;
 mod shared_memory;
+pub mod speculate;
 pub mod telemetry;
 
 #[cfg(feature = "python")]

@@ -1,0 +1,1 @@
+//! Drafts of what may come next, and how long they should be.

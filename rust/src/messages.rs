@@ -70,6 +70,14 @@ pub struct Submit {
     pub arrival_ns: u64,
     /// Monotonic clock at which the request is given up with `timeout`; 0 is never.
     pub deadline_ns: u64,
+    /// Description of the grammar that the answer follows, JSON; see `grammar/`.
+    #[serde(with = "serde_bytes")]
+    pub grammar: Option<Vec<u8>>,
+    /// End what the grammar has begun within `max_tokens`.
+    pub close_grammar: bool,
+    /// What the client expects the answer to be, token ids as in `tokens`: a draft.
+    #[serde(with = "serde_bytes")]
+    pub prediction: Vec<u8>,
 }
 
 /// What the detokenizer must know before the first token of a request.
@@ -106,6 +114,8 @@ pub enum FinishReason {
     Overloaded,
     /// The engine failed on it.
     Error,
+    /// Its grammar was refused; a notice says why.
+    Refused,
 }
 
 /// What one step brought to one sequence.
@@ -123,6 +133,19 @@ pub struct SequenceTokens {
     pub cached_tokens: u32,
     /// Microseconds from its arrival to its first admission (set with the first token and with the finish).
     pub queued_us: u32,
+    /// Draft tokens that were verified and taken, up to here.
+    pub accepted_drafts: u32,
+    /// Draft tokens that were verified and dropped, up to here.
+    pub rejected_drafts: u32,
+}
+
+/// Words for whoever asked: why a grammar was refused, or what of it is not enforced.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Notice {
+    /// Whose request.
+    pub key: RequestKey,
+    /// The words.
+    pub text: String,
 }
 
 /// What a request got, as its stream shows it.
@@ -148,6 +171,12 @@ pub struct Delta {
     pub completion_tokens: u32,
     /// Microseconds from its arrival to its first admission.
     pub queued_us: u32,
+    /// Draft tokens that were verified and taken, up to here.
+    pub accepted_drafts: u32,
+    /// Draft tokens that were verified and dropped, up to here.
+    pub rejected_drafts: u32,
+    /// What the request is told besides; see [`Notice`].
+    pub notice: Option<String>,
 }
 
 /// A message on a ring. On the wire: `[tag, fields...]`.
@@ -166,6 +195,10 @@ pub enum Message {
     OpenStream(OpenStream),
     /// `["tokens_out", [...]]`: scheduler to detokenizer, one a step.
     TokensOut(Vec<SequenceTokens>),
+    /// `["notice", ...]`: scheduler to detokenizer, which passes it on.
+    Notice(Notice),
+    /// `["grammars_ready", nil]`: compiler to scheduler. Verdicts wait to be collected.
+    GrammarsReady(()),
     /// `["deltas", [...]]`: detokenizer to one frontend, one a step.
     Deltas(Vec<Delta>),
 }
@@ -180,6 +213,8 @@ impl Message {
             Self::StopMatched(key) => rmp_serde::encode::write(out, &("stop_matched", key)),
             Self::OpenStream(body) => rmp_serde::encode::write(out, &("open_stream", body)),
             Self::TokensOut(body) => rmp_serde::encode::write(out, &("tokens_out", body)),
+            Self::Notice(body) => rmp_serde::encode::write(out, &("notice", body)),
+            Self::GrammarsReady(()) => rmp_serde::encode::write(out, &("grammars_ready", ())),
             Self::Deltas(body) => rmp_serde::encode::write(out, &("deltas", body)),
         };
         result.map_err(|error| Error::MalformedMessage(error.to_string()))
@@ -199,6 +234,8 @@ impl Message {
             "stop_matched" => body(bytes).map(Self::StopMatched),
             "open_stream" => body(bytes).map(Self::OpenStream),
             "tokens_out" => body(bytes).map(Self::TokensOut),
+            "notice" => body(bytes).map(Self::Notice),
+            "grammars_ready" => body(bytes).map(Self::GrammarsReady),
             "deltas" => body(bytes).map(Self::Deltas),
             other => Err(Error::MalformedMessage(format!("unknown tag {other:?}"))),
         }
@@ -234,11 +271,16 @@ mod tests {
             cached_tokens: 0,
             completion_tokens: 2,
             queued_us: 9,
+            accepted_drafts: 4,
+            rejected_drafts: 5,
+            notice: Some("so".into()),
         };
         for message in [
             Message::Abort(key),
             Message::AbortFrontend(key),
             Message::StopMatched(key),
+            Message::Notice(Notice { key, text: "ü".into() }),
+            Message::GrammarsReady(()),
             Message::Deltas(vec![delta]),
         ] {
             let mut bytes = Vec::new();

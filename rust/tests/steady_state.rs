@@ -64,6 +64,9 @@ fn submit(request: u64) -> Vec<u8> {
         cache_salt: 0,
         arrival_ns: request,
         deadline_ns: u64::MAX,
+        grammar: None,
+        close_grammar: false,
+        prediction: Vec::new(),
     });
     let mut bytes = Vec::new();
     message.encode_into(&mut bytes).unwrap();
@@ -77,13 +80,14 @@ struct Engine {
     detokenizer: Mailbox,
     buffer: Vec<u64>,
     sampled: Vec<i32>,
+    counts: Vec<i32>,
     received: Vec<u8>,
 }
 
 impl Engine {
     fn new() -> Self {
         let kv = KvAllocator::new(64 * 200, 16, true).unwrap();
-        let layout = StepLayout::new(4096, SEQUENCES, 64 * 200).unwrap();
+        let layout = StepLayout::new(4096, SEQUENCES, 64 * 200, 8, 151_936).unwrap();
         let detokenizer = Mailbox::new(1 << 16).unwrap();
         let config = PlannerConfig {
             max_sequences: SEQUENCES,
@@ -99,7 +103,16 @@ impl Engine {
         let planner = Planner::new(config, layout, &kv, outlet, limit, timeline).unwrap();
         let inbox = Mailbox::new(1 << 16).unwrap();
         let buffer = vec![0; layout.nbytes() / 8];
-        Self { kv, planner, inbox, detokenizer, buffer, sampled: Vec::new(), received: Vec::new() }
+        Self {
+            kv,
+            planner,
+            inbox,
+            detokenizer,
+            buffer,
+            sampled: Vec::new(),
+            counts: vec![1; SEQUENCES],
+            received: Vec::new(),
+        }
     }
 
     fn plan(&mut self) -> usize {
@@ -114,7 +127,7 @@ impl Engine {
     fn commit(&mut self) {
         self.sampled.clear();
         self.sampled.resize(SEQUENCES, 7);
-        assert_eq!(self.planner.commit(&mut self.kv, &self.sampled, 1).unwrap(), 0);
+        assert_eq!(self.planner.commit(&mut self.kv, &self.sampled, &self.counts, 1).unwrap(), 0);
         while self.detokenizer.receive(&mut self.received).unwrap() {}
     }
 }

@@ -330,7 +330,7 @@ mod tests {
 
     fn row(frontend: u32, request: u64, text: &str, finish: Option<FinishReason>) -> SequenceTokens {
         let key = RequestKey { frontend, request };
-        SequenceTokens { key, tokens: tokens(text), finish, stop_token: None, cached_tokens: 0, queued_us: 0 }
+        SequenceTokens { tokens: tokens(text), finish, key, ..super::super::wire::empty_row() }
     }
 
     fn read(mailbox: &Mailbox) -> Message {

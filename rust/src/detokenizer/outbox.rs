@@ -21,8 +21,8 @@ use crate::error::{Error, Result};
 use crate::mailbox::Mailbox;
 use crate::messages::{Delta, Message};
 
-/// Bytes of a delta on the wire at most, besides text, tokens and stop string.
-const DELTA_OVERHEAD: usize = 80;
+/// Bytes of a delta on the wire at most, besides text, tokens, stop string and notice.
+const DELTA_OVERHEAD: usize = 96;
 /// Bytes of a token on the wire at most.
 const TOKEN_BYTES: usize = 5;
 
@@ -172,8 +172,9 @@ impl FrontendOutbox {
 
 /// Bytes on the wire, at most.
 fn size(delta: &Delta) -> usize {
-    let stop_string = delta.stop_string.as_ref().map_or(0, String::len);
-    DELTA_OVERHEAD + delta.text.len() + stop_string + delta.tokens.len() * TOKEN_BYTES
+    let words = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let besides = words(&delta.stop_string) + words(&delta.notice);
+    DELTA_OVERHEAD + delta.text.len() + besides + delta.tokens.len() * TOKEN_BYTES
 }
 
 fn join(before: &mut Delta, delta: Delta) {
@@ -181,7 +182,8 @@ fn join(before: &mut Delta, delta: Delta) {
     let mut tokens = std::mem::take(&mut before.tokens);
     text.push_str(&delta.text);
     tokens.extend_from_slice(&delta.tokens);
-    *before = Delta { text, tokens, ..delta };
+    let notice = before.notice.take().or_else(|| delta.notice.clone());
+    *before = Delta { text, tokens, notice, ..delta };
 }
 
 /// Takes a first part off a delta that is over `limit` for its text or its tokens.
@@ -202,6 +204,7 @@ fn cut(delta: &mut Delta, limit: usize) -> Option<Delta> {
         finish: None,
         stop_string: None,
         stop_token: None,
+        notice: delta.notice.take(),
         completion_tokens: delta.completion_tokens - delta.tokens.len() as u32,
         ..*delta
     };
@@ -275,6 +278,9 @@ mod tests {
             cached_tokens: 0,
             completion_tokens,
             queued_us: 0,
+            accepted_drafts: 0,
+            rejected_drafts: 0,
+            notice: None,
         }
     }
 

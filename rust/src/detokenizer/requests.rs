@@ -13,7 +13,7 @@ use super::wire::{DeltaRef, empty_row, read_tokens_out};
 use super::{StopStrings, Stream, Vocabulary};
 use crate::error::{Error, Result};
 use crate::mailbox::Mailbox;
-use crate::messages::{FinishReason, Message, OpenStream, RequestKey, SequenceTokens, tag};
+use crate::messages::{FinishReason, Message, Notice, OpenStream, RequestKey, SequenceTokens, tag};
 
 /// One request as the detokenizer knows it.
 struct Request {
@@ -22,6 +22,8 @@ struct Request {
     cached_tokens: u32,
     queued_us: u32,
     completion_tokens: u32,
+    accepted_drafts: u32,
+    rejected_drafts: u32,
 }
 
 /// All of them, and the ways out.
@@ -70,8 +72,21 @@ impl Requests {
                 Message::OpenStream(open) => self.open_stream(&open),
                 _ => unreachable!("the tag is that of OpenStream"),
             },
+            "notice" => match Message::decode(message)? {
+                Message::Notice(notice) => self.pass_on(&notice),
+                _ => unreachable!("the tag is that of Notice"),
+            },
             other => Err(Error::MalformedMessage(format!("the detokenizer takes no {other:?}"))),
         }
+    }
+
+    fn pass_on(&mut self, notice: &Notice) -> Result<()> {
+        let Some(request) = self.open.get(&notice.key) else {
+            self.ignored += 1;
+            return Ok(());
+        };
+        let delta = DeltaRef { notice: Some(&notice.text), ..request.delta(notice.key, "", &[]) };
+        self.frontends[notice.key.frontend as usize].add(delta)
     }
 
     /// Forgets the requests of a frontend that is gone, and has them ended.
@@ -110,6 +125,8 @@ impl Requests {
             cached_tokens: 0,
             queued_us: 0,
             completion_tokens: generated.len() as u32,
+            accepted_drafts: 0,
+            rejected_drafts: 0,
         };
         // Its text is with the client already; what was withheld is withheld again.
         self.text.clear();
@@ -141,6 +158,9 @@ impl Requests {
             cached_tokens: 0,
             completion_tokens,
             queued_us: 0,
+            accepted_drafts: 0,
+            rejected_drafts: 0,
+            notice: None,
         };
         self.frontends[open.key.frontend as usize].add(delta)?;
         self.scheduler.send(&Message::Abort(open.key))
@@ -178,6 +198,8 @@ impl Requests {
             request.queued_us = row.queued_us;
         }
         request.completion_tokens += taken as u32;
+        request.accepted_drafts = row.accepted_drafts;
+        request.rejected_drafts = row.rejected_drafts;
 
         let finish = if found.is_some() { Some(FinishReason::Stop) } else { row.finish };
         if taken > 0 || finish.is_some() || !self.text.is_empty() {
@@ -213,6 +235,9 @@ impl Request {
             cached_tokens: self.cached_tokens,
             completion_tokens: self.completion_tokens,
             queued_us: self.queued_us,
+            accepted_drafts: self.accepted_drafts,
+            rejected_drafts: self.rejected_drafts,
+            notice: None,
         }
     }
 }

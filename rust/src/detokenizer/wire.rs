@@ -24,6 +24,9 @@ pub(super) struct DeltaRef<'a> {
     pub cached_tokens: u32,
     pub completion_tokens: u32,
     pub queued_us: u32,
+    pub accepted_drafts: u32,
+    pub rejected_drafts: u32,
+    pub notice: Option<&'a str>,
 }
 
 /// A Deltas message that grows by one delta after the other.
@@ -85,7 +88,16 @@ pub(super) fn read_tokens_out(
 /// A row to begin with.
 pub(super) fn empty_row() -> SequenceTokens {
     let key = RequestKey { frontend: 0, request: 0 };
-    SequenceTokens { key, tokens: Vec::new(), finish: None, stop_token: None, cached_tokens: 0, queued_us: 0 }
+    SequenceTokens {
+        key,
+        tokens: Vec::new(),
+        finish: None,
+        stop_token: None,
+        cached_tokens: 0,
+        queued_us: 0,
+        accepted_drafts: 0,
+        rejected_drafts: 0,
+    }
 }
 
 struct Rows<'a, F> {
@@ -125,24 +137,35 @@ impl<'de, F: FnMut(&SequenceTokens) -> Result<()>> Visitor<'de> for Rows<'_, F> 
 impl<'de> DeserializeSeed<'de> for Row<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> std::result::Result<(), D::Error> {
-        deserializer.deserialize_tuple(6, self)
+        deserializer.deserialize_tuple(8, self)
     }
 }
 
 impl<'de> Visitor<'de> for Row<'_> {
     type Value = ();
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("a sequence's tokens: six fields")
+        f.write_str("a sequence's tokens: eight fields")
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> std::result::Result<(), A::Error> {
-        let missing = |at| serde::de::Error::invalid_length(at, &"six fields");
-        let SequenceTokens { key, tokens, finish, stop_token, cached_tokens, queued_us } = self.0;
+        let missing = |at| serde::de::Error::invalid_length(at, &"eight fields");
+        let SequenceTokens {
+            key,
+            tokens,
+            finish,
+            stop_token,
+            cached_tokens,
+            queued_us,
+            accepted_drafts,
+            rejected_drafts,
+        } = self.0;
         *key = fields.next_element()?.ok_or_else(|| missing(0))?;
         fields.next_element_seed(Tokens(tokens))?.ok_or_else(|| missing(1))?;
         *finish = fields.next_element()?.ok_or_else(|| missing(2))?;
         *stop_token = fields.next_element()?.ok_or_else(|| missing(3))?;
         *cached_tokens = fields.next_element()?.ok_or_else(|| missing(4))?;
         *queued_us = fields.next_element()?.ok_or_else(|| missing(5))?;
+        *accepted_drafts = fields.next_element()?.ok_or_else(|| missing(6))?;
+        *rejected_drafts = fields.next_element()?.ok_or_else(|| missing(7))?;
         Ok(())
     }
 }
@@ -191,6 +214,8 @@ mod tests {
             stop_token: Some(2),
             cached_tokens: 16,
             queued_us: 70_000,
+            accepted_drafts: 300,
+            rejected_drafts: 2,
         };
         let message = Message::TokensOut(vec![first, empty_row()]);
         let mut bytes = Vec::new();
@@ -228,6 +253,9 @@ mod tests {
                         cached_tokens: 2,
                         completion_tokens: 3,
                         queued_us: 4,
+                        accepted_drafts: 5,
+                        rejected_drafts: 6,
+                        notice: Some("n"),
                     })
                     .unwrap();
                 expected.push(Delta {
@@ -241,6 +269,9 @@ mod tests {
                     cached_tokens: 2,
                     completion_tokens: 3,
                     queued_us: 4,
+                    accepted_drafts: 5,
+                    rejected_drafts: 6,
+                    notice: Some("n".into()),
                 });
             }
             assert_eq!(Message::decode(batch.message()).unwrap(), Message::Deltas(expected));

@@ -29,8 +29,21 @@ pub(super) struct PyStepLayout {
 #[pymethods]
 impl PyStepLayout {
     #[new]
-    fn new(max_tokens: usize, max_rows: usize, max_pages: usize) -> PyResult<Self> {
-        guarded(|| StepLayout::new(max_tokens, max_rows, max_pages)).map(|inner| Self { inner })
+    #[pyo3(signature = (max_tokens, max_rows, max_pages, *, max_draft = 0, vocab_size))]
+    fn new(
+        max_tokens: usize,
+        max_rows: usize,
+        max_pages: usize,
+        max_draft: usize,
+        vocab_size: usize,
+    ) -> PyResult<Self> {
+        guarded(|| StepLayout::new(max_tokens, max_rows, max_pages, max_draft, vocab_size))
+            .map(|inner| Self { inner })
+    }
+
+    #[getter]
+    fn mask_words(&self) -> usize {
+        self.inner.mask_words()
     }
 
     #[getter]
@@ -92,35 +105,20 @@ impl PyPlanner {
     }
 
     fn plan(&self, buffers: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let buffer = PyUntypedBuffer::get(buffers)?;
-        if buffer.readonly() || !buffer.is_c_contiguous() {
-            return Err(PyBufferError::new_err("the step buffer must be writable and contiguous"));
-        }
-        let (start, length) = (buffer.buf_ptr().cast::<u8>(), buffer.len_bytes());
-        self.work(|planner, blocks| {
-            // SAFETY: the buffer is held by `buffer` until the call is over, so its memory stays; whoever calls
-            // keeps other threads from using it meanwhile, as the stub asks.
-            let bytes = unsafe { std::slice::from_raw_parts_mut(start, length) };
-            planner.plan(blocks, bytes, now_ns())
-        })
+        let buffer = StepMemory::get(buffers)?;
+        self.work(|planner, blocks| planner.plan(blocks, buffer.bytes(), now_ns()))
     }
 
-    fn commit(&self, sampled: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let buffer: PyBuffer<i32> =
-            PyBuffer::get(sampled).map_err(|_| PyTypeError::new_err("sampled must be a buffer of int32"))?;
-        if !buffer.is_c_contiguous() {
-            return Err(PyBufferError::new_err("the sampled tokens must be contiguous"));
-        }
-        let (start, length) = (buffer.buf_ptr().cast::<i32>(), buffer.item_count());
-        self.work(|planner, blocks| {
-            let sampled = match length {
-                0 => &[],
-                // SAFETY: contiguous, aligned and of i32, as `PyBuffer` has checked; held until the call is over;
-                // not written meanwhile, as the stub asks.
-                length => unsafe { std::slice::from_raw_parts(start, length) },
-            };
-            planner.commit(blocks, sampled, now_ns())
-        })
+    fn fill_masks(&self, py: Python<'_>, buffers: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let buffer = StepMemory::get(buffers)?;
+        let bytes = buffer.bytes();
+        py.detach(|| self.work(|planner, _| planner.fill_masks(bytes)))
+    }
+
+    fn commit(&self, sampled: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let (sampled, counts) = (int32(sampled)?, int32(counts)?);
+        let (sampled, counts) = (elements(&sampled), elements(&counts));
+        self.work(|planner, blocks| planner.commit(blocks, sampled, counts, now_ns()))
     }
 
     fn fail_step(&self) -> PyResult<usize> {
@@ -162,6 +160,45 @@ impl PyPlanner {
     /// Works on planner and blocks.
     fn work<T>(&self, work: impl FnOnce(&mut Planner, &mut Blocks) -> Result<T>) -> PyResult<T> {
         guarded(|| work(&mut lock(&self.planner), &mut lock(&self.blocks)))
+    }
+}
+
+/// The memory of a step, held until it is dropped.
+struct StepMemory(PyUntypedBuffer);
+
+impl StepMemory {
+    fn get(buffers: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer = PyUntypedBuffer::get(buffers)?;
+        if buffer.readonly() || !buffer.is_c_contiguous() {
+            return Err(PyBufferError::new_err("the step buffer must be writable and contiguous"));
+        }
+        Ok(Self(buffer))
+    }
+
+    #[allow(clippy::mut_from_ref, reason = "the memory is Python's")]
+    fn bytes(&self) -> &mut [u8] {
+        let (start, length) = (self.0.buf_ptr().cast::<u8>(), self.0.len_bytes());
+        // SAFETY: the memory stays while the buffer is held; whoever calls keeps other threads from using it
+        // meanwhile, as the stub asks.
+        unsafe { std::slice::from_raw_parts_mut(start, length) }
+    }
+}
+
+fn int32(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<i32>> {
+    let buffer: PyBuffer<i32> = PyBuffer::get(object)
+        .map_err(|_| PyTypeError::new_err("tokens and counts must be buffers of int32"))?;
+    if !buffer.is_c_contiguous() {
+        return Err(PyBufferError::new_err("tokens and counts must be contiguous"));
+    }
+    Ok(buffer)
+}
+
+fn elements(buffer: &PyBuffer<i32>) -> &[i32] {
+    match buffer.item_count() {
+        0 => &[],
+        // SAFETY: contiguous, aligned and of i32, as `PyBuffer` has checked; held as long as the slice; not written
+        // meanwhile, as the stub asks.
+        length => unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<i32>(), length) },
     }
 }
 

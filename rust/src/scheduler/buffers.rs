@@ -37,6 +37,8 @@ pub struct StepLayout {
     max_tokens: usize,
     max_rows: usize,
     max_pages: usize,
+    max_logits: usize,
+    mask_words: usize,
 }
 
 /// Plain numbers that may be read from and written to any bytes.
@@ -48,6 +50,9 @@ impl Element for i32 {
 }
 impl Element for i64 {
     const DTYPE: &'static str = "int64";
+}
+impl Element for u32 {
+    const DTYPE: &'static str = "uint32";
 }
 impl Element for u64 {
     const DTYPE: &'static str = "uint64";
@@ -102,7 +107,7 @@ macro_rules! step_fields {
 
 step_fields! {
     /// `[num_rows, num_tokens, num_sampled, num_pages, num_feeds, max_query_length, max_kv_length, step_id,
-    /// num_greedy, 0...]`
+    /// num_greedy, num_logits, num_masks, max_device_drafts, num_decode_rows, 0...]`
     header: i64 = |_: &StepLayout| HEADER_LENGTH;
     /// Input token of each position; those in the feed list hold 0.
     token_ids: i32 = |layout: &StepLayout| layout.max_tokens;
@@ -134,24 +139,53 @@ step_fields! {
     min_p: f32 = |layout: &StepLayout| layout.max_rows;
     /// Seed of each sampling row.
     seed: u64 = |layout: &StepLayout| layout.max_rows;
-    /// Position in its sequence of the token that each sampling row chooses.
+    /// Position in its sequence of the first token that each sampling row chooses.
     sample_position: i64 = |layout: &StepLayout| layout.max_rows;
+    /// Draft tokens at the end of each sampling row that the device's draft model is to fill in; `token_ids` holds 0.
+    device_drafts: i32 = |layout: &StepLayout| layout.max_rows;
+    /// `logit_start[sampling row]..logit_start[sampling row + 1]` are the logits that it samples from: one, and one
+    /// more for each draft token.
+    logit_start: i32 = |layout: &StepLayout| layout.max_rows + 1;
+    /// The sampling row of each of the logits.
+    logit_row: i32 = |layout: &StepLayout| layout.max_logits;
+    /// The token of the step that they follow. The token after that, if it is of the same row, is the draft of what is
+    /// sampled there.
+    logit_token: i32 = |layout: &StepLayout| layout.max_logits;
+    /// Row of `mask` that says which tokens may be sampled; -1 for all.
+    mask_row: i32 = |layout: &StepLayout| layout.max_logits;
     /// Entries of `token_ids` that are filled on the device ...
     feed_token: i32 = |layout: &StepLayout| layout.max_rows;
     /// ... from `last_token` of this index in the sequence table.
     feed_sequence: i32 = |layout: &StepLayout| layout.max_rows;
+    /// Grammar masks, `mask_words` each: bit `t % 32` of word `t / 32` is token `t`. Written by `fill_masks`.
+    mask: u32 = |layout: &StepLayout| layout.max_logits * layout.mask_words;
 }
 
 impl StepLayout {
-    /// The layout for steps of at most so many tokens, rows and pages.
-    pub fn new(max_tokens: usize, max_rows: usize, max_pages: usize) -> Result<Self> {
+    /// The layout for steps of at most so many tokens, rows and pages, where a row may sample `1 + max_draft` tokens
+    /// of a vocabulary of `vocab_size`.
+    pub fn new(
+        max_tokens: usize,
+        max_rows: usize,
+        max_pages: usize,
+        max_draft: usize,
+        vocab_size: usize,
+    ) -> Result<Self> {
         const LIMIT: usize = i32::MAX as usize;
-        for (name, value) in [("max_tokens", max_tokens), ("max_rows", max_rows), ("max_pages", max_pages)] {
+        let max_logits = max_rows.saturating_mul(max_draft.saturating_add(1)).min(max_tokens.max(max_rows));
+        let mask_words = vocab_size.div_ceil(32);
+        let bounds = [
+            ("max_tokens", max_tokens),
+            ("max_rows", max_rows),
+            ("max_pages", max_pages),
+            ("vocab_size", vocab_size),
+        ];
+        for (name, value) in bounds {
             if value == 0 || value >= LIMIT {
                 return Err(Error::InvalidArgument(format!("{name} must be between 1 and {}", LIMIT - 1)));
             }
         }
-        Ok(Self { max_tokens, max_rows, max_pages })
+        Ok(Self { max_tokens, max_rows, max_pages, max_logits, mask_words })
     }
 
     /// Most tokens of a step.
@@ -162,6 +196,16 @@ impl StepLayout {
     /// Most rows of a step.
     pub fn max_rows(&self) -> usize {
         self.max_rows
+    }
+
+    /// Most tokens that a step samples, those of all rows together.
+    pub fn max_logits(&self) -> usize {
+        self.max_logits
+    }
+
+    /// Words of one grammar mask.
+    pub fn mask_words(&self) -> usize {
+        self.mask_words
     }
 
     /// Most pages of a step, those of all rows together.
@@ -199,7 +243,7 @@ mod tests {
 
     #[test]
     fn fields_are_aligned_disjoint_and_fill_the_buffer() {
-        let layout = StepLayout::new(37, 5, 11).unwrap();
+        let layout = StepLayout::new(37, 5, 11, 2, 100).unwrap();
         let fields = layout.fields();
         let mut end = 0;
         for field in &fields {
@@ -214,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_view_writes_where_the_fields_say() {
-        let layout = StepLayout::new(8, 4, 6).unwrap();
+        let layout = StepLayout::new(8, 4, 6, 1, 33).unwrap();
         let mut words = aligned(layout.nbytes());
         let view = layout.view(bytes(&mut words)).unwrap();
         view.seed[3] = 0x0102_0304_0506_0708;
@@ -227,12 +271,12 @@ mod tests {
 
     #[test]
     fn a_buffer_of_another_size_or_alignment_is_refused() {
-        let layout = StepLayout::new(8, 4, 6).unwrap();
+        let layout = StepLayout::new(8, 4, 6, 1, 33).unwrap();
         let mut words = aligned(layout.nbytes() + 8);
         let raw = bytes(&mut words);
         assert!(layout.view(raw).is_err());
         assert!(layout.view(&mut raw[4..][..layout.nbytes()]).is_err());
         assert!(layout.view(&mut raw[8..][..layout.nbytes()]).is_ok());
-        assert!(StepLayout::new(0, 1, 1).is_err());
+        assert!(StepLayout::new(0, 1, 1, 0, 1).is_err());
     }
 }

@@ -1,54 +1,59 @@
 //! `commit`: take the tokens of the oldest step in flight.
 //!
 //! ```text
-//!   for each row:  void (its sequence has ended or was preempted)   its token is dropped
+//!   for each row:  void (its sequence has ended or was preempted)   its tokens are dropped
 //!                  a chunk of a prompt                              its full blocks go into the prefix tree
-//!                  a sampled token                                  append, test for the end, tell the detokenizer
+//!                  sampled tokens: one, and one more for each       append, test for the end, tell the detokenizer;
+//!                  draft before it that was right                   blocks of wrong drafts go back
 //! ```
 //!
-//! O(rows), besides the blocks of what ends; one message to the detokenizer.
+//! O(rows + tokens), besides the blocks of what ends; one message to the detokenizer.
 
 use super::outbox::OutRow;
-use super::planner::Planner;
+use super::planner::{Planner, RowRecord, StepRecord};
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
 use crate::messages::FinishReason;
 use crate::telemetry::Stage;
 
+/// Why a request ends with its newest token, and the stop token if it was one.
+type End = (FinishReason, Option<u32>);
+
 impl Planner {
-    /// Takes the tokens of the oldest step in flight, one per sampling row, at `now_ns`; returns how many requests
-    /// ended.
+    /// Takes the tokens of the oldest step in flight at `now_ns`; returns how many requests ended.
     ///
-    /// A negative token says that the sampler found none (its logits were not finite): that request ends with an
-    /// error. Closed (an error) is the detokenizer's mailbox; the state is whole all the same.
-    pub fn commit(&mut self, kv: &mut KvAllocator, sampled: &[i32], now_ns: u64) -> Result<usize> {
+    /// `sampled` has one token for each of the step's logits, `counts` for each sampling row how many of its tokens
+    /// count: those up to and with the first that differs from its draft. A negative token says that the sampler found
+    /// none (its logits were not finite): that request ends with an error. Closed (an error) is the detokenizer's
+    /// mailbox; the state is whole all the same.
+    pub fn commit(
+        &mut self,
+        kv: &mut KvAllocator,
+        sampled: &[i32],
+        counts: &[i32],
+        now_ns: u64,
+    ) -> Result<usize> {
         let Some(record) = self.in_flight.pop_front() else {
             return Err(Error::InvalidArgument("no step is in flight".into()));
         };
-        if sampled.len() != record.num_sampled {
-            let message = format!("the step samples {} tokens, not {}", record.num_sampled, sampled.len());
+        if let Err(error) = check_sampled(&record, sampled, counts) {
             self.in_flight.push_front(record);
-            return Err(Error::InvalidArgument(message));
+            return Err(error);
         }
         self.now_ns = now_ns;
         let before = self.requests.len();
-        let mut tokens = sampled.iter();
+        let (mut sampled, mut counts) = (sampled, counts.iter());
         for row in &record.rows {
-            let token = if row.samples { tokens.next().copied() } else { None };
-            if !self.table.is_current(row.slot, row.generation) {
-                continue;
-            }
-            let progress = &mut self.table.progress[row.slot as usize];
-            let prefilled = progress.committed < progress.prefill;
-            progress.committed += row.count;
-            // A step that found no token to sample has computed nothing that others may build on.
-            if prefilled && token.is_none_or(|token| token >= 0) {
-                let tokens = std::mem::take(&mut self.table.tokens[row.slot as usize]);
-                self.remember(kv, row.slot, &tokens);
-                self.table.tokens[row.slot as usize] = tokens;
-            }
-            if let Some(token) = token {
-                self.append(kv, row.slot, token);
+            let tokens = match row.samples {
+                true => {
+                    let (tokens, rest) = sampled.split_at(row.drafts as usize + 1);
+                    sampled = rest;
+                    &tokens[..counts.next().map_or(1, |count| *count as usize)]
+                }
+                false => &[],
+            };
+            if self.table.is_current(row.slot, row.generation) {
+                self.commit_row(kv, row, tokens);
             }
         }
         let ended = before - self.requests.len();
@@ -57,37 +62,111 @@ impl Planner {
         Ok(ended)
     }
 
-    fn append(&mut self, kv: &mut KvAllocator, slot: u32, token: i32) {
-        let at = slot as usize;
-        let id = self.table.request[at];
-        let Ok(token) = u32::try_from(token) else {
-            self.finish(kv, id, FinishReason::Error);
-            return;
-        };
-        self.table.tokens[at].push(token);
+    fn commit_row(&mut self, kv: &mut KvAllocator, row: &RowRecord, sampled: &[i32]) {
+        let at = row.slot as usize;
         let progress = &mut self.table.progress[at];
-        progress.known += 1;
-        progress.pending -= 1;
-        self.tenants.charge(self.table.tenant[at], 1);
-        self.counters.completion_tokens += 1;
-        let request = self.requests.get_mut(id);
-        let number = progress.known - request.prompt_length;
-        self.distributions.token(request, number, self.now_ns);
-        let stopped = request.stops_at(token, progress.known);
-        let finish = match stopped {
-            true => Some(FinishReason::Stop),
-            false => (progress.known >= progress.limit).then_some(FinishReason::Length),
-        };
-        self.outbox.row(OutRow {
-            key: request.key,
-            token: Some(token),
-            finish,
-            stop_token: stopped.then_some(token),
-            cached_tokens: request.cached_tokens.unwrap_or(0),
-            queued_us: if number == 1 || finish.is_some() { request.queued_us } else { 0 },
-        });
-        if let Some(reason) = finish {
-            self.end(kv, id, reason);
+        let prefilled = progress.committed < progress.prefill;
+        progress.committed += row.count - row.drafts;
+        progress.planned -= row.drafts;
+        progress.drafted = 0;
+        // A step that found no token to sample has computed nothing that others may build on.
+        if prefilled && sampled.first().is_none_or(|token| *token >= 0) {
+            let tokens = std::mem::take(&mut self.table.tokens[at]);
+            self.remember(kv, row.slot, &tokens);
+            self.table.tokens[at] = tokens;
         }
+        if row.samples {
+            self.append(kv, row, sampled);
+        }
+    }
+
+    fn append(&mut self, kv: &mut KvAllocator, row: &RowRecord, sampled: &[i32]) {
+        let at = row.slot as usize;
+        let id = self.table.request[at];
+        self.table.progress[at].pending -= 1;
+        let mut end: Option<End> = None;
+        let mut taken = 0;
+        for &token in sampled {
+            let Ok(token) = u32::try_from(token) else {
+                end = Some((FinishReason::Error, None));
+                break;
+            };
+            let progress = &mut self.table.progress[at];
+            if taken > 0 {
+                // The draft before it was right, and so are its keys and values.
+                progress.committed += 1;
+                progress.planned += 1;
+            }
+            progress.known += 1;
+            taken += 1;
+            let (known, limit) = (progress.known, progress.limit);
+            self.table.tokens[at].push(token);
+            let request = self.requests.get_mut(id);
+            self.distributions.token(request, known - request.prompt_length, self.now_ns);
+            end = request.take(token, known, limit, &self.end_tokens);
+            if end.is_some() {
+                break;
+            }
+        }
+        self.tenants.charge(self.table.tenant[at], taken as u64);
+        self.counters.completion_tokens += taken as u64;
+        self.count_drafts(row, sampled.len());
+        self.tell(row.slot, taken, end);
+        match end {
+            Some((reason, _)) => self.end(kv, id, reason),
+            None if row.drafts > 0 => self.give_back_blocks(kv, row.slot),
+            None => {}
+        }
+    }
+
+    /// Takes note of how many drafts were right: all but the last of `sampled` tokens equal theirs.
+    fn count_drafts(&mut self, row: &RowRecord, sampled: usize) {
+        if row.drafts == 0 {
+            return;
+        }
+        let accepted = sampled as u32 - 1;
+        let request = self.requests.get_mut(self.table.request[row.slot as usize]);
+        request.accepted_drafts += accepted;
+        request.rejected_drafts += row.drafts - accepted;
+    }
+
+    /// Tells the detokenizer of the last `taken` tokens of a sequence, and of its end.
+    fn tell(&mut self, slot: u32, taken: usize, end: Option<End>) {
+        let tokens = &self.table.tokens[slot as usize];
+        let request = self.requests.get(self.table.request[slot as usize]);
+        let first = tokens.len() - taken == request.prompt_length as usize;
+        let row = OutRow {
+            finish: end.map(|end| end.0),
+            stop_token: end.and_then(|end| end.1),
+            queued_us: if first || end.is_some() { request.queued_us } else { 0 },
+            ..request.row()
+        };
+        self.outbox.row(row, &tokens[tokens.len() - taken..]);
+    }
+
+    /// Releases the blocks that only wrong drafts needed.
+    fn give_back_blocks(&mut self, kv: &mut KvAllocator, slot: u32) {
+        let at = slot as usize;
+        let needed = (self.table.progress[at].known as usize).div_ceil(self.block_size);
+        let blocks = &mut self.table.blocks[at];
+        if blocks.len() > needed {
+            kv.release(&blocks[needed..]);
+            blocks.truncate(needed);
+        }
+    }
+}
+
+fn check_sampled(record: &StepRecord, sampled: &[i32], counts: &[i32]) -> Result<()> {
+    let invalid = |message: String| Err(Error::InvalidArgument(message));
+    if sampled.len() != record.num_logits {
+        return invalid(format!("the step samples {} tokens, not {}", record.num_logits, sampled.len()));
+    }
+    if counts.len() != record.num_sampled {
+        return invalid(format!("the step has {} sampling rows, not {}", record.num_sampled, counts.len()));
+    }
+    let sampling = record.rows.iter().filter(|row| row.samples);
+    match sampling.zip(counts).find(|(row, count)| !(1..=row.drafts as i32 + 1).contains(count)) {
+        Some((row, count)) => invalid(format!("a row with {} drafts has no {count} tokens", row.drafts)),
+        None => Ok(()),
     }
 }

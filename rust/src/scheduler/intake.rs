@@ -3,10 +3,14 @@
 //! Every request that is taken in is announced to the detokenizer, also when it ends at once: its answer goes out
 //! that way. O(bytes + log waiting) a message.
 
+use std::sync::Arc;
+
+use super::closing::Closing;
 use super::outbox::OutRow;
 use super::planner::{Planner, finish_index};
 use super::policy::Ticket;
 use super::requests::Request;
+use super::sequence_table::RequestId;
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, Message, OpenStream, RequestKey, Submit, tag};
@@ -57,12 +61,15 @@ impl Planner {
 
     /// Takes in one message; false if it is not for the planner.
     fn take(&mut self, kv: &mut KvAllocator, bytes: &[u8]) -> Result<bool> {
-        if !matches!(tag(bytes), Ok("submit" | "abort" | "abort_frontend" | "stop_matched")) {
+        if !matches!(
+            tag(bytes),
+            Ok("submit" | "abort" | "abort_frontend" | "stop_matched" | "grammars_ready")
+        ) {
             return Ok(false);
         }
         match Message::decode(bytes) {
             Ok(Message::Submit(body)) if self.requests.find(body.key).is_none() => {
-                self.submit(body)?;
+                self.submit(kv, body)?;
                 Ok(true)
             }
             Ok(Message::Abort(key)) => {
@@ -82,6 +89,10 @@ impl Planner {
                 }
                 Ok(true)
             }
+            Ok(Message::GrammarsReady(())) => {
+                self.collect_grammars(kv)?;
+                Ok(true)
+            }
             _ => Ok(false),
         }
     }
@@ -96,7 +107,7 @@ impl Planner {
         }
     }
 
-    fn submit(&mut self, body: Submit) -> Result<()> {
+    fn submit(&mut self, kv: &mut KvAllocator, body: Submit) -> Result<()> {
         let (words, rest) = body.tokens.as_chunks::<4>();
         let tokens: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
         let prompt_bytes = (body.prompt_length as usize).saturating_mul(4);
@@ -140,6 +151,12 @@ impl Planner {
                 resumed: false,
             },
             slot: None,
+            compiling: false,
+            grammar: None,
+            closing: body.close_grammar.then(Closing::default),
+            prediction: prediction(&body.prediction),
+            accepted_drafts: 0,
+            rejected_drafts: 0,
         };
         let verdict =
             if sound && announced { self.judge(&request) } else { Some((FinishReason::Error, None)) };
@@ -150,12 +167,23 @@ impl Planner {
             return Ok(());
         }
         request.ticket.tenant = self.tenants.enter(body.tenant);
-        self.waiting.push(&request.ticket, &mut self.tenants);
         if request.deadline_ns > 0 {
             self.deadlines.insert((request.deadline_ns, id));
         }
         self.requests.insert(request);
-        Ok(())
+        match body.grammar {
+            Some(description) => self.ask_for_grammar(kv, id, &description),
+            None => {
+                self.enqueue(id);
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets a request wait for its turn.
+    pub(super) fn enqueue(&mut self, id: RequestId) {
+        let request = self.requests.get(id);
+        self.waiting.push(&request.ticket, &mut self.tenants);
     }
 
     /// How a request ends before it began, if it does. A prompt that the context or the cache can never hold is an
@@ -177,13 +205,27 @@ impl Planner {
         // A stream that goes on after a restart had its place already.
         let places = self.config.max_waiting + self.concurrency.saturating_sub(self.running.len());
         let resumed = known > request.prompt_length;
-        (!resumed && self.waiting.len() >= places).then_some((FinishReason::Overloaded, None))
+        (!resumed && self.waiting.len() + self.compiling >= places)
+            .then_some((FinishReason::Overloaded, None))
     }
 
     fn refuse(&mut self, key: RequestKey, reason: FinishReason, stop_token: Option<u32>) {
-        let row =
-            OutRow { key, token: None, finish: Some(reason), stop_token, cached_tokens: 0, queued_us: 0 };
-        self.outbox.row(row);
+        let row = OutRow {
+            key,
+            finish: Some(reason),
+            stop_token,
+            cached_tokens: 0,
+            queued_us: 0,
+            accepted_drafts: 0,
+            rejected_drafts: 0,
+        };
+        self.outbox.row(row, &[]);
         self.counters.finished[finish_index(reason)] += 1;
     }
+}
+
+/// The token ids of a client's prediction, if there is one.
+fn prediction(bytes: &[u8]) -> Option<Arc<[u32]>> {
+    let (words, _) = bytes.as_chunks::<4>();
+    (!words.is_empty()).then(|| words.iter().map(|word| u32::from_le_bytes(*word)).collect())
 }

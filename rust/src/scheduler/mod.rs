@@ -16,8 +16,10 @@
 //! reaches its end. Everything is deterministic given the clock and the messages.
 
 mod buffers;
+mod closing;
 mod commit;
 mod distributions;
+mod grammars;
 mod intake;
 mod outbox;
 mod plan;

@@ -4,26 +4,27 @@
 //! building the owned message. While the ring is full, encoded messages are held and tried again at the next
 //! call. O(bytes) a call; no allocation while the ring has room.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use serde::{Serialize, Serializer};
 
 use crate::error::{Error, Result};
-use crate::messages::{FinishReason, OpenStream, RequestKey};
+use crate::messages::{FinishReason, Message, Notice, OpenStream, RequestKey};
 
 /// Sends one message, or says that the ring is full.
 pub type Outlet = Box<dyn FnMut(&[u8]) -> Result<()> + Send>;
 
-/// More than a row or the frame around the rows can take in msgpack.
-const ROW_BYTES: usize = 56;
+/// More than a row without its tokens, or the frame around the rows, can take in msgpack.
+const ROW_BYTES: usize = 64;
+/// A token takes at most this.
+const TOKEN_BYTES: usize = 5;
 
-/// What a call brought to one request; on the wire a `SequenceTokens`.
+/// What a call brought to one request; with its tokens, on the wire a `SequenceTokens`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OutRow {
     /// Whose.
     pub key: RequestKey,
-    /// Its new token, if there is one.
-    pub token: Option<u32>,
     /// Set when this is the last of it.
     pub finish: Option<FinishReason>,
     /// The token that ended it.
@@ -32,20 +33,25 @@ pub struct OutRow {
     pub cached_tokens: u32,
     /// Microseconds that it waited, with its first token and its last.
     pub queued_us: u32,
+    /// Draft tokens taken up to here.
+    pub accepted_drafts: u32,
+    /// Draft tokens dropped up to here.
+    pub rejected_drafts: u32,
 }
 
-impl Serialize for OutRow {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let Self { key, token, finish, stop_token, cached_tokens, queued_us } = self;
-        (key, token.as_slice(), finish, stop_token, cached_tokens, queued_us).serialize(serializer)
-    }
+/// A row and where its tokens end in [`Outbox::tokens`]; they begin where those of the row before end.
+#[derive(Clone, Copy)]
+struct Entry {
+    row: OutRow,
+    end: usize,
 }
 
 /// The way to the detokenizer.
 pub struct Outbox {
     outlet: Outlet,
     limit: usize,
-    rows: Vec<OutRow>,
+    rows: Vec<Entry>,
+    tokens: Vec<u32>,
     scratch: Vec<u8>,
     held: VecDeque<Vec<u8>>,
 }
@@ -59,7 +65,14 @@ impl Outbox {
                 8 * ROW_BYTES
             )));
         }
-        Ok(Self { outlet, limit, rows: Vec::new(), scratch: Vec::new(), held: VecDeque::new() })
+        Ok(Self {
+            outlet,
+            limit,
+            rows: Vec::new(),
+            tokens: Vec::new(),
+            scratch: Vec::new(),
+            held: VecDeque::new(),
+        })
     }
 
     /// Messages that the ring had no room for.
@@ -72,9 +85,19 @@ impl Outbox {
         self.rows.is_empty() && self.held.is_empty()
     }
 
-    /// Adds a row to the next `TokensOut`.
-    pub fn row(&mut self, row: OutRow) {
-        self.rows.push(row);
+    /// Adds a row with its new tokens to the next `TokensOut`.
+    pub fn row(&mut self, row: OutRow, tokens: &[u32]) {
+        self.tokens.extend_from_slice(tokens);
+        self.rows.push(Entry { row, end: self.tokens.len() });
+    }
+
+    /// Tells a request something besides its tokens, before the rows of this call.
+    pub fn notice(&mut self, notice: Notice) -> Result<()> {
+        self.scratch.clear();
+        Message::Notice(notice).encode_into(&mut self.scratch)?;
+        // As in `open`.
+        let _ = self.send_scratch();
+        Ok(())
     }
 
     /// Announces a request. False if the announcement is too large for the ring: a bare one went instead, so that
@@ -101,17 +124,47 @@ impl Outbox {
     /// Sends what was held and the rows of this call. Full is no error; closed is, and then nothing is lost either.
     pub fn flush(&mut self) -> Result<()> {
         let mut result = self.retry();
-        let rows = std::mem::take(&mut self.rows);
-        for chunk in rows.chunks((self.limit / ROW_BYTES).saturating_sub(1).max(1)) {
-            self.scratch.clear();
-            let encoded = rmp_serde::encode::write(&mut self.scratch, &("tokens_out", chunk));
-            let encoded = encoded.map_err(|error| Error::MalformedMessage(error.to_string()));
+        let (rows, tokens) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.tokens));
+        let (mut rest, mut start) = (&rows[..], 0);
+        while !rest.is_empty() {
+            let count = self.fitting(rest, start);
+            let (chunk, others) = rest.split_at(count);
+            let encoded = self.encode_rows(chunk, start, &tokens);
             let sent = encoded.and_then(|()| self.send_scratch());
             result = result.and(sent);
+            start = chunk.last().map_or(start, |entry| entry.end);
+            rest = others;
         }
-        self.rows = rows;
+        (self.rows, self.tokens) = (rows, tokens);
         self.rows.clear();
+        self.tokens.clear();
         result
+    }
+
+    /// How many rows one message takes, at least one; their tokens begin at `start`.
+    fn fitting(&self, rows: &[Entry], start: usize) -> usize {
+        let bytes = |at: usize| ROW_BYTES * (at + 2) + TOKEN_BYTES * (rows[at].end - start);
+        (0..rows.len()).position(|at| bytes(at) > self.limit).unwrap_or(rows.len()).max(1)
+    }
+
+    fn encode_rows(&mut self, rows: &[Entry], mut start: usize, tokens: &[u32]) -> Result<()> {
+        self.scratch.clear();
+        let bodies = rows.iter().map(|&Entry { row, end }| {
+            let taken = &tokens[std::mem::replace(&mut start, end)..end];
+            let OutRow {
+                key,
+                finish,
+                stop_token,
+                cached_tokens,
+                queued_us,
+                accepted_drafts,
+                rejected_drafts,
+            } = row;
+            (key, taken, finish, stop_token, cached_tokens, queued_us, accepted_drafts, rejected_drafts)
+        });
+        let malformed = |error: rmp_serde::encode::Error| Error::MalformedMessage(error.to_string());
+        rmp_serde::encode::write(&mut self.scratch, &("tokens_out", Rows(RefCell::new(bodies))))
+            .map_err(malformed)
     }
 
     fn retry(&mut self) -> Result<()> {
@@ -134,6 +187,15 @@ impl Outbox {
         let Err(error) = sent else { return Ok(()) };
         self.held.push_back(self.scratch.clone());
         if matches!(error, Error::MailboxFull { .. }) { Ok(()) } else { Err(error) }
+    }
+}
+
+/// An iterator that is serialized as a list, once.
+struct Rows<I>(RefCell<I>);
+
+impl<I: ExactSizeIterator<Item: Serialize>> Serialize for Rows<I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_seq(&mut *self.0.borrow_mut())
     }
 }
 
@@ -163,42 +225,46 @@ mod tests {
 
     fn row(request: u64, finish: Option<FinishReason>) -> OutRow {
         let key = RequestKey { frontend: u32::MAX, request };
-        let (token, stop_token) = (Some(u32::MAX), Some(u32::MAX));
-        OutRow { key, token, finish, stop_token, cached_tokens: u32::MAX, queued_us: u32::MAX }
+        let [cached_tokens, queued_us, accepted_drafts, rejected_drafts] = [u32::MAX; 4];
+        let stop_token = Some(u32::MAX);
+        OutRow { key, finish, stop_token, cached_tokens, queued_us, accepted_drafts, rejected_drafts }
     }
 
     #[test]
     fn rows_are_what_the_owned_message_would_be_and_fit_their_bound() {
         let (mut out, ring) = outbox(1 << 16, 10);
-        let rows = [row(u64::MAX, Some(FinishReason::Overloaded)), OutRow { token: None, ..row(1, None) }];
-        rows.iter().for_each(|row| out.row(*row));
+        let tokens = [vec![u32::MAX; 3], vec![], vec![7]];
+        let rows = [row(u64::MAX, Some(FinishReason::Overloaded)), row(1, None), row(2, None)];
+        rows.iter().zip(&tokens).for_each(|(row, tokens)| out.row(*row, tokens));
         out.flush().unwrap();
-        let wanted = rows.map(|row| SequenceTokens {
+        let wanted = rows.iter().zip(tokens).map(|(row, tokens)| SequenceTokens {
             key: row.key,
-            tokens: row.token.into_iter().collect(),
+            tokens,
             finish: row.finish,
             stop_token: row.stop_token,
             cached_tokens: row.cached_tokens,
             queued_us: row.queued_us,
+            accepted_drafts: row.accepted_drafts,
+            rejected_drafts: row.rejected_drafts,
         });
         let mut bytes = Vec::new();
-        Message::TokensOut(wanted.to_vec()).encode_into(&mut bytes).unwrap();
+        Message::TokensOut(wanted.collect()).encode_into(&mut bytes).unwrap();
         assert_eq!(ring.lock().unwrap().0, [bytes.clone()]);
-        assert!(bytes.len() < 2 * ROW_BYTES + 16);
+        assert!(bytes.len() < 3 * ROW_BYTES + 4 * TOKEN_BYTES + 16);
     }
 
     #[test]
     fn a_full_ring_keeps_order_and_loses_nothing() {
         let (mut out, ring) = outbox(1 << 16, 0);
         for request in 0..5 {
-            out.row(row(request, None));
+            out.row(row(request, None), &[1]);
             out.flush().unwrap();
         }
         assert_eq!(out.held(), 5);
         ring.lock().unwrap().1 = 3;
         out.flush().unwrap();
         ring.lock().unwrap().1 = 100;
-        out.row(row(5, None));
+        out.row(row(5, None), &[1]);
         out.flush().unwrap();
         let seen: Vec<_> =
             ring.lock().unwrap().0.iter().map(|bytes| Message::decode(bytes).unwrap()).collect();
@@ -222,9 +288,9 @@ mod tests {
             Ok(())
         });
         let mut out = Outbox::new(outlet, 1 << 16).unwrap();
-        (0..5).for_each(|request| out.row(row(request, None)));
+        (0..5).for_each(|request| out.row(row(request, None), &[1]));
         out.flush().unwrap();
-        out.row(OutRow { token: None, stop_token: None, ..row(5, None) });
+        out.row(OutRow { stop_token: None, ..row(5, None) }, &[]);
         out.flush().unwrap();
         assert_eq!((out.held(), ring.lock().unwrap().0.len()), (2, 0));
         ring.lock().unwrap().1 = 1 << 16;
@@ -236,9 +302,15 @@ mod tests {
     #[test]
     fn what_is_too_large_is_split_or_cut() {
         let (mut out, ring) = outbox(8 * ROW_BYTES, 100);
-        (0..50).for_each(|request| out.row(row(request, Some(FinishReason::Overloaded))));
+        (0..50).for_each(|request| out.row(row(request, Some(FinishReason::Overloaded)), &[u32::MAX; 16]));
         out.flush().unwrap();
-        assert!(ring.lock().unwrap().0.len() > 1);
+        let messages = std::mem::take(&mut ring.lock().unwrap().0);
+        let rows = messages.iter().flat_map(|bytes| match Message::decode(bytes).unwrap() {
+            Message::TokensOut(rows) => rows,
+            other => panic!("{other:?}"),
+        });
+        assert!(rows.map(|row| (row.key.request, row.tokens.len())).eq((0..50).map(|at| (at, 16))));
+        assert!(messages.len() > 10);
         let key = RequestKey { frontend: 0, request: 1 };
         let stop = vec!["x".repeat(1000)];
         for generated in [vec![0; 4], vec![0; 4000]] {

@@ -7,7 +7,7 @@
 //! O(running + admitted) and O(tokens + pages) of the step; no allocation in steady state.
 
 use super::buffers::StepBuffers;
-use super::planner::{Grant, Planner, RowRecord, Runner, StepRecord};
+use super::planner::{Grant, MaskRecord, Planner, RowRecord, Runner, StepRecord};
 use super::policy;
 use super::sequence_table::{Progress, RequestId};
 use crate::error::Result;
@@ -19,6 +19,7 @@ use crate::telemetry::{Lane, Span, Stage};
 struct Room {
     tokens: usize,
     pages: usize,
+    logits: usize,
     // Nobody is admitted: a sequence was preempted or left out.
     closed: bool,
     now_ns: u64,
@@ -36,7 +37,8 @@ impl Planner {
             return Ok(0);
         }
         let pages = self.layout.max_pages();
-        let mut room = Room { tokens: self.config.max_tokens_per_step, pages, closed: false, now_ns };
+        let (tokens, logits) = (self.config.max_tokens_per_step, self.layout.max_logits());
+        let mut room = Room { tokens, pages, logits, closed: false, now_ns };
         self.decodes.clear();
         self.prefills.clear();
         self.grant_decodes(kv, &mut room);
@@ -75,7 +77,7 @@ impl Planner {
             } else if self.extend(kv, slot, pages, room) {
                 room.tokens -= 1;
                 room.pages -= pages;
-                self.decodes.push(Grant { slot, count: 1 });
+                self.decodes.push(Grant::new(slot, 1));
             }
         }
     }
@@ -115,7 +117,7 @@ impl Planner {
         if count > 0 {
             room.tokens -= count;
             room.pages -= (progress.planned as usize + count).div_ceil(self.block_size);
-            self.prefills.push(Grant { slot, count: count as u32 });
+            self.prefills.push(Grant::new(slot, count as u32));
         }
     }
 
@@ -172,8 +174,14 @@ impl Planner {
         let computed = (cached * self.block_size) as u32;
         let limit = request.limit;
         let known = known as u32;
-        let progress =
-            Progress { known, pending: 0, planned: computed, committed: computed, limit, prefill: known };
+        let progress = Progress {
+            known,
+            planned: computed,
+            committed: computed,
+            limit,
+            prefill: known,
+            ..Progress::default()
+        };
         let own = policy::growth(&progress, cached + needed, self.block_size, self.horizon);
         let alone = self.running.is_empty();
         blocks.reserve((limit as usize).div_ceil(self.block_size).saturating_sub(blocks.len()));
@@ -237,11 +245,38 @@ impl Planner {
             self.fill_row(out, record, &mut tally, self.prefills[at]);
         }
         record.num_sampled = tally.sampled;
+        record.num_logits = tally.logits;
+        out.logit_start[tally.sampled] = tally.logits as i32;
         out.header.fill(0);
         let step = self.counters.steps as usize;
-        let Tally { tokens, sampled, pages, feeds, longest_query, longest_kv, greedy } = tally;
-        let values =
-            [record.rows.len(), tokens, sampled, pages, feeds, longest_query, longest_kv, step, greedy];
+        let Tally {
+            tokens,
+            sampled,
+            pages,
+            feeds,
+            longest_query,
+            longest_kv,
+            greedy,
+            logits,
+            masks,
+            device_drafts,
+        } = tally;
+        let (rows, decodes) = (record.rows.len(), self.decodes.len());
+        let values = [
+            rows,
+            tokens,
+            sampled,
+            pages,
+            feeds,
+            longest_query,
+            longest_kv,
+            step,
+            greedy,
+            logits,
+            masks,
+            device_drafts,
+            decodes,
+        ];
         out.header.iter_mut().zip(values).for_each(|(field, value)| *field = value as i64);
     }
 
@@ -252,7 +287,7 @@ impl Planner {
         tally: &mut Tally,
         grant: Grant,
     ) {
-        let Grant { slot, count } = grant;
+        let Grant { slot, count, drafts, .. } = grant;
         let at = slot as usize;
         let row = record.rows.len();
         let progress = &mut self.table.progress[at];
@@ -260,12 +295,14 @@ impl Planner {
         let (start, end) = (progress.planned as usize, (progress.planned + count) as usize);
         let tokens = tally.tokens..tally.tokens + count as usize;
 
-        let known =
-            &self.table.tokens[at][start.min(progress.known as usize)..end.min(progress.known as usize)];
+        let first_draft = tokens.end - drafts as usize;
+        let known = progress.known as usize;
+        let known = &self.table.tokens[at][start.min(known)..(end - drafts as usize).min(known)];
         for (token_id, token) in out.token_ids[tokens.clone()].iter_mut().zip(known) {
             *token_id = *token as i32;
         }
-        if end > progress.known as usize {
+        fill_drafts(&mut out.token_ids[first_draft..tokens.end], &self.drafts, grant);
+        if end - drafts as usize > progress.known as usize {
             // Only the newest token can be unknown, and it is the one that `last_token` holds.
             out.token_ids[tokens.end - 1] = 0;
             out.feed_token[tally.feeds] = (tokens.end - 1) as i32;
@@ -290,13 +327,26 @@ impl Planner {
         out.kv_length[row] = end as i32;
         out.row_sequence[row] = slot as i32;
 
-        let samples = end == progress.total() as usize;
+        let samples = end - drafts as usize == progress.total() as usize;
         progress.planned = end as u32;
+        progress.drafted = drafts;
+        progress.pending += u32::from(samples);
+        let generation = self.table.generation(slot);
+        record.rows.push(RowRecord { slot, generation, count, drafts, samples });
         if samples {
-            progress.pending += 1;
-            fill_sample(out, tally, row, slot, end, &self.table.sampling[at]);
+            let constrained = self.requests.get(self.table.request[at]).grammar.is_some();
+            if constrained {
+                record.masks.push(MaskRecord { slot, generation, drafts });
+                let drafts = out.token_ids[first_draft..tokens.end].iter().map(|token| *token as u32);
+                record.drafts.extend(drafts);
+            }
+            fill_logits(out, tally, drafts as usize, constrained);
+            fill_sample(out, tally, row, slot, end - drafts as usize, &self.table.sampling[at]);
+            if grant.on_device {
+                out.device_drafts[tally.sampled - 1] = drafts as i32;
+                tally.device_drafts = tally.device_drafts.max(drafts as usize);
+            }
         }
-        record.rows.push(RowRecord { slot, generation: self.table.generation(slot), count, samples });
     }
 }
 
@@ -310,6 +360,31 @@ struct Tally {
     longest_query: usize,
     longest_kv: usize,
     greedy: usize,
+    logits: usize,
+    masks: usize,
+    device_drafts: usize,
+}
+
+/// The draft tokens of a row: the host's, or places that the device fills in.
+fn fill_drafts(places: &mut [i32], drafts: &[u32], grant: Grant) {
+    if grant.on_device {
+        places.fill(0);
+        return;
+    }
+    let drafts = &drafts[grant.first_draft as usize..];
+    places.iter_mut().zip(drafts).for_each(|(place, draft)| *place = *draft as i32);
+}
+
+/// The logits of a sampling row whose tokens were just written: the last of them but for the drafts, and these.
+fn fill_logits(out: &mut StepBuffers<'_>, tally: &mut Tally, drafts: usize, constrained: bool) {
+    out.logit_start[tally.sampled] = tally.logits as i32;
+    for token in tally.tokens - 1 - drafts..tally.tokens {
+        out.logit_row[tally.logits] = tally.sampled as i32;
+        out.logit_token[tally.logits] = token as i32;
+        out.mask_row[tally.logits] = if constrained { tally.masks as i32 } else { -1 };
+        tally.logits += 1;
+        tally.masks += usize::from(constrained);
+    }
 }
 
 fn fill_sample(
@@ -329,6 +404,7 @@ fn fill_sample(
     out.min_p[at] = rules.min_p;
     out.seed[at] = rules.seed;
     out.sample_position[at] = position as i64;
+    out.device_drafts[at] = 0;
     tally.sampled += 1;
     tally.greedy += usize::from(rules.temperature == 0.0);
 }

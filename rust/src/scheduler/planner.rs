@@ -14,12 +14,14 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::buffers::StepLayout;
 use super::distributions::Distributions;
+use super::grammars::Fillers;
 use super::outbox::{OutRow, Outbox, Outlet};
 use super::policy::{self, Tenants, WaitingQueue};
 use super::requests::Requests;
 use super::sequence_table::RequestId;
 use super::sequence_table::SequenceTable;
 use crate::error::{Error, Result};
+use crate::grammar::Compiler;
 use crate::kv_allocator::KvAllocator;
 use crate::messages::FinishReason;
 use crate::telemetry::{Histogram, Stage, Timeline};
@@ -45,6 +47,8 @@ pub(super) struct RowRecord {
     pub slot: u32,
     pub generation: u32,
     pub count: u32,
+    // The last of them are drafts.
+    pub drafts: u32,
     pub samples: bool,
 }
 
@@ -53,8 +57,21 @@ pub(super) struct RowRecord {
 pub(super) struct StepRecord {
     pub rows: Vec<RowRecord>,
     pub num_sampled: usize,
+    pub num_logits: usize,
+    // Rows with a grammar, in the order of their masks.
+    pub masks: Vec<MaskRecord>,
+    // Their drafts, one row's after the other's.
+    pub drafts: Vec<u32>,
     // When it was planned.
     pub planned_ns: u64,
+}
+
+/// A row whose masks are to be filled: one for each of its logits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MaskRecord {
+    pub slot: u32,
+    pub generation: u32,
+    pub drafts: u32,
 }
 
 /// A sequence that runs; sorted by `order`.
@@ -69,6 +86,16 @@ pub(super) struct Runner {
 pub(super) struct Grant {
     pub slot: u32,
     pub count: u32,
+    // The last of those are drafts: `drafts[first_draft..][..drafts]` of the planner, or the device's to fill in.
+    pub drafts: u32,
+    pub first_draft: u32,
+    pub on_device: bool,
+}
+
+impl Grant {
+    pub fn new(slot: u32, count: u32) -> Self {
+        Self { slot, count, drafts: 0, first_draft: 0, on_device: false }
+    }
 }
 
 #[derive(Default)]
@@ -81,7 +108,7 @@ pub(super) struct Counters {
     pub prefix_queries: u64,
     pub prefix_hits: u64,
     // Indexed as in `finish_index`.
-    pub finished: [u64; 6],
+    pub finished: [u64; 7],
 }
 
 /// The scheduler's state and its two calls, `plan` and `commit`.
@@ -96,6 +123,12 @@ pub struct Planner {
     pub(super) table: SequenceTable,
     pub(super) running: Vec<Runner>,
     pub(super) requests: Requests,
+    // Where grammars come from, and the tokens that end an answer under one.
+    pub(super) compiler: Option<Box<dyn Compiler>>,
+    pub(super) fillers: Option<Fillers>,
+    pub(super) end_tokens: Vec<u32>,
+    // Requests that wait for their grammar.
+    pub(super) compiling: usize,
     pub(super) waiting: WaitingQueue,
     pub(super) tenants: Tenants,
     pub(super) deadlines: BTreeSet<(u64, RequestId)>,
@@ -103,6 +136,8 @@ pub struct Planner {
     pub(super) spare: Vec<StepRecord>,
     pub(super) decodes: Vec<Grant>,
     pub(super) prefills: Vec<Grant>,
+    // Draft tokens of the step that is being planned.
+    pub(super) drafts: Vec<u32>,
     // How far admission looks ahead; a field so that tests can make it short-sighted.
     pub(super) horizon: u32,
     // The head of the queue and the blocks and sequences there were when it did not fit.
@@ -163,6 +198,10 @@ impl Planner {
             table: SequenceTable::new(max_sequences),
             running: Vec::with_capacity(max_sequences),
             requests: Requests::default(),
+            compiler: None,
+            fillers: None,
+            end_tokens: Vec::new(),
+            compiling: 0,
             waiting: WaitingQueue::default(),
             tenants: Tenants::default(),
             deadlines: BTreeSet::new(),
@@ -170,6 +209,7 @@ impl Planner {
             spare: Vec::new(),
             decodes: Vec::with_capacity(max_sequences),
             prefills: Vec::with_capacity(max_sequences),
+            drafts: Vec::new(),
             horizon: policy::GROWTH_TOKENS,
             stuck: None,
             outbox: Outbox::new(outlet, max_message)?,
@@ -188,12 +228,13 @@ impl Planner {
     }
 
     /// Figures by name: what is there now, and counts since the beginning (prefix figures in tokens).
-    pub fn stats(&self) -> [(&'static str, u64); 17] {
+    pub fn stats(&self) -> [(&'static str, u64); 19] {
         let counters = &self.counters;
-        let [stop, length, abort, timeout, overloaded, error] = counters.finished;
+        let [stop, length, abort, timeout, overloaded, error, refused] = counters.finished;
         [
             ("running", self.running.len() as u64),
             ("waiting", self.waiting.len() as u64),
+            ("compiling", self.compiling as u64),
             ("in_flight", self.in_flight.len() as u64),
             ("outbox", self.outbox.held() as u64),
             ("preemptions", counters.preemptions),
@@ -209,6 +250,7 @@ impl Planner {
             ("finished_timeout", timeout),
             ("finished_overloaded", overloaded),
             ("finished_error", error),
+            ("finished_refused", refused),
         ]
     }
 
@@ -250,11 +292,7 @@ impl Planner {
     /// Ends a request and tells the detokenizer.
     pub(super) fn finish(&mut self, kv: &mut KvAllocator, id: RequestId, reason: FinishReason) {
         let request = self.requests.get(id);
-        let (key, cached_tokens, queued_us) =
-            (request.key, request.cached_tokens.unwrap_or(0), request.queued_us);
-        let row =
-            OutRow { key, token: None, finish: Some(reason), stop_token: None, cached_tokens, queued_us };
-        self.outbox.row(row);
+        self.outbox.row(OutRow { finish: Some(reason), ..request.row() }, &[]);
         self.end(kv, id, reason);
     }
 
@@ -267,6 +305,7 @@ impl Planner {
         match request.slot {
             // After an error nobody knows what the cache holds.
             Some(slot) => self.vacate(kv, slot, reason != FinishReason::Error),
+            None if request.compiling => self.stop_compiling(id),
             None => self.waiting.remove(&self.requests.get(id).ticket),
         }
         let Some(request) = self.requests.remove(id) else { return };
@@ -334,6 +373,8 @@ impl Planner {
     pub(super) fn recycle(&mut self, mut record: StepRecord) {
         self.timeline.set_in_flight_since(self.in_flight.front().map_or(0, |oldest| oldest.planned_ns));
         record.rows.clear();
+        record.masks.clear();
+        record.drafts.clear();
         self.spare.push(record);
     }
 
@@ -354,7 +395,8 @@ impl Planner {
             false => Err(Error::Invariant(format!("planner: not so: {what}"))),
         };
         holds(self.running.len() == self.table.owned(), "running sequences are those in the table")?;
-        holds(self.requests.len() == self.running.len() + self.waiting.len(), "requests wait or run")?;
+        let known = self.running.len() + self.waiting.len() + self.compiling;
+        holds(self.requests.len() == known, "requests compile, wait or run")?;
         holds(self.running.is_sorted_by_key(|runner| runner.order), "running sequences are in order")?;
         for runner in &self.running {
             let at = runner.slot as usize;
@@ -365,7 +407,8 @@ impl Planner {
             holds(progress.known as usize == self.table.tokens[at].len(), "known tokens are the tokens")?;
             holds(progress.committed <= progress.planned, "what is committed was planned")?;
             holds(
-                progress.planned <= progress.total() && progress.total() <= progress.limit,
+                progress.planned <= progress.total() - u32::from(progress.drafted > 0) + progress.drafted
+                    && progress.total() <= progress.limit,
                 "no overshoot",
             )?;
             holds(progress.committed < progress.known, "the last known token has no committed KV")?;
@@ -394,5 +437,6 @@ pub(super) fn finish_index(reason: FinishReason) -> usize {
         FinishReason::Timeout => 3,
         FinishReason::Overloaded => 4,
         FinishReason::Error => 5,
+        FinishReason::Refused => 6,
     }
 }

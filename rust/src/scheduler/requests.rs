@@ -2,11 +2,16 @@
 //!
 //! A slab: insert, remove and look up by id or key in O(1).
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
+use super::closing::Closing;
+use super::outbox::OutRow;
 use super::policy::Ticket;
 use super::sequence_table::RequestId;
-use crate::messages::{RequestKey, SamplingRules};
+use crate::grammar::Grammar;
+use crate::messages::{FinishReason, RequestKey, SamplingRules};
 
 /// One request.
 pub struct Request {
@@ -38,12 +43,66 @@ pub struct Request {
     pub ticket: Ticket,
     /// Its index in the sequence table while it runs.
     pub slot: Option<u32>,
+    /// It waits for its grammar, and is not in the queue yet.
+    pub compiling: bool,
+    /// How far its answer has come in its grammar, at the last known token. With a step's masks while they are filled.
+    pub grammar: Option<Box<dyn Grammar>>,
+    /// Ends what the grammar has begun before `limit`.
+    pub closing: Option<Closing>,
+    /// What its client expects of it.
+    pub prediction: Option<Arc<[u32]>>,
+    /// Draft tokens that were right.
+    pub accepted_drafts: u32,
+    /// And wrong.
+    pub rejected_drafts: u32,
 }
 
 impl Request {
     /// Whether `token` ends the request, being the last of `known` tokens.
     pub fn stops_at(&self, token: u32, known: u32) -> bool {
         known - self.prompt_length >= self.min_tokens && self.stop_token_ids.contains(&token)
+    }
+
+    /// Takes in `token`, the last of `known`: why the request ends with it, if it does. A grammar decides about the
+    /// end itself, whatever `min_tokens` says.
+    pub fn take(
+        &mut self,
+        token: u32,
+        known: u32,
+        limit: u32,
+        end_tokens: &[u32],
+    ) -> Option<(FinishReason, Option<u32>)> {
+        let stop = Some((FinishReason::Stop, Some(token)));
+        if let Some(grammar) = &mut self.grammar {
+            let ends = end_tokens.contains(&token);
+            if !grammar.advance(token) {
+                // The sampler saw a mask that forbids it.
+                return Some((FinishReason::Error, None));
+            }
+            if grammar.is_terminated() {
+                return if ends { stop } else { Some((FinishReason::Stop, None)) };
+            }
+            if let Some(closing) = &mut self.closing {
+                closing.advance(grammar.as_mut(), token, limit - known);
+            }
+        }
+        if self.stops_at(token, known) {
+            return stop;
+        }
+        (known >= limit).then_some((FinishReason::Length, None))
+    }
+
+    /// What a row of it says besides its tokens.
+    pub fn row(&self) -> OutRow {
+        OutRow {
+            key: self.key,
+            finish: None,
+            stop_token: None,
+            cached_tokens: self.cached_tokens.unwrap_or(0),
+            queued_us: self.queued_us,
+            accepted_drafts: self.accepted_drafts,
+            rejected_drafts: self.rejected_drafts,
+        }
     }
 }
 

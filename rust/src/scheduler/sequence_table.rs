@@ -35,6 +35,8 @@ pub struct Progress {
     pub limit: u32,
     /// Tokens known at admission: up to here it is prefill.
     pub prefill: u32,
+    /// Draft tokens in the step in flight, beyond the known ones.
+    pub drafted: u32,
 }
 
 impl Progress {
@@ -43,9 +45,10 @@ impl Progress {
         self.known + self.pending
     }
 
-    /// Tokens that a step could compute now. 0 at a predictable end, even if its last token is still in flight.
+    /// Tokens that a step could compute now. 0 at a predictable end, even if its last token is still in flight, and
+    /// while drafts are: nobody knows yet how many of them are right.
     pub fn remaining(&self) -> u32 {
-        if self.total() < self.limit { self.total() - self.planned } else { 0 }
+        if self.drafted == 0 && self.total() < self.limit { self.total() - self.planned } else { 0 }
     }
 }
 

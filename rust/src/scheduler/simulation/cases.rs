@@ -283,7 +283,7 @@ fn abort_all_leaves_nothing() {
     world.plan();
     assert_eq!(world.planner.abort_all(&mut world.kv).unwrap(), 4);
     world.cut.extend(keys.iter().map(|key| (*key, FinishReason::Error)));
-    assert!(world.planner.commit(&mut world.kv, &[], 0).is_err());
+    assert!(world.planner.commit(&mut world.kv, &[], &[], 0).is_err());
     world.verify();
 }
 
@@ -358,6 +358,6 @@ fn tokens_of_another_count_are_refused_and_nothing_is_lost() {
     world.submit(&prompt(0, 6), 0, |_| {});
     world.drain();
     world.plan();
-    assert!(world.planner.commit(&mut world.kv, &[1, 2], 0).is_err());
+    assert!(world.planner.commit(&mut world.kv, &[1, 2], &[1, 1], 0).is_err());
     world.finish();
 }

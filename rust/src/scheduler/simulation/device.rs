@@ -70,6 +70,7 @@ impl Expected {
 /// What a step leaves.
 pub(super) struct Outcome {
     pub(super) tokens: Vec<i32>,
+    pub(super) counts: Vec<i32>,
     // Where it wrote KV.
     pub(super) cells: Vec<usize>,
 }
@@ -86,7 +87,7 @@ impl Device {
     /// Runs a step. `owner` tells which request is behind an index of the sequence table.
     pub(super) fn run(&mut self, step: StepBuffers<'_>, owner: impl Fn(u32) -> Expected) {
         let rows = step.header[0] as usize;
-        let [tokens, pages, feeds] = [1, 3, 4].map(|at| step.header[at] as usize);
+        let [tokens, sampled, pages, feeds] = [1, 2, 3, 4].map(|at| step.header[at] as usize);
         assert_eq!(step.query_start[rows] as usize, tokens);
         assert_eq!(step.page_indptr[rows] as usize, pages);
         for feed in 0..feeds {
@@ -95,7 +96,7 @@ impl Device {
         }
         let fed = step.feed_sequence[..feeds].to_vec();
         let (mut longest_query, mut longest_kv, mut prefills) = (0, 0, false);
-        let mut chains = Vec::new();
+        let mut chains = vec![0; tokens];
         let mut written = Vec::new();
         for row in 0..rows {
             let sequence = step.row_sequence[row] as u32;
@@ -107,7 +108,7 @@ impl Device {
                 &step.page_indices[step.page_indptr[row] as usize..step.page_indptr[row + 1] as usize];
             assert_eq!(pages.len(), length.div_ceil(self.block_size), "pages cover the row's KV");
             assert!(!tokens.is_empty());
-            prefills |= tokens.len() > 1;
+            prefills |= row >= step.header[12] as usize;
             assert!(!prefills || !fed.contains(&step.row_sequence[row]), "decodes come first");
             longest_query = longest_query.max(tokens.len());
             longest_kv = longest_kv.max(length);
@@ -115,37 +116,42 @@ impl Device {
                 pages[position / self.block_size] as usize * self.block_size + position % self.block_size
             };
             let start = length - tokens.len();
+            let sampling = step.sample_rows[..sampled].iter().position(|at| *at as usize == row);
+            let drafts =
+                sampling.map_or(0, |at| step.logit_start[at + 1] - step.logit_start[at] - 1) as usize;
+            let known = length - drafts;
             let mut chain = expected.tokens[..start].iter().fold(0, |chain, token| extend(chain, *token));
             for (at, position) in tokens.zip(start..length) {
                 let token = step.token_ids[at] as u32;
-                assert_eq!(token, expected.tokens[position], "token at position {position}");
+                assert!(position >= known || token == expected.tokens[position], "token at {position}");
                 assert_eq!(step.positions[at] as usize, position);
                 assert_eq!(step.slot_mapping[at] as usize, cell(position));
                 chain = extend(chain, token);
                 self.cells[cell(position)] = Some((chain, salt));
                 written.push(cell(position));
+                chains[at] = chain;
             }
             let mut prefix = 0;
-            for position in 0..length {
+            for position in 0..known {
                 prefix = extend(prefix, expected.tokens[position]);
                 assert_eq!(self.cells[cell(position)], Some((prefix, salt)), "KV at position {position}");
             }
-            chains.push(chain);
         }
         assert_eq!((step.header[5] as usize, step.header[6] as usize), (longest_query, longest_kv));
-        let result = self.sample(&step, &chains, owner);
-        self.results.push_back(Outcome { tokens: result, cells: written });
+        let (tokens, counts) = self.sample(&step, &chains, owner);
+        self.results.push_back(Outcome { tokens, counts, cells: written });
     }
 
-    /// Chooses a token for each sampling row, whose prefix is in `chains`.
+    /// Chooses tokens for each sampling row, after the prefixes whose `chains` they are by token of the step, and says
+    /// how many of them count.
     fn sample(
         &mut self,
         step: &StepBuffers<'_>,
         chains: &[u64],
         owner: impl Fn(u32) -> Expected,
-    ) -> Vec<i32> {
+    ) -> (Vec<i32>, Vec<i32>) {
         let sampled = step.header[2] as usize;
-        let mut result = Vec::new();
+        let (mut result, mut counts) = (Vec::new(), Vec::new());
         for at in 0..sampled {
             let row = step.sample_rows[at] as usize;
             assert_eq!(step.sample_sequence[at], step.row_sequence[row]);
@@ -153,13 +159,29 @@ impl Device {
             let wanted = expected.submit.sampling;
             let got = (step.temperature[at], step.top_k[at] as u32, step.top_p[at], step.min_p[at]);
             assert_eq!(got, (wanted.temperature, wanted.top_k, wanted.top_p, wanted.min_p));
-            assert_eq!(step.sample_position[at], i64::from(step.kv_length[row]));
-            let token = choose(chains[row], step.seed[at], step.sample_position[at] as u64);
-            self.last_token[step.sample_sequence[at] as usize] = token;
-            result.push(token as i32);
+            let logits = step.logit_start[at] as usize..step.logit_start[at + 1] as usize;
+            let drafts = logits.len() - 1;
+            assert_eq!(step.sample_position[at] + drafts as i64, i64::from(step.kv_length[row]));
+            let (mut count, mut right) = (0, true);
+            for (number, logit) in logits.enumerate() {
+                assert_eq!(step.logit_row[logit] as usize, at);
+                assert_eq!(step.mask_row[logit], -1);
+                let after = step.logit_token[logit] as usize;
+                assert_eq!(after, step.query_start[row + 1] as usize - 1 - drafts + number);
+                let position = step.sample_position[at] as u64 + number as u64;
+                let token = choose(chains[after], step.seed[at], position);
+                result.push(token as i32);
+                if right {
+                    count += 1;
+                    self.last_token[step.sample_sequence[at] as usize] = token;
+                    right = number < drafts && step.token_ids[after + 1] == token as i32;
+                }
+            }
+            counts.push(count);
         }
         let greedy = step.temperature[..sampled].iter().filter(|temperature| **temperature == 0.0).count();
         assert_eq!(step.header[8] as usize, greedy);
-        result
+        assert_eq!(step.header[9] as usize, result.len());
+        (result, counts)
     }
 }

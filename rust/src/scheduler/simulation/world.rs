@@ -53,7 +53,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(setup: &Setup) -> Self {
         let kv = KvAllocator::new(setup.num_blocks, setup.block_size, setup.prefix_cache).unwrap();
-        let layout = StepLayout::new(setup.max_tokens, setup.max_rows, setup.max_pages).unwrap();
+        let layout = StepLayout::new(setup.max_tokens, setup.max_rows, setup.max_pages, 4, 64).unwrap();
         let ring = Arc::new(Mutex::new((VecDeque::new(), usize::MAX)));
         let outlet_ring = Arc::clone(&ring);
         let outlet: Outlet = Box::new(move |bytes| {
@@ -126,6 +126,9 @@ impl World {
             cache_salt: 0,
             arrival_ns: self.now_ns,
             deadline_ns: 0,
+            grammar: None,
+            close_grammar: false,
+            prediction: Vec::new(),
         };
         change(&mut submit);
         let resumed = resumed.min(submit.max_tokens as usize);
@@ -173,7 +176,7 @@ impl World {
 
     pub(super) fn commit(&mut self) -> bool {
         let Some(result) = self.device.results.pop_front() else { return false };
-        self.planner.commit(&mut self.kv, &result.tokens, self.now_ns).unwrap();
+        self.planner.commit(&mut self.kv, &result.tokens, &result.counts, self.now_ns).unwrap();
         self.check();
         true
     }

@@ -1,0 +1,239 @@
+//! Requests with a grammar: they wait until it is compiled, and bring masks into their steps.
+//!
+//! ```text
+//!   submit ──ask──► compiling ──verdict──► waiting            fill_masks: for each of a row's logits
+//!                       └──refused──► notice, finished           fill, then advance by the draft after it
+//! ```
+//!
+//! A row's masks depend on every token before it, so they are filled after the commit of the step before, while the
+//! device already runs the step itself; the sampler waits for them. O(vocabulary / 32) words a mask at least; rows
+//! are shared out among threads.
+
+use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use super::planner::{MaskRecord, Planner};
+use super::sequence_table::RequestId;
+use crate::error::{Error, Result};
+use crate::grammar::{Compiler, Grammar, Verdict};
+use crate::kv_allocator::KvAllocator;
+use crate::messages::{FinishReason, Notice};
+use crate::telemetry::Stage;
+
+/// Threads that fill masks, if the machine has as many.
+const MAX_THREADS: usize = 8;
+/// So few rows are filled faster than a thread wakes up.
+const ROWS_ALONE: usize = 2;
+/// The longest notice, in bytes.
+const MAX_NOTICE: usize = 4096;
+
+/// The threads that fill masks.
+pub(super) struct Fillers {
+    pool: Option<ThreadPool>,
+}
+
+impl Fillers {
+    /// Threads for this machine; none where it has one core.
+    pub fn new() -> Result<Self> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+        if threads < 2 {
+            return Ok(Self { pool: None });
+        }
+        let pool =
+            ThreadPoolBuilder::new().num_threads(threads).thread_name(|at| format!("pyengine-mask-{at}"));
+        let pool = pool.build().map_err(|error| Error::System(error.to_string()))?;
+        Ok(Self { pool: Some(pool) })
+    }
+
+    fn run(&self, jobs: &mut [Job<'_>]) {
+        match &self.pool {
+            Some(pool) if jobs.len() > ROWS_ALONE => {
+                pool.install(|| jobs.par_iter_mut().with_max_len(1).for_each(Job::fill));
+            }
+            _ => jobs.iter_mut().for_each(Job::fill),
+        }
+    }
+}
+
+/// The masks of one row.
+struct Job<'a> {
+    request: RequestId,
+    grammar: Box<dyn Grammar>,
+    // All that may come, where an answer is being closed.
+    only: Option<u32>,
+    drafts: &'a [u32],
+    masks: &'a mut [u32],
+    words: usize,
+}
+
+impl Job<'_> {
+    /// Fills a mask for each of the logits; the grammar is then where it was.
+    fn fill(&mut self) {
+        if let Some(only) = self.only {
+            self.masks.fill(0);
+            self.masks[only as usize / 32] |= 1 << (only % 32);
+            return;
+        }
+        let mut advanced = 0;
+        for (at, mask) in self.masks.chunks_mut(self.words).enumerate() {
+            // Drafts are such as the grammar takes; what stands behind another is dropped unseen.
+            if at > 0 && advanced == at - 1 && self.grammar.advance(self.drafts[at - 1]) {
+                advanced = at;
+            }
+            match advanced == at && !self.grammar.is_terminated() {
+                true => self.grammar.fill_mask(mask),
+                false => mask.fill(u32::MAX),
+            }
+        }
+        self.grammar.roll_back(advanced);
+    }
+}
+
+impl Planner {
+    /// Takes requests with grammars from now on. `end_tokens` are those that end an answer under a grammar.
+    pub fn set_compiler(&mut self, compiler: Box<dyn Compiler>, end_tokens: Vec<u32>) -> Result<()> {
+        self.fillers = Some(Fillers::new()?);
+        self.compiler = Some(compiler);
+        self.end_tokens = end_tokens;
+        Ok(())
+    }
+
+    /// Fills the masks of the step that was planned last into its buffer, which is still its own; returns how many.
+    ///
+    /// To be called when every step before it is committed, and before the device samples.
+    pub fn fill_masks(&mut self, bytes: &mut [u8]) -> Result<usize> {
+        let words = self.layout.mask_words();
+        let Some(record) = self.in_flight.back_mut() else {
+            return Err(Error::InvalidArgument("no step is in flight".into()));
+        };
+        let records = std::mem::take(&mut record.masks);
+        let drafts = std::mem::take(&mut record.drafts);
+        if records.is_empty() {
+            return Ok(0);
+        }
+        if self.in_flight.len() > 1 {
+            return Err(Error::InvalidArgument("the step before is not committed yet".into()));
+        }
+        let mut masks = self.layout.view(bytes)?.mask;
+        let (mut jobs, mut rest, mut filled) = (Vec::with_capacity(records.len()), &drafts[..], 0);
+        for record in &records {
+            let count = record.drafts as usize + 1;
+            let (drafts, others) = rest.split_at(record.drafts as usize);
+            let (mine, tail) = std::mem::take(&mut masks).split_at_mut(count * words);
+            (rest, masks) = (others, tail);
+            filled += count;
+            match self.take_grammar(record) {
+                Some((request, grammar, only)) => {
+                    jobs.push(Job { request, grammar, only, drafts, masks: mine, words });
+                }
+                // Its sequence has ended meanwhile: whatever is sampled is dropped.
+                None => mine.fill(u32::MAX),
+            }
+        }
+        if let Some(fillers) = &self.fillers {
+            fillers.run(&mut jobs);
+        }
+        for job in jobs {
+            self.requests.get_mut(job.request).grammar = Some(job.grammar);
+        }
+        self.timeline.lap(Stage::Grammar);
+        Ok(filled)
+    }
+
+    fn take_grammar(&mut self, record: &MaskRecord) -> Option<(RequestId, Box<dyn Grammar>, Option<u32>)> {
+        if !self.table.is_current(record.slot, record.generation) {
+            return None;
+        }
+        let id = self.table.request[record.slot as usize];
+        let request = self.requests.get_mut(id);
+        let only = request.closing.as_ref().and_then(|closing| closing.next());
+        Some((id, request.grammar.take()?, only))
+    }
+
+    /// Asks for the grammar of a request that was just taken in; it waits for its turn once it has it.
+    pub(super) fn ask_for_grammar(
+        &mut self,
+        kv: &mut KvAllocator,
+        id: RequestId,
+        description: &[u8],
+    ) -> Result<()> {
+        let key = self.requests.get(id).key;
+        let Some(compiler) = &mut self.compiler else {
+            return self.refuse_grammar(kv, id, "this engine takes no grammars".into());
+        };
+        self.requests.get_mut(id).compiling = true;
+        self.compiling += 1;
+        match compiler.ask(key, description) {
+            Some(verdict) => self.take_verdict(kv, id, verdict),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the grammars that were compiled meanwhile.
+    pub(super) fn collect_grammars(&mut self, kv: &mut KvAllocator) -> Result<()> {
+        let mut verdicts = Vec::new();
+        if let Some(compiler) = &mut self.compiler {
+            compiler.collect(&mut verdicts);
+        }
+        for (key, verdict) in verdicts {
+            if let Some(id) = self.requests.find(key)
+                && self.requests.get(id).compiling
+            {
+                self.take_verdict(kv, id, verdict)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A request ends before its grammar was there.
+    pub(super) fn stop_compiling(&mut self, id: RequestId) {
+        let request = self.requests.get_mut(id);
+        request.compiling = false;
+        self.compiling -= 1;
+        if let Some(compiler) = &mut self.compiler {
+            compiler.cancel(request.key);
+        }
+    }
+
+    fn take_verdict(&mut self, kv: &mut KvAllocator, id: RequestId, verdict: Verdict) -> Result<()> {
+        let compiled = match verdict {
+            Ok(compiled) => compiled,
+            Err(refusal) => return self.refuse_grammar(kv, id, refusal.message),
+        };
+        let request = self.requests.get_mut(id);
+        request.compiling = false;
+        self.compiling -= 1;
+        if !compiled.warnings().is_empty() {
+            let text = shortened(compiled.warnings().join("\n"));
+            self.outbox.notice(Notice { key: request.key, text })?;
+        }
+        // What was generated before a restart.
+        let mut grammar = compiled.start();
+        let generated = &request.tokens[request.prompt_length as usize..];
+        let sound = generated.iter().all(|token| grammar.advance(*token));
+        let ended = grammar.is_terminated();
+        request.grammar = Some(grammar);
+        self.enqueue(id);
+        if !sound {
+            self.finish(kv, id, FinishReason::Error);
+        } else if ended {
+            self.finish(kv, id, FinishReason::Stop);
+        }
+        Ok(())
+    }
+
+    fn refuse_grammar(&mut self, kv: &mut KvAllocator, id: RequestId, message: String) -> Result<()> {
+        let key = self.requests.get(id).key;
+        self.outbox.notice(Notice { key, text: shortened(message) })?;
+        self.finish(kv, id, FinishReason::Refused);
+        Ok(())
+    }
+}
+
+fn shortened(mut text: String) -> String {
+    if text.len() > MAX_NOTICE {
+        text.truncate(text.floor_char_boundary(MAX_NOTICE));
+        text.push('…');
+    }
+    text
+}

@@ -161,7 +161,7 @@ class PlainScheduler:
         views["header"][: len(counts)] = counts
         return flight
 
-    def commit(self, sampled: memoryview) -> int:
+    def commit(self, sampled: memoryview, counts: memoryview) -> int:
         """Append the tokens, test for ends, encode the message."""
         tokens = iter(sampled.tolist())
         out = []
@@ -208,8 +208,9 @@ def drive(
         if len(flights) < 2:
             continue
         sampled = flights.popleft()
+        counts = np.ones(len(sampled), dtype=np.int32).data
         start = perf_counter_ns()
-        scheduler.commit(sampled)
+        scheduler.commit(sampled, counts)
         total = planned + perf_counter_ns() - start
         outbox.drain()
         if decoding:
@@ -220,7 +221,7 @@ def drive(
 def measure(sequences: int, *, plain: bool) -> list[int]:
     """Time steps of ``sequences`` sequences, by the planner or by its peer."""
     num_blocks = sequences * PAGES_EACH
-    layout = StepLayout(BUDGET, sequences, num_blocks)
+    layout = StepLayout(BUDGET, sequences, num_blocks, vocab_size=151_936)
     buffer = np.zeros(layout.nbytes, dtype=np.uint8)
     views: Views = {
         name: buffer[offset:][: length * np.dtype(dtype).itemsize].view(dtype)

@@ -216,7 +216,8 @@ class StepLayout:
 
     ===============  ============  =================================================================
     header           16            int64: num_rows, num_tokens, num_sampled, num_pages, num_feeds,
-                                   max_query_length, max_kv_length, step_id, num_greedy, 0...
+                                   max_query_length, max_kv_length, step_id, num_greedy,
+                                   num_logits, num_masks, max_device_drafts, num_decode_rows, 0...
     token_ids        max_tokens    int32: input tokens
     positions        max_tokens    int32: their places in their sequences
     slot_mapping     max_tokens    int32: where their KV goes, block * block_size + offset
@@ -230,20 +231,41 @@ class StepLayout:
     temperature      max_rows      float32, and so top_p and min_p: each sampling row's rules
     top_k            max_rows      int32
     seed             max_rows      uint64
-    sample_position  max_rows      int64: place of the token to be chosen in its sequence
+    sample_position  max_rows      int64: place of the first token to be chosen in its sequence
+    device_drafts    max_rows      int32: last tokens of the row that the draft model fills in
+    logit_start      max_rows + 1  int32: logits of sampling row s: logit_start[s]:logit_start[s + 1]
+    logit_row        max_logits    int32: their sampling row
+    logit_token      max_logits    int32: the token of the step that they follow
+    mask_row         max_logits    int32: row of mask with what may be sampled; -1 is all
     feed_token       max_rows      int32: token_ids[feed_token[i]] = last_token[feed_sequence[i]]
     feed_sequence    max_rows      int32: is done on the device before the step
+    mask             max_logits    uint32, mask_words each: bit t % 32 of word t // 32 is token t
     ===============  ============  =================================================================
 
     Rows that decode come first, then those that prefill. A sequence keeps its index until it ends
     or is preempted.
     """
 
-    def __new__(cls, max_tokens: int, max_rows: int, max_pages: int) -> StepLayout:
-        """Steps have at most so many tokens, rows and pages. Raises ValueError for 0."""
+    def __new__(
+        cls,
+        max_tokens: int,
+        max_rows: int,
+        max_pages: int,
+        *,
+        max_draft: int = 0,
+        vocab_size: int,
+    ) -> StepLayout:
+        """Steps have at most so many tokens, rows and pages, rows at most ``1 + max_draft`` logits.
+
+        Raises ValueError for a bound of 0 (``max_draft`` may be).
+        """
 
     @property
     def nbytes(self) -> int: ...
+    @property
+    def mask_words(self) -> int:
+        """Words of a mask: a bit for each of ``vocab_size`` tokens."""
+
     def fields(self) -> dict[str, tuple[str, int, int]]:
         """Name -> (numpy dtype, byte offset, number of elements), in the order of the buffer."""
 
@@ -295,14 +317,26 @@ class Planner:
         step is in flight for it, and ``buffers`` is as it was.
         """
 
-    def commit(self, sampled: _Buffer) -> int:
-        """Take the tokens (int32, one per sampling row, in order) of the oldest step in flight.
+    def fill_masks(self, buffers: _Buffer) -> int:
+        """Fill the grammar masks of the step that was planned last; returns how many.
 
-        A negative token says that the sampler found none: that request ends with ``error``. Sends
-        one TokensOut to the detokenizer. Returns how many requests ended.
+        To be called when every step before it is committed. Releases the GIL, and works on several
+        threads; writes nothing of ``buffers`` but ``mask``.
 
         Raises:
-            ValueError: No step is in flight, or it samples another number of tokens.
+            ValueError: No step is in flight, or one before it.
+        """
+
+    def commit(self, sampled: _Buffer, counts: _Buffer) -> int:
+        """Take the tokens (int32, one for each of its logits) of the oldest step in flight.
+
+        ``counts`` (int32, one per sampling row) says how many of each row's count: those up to and
+        with the first that differs from its draft. A negative token says that the sampler found
+        none: that request ends with ``error``. Sends one TokensOut to the detokenizer. Returns how
+        many requests ended.
+
+        Raises:
+            ValueError: No step is in flight, or the numbers are not those of the step.
         """
 
     def fail_step(self) -> int:

@@ -24,6 +24,7 @@ from pyengine.errors import (
     InvalidRequestError,
     NotReadyError,
 )
+from pyengine.grammar.description import Grammar
 from pyengine.messages import Report, SamplingRules, Submit
 from pyengine.model.folder import model_folder, served_name
 from pyengine.placement import Placement, PlacementName, Watcher, placed
@@ -32,6 +33,8 @@ from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer
 
 MAX_TIMEOUT_S = 30 * 24 * 3600
+# More characters than an ordinary token has.
+PREDICTED_CHARACTERS = 16
 
 
 class AsyncEngine:
@@ -200,6 +203,9 @@ class AsyncEngine:
         tenant: str | None = None,
         cache_salt: str | None = None,
         timeout: float | None = None,
+        grammar: Grammar | None = None,
+        close_grammar: bool = False,
+        prediction: str | Sequence[int] | None = None,
     ) -> Generation:
         """Continue ``prompt``: iterate the result for updates, or await it for the whole.
 
@@ -210,6 +216,12 @@ class AsyncEngine:
             tenant: Whom the request is charged to when tenants share fairly.
             cache_salt: Cached prefixes are shared only under the same salt.
             timeout: Seconds after which the request ends with RequestTimeoutError.
+            grammar: What the answer must look like; see :mod:`pyengine.grammar`. One that cannot be
+                enforced ends the request with InvalidGrammarError.
+            close_grammar: End what the grammar has begun within ``max_tokens``, so that the answer
+                parses; it may say less than it would have.
+            prediction: Text or token ids that the answer is expected to repeat in parts. Changes
+                how fast it comes, not what it is.
 
         Raises:
             InvalidRequestError: A parameter is out of its range, or the prompt is empty.
@@ -259,8 +271,25 @@ class AsyncEngine:
             cache_salt=_number(cache_salt),
             arrival_ns=now,
             deadline_ns=0 if timeout is None else now + int(timeout * 1e9),
+            grammar=None if grammar is None else grammar.description(),
+            close_grammar=close_grammar and grammar is not None,
+            prediction=self._prediction(prediction),
         )
         return Generation(frontend.submit(submit), token_ids, frontend.abort)
+
+    def _prediction(self, prediction: str | Sequence[int] | None) -> bytes:
+        """The tokens of a prediction, as messages carry them."""
+        if prediction is None:
+            return b""
+        if isinstance(prediction, str):
+            # A prediction that is longer than any answer can be is of no use beyond that.
+            prediction = prediction[: self.max_context * PREDICTED_CHARACTERS]
+            prediction = self.tokenizer.encode(prediction, add_special_tokens=False)
+        elif not all(0 <= token < self.info.vocab_size for token in prediction):
+            raise InvalidRequestError(
+                f"token ids must be from 0 to {self.info.vocab_size - 1}", param="prediction"
+            )
+        return array("I", prediction[: self.max_context]).tobytes()
 
     def chat(
         self,
@@ -276,7 +305,7 @@ class AsyncEngine:
             messages: Role and content each, as in OpenAI's chat completions.
             params: How tokens are chosen and when to end.
             template_arguments: Further variables for the template.
-            options: As :meth:`generate` takes them: priority, tenant, cache_salt, timeout.
+            options: As :meth:`generate` takes them: priority, grammar, timeout and so on.
 
         Raises:
             InvalidRequestError: The model has no template, or it refuses the messages.

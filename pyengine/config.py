@@ -13,8 +13,10 @@ from pyengine.errors import ConfigError
 Mode = Literal["interactive", "local", "server"]
 Device = Literal["cpu", "simulated"]
 Dtype = Literal["auto", "float32", "bfloat16"]
+Proposer = Literal["forced", "prediction", "ngram", "suffix", "draft_model"]
 
 ENVIRONMENT_PREFIX = "PYENGINE_"
+MAX_DRAFT = 64
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,18 @@ class EngineConfig:
         prefill_chunk: Most prompt tokens of one sequence in one step; None is the whole budget.
         prefix_cache: Share the blocks of equal prompt prefixes.
         threads: CPU threads of a model step; None takes the machine's cores, one for a tiny model.
+        speculation: Who drafts tokens ahead: ``forced`` (text that a grammar leaves no choice in),
+            ``prediction`` (what the client expects), ``ngram`` (what followed the same words before),
+            ``suffix`` (the same, over recent answers of the tenant too), ``draft_model``. No token
+            changes by it, and drafts stop where they do not pay. None takes all but ``suffix``, and
+            ``draft_model`` where there is one; on the simulated device nobody, as it says words at
+            random.
+        draft_model: Folder or hub name of a small model with the same tokenizer.
+        max_draft: Most draft tokens of one sequence in a step.
+        speculation_history: Tokens of recent answers that ``suffix`` remembers, all tenants
+            together.
+        grammar_timeout_s: Seconds that a grammar may take to compile.
+        grammar_cache_mib: Memory of compiled grammars that are kept.
         simulated_step_ms: Milliseconds that a step of the simulated device takes.
 
     Raises:
@@ -78,6 +92,12 @@ class EngineConfig:
     prefill_chunk: int | None = None
     prefix_cache: bool = True
     threads: int | None = None
+    speculation: tuple[Proposer, ...] | None = None
+    draft_model: str | None = None
+    max_draft: int = 8
+    speculation_history: int = 1_000_000
+    grammar_timeout_s: float = 5.0
+    grammar_cache_mib: int = 256
     simulated_step_ms: float = 8.0
 
     def __post_init__(self) -> None:
@@ -101,10 +121,32 @@ class EngineConfig:
             raise ConfigError(
                 f"'block_size' must be a power of two, not {self.block_size}", param="block_size"
             )
+        if not 0 <= self.max_draft <= MAX_DRAFT:
+            raise ConfigError(
+                f"'max_draft' must be from 0 to {MAX_DRAFT}, not {self.max_draft}",
+                param="max_draft",
+            )
+        if "draft_model" in (self.speculation or ()) and self.draft_model is None:
+            raise ConfigError(
+                "'speculation' names draft_model, but 'draft_model' does not say which",
+                param="draft_model",
+            )
+        if not 0 < self.grammar_timeout_s < math.inf:
+            raise ConfigError("'grammar_timeout_s' must be above 0", param="grammar_timeout_s")
         if not 0 <= self.simulated_step_ms < math.inf:
             raise ConfigError(
                 "'simulated_step_ms' must be a number of 0 or more", param="simulated_step_ms"
             )
+
+    @property
+    def proposers(self) -> tuple[Proposer, ...]:
+        """Who drafts; see ``speculation``."""
+        if self.speculation is not None:
+            return self.speculation
+        if self.device == "simulated":
+            return ()
+        drafting: tuple[Proposer, ...] = ("draft_model",) if self.draft_model else ()
+        return ("forced", "prediction", "ngram", *drafting)
 
     @property
     def limits(self) -> Limits:
@@ -156,4 +198,6 @@ _POSITIVE = (
     "max_waiting",
     "prefill_chunk",
     "threads",
+    "speculation_history",
+    "grammar_cache_mib",
 )

@@ -37,6 +37,12 @@ class InvalidRequestError(PyengineError):
     type = "invalid_request_error"
 
 
+class InvalidGrammarError(InvalidRequestError):
+    """What the answer should look like cannot be compiled or enforced; the message says why."""
+
+    code = "invalid_grammar"
+
+
 class UnsupportedParameterError(InvalidRequestError):
     """A parameter that pyengine does not support (yet). Never ignored, always named."""
 

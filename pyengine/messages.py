@@ -20,7 +20,7 @@ import msgspec
 from pyengine.telemetry.histogram import HistogramTotal
 from pyengine.telemetry.totals import Totals
 
-FinishReason = Literal["stop", "length", "abort", "timeout", "overloaded", "error"]
+FinishReason = Literal["stop", "length", "abort", "timeout", "overloaded", "error", "refused"]
 
 
 class RequestKey(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -53,6 +53,9 @@ class Submit(msgspec.Struct, array_like=True, gc=False):
         cache_salt: Requests share cached prefixes only under the same salt.
         arrival_ns: ``time.monotonic_ns()`` at arrival.
         deadline_ns: ``time.monotonic_ns()`` at which to give up; 0 is never.
+        grammar: What the answer must look like; see :meth:`pyengine.grammar.Grammar.description`.
+        close_grammar: End what the grammar has begun within ``max_tokens``.
+        prediction: What the answer is expected to be, token ids like ``tokens``; a draft.
     """
 
     key: RequestKey
@@ -70,6 +73,9 @@ class Submit(msgspec.Struct, array_like=True, gc=False):
     cache_salt: int
     arrival_ns: int
     deadline_ns: int
+    grammar: bytes | None = None
+    close_grammar: bool = False
+    prediction: bytes = b""
 
 
 class Delta(msgspec.Struct, array_like=True, gc=False):
@@ -85,6 +91,9 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
         stop_token: The stop token that ended the request, if one did.
         completion_tokens: Tokens generated up to here.
         queued_us: Microseconds from arrival to the first admission; 0 before.
+        accepted_drafts: Draft tokens that were verified and taken, up to here.
+        rejected_drafts: Draft tokens that were verified and dropped, up to here.
+        notice: Why the request was refused; else what of its grammar is not enforced.
     """
 
     request: int
@@ -97,6 +106,9 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
     cached_tokens: int
     completion_tokens: int
     queued_us: int
+    accepted_drafts: int = 0
+    rejected_drafts: int = 0
+    notice: str | None = None
 
 
 class ReportRequest(msgspec.Struct, array_like=True, gc=False):

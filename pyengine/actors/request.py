@@ -14,13 +14,14 @@ import asyncio
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import msgspec
 
 from pyengine.errors import (
     EngineDeadError,
+    InvalidGrammarError,
     OverloadedError,
     PyengineError,
     RequestAbortedError,
@@ -32,11 +33,21 @@ from pyengine.telemetry.timing import Timing
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of the prompt, those of them from the prefix cache, and tokens generated."""
+    """What a request took.
+
+    Attributes:
+        prompt_tokens: Tokens of the prompt.
+        cached_tokens: Those of them from the prefix cache.
+        completion_tokens: Tokens generated.
+        accepted_drafts: Those of them that were drafted, by whatever proposer, and found right.
+        rejected_drafts: Tokens that were drafted and found wrong.
+    """
 
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    accepted_drafts: int = 0
+    rejected_drafts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,7 @@ class Update:
         stop_string: The stop string that ended the request, if one did.
         stop_token: The stop token that ended the request, if one did.
         usage: Counts up to here.
+        warnings: What of the request's grammar is not enforced, as it allowed; told once.
     """
 
     text: str
@@ -59,6 +71,7 @@ class Update:
     stop_string: str | None
     stop_token: int | None
     usage: Usage
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +84,7 @@ class Completion:
     stop_string: str | None
     stop_token: int | None
     usage: Usage
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +102,20 @@ class Outcome:
     timing: Timing
 
 
+def _usage(delta: Delta) -> Usage:
+    return Usage(
+        delta.prompt_tokens,
+        delta.cached_tokens,
+        delta.completion_tokens,
+        delta.accepted_drafts,
+        delta.rejected_drafts,
+    )
+
+
+def _warnings(deltas: list[Delta]) -> tuple[str, ...]:
+    return tuple(line for delta in deltas if delta.notice for line in delta.notice.splitlines())
+
+
 def _merge(deltas: list[Delta]) -> Update:
     """One update of all ``deltas`` (at least one), in their order."""
     last = deltas[-1]
@@ -97,7 +125,8 @@ def _merge(deltas: list[Delta]) -> Update:
         finish_reason=last.finish if last.finish in ("stop", "length") else None,
         stop_string=last.stop_string,
         stop_token=last.stop_token,
-        usage=Usage(last.prompt_tokens, last.cached_tokens, last.completion_tokens),
+        usage=_usage(last),
+        warnings=() if last.finish == "refused" else _warnings(deltas),
     )
 
 
@@ -136,8 +165,14 @@ class RequestActor:
             if delta.finish in ("stop", "length"):
                 self.finished = True
             else:
-                self.error = _FAILURES[delta.finish]()
+                self.error = self._failure(delta.finish)
         self._wake()
+
+    def _failure(self, finish: FinishReason) -> PyengineError:
+        if finish == "refused":
+            notices = [delta.notice for delta in self.deltas if delta.notice]
+            return InvalidGrammarError("".join(notices), param="grammar")
+        return _FAILURES[finish]()
 
     def continued(self) -> Submit:
         """What to submit to a new engine: the prompt, and what was generated before."""
@@ -168,7 +203,7 @@ class RequestActor:
         arrival = self.submit.arrival_ns
         admitted = arrival + 1000 * last.queued_us if self.first_ns else 0
         prompt_tokens = self.submit.prompt_length
-        usage = Usage(prompt_tokens, last.cached_tokens, last.completion_tokens)
+        usage = replace(_usage(last), prompt_tokens=prompt_tokens)
         return Outcome(finish, usage, Timing(arrival, admitted, self.first_ns, self.end_ns))
 
     async def next_update(self) -> Update | None:
@@ -185,7 +220,7 @@ class RequestActor:
             fresh = self.deltas[self.seen :]
             self.seen = len(self.deltas)
             update = _merge(fresh)
-            if update.text or update.token_ids or self.error is None:
+            if update.text or update.token_ids or update.warnings or self.error is None:
                 return update
         if self.error is not None:
             raise self.error
@@ -204,6 +239,7 @@ class RequestActor:
             whole.stop_string,
             whole.stop_token,
             whole.usage,
+            whole.warnings,
         )
 
     def _wake(self) -> None:

@@ -14,7 +14,7 @@ planner, the others here.
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import msgspec
 
@@ -32,12 +32,23 @@ BACKPRESSURE_WAIT_S = 0.001
 IDLE_WAIT_S = 1.0
 
 
-class StepInFlight(NamedTuple):
-    """A step that was planned: running on the device, or dead at launch."""
+@dataclass(slots=True)
+class StepInFlight:
+    """A step that was planned: running on the device, or dead.
+
+    Attributes:
+        number: The planner's number for it.
+        buffers: What it reads.
+        handle: The device's end of it; None if it was dead at launch.
+        error: What killed it.
+        sampled: Whether its tokens are being chosen: at launch, or once its masks are filled.
+    """
 
     number: int
-    handle: StepHandle | None
-    error: Exception | None
+    buffers: StepBuffers
+    handle: StepHandle | None = None
+    error: Exception | None = None
+    sampled: bool = False
 
 
 class SchedulerActor(ThreadActor):
@@ -99,7 +110,10 @@ class SchedulerActor(ThreadActor):
         launched = self.launch()
         if self.in_flight and (not launched or len(self.in_flight) > self.runner.overlap):
             self.commit()
-            return True
+            launched = True
+        # A grammar goes by all tokens before: masks are filled while the step computes already.
+        if self.in_flight:
+            self.sample(self.in_flight[-1])
         return launched
 
     def launch(self) -> bool:
@@ -108,17 +122,36 @@ class SchedulerActor(ThreadActor):
         if not self.planner.plan(buffers.memory):
             return False
         self.steps += 1
-        try:
-            step = StepInFlight(self.steps, self.runner.launch(buffers), None)
-        except Exception as error:  # noqa: BLE001 - ends its rows
-            step = StepInFlight(self.steps, None, error)
+        step = StepInFlight(self.steps, buffers)
         self.in_flight.append(step)
+        try:
+            step.handle = self.runner.launch(buffers)
+        except Exception as error:  # noqa: BLE001 - ends its rows
+            step.error = error
         self.timeline.lap(Stage.LAUNCH)
+        if not buffers.num_masks:
+            self.sample(step)
         return True
+
+    def sample(self, step: StepInFlight) -> None:
+        """Fill the masks of ``step``, if it has any, and let the device choose its tokens."""
+        if step.sampled or step.handle is None:
+            return
+        step.sampled = True
+        if step.buffers.num_masks:
+            self.planner.fill_masks(step.buffers.memory)
+        try:
+            step.handle.sample()
+        except Exception as error:  # noqa: BLE001 - as at the launch
+            step.handle, step.error = None, error
+        self.timeline.lap(Stage.SAMPLE)
 
     def commit(self) -> None:
         """Wait for the oldest step in flight and hand its tokens to the planner."""
-        number, handle, error = self.in_flight.popleft()
+        step = self.in_flight[0]
+        self.sample(step)
+        self.in_flight.popleft()
+        handle, error = step.handle, step.error
         if handle is not None:
             try:
                 sampled = handle.wait()
@@ -128,9 +161,9 @@ class SchedulerActor(ThreadActor):
                 self.timeline.lap(Stage.COPY_BACK)
                 # Before the commit, which says that this step's time on the device is known.
                 self.timeline.record(
-                    Lane.DEVICE, Stage.DEVICE, handle.start_ns, handle.end_ns, number
+                    Lane.DEVICE, Stage.DEVICE, handle.start_ns, handle.end_ns, step.number
                 )
-                self.planner.commit(sampled)
+                self.planner.commit(sampled.tokens, sampled.counts)
                 return
         ended = self.planner.fail_step()
         logger.error("a model step failed; %d requests end with it", ended, exc_info=error)

@@ -7,6 +7,7 @@ One flat block of host memory holds every field, so that a device takes a step w
 Where each field lies is said by :class:`pyengine._core.StepLayout`; here are the views of it.
 """
 
+import mmap
 from collections.abc import Callable
 
 import numpy as np
@@ -26,7 +27,7 @@ class StepBuffers:
     Attributes:
         memory: uint8 [layout.nbytes], the memory itself; ``Planner.plan`` writes here.
         header: int64 [16]: rows, tokens, sampled rows, pages, feeds, longest query, longest
-            context, step id, greedy rows.
+            context, step id, greedy rows, logits, masks, longest device draft, decoding rows.
         token_ids: int32 [T].
         positions: int32 [T], of each token in its sequence.
         slot_mapping: int32 [T], block * block_size + offset: where the token's KV is stored.
@@ -42,10 +43,17 @@ class StepBuffers:
         top_p: float32 [R]; 1 is off.
         min_p: float32 [R]; 0 is off.
         seed: uint64 [R].
-        sample_position: int64 [R], position of the token that is sampled.
+        sample_position: int64 [R], position of the first token that is sampled.
+        device_drafts: int32 [R], draft tokens at the row's end that the draft model fills in.
+        logit_start: int32 [R + 1], by sampled row: the first of its logits; one, and one more for
+            each draft token.
+        logit_row: int32 [L], the sampled row of each of the logits.
+        logit_token: int32 [L], the token of the step that they follow.
+        mask_row: int32 [L], row of ``mask`` with the tokens that may be sampled; -1 is all.
         feed_token: int32 [R], indices into ``token_ids`` of tokens that the host does not know
             yet: the runner puts there what it sampled last for ``feed_sequence``.
         feed_sequence: int32 [R], slots in the sequence table.
+        mask: uint32 [M, words], bit t % 32 of word t // 32 is token t; filled after the launch.
     """
 
     header: NDArray[np.int64]
@@ -65,17 +73,27 @@ class StepBuffers:
     min_p: NDArray[np.float32]
     seed: NDArray[np.uint64]
     sample_position: NDArray[np.int64]
+    device_drafts: NDArray[np.int32]
+    logit_start: NDArray[np.int32]
+    logit_row: NDArray[np.int32]
+    logit_token: NDArray[np.int32]
+    mask_row: NDArray[np.int32]
     feed_token: NDArray[np.int32]
     feed_sequence: NDArray[np.int32]
+    mask: NDArray[np.uint32]
 
     def __init__(self, layout: StepLayout, memory: NDArray[np.uint8] | None = None) -> None:
         """Views of ``memory`` (uint8 [layout.nbytes], zeroed), or of fresh memory."""
-        self.memory = np.zeros(layout.nbytes, np.uint8) if memory is None else memory
+        if memory is None:
+            # Page-aligned, and taken from the system as it is written: masks are many and seldom.
+            memory = np.frombuffer(mmap.mmap(-1, layout.nbytes), np.uint8)
+        self.memory = memory
         if self.memory.dtype != np.uint8 or self.memory.shape != (layout.nbytes,):
             raise ValueError(f"step buffers take uint8 [{layout.nbytes}]")
         for name, (dtype, offset, count) in layout.fields().items():
             end = offset + count * np.dtype(dtype).itemsize
             setattr(self, name, self.memory[offset:end].view(dtype))
+        self.mask = self.mask.reshape(-1, layout.mask_words)
 
     @property
     def num_rows(self) -> int:
@@ -89,13 +107,23 @@ class StepBuffers:
 
     @property
     def num_sampled(self) -> int:
-        """Tokens that this step samples."""
+        """Rows that this step samples for."""
         return int(self.header[2])
 
     @property
     def num_feeds(self) -> int:
         """Tokens that only the runner knows; see ``feed_token``."""
         return int(self.header[4])
+
+    @property
+    def num_logits(self) -> int:
+        """Tokens that this step samples, those behind wrong drafts counted in."""
+        return int(self.header[9])
+
+    @property
+    def num_masks(self) -> int:
+        """Masks that are to be filled before it samples."""
+        return int(self.header[10])
 
     @property
     def step_id(self) -> int:

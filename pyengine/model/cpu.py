@@ -1,11 +1,11 @@
 """The CPU as a device: a launch computes the whole step, and its tokens are there."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pyengine._core import CpuKernels, CpuStep, StepLayout
 from pyengine.config import EngineConfig
@@ -13,7 +13,7 @@ from pyengine.model.architectures import Architecture, find_architecture
 from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.layers import Kernels
 from pyengine.model.loader import Checkpoint
-from pyengine.model.runner import ModelInfo, Progress
+from pyengine.model.runner import ModelInfo, Progress, Sampled
 from pyengine.model.sampler.cpu import Sampler
 from pyengine.model.shape import ModelShape, describe, make_layout
 
@@ -32,21 +32,36 @@ def default_threads(info: ModelInfo) -> int:
 
 
 class CpuStepHandle:
-    """A step that is over.
+    """A step whose forward pass is over.
 
     Attributes:
         start_ns: ``time.monotonic_ns()`` at its beginning.
-        end_ns: At its end.
+        end_ns: At its end; 0 until it is sampled.
     """
 
-    def __init__(self, tokens: NDArray[np.int32], start_ns: int) -> None:
-        self.start_ns = start_ns
-        self.end_ns = time.monotonic_ns()
-        self._tokens = tokens
+    def __init__(self, sample: Callable[[], Sampled], over: Callable[[], None]) -> None:
+        """Tokens are chosen by ``sample``; ``over`` is called when the buffers are free."""
+        self.start_ns = time.monotonic_ns()
+        self.end_ns = 0
+        self._sample = sample
+        self._over = over
+        self._sampled: Sampled | None = None
 
-    def wait(self) -> NDArray[np.int32]:
-        """The sampled tokens, int32 [num_sampled]; does not block."""
-        return self._tokens
+    def sample(self) -> None:
+        """Choose the tokens; they are there when it returns."""
+        try:
+            self._sampled = self._sample()
+        except BaseException:
+            self._over()
+            raise
+        self.end_ns = time.monotonic_ns()
+
+    def wait(self) -> Sampled:
+        """What was sampled; does not block."""
+        if self._sampled is None:
+            raise RuntimeError("the step was not sampled")
+        self._over()
+        return self._sampled
 
 
 class CpuRunner:
@@ -86,15 +101,15 @@ class CpuRunner:
         self.num_blocks = shape.num_blocks
         build = find_architecture(shape.info.architecture)
         torch.set_num_threads(threads)
-        memory = torch.zeros(layout.nbytes, dtype=torch.uint8).numpy()
-        self._buffers = StepBuffers(layout, memory)
+        self._buffers = StepBuffers(layout)
         self._ring = BufferRing(1, lambda: self._buffers)
         self._token_ids = torch.from_numpy(self._buffers.token_ids)
+        self._logit_token = torch.from_numpy(self._buffers.logit_token)
         self._last_token = np.zeros(max_sequences, np.int32)
         device = Kernels(
             kernels=CpuKernels(threads),
             max_tokens=len(self._buffers.token_ids),
-            max_sampled=len(self._buffers.sample_rows),
+            max_sampled=len(self._buffers.logit_row),
             num_blocks=shape.num_blocks,
         )
         self._step = CpuStep(
@@ -133,32 +148,37 @@ class CpuRunner:
         return self._ring.free()
 
     def launch(self, buffers: StepBuffers) -> CpuStepHandle:
-        """Compute the step in ``buffers``; torch and the kernels release the GIL as they work."""
+        """Compute the forward pass; torch and the kernels release the GIL as they work."""
         model = self._model
         if model is None:
             raise RuntimeError("the runner is closed")
         index = self._ring.take(buffers)
-        start_ns = time.monotonic_ns()
+        handle = CpuStepHandle(
+            lambda: self._sample(model, buffers), lambda: self._ring.give_back(index)
+        )
         try:
+            buffers.feed(self._last_token)
             with torch.inference_mode():
-                return CpuStepHandle(self._compute(model, buffers), start_ns)
-        finally:
+                model.forward(self._step, self._token_ids[: buffers.num_tokens])
+        except BaseException:
             self._ring.give_back(index)
+            raise
+        return handle
 
     def close(self) -> None:
         """Give weights and cache back. Idempotent."""
         self._model = None
 
-    def _compute(self, model: Architecture, buffers: StepBuffers) -> NDArray[np.int32]:
-        buffers.feed(self._last_token)
-        model.forward(self._step, self._token_ids[: buffers.num_tokens])
-        count = buffers.num_sampled
-        tokens = self._sampler.tokens[:count]
-        if count:
-            last = torch.from_numpy(buffers.query_start[buffers.sample_rows[:count] + 1] - 1)
-            per_call = len(model.logits_rows.tensor)
+    def _sample(self, model: Architecture, buffers: StepBuffers) -> Sampled:
+        count, rows = buffers.num_logits, buffers.num_sampled
+        per_call = len(model.logits_rows.tensor)
+        with torch.inference_mode():
             for first in range(0, count, per_call):
-                rows = model.logits(last[first : first + per_call])
-                self._sampler(model.logits_rows.kernel, first, len(rows))
-            self._last_token[buffers.sample_sequence[:count]] = tokens
-        return tokens
+                last = self._logit_token[first : min(first + per_call, count)]
+                chosen = model.logits(last)
+                self._sampler(model.logits_rows.kernel, first, len(chosen))
+        sampled = self._sampler.verify(buffers)
+        self._last_token[buffers.sample_sequence[:rows]] = sampled.tokens[
+            buffers.logit_start[:rows] + sampled.counts - 1
+        ]
+        return sampled

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,19 @@ class ModelInfo:
     num_parameters: int = 0
 
 
+class Sampled(NamedTuple):
+    """What a step sampled.
+
+    Attributes:
+        tokens: int32 [num_logits], -1 where no token was possible.
+        counts: int32 [num_sampled], how many tokens of each row count: those up to and with the
+            first that differs from its draft.
+    """
+
+    tokens: NDArray[np.int32]
+    counts: NDArray[np.int32]
+
+
 class StepHandle(Protocol):
     """A step in flight."""
 
@@ -66,10 +79,17 @@ class StepHandle(Protocol):
     def end_ns(self) -> int:
         """And ended it. The intervals of a runner's steps do not overlap."""
 
-    def wait(self) -> NDArray[np.int32]:
-        """The sampled tokens, int32 [num_sampled]; blocks without the GIL until they are there.
+    def sample(self) -> None:
+        """Choose the tokens, now that the step's masks are in its buffers. Once, before ``wait``.
 
-        The array is valid until the same set of buffers is launched again. Once per step, in the
+        Does not wait: the device goes on from its forward pass to the sampler. If it raises, the
+        step is over, and its set is free again.
+        """
+
+    def wait(self) -> Sampled:
+        """What was sampled; blocks without the GIL until it is there.
+
+        The arrays are valid until the same set of buffers is launched again. Once per step, in the
         order of the launches.
 
         Raises:
@@ -108,7 +128,7 @@ class ModelRunner(Protocol):
         """
 
     def launch(self, buffers: StepBuffers) -> StepHandle:
-        """Start the step in ``buffers`` (the set that :meth:`buffers` returned last).
+        """Start the forward pass of ``buffers`` (the set that :meth:`buffers` returned last).
 
         If it raises, the step was not begun, or is over, and its set is free again.
         """

@@ -102,7 +102,11 @@ def make_layout(config: EngineConfig, info: ModelInfo) -> StepLayout:
     limits = config.limits
     pages = -(-info.max_context // info.block_size)
     return StepLayout(
-        limits.max_tokens_per_step, limits.max_sequences, limits.max_sequences * pages
+        limits.max_tokens_per_step,
+        limits.max_sequences,
+        limits.max_sequences * pages,
+        max_draft=config.max_draft,
+        vocab_size=info.vocab_size,
     )
 
 

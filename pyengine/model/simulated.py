@@ -22,7 +22,7 @@ from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
 from pyengine.model.batch import BufferRing, StepBuffers
-from pyengine.model.runner import ModelInfo
+from pyengine.model.runner import ModelInfo, Sampled
 from pyengine.model.shape import describe, make_layout
 
 
@@ -34,25 +34,36 @@ class SimulatedStep:
         end_ns: And ends it; never before ``wait`` returns.
     """
 
-    def __init__(
-        self, ring: BufferRing, index: int, tokens: NDArray[np.int32], start_ns: int, end_ns: int
-    ) -> None:
-        self.start_ns = start_ns
-        self.end_ns = end_ns
-        self._ring = ring
+    def __init__(self, runner: "SimulatedRunner", index: int, buffers: StepBuffers) -> None:
+        """In flight from now on, in set ``index``."""
+        self._runner = runner
         self._index = index
-        self._tokens = tokens
+        self._buffers = buffers
+        self._sampled: Sampled | None = None
+        self.start_ns = max(time.monotonic_ns(), runner.free_ns)
+        self.end_ns = runner.free_ns = self.start_ns + runner.step_ns
 
-    def wait(self) -> NDArray[np.int32]:
-        """The tokens, int32 [num_sampled], once the step is over; sleeps, never spins.
+    def sample(self) -> None:
+        """Choose the tokens. A device that had to wait for this was idle: the step moves back."""
+        late = time.monotonic_ns() - self.end_ns
+        if late > 0:
+            self.start_ns += late
+            self.end_ns += late
+            self._runner.free_ns = self.end_ns
+        self._sampled = self._runner.choose(self._buffers)
+
+    def wait(self) -> Sampled:
+        """What was sampled, once the step is over; sleeps, never spins.
 
         Returns some 0.1 ms late (the system's timer slack and the wake-up), more where the cores
         are busy. That does not add up: the step after it has its own end already.
         """
+        if self._sampled is None:
+            raise RuntimeError("the step was not sampled")
         while (left := self.end_ns - time.monotonic_ns()) > 0:
             time.sleep(left * 1e-9)
-        self._ring.give_back(self._index)
-        return self._tokens
+        self._runner.ring.give_back(self._index)
+        return self._sampled
 
 
 class SimulatedRunner:
@@ -95,13 +106,13 @@ class SimulatedRunner:
         self.device = f"simulated, {step_ms:g} ms a step"
         self.layout = layout
         self.num_blocks = num_blocks
-        self._step_ns = round(step_ms * 1e6)
+        self.step_ns = round(step_ms * 1e6)
         self._tokens = np.asarray(tokens, np.int32)
         self._eos = info.eos_token_ids[0] if info.eos_token_ids else None
         self._eos_below = np.uint64(round(eos_rate * 2**32)) if self._eos is not None else 0
         self._last_token = np.zeros(max_sequences, np.int32)
-        self._ring = BufferRing(self.overlap + 1, lambda: StepBuffers(layout))
-        self._device_free_ns = 0
+        self.ring = BufferRing(self.overlap + 1, lambda: StepBuffers(layout))
+        self.free_ns = 0
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "SimulatedRunner":
@@ -118,34 +129,68 @@ class SimulatedRunner:
 
     def buffers(self) -> StepBuffers:
         """The free set of buffers to plan into."""
-        return self._ring.free()
+        return self.ring.free()
 
     def launch(self, buffers: StepBuffers) -> SimulatedStep:
         """Queue the step in ``buffers`` behind those before it."""
-        index = self._ring.take(buffers)
-        start = max(time.monotonic_ns(), self._device_free_ns)
-        end = self._device_free_ns = start + self._step_ns
+        index = self.ring.take(buffers)
         buffers.feed(self._last_token)
-        count = buffers.num_sampled
-        tokens = self._choose(buffers, count)
-        self._last_token[buffers.sample_sequence[:count]] = tokens
-        return SimulatedStep(self._ring, index, tokens, start, end)
+        return SimulatedStep(self, index, buffers)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _choose(self, buffers: StepBuffers, count: int) -> NDArray[np.int32]:
+    def choose(self, buffers: StepBuffers) -> Sampled:
+        """The tokens of a step, and how many of each row's are right."""
+        rows, count = buffers.num_sampled, buffers.num_logits
+        tokens = self._words(buffers, count)
+        counts = np.ones(rows, np.int32)
+        if count > rows:
+            counts = matching(buffers, tokens)
+        last = buffers.logit_start[:rows] + counts - 1
+        self._last_token[buffers.sample_sequence[:rows]] = tokens[last]
+        return Sampled(tokens, counts)
+
+    def _words(self, buffers: StepBuffers, count: int) -> NDArray[np.int32]:
         # The finalizer of MurmurHash3 over seed and position: neighbours give unrelated tokens.
-        sampled = buffers.temperature[:count] > 0
-        mixed = np.where(sampled, buffers.seed[:count], np.uint64(0))
-        mixed ^= buffers.sample_position[:count].view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        row = buffers.logit_row[:count]
+        sampled = buffers.temperature[row] > 0
+        mixed = np.where(sampled, buffers.seed[row], np.uint64(0))
+        places = np.arange(count) - buffers.logit_start[row] + buffers.sample_position[row]
+        mixed ^= places.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(33)
         mixed *= np.uint64(0xFF51AFD7ED558CCD)
         mixed ^= mixed >> np.uint64(33)
         chosen = self._tokens[(mixed % np.uint64(len(self._tokens))).view(np.int64)]
         if self._eos_below and self._eos is not None:
             chosen[(mixed >> np.uint64(32)) < self._eos_below] = self._eos
+        if buffers.num_masks:
+            pick_allowed(buffers.mask, buffers.mask_row[:count], mixed, chosen)
         return chosen
+
+
+def pick_allowed(
+    mask: NDArray[np.uint32],
+    mask_row: NDArray[np.int32],
+    hashes: NDArray[np.uint64],
+    out: NDArray[np.int32],
+) -> None:
+    """For each masked row the (hash mod count)-th of the tokens that may come."""
+    for at in np.flatnonzero(mask_row >= 0):
+        allowed = np.flatnonzero(np.unpackbits(mask[mask_row[at]].view(np.uint8), bitorder="little"))
+        out[at] = allowed[int(hashes[at] % np.uint64(len(allowed)))]
+
+
+def matching(buffers: StepBuffers, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
+    """How many of each sampled row's tokens count: up to and with the first not its draft's."""
+    rows, count = buffers.num_sampled, buffers.num_logits
+    starts, ends = buffers.logit_start[:rows], buffers.logit_start[1 : rows + 1]
+    after = np.minimum(buffers.logit_token[:count] + 1, len(buffers.token_ids) - 1)
+    right = tokens == buffers.token_ids[after]
+    right[ends - 1] = False
+    place = np.arange(count) - starts[buffers.logit_row[:count]]
+    counts: NDArray[np.int32] = np.minimum.reduceat(np.where(right, count, place), starts) + 1
+    return counts.astype(np.int32)
 
 
 def printable_tokens(info: ModelInfo) -> NDArray[np.int32]:

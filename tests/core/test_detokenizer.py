@@ -327,7 +327,7 @@ class House:
 
     def step(self, *rows: tuple[int, int, Sequence[int], str | None]) -> None:
         body = [
-            [[frontend, request], list(ids), finish, None, 0, 0]
+            [[frontend, request], list(ids), finish, None, 0, 0, 0, 0]
             for frontend, request, ids, finish in rows
         ]
         self.inbox.send(msgspec.msgpack.encode(["tokens_out", body]))

@@ -62,12 +62,15 @@ class Stream:
     cached: int = 0
 
 
+ONE = np.ones(1, dtype=np.int32)
+
+
 class Engine:
     """A planner between two mailboxes, and a device that keeps tokens where a real one keeps KV."""
 
     def __init__(self, *, num_blocks=64, depth=1, mailbox=1 << 16, **limits):
         self.allocator = KvAllocator(num_blocks, BLOCK)
-        self.layout = StepLayout(64, 8, 64)
+        self.layout = StepLayout(64, 8, 64, vocab_size=50)
         self.inbox = Mailbox(1 << 16)
         self.outbox = Mailbox(mailbox)
         self.planner = Planner(
@@ -117,7 +120,8 @@ class Engine:
         if rows:
             self.execute()
         if self.flights and (not rows or len(self.flights) > self.depth):
-            self.planner.commit(self.flights.popleft())
+            sampled = self.flights.popleft()
+            self.planner.commit(sampled, np.ones_like(sampled))
         self.planner.check()
         self.read()
 
@@ -128,7 +132,7 @@ class Engine:
                 self.streams[body[0][1]] = Stream()
                 continue
             assert tag == "tokens_out"
-            for (_, number), tokens, finish, _, cached, _ in body:
+            for (_, number), tokens, finish, _, cached, *_ in body:
                 stream = self.streams[number]
                 assert stream.finish is None
                 stream.tokens += tokens
@@ -180,7 +184,7 @@ def test_a_step_is_written_as_the_layout_says():
     engine.planner.drain(engine.inbox)
     v = engine.views
     assert engine.planner.plan(engine.buffer) == 1
-    assert v["header"].tolist() == [1, 6, 1, 2, 0, 6, 6, 1, 0] + [0] * 7
+    assert v["header"].tolist() == [1, 6, 1, 2, 0, 6, 6, 1, 0, 1] + [0] * 6
     assert v["token_ids"][:6].tolist() == [1, 2, 3, 4, 5, 6]
     assert v["positions"][:6].tolist() == [0, 1, 2, 3, 4, 5]
     pages = v["page_indices"][:2]
@@ -195,15 +199,17 @@ def test_a_step_is_written_as_the_layout_says():
     rules = [v[name][0] for name in ("temperature", "top_k", "top_p", "min_p", "seed")]
     assert rules == [np.float32(0.5), 7, np.float32(0.9), np.float32(0.1), 2**64 - 1]
     assert v["sample_position"][0] == 6
+    assert (v["logit_start"][:2].tolist(), v["logit_row"][0]) == ([0, 1], 0)
+    assert (v["logit_token"][0], v["mask_row"][0]) == (5, -1)
     # The next step is planned before the token is known: the device fills it in.
     assert engine.planner.plan(engine.buffer) == 1
-    assert v["header"].tolist() == [1, 1, 1, 2, 1, 1, 7, 2, 0] + [0] * 7
+    assert v["header"].tolist() == [1, 1, 1, 2, 1, 1, 7, 2, 0, 1, 0, 0, 1] + [0] * 3
     assert (v["feed_token"][0], v["feed_sequence"][0]) == (0, v["row_sequence"][0])
     assert engine.planner.stats()["in_flight"] == 2
 
 
 def test_fields_are_aligned_and_disjoint():
-    layout = StepLayout(37, 5, 11)
+    layout = StepLayout(37, 5, 11, vocab_size=50)
     end = 0
     for name, (dtype, offset, length) in layout.fields().items():
         assert offset % 64 == 0, name
@@ -314,7 +320,7 @@ def test_abort_all_ends_everything():
     assert engine.planner.abort_all() == 5
     assert {stream.finish for stream in engine.run().values()} == {"error"}
     with pytest.raises(ValueError, match="no step"):
-        engine.planner.commit(np.zeros(2, dtype=np.int32))
+        engine.planner.commit(np.zeros(2, dtype=np.int32), ONE)
 
 
 def test_buffers_that_do_not_fit_are_refused():
@@ -326,14 +332,18 @@ def test_buffers_that_do_not_fit_are_refused():
     with pytest.raises(BufferError):
         engine.planner.plan(bytes(engine.layout.nbytes))
     with pytest.raises(ValueError, match="no step"):
-        engine.planner.commit(np.zeros(0, dtype=np.int32))
+        engine.planner.commit(np.zeros(0, dtype=np.int32), ONE[:0])
     assert engine.planner.plan(engine.buffer) == 1
     with pytest.raises(ValueError, match="samples 1"):
-        engine.planner.commit(np.zeros(2, dtype=np.int32))
+        engine.planner.commit(np.zeros(2, dtype=np.int32), ONE)
     with pytest.raises(TypeError):
-        engine.planner.commit(np.zeros(1, dtype=np.int64))
+        engine.planner.commit(np.zeros(1, dtype=np.int64), ONE)
     with pytest.raises(BufferError):
-        engine.planner.commit(np.zeros(4, dtype=np.int32)[::2])
+        engine.planner.commit(np.zeros(4, dtype=np.int32)[::2], ONE)
+    with pytest.raises(ValueError, match="0 drafts"):
+        engine.planner.commit(np.zeros(1, dtype=np.int32), 2 * ONE)
+    with pytest.raises(ValueError, match="1 sampling rows"):
+        engine.planner.commit(np.zeros(1, dtype=np.int32), np.ones(2, dtype=np.int32))
     engine.execute()
     assert engine.run()[1].tokens == reference([1, 2], 10)
 
@@ -358,7 +368,7 @@ def test_closed_mailboxes_are_told():
     engine.execute()
     engine.outbox.close()
     with pytest.raises(MailboxClosed):
-        engine.planner.commit(engine.flights.popleft())
+        engine.planner.commit(engine.flights.popleft(), ONE)
     engine.planner.check()
 
 

@@ -59,7 +59,7 @@ def make_runner(
     )
     shape = describe(config)
     pages = -(-shape.info.max_context // block_size)
-    layout = StepLayout(max_tokens, max_rows, max_rows * pages)
+    layout = StepLayout(max_tokens, max_rows, max_rows * pages, vocab_size=shape.info.vocab_size)
     return CpuRunner(shape, layout, max_sequences=max_rows, threads=threads)
 
 
@@ -114,13 +114,20 @@ class Loop:
                 buffers.min_p[sampled] = sequence.rules.get("min_p", 0.0)
                 buffers.seed[sampled] = int(sequence.rules.get("seed", 0))
                 buffers.sample_position[sampled] = end
+                buffers.logit_start[sampled : sampled + 2] = sampled, sampled + 1
+                buffers.logit_row[sampled] = sampled
+                buffers.logit_token[sampled] = tokens - 1
+                buffers.mask_row[sampled] = -1
                 sampled += 1
             sequence.computed = end
         buffers.query_start[len(sequences)] = tokens
         buffers.page_indptr[len(sequences)] = pages
         buffers.header[:5] = (len(sequences), tokens, sampled, pages, 0)
         rows = [sequences[row] for row in buffers.sample_rows[:sampled]]
-        for sequence, token in zip(rows, self.runner.launch(buffers).wait(), strict=True):
+        buffers.header[9:11] = (sampled, 0)
+        handle = self.runner.launch(buffers)
+        handle.sample()
+        for sequence, token in zip(rows, handle.wait().tokens, strict=True):
             sequence.tokens.append(int(token))
 
     def generate(self, prompts: list[list[int]], count: int, **rules: float) -> list[list[int]]:

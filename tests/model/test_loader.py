@@ -35,7 +35,7 @@ def test_progress_rises_to_the_whole(tmp_path: Path) -> None:
 
     CpuRunner(
         shape,
-        StepLayout(8, 2, 8),
+        StepLayout(8, 2, 8, vocab_size=shape.info.vocab_size),
         max_sequences=2,
         threads=1,
         progress=lambda done, total: seen.append((done, total)),

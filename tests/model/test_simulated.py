@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pyengine._core import StepLayout
 from pyengine.errors import ConfigError
@@ -38,7 +39,7 @@ def info(folder: Path = Path()) -> ModelInfo:
 def device(step_ms: float = 1.0, eos_rate: float = 0.0) -> SimulatedRunner:
     return SimulatedRunner(
         info(),
-        StepLayout(8, 8, 32),
+        StepLayout(8, 8, 32, vocab_size=1000),
         num_blocks=16,
         max_sequences=8,
         step_ms=step_ms,
@@ -50,11 +51,20 @@ def device(step_ms: float = 1.0, eos_rate: float = 0.0) -> SimulatedRunner:
 def fill(buffers: StepBuffers, rows: list[tuple[int, float, int, int]]) -> None:
     """Rows of (sequence, temperature, seed, position), one token each."""
     buffers.header[:5] = (len(rows), len(rows), len(rows), 0, 0)
+    buffers.header[9] = len(rows)
+    buffers.logit_start[: len(rows) + 1] = range(len(rows) + 1)
+    buffers.logit_row[: len(rows)] = range(len(rows))
     for row, (sequence, temperature, seed, position) in enumerate(rows):
         buffers.sample_sequence[row] = sequence
         buffers.temperature[row] = temperature
         buffers.seed[row] = seed
         buffers.sample_position[row] = position
+
+
+def run(runner: SimulatedRunner, buffers: StepBuffers) -> NDArray[np.int32]:
+    handle = runner.launch(buffers)
+    handle.sample()
+    return handle.wait().tokens
 
 
 def test_a_step_takes_its_time_and_steps_do_not_overlap() -> None:
@@ -65,6 +75,7 @@ def test_a_step_takes_its_time_and_steps_do_not_overlap() -> None:
         buffers = runner.buffers()
         fill(buffers, [(0, 0.0, 0, 5)])
         handles.append(runner.launch(buffers))
+        handles[-1].sample()
     with pytest.raises(RuntimeError, match="in flight"):
         runner.buffers()
     for handle in handles:
@@ -84,7 +95,7 @@ def test_tokens_depend_on_seed_and_position_alone() -> None:
         runner = device(step_ms=0.0)
         buffers = runner.buffers()
         fill(buffers, rows)
-        return runner.launch(buffers).wait().tolist()
+        return run(runner, buffers).tolist()
 
     together = tokens(rows)
     assert together == [tokens([row])[0] for row in rows]
@@ -98,13 +109,13 @@ def test_sampled_tokens_feed_the_next_step() -> None:
     runner = device(step_ms=0.0)
     buffers = runner.buffers()
     fill(buffers, [(5, 1.0, 3, 4), (2, 1.0, 9, 4)])
-    said = runner.launch(buffers).wait().copy()
+    said = run(runner, buffers).copy()
     following = runner.buffers()
     fill(following, [(2, 1.0, 9, 5), (5, 1.0, 3, 5)])
     following.header[4] = 2
     following.feed_token[:2] = (0, 1)
     following.feed_sequence[:2] = (2, 5)
-    runner.launch(following).wait()
+    run(runner, following)
     assert following.token_ids[:2].tolist() == [said[1], said[0]]
 
 
@@ -115,7 +126,7 @@ def test_the_end_of_sequence_comes_only_when_asked() -> None:
         for position in range(0, 800, 8):
             buffers = runner.buffers()
             fill(buffers, [(i, 1.0, 1, position + i) for i in range(8)])
-            count += runner.launch(buffers).wait().tolist().count(2)
+            count += run(runner, buffers).tolist().count(2)
         return count
 
     assert ends(0.0) == 0

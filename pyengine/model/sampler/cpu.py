@@ -5,6 +5,8 @@ from numpy.typing import NDArray
 
 from pyengine._core import CpuKernels, CpuRules, CpuTensor
 from pyengine.model.batch import StepBuffers
+from pyengine.model.runner import Sampled
+from pyengine.model.simulated import matching
 
 
 class Sampler:
@@ -26,3 +28,8 @@ class Sampler:
     def __call__(self, logits: CpuTensor, first: int, rows: int) -> None:
         """Sampled rows ``first`` to ``first + rows``, from the first rows of ``logits``."""
         self._kernels.sample(self._rules, logits, self._out, first, rows)
+
+    def verify(self, buffers: StepBuffers) -> Sampled:
+        """What was sampled, and how many tokens of each row count."""
+        tokens = self.tokens[: buffers.num_logits]
+        return Sampled(tokens, matching(buffers, tokens))

@@ -24,6 +24,8 @@ struct Request {
     completion_tokens: u32,
     accepted_drafts: u32,
     rejected_drafts: u32,
+    /// What its next delta tells besides.
+    notice: Option<String>,
 }
 
 /// All of them, and the ways out.
@@ -73,20 +75,22 @@ impl Requests {
                 _ => unreachable!("the tag is that of OpenStream"),
             },
             "notice" => match Message::decode(message)? {
-                Message::Notice(notice) => self.pass_on(&notice),
+                Message::Notice(notice) => {
+                    self.pass_on(notice);
+                    Ok(())
+                }
                 _ => unreachable!("the tag is that of Notice"),
             },
             other => Err(Error::MalformedMessage(format!("the detokenizer takes no {other:?}"))),
         }
     }
 
-    fn pass_on(&mut self, notice: &Notice) -> Result<()> {
-        let Some(request) = self.open.get(&notice.key) else {
-            self.ignored += 1;
-            return Ok(());
-        };
-        let delta = DeltaRef { notice: Some(&notice.text), ..request.delta(notice.key, "", &[]) };
-        self.frontends[notice.key.frontend as usize].add(delta)
+    /// Keeps a notice for the next delta of its request.
+    fn pass_on(&mut self, notice: Notice) {
+        match self.open.get_mut(&notice.key) {
+            Some(request) => request.notice = Some(notice.text),
+            None => self.ignored += 1,
+        }
     }
 
     /// Forgets the requests of a frontend that is gone, and has them ended.
@@ -127,6 +131,7 @@ impl Requests {
             completion_tokens: generated.len() as u32,
             accepted_drafts: 0,
             rejected_drafts: 0,
+            notice: None,
         };
         // Its text is with the client already; what was withheld is withheld again.
         self.text.clear();
@@ -203,8 +208,10 @@ impl Requests {
 
         let finish = if found.is_some() { Some(FinishReason::Stop) } else { row.finish };
         if taken > 0 || finish.is_some() || !self.text.is_empty() {
+            let notice = request.notice.take();
             let delta = DeltaRef {
                 finish,
+                notice: notice.as_deref(),
                 stop_string: found.map(|found| request.stream.stop_string(found.index)),
                 stop_token: if found.is_some() { None } else { row.stop_token },
                 ..request.delta(key, &self.text, &row.tokens[..taken])

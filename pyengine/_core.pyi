@@ -32,6 +32,7 @@ __all__ = [
     "Timeline",
     "Vocabulary",
     "__version__",
+    "pick_allowed",
 ]
 
 # numpy's arrays are buffers, but their types do not say so for Python 3.11.
@@ -476,8 +477,8 @@ class Detokenizer:
 
 @final
 class CpuTensor:
-    """A C-contiguous array as the CPU kernels see it: float32, int32, int64, uint64, or bfloat16
-    given as its bits in (u)int16. Shares the array's memory and keeps it alive.
+    """A C-contiguous array as the CPU kernels see it: float32, int32, int64, uint32, uint64, or
+    bfloat16 given as its bits in (u)int16. Shares the array's memory and keeps it alive.
     """
 
     def __new__(cls, array: NDArray[Any]) -> CpuTensor:
@@ -505,17 +506,45 @@ class CpuStep:
 
 @final
 class CpuRules:
-    """The sampling rules in the step buffers."""
+    """What is sampled by which rules; see :class:`pyengine.model.batch.StepBuffers`.
+
+    A sampling row is a sequence that samples in the step; a logits row is one position of it: one,
+    and one more for each of its draft tokens.
+    """
 
     def __new__(
         cls,
+        *,
         temperature: NDArray[Any],
         top_k: NDArray[Any],
         top_p: NDArray[Any],
         min_p: NDArray[Any],
         seed: NDArray[Any],
-        position: NDArray[Any],
-    ) -> CpuRules: ...
+        sample_position: NDArray[Any],
+        logit_start: NDArray[Any],
+        logit_row: NDArray[Any],
+        logit_token: NDArray[Any],
+        mask_row: NDArray[Any],
+        mask: NDArray[Any],
+        mask_words: int,
+    ) -> CpuRules:
+        """Views of the arrays, which are read anew at every call.
+
+        Args:
+            temperature: float32 by sampling row, like the five that follow; 0 is greedy.
+            top_k: int32; 0 is off.
+            top_p: float32; 1 is off.
+            min_p: float32; 0 is off.
+            seed: uint64, key of the noise.
+            sample_position: int64, position of the row's first sampled token.
+            logit_start: int32, one more than sampling rows: where the logits rows of each begin.
+            logit_row: int32 by logits row, like the two that follow: its sampling row.
+            logit_token: int32, the token of the step whose logits these are. The token after it
+                is the draft of what is sampled here, unless this is its sampling row's last.
+            mask_row: int32, row of ``mask``, or -1: every token may be sampled.
+            mask: uint32, rows of ``mask_words`` words: bit t % 32 of word t / 32 allows token t.
+            mask_words: Words of a mask row: one bit for each token of the vocabulary.
+        """
 
 @final
 class CpuKernels:
@@ -574,9 +603,60 @@ class CpuKernels:
     def sample(
         self, rules: CpuRules, logits: CpuTensor, out: CpuTensor, first: int, rows: int
     ) -> None:
-        """Choose a token for each of the first ``rows`` rows of ``logits`` [rows, vocabulary], by
-        rules ``first`` and on, into the same places of ``out`` (int32).
+        """Choose a token for each of the logits rows ``first`` to ``first + rows``.
+
+        A token depends on its logits, its mask, and its sampling row's rules, seed and position
+        alone. Rules apply in this order: mask, temperature, top-k, top-p, min-p. A mask that
+        allows one token chooses it without a look at the logits. Where nothing is possible the
+        token is -1.
+
+        Args:
+            rules: Of the step.
+            logits: [rows or more, vocabulary], those of logits row ``first`` first.
+            out: int32 by logits row of the step; entries ``first`` to ``first + rows`` are written.
+            first: First logits row.
+            rows: Number of logits rows.
         """
+
+    def verify(
+        self,
+        rules: CpuRules,
+        token_ids: CpuTensor,
+        tokens: CpuTensor,
+        counts: CpuTensor,
+        sampled: int,
+    ) -> None:
+        """Count the sampled tokens that hold: for each sampling row one, and one more for each of
+        its leading drafts that equals what was sampled in its place.
+
+        Args:
+            rules: Of the step.
+            token_ids: int32 [tokens], the tokens of the step, drafts among them.
+            tokens: int32 by logits row: what :meth:`sample` chose.
+            counts: int32 by sampling row; the first ``sampled`` are written.
+            sampled: Number of sampling rows.
+        """
+
+def pick_allowed(
+    mask: NDArray[Any],
+    words: int,
+    mask_rows: NDArray[Any],
+    hashes: NDArray[Any],
+    out: NDArray[Any],
+) -> None:
+    """Choose among the tokens that masks allow by hashes: a sampler without logits. Any thread.
+
+    Args:
+        mask: uint32 [masks * words]: bit t % 32 of word t / 32 allows token t. Bits beyond the
+            vocabulary must be 0.
+        words: Words of a mask.
+        mask_rows: int32 [n], rows of ``mask``; where it is negative, ``out`` stays as it is.
+        hashes: uint64 [n].
+        out: int32 [n], becomes the (hash mod m)-th of the m tokens allowed; -1 where m is 0.
+
+    Raises:
+        ValueError: An array is of another type or too short, or there is no such mask.
+    """
 
 STEP_BOUNDS_NS: Final[tuple[int, ...]]
 """Upper bounds of the accountant's step-time histogram, in nanoseconds."""

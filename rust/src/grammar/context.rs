@@ -11,8 +11,10 @@
 //! Loading is O(vocabulary) and takes up to seconds: it is done at the first use, once, by whoever comes first, or by a
 //! thread that [`GrammarContext::warm`] starts. Everything after is a look-up.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use aho_corasick::{AhoCorasick, MatchKind};
 use llguidance::ParserFactory;
 use llguidance::api::ParserLimits;
 use llguidance::earley::SlicedBiasComputer;
@@ -104,6 +106,8 @@ pub struct Tokens {
     vocab_size: usize,
     /// Special tokens by their spelling, longest first.
     special: Vec<(String, u32)>,
+    /// Finds them in a text; a match is an index into `special`.
+    special_finder: Option<AhoCorasick>,
     /// Ids of the tokens that stand for text.
     text: Vec<u32>,
     /// For each byte the token that is just it.
@@ -142,6 +146,13 @@ impl Tokens {
             }
         }
         special.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then(a.1.cmp(&b.1)));
+        let special_finder = (!special.is_empty())
+            .then(|| {
+                let kind = MatchKind::LeftmostLongest;
+                AhoCorasick::builder().match_kind(kind).build(special.iter().map(|(name, _)| name))
+            })
+            .transpose()
+            .map_err(|error| Error::UnsupportedTokenizer(format!("its special tokens: {error}")))?;
         words[vocab_size] = b"\xff<|end of the text|>".to_vec();
 
         let info = TokRxInfo::new(vocab_size as u32 + 1, vocab_size as u32);
@@ -153,7 +164,17 @@ impl Tokens {
         factory.quiet();
         *factory.limits_mut() = limits();
         let end_tokens = end_tokens.to_vec();
-        Ok(Self { environment, factory, tokenizer, end_tokens, vocab_size, special, text: plain, bytes })
+        Ok(Self {
+            environment,
+            factory,
+            tokenizer,
+            end_tokens,
+            vocab_size,
+            special,
+            special_finder,
+            text: plain,
+            bytes,
+        })
     }
 
     /// How many ids a mask covers.
@@ -174,6 +195,13 @@ impl Tokens {
     /// The spelling of a special token.
     pub fn special_name(&self, token: u32) -> Option<&str> {
         self.special.iter().find(|(_, id)| *id == token).map(|(name, _)| name.as_str())
+    }
+
+    /// Where special tokens are spelled in a text, and which.
+    pub fn find_special(&self, text: &str) -> Vec<(Range<usize>, u32)> {
+        let Some(finder) = &self.special_finder else { return Vec::new() };
+        let found = finder.find_iter(text);
+        found.map(|found| (found.range(), self.special[found.pattern().as_usize()].1)).collect()
     }
 
     /// Ids of all tokens that stand for text, ascending.
@@ -230,7 +258,7 @@ impl Tokens {
         &self.factory
     }
 
-    fn trie(&self) -> &TokTrie {
+    pub(super) fn trie(&self) -> &TokTrie {
         &self.environment.trie
     }
 }
@@ -326,6 +354,7 @@ pub(crate) mod tests {
         assert_eq!(tokens.vocab_size(), 4 + 256 + 2 + 5);
         assert_eq!(tokens.special()[0], ("<|stop|>".to_owned(), 1));
         assert_eq!(tokens.special_name(3), Some("</tool>"));
+        assert_eq!(tokens.find_special("a<tool>b</tool>"), [(1..7, 2), (8..15, 3)]);
         assert_eq!(tokens.text_bytes(0), b"");
         assert_eq!(tokens.text_bytes(261), b" cat");
         assert_eq!(tokens.text_bytes(265), b"", "a hole");

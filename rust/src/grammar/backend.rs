@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
+use super::compile::Watch;
 use super::context::Tokens;
 use super::description::Description;
 use super::lark;
 use super::llguidance::Llguidance;
-use super::{Compiled, Refusal};
+use super::{Compiled, Verdict};
 
 /// Compiles a description.
 ///
 /// # Errors
 /// Why it cannot be.
-pub fn compile(tokens: &Arc<Tokens>, description: Description) -> Result<Arc<dyn Compiled>, Refusal> {
+pub fn compile(tokens: &Arc<Tokens>, description: Description, watch: &Watch) -> Verdict {
     let mut warnings = Vec::new();
     let lowered = lark::lower(description, tokens, &mut warnings)?;
+    watch.check()?;
     Ok(Arc::new(Llguidance::compile(tokens, lowered, warnings)?))
 }
 
@@ -26,7 +28,8 @@ pub(crate) mod tests {
 
     pub(crate) fn compiled(tokens: &Arc<Tokens>, description: serde_json::Value) -> Arc<dyn Compiled> {
         let description = Description::parse(description.to_string().as_bytes()).unwrap();
-        compile(tokens, description).unwrap_or_else(|refusal| panic!("{}", refusal.message))
+        compile(tokens, description, &Watch::default())
+            .unwrap_or_else(|refusal| panic!("{}", refusal.message))
     }
 
     pub(crate) fn allowed(grammar: &mut dyn Grammar, tokens: &Tokens) -> Vec<u32> {

@@ -23,9 +23,9 @@ use super::lark::Lowered;
 use super::{Compiled, Grammar, Refusal};
 
 /// How many rewound parsers are kept.
-const POOL: usize = 8;
+const POOL: usize = 4;
 /// A parser whose lexer holds more is not kept.
-const LARGEST_KEPT: usize = 8 << 20;
+const LARGEST_KEPT: usize = 4 << 20;
 
 /// A grammar of llguidance's.
 pub struct Llguidance {

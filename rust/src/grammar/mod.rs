@@ -11,7 +11,9 @@
 //! grammar is shared by every request that brought the same description.
 
 pub mod backend;
+mod cache;
 mod closing;
+pub mod compile;
 pub mod context;
 pub mod description;
 mod ebnf;

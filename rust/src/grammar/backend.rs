@@ -2,28 +2,48 @@
 
 use std::sync::Arc;
 
+use regex_syntax::hir::Hir;
+
 use super::compile::Watch;
 use super::context::Tokens;
 use super::description::Description;
-use super::lark;
+use super::index::Index;
 use super::llguidance::Llguidance;
-use super::{Compiled, Verdict};
+use super::{Refusal, Verdict, lark, pattern};
 
 /// Compiles a description.
+///
+/// A choice or a regex becomes a table if the table is small enough to be built at once; its masks are look-ups.
+/// Everything else, and what would be too large a table, goes to llguidance, whose automata are built as an answer
+/// goes along.
 ///
 /// # Errors
 /// Why it cannot be.
 pub fn compile(tokens: &Arc<Tokens>, description: Description, watch: &Watch) -> Verdict {
+    if let Some(pattern) = regular(&description)?
+        && let Some(index) = Index::build(tokens, &pattern, watch)?
+    {
+        return Ok(Arc::new(index));
+    }
     let mut warnings = Vec::new();
     let lowered = lark::lower(description, tokens, &mut warnings)?;
     watch.check()?;
     Ok(Arc::new(Llguidance::compile(tokens, lowered, warnings)?))
 }
 
+/// The language of a choice or a regex; None of anything else.
+fn regular(description: &Description) -> Result<Option<Hir>, Refusal> {
+    match description {
+        Description::Regex { pattern } => pattern::whole(pattern).map(Some),
+        Description::Choice { choices } => Ok(Some(pattern::choice(choices))),
+        _ => Ok(None),
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::Grammar;
     use super::super::context::tests::small;
+    use super::super::{Compiled, Grammar};
     use super::*;
 
     pub(crate) fn compiled(tokens: &Arc<Tokens>, description: serde_json::Value) -> Arc<dyn Compiled> {

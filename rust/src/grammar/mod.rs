@@ -17,6 +17,7 @@ pub mod compile;
 pub mod context;
 pub mod description;
 mod ebnf;
+mod index;
 mod lark;
 mod llguidance;
 mod pattern;

@@ -154,6 +154,7 @@ impl Planner {
             compiling: false,
             grammar: None,
             closing: body.close_grammar.then(Closing::default),
+            history: body.tenant ^ body.cache_salt.rotate_left(32),
             prediction: prediction(&body.prediction),
             accepted_drafts: 0,
             rejected_drafts: 0,

@@ -120,6 +120,14 @@ impl Device {
             let drafts =
                 sampling.map_or(0, |at| step.logit_start[at + 1] - step.logit_start[at] - 1) as usize;
             let known = length - drafts;
+            let from_device = sampling.map_or(0, |at| step.device_drafts[at]) as usize;
+            assert!(from_device == 0 || from_device == drafts);
+            for position in length - from_device..length {
+                let wrong = u32::from((position - expected.submit.prompt_length as usize) % 5 == 4);
+                let draft = (expected.tokens[position] + wrong) % VOCABULARY as u32;
+                let place = &mut step.token_ids[tokens.end - (length - position)];
+                assert_eq!(std::mem::replace(place, draft as i32), 0);
+            }
             let mut chain = expected.tokens[..start].iter().fold(0, |chain, token| extend(chain, *token));
             for (at, position) in tokens.zip(start..length) {
                 let token = step.token_ids[at] as u32;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::world::{Setup, World, prompt};
+use super::world::{Drafts, Setup, World, prompt};
 use crate::messages::{FinishReason, Message};
 
 /// One thing that happens.
@@ -56,7 +56,12 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
 pub(super) fn setup() -> impl Strategy<Value = Setup> {
     let sizes = (1..6usize, 2..24usize, any::<bool>(), 1..8usize, 1..24usize);
     let bounds = (1..9usize, 2..80usize, 12..90usize, 1..12usize, 0..6usize, 0..3usize);
-    (sizes, bounds, 0..3u32).prop_map(|(sizes, bounds, horizon)| {
+    let drafts = prop_oneof![
+        2 => Just(Drafts::Nobody),
+        1 => (1..6usize).prop_map(Drafts::Host),
+        1 => (1..6usize).prop_map(Drafts::Device),
+    ];
+    (sizes, bounds, 0..3u32, drafts).prop_map(|(sizes, bounds, horizon, drafts)| {
         let (block_size, num_blocks, prefix_cache, max_sequences, max_tokens) = sizes;
         let (max_rows, max_pages, max_context, max_waiting, prefill_chunk, depth) = bounds;
         Setup {
@@ -72,6 +77,7 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
             prefill_chunk,
             depth,
             horizon,
+            drafts,
         }
     })
 }

@@ -303,6 +303,53 @@ class Planner:
                 ``max_tokens_per_step``.
         """
 
+    def set_grammars(
+        self,
+        tokenizer_json: str,
+        end_tokens: list[int],
+        vocab_size: int,
+        scheduler: Mailbox,
+        *,
+        timeout_s: float,
+        cache_bytes: int,
+    ) -> None:
+        """Take requests with grammars from now on; without this call they are refused.
+
+        They are compiled on threads, each within ``timeout_s`` seconds, and what was compiled is
+        kept in ``cache_bytes``. Reads the tokenizer on a thread, when the first one comes.
+
+        Args:
+            tokenizer_json: The content of tokenizer.json.
+            end_tokens: Tokens that end an answer under a grammar.
+            vocab_size: Logits of a row.
+            scheduler: The mailbox that :meth:`drain` reads: woken when a grammar is ready.
+            timeout_s: Seconds that one may take.
+            cache_bytes: About how much memory compiled grammars may take.
+
+        Raises:
+            ValueError: An argument is out of its range.
+        """
+
+    def set_speculation(
+        self,
+        proposers: list[str],
+        *,
+        max_draft: int,
+        history_tokens: int,
+        adaptive: bool = True,
+    ) -> None:
+        """Let decoding rows have drafts from now on.
+
+        Args:
+            proposers: Of ``forced``, ``prediction``, ``ngram``, ``suffix`` and ``draft_model``.
+            max_draft: Most draft tokens of a row.
+            history_tokens: Tokens of recent answers that ``suffix`` remembers.
+            adaptive: Decide lengths by measured time and acceptance; otherwise always the most.
+
+        Raises:
+            ValueError: There is no such proposer.
+        """
+
     def drain(self, mailbox: Mailbox) -> list[bytes]:
         """Take in every message of the scheduler's mailbox; returns those not for the planner.
 
@@ -674,6 +721,7 @@ class Stage:
     MATCH: ClassVar[Stage]
     ALLOCATE: ClassVar[Stage]
     BUFFER_FILL: ClassVar[Stage]
+    DRAFT: ClassVar[Stage]
     GRAMMAR: ClassVar[Stage]
     LAUNCH: ClassVar[Stage]
     DEVICE: ClassVar[Stage]

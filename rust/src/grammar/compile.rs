@@ -223,6 +223,26 @@ impl Threads {
 }
 
 impl Compiler for Threads {
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        let stats = self.stats();
+        vec![
+            ("grammar_cache_hits", stats.hits),
+            ("grammar_cache_misses", stats.misses),
+            ("grammar_cache_entries", stats.entries as u64),
+            ("grammar_cache_bytes", stats.bytes as u64),
+            ("grammar_compilations", stats.compiles),
+            ("grammar_refusals", stats.refused),
+            ("grammar_cancelled", stats.cancelled),
+            ("grammar_timeouts", stats.timeouts),
+            ("grammar_queue", stats.queued as u64),
+            ("grammar_strays", stats.strays as u64),
+        ]
+    }
+
+    fn compile_times(&self) -> Option<Histogram> {
+        Some(self.stats().compile_ns)
+    }
+
     fn ask(&mut self, key: RequestKey, description: &[u8]) -> Option<Verdict> {
         if description.len() > LONGEST {
             // Read only far enough to say so; nothing of it is kept.

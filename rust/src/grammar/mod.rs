@@ -26,6 +26,7 @@ pub mod schema;
 use std::sync::Arc;
 
 use crate::messages::RequestKey;
+use crate::telemetry::Histogram;
 
 /// A compiled grammar: immutable, shared.
 pub trait Compiled: Send + Sync {
@@ -93,4 +94,10 @@ pub trait Compiler: Send {
 
     /// Appends the verdicts that have come since the last call.
     fn collect(&mut self, verdicts: &mut Vec<(RequestKey, Verdict)>);
+
+    /// Figures by name, for metrics.
+    fn figures(&self) -> Vec<(&'static str, u64)>;
+
+    /// How long compilations took, in nanoseconds.
+    fn compile_times(&self) -> Option<Histogram>;
 }

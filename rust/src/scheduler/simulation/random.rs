@@ -21,6 +21,7 @@ pub(super) enum Event {
         class: i32,
         tenant: u64,
         salt: u64,
+        grammar: Option<u8>,
     },
     Deadline {
         after_ns: u64,
@@ -36,9 +37,11 @@ pub(super) enum Event {
 
 pub(super) fn event() -> impl Strategy<Value = Event> {
     let submit = (0..3u64, 1..24usize, 1..50u32, 0..6u32, 0..6usize, -1..2i32, 0..3u64, 0..2u64);
-    let submit = submit.prop_map(|(family, length, max, min, resumed, class, tenant, salt)| {
+    let grammar = prop_oneof![3 => Just(None), 1 => (0..30u8).prop_map(Some)];
+    let submit = (submit, grammar).prop_map(|(submit, grammar)| {
+        let (family, length, max, min, resumed, class, tenant, salt) = submit;
         let resumed = resumed.saturating_sub(3);
-        Event::Submit { family, length, max, min, resumed, class, tenant, salt }
+        Event::Submit { family, length, max, min, resumed, class, tenant, salt, grammar }
     });
     prop_oneof![
         6 => submit,
@@ -84,13 +87,14 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
 
 pub(super) fn happen(world: &mut World, event: &Event) {
     match *event {
-        Event::Submit { family, length, max, min, resumed, class, tenant, salt } => {
+        Event::Submit { family, length, max, min, resumed, class, tenant, salt, grammar } => {
             world.submit(&prompt(family, length), resumed, |submit| {
                 submit.max_tokens = max;
                 submit.min_tokens = min;
                 submit.priority = class;
                 submit.tenant = tenant;
                 submit.cache_salt = salt;
+                submit.grammar = grammar.map(|length| vec![length]);
             });
         }
         Event::Deadline { after_ns } => {

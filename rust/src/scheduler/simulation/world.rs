@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::super::{Outlet, Planner, PlannerConfig, StepLayout};
 use super::device::{Device, Expected, STOP_TOKEN, VOCABULARY, mix, rules};
+use super::grammar::Slow;
 use crate::error::Error;
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, Message, RequestKey, Submit};
@@ -97,6 +98,7 @@ impl World {
         let planner = Planner::new(config, layout, &kv, outlet, 1 << 16, Timeline::silent());
         let mut planner = planner.unwrap();
         planner.horizon = setup.horizon;
+        planner.set_compiler(Box::<Slow>::default(), vec![STOP_TOKEN]).unwrap();
         if setup.drafts != Drafts::Nobody {
             planner.set_speculation(SpeculationConfig {
                 ngram: true,
@@ -203,12 +205,19 @@ impl World {
         if rows > 0 {
             let view = self.planner.layout.view(bytes).unwrap();
             assert_eq!(view.header[0] as usize, rows);
-            let (planner, expected) = (&self.planner, &self.expected);
-            let owner = |slot: u32| {
-                let request = planner.requests.get(planner.table.request[slot as usize]);
-                expected[&request.key].clone()
-            };
-            self.device.run(view, owner);
+            let constrained = view.header[10] > 0;
+            let owners: HashMap<u32, RequestKey> = view.row_sequence[..rows]
+                .iter()
+                .map(|slot| (*slot as u32, self.planner.table.request[*slot as usize]))
+                .map(|(slot, request)| (slot, self.planner.requests.get(request).key))
+                .collect();
+            while constrained && self.commit() {}
+            // SAFETY: as above.
+            let bytes = unsafe { self.words.align_to_mut::<u8>() }.1;
+            let filled = self.planner.fill_masks(bytes).unwrap();
+            let view = self.planner.layout.view(bytes).unwrap();
+            assert_eq!(view.header[10] as usize, filled);
+            self.device.run(view, |slot| self.expected[&owners[&slot]].clone());
         }
         self.check();
         rows
@@ -244,6 +253,10 @@ impl World {
                         open.generated.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
                     let stream = Stream { tokens: tokens.collect(), finish: None };
                     assert!(self.streams.insert(open.key, stream).is_none(), "announced twice");
+                }
+                Message::Notice(notice) => {
+                    assert_eq!(notice.text, "no length");
+                    self.cut.insert(notice.key, FinishReason::Refused);
                 }
                 Message::TokensOut(rows) => {
                     for row in rows {

@@ -55,7 +55,6 @@ pub fn lower(
             check_lark(&source)?;
             Ok(Lowered::Lark(source))
         }
-        Description::Ebnf { source } => Ok(Lowered::Lark(ebnf::to_lark(&source)?)),
         Description::JsonSchema { .. } | Description::JsonObject { .. } | Description::JsonValue { .. } => {
             Ok(Lowered::Json(json_schema(description, warnings)?))
         }
@@ -72,7 +71,7 @@ pub fn lower(
 
 /// A description taken apart as far as lexemes demand.
 #[derive(Debug, Clone)]
-enum Node {
+pub(super) enum Node {
     /// A terminal; `open` if it ends with free text.
     Regular {
         name: String,
@@ -92,7 +91,8 @@ enum Node {
     },
 }
 
-struct Writer<'a> {
+/// Lark as it is being written.
+pub(super) struct Writer<'a> {
     tokens: &'a Tokens,
     warnings: &'a mut Vec<String>,
     source: String,
@@ -102,16 +102,30 @@ struct Writer<'a> {
 impl Writer<'_> {
     /// Writes `prefix` and a number, a colon and the body; gives the name.
     fn define(&mut self, prefix: &str, body: &str) -> Result<String, Refusal> {
+        let name = self.name(prefix)?;
+        self.write(&name, body);
+        Ok(name)
+    }
+
+    fn name(&mut self, prefix: &str) -> Result<String, Refusal> {
         self.count += 1;
         if self.count > MOST_RULES {
             return Err(refusal(format!("the grammar needs more than {MOST_RULES} rules")));
         }
-        let name = format!("{prefix}{}", self.count);
-        let _ = writeln!(self.source, "{name}: {body}");
-        Ok(name)
+        Ok(format!("{prefix}{}", self.count))
     }
 
-    fn terminal(&mut self, body: &str, open: bool) -> Result<Node, Refusal> {
+    /// The name of a rule that will be [written](Self::write), or of none.
+    pub(super) fn reserve(&mut self) -> Result<String, Refusal> {
+        self.name("r")
+    }
+
+    /// Writes the rule of a reserved name.
+    pub(super) fn write(&mut self, name: &str, body: &str) {
+        let _ = writeln!(self.source, "{name}: {body}");
+    }
+
+    pub(super) fn terminal(&mut self, body: &str, open: bool) -> Result<Node, Refusal> {
         Ok(Node::Regular { name: self.define("T", body)?, open })
     }
 
@@ -131,9 +145,7 @@ impl Writer<'_> {
                 check_lark(&source)?;
                 Ok(Node::Opaque(format!("%lark {{\n{source}\n}}")))
             }
-            Description::Ebnf { source } => {
-                Ok(Node::Opaque(format!("%lark {{\n{}\n}}", ebnf::to_lark(&source)?)))
-            }
+            Description::Ebnf { source } => ebnf::lower(self, &source),
             json @ (Description::JsonSchema { .. }
             | Description::JsonObject { .. }
             | Description::JsonValue { .. }) => {
@@ -146,8 +158,7 @@ impl Writer<'_> {
             Description::AnyOf { options } => {
                 let options =
                     options.into_iter().map(|option| self.node(option)).collect::<Result<Vec<_>, _>>()?;
-                let Some((names, open)) = regular(&options) else { return Ok(Node::AnyOf(options)) };
-                self.terminal(&names.join(" | "), open)
+                self.any_of(options)
             }
             Description::Optional { part } => {
                 let part = self.node(*part)?;
@@ -187,8 +198,16 @@ impl Writer<'_> {
         self.terminal(&format!("{ANY} & ~{occurs}"), true)
     }
 
+    /// One of several, as one terminal if all of it is regular.
+    pub(super) fn any_of(&mut self, options: Vec<Node>) -> Result<Node, Refusal> {
+        match regular(&options) {
+            Some((names, open)) => self.terminal(&names.join(" | "), open),
+            None => Ok(Node::AnyOf(options)),
+        }
+    }
+
     /// A sequence, as one terminal if all of it is regular.
-    fn joined(&mut self, parts: Vec<Node>) -> Result<Node, Refusal> {
+    pub(super) fn joined(&mut self, parts: Vec<Node>) -> Result<Node, Refusal> {
         match regular(&parts) {
             Some((names, _)) => {
                 let open = matches!(parts.last(), Some(Node::Regular { open: true, .. }));
@@ -199,7 +218,7 @@ impl Writer<'_> {
         }
     }
 
-    fn repeated(
+    pub(super) fn repeated(
         &mut self,
         part: Node,
         min: u32,
@@ -222,7 +241,7 @@ impl Writer<'_> {
     }
 
     /// Writes the rules of one part after the other; gives an expression for it.
-    fn sequence(&mut self, nodes: Vec<Node>, depth: usize) -> Result<String, Refusal> {
+    pub(super) fn sequence(&mut self, nodes: Vec<Node>, depth: usize) -> Result<String, Refusal> {
         if depth > DEEPEST_EXPANSION {
             return Err(refusal("what may follow a free text begins in too many ways"));
         }

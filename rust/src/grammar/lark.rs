@@ -19,6 +19,7 @@
 
 use std::fmt::Write;
 
+use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 
 use super::Refusal;
@@ -29,6 +30,9 @@ use super::{ebnf, pattern};
 
 /// How many rules and terminals a description may become.
 const MOST_RULES: usize = 20_000;
+/// How many steps llguidance may have to recurse: rules that name each other times the groups in each, definitions of
+/// a schema that refer to each other times the nesting of each. It recurses on the stack of the compiling thread.
+const DEEPEST_RECURSION: usize = 10_000;
 /// How often what follows a free text is taken apart.
 const DEEPEST_EXPANSION: usize = 48;
 
@@ -398,18 +402,63 @@ pub(super) fn regex(pattern: &str) -> String {
     }
 }
 
-/// Refuses what llguidance would take and not do here.
+/// Refuses what llguidance would take and not do here, and what could be too deep for its stack.
 fn check_lark(source: &str) -> Result<(), Refusal> {
-    // Attributes stand in brackets before the colon of a rule: `rule[temperature=0.5]: ...`.
-    for attribute in ["temperature", "max_tokens", "stop", "stop_capture"] {
-        let used = source.match_indices(attribute).any(|(at, _)| {
-            let before = source[..at].trim_end();
-            let after = source[at + attribute.len()..].trim_start();
-            after.starts_with('=') && (before.ends_with('[') || before.ends_with(','))
-        });
-        if used {
-            return Err(refusal(format!("the grammar uses `{attribute}=`, which is not supported")));
+    let (mut rules, mut depth, mut deepest) = (0, 0usize, 1);
+    let mut chars = source.char_indices().peekable();
+    while let Some((at, char)) = chars.next() {
+        match char {
+            // A text, a regex or a comment, up to its end.
+            '"' | '/' | '#' => {
+                let comment = char == '#' || source[at..].starts_with("//");
+                while let Some((_, next)) = chars.next_if(|(_, next)| !comment || *next != '\n') {
+                    if next == '\\' {
+                        chars.next();
+                    } else if !comment && next == char {
+                        break;
+                    }
+                }
+            }
+            ':' => rules += 1,
+            '(' | '[' | '{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            // `rule[temperature=0.5]: ...`
+            '=' => {
+                let name = source[..at].trim_end();
+                let names = ["temperature", "max_tokens", "stop", "stop_capture"];
+                if let Some(name) = names.iter().find(|known| name.ends_with(**known)) {
+                    return Err(refusal(format!("the grammar uses `{name}=`, which is not supported")));
+                }
+            }
+            _ => {}
         }
+    }
+    if rules * deepest > DEEPEST_RECURSION {
+        return Err(refusal(format!("the grammar is too large: {rules} rules with groups {deepest} deep")));
+    }
+    Ok(())
+}
+
+/// Refuses schemas that could be too deep for llguidance's stack.
+fn check_schema(schema: &Value) -> Result<(), Refusal> {
+    fn look<'a>(value: &'a Value, targets: &mut FxHashSet<&'a str>) -> usize {
+        match value {
+            Value::Array(items) => 1 + items.iter().map(|item| look(item, targets)).max().unwrap_or(0),
+            Value::Object(object) => {
+                targets.extend(object.get("$ref").and_then(Value::as_str));
+                1 + object.values().map(|value| look(value, targets)).max().unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+    let mut targets = FxHashSet::default();
+    let depth = look(schema, &mut targets);
+    if targets.len() * depth > DEEPEST_RECURSION {
+        let targets = targets.len();
+        return Err(refusal(format!("#: {targets} targets of `$ref` in a schema {depth} deep are too many")));
     }
     Ok(())
 }
@@ -419,6 +468,7 @@ fn json_schema(description: Description, warnings: &mut Vec<String>) -> Result<V
     let (schema, whitespace) = match description {
         Description::JsonSchema { schema, whitespace, unenforceable } => {
             let Prepared { schema, warnings: more } = schema::prepare(schema, unenforceable)?;
+            check_schema(&schema)?;
             warnings.extend(more);
             (schema, whitespace)
         }

@@ -496,7 +496,7 @@ class GrammarState:
         """Whether nothing but an end token may come, or one has come."""
 
     def forced_text(self) -> bytes:
-        """The text (special tokens as they are spelled) that is the only way on, if there is one."""
+        """The text that is the only way on (special tokens as spelled); empty if there is none."""
 
     def forced_tokens(self) -> list[int]:
         """Tokens of that text, up to where a token could begin in it and end beyond it."""

@@ -20,7 +20,7 @@ const MOST_TRIES: usize = 20_000;
 /// How many ways on are followed from one parser.
 const MOST_WAYS: usize = 4;
 
-/// What is tried, best first; the rank is the price. 0xff stands for the special tokens.
+/// What is tried, best first; the first that may come costs one, the next two. 0xff stands for the special tokens.
 const FIRST: &[u8] = b"\"}])>0\xffnfat'{[:,. ;=-/1e+_( \n<";
 
 /// One way so far.
@@ -46,14 +46,14 @@ pub(super) fn shortest(parser: &TokenParser, tokens: &Tokens, limit: usize) -> O
                 return spelled(&way.path, tokens, limit);
             }
             let mut ways = 0;
-            for (rank, token) in candidates.iter().enumerate() {
+            for token in &candidates {
                 tries += 1;
                 if tries > MOST_TRIES || ways == MOST_WAYS {
                     break;
                 }
                 if way.parser.validate_token(*token).unwrap_or(false) {
                     ways += 1;
-                    next.push((at, *token, way.price + 1 + rank));
+                    next.push((at, *token, way.price + ways));
                 }
             }
         }

@@ -482,13 +482,15 @@ fn json_schema(description: Description, warnings: &mut Vec<String>) -> Result<V
         Value::Bool(false) => return Err(refusal("#: no value is valid against the schema `false`")),
         _ => return Err(refusal("#: a JSON Schema is an object or a boolean")),
     };
-    let options = match whitespace {
+    let mut options = match whitespace {
         Whitespace::SingleLine => {
             json!({"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false})
         }
         Whitespace::Compact => json!({"whitespace_flexible": false}),
         Whitespace::Flexible => json!({"whitespace_pattern": r"[ \t\r\n]{1,32}"}),
     };
+    // A string may be written with escapes wherever JSON has them.
+    options["json_allow_general_unicode_escapes"] = Value::Bool(true);
     schema.insert("x-guidance".to_owned(), options);
     Ok(Value::Object(schema))
 }

@@ -29,7 +29,7 @@ use crate::messages::RequestKey;
 use crate::telemetry::{Histogram, TOKEN_BOUNDS_NS};
 
 /// Stack of a thread that compiles: llguidance recurses over schemas and rules.
-const STACK: usize = 64 << 20;
+const STACK: usize = 256 << 20;
 /// How long a description that took too long is refused without another try.
 const TIRED: Duration = Duration::from_secs(60);
 /// Threads that [`compile_within`] has left behind, at most.

@@ -19,6 +19,7 @@
 
 use std::fmt::Write;
 
+use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 
 use super::Refusal;
@@ -29,6 +30,9 @@ use super::{ebnf, pattern};
 
 /// How many rules and terminals a description may become.
 const MOST_RULES: usize = 20_000;
+/// How many steps llguidance may have to recurse: rules that name each other times the groups in each, definitions of
+/// a schema that refer to each other times the nesting of each. It recurses on the stack of the compiling thread.
+const DEEPEST_RECURSION: usize = 10_000;
 /// How often what follows a free text is taken apart.
 const DEEPEST_EXPANSION: usize = 48;
 
@@ -55,7 +59,6 @@ pub fn lower(
             check_lark(&source)?;
             Ok(Lowered::Lark(source))
         }
-        Description::Ebnf { source } => Ok(Lowered::Lark(ebnf::to_lark(&source)?)),
         Description::JsonSchema { .. } | Description::JsonObject { .. } | Description::JsonValue { .. } => {
             Ok(Lowered::Json(json_schema(description, warnings)?))
         }
@@ -72,7 +75,7 @@ pub fn lower(
 
 /// A description taken apart as far as lexemes demand.
 #[derive(Debug, Clone)]
-enum Node {
+pub(super) enum Node {
     /// A terminal; `open` if it ends with free text.
     Regular {
         name: String,
@@ -92,7 +95,8 @@ enum Node {
     },
 }
 
-struct Writer<'a> {
+/// Lark as it is being written.
+pub(super) struct Writer<'a> {
     tokens: &'a Tokens,
     warnings: &'a mut Vec<String>,
     source: String,
@@ -102,16 +106,30 @@ struct Writer<'a> {
 impl Writer<'_> {
     /// Writes `prefix` and a number, a colon and the body; gives the name.
     fn define(&mut self, prefix: &str, body: &str) -> Result<String, Refusal> {
+        let name = self.name(prefix)?;
+        self.write(&name, body);
+        Ok(name)
+    }
+
+    fn name(&mut self, prefix: &str) -> Result<String, Refusal> {
         self.count += 1;
         if self.count > MOST_RULES {
             return Err(refusal(format!("the grammar needs more than {MOST_RULES} rules")));
         }
-        let name = format!("{prefix}{}", self.count);
-        let _ = writeln!(self.source, "{name}: {body}");
-        Ok(name)
+        Ok(format!("{prefix}{}", self.count))
     }
 
-    fn terminal(&mut self, body: &str, open: bool) -> Result<Node, Refusal> {
+    /// The name of a rule that will be [written](Self::write), or of none.
+    pub(super) fn reserve(&mut self) -> Result<String, Refusal> {
+        self.name("r")
+    }
+
+    /// Writes the rule of a reserved name.
+    pub(super) fn write(&mut self, name: &str, body: &str) {
+        let _ = writeln!(self.source, "{name}: {body}");
+    }
+
+    pub(super) fn terminal(&mut self, body: &str, open: bool) -> Result<Node, Refusal> {
         Ok(Node::Regular { name: self.define("T", body)?, open })
     }
 
@@ -131,9 +149,7 @@ impl Writer<'_> {
                 check_lark(&source)?;
                 Ok(Node::Opaque(format!("%lark {{\n{source}\n}}")))
             }
-            Description::Ebnf { source } => {
-                Ok(Node::Opaque(format!("%lark {{\n{}\n}}", ebnf::to_lark(&source)?)))
-            }
+            Description::Ebnf { source } => ebnf::lower(self, &source),
             json @ (Description::JsonSchema { .. }
             | Description::JsonObject { .. }
             | Description::JsonValue { .. }) => {
@@ -146,8 +162,7 @@ impl Writer<'_> {
             Description::AnyOf { options } => {
                 let options =
                     options.into_iter().map(|option| self.node(option)).collect::<Result<Vec<_>, _>>()?;
-                let Some((names, open)) = regular(&options) else { return Ok(Node::AnyOf(options)) };
-                self.terminal(&names.join(" | "), open)
+                self.any_of(options)
             }
             Description::Optional { part } => {
                 let part = self.node(*part)?;
@@ -187,8 +202,16 @@ impl Writer<'_> {
         self.terminal(&format!("{ANY} & ~{occurs}"), true)
     }
 
+    /// One of several, as one terminal if all of it is regular.
+    pub(super) fn any_of(&mut self, options: Vec<Node>) -> Result<Node, Refusal> {
+        match regular(&options) {
+            Some((names, open)) => self.terminal(&names.join(" | "), open),
+            None => Ok(Node::AnyOf(options)),
+        }
+    }
+
     /// A sequence, as one terminal if all of it is regular.
-    fn joined(&mut self, parts: Vec<Node>) -> Result<Node, Refusal> {
+    pub(super) fn joined(&mut self, parts: Vec<Node>) -> Result<Node, Refusal> {
         match regular(&parts) {
             Some((names, _)) => {
                 let open = matches!(parts.last(), Some(Node::Regular { open: true, .. }));
@@ -199,7 +222,7 @@ impl Writer<'_> {
         }
     }
 
-    fn repeated(
+    pub(super) fn repeated(
         &mut self,
         part: Node,
         min: u32,
@@ -222,7 +245,7 @@ impl Writer<'_> {
     }
 
     /// Writes the rules of one part after the other; gives an expression for it.
-    fn sequence(&mut self, nodes: Vec<Node>, depth: usize) -> Result<String, Refusal> {
+    pub(super) fn sequence(&mut self, nodes: Vec<Node>, depth: usize) -> Result<String, Refusal> {
         if depth > DEEPEST_EXPANSION {
             return Err(refusal("what may follow a free text begins in too many ways"));
         }
@@ -379,18 +402,63 @@ pub(super) fn regex(pattern: &str) -> String {
     }
 }
 
-/// Refuses what llguidance would take and not do here.
+/// Refuses what llguidance would take and not do here, and what could be too deep for its stack.
 fn check_lark(source: &str) -> Result<(), Refusal> {
-    // Attributes stand in brackets before the colon of a rule: `rule[temperature=0.5]: ...`.
-    for attribute in ["temperature", "max_tokens", "stop", "stop_capture"] {
-        let used = source.match_indices(attribute).any(|(at, _)| {
-            let before = source[..at].trim_end();
-            let after = source[at + attribute.len()..].trim_start();
-            after.starts_with('=') && (before.ends_with('[') || before.ends_with(','))
-        });
-        if used {
-            return Err(refusal(format!("the grammar uses `{attribute}=`, which is not supported")));
+    let (mut rules, mut depth, mut deepest) = (0, 0usize, 1);
+    let mut chars = source.char_indices().peekable();
+    while let Some((at, char)) = chars.next() {
+        match char {
+            // A text, a regex or a comment, up to its end.
+            '"' | '/' | '#' => {
+                let comment = char == '#' || source[at..].starts_with("//");
+                while let Some((_, next)) = chars.next_if(|(_, next)| !comment || *next != '\n') {
+                    if next == '\\' {
+                        chars.next();
+                    } else if !comment && next == char {
+                        break;
+                    }
+                }
+            }
+            ':' => rules += 1,
+            '(' | '[' | '{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            // `rule[temperature=0.5]: ...`
+            '=' => {
+                let name = source[..at].trim_end();
+                let names = ["temperature", "max_tokens", "stop", "stop_capture"];
+                if let Some(name) = names.iter().find(|known| name.ends_with(**known)) {
+                    return Err(refusal(format!("the grammar uses `{name}=`, which is not supported")));
+                }
+            }
+            _ => {}
         }
+    }
+    if rules * deepest > DEEPEST_RECURSION {
+        return Err(refusal(format!("the grammar is too large: {rules} rules with groups {deepest} deep")));
+    }
+    Ok(())
+}
+
+/// Refuses schemas that could be too deep for llguidance's stack.
+fn check_schema(schema: &Value) -> Result<(), Refusal> {
+    fn look<'a>(value: &'a Value, targets: &mut FxHashSet<&'a str>) -> usize {
+        match value {
+            Value::Array(items) => 1 + items.iter().map(|item| look(item, targets)).max().unwrap_or(0),
+            Value::Object(object) => {
+                targets.extend(object.get("$ref").and_then(Value::as_str));
+                1 + object.values().map(|value| look(value, targets)).max().unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+    let mut targets = FxHashSet::default();
+    let depth = look(schema, &mut targets);
+    if targets.len() * depth > DEEPEST_RECURSION {
+        let targets = targets.len();
+        return Err(refusal(format!("#: {targets} targets of `$ref` in a schema {depth} deep are too many")));
     }
     Ok(())
 }
@@ -400,6 +468,7 @@ fn json_schema(description: Description, warnings: &mut Vec<String>) -> Result<V
     let (schema, whitespace) = match description {
         Description::JsonSchema { schema, whitespace, unenforceable } => {
             let Prepared { schema, warnings: more } = schema::prepare(schema, unenforceable)?;
+            check_schema(&schema)?;
             warnings.extend(more);
             (schema, whitespace)
         }
@@ -413,13 +482,15 @@ fn json_schema(description: Description, warnings: &mut Vec<String>) -> Result<V
         Value::Bool(false) => return Err(refusal("#: no value is valid against the schema `false`")),
         _ => return Err(refusal("#: a JSON Schema is an object or a boolean")),
     };
-    let options = match whitespace {
+    let mut options = match whitespace {
         Whitespace::SingleLine => {
             json!({"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false})
         }
         Whitespace::Compact => json!({"whitespace_flexible": false}),
         Whitespace::Flexible => json!({"whitespace_pattern": r"[ \t\r\n]{1,32}"}),
     };
+    // A string may be written with escapes wherever JSON has them.
+    options["json_allow_general_unicode_escapes"] = Value::Bool(true);
     schema.insert("x-guidance".to_owned(), options);
     Ok(Value::Object(schema))
 }

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use llguidance::TokenParser;
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{StopReason, TopLevelGrammar};
 use llguidance::toktrie::{TokTrie, parse_numeric_token};
 
 use super::closing;
@@ -63,7 +63,13 @@ impl Llguidance {
             let mut parser = tokens.factory().create_parser(grammar)?;
             parser.parser.rollback(0)?;
             parser.start_without_prompt();
-            parser.check_stop()?;
+            if !parser.check_stop()? {
+                // What has no first token matches nothing; and what the first mask takes is ready for everybody.
+                let empty = StopReason::NoExtensionBias.to_string();
+                let none = || anyhow::anyhow!("no text matches it");
+                let mask = parser.compute_mask();
+                mask.map_err(|error| if error.to_string() == empty { none() } else { error })?;
+            }
             let warnings = parser.grammar_warnings();
             Ok((parser, warnings))
         });
@@ -78,9 +84,11 @@ impl Llguidance {
     }
 }
 
-/// llguidance's words, without the marks it leaves for its logs.
+/// llguidance's words, without what it leaves for its logs.
 fn readable(error: &anyhow::Error) -> String {
-    error.to_string().replace("\n<non-verbose/>", "")
+    let text = error.to_string();
+    let text = text.split("<backtrace>").next().unwrap_or_default();
+    text.replace("\n<non-verbose/>", "").trim_end().to_owned()
 }
 
 fn guarded<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
@@ -193,13 +201,14 @@ struct Forced {
     tokens: Vec<u32>,
 }
 
-enum Segment<'a> {
+/// A part of forced bytes.
+pub(super) enum Segment<'a> {
     Text(&'a [u8]),
     Token(u32),
 }
 
 /// Takes forced bytes apart: llguidance writes a special token as a marker and `[id]`.
-fn segments(bytes: &[u8]) -> Vec<Segment<'_>> {
+pub(super) fn segments(bytes: &[u8]) -> Vec<Segment<'_>> {
     let mut out = Vec::new();
     let mut left = bytes;
     while !left.is_empty() {

@@ -17,6 +17,8 @@ pub mod compile;
 pub mod context;
 pub mod description;
 mod ebnf;
+#[cfg(test)]
+mod fuzz;
 mod index;
 mod lark;
 mod llguidance;

@@ -10,6 +10,19 @@
 //! A [`Grammar`] is the state of one sequence; whoever holds it calls it from one thread at a time. A [`Compiled`]
 //! grammar is shared by every request that brought the same description.
 
+pub mod backend;
+mod cache;
+mod closing;
+pub mod compile;
+pub mod context;
+pub mod description;
+mod ebnf;
+mod index;
+mod lark;
+mod llguidance;
+mod pattern;
+pub mod schema;
+
 use std::sync::Arc;
 
 use crate::messages::RequestKey;

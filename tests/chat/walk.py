@@ -61,7 +61,7 @@ class Walker:
                 return self._name
             case "arguments":
                 self._arguments = self.value(grammar.fields["schema"])
-                return json.dumps(self._arguments, ensure_ascii=self._draw(st.booleans()))
+                return json.dumps(self._arguments, ensure_ascii=False)
             case "argument":
                 return self._argument(grammar, tag[1])
         return self._text(grammar)

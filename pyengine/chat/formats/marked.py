@@ -175,7 +175,8 @@ class Marked:
         elif least:
             answer = self.calls.grammar(tools, most, bare=True)
         elif content is not None:
-            answer = any_of(content, self.calls.grammar(tools, most, bare=True))
+            # A mark, where there is one, tells a call from content that begins with a brace too.
+            answer = any_of(content, self.calls.grammar(tools, most, bare=not self.calls.marks))
         else:
             answer = self._auto(tools, most)
         if answer is None or self.reasoning is None or not (reasoning or reasoning_open):

@@ -326,7 +326,7 @@ mod tests {
             let known = &asked[asked.len() - place.length as usize..];
             let after = |token| occurrences(&texts, &[known, &[token]].concat());
             let most = (0..4).map(after).max().unwrap();
-            match automaton.favourite(place, u32::MAX.min(place.length.max(1))) {
+            match automaton.favourite(place, place.length.max(1)) {
                 Some((token, next, times, of)) => {
                     prop_assert_eq!((times, next.length), (most, place.length + 1));
                     prop_assert_eq!((after(token), occurrences(&texts, known)), (most, of));

@@ -17,7 +17,7 @@
 //! From the word `b`, `u = (b + 1/2) / 2^32`, and the token's exponential number is `-ln(u)`, computed by
 //! [`exponential`] to full relative precision at both ends: the smallest is 2^-33.
 
-const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+const MULTIPLIERS: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: usize = 10;
 
@@ -53,15 +53,12 @@ impl Stream {
     /// The words of a block: those of token `128 * block + 32 * i + j` at `[i][j]`.
     #[inline(always)]
     pub fn block(self, block: u32) -> [[u32; LANES]; 4] {
-        // As many at a time as vectors of 32 bytes hold: more would not stay in registers.
-        const WIDTH: usize = 8;
         let mut words = [[0; LANES]; 4];
-        for start in (0..LANES).step_by(WIDTH) {
-            let first = block * LANES as u32 + start as u32;
-            let counters = std::array::from_fn(|lane| first + lane as u32);
-            let drawn = philox_lanes::<WIDTH>(self.position, counters, self.key);
+        for lane in 0..LANES {
+            let counter = block * LANES as u32 + lane as u32;
+            let drawn = philox([self.position[0], self.position[1], counter, 0], self.key);
             for (to, from) in words.iter_mut().zip(drawn) {
-                to[start..start + WIDTH].copy_from_slice(&from);
+                to[lane] = from;
             }
         }
         words
@@ -69,34 +66,21 @@ impl Stream {
 }
 
 /// The four words of `counter` under `key`.
-pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
-    let lanes = [[counter[0]], [counter[1]], [counter[2]], [counter[3]]];
-    rounds(lanes, key).map(|[word]| word)
-}
-
-/// Philox of `N` counters that differ in their third word.
 #[inline(always)]
-fn philox_lanes<const N: usize>(position: [u32; 2], counters: [u32; N], key: [u32; 2]) -> [[u32; N]; 4] {
-    rounds([[position[0]; N], [position[1]; N], counters, [0; N]], key)
-}
-
-#[inline(always)]
-fn rounds<const N: usize>(mut counter: [[u32; N]; 4], mut key: [u32; 2]) -> [[u32; N]; 4] {
-    for round in 0..ROUNDS {
-        if round > 0 {
-            key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
-        }
-        let [c0, c1, c2, c3] = counter;
-        for lane in 0..N {
-            let left = u64::from(MULTIPLIERS[0]) * u64::from(c0[lane]);
-            let right = u64::from(MULTIPLIERS[1]) * u64::from(c2[lane]);
-            counter[0][lane] = (right >> 32) as u32 ^ c1[lane] ^ key[0];
-            counter[1][lane] = right as u32;
-            counter[2][lane] = (left >> 32) as u32 ^ c3[lane] ^ key[1];
-            counter[3][lane] = left as u32;
-        }
+pub fn philox(counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+    // Words are the low halves of 64-bit lanes; what a product leaves in the high halves is carried along
+    // and never looked at, so that a loop over counters becomes vectors without a shuffle.
+    const LOW: u64 = u32::MAX as u64;
+    let [mut c0, mut c1, mut c2, mut c3] = counter.map(u64::from);
+    for _ in 0..ROUNDS {
+        let left = (c0 & LOW) * MULTIPLIERS[0];
+        let right = (c2 & LOW) * MULTIPLIERS[1];
+        c0 = right >> 32 ^ c1 ^ u64::from(key[0]);
+        c2 = left >> 32 ^ c3 ^ u64::from(key[1]);
+        (c1, c3) = (right, left);
+        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
     }
-    counter
+    [c0, c1, c2, c3].map(|word| word as u32)
 }
 
 /// `-ln((word + 1/2) / 2^32)`, within 2 units in the last place.

@@ -111,7 +111,8 @@ impl Row {
         self.logits.resize(padded, 0.0);
         self.peaks.resize(padded / GROUP, 0.0);
         copy_allowed(logits, mask, &mut self.logits, &mut self.peaks);
-        self.best = self.peaks.iter().fold(f32::NEG_INFINITY, |best, &peak| best.max(peak));
+        let (blocks, _) = self.peaks.as_chunks::<{ BLOCK / GROUP }>();
+        self.best = blocks.iter().map(largest).fold(f32::NEG_INFINITY, f32::max);
         self.cut = Cut::ALL;
         self.complete = false;
     }
@@ -209,12 +210,14 @@ impl Row {
     fn list_where(&mut self, bound: f32, wanted: impl Fn(f32) -> bool) {
         self.listed.clear();
         self.complete = false;
+        let wanted = |logit: f32| (logit >= bound) & (logit > f32::NEG_INFINITY) & wanted(logit);
         for (group, logits) in self.logits.chunks_exact(GROUP).enumerate() {
-            if self.peaks[group] < bound || self.peaks[group] == f32::NEG_INFINITY {
+            // In vectors first: most groups have none.
+            if self.peaks[group] < bound || !logits.iter().fold(false, |any, &logit| any | wanted(logit)) {
                 continue;
             }
             for (at, &logit) in logits.iter().enumerate() {
-                if logit >= bound && logit > f32::NEG_INFINITY && wanted(logit) {
+                if wanted(logit) {
                     self.listed.push(Candidate::new(logit, (group * GROUP + at) as u32));
                 }
             }
@@ -235,33 +238,54 @@ fn copy_allowed_body<T: Element, const FMA: bool>(
     to: &mut [f32],
     peaks: &mut [f32],
 ) {
-    let vocabulary = from.len();
-    for (group, (to, peak)) in to.chunks_exact_mut(GROUP).zip(peaks).enumerate() {
-        let start = group * GROUP;
-        let bits = in_vocabulary(start / 32, vocabulary);
-        let word = bits & mask.map_or(u32::MAX, |words| if bits == 0 { 0 } else { words[start / 32] });
-        let to: &mut [f32; GROUP] = to.first_chunk_mut().expect("whole groups");
-        if bits == u32::MAX {
-            let from: &[T; GROUP] = from[start..].first_chunk().expect("a whole group of the vocabulary");
-            for (to, from) in to.iter_mut().zip(from) {
-                *to = from.to_f32();
-            }
-        } else {
-            to.fill(f32::NEG_INFINITY);
-            for (to, from) in to.iter_mut().zip(from.get(start..).unwrap_or_default()) {
-                *to = from.to_f32();
-            }
-        }
-        let mut lanes = [f32::NEG_INFINITY; 8];
-        for (at, to) in to.iter_mut().enumerate() {
-            let allowed = word >> at & 1 != 0;
-            // Not a NaN; and -0 + 0 is 0.
-            *to = if allowed & (*to >= f32::NEG_INFINITY) { *to + 0.0 } else { f32::NEG_INFINITY };
-            let lane = &mut lanes[at % 8];
-            *lane = if *to > *lane { *to } else { *lane };
-        }
-        *peak = lanes.into_iter().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a });
+    let (to, _) = to.as_chunks_mut::<GROUP>();
+    let (whole, rest) = from.as_chunks::<GROUP>();
+    let word = |group: usize| mask.map_or(u32::MAX, |words| words[group]);
+    for (group, from) in whole.iter().enumerate() {
+        peaks[group] = copy_group(from, word(group), &mut to[group]);
     }
+    let mut group = whole.len();
+    if !rest.is_empty() {
+        let mut last = [T::ZERO; GROUP];
+        last[..rest.len()].copy_from_slice(rest);
+        let bits = word(group) & in_vocabulary(group, from.len());
+        peaks[group] = copy_group(&last, bits, &mut to[group]);
+        group += 1;
+    }
+    to[group..].as_flattened_mut().fill(f32::NEG_INFINITY);
+    peaks[group..].fill(f32::NEG_INFINITY);
+}
+
+#[inline(always)]
+fn copy_group<T: Element>(from: &[T; GROUP], bits: u32, to: &mut [f32; GROUP]) -> f32 {
+    // Not a NaN; and -0 + 0 is 0. `usable` is inlined into loops of its own for either case.
+    let usable = |logit: f32| if logit >= f32::NEG_INFINITY { logit + 0.0 } else { f32::NEG_INFINITY };
+    if bits == u32::MAX {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = usable(from.to_f32());
+        }
+    } else {
+        for at in 0..GROUP {
+            let logit = usable(from[at].to_f32());
+            to[at] = if bits >> at & 1 != 0 { logit } else { f32::NEG_INFINITY };
+        }
+    }
+    largest(to)
+}
+
+/// The largest of a power of two of numbers, none of them a NaN.
+#[inline(always)]
+pub fn largest<const N: usize>(of: &[f32; N]) -> f32 {
+    let mut lanes = *of;
+    let mut width = N;
+    while width > 1 {
+        width /= 2;
+        for lane in 0..width {
+            let other = lanes[lane + width];
+            lanes[lane] = if other > lanes[lane] { other } else { lanes[lane] };
+        }
+    }
+    lanes[0]
 }
 
 multiversion!(

@@ -12,7 +12,7 @@
 //! O(n), of which most is drawing noise in vectors: -ln(u) > 1 - u rules nearly every token
 //! out before a logarithm is taken, once the first few have arrived, and whole blocks before noise is drawn.
 
-use super::order::{Candidate, Cut, GROUP, Row};
+use super::order::{Candidate, Cut, GROUP, Row, largest};
 use super::temperature::Scale;
 use crate::multiversion;
 use crate::random::{BLOCK, LANES, Stream, exponential};
@@ -85,7 +85,7 @@ fn run_block(row: &Row, block: usize, scale: Scale, least: f32, stream: Stream, 
     const SMALLEST: f32 = 1.0 / (1u64 << 33) as f32; // of the exponential numbers
     let cut: Cut = row.cut();
     let peaks: &[f32; 4] = row.peaks()[block * 4..].first_chunk().expect("whole blocks");
-    let peak = peaks.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
+    let peak = largest(peaks);
     let heaviest = scale.weight(peak) * MARGIN;
     if !cut.reaches(peak) || heaviest < least || SMALLEST > heaviest * first.time {
         return;

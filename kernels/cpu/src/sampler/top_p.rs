@@ -4,7 +4,7 @@
 //! Only as many tokens are sorted as it takes: the few most likely ones, or those of the bin of a
 //! histogram in which the probability is reached. O(n + m log m) when m tokens are sorted.
 
-use super::order::{Candidate, Row};
+use super::order::{Candidate, GROUP, Row};
 use super::temperature::Scale;
 use crate::multiversion;
 
@@ -14,6 +14,7 @@ const FIRST_LOOK: (usize, usize) = (48, 256);
 /// Bins of the histogram; they cover the weights that have a mass, which are more than e^-22.
 const BINS: usize = 2048;
 const BINS_PER_NAT: f32 = BINS as f32 / 22.0;
+const LAST_BIN: f32 = (BINS - 1) as f32;
 
 /// Keeps the fewest tokens, first in order, whose probabilities among those kept so far reach `p`; at
 /// least one. 1 or more keeps all of them; NaN too.
@@ -44,25 +45,26 @@ pub fn keep(row: &mut Row, p: f32, scale: Scale) {
     });
     let at = at.expect("the bins have the mass of all, and no more is wanted");
     reached -= bins[at];
-    let listed = row.list_sorted(|logit| scale.mass(logit) > 0 && bin(scale, logit) == at);
-    let last = *listed
-        .iter()
-        .find(|candidate| {
-            reached += mass(candidate);
-            reached >= wanted
-        })
-        .expect("a bin's tokens have its mass");
-    row.keep_until(last);
+    let listed = row.list_sorted(|logit| bin(scale, logit) == at as i32);
+    let last = listed.iter().copied().find(|candidate| {
+        reached += mass(candidate);
+        reached >= wanted
+    });
+    row.keep_until(last.expect("the tokens of a bin have its mass"));
+}
+
+/// Whether any token of a group may have a mass. Weights fall with logits but for roundings, which are far
+/// less than what lies between e^-22 and half a unit of mass.
+#[inline(always)]
+fn may_have_mass(peak: f32, scale: Scale) -> bool {
+    scale.exponent(peak) > -22.0
 }
 
 #[inline(always)]
 fn total_body<const FMA: bool>(row: &Row, scale: Scale) -> u64 {
     let mut total = 0;
-    for (group, &peak) in row.peaks().iter().enumerate() {
-        // Weights fall with logits but for roundings, which are far below this.
-        if scale.exponent(peak) > -22.0 {
-            total += row.group(group).iter().map(|&logit| u64::from(scale.mass(logit))).sum::<u64>();
-        }
+    for (group, _) in row.peaks().iter().enumerate().filter(|&(_, &peak)| may_have_mass(peak, scale)) {
+        total += row.group(group).iter().map(|&logit| u64::from(scale.mass(logit))).sum::<u64>();
     }
     total
 }
@@ -72,20 +74,34 @@ multiversion!(
     fn total_mass(row: &Row, scale: Scale) -> u64 = total_body
 );
 
-/// The bin of a logit that has a mass. A larger logit is in the same or an earlier one, for every
-/// operation on the way is monotonic.
-fn bin(scale: Scale, logit: f32) -> usize {
-    ((-scale.exponent(logit) * BINS_PER_NAT) as usize).min(BINS - 1)
+/// The bin of a logit. A larger logit is in the same or an earlier one, for every operation on the way is
+/// monotonic. NaN, of minus infinity at an infinite temperature, has no mass wherever it is.
+#[inline(always)]
+fn bin(scale: Scale, logit: f32) -> i32 {
+    let bin = -scale.exponent(logit) * BINS_PER_NAT;
+    let inside = if bin < LAST_BIN { bin } else { LAST_BIN };
+    // SAFETY: between 0 and the last bin, for the best logit is no less than this one.
+    unsafe { inside.to_int_unchecked() }
 }
 
-/// The mass of each bin.
-fn histogram(row: &Row, scale: Scale) -> Vec<u64> {
+#[inline(always)]
+fn histogram_body<const FMA: bool>(row: &Row, scale: Scale) -> Vec<u64> {
     let mut masses = vec![0; BINS];
-    for &logit in row.logits() {
-        let mass = scale.mass(logit);
-        if mass > 0 {
-            masses[bin(scale, logit)] += u64::from(mass);
+    for (group, _) in row.peaks().iter().enumerate().filter(|&(_, &peak)| may_have_mass(peak, scale)) {
+        let logits = row.group(group);
+        let (mut bins, mut each) = ([0; GROUP], [0; GROUP]);
+        for at in 0..GROUP {
+            bins[at] = bin(scale, logits[at]);
+            each[at] = scale.mass(logits[at]);
+        }
+        for at in 0..GROUP {
+            masses[bins[at] as usize % BINS] += u64::from(each[at]);
         }
     }
     masses
 }
+
+multiversion!(
+    /// The mass of each bin. O(vocabulary).
+    fn histogram(row: &Row, scale: Scale) -> Vec<u64> = histogram_body
+);

@@ -232,7 +232,9 @@ impl Writer<'_> {
         if max == Some(0) {
             return self.terminal("\"\"", false);
         }
-        if let Node::Regular { name, open } = &part {
+        if (min, max) != (0, Some(1))
+            && let Node::Regular { name, open } = &part
+        {
             match &separator {
                 None => return self.terminal(&counted(name, None, min, max), *open),
                 Some(Node::Regular { name: between, .. }) => {

@@ -220,12 +220,15 @@ impl Planner {
         let generated = &request.tokens[request.prompt_length as usize..];
         let sound = generated.iter().all(|token| grammar.advance(*token));
         let ended = grammar.is_terminated();
+        let used_up = request.tokens.len() as u32 >= request.limit;
         request.grammar = Some(grammar);
         self.enqueue(id);
         if !sound {
             self.finish(kv, id, FinishReason::Error);
         } else if ended {
             self.finish(kv, id, FinishReason::Stop);
+        } else if used_up {
+            self.finish(kv, id, FinishReason::Length);
         }
         Ok(())
     }

@@ -161,8 +161,11 @@ impl Planner {
             accepted_drafts: 0,
             rejected_drafts: 0,
         };
-        let verdict =
-            if sound && announced { self.judge(&request) } else { Some((FinishReason::Error, None)) };
+        let verdict = if sound && announced {
+            self.judge(&request, body.grammar.is_some())
+        } else {
+            Some((FinishReason::Error, None))
+        };
         if let Some((reason, stop_token)) = verdict {
             let generated = (request.tokens.len() as u32).saturating_sub(request.prompt_length);
             self.distributions.ended(&request, generated, reason, self.now_ns);
@@ -191,7 +194,9 @@ impl Planner {
 
     /// How a request ends before it began, if it does. A prompt that the context or the cache can never hold is an
     /// error; an answer that they cannot hold is cut short later.
-    fn judge(&self, request: &Request) -> Option<(FinishReason, Option<u32>)> {
+    ///
+    /// What was generated `constrained` may have ended as its grammar says, which is seen later.
+    fn judge(&self, request: &Request, constrained: bool) -> Option<(FinishReason, Option<u32>)> {
         let known = request.tokens.len() as u32;
         let longest = (self.config.max_context as u32).min(self.capacity);
         if request.prompt_length > longest {
@@ -201,7 +206,7 @@ impl Planner {
         if known > request.prompt_length && request.stops_at(last, known) {
             return Some((FinishReason::Stop, Some(last)));
         }
-        if known >= request.limit {
+        if known >= request.limit && !constrained {
             return Some((FinishReason::Length, None));
         }
         // What comes in together is judged before any of it is admitted: free places count as places to wait in.

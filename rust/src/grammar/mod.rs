@@ -10,6 +10,8 @@
 //! A [`Grammar`] is the state of one sequence; whoever holds it calls it from one thread at a time. A [`Compiled`]
 //! grammar is shared by every request that brought the same description.
 
+pub mod schema;
+
 use std::sync::Arc;
 
 use crate::messages::RequestKey;

@@ -1,5 +1,6 @@
 //! The whole way: a schema prepared and compiled by llguidance, and instances put through it byte by byte.
 
+mod random;
 mod suite;
 
 use llguidance::api::{GrammarInit, TopLevelGrammar};
@@ -30,6 +31,7 @@ impl Bench {
             item_separator: ", ".to_owned(),
             key_separator: ": ".to_owned(),
             whitespace_flexible: false,
+            json_allow_general_unicode_escapes: true,
             ..Default::default()
         };
         options.apply_to(&mut schema);

@@ -1,0 +1,523 @@
+//! Regular languages of strings as hash-consed expressions with Brzozowski derivatives.
+//!
+//! Union, intersection and complement are constructors, so that "a name that no pattern takes" is one expression.
+//! A derivative is the language of what may follow a character; the distinct derivatives are the states of a
+//! deterministic automaton (Owens, Reppy, Turon, "Regular-expression derivatives reexamined", 2009). Emptiness costs
+//! the states reached times the character classes of each; every derivative is paid from a budget, and what is not
+//! decided within it is answered with "unknown".
+
+use std::collections::HashMap;
+
+/// A language; equal numbers are equal languages (not always the other way round).
+pub(super) type Lang = u32;
+
+/// Scalar values as sorted, disjoint, non-adjacent ranges, ends included.
+pub(super) type Ranges = Box<[(u32, u32)]>;
+
+/// No string.
+pub(super) const NEVER: Lang = 0;
+/// Only the empty string.
+pub(super) const EMPTY: Lang = 1;
+/// Every string.
+pub(super) const ANY: Lang = 2;
+/// Every string of one character.
+pub(super) const ANY_CHAR: Lang = 3;
+
+/// How an expression is made.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Node {
+    Never,
+    Empty,
+    Class(Ranges),
+    /// The first is never a `Concat` itself.
+    Concat(Lang, Lang),
+    Or(Box<[Lang]>),
+    And(Box<[Lang]>),
+    Not(Lang),
+    /// At least, at most.
+    Repeat(Lang, u32, Option<u32>),
+}
+
+/// The arena of languages.
+pub(super) struct Languages {
+    nodes: Vec<Node>,
+    nullable: Vec<bool>,
+    index: HashMap<Node, Lang>,
+    /// Derivatives that may still be taken.
+    fuel: u64,
+}
+
+/// The automaton of a language: state 0 is the start.
+pub(super) struct Automaton {
+    /// Per state its ways on: from, to (both included), next state. States without a way to the end are left out.
+    pub ways: Vec<Vec<(u32, u32, usize)>>,
+    /// Whether the text may end in a state.
+    pub accepts: Vec<bool>,
+}
+
+/// The scalar values that `ranges` lacks.
+pub(super) fn complement(ranges: &[(u32, u32)]) -> Ranges {
+    let mut out = Vec::new();
+    for (first, last) in [(0, 0xD7FF), (0xE000, 0x10FFFF)] {
+        let mut next = first;
+        for &(low, high) in ranges {
+            if high < next || low > last {
+                continue;
+            }
+            if low > next {
+                out.push((next, low - 1));
+            }
+            next = next.max(high + 1);
+        }
+        if next <= last {
+            out.push((next, last));
+        }
+    }
+    out.into()
+}
+
+/// Sorts and joins; leaves the surrogates out.
+pub(super) fn normal(mut ranges: Vec<(u32, u32)>) -> Ranges {
+    ranges.sort_unstable();
+    let mut out: Vec<(u32, u32)> = Vec::new();
+    for (low, high) in ranges {
+        match out.last_mut() {
+            Some(last) if low <= last.1.saturating_add(1) => last.1 = last.1.max(high),
+            _ => out.push((low, high)),
+        }
+    }
+    complement(&complement(&out))
+}
+
+fn contains(ranges: &[(u32, u32)], c: u32) -> bool {
+    let at = ranges.partition_point(|&(_, high)| high < c);
+    ranges.get(at).is_some_and(|&(low, _)| low <= c)
+}
+
+impl Languages {
+    pub(super) fn new(fuel: u64) -> Self {
+        let mut this = Languages {
+            nodes: Vec::new(),
+            nullable: Vec::new(),
+            index: HashMap::new(),
+            fuel,
+        };
+        this.make(Node::Never);
+        this.make(Node::Empty);
+        this.make(Node::Not(NEVER));
+        this.make(Node::Class(complement(&[])));
+        this
+    }
+
+    pub(super) fn node(&self, lang: Lang) -> &Node {
+        &self.nodes[lang as usize]
+    }
+
+    /// Whether it has the empty string.
+    pub(super) fn nullable(&self, lang: Lang) -> bool {
+        self.nullable[lang as usize]
+    }
+
+    /// How many expressions there are, as a measure of memory.
+    pub(super) fn size(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn make(&mut self, node: Node) -> Lang {
+        if let Some(&known) = self.index.get(&node) {
+            return known;
+        }
+        let nullable = match &node {
+            Node::Never | Node::Class(_) => false,
+            Node::Empty => true,
+            Node::Concat(a, b) => self.nullable(*a) && self.nullable(*b),
+            Node::Or(parts) => parts.iter().any(|&part| self.nullable(part)),
+            Node::And(parts) => parts.iter().all(|&part| self.nullable(part)),
+            Node::Not(a) => !self.nullable(*a),
+            Node::Repeat(a, min, _) => *min == 0 || self.nullable(*a),
+        };
+        let lang = self.nodes.len() as Lang;
+        self.nodes.push(node.clone());
+        self.nullable.push(nullable);
+        self.index.insert(node, lang);
+        lang
+    }
+
+    /// The strings of one character out of `ranges`.
+    pub(super) fn class(&mut self, ranges: Ranges) -> Lang {
+        if ranges.is_empty() {
+            return NEVER;
+        }
+        self.make(Node::Class(ranges))
+    }
+
+    pub(super) fn concat(&mut self, a: Lang, b: Lang) -> Lang {
+        let mut heads = Vec::new();
+        let mut rest = a;
+        while let Node::Concat(head, tail) = *self.node(rest) {
+            heads.push(head);
+            rest = tail;
+        }
+        heads.push(rest);
+        let mut whole = b;
+        for head in heads.into_iter().rev() {
+            whole = match (head, whole) {
+                (NEVER, _) | (_, NEVER) => NEVER,
+                (EMPTY, other) | (other, EMPTY) => other,
+                (ANY, ANY) => ANY,
+                (ANY, other) if matches!(self.node(other), Node::Concat(ANY, _)) => other,
+                (head, tail) => self.make(Node::Concat(head, tail)),
+            };
+        }
+        whole
+    }
+
+    pub(super) fn literal(&mut self, text: &str) -> Lang {
+        let mut whole = EMPTY;
+        for c in text.chars().rev() {
+            let head = self.class(Box::new([(c as u32, c as u32)]));
+            whole = self.concat(head, whole);
+        }
+        whole
+    }
+
+    /// Exactly these strings, as a tree of their prefixes. `texts` is sorted (by bytes) and without repetition.
+    pub(super) fn finite(&mut self, texts: &[&str]) -> Lang {
+        let Some((first, rest)) = texts.split_first() else { return NEVER };
+        if rest.is_empty() {
+            return self.literal(first);
+        }
+        // What all share is taken off at once, so that the depth of the recursion is the number of branchings.
+        let last = texts[texts.len() - 1];
+        let shared: usize = first
+            .chars()
+            .zip(last.chars())
+            .take_while(|(a, b)| a == b)
+            .map(|(a, _)| a.len_utf8())
+            .sum();
+        let prefix = self.literal(&first[..shared]);
+        let tails: Vec<&str> = texts.iter().map(|text| &text[shared..]).collect();
+        let mut parts = Vec::new();
+        let mut at = 0;
+        if tails[0].is_empty() {
+            parts.push(EMPTY);
+            at = 1;
+        }
+        while at < tails.len() {
+            let head = tails[at].chars().next();
+            let end = at + tails[at..].partition_point(|tail| tail.chars().next() <= head);
+            let part = self.finite(&tails[at..end]);
+            parts.push(part);
+            at = end;
+        }
+        let branches = self.or(parts);
+        self.concat(prefix, branches)
+    }
+
+    pub(super) fn not(&mut self, a: Lang) -> Lang {
+        match *self.node(a) {
+            Node::Not(inner) => inner,
+            Node::Never => ANY,
+            _ => self.make(Node::Not(a)),
+        }
+    }
+
+    pub(super) fn or(&mut self, parts: Vec<Lang>) -> Lang {
+        let mut flat = Vec::new();
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for part in parts {
+            match self.node(part) {
+                Node::Never => {}
+                Node::Class(more) => ranges.extend(more),
+                Node::Or(inner) => {
+                    for &part in inner {
+                        match self.node(part) {
+                            Node::Class(more) => ranges.extend(more),
+                            _ => flat.push(part),
+                        }
+                    }
+                }
+                _ => flat.push(part),
+            }
+        }
+        if !ranges.is_empty() {
+            let class = self.class(normal(ranges));
+            flat.push(class);
+        }
+        flat.sort_unstable();
+        flat.dedup();
+        if flat.contains(&ANY) || self.opposites(&flat) {
+            return ANY;
+        }
+        match flat.as_slice() {
+            [] => NEVER,
+            [one] => *one,
+            _ => self.make(Node::Or(flat.into())),
+        }
+    }
+
+    pub(super) fn and(&mut self, parts: Vec<Lang>) -> Lang {
+        let mut flat = Vec::new();
+        for part in parts {
+            match self.node(part) {
+                Node::And(inner) => flat.extend(inner.iter().copied()),
+                _ if part == ANY => {}
+                _ => flat.push(part),
+            }
+        }
+        flat.sort_unstable();
+        flat.dedup();
+        if flat.contains(&NEVER) || self.opposites(&flat) {
+            return NEVER;
+        }
+        match flat.as_slice() {
+            [] => ANY,
+            [one] => *one,
+            _ if flat.contains(&EMPTY) => {
+                if flat.iter().all(|&part| self.nullable(part)) { EMPTY } else { NEVER }
+            }
+            _ => self.make(Node::And(flat.into())),
+        }
+    }
+
+    fn opposites(&self, parts: &[Lang]) -> bool {
+        parts
+            .iter()
+            .any(|&part| matches!(*self.node(part), Node::Not(inner) if parts.binary_search(&inner).is_ok()))
+    }
+
+    pub(super) fn repeat(&mut self, a: Lang, min: u32, max: Option<u32>) -> Lang {
+        match (a, min, max) {
+            (_, _, Some(0)) | (EMPTY, _, _) => EMPTY,
+            (NEVER, 0, _) => EMPTY,
+            (NEVER, _, _) => NEVER,
+            (_, 1, Some(1)) => a,
+            (ANY_CHAR, 0, None) => ANY,
+            (ANY, _, _) => ANY,
+            _ => {
+                if let (Node::Repeat(inner, 0, None), 0 | 1, _) = (self.node(a), min, max) {
+                    let inner = *inner;
+                    return self.repeat(inner, 0, None);
+                }
+                self.make(Node::Repeat(a, min, max))
+            }
+        }
+    }
+
+    /// What may follow the character `c`.
+    pub(super) fn derivative(&mut self, lang: Lang, c: u32) -> Lang {
+        self.fuel = self.fuel.saturating_sub(1);
+        match self.node(lang).clone() {
+            Node::Never | Node::Empty => NEVER,
+            Node::Class(ranges) => {
+                if contains(&ranges, c) { EMPTY } else { NEVER }
+            }
+            Node::Concat(..) => {
+                // Along the chain in a loop: a pattern may be long, the stack is not.
+                let (mut parts, mut rest) = (Vec::new(), lang);
+                while let Node::Concat(head, tail) = *self.node(rest) {
+                    let first = self.derivative(head, c);
+                    parts.push(self.concat(first, tail));
+                    rest = tail;
+                    if !self.nullable(head) {
+                        rest = NEVER;
+                    }
+                }
+                parts.push(self.derivative(rest, c));
+                self.or(parts)
+            }
+            Node::Or(parts) => {
+                let parts = parts.iter().map(|&part| self.derivative(part, c)).collect();
+                self.or(parts)
+            }
+            Node::And(parts) => {
+                let parts = parts.iter().map(|&part| self.derivative(part, c)).collect();
+                self.and(parts)
+            }
+            Node::Not(a) => {
+                let inner = self.derivative(a, c);
+                self.not(inner)
+            }
+            Node::Repeat(a, min, max) => {
+                let head = self.derivative(a, c);
+                let rest = self.repeat(a, min.saturating_sub(1), max.map(|max| max - 1));
+                self.concat(head, rest)
+            }
+        }
+    }
+
+    /// Where the next character may begin to make a difference: the first of each piece within which it makes none.
+    fn cuts(&mut self, lang: Lang, out: &mut Vec<u32>) {
+        self.fuel = self.fuel.saturating_sub(1);
+        match self.node(lang).clone() {
+            Node::Never | Node::Empty => {}
+            Node::Class(ranges) => {
+                for &(low, high) in &ranges {
+                    out.push(low);
+                    out.push(high + 1);
+                }
+            }
+            Node::Concat(..) => {
+                let mut rest = lang;
+                while let Node::Concat(head, tail) = *self.node(rest) {
+                    self.cuts(head, out);
+                    rest = if self.nullable(head) { tail } else { NEVER };
+                }
+                self.cuts(rest, out);
+            }
+            Node::Or(parts) | Node::And(parts) => parts.iter().for_each(|&part| self.cuts(part, out)),
+            Node::Not(a) | Node::Repeat(a, _, _) => self.cuts(a, out),
+        }
+    }
+
+    /// The ways on from a language, joined where they lead to the same.
+    fn ways(&mut self, lang: Lang) -> Vec<(u32, u32, Lang)> {
+        let mut cuts = vec![0, 0xE000];
+        self.cuts(lang, &mut cuts);
+        cuts.sort_unstable();
+        cuts.dedup();
+        let mut out: Vec<(u32, u32, Lang)> = Vec::new();
+        for (at, &low) in cuts.iter().enumerate() {
+            let high = cuts.get(at + 1).map_or(0x10FFFF, |next| next - 1);
+            if low > 0x10FFFF || (0xD800..0xE000).contains(&low) {
+                continue;
+            }
+            let high = if low < 0xD800 { high.min(0xD7FF) } else { high };
+            let next = self.derivative(lang, low);
+            if next == NEVER {
+                continue;
+            }
+            match out.last_mut() {
+                Some(last) if last.2 == next && last.1 + 1 == low => last.1 = high,
+                _ => out.push((low, high, next)),
+            }
+        }
+        out
+    }
+
+    /// Whether `text` is in the language; none if the budget is spent.
+    pub(super) fn matches(&mut self, lang: Lang, text: &str) -> Option<bool> {
+        let mut state = lang;
+        for c in text.chars() {
+            if state == ANY || state == NEVER {
+                break;
+            }
+            if self.fuel == 0 {
+                return None;
+            }
+            state = self.derivative(state, c as u32);
+        }
+        Some(self.nullable(state))
+    }
+
+    /// Whether there is no string in it; none if that takes more than `limit` states or the budget.
+    pub(super) fn is_empty(&mut self, lang: Lang, limit: usize) -> Option<bool> {
+        let mut seen = std::collections::HashSet::from([lang]);
+        let mut todo = vec![lang];
+        while let Some(state) = todo.pop() {
+            if self.nullable(state) {
+                return Some(false);
+            }
+            for (_, _, next) in self.ways(state) {
+                if seen.insert(next) {
+                    todo.push(next);
+                }
+            }
+            if seen.len() > limit || self.fuel == 0 {
+                return None;
+            }
+        }
+        Some(true)
+    }
+
+    /// The automaton, without the states that lead nowhere; none if it has more than `limit` or the budget is spent.
+    pub(super) fn automaton(&mut self, lang: Lang, limit: usize) -> Option<Automaton> {
+        let mut numbers = HashMap::from([(lang, 0)]);
+        let mut states = vec![lang];
+        let mut ways: Vec<Vec<(u32, u32, usize)>> = Vec::new();
+        let mut at = 0;
+        while at < states.len() {
+            let mut out = Vec::new();
+            for (low, high, next) in self.ways(states[at]) {
+                let number = *numbers.entry(next).or_insert_with(|| {
+                    states.push(next);
+                    states.len() - 1
+                });
+                out.push((low, high, number));
+            }
+            ways.push(out);
+            if states.len() > limit || self.fuel == 0 {
+                return None;
+            }
+            at += 1;
+        }
+        let accepts: Vec<bool> = states.iter().map(|&state| self.nullable(state)).collect();
+        let mut alive = accepts.clone();
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for state in (0..ways.len()).rev() {
+                if !alive[state] && ways[state].iter().any(|way| alive[way.2]) {
+                    alive[state] = true;
+                    changed = true;
+                }
+            }
+        }
+        for state in &mut ways {
+            state.retain(|way| alive[way.2]);
+        }
+        Some(Automaton { ways, accepts })
+    }
+
+    /// Whether it is written so that it can only have so many strings.
+    pub(super) fn is_finite(&self, lang: Lang) -> bool {
+        match self.node(lang) {
+            Node::Never | Node::Empty | Node::Class(_) => true,
+            Node::Concat(..) => {
+                let mut rest = lang;
+                while let Node::Concat(head, tail) = *self.node(rest) {
+                    if !self.is_finite(head) {
+                        return false;
+                    }
+                    rest = tail;
+                }
+                self.is_finite(rest)
+            }
+            Node::Or(parts) => parts.iter().all(|&part| self.is_finite(part)),
+            Node::And(parts) => parts.iter().any(|&part| self.is_finite(part)),
+            Node::Not(_) | Node::Repeat(_, _, None) => false,
+            Node::Repeat(inner, _, _) => self.is_finite(*inner),
+        }
+    }
+
+    /// All its strings, if there are at most `limit` of them.
+    pub(super) fn strings(&mut self, lang: Lang, limit: usize) -> Option<Vec<String>> {
+        let automaton = self.automaton(lang, 2_000)?;
+        let mut out = Vec::new();
+        let mut todo = vec![(0, String::new())];
+        while let Some((state, text)) = todo.pop() {
+            // Every state here leads to an end: a text that is longer than there are states has come in a circle.
+            if text.chars().count() > automaton.ways.len() {
+                return None;
+            }
+            if automaton.accepts[state] {
+                out.push(text.clone());
+            }
+            for &(low, high, next) in &automaton.ways[state] {
+                if (high - low) as usize >= limit {
+                    return None;
+                }
+                for c in low..=high {
+                    let mut longer = text.clone();
+                    longer.push(char::from_u32(c)?);
+                    todo.push((next, longer));
+                }
+            }
+            if out.len() > limit || todo.len() > 4 * limit + 64 {
+                return None;
+            }
+        }
+        out.sort_unstable();
+        Some(out)
+    }
+}

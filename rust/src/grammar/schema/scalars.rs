@@ -1,0 +1,186 @@
+//! Shapes of numbers and strings, settled: what can be decided is decided, so that a shape that is left has a value.
+//!
+//! Cost: the values that a shape spells out, and for strings the states of their language.
+
+use super::language::NEVER;
+use super::number::Decimal;
+use super::shape::{NumberShape, Shape, TextShape, add};
+use super::work::Work;
+use crate::grammar::Refusal;
+
+/// So many multiples in a range are spelled out.
+const MOST_SPELLED: i128 = 64;
+const MOST_PIECES: usize = 32;
+const MOST_STATES: usize = 300;
+
+impl Work<'_> {
+    /// What is left of a shape once everything that can be decided about it is.
+    pub(super) fn settle(&mut self, shape: Shape) -> Result<Vec<Shape>, Refusal> {
+        self.step()?;
+        Ok(match shape {
+            Shape::Number(shape) => settle_number(shape).into_iter().map(Shape::Number).collect(),
+            Shape::Text(shape) => self.settle_text(shape).into_iter().map(Shape::Text).collect(),
+            Shape::Array(shape) => self.settle_array(shape)?.into_iter().map(Shape::Array).collect(),
+            Shape::Object(shape) => self.settle_object(shape)?.into_iter().map(Shape::Object).collect(),
+            other => vec![other],
+        })
+    }
+
+    fn settle_text(&mut self, mut shape: TextShape) -> Option<TextShape> {
+        if shape.max == Some(0) && shape.among.is_none() {
+            shape.among = Some(vec!["".into()]);
+        }
+        let Some(among) = shape.among.take() else {
+            let empty = shape.lang == NEVER
+                || !self.langs.is_plain(shape.lang) && self.langs.is_empty(shape.lang, MOST_STATES) == Some(true);
+            return (!empty).then_some(shape);
+        };
+        let mut left = Vec::new();
+        for text in among {
+            let length = text.chars().count() as u64;
+            if length < shape.min || shape.max.is_some_and(|max| length > max) {
+                continue;
+            }
+            match self.langs.matches(shape.lang, &text) {
+                Some(true) => left.push(text),
+                Some(false) => {}
+                None => self.spent = true,
+            }
+        }
+        if left.is_empty() {
+            return None;
+        }
+        (shape.lang, shape.min, shape.max) = (super::language::ANY, 0, None);
+        shape.among = Some(left);
+        Some(shape)
+    }
+}
+
+impl NumberShape {
+    fn holds(&self, number: Decimal) -> bool {
+        self.min.is_none_or(|(min, out, _)| number > min || number == min && !out)
+            && self.max.is_none_or(|(max, out, _)| number < max || number == max && !out)
+            && self.whole.is_none_or(|(whole, _)| number.is_whole() == whole)
+            && self.multiple.is_none_or(|(of, _)| number.is_multiple(of))
+            && !self.no_multiple.iter().any(|&(of, _)| number.is_multiple(of))
+            && !self.except.contains(&number)
+    }
+
+    /// The same, spelled out.
+    fn spelled(&self, numbers: impl IntoIterator<Item = Decimal>) -> Option<NumberShape> {
+        let among: Vec<Decimal> = numbers.into_iter().filter(|&number| self.holds(number)).collect();
+        (!among.is_empty()).then(|| NumberShape {
+            among: Some(among),
+            open: self.open.clone(),
+            ..Default::default()
+        })
+    }
+}
+
+fn settle_number(mut shape: NumberShape) -> Vec<NumberShape> {
+    if let Some(among) = shape.among.take() {
+        return shape.spelled(among).into_iter().collect();
+    }
+    if let Some((of, path)) = shape.multiple
+        && of.is_whole()
+    {
+        if matches!(shape.whole, Some((false, _))) {
+            return Vec::new();
+        }
+        shape.whole = Some((true, path));
+    }
+    let one = Decimal::whole(1).unwrap();
+    if let Some((true, path)) = shape.whole {
+        match shape.multiple.map_or(Some(one), |(of, _)| of.common_multiple(one)) {
+            Some(of) => shape.multiple = Some((of, shape.multiple.map_or(path, |(_, path)| path))),
+            None => add(&mut shape.open, path),
+        }
+        shape.min = shape.min.map(|(min, out, path)| (if out { min.floor().step(1) } else { min.ceil() }, false, path));
+        shape.max = shape.max.map(|(max, out, path)| (if out { max.ceil().step(-1) } else { max.floor() }, false, path));
+    }
+    if let Some((of, _)) = shape.multiple
+        && shape.no_multiple.iter().any(|&(other, _)| of.is_multiple(other))
+    {
+        return Vec::new();
+    }
+    if let (Some(min), Some(max)) = (shape.min, shape.max) {
+        if min.0 > max.0 || min.0 == max.0 && (min.1 || max.1) {
+            return Vec::new();
+        }
+        if min.0 == max.0 {
+            return shape.spelled([min.0]).into_iter().collect();
+        }
+        if let Some((of, _)) = shape.multiple {
+            let (first, last) = Decimal::multiples((min.0, min.1), (max.0, max.1), of);
+            // Ranges of whole numbers have a short form; multiples of other numbers would be tested with rounding.
+            if last < first || of != one && last - first < MOST_SPELLED || last == first {
+                return shape.spelled((first..=last).filter_map(|count| of.times(count))).into_iter().collect();
+            }
+        }
+        let (first, last) = Decimal::multiples((min.0, min.1), (max.0, max.1), one);
+        if matches!(shape.whole, Some((false, _))) && last - first < MOST_SPELLED {
+            shape.whole = None;
+            shape.except.extend((first..=last).filter_map(Decimal::whole));
+        }
+    }
+    if let Some((of, _)) = shape.multiple
+        && of == one
+    {
+        shape.multiple = None;
+    }
+    pieces(shape)
+}
+
+/// The range without the numbers that are taken out of it.
+fn pieces(mut shape: NumberShape) -> Vec<NumberShape> {
+    let except = std::mem::take(&mut shape.except);
+    let except: Vec<Decimal> = except.into_iter().filter(|&number| shape.holds(number)).collect();
+    for path in [
+        shape.whole.and_then(|(whole, path)| (!whole).then_some(path)),
+        shape.min.and_then(|(min, _, path)| (!min.is_exact_bound()).then_some(path)),
+        shape.max.and_then(|(max, _, path)| (!max.is_exact_bound()).then_some(path)),
+        shape.multiple.and_then(|(of, path)| (!of.is_exact_divisor()).then_some(path)),
+        shape.no_multiple.first().map(|&(_, path)| path),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        add(&mut shape.open, path);
+    }
+    if except.len() > MOST_PIECES || except.iter().any(|number| !number.is_exact_bound()) {
+        let path = shape.min.or(shape.max).map_or(0, |(_, _, path)| path);
+        add(&mut shape.open, path);
+        return vec![shape];
+    }
+    let whole = matches!(shape.whole, Some((true, _)));
+    let mut out = Vec::new();
+    let mut rest = shape;
+    for number in except {
+        let mut low = rest.clone();
+        if whole {
+            low.below((number.step(-1), false, 0));
+            rest.above((number.step(1), false, 0));
+        } else {
+            low.below((number, true, 0));
+            rest.above((number, true, 0));
+        }
+        out.push(low);
+    }
+    out.push(rest);
+    out.retain(|piece| match (piece.min, piece.max) {
+        (Some(min), Some(max)) => min.0 < max.0 || min.0 == max.0 && !min.1 && !max.1,
+        _ => true,
+    });
+    for piece in &mut out {
+        if let (Some(min), Some(max)) = (piece.min, piece.max)
+            && min.0 == max.0
+        {
+            *piece = NumberShape {
+                among: Some(vec![min.0]),
+                open: piece.open.clone(),
+                ..Default::default()
+            };
+        }
+    }
+    out
+}

@@ -23,7 +23,8 @@ class Setting:
     def __init__(self, path: Path, end_tokens: list[str], vocab_size: int) -> None:
         text = path.read_text(encoding="utf-8")
         self.tokenizer = Tokenizer.from_str(text)
-        self.ends = [self.tokenizer.token_to_id(token) for token in end_tokens]
+        vocabulary = self.tokenizer.get_vocab()
+        self.ends = [vocabulary[token] for token in end_tokens]
         self.context = GrammarContext.from_tokenizer_json(text, self.ends, vocab_size)
         self.mask = np.zeros(self.context.mask_words, dtype=np.uint32)
 
@@ -160,13 +161,14 @@ def test_tags_and_tools(setting: Setting) -> None:
 def test_special_tokens_never_match_text(setting: Setting) -> None:
     specials = set(setting.tokenizer.get_added_tokens_decoder())
     assert specials >= set(setting.ends)
-    for description in [
+    descriptions: list[dict[str, Any]] = [
         {"kind": "free_text", "until": []},
         {"kind": "regex", "pattern": "(?s:.)*"},
         {"kind": "regex", "pattern": r"[^\n]*"},
         {"kind": "json_value"},
         {"kind": "lark", "source": "start: /(?s:.*)/"},
-    ]:
+    ]
+    for description in descriptions:
         state = setting.compile(description).start()
         allowed = setting.allowed(state)
         assert not (allowed & specials) - set(setting.ends), description

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use regex_syntax::hir::Hir;
 
-use super::compile::Watch;
 use super::context::Tokens;
 use super::description::Description;
 use super::index::Index;
+use super::job::Watch;
 use super::llguidance::Llguidance;
 use super::{Refusal, Verdict, lark, pattern};
 

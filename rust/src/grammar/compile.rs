@@ -11,104 +11,25 @@
 //! when its time is up: its thread is a *stray* until it comes back, their number is bounded, and the asker has his
 //! refusal in time. Everything that the caller's thread does is O(description) for a look-up.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 
-use super::backend;
 use super::cache::Cache;
 use super::context::GrammarContext;
-use super::description::{Description, LONGEST, refusal};
-use super::{Compiler, Refusal, Verdict};
+use super::description::{Description, LONGEST};
+use super::job::{STACK, build, busy, panicked, too_long};
+use super::{Compiler, Verdict};
 use crate::messages::RequestKey;
-use crate::telemetry::{Histogram, TOKEN_BOUNDS_NS};
 
-/// Stack of a thread that compiles: llguidance recurses over schemas and rules.
-const STACK: usize = 256 << 20;
+pub use super::alone::compile_within;
+pub use super::job::{Settings, Stats, Watch};
+
 /// How long a description that took too long is refused without another try.
 const TIRED: Duration = Duration::from_secs(60);
-/// Threads that [`compile_within`] has left behind, at most.
-const MOST_ABANDONED: usize = 16;
-
-/// What compiling may cost.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// How many threads compile.
-    pub threads: usize,
-    /// How many descriptions may wait for one.
-    pub queue: usize,
-    /// How long one may take. One that waits for a thread is refused after twice this.
-    pub timeout: Duration,
-    /// What the cached verdicts may hold, in bytes.
-    pub cache_bytes: usize,
-    /// How many threads may be left to finish what took too long.
-    pub strays: usize,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { threads: 2, queue: 256, timeout: Duration::from_secs(5), cache_bytes: 256 << 20, strays: 4 }
-    }
-}
-
-/// What has been compiled, and how.
-#[derive(Debug, Clone)]
-pub struct Stats {
-    /// Asked for and known.
-    pub hits: u64,
-    /// Asked for and not known.
-    pub misses: u64,
-    /// Compilations that came to a verdict.
-    pub compiles: u64,
-    /// Of those and of the ones that got no thread: refusals.
-    pub refused: u64,
-    /// Jobs that nobody waited for any more.
-    pub cancelled: u64,
-    /// Jobs whose time was up.
-    pub timeouts: u64,
-    /// Cached verdicts.
-    pub entries: usize,
-    /// What they hold, in bytes.
-    pub bytes: usize,
-    /// Descriptions that wait for a thread.
-    pub queued: usize,
-    /// Threads that are left to finish what took too long.
-    pub strays: usize,
-    /// How long compilations took, in nanoseconds.
-    pub compile_ns: Histogram,
-}
-
-/// Whether somebody still waits for a compilation.
-#[derive(Debug, Default)]
-pub struct Watch {
-    cancelled: AtomicBool,
-}
-
-impl Watch {
-    /// Asks for an end at the next look.
-    pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether an end was asked for.
-    pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
-    }
-
-    /// A refusal if an end was asked for.
-    ///
-    /// # Errors
-    /// That refusal.
-    pub fn check(&self) -> Result<(), Refusal> {
-        if self.is_cancelled() { Err(refusal("nobody waits for the grammar any more")) } else { Ok(()) }
-    }
-}
-
 /// The compiler of an engine: threads, a cache, limits.
 pub struct Threads {
     shared: Arc<Shared>,
@@ -177,19 +98,7 @@ impl Threads {
         notify: Box<dyn Fn() + Send + Sync>,
         build: fn(&GrammarContext, &[u8], &Watch) -> Verdict,
     ) -> Self {
-        let stats = Stats {
-            hits: 0,
-            misses: 0,
-            compiles: 0,
-            refused: 0,
-            cancelled: 0,
-            timeouts: 0,
-            entries: 0,
-            bytes: 0,
-            queued: 0,
-            strays: 0,
-            compile_ns: Histogram::new(&TOKEN_BOUNDS_NS),
-        };
+        let stats = Stats::default();
         let state = Mutex::new(State {
             cache: Cache::new(settings.cache_bytes),
             jobs: HashMap::new(),
@@ -490,68 +399,13 @@ impl State {
     }
 }
 
-/// What a worker does with a description.
-fn build(context: &GrammarContext, description: &[u8], watch: &Watch) -> Verdict {
-    let tokens = context.load().map_err(|error| refusal(error.to_string()))?;
-    watch.check()?;
-    let description = Description::parse(description)?;
-    watch.check()?;
-    backend::compile(&tokens, description, watch)
-}
-
-/// Compiles one description on a thread of its own and waits for it, at most `timeout` once the tokenizer is loaded.
-///
-/// # Errors
-/// The refusal.
-pub fn compile_within(context: &Arc<GrammarContext>, description: &[u8], timeout: Duration) -> Verdict {
-    static ABANDONED: AtomicUsize = AtomicUsize::new(0);
-    const RUNNING: u8 = 0;
-    const LEFT: u8 = 1;
-    const DONE: u8 = 2;
-
-    context.load().map_err(|error| refusal(error.to_string()))?;
-    if ABANDONED.load(Ordering::Relaxed) >= MOST_ABANDONED {
-        return Err(busy());
-    }
-    let (sender, receiver) = mpsc::channel();
-    let shared = Arc::new((AtomicU8::new(RUNNING), Watch::default()));
-    let (own, context, description) = (shared.clone(), context.clone(), description.to_vec());
-    let thread = std::thread::Builder::new().name("grammar".into()).stack_size(STACK).spawn(move || {
-        let verdict = catch_unwind(AssertUnwindSafe(|| build(&context, &description, &own.1)));
-        let _ = sender.send(verdict.unwrap_or_else(|panic| Err(panicked(&*panic))));
-        if own.0.swap(DONE, Ordering::AcqRel) == LEFT {
-            ABANDONED.fetch_sub(1, Ordering::Relaxed);
-        }
-    });
-    thread.map_err(|error| refusal(format!("no thread for the grammar: {error}")))?;
-    receiver.recv_timeout(timeout).unwrap_or_else(|_| {
-        ABANDONED.fetch_add(1, Ordering::Relaxed);
-        shared.1.cancel();
-        if shared.0.swap(LEFT, Ordering::AcqRel) == DONE {
-            ABANDONED.fetch_sub(1, Ordering::Relaxed);
-        }
-        Err(too_long(timeout))
-    })
-}
-
-fn busy() -> Refusal {
-    refusal("too many grammars wait to be compiled; try again later")
-}
-
-fn too_long(timeout: Duration) -> Refusal {
-    refusal(format!("compiling the grammar takes longer than {} s", timeout.as_secs_f64()))
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> Refusal {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    refusal(format!("the grammar cannot be compiled: a panic: {}", text.unwrap_or("no message")))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::super::backend::tests::accepts;
     use super::super::context::tests::context;
+    use super::super::description::refusal;
     use super::*;
 
     fn key(request: u64) -> RequestKey {

@@ -375,9 +375,9 @@ impl Parser<'_> {
 mod tests {
     use super::super::backend::compile;
     use super::super::backend::tests::{accepts, compiled};
-    use super::super::compile::Watch;
     use super::super::context::tests::small;
     use super::super::description::Description;
+    use super::super::job::Watch;
 
     #[test]
     fn grammars_accept_what_they_say() {

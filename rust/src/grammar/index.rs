@@ -25,9 +25,9 @@ use regex_automata::util::primitives::StateID;
 use regex_syntax::hir::Hir;
 use rustc_hash::FxHashMap;
 
-use super::compile::Watch;
 use super::context::Tokens;
 use super::description::refusal;
+use super::job::Watch;
 use super::{Compiled, Grammar, Refusal};
 
 /// Largest automaton, in bytes.

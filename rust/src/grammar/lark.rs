@@ -19,20 +19,17 @@
 
 use std::fmt::Write;
 
-use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 
 use super::Refusal;
 use super::context::Tokens;
 use super::description::{Description, Whitespace, refusal};
+use super::limits::{check_lark, check_schema};
 use super::schema::{self, Prepared};
 use super::{ebnf, pattern};
 
 /// How many rules and terminals a description may become.
 const MOST_RULES: usize = 20_000;
-/// How many steps llguidance may have to recurse: rules that name each other times the groups in each, definitions of
-/// a schema that refer to each other times the nesting of each. It recurses on the stack of the compiling thread.
-const DEEPEST_RECURSION: usize = 10_000;
 /// How often what follows a free text is taken apart.
 const DEEPEST_EXPANSION: usize = 48;
 
@@ -402,67 +399,6 @@ pub(super) fn regex(pattern: &str) -> String {
     } else {
         format!("/{}/", llguidance::regex_to_lark(pattern, ""))
     }
-}
-
-/// Refuses what llguidance would take and not do here, and what could be too deep for its stack.
-fn check_lark(source: &str) -> Result<(), Refusal> {
-    let (mut rules, mut depth, mut deepest) = (0, 0usize, 1);
-    let mut chars = source.char_indices().peekable();
-    while let Some((at, char)) = chars.next() {
-        match char {
-            // A text, a regex or a comment, up to its end.
-            '"' | '/' | '#' => {
-                let comment = char == '#' || source[at..].starts_with("//");
-                while let Some((_, next)) = chars.next_if(|(_, next)| !comment || *next != '\n') {
-                    if next == '\\' {
-                        chars.next();
-                    } else if !comment && next == char {
-                        break;
-                    }
-                }
-            }
-            ':' => rules += 1,
-            '(' | '[' | '{' => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            // `rule[temperature=0.5]: ...`
-            '=' => {
-                let name = source[..at].trim_end();
-                let names = ["temperature", "max_tokens", "stop", "stop_capture"];
-                if let Some(name) = names.iter().find(|known| name.ends_with(**known)) {
-                    return Err(refusal(format!("the grammar uses `{name}=`, which is not supported")));
-                }
-            }
-            _ => {}
-        }
-    }
-    if rules * deepest > DEEPEST_RECURSION {
-        return Err(refusal(format!("the grammar is too large: {rules} rules with groups {deepest} deep")));
-    }
-    Ok(())
-}
-
-/// Refuses schemas that could be too deep for llguidance's stack.
-fn check_schema(schema: &Value) -> Result<(), Refusal> {
-    fn look<'a>(value: &'a Value, targets: &mut FxHashSet<&'a str>) -> usize {
-        match value {
-            Value::Array(items) => 1 + items.iter().map(|item| look(item, targets)).max().unwrap_or(0),
-            Value::Object(object) => {
-                targets.extend(object.get("$ref").and_then(Value::as_str));
-                1 + object.values().map(|value| look(value, targets)).max().unwrap_or(0)
-            }
-            _ => 0,
-        }
-    }
-    let mut targets = FxHashSet::default();
-    let depth = look(schema, &mut targets);
-    if targets.len() * depth > DEEPEST_RECURSION {
-        let targets = targets.len();
-        return Err(refusal(format!("#: {targets} targets of `$ref` in a schema {depth} deep are too many")));
-    }
-    Ok(())
 }
 
 /// The schema of a JSON description, reduced and with its white space.

@@ -24,6 +24,7 @@ use super::description::{Description, LONGEST};
 use super::job::{STACK, build, busy, panicked, too_long};
 use super::{Compiler, Verdict};
 use crate::messages::RequestKey;
+use crate::telemetry::Histogram;
 
 pub use super::alone::compile_within;
 pub use super::job::{Settings, Stats, Watch};

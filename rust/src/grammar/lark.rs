@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use super::Refusal;
 use super::context::Tokens;
 use super::description::{Description, Whitespace, refusal};
+use super::job::Watch;
 use super::limits::{check_lark, check_schema};
 use super::schema::{self, Prepared};
 use super::{ebnf, pattern};
@@ -50,6 +51,7 @@ pub fn lower(
     description: Description,
     tokens: &Tokens,
     warnings: &mut Vec<String>,
+    watch: &Watch,
 ) -> Result<Lowered, Refusal> {
     match description {
         Description::Lark { source } => {
@@ -57,10 +59,10 @@ pub fn lower(
             Ok(Lowered::Lark(source))
         }
         Description::JsonSchema { .. } | Description::JsonObject { .. } | Description::JsonValue { .. } => {
-            Ok(Lowered::Json(json_schema(description, warnings)?))
+            Ok(Lowered::Json(json_schema(description, warnings, watch)?))
         }
         description => {
-            let mut writer = Writer { tokens, warnings, source: String::new(), count: 0 };
+            let mut writer = Writer { tokens, warnings, watch, source: String::new(), count: 0 };
             let node = writer.node(description)?;
             let start = writer.sequence(vec![node], 0)?;
             let mut source = format!("start: {start}\n");
@@ -96,6 +98,7 @@ pub(super) enum Node {
 pub(super) struct Writer<'a> {
     tokens: &'a Tokens,
     warnings: &'a mut Vec<String>,
+    watch: &'a Watch,
     source: String,
     count: usize,
 }
@@ -150,7 +153,7 @@ impl Writer<'_> {
             json @ (Description::JsonSchema { .. }
             | Description::JsonObject { .. }
             | Description::JsonValue { .. }) => {
-                Ok(Node::Opaque(format!("%json {}", json_schema(json, self.warnings)?)))
+                Ok(Node::Opaque(format!("%json {}", json_schema(json, self.warnings, self.watch)?)))
             }
             Description::Sequence { parts } => {
                 let parts = parts.into_iter().map(|part| self.node(part)).collect::<Result<Vec<_>, _>>()?;
@@ -402,10 +405,15 @@ pub(super) fn regex(pattern: &str) -> String {
 }
 
 /// The schema of a JSON description, reduced and with its white space.
-fn json_schema(description: Description, warnings: &mut Vec<String>) -> Result<Value, Refusal> {
+fn json_schema(
+    description: Description,
+    warnings: &mut Vec<String>,
+    watch: &Watch,
+) -> Result<Value, Refusal> {
     let (schema, whitespace) = match description {
         Description::JsonSchema { schema, whitespace, unenforceable } => {
-            let Prepared { schema, warnings: more } = schema::prepare(schema, unenforceable)?;
+            let Prepared { schema, warnings: more } =
+                schema::prepare(schema, unenforceable, &|| watch.is_cancelled())?;
             check_schema(&schema)?;
             warnings.extend(more);
             (schema, whitespace)

@@ -144,7 +144,8 @@ impl Writer<'_, '_> {
         let mut todo = vec![root];
         while let Some(expr) = todo.pop() {
             let Some(shapes) = self.states.get(&expr) else { continue };
-            let below: Vec<Expr> = shapes.iter().filter(|shape| self.has_value(shape)).flat_map(children).collect();
+            let below: Vec<Expr> =
+                shapes.iter().filter(|shape| self.has_value(shape)).flat_map(children).collect();
             for child in below {
                 *self.uses.entry(child).or_default() += 1;
                 if self.productive.contains(&child) && seen.insert(child) {
@@ -162,7 +163,8 @@ impl Writer<'_, '_> {
         if !self.productive.contains(&expr) {
             return Ok(Value::Bool(false));
         }
-        let plain = self.states[&expr].iter().all(|shape| !matches!(shape, Shape::Array(_) | Shape::Object(_)));
+        let plain =
+            self.states[&expr].iter().all(|shape| !matches!(shape, Shape::Array(_) | Shape::Object(_)));
         if plain || self.uses.get(&expr).copied().unwrap_or(0) < 2 {
             return Ok(Value::Object(self.state(expr)?));
         }
@@ -185,8 +187,12 @@ impl Writer<'_, '_> {
         if expr == TRUE {
             return Ok(Map::new());
         }
-        let shapes: Vec<Shape> = self.states[&expr].iter().filter(|shape| self.has_value(shape)).cloned().collect();
-        if KINDS.iter().all(|&kind| shapes.contains(&Shape::all(kind)) || shapes.iter().any(|shape| is_all(shape, kind))) {
+        let shapes: Vec<Shape> =
+            self.states[&expr].iter().filter(|shape| self.has_value(shape)).cloned().collect();
+        if KINDS
+            .iter()
+            .all(|&kind| shapes.contains(&Shape::all(kind)) || shapes.iter().any(|shape| is_all(shape, kind)))
+        {
             return Ok(Map::new());
         }
         self.depth += 1;
@@ -249,7 +255,8 @@ impl Writer<'_, '_> {
     fn number(&mut self, shape: &NumberShape) -> Result<Result<Vec<Value>, Map<String, Value>>, Refusal> {
         self.report(&shape.open)?;
         if let Some(among) = &shape.among {
-            let values = among.iter().filter(|number| number.is_exact_bound()).filter_map(|number| number.to_value());
+            let values =
+                among.iter().filter(|number| number.is_exact_bound()).filter_map(|number| number.to_value());
             let values: Vec<Value> = values.collect();
             if values.len() == among.len() {
                 return Ok(Ok(values));
@@ -407,8 +414,8 @@ impl Writer<'_, '_> {
     /// Its own `additionalProperties` would do the same, but lets a known name through that is written with `\u`.
     fn other_names(&mut self, shape: &ObjectShape, names: u32, value: Expr) -> Result<String, Refusal> {
         let langs = &mut self.work.langs;
-        let apart = value == TRUE
-            || shape.properties.keys().all(|name| langs.matches(names, name) == Some(false));
+        let apart =
+            value == TRUE || shape.properties.keys().all(|name| langs.matches(names, name) == Some(false));
         if apart {
             if names == ANY {
                 return Ok(String::new());

@@ -20,9 +20,8 @@ const MOST_NAME: usize = 512;
 const MOST_POSITION: usize = 1_000;
 
 /// Formats that the grammar's compiler has a language for.
-pub(super) const FORMATS: [&str; 10] = [
-    "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri",
-];
+pub(super) const FORMATS: [&str; 10] =
+    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
 
 /// Keywords whose expression comes after the others', in this order, since they multiply cases or follow from others.
 const LATE: [&str; 14] = [
@@ -101,7 +100,11 @@ impl<'a> Work<'a> {
     pub(super) fn sub(&mut self, place: Place, scope: usize, steps: &str) -> Result<Expr, Refusal> {
         match self.document.below(place, steps) {
             Some(below) => self.schema(below, scope),
-            None => refuse(format!("#{}{} is no schema", short(&self.document.places[place].pointer), short(steps))),
+            None => refuse(format!(
+                "#{}{} is no schema",
+                short(&self.document.places[place].pointer),
+                short(steps)
+            )),
         }
     }
 
@@ -149,7 +152,9 @@ impl<'a> Work<'a> {
         self.step()?;
         match key {
             "type" => self.types(place, value),
-            "const" if self.document.draft >= Draft::Six => self.constants(place, key, std::slice::from_ref(value)),
+            "const" if self.document.draft >= Draft::Six => {
+                self.constants(place, key, std::slice::from_ref(value))
+            }
             "enum" => match value.as_array() {
                 Some(values) => self.constants(place, key, values),
                 None => self.bad(place, key, "an array"),
@@ -310,9 +315,16 @@ impl<'a> Work<'a> {
     }
 
     /// The place that a reference means, with the scope to read it in.
-    pub(super) fn target(&mut self, place: Place, scope: usize, key: &str, value: &Value) -> Result<Place, Refusal> {
+    pub(super) fn target(
+        &mut self,
+        place: Place,
+        scope: usize,
+        key: &str,
+        value: &Value,
+    ) -> Result<Place, Refusal> {
         let Some(reference) = value.as_str() else { return self.bad(place, key, "a reference") };
-        if key == "$recursiveRef" && self.document.places.iter().any(|place| place.value.get("$recursiveAnchor").is_some())
+        if key == "$recursiveRef"
+            && self.document.places.iter().any(|place| place.value.get("$recursiveAnchor").is_some())
         {
             return refuse(format!("'$recursiveRef' at {} cannot be enforced", self.here(place)));
         }
@@ -356,9 +368,16 @@ impl<'a> Work<'a> {
         Ok(self.exprs.or(&[first, second]))
     }
 
-    fn of_number(&mut self, place: Place, object: &Object, key: &str, value: &Value) -> Result<Expr, Refusal> {
+    fn of_number(
+        &mut self,
+        place: Place,
+        object: &Object,
+        key: &str,
+        value: &Value,
+    ) -> Result<Expr, Refusal> {
         let path = self.path(place, key);
-        let exclusive = |key: &str| self.document.draft == Draft::Four && object.get(key) == Some(&Value::Bool(true));
+        let exclusive =
+            |key: &str| self.document.draft == Draft::Four && object.get(key) == Some(&Value::Bool(true));
         if self.document.draft == Draft::Four && key.starts_with("exclusive") && value.is_boolean() {
             return Ok(TRUE);
         }
@@ -383,7 +402,11 @@ impl<'a> Work<'a> {
             Value::Number(number) => Decimal::from_number(number),
             _ => None,
         };
-        match number.filter(|number| number.is_whole()).and_then(|number| number.to_value()).and_then(|n| n.as_u64()) {
+        match number
+            .filter(|number| number.is_whole())
+            .and_then(|number| number.to_value())
+            .and_then(|n| n.as_u64())
+        {
             Some(count) => Ok(count),
             None => self.bad(place, key, "a count"),
         }
@@ -532,7 +555,8 @@ impl<'a> Work<'a> {
             }
             _ => return Ok(TRUE),
         }
-        let parts: Vec<Expr> = parts.into_iter().map(|atom| self.exprs.atom(Atom::Object(atom, path))).collect();
+        let parts: Vec<Expr> =
+            parts.into_iter().map(|atom| self.exprs.atom(Atom::Object(atom, path))).collect();
         Ok(self.exprs.and(&parts))
     }
 
@@ -549,7 +573,8 @@ impl<'a> Work<'a> {
     }
 
     fn names(&self, place: Place, key: &str, value: &Value) -> Result<Vec<Rc<str>>, Refusal> {
-        let names = value.as_array().map(|names| names.iter().map(|name| name.as_str().map(Into::into)).collect());
+        let names =
+            value.as_array().map(|names| names.iter().map(|name| name.as_str().map(Into::into)).collect());
         match names.flatten() {
             Some(names) => Ok(names),
             None => self.bad(place, key, "an array of names"),
@@ -571,7 +596,8 @@ impl<'a> Work<'a> {
             }
             None => OfObject::Unknown,
         });
-        let parts: Vec<Expr> = parts.into_iter().map(|atom| self.exprs.atom(Atom::Object(atom, path))).collect();
+        let parts: Vec<Expr> =
+            parts.into_iter().map(|atom| self.exprs.atom(Atom::Object(atom, path))).collect();
         Ok(self.exprs.and(&parts))
     }
 

@@ -96,12 +96,7 @@ fn contains(ranges: &[(u32, u32)], c: u32) -> bool {
 
 impl Languages {
     pub(super) fn new(fuel: u64) -> Self {
-        let mut this = Languages {
-            nodes: Vec::new(),
-            nullable: Vec::new(),
-            index: HashMap::new(),
-            fuel,
-        };
+        let mut this = Languages { nodes: Vec::new(), nullable: Vec::new(), index: HashMap::new(), fuel };
         this.make(Node::Never);
         this.make(Node::Empty);
         this.make(Node::Not(NEVER));
@@ -189,12 +184,8 @@ impl Languages {
         }
         // What all share is taken off at once, so that the depth of the recursion is the number of branchings.
         let last = texts[texts.len() - 1];
-        let shared: usize = first
-            .chars()
-            .zip(last.chars())
-            .take_while(|(a, b)| a == b)
-            .map(|(a, _)| a.len_utf8())
-            .sum();
+        let shared: usize =
+            first.chars().zip(last.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum();
         let prefix = self.literal(&first[..shared]);
         let tails: Vec<&str> = texts.iter().map(|text| &text[shared..]).collect();
         let mut parts = Vec::new();
@@ -274,7 +265,11 @@ impl Languages {
             [] => ANY,
             [one] => *one,
             _ if flat.contains(&EMPTY) => {
-                if flat.iter().all(|&part| self.nullable(part)) { EMPTY } else { NEVER }
+                if flat.iter().all(|&part| self.nullable(part)) {
+                    EMPTY
+                } else {
+                    NEVER
+                }
             }
             _ => self.make(Node::And(flat.into())),
         }
@@ -310,7 +305,11 @@ impl Languages {
         match self.node(lang).clone() {
             Node::Never | Node::Empty => NEVER,
             Node::Class(ranges) => {
-                if contains(&ranges, c) { EMPTY } else { NEVER }
+                if contains(&ranges, c) {
+                    EMPTY
+                } else {
+                    NEVER
+                }
             }
             Node::Concat(..) => {
                 // Along the chain in a loop: a pattern may be long, the stack is not.

@@ -40,9 +40,11 @@ use serde_json::Value;
 use super::Refusal;
 
 /// What becomes of a keyword that cannot be enforced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Unenforceable {
     /// The schema is refused.
+    #[default]
     Refuse,
     /// The keyword is left out, which allows more, and a warning says so.
     Ignore,
@@ -80,10 +82,7 @@ pub fn prepare(
     let mut work = work::Work::new(document, stop);
     let root = work.schema(0, 0)?;
     let schema = work.write(root, unenforceable)?;
-    Ok(Prepared {
-        schema,
-        warnings: std::mem::take(&mut work.warnings),
-    })
+    Ok(Prepared { schema, warnings: std::mem::take(&mut work.warnings) })
 }
 
 #[cfg(test)]

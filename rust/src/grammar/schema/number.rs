@@ -74,26 +74,17 @@ impl Decimal {
 
     /// The largest whole number not above it.
     pub(super) fn floor(self) -> Decimal {
-        Decimal {
-            digits: self.digits.div_euclid(10_i128.pow(self.places)),
-            places: 0,
-        }
+        Decimal { digits: self.digits.div_euclid(10_i128.pow(self.places)), places: 0 }
     }
 
     /// The smallest whole number not below it.
     pub(super) fn ceil(self) -> Decimal {
-        Decimal {
-            digits: -(-self.digits).div_euclid(10_i128.pow(self.places)),
-            places: 0,
-        }
+        Decimal { digits: -(-self.digits).div_euclid(10_i128.pow(self.places)), places: 0 }
     }
 
     /// The whole number that is `by` away; only for whole numbers.
     pub(super) fn step(self, by: i128) -> Decimal {
-        Decimal {
-            digits: self.digits + by,
-            places: 0,
-        }
+        Decimal { digits: self.digits + by, places: 0 }
     }
 
     fn aligned(self, other: Decimal) -> (i128, i128, u32) {

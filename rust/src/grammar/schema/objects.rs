@@ -181,7 +181,9 @@ impl Work<'_> {
         let optional: Vec<Rc<str>> = optional.into_iter().map(|(_, name)| name).collect();
         let most = required + optional.len() as u64;
         let beside = !shape.others.is_empty();
-        if shape.max.is_some_and(|max| max < required) || !beside && (shape.min > most || shape.others_min > 0) {
+        if shape.max.is_some_and(|max| max < required)
+            || !beside && (shape.min > most || shape.others_min > 0)
+        {
             return Vec::new();
         }
         let counting = Counting {

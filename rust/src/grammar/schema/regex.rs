@@ -32,11 +32,7 @@ pub(super) fn language(langs: &mut Languages, pattern: &str) -> Option<Lang> {
     if pattern.len() > MOST_LENGTH {
         return None;
     }
-    let mut reader = Reader {
-        text: pattern.chars().collect(),
-        at: 0,
-        depth: 0,
-    };
+    let mut reader = Reader { text: pattern.chars().collect(), at: 0, depth: 0 };
     let term = reader.choice()?;
     if reader.at != reader.text.len() {
         return None;
@@ -212,7 +208,9 @@ impl Reader {
         let code = self.hex(4)?;
         if (0xD800..0xDC00).contains(&code) && self.take("\\u") {
             let low = self.hex(4)?;
-            return (0xDC00..0xE000).contains(&low).then(|| 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00));
+            return (0xDC00..0xE000)
+                .contains(&low)
+                .then(|| 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00));
         }
         (!(0xD800..0xE000).contains(&code)).then_some(code)
     }
@@ -338,7 +336,9 @@ impl Builder<'_> {
         }
         let (mut before, mut terms) = (before, terms);
         let (first, rest) = loop {
-            let Some((&first, rest)) = terms.split_first() else { return Some(self.langs.concat(before, ANY)) };
+            let Some((&first, rest)) = terms.split_first() else {
+                return Some(self.langs.concat(before, ANY));
+            };
             let Some(plain) = self.plain(first) else { break (first, rest) };
             before = self.langs.concat(before, plain);
             terms = rest;
@@ -363,7 +363,11 @@ impl Builder<'_> {
                 Some(self.langs.or(vec![with, without]))
             }
             Term::Start if from_start => {
-                if self.langs.nullable(before) { self.found(EMPTY, true, rest) } else { Some(NEVER) }
+                if self.langs.nullable(before) {
+                    self.found(EMPTY, true, rest)
+                } else {
+                    Some(NEVER)
+                }
             }
             Term::End => {
                 // Nothing may follow, so the rest has to do with nothing.
@@ -473,16 +477,15 @@ impl Languages {
     fn solved(&mut self, lang: Lang) -> Option<Lang> {
         let automaton = self.automaton(lang, 400)?;
         let count = automaton.ways.len();
-        let mut ends: Vec<Lang> = automaton.accepts.iter().map(|&yes| if yes { EMPTY } else { NEVER }).collect();
+        let mut ends: Vec<Lang> =
+            automaton.accepts.iter().map(|&yes| if yes { EMPTY } else { NEVER }).collect();
         let mut ways: Vec<std::collections::BTreeMap<usize, Lang>> = Vec::new();
         for state in &automaton.ways {
             let mut targets: std::collections::BTreeMap<usize, Vec<(u32, u32)>> = Default::default();
             for &(low, high, next) in state {
                 targets.entry(next).or_default().push((low, high));
             }
-            ways.push(
-                targets.into_iter().map(|(next, ranges)| (next, self.class(normal(ranges)))).collect(),
-            );
+            ways.push(targets.into_iter().map(|(next, ranges)| (next, self.class(normal(ranges)))).collect());
         }
         for state in (0..count).rev() {
             let around = ways[state].remove(&state).unwrap_or(NEVER);
@@ -561,8 +564,10 @@ fn write_class(ranges: &[(u32, u32)], out: &mut String) -> Option<()> {
     let mut ranges = ranges.to_vec();
     if has(0) && !(has(0x22) && has(0x5C)) {
         let left = complement(&[(0, 0)]);
-        ranges = complement(&normal(complement(&ranges).iter().chain(complement(&left).iter()).copied().collect()))
-            .into_vec();
+        ranges = complement(&normal(
+            complement(&ranges).iter().chain(complement(&left).iter()).copied().collect(),
+        ))
+        .into_vec();
     }
     if ranges.is_empty() {
         return None;

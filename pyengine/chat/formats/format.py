@@ -1,0 +1,143 @@
+"""A chat format: one description of how a family of models writes, used in both directions."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyengine.chat.formats.events import Event
+from pyengine.chat.formats.sink import Sink, call_id
+from pyengine.chat.formats.stream import Reading, Stream
+from pyengine.chat.tools import Named, Tool, ToolChoice, check_tools
+from pyengine.grammar import Grammar
+
+
+class Shape(Protocol):
+    """How reasoning, text and calls make an answer; a family's or many families'."""
+
+    @property
+    def marks(self) -> frozenset[str]:
+        """Every mark."""
+
+    def opens_reasoning(self, prompt: str) -> bool:
+        """Whether a prompt that ends like this has opened the reasoning."""
+
+    def grammar(
+        self,
+        tools: Sequence[Tool],
+        least: int,
+        most: int | None,
+        *,
+        reasoning: bool,
+        reasoning_open: bool,
+        content: Grammar | None,
+    ) -> Grammar | None:
+        """Answers with ``least`` to ``most`` calls; None: any text."""
+
+    def read(
+        self, stream: Stream, sink: Sink, *, calls: bool, reasoning_open: bool
+    ) -> Reading[None]:
+        """Read a whole answer into the sink; with ``calls``, calls are looked for."""
+
+
+@dataclass(frozen=True)
+class ChatFormat:
+    """How a family of models marks reasoning, tool calls and ends of turns. Immutable.
+
+    Attributes:
+        name: As in ``FORMATS``.
+        shape: The description.
+        stop_tokens: Tokens, by their spelling, that end an answer beside the model's own; a
+            tokenizer may lack some.
+        make_id: Names calls.
+    """
+
+    name: str
+    shape: Shape
+    stop_tokens: tuple[str, ...] = ()
+    make_id: Callable[[], str] = call_id
+
+    def grammar(
+        self,
+        tools: Sequence[Tool],
+        choice: ToolChoice,
+        *,
+        parallel: bool = True,
+        reasoning: bool = True,
+        reasoning_open: bool = False,
+        content: Grammar | None = None,
+    ) -> Grammar | None:
+        """What an answer to a request may look like; None if it may be any text.
+
+        Args:
+            tools: The tools of the request; their arguments follow their schemas.
+            choice: ``none``: no call. ``auto``: text, then calls or none; with ``content`` either
+                that or calls. ``required``: calls only, at least one. ``Named``: one of that tool.
+            parallel: Whether there may be more than one call.
+            reasoning: Whether a reasoning part may precede all that.
+            reasoning_open: Whether the prompt has opened it (:meth:`opens_reasoning`).
+            content: What the text of an answer without calls must be.
+
+        Raises:
+            InvalidRequestError: The choice and the tools do not fit, or a strict tool's schema asks
+                for what this family's way of writing arguments cannot be held to.
+        """
+        check_tools(tools, choice)
+        least, most = 0, None if parallel else 1
+        if choice == "none" or not tools:
+            most = 0
+        elif choice == "required":
+            least = 1
+        elif isinstance(choice, Named):
+            tools = [tool for tool in tools if tool.name == choice.name]
+            least = most = 1
+        return self.shape.grammar(
+            tools,
+            least,
+            most,
+            reasoning=reasoning,
+            reasoning_open=reasoning_open,
+            content=content,
+        )
+
+    def parser(self, tools: Sequence[Tool] = (), *, reasoning_open: bool = False) -> "Parser":
+        """A parser of one answer. Without tools (as for choice ``none``) it looks for no calls."""
+        return Parser(self, tools, reasoning_open)
+
+    def opens_reasoning(self, prompt: str) -> bool:
+        """Whether a rendered prompt ends within the reasoning part."""
+        return self.shape.opens_reasoning(prompt)
+
+    def needs_special_tokens(self, special_tokens: Collection[str]) -> bool:
+        """Whether the text must keep special tokens because some of them are marks."""
+        return any(token in mark for mark in self.shape.marks for token in special_tokens)
+
+
+class Parser:
+    """Reads one answer as it comes. O(text) over all pieces; for one thread at a time."""
+
+    __slots__ = ("_reading", "_sink", "_stream")
+
+    def __init__(self, format_: ChatFormat, tools: Sequence[Tool], reasoning_open: bool) -> None:
+        self._stream = Stream()
+        self._sink = Sink({tool.name: tool for tool in tools}, format_.make_id)
+        self._reading = format_.shape.read(
+            self._stream, self._sink, calls=bool(tools), reasoning_open=reasoning_open
+        )
+
+    def feed(self, text: str) -> list[Event]:
+        """Read more of the answer: what that tells, in order."""
+        if text:
+            self._stream.push(text)
+            next(self._reading, None)
+        return self._sink.take()
+
+    def finish(self) -> list[Event]:
+        """The answer is over: what was still open. Nothing may be fed after it."""
+        self._stream.ended = True
+        next(self._reading, None)
+        return self._sink.take()
+
+    @property
+    def calls(self) -> int:
+        """How many calls have begun: above 0, the answer's finish reason is ``tool_calls``."""
+        return self._sink.calls

@@ -1,0 +1,19 @@
+"""Qwen3-Coder: every parameter between tags of its own.
+
+The model often leaves out ``<tool_call>``; ``<function=`` alone begins a call too.
+"""
+
+from pyengine.chat.formats.format import ChatFormat
+from pyengine.chat.formats.marked import Calls, Marked, Reasoning
+from pyengine.chat.formats.xml_call import XmlCall
+
+_CALLS = Calls(
+    XmlCall(),
+    begin="<tool_call>\n",
+    end="\n</tool_call>",
+    between="\n",
+    others=("<function=",),
+)
+
+QWEN3_CODER = ChatFormat("qwen3_coder", Marked(_CALLS))
+QWEN3_CODER_THINKING = ChatFormat("qwen3_coder_thinking", Marked(_CALLS, Reasoning()))

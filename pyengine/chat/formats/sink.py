@@ -1,0 +1,119 @@
+"""Where readers put what they found: the events of an answer."""
+
+import secrets
+from collections.abc import Callable, Mapping
+
+from pyengine.chat.formats.events import (
+    ContentDelta,
+    Event,
+    ReasoningDelta,
+    ToolCallArguments,
+    ToolCallStart,
+)
+from pyengine.chat.formats.stream import NotACall
+from pyengine.chat.tools import Tool
+
+
+class Trimmed:
+    """Text without the newlines at its borders with marks.
+
+    Newlines at the end are held back until it is known whether a mark follows.
+    """
+
+    __slots__ = ("_emit", "_newlines", "begun")
+
+    def __init__(self, emit: Callable[[str], None]) -> None:
+        self._emit = emit
+        self._newlines = ""
+        self.begun = True  # False: newlines that come now are dropped
+
+    def __call__(self, text: str) -> None:
+        """Add text."""
+        if not self.begun:
+            text = text.lstrip("\n")
+            if not text:
+                return
+            self.begun = True
+        if text[-1] != "\n" and not self._newlines:
+            self._emit(text)
+            return
+        kept = text.rstrip("\n")
+        if kept:
+            self._emit(self._newlines + kept)
+            self._newlines = ""
+        self._newlines += text[len(kept) :]
+
+    def border(self) -> None:
+        """A mark comes: drop the newlines before it and after it."""
+        self._newlines = ""
+        self.begun = False
+
+    def end(self) -> None:
+        """Nothing more comes: newlines at the very end are text."""
+        if self._newlines:
+            self._emit(self._newlines)
+            self._newlines = ""
+
+
+class Sink:
+    """Collects events. Fragments of one call that come together become one.
+
+    Attributes:
+        content: Takes the answer's text.
+        reasoning: Takes the reasoning's text.
+        calls: How many calls have begun.
+    """
+
+    def __init__(self, tools: Mapping[str, Tool], make_id: Callable[[], str]) -> None:
+        self._tools = tools
+        self._make_id = make_id
+        self._events: list[Event] = []
+        self._fragments: list[str] = []
+        self.content = Trimmed(lambda text: self._add(ContentDelta(text)))
+        self.reasoning = Trimmed(lambda text: self._add(ReasoningDelta(text)))
+        self.calls = 0
+
+    def start(self, name: str) -> Tool:
+        """A call of this tool begins.
+
+        Raises:
+            NotACall: There is no such tool.
+        """
+        tool = self._tools.get(name)
+        if tool is None:
+            raise NotACall
+        self.content.border()
+        self._add(ToolCallStart(self.calls, self._make_id(), name))
+        self.calls += 1
+        return tool
+
+    def arguments(self, fragment: str) -> None:
+        """More of the arguments of the call that began last."""
+        self._fragments.append(fragment)
+
+    def take(self) -> list[Event]:
+        """The events since the last call."""
+        self._join()
+        events, self._events = self._events, []
+        return events
+
+    def _add(self, event: Event) -> None:
+        self._join()
+        self._events.append(event)
+
+    def _join(self) -> None:
+        if self._fragments:
+            joined = "".join(self._fragments)
+            self._fragments.clear()
+            if joined:
+                self._events.append(ToolCallArguments(self.calls - 1, joined))
+
+
+def call_id() -> str:
+    """A name for a call, as OpenAI's look."""
+    return f"call_{secrets.token_hex(12)}"
+
+
+def short_call_id() -> str:
+    """A name for a call of nine letters and digits, as Mistral's templates demand."""
+    return secrets.token_hex(5)[:9]

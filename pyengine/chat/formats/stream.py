@@ -1,0 +1,203 @@
+"""Text that comes in pieces, and readers that wait for it.
+
+A reader is a generator that yields where it needs more text: readers are written as if all of the
+text were there, and call each other with ``yield from``. Every character is looked at a bounded
+number of times: O(text) over all pieces.
+"""
+
+import re
+from collections.abc import Callable, Generator, Iterable
+from functools import lru_cache
+from typing import TypeVar
+
+T = TypeVar("T")
+Reading = Generator[None, None, T]
+
+_SPACE = re.compile(r"\s*")
+
+
+class NotACall(Exception):
+    """The text does not go on as the reader wants it."""
+
+
+class Marks:
+    """Strings to find in a text that comes in pieces."""
+
+    __slots__ = ("_firsts", "_longest", "_marks", "_search")
+
+    def __init__(self, marks: Iterable[str]) -> None:
+        self._marks = sorted({mark for mark in marks if mark}, key=len, reverse=True)
+        self._longest = len(self._marks[0]) if self._marks else 0
+        self._search = re.compile("|".join(map(re.escape, self._marks)) or r"(?!)").search
+        firsts = "".join({mark[0] for mark in self._marks})
+        self._firsts = re.compile(f"[{re.escape(firsts)}]" if firsts else r"(?!)").search
+
+    def find(self, text: str, at: int) -> tuple[int, str | None]:
+        """Where the first mark begins, and which; or up to where there surely is none."""
+        first = self._firsts(text, at)
+        if first is None:
+            return len(text), None
+        found = self._search(text, first.start())
+        if found is not None:
+            return found.start(), found.group()
+        # The text may end with the beginning of a mark.
+        near = max(first.start(), len(text) - self._longest + 1)
+        while (begin := self._firsts(text, near)) is not None:
+            near = begin.start()
+            tail = text[near:]
+            if any(mark.startswith(tail) for mark in self._marks):
+                return near, None
+            near += 1
+        return len(text), None
+
+
+@lru_cache(maxsize=256)
+def marks(*strings: str) -> Marks:
+    """The :class:`Marks` of these strings, made once."""
+    return Marks(strings)
+
+
+class Stream:
+    """The text so far, from where it is still of interest.
+
+    Attributes:
+        text: What has come and is not let go of.
+        at: How far it is read.
+        ended: Nothing more comes.
+    """
+
+    __slots__ = ("_held", "at", "ended", "text")
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.at = 0
+        self.ended = False
+        self._held: list[str] | None = None
+
+    def push(self, more: str) -> None:
+        """Add what has come."""
+        if self.at:
+            if self._held is not None:
+                self._held.append(self.text[: self.at])
+            more = self.text[self.at :] + more
+            self.at = 0
+        elif self.text:
+            more = self.text + more
+        self.text = more
+
+    def hold(self) -> None:
+        """Remember what is read from here on."""
+        self.text, self.at, self._held = self.text[self.at :], 0, []
+
+    def held(self) -> str:
+        """What was read since :meth:`hold`, which is over."""
+        assert self._held is not None
+        made = "".join(self._held) + self.text[: self.at]
+        self._held = None
+        return made
+
+    @property
+    def holding(self) -> bool:
+        """Whether what is read is remembered."""
+        return self._held is not None
+
+    def release(self) -> None:
+        """Forget what was held."""
+        self._held = None
+
+    def more(self) -> Reading[None]:
+        """Wait for more text.
+
+        Raises:
+            NotACall: There is no more.
+        """
+        if self.ended:
+            raise NotACall
+        yield
+
+    def peek(self) -> Reading[str]:
+        """The next character, which stays."""
+        while self.at >= len(self.text):
+            yield from self.more()
+        return self.text[self.at]
+
+    def space(self) -> Reading[None]:
+        """Pass over whitespace and wait for what follows it."""
+        while True:
+            found = _SPACE.match(self.text, self.at)
+            assert found is not None
+            self.at = found.end()
+            if self.at < len(self.text):
+                return
+            yield from self.more()
+
+    def comes(self, first: str) -> Reading[bool]:
+        """Whether this character is the next that is no whitespace; nothing is read."""
+        while True:
+            found = _SPACE.match(self.text, self.at)
+            assert found is not None
+            if found.end() < len(self.text):
+                return self.text[found.end()] == first
+            if self.ended:
+                return False
+            yield
+
+    def word(self, word: str) -> Reading[None]:
+        """Read exactly this."""
+        while len(self.text) - self.at < len(word):
+            if not word.startswith(self.text[self.at :]):
+                raise NotACall
+            yield from self.more()
+        if not self.text.startswith(word, self.at):
+            raise NotACall
+        self.at += len(word)
+
+    def literal(self, literal: str) -> Reading[None]:
+        """Read what a description spells, with any whitespace or none where it has some."""
+        for word in literal.split():
+            yield from self.space()
+            yield from self.word(word)
+
+    def next_of(self, options: Iterable[str]) -> Reading[str | None]:
+        """Which option comes next after whitespace; it is read, with that. None: nothing is."""
+        listed = [option for option in options if option]
+        while True:
+            found = _SPACE.match(self.text, self.at)
+            assert found is not None
+            begin = found.end()
+            for option in listed:
+                if self.text.startswith(option, begin):
+                    self.at = begin + len(option)
+                    return option
+            rest = self.text[begin : begin + max(map(len, listed), default=0)]
+            if self.ended or not any(option.startswith(rest) for option in listed):
+                return None
+            yield
+
+    def run(self, pattern: re.Pattern[str], take: Callable[[str], object]) -> Reading[None]:
+        """Read the characters that ``pattern`` (of a class, repeated) matches, as they come."""
+        while True:
+            found = pattern.match(self.text, self.at)
+            if found is not None and found.end() > self.at:
+                take(self.text[self.at : found.end()])
+                self.at = found.end()
+            if self.at < len(self.text):
+                return
+            yield from self.more()
+
+    def until(self, marks: Marks, take: Callable[[str], object]) -> Reading[str | None]:
+        """Pass text on as it comes, up to a mark, which is read. None: the text ended before."""
+        while True:
+            end, mark = marks.find(self.text, self.at)
+            if end > self.at:
+                take(self.text[self.at : end])
+            if mark is not None:
+                self.at = end + len(mark)
+                return mark
+            self.at = end
+            if self.ended:
+                if self.at < len(self.text):
+                    take(self.text[self.at :])
+                    self.at = len(self.text)
+                return None
+            yield

@@ -1,0 +1,101 @@
+"""Tools that a request offers to the model, and what it wants of them."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pyengine.errors import InvalidRequestError
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NOTHING: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that the model may call.
+
+    Attributes:
+        parameters: The JSON Schema of its arguments, an object.
+        strict: Refuse a schema that cannot be enforced to the letter; otherwise what cannot be is
+            left out.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    strict: bool = False
+
+    @classmethod
+    def from_openai(cls, given: Mapping[str, Any], at: str = "tools[0]") -> "Tool":
+        """The tool of an entry of ``tools`` in OpenAI's chat completions.
+
+        Raises:
+            InvalidRequestError: It is malformed; names what.
+        """
+        function = given.get("function")
+        if given.get("type", "function") != "function" or not isinstance(function, Mapping):
+            raise InvalidRequestError(f"'{at}' must be a function", param=at)
+        name, where = function.get("name"), f"{at}.function"
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidRequestError(
+                f"'{where}.name' must be 1 to 64 letters, digits, '_', '-' or '.'",
+                param=f"{where}.name",
+            )
+        parameters = function.get("parameters")
+        if parameters is not None and not isinstance(parameters, Mapping):
+            raise InvalidRequestError(
+                f"'{where}.parameters' must be a JSON Schema", param=f"{where}.parameters"
+            )
+        strict = function.get("strict")
+        if strict is not None and not isinstance(strict, bool):
+            raise InvalidRequestError(
+                f"'{where}.strict' must be a boolean", param=f"{where}.strict"
+            )
+        return cls(
+            name,
+            str(function.get("description") or ""),
+            _NOTHING if parameters is None else parameters,
+            bool(strict),
+        )
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """:attr:`parameters` as the schema of an object, whether it says so or not."""
+        if self.parameters.keys() & {"type", "$ref", "anyOf", "oneOf", "allOf"}:
+            return self.parameters
+        return {"type": "object", **self.parameters}
+
+
+@dataclass(frozen=True)
+class Named:
+    """``tool_choice``: exactly this tool, once."""
+
+    name: str
+
+
+ToolChoice = Literal["none", "auto", "required"] | Named
+"""No call, as the model likes, at least one, or a named one."""
+
+
+def check_tools(tools: Iterable[Tool], choice: ToolChoice) -> None:
+    """Refuse tools of one name, and a choice that no tool can meet.
+
+    Raises:
+        InvalidRequestError: Naming the parameter.
+    """
+    names = [tool.name for tool in tools]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise InvalidRequestError(
+                f"there are two tools named '{name}'", param=f"tools[{index}]"
+            )
+    if isinstance(choice, Named) and choice.name not in names:
+        raise InvalidRequestError(
+            f"'tool_choice' names '{choice.name}', which is not among the tools",
+            param="tool_choice",
+        )
+    if choice == "required" and not names:
+        raise InvalidRequestError(
+            "'tool_choice' is required, but there are no tools", param="tool_choice"
+        )

@@ -1,0 +1,43 @@
+"""What an answer may look like, described: the value that requests and chat formats hand down.
+
+A :class:`Grammar` is a description in JSON; Rust compiles it and keeps what it compiled by the
+description's bytes, so equal descriptions are compiled once.
+"""
+
+from pyengine.grammar.algebra import (
+    any_of,
+    choice,
+    ebnf,
+    free_text,
+    json_object,
+    json_schema,
+    json_value,
+    lark,
+    optional,
+    regex,
+    repeat,
+    sequence,
+    text,
+)
+from pyengine.grammar.description import Grammar
+from pyengine.grammar.structural_tag import structural_tag
+from pyengine.grammar.typed import parse_answer
+
+__all__ = [
+    "Grammar",
+    "any_of",
+    "choice",
+    "ebnf",
+    "free_text",
+    "json_object",
+    "json_schema",
+    "json_value",
+    "lark",
+    "optional",
+    "parse_answer",
+    "regex",
+    "repeat",
+    "sequence",
+    "structural_tag",
+    "text",
+]

@@ -14,11 +14,14 @@ from typing_extensions import Buffer
 __all__ = [
     "STEP_BOUNDS_NS",
     "Accountant",
+    "CompiledGrammar",
     "CpuKernels",
     "CpuRules",
     "CpuStep",
     "CpuTensor",
     "Detokenizer",
+    "GrammarContext",
+    "GrammarState",
     "KvAllocator",
     "Lane",
     "Mailbox",
@@ -32,6 +35,8 @@ __all__ = [
     "Timeline",
     "Vocabulary",
     "__version__",
+    "compile_grammar",
+    "pick_allowed",
 ]
 
 # numpy's arrays are buffers, but their types do not say so for Python 3.11.
@@ -302,6 +307,53 @@ class Planner:
                 ``max_tokens_per_step``.
         """
 
+    def set_grammars(
+        self,
+        tokenizer_json: str,
+        end_tokens: list[int],
+        vocab_size: int,
+        scheduler: Mailbox,
+        *,
+        timeout_s: float,
+        cache_bytes: int,
+    ) -> None:
+        """Take requests with grammars from now on; without this call they are refused.
+
+        They are compiled on threads, each within ``timeout_s`` seconds, and what was compiled is
+        kept in ``cache_bytes``. Reads the tokenizer on a thread, when the first one comes.
+
+        Args:
+            tokenizer_json: The content of tokenizer.json.
+            end_tokens: Tokens that end an answer under a grammar.
+            vocab_size: Logits of a row.
+            scheduler: The mailbox that :meth:`drain` reads: woken when a grammar is ready.
+            timeout_s: Seconds that one may take.
+            cache_bytes: About how much memory compiled grammars may take.
+
+        Raises:
+            ValueError: An argument is out of its range.
+        """
+
+    def set_speculation(
+        self,
+        proposers: list[str],
+        *,
+        max_draft: int,
+        history_tokens: int,
+        adaptive: bool = True,
+    ) -> None:
+        """Let decoding rows have drafts from now on.
+
+        Args:
+            proposers: Of ``forced``, ``prediction``, ``ngram``, ``suffix`` and ``draft_model``.
+            max_draft: Most draft tokens of a row.
+            history_tokens: Tokens of recent answers that ``suffix`` remembers.
+            adaptive: Decide lengths by measured time and acceptance; otherwise always the most.
+
+        Raises:
+            ValueError: There is no such proposer.
+        """
+
     def drain(self, mailbox: Mailbox) -> list[bytes]:
         """Take in every message of the scheduler's mailbox; returns those not for the planner.
 
@@ -433,6 +485,111 @@ class StreamDecoder:
         """The text that was withheld, now that nothing follows. Ends the stream."""
 
 @final
+class GrammarContext:
+    """A tokenizer as grammars need it: loaded once, at the first use, which takes up to seconds.
+
+    Any thread.
+    """
+
+    @staticmethod
+    def from_tokenizer_json(
+        text: str, end_token_ids: Sequence[int], vocab_size: int
+    ) -> GrammarContext:
+        """From a Hugging Face ``tokenizer.json``, the ids that end an answer (which, like the
+        tokenizer's special tokens, never match text), and how many logits the model has: ids that
+        the tokenizer lacks are never allowed.
+
+        Raises:
+            ValueError: No end token, or one beyond ``vocab_size``. What is wrong with the
+                tokenizer is told when it is loaded.
+        """
+
+    def load(self) -> None:
+        """Load now, and wait. Raises ValueError for a tokenizer that is not understood."""
+
+    def warm(self) -> None:
+        """Load on a Rust thread."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def end_token_ids(self) -> list[int]: ...
+    @property
+    def mask_words(self) -> int:
+        """Length of a mask, in uint32 words."""
+
+def compile_grammar(
+    context: GrammarContext, description: bytes, timeout_s: float = 5.0
+) -> CompiledGrammar:
+    """Compile a description (JSON with a ``kind``), in at most ``timeout_s`` seconds once the
+    tokenizer is loaded.
+
+    Blocks without the GIL. For callers without an engine: the engine compiles on threads of its
+    own, and remembers.
+
+    Raises:
+        ValueError: The description is malformed, asks for what cannot be enforced, or takes too
+            long; the message names what, for a keyword of a schema with its path.
+    """
+
+@final
+class CompiledGrammar:
+    """A grammar: immutable, for any number of texts. Any thread."""
+
+    def start(self) -> GrammarState:
+        """The state before the first token."""
+
+    @property
+    def backend(self) -> str:
+        """``index`` (a table: choices and regexes) or ``llguidance``."""
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes it holds."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was asked for and is not enforced, where the description said to ignore that."""
+
+@final
+class GrammarState:
+    """How far one text has come in its grammar. Any thread; calls wait for each other."""
+
+    def fill_mask(self, buffer: _Buffer) -> None:
+        """Overwrite ``buffer`` (uint32 ``[mask_words]``, contiguous, nobody else's during the call)
+        with the tokens that may come next: bit ``t % 32`` of word ``t // 32``. Never all zeros.
+
+        Where the text may end, the end tokens are among them.
+
+        Raises:
+            TypeError: Not a buffer of uint32.
+            BufferError: Not writable or not contiguous.
+            ValueError: Of another length.
+        """
+
+    def advance(self, token: int) -> bool:
+        """Take a token. False, and nothing has changed, if it may not come here."""
+
+    def roll_back(self, tokens: int) -> None:
+        """Take back the last ``tokens`` tokens. Raises ValueError if there are fewer."""
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether nothing but an end token may come, or one has come."""
+
+    def forced_text(self) -> bytes:
+        """The text that is the only way on (special tokens as spelled); empty if there is none."""
+
+    def forced_tokens(self) -> list[int]:
+        """Tokens of that text, up to where a token could begin in it and end beyond it."""
+
+    def closing_tokens(self, limit: int) -> list[int] | None:
+        """At most ``limit`` tokens that complete the text from here, if such a way is found."""
+
+    def fork(self) -> GrammarState:
+        """A state of its own that has come as far."""
+
+@final
 class Detokenizer:
     """The Detokenizer actor: a Rust thread that never takes the GIL.
 
@@ -476,8 +633,8 @@ class Detokenizer:
 
 @final
 class CpuTensor:
-    """A C-contiguous array as the CPU kernels see it: float32, int32, int64, uint64, or bfloat16
-    given as its bits in (u)int16. Shares the array's memory and keeps it alive.
+    """A C-contiguous array as the CPU kernels see it: float32, int32, int64, uint32, uint64, or
+    bfloat16 given as its bits in (u)int16. Shares the array's memory and keeps it alive.
     """
 
     def __new__(cls, array: NDArray[Any]) -> CpuTensor:
@@ -505,17 +662,45 @@ class CpuStep:
 
 @final
 class CpuRules:
-    """The sampling rules in the step buffers."""
+    """What is sampled by which rules; see :class:`pyengine.model.batch.StepBuffers`.
+
+    A sampling row is a sequence that samples in the step; a logits row is one position of it: one,
+    and one more for each of its draft tokens.
+    """
 
     def __new__(
         cls,
+        *,
         temperature: NDArray[Any],
         top_k: NDArray[Any],
         top_p: NDArray[Any],
         min_p: NDArray[Any],
         seed: NDArray[Any],
-        position: NDArray[Any],
-    ) -> CpuRules: ...
+        sample_position: NDArray[Any],
+        logit_start: NDArray[Any],
+        logit_row: NDArray[Any],
+        logit_token: NDArray[Any],
+        mask_row: NDArray[Any],
+        mask: NDArray[Any],
+        mask_words: int,
+    ) -> CpuRules:
+        """Views of the arrays, which are read anew at every call.
+
+        Args:
+            temperature: float32 by sampling row, like the five that follow; 0 is greedy.
+            top_k: int32; 0 is off.
+            top_p: float32; 1 is off.
+            min_p: float32; 0 is off.
+            seed: uint64, key of the noise.
+            sample_position: int64, position of the row's first sampled token.
+            logit_start: int32, one more than sampling rows: where the logits rows of each begin.
+            logit_row: int32 by logits row, like the two that follow: its sampling row.
+            logit_token: int32, the token of the step whose logits these are. The token after it
+                is the draft of what is sampled here, unless this is its sampling row's last.
+            mask_row: int32, row of ``mask``, or -1: every token may be sampled.
+            mask: uint32, rows of ``mask_words`` words: bit t % 32 of word t / 32 allows token t.
+            mask_words: Words of a mask row: one bit for each token of the vocabulary.
+        """
 
 @final
 class CpuKernels:
@@ -574,9 +759,60 @@ class CpuKernels:
     def sample(
         self, rules: CpuRules, logits: CpuTensor, out: CpuTensor, first: int, rows: int
     ) -> None:
-        """Choose a token for each of the first ``rows`` rows of ``logits`` [rows, vocabulary], by
-        rules ``first`` and on, into the same places of ``out`` (int32).
+        """Choose a token for each of the logits rows ``first`` to ``first + rows``.
+
+        A token depends on its logits, its mask, and its sampling row's rules, seed and position
+        alone. Rules apply in this order: mask, temperature, top-k, top-p, min-p. A mask that
+        allows one token chooses it without a look at the logits. Where nothing is possible the
+        token is -1.
+
+        Args:
+            rules: Of the step.
+            logits: [rows or more, vocabulary], those of logits row ``first`` first.
+            out: int32 by logits row of the step; entries ``first`` to ``first + rows`` are written.
+            first: First logits row.
+            rows: Number of logits rows.
         """
+
+    def verify(
+        self,
+        rules: CpuRules,
+        token_ids: CpuTensor,
+        tokens: CpuTensor,
+        counts: CpuTensor,
+        sampled: int,
+    ) -> None:
+        """Count the sampled tokens that hold: for each sampling row one, and one more for each of
+        its leading drafts that equals what was sampled in its place.
+
+        Args:
+            rules: Of the step.
+            token_ids: int32 [tokens], the tokens of the step, drafts among them.
+            tokens: int32 by logits row: what :meth:`sample` chose.
+            counts: int32 by sampling row; the first ``sampled`` are written.
+            sampled: Number of sampling rows.
+        """
+
+def pick_allowed(
+    mask: NDArray[Any],
+    words: int,
+    mask_rows: NDArray[Any],
+    hashes: NDArray[Any],
+    out: NDArray[Any],
+) -> None:
+    """Choose among the tokens that masks allow by hashes: a sampler without logits. Any thread.
+
+    Args:
+        mask: uint32 [masks * words]: bit t % 32 of word t / 32 allows token t. Bits beyond the
+            vocabulary must be 0.
+        words: Words of a mask.
+        mask_rows: int32 [n], rows of ``mask``; where it is negative, ``out`` stays as it is.
+        hashes: uint64 [n].
+        out: int32 [n], becomes the (hash mod m)-th of the m tokens allowed; -1 where m is 0.
+
+    Raises:
+        ValueError: An array is of another type or too short, or there is no such mask.
+    """
 
 STEP_BOUNDS_NS: Final[tuple[int, ...]]
 """Upper bounds of the accountant's step-time histogram, in nanoseconds."""
@@ -594,6 +830,7 @@ class Stage:
     MATCH: ClassVar[Stage]
     ALLOCATE: ClassVar[Stage]
     BUFFER_FILL: ClassVar[Stage]
+    DRAFT: ClassVar[Stage]
     GRAMMAR: ClassVar[Stage]
     LAUNCH: ClassVar[Stage]
     DEVICE: ClassVar[Stage]

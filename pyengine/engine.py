@@ -93,7 +93,7 @@ class EngineActors:
     """
 
     def __init__(
-        self, config: EngineConfig, runner: ModelRunner, tokenizer_json: str, queues: Queues
+        self, config: EngineConfig, runner: ModelRunner, tokenizer: Tokenizer, queues: Queues
     ) -> None:
         limits = config.limits
         self.queues = queues
@@ -111,7 +111,7 @@ class EngineActors:
         )
         self.detokenizer = DetokenizerActor(
             Mailbox(DETOKENIZER_MAILBOX_BYTES),
-            Vocabulary.from_tokenizer_json(tokenizer_json),
+            Vocabulary.from_tokenizer_json(tokenizer.tokenizer_json),
             scheduler_ref,
             frontends,
             queues.recorder.timeline(Lane.DETOKENIZER),
@@ -133,6 +133,20 @@ class EngineActors:
             prefill_chunk=config.prefill_chunk or 0,
             timeline=timeline,
         )
+        planner.set_grammars(
+            tokenizer.tokenizer_json,
+            list(tokenizer.eos_token_ids),
+            runner.info.vocab_size,
+            queues.scheduler,
+            timeout_s=config.grammar_timeout_s,
+            cache_bytes=config.grammar_cache_mib << 20,
+        )
+        if config.max_draft and config.proposers:
+            planner.set_speculation(
+                list(config.proposers),
+                max_draft=config.max_draft,
+                history_tokens=config.speculation_history,
+            )
         self.scheduler = SchedulerActor(
             queues.scheduler,
             runner,
@@ -154,7 +168,7 @@ class EngineActors:
             ConfigError: The configuration does not fit it.
         """
         tokenizer = Tokenizer.from_folder(model_folder(config.model))
-        return cls(config, load_runner(config, progress), tokenizer.tokenizer_json, queues)
+        return cls(config, load_runner(config, progress), tokenizer, queues)
 
     def start(
         self,

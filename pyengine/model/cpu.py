@@ -176,8 +176,8 @@ class CpuRunner:
             for first in range(0, count, per_call):
                 last = self._logit_token[first : min(first + per_call, count)]
                 chosen = model.logits(last)
-                self._sampler(model.logits_rows.kernel, first, len(chosen))
-        sampled = self._sampler.verify(buffers)
+                self._sampler.sample(model.logits_rows.kernel, first, len(chosen))
+        sampled = Sampled(self._sampler.tokens[:count], self._sampler.verify(rows))
         self._last_token[buffers.sample_sequence[:rows]] = sampled.tokens[
             buffers.logit_start[:rows] + sampled.counts - 1
         ]

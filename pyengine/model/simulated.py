@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine._core import StepLayout
+from pyengine._core import StepLayout, pick_allowed
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
 from pyengine.model.batch import BufferRing, StepBuffers
@@ -165,20 +165,9 @@ class SimulatedRunner:
         if self._eos_below and self._eos is not None:
             chosen[(mixed >> np.uint64(32)) < self._eos_below] = self._eos
         if buffers.num_masks:
-            pick_allowed(buffers.mask, buffers.mask_row[:count], mixed, chosen)
+            words = buffers.mask.shape[1]
+            pick_allowed(buffers.mask.reshape(-1), words, buffers.mask_row[:count], mixed, chosen)
         return chosen
-
-
-def pick_allowed(
-    mask: NDArray[np.uint32],
-    mask_row: NDArray[np.int32],
-    hashes: NDArray[np.uint64],
-    out: NDArray[np.int32],
-) -> None:
-    """For each masked row the (hash mod count)-th of the tokens that may come."""
-    for at in np.flatnonzero(mask_row >= 0):
-        allowed = np.flatnonzero(np.unpackbits(mask[mask_row[at]].view(np.uint8), bitorder="little"))
-        out[at] = allowed[int(hashes[at] % np.uint64(len(allowed)))]
 
 
 def matching(buffers: StepBuffers, tokens: NDArray[np.int32]) -> NDArray[np.int32]:

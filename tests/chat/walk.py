@@ -14,13 +14,14 @@ LETTERS = ["a", "Z", " ", "é", "中", "👋", ".", "\n", "0"]
 """What plain text is made of."""
 
 HOSTILE = [
-    "<", ">", "{", "}", "[", "]", "(", ")", '"', "'", "\\", "`", "```", "|", "/", "=", ",", ":", ";",
-    "<tool_call>", "</tool_call>", "<think>", "</think>", "<function=", "</function>", "<parameter",
-    "</parameter>", "[TOOL_CALLS]", "[ARGS]", "[THINK]", "<|python_tag|>", "<|channel|>", "<|end|>",
-    "<|message|>", "<|start|>", "to=functions.", "functools", "functools[", "```tool_code", "```json",
-    '{"name": "', '"arguments"', "get_weather", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁end｜>",
-    "<|tool_call|>", "<|/tool_call|>", "null", "\\u12", "\ud83d".encode("utf-8", "ignore").decode(),
-]  # fmt: skip
+    *"<>{}[]()\"'\\`|/=,:;",
+    *("```", "```json", "```tool_code", "functools", "functools[", "null", "\\u12", "get_weather"),
+    *("<tool_call>", "</tool_call>", "<think>", "</think>", '{"name": "', '"arguments"'),
+    *("<function=", "</function>", "<parameter", "</parameter>", "to=functions."),
+    *("[TOOL_CALLS]", "[ARGS]", "[THINK]", "<|python_tag|>", "<|tool_call|>", "<|/tool_call|>"),
+    *("<|channel|>", "<|end|>", "<|message|>", "<|start|>", "<|constrain|>", "<|call|>"),
+    *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
+]
 """What might lead a parser astray."""
 
 
@@ -60,7 +61,7 @@ class Walker:
                 return self._name
             case "arguments":
                 self._arguments = self.value(grammar.fields["schema"])
-                return json.dumps(self._arguments, ensure_ascii=self._draw(st.booleans()))
+                return json.dumps(self._arguments, ensure_ascii=False)
             case "argument":
                 return self._argument(grammar, tag[1])
         return self._text(grammar)
@@ -136,9 +137,7 @@ class Walker:
                     if name in required or self._draw(st.booleans())
                 }
             case "array":
-                return [
-                    self.value(schema["items"]) for _ in range(self._draw(st.integers(0, 2)))
-                ]
+                return [self.value(schema["items"]) for _ in range(self._draw(st.integers(0, 2)))]
             case "string":
                 return self._any_text()
             case "integer":

@@ -6,104 +6,36 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pyengine._core import CpuKernels, CpuRules, CpuTensor
+from pyengine._core import CpuKernels, CpuRules, CpuTensor, pick_allowed
+from tests.model.draws import RULES, Step, assert_drawn_from, exact, on_cpu, pack
 
 DRAWS = 40_000
-# Quantile 0.9999 of the chi-square distribution by Wilson and Hilferty; the seeds are fixed, so
-# that a correct sampler passes always.
-NORMAL_QUANTILE = 3.719
 
 
-def sample(
-    logits: NDArray[np.float32],
-    *,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    seeds: NDArray[np.uint64] | None = None,
-    position: int = 7,
-    threads: int = 2,
-) -> NDArray[np.int32]:
-    rows = len(logits)
-    seeds = np.arange(rows, dtype=np.uint64) if seeds is None else seeds
-    rules = CpuRules(
-        np.full(rows, temperature, np.float32),
-        np.full(rows, top_k, np.int32),
-        np.full(rows, top_p, np.float32),
-        np.full(rows, min_p, np.float32),
-        seeds,
-        np.full(rows, position, np.int64),
-    )
-    out = np.full(rows, -1, np.int32)
-    CpuKernels(threads).sample(rules, CpuTensor(logits), CpuTensor(out), 0, rows)
-    return out
-
-
-def exact(
-    logits: NDArray[np.float32], temperature: float, top_k: int, top_p: float, min_p: float
-) -> NDArray[np.float64]:
-    """The distribution by its definition, in float64."""
-    scaled = logits.astype(np.float64) / temperature
-    p = np.exp(scaled - scaled.max())
-    p /= p.sum()
-    order = np.lexsort((np.arange(len(p)), -p))
-    kept = np.zeros(len(p), bool)
-    kept[order[: top_k or len(p)]] = True
-    p = np.where(kept, p, 0.0)
-    p /= p.sum()
-    if top_p < 1.0:
-        reached = np.cumsum(p[order])
-        count = int(np.searchsorted(reached, np.float32(top_p), side="left")) + 1
-        p[order[count:]] = 0.0
-        p /= p.sum()
-    p[p < np.float32(min_p) * p.max()] = 0.0
-    return p / p.sum()
-
-
-RULES: list[dict[str, Any]] = [
-    {},
-    {"temperature": 0.6},
-    {"temperature": 1.7},
-    {"top_k": 5},
-    {"top_k": 1},
-    {"top_p": 0.7},
-    {"top_p": 0.05},
-    {"min_p": 0.1},
-    {"temperature": 1.3, "top_k": 20, "top_p": 0.9},
-    {"temperature": 0.8, "top_p": 0.95, "min_p": 0.05},
-    {"temperature": 1.5, "top_k": 90, "top_p": 0.97, "min_p": 0.02},
-]
+def sample(logits: NDArray[Any], threads: int = 2, **rules: Any) -> NDArray[np.int32]:
+    return on_cpu(Step(len(logits), **rules), logits, threads)[0]
 
 
 @pytest.mark.parametrize("rules", RULES, ids=str)
 @pytest.mark.parametrize("vocabulary", [17, 400])
 def test_frequencies_match_probabilities(rules: dict[str, Any], vocabulary: int) -> None:
     logits = np.random.default_rng(3).normal(0, 2, vocabulary).astype(np.float32)
-    given = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0} | rules
-    p = exact(logits, **given)
-    drawn = sample(np.tile(logits, (DRAWS, 1)), **given)
-    counts = np.bincount(drawn, minlength=vocabulary)
-    assert counts[p == 0].sum() == 0
-    expected = p * DRAWS
-    # Cells with few draws go together, as the test wants.
-    rare = expected < 8
-    observed = np.append(counts[~rare], counts[rare].sum())
-    expected = np.append(expected[~rare], expected[rare].sum())
-    observed, expected = observed[expected > 0], expected[expected > 0]
-    freedom = len(expected) - 1
-    if freedom == 0:
-        assert observed.tolist() == [DRAWS]
-        return
-    chi2 = float(((observed - expected) ** 2 / expected).sum())
-    ninth = 2 / (9 * freedom)
-    assert chi2 < freedom * (1 - ninth + NORMAL_QUANTILE * ninth**0.5) ** 3
+    drawn = sample(np.tile(logits, (DRAWS, 1)), **rules)
+    assert_drawn_from(drawn, exact(logits, **rules))
+
+
+@pytest.mark.parametrize("rules", RULES, ids=str)
+def test_frequencies_under_a_mask(rules: dict[str, Any]) -> None:
+    random = np.random.default_rng(4)
+    logits = random.normal(0, 2, 75).astype(np.float32)
+    allowed = random.random(75) < 0.3
+    drawn = sample(np.tile(logits, (DRAWS, 1)), mask=pack(allowed[None]), mask_row=0, **rules)
+    assert_drawn_from(drawn, exact(logits, allowed=allowed, **rules))
 
 
 def test_positions_draw_independently() -> None:
-    logits = np.zeros((1, 2), np.float32)
-    seed = np.array([2**64 - 5], np.uint64)
-    drawn = np.array([sample(logits, seeds=seed, position=i)[0] for i in range(2000)])
+    logits = np.zeros((2000, 2), np.float32)
+    drawn = sample(logits, seed=2**64 - 5, position=np.arange(2000))
     assert 850 < drawn.sum() < 1150
     pairs = np.bincount(drawn[:-1] * 2 + drawn[1:], minlength=4)
     assert pairs.min() > 400
@@ -115,10 +47,8 @@ def test_a_row_does_not_depend_on_its_batch() -> None:
     together = sample(logits, **rules)
     assert (together == sample(logits, threads=1, **rules)).all()
     for row in (0, 13, 63):
-        seed = np.array([row], np.uint64)
-        assert sample(logits[row : row + 1].copy(), seeds=seed, **rules)[0] == together[row]
-    other = np.arange(64, dtype=np.uint64) + 1000
-    assert (together != sample(logits, seeds=other, **rules)).any()
+        assert sample(logits[row : row + 1].copy(), seed=row, **rules)[0] == together[row]
+    assert (together != sample(logits, seed=np.arange(64) + 1000, **rules)).any()
 
 
 def test_equal_logits_are_cut_by_their_ids() -> None:
@@ -132,20 +62,61 @@ def test_bfloat16_logits() -> None:
     values = np.random.default_rng(1).normal(0, 2, (32, 300)).astype(np.float32)
     bits = (values.view(np.uint32) >> 16).astype(np.uint16)
     exactly = (bits.astype(np.uint32) << 16).view(np.float32)
-    assert (sample(bits) == sample(exactly)).all()  # type: ignore[arg-type]
+    assert (sample(bits) == sample(exactly)).all()
+
+
+def test_a_mask_of_one_token_needs_no_logits() -> None:
+    logits = np.full((3, 40), np.nan, np.float32)
+    only = np.eye(40, dtype=bool)[[39, 0, 31]]
+    assert sample(logits, mask=pack(only)).tolist() == [39, 0, 31]
+    assert sample(logits, mask=pack(np.zeros((3, 40), bool))).tolist() == [-1, -1, -1]
+    assert sample(logits).tolist() == [-1, -1, -1]
+
+
+def test_a_chunk_of_the_logits_rows() -> None:
+    logits = np.random.default_rng(5).normal(0, 2, (7, 90)).astype(np.float32)
+    step = Step(3, lengths=np.array([2, 1, 4], np.int32))
+    rules = CpuRules(**step.arrays(), mask_words=1)
+    out = np.full(7, -7, np.int32)
+    kernels = CpuKernels(1)
+    for first, rows in ((0, 3), (3, 3), (6, 1)):
+        part = CpuTensor(logits[first : first + 3].copy())
+        kernels.sample(rules, part, CpuTensor(out), first, rows)
+    alone = [
+        sample(logits[at : at + 1].copy(), seed=row, position=7 + within)[0]
+        for at, (row, within) in enumerate([(0, 0), (0, 1), (1, 0), (2, 0), (2, 1), (2, 2), (2, 3)])
+    ]
+    assert out.tolist() == alone
+
+
+def test_pick_takes_the_nth_allowed_token() -> None:
+    allowed = np.zeros((3, 70), bool)
+    allowed[0, [3, 31, 32, 69]] = True
+    allowed[2, 64] = True
+    mask, out = pack(allowed), np.full(8, 5, np.int32)
+    rows = np.array([0, 0, 0, 0, 0, -1, 1, 2], np.int32)
+    hashes = np.array([0, 1, 2, 3, 2**64 - 1, 0, 7, 2**63 + 1], np.uint64)
+    pick_allowed(mask, 3, rows, hashes, out)
+    assert out.tolist() == [3, 31, 32, 69, 69, 5, -1, 64]
+    with pytest.raises(ValueError, match="no mask row 3 among 3"):
+        pick_allowed(mask, 3, np.array([3], np.int32), hashes, out)
+    with pytest.raises(ValueError, match="hashes has 8 elements, needs 9"):
+        pick_allowed(mask, 3, np.zeros(9, np.int32), hashes, np.zeros(9, np.int32))
 
 
 def test_arguments_are_checked() -> None:
-    one = np.ones(1, np.float32)
     with pytest.raises(ValueError, match="cannot hold"):
         CpuTensor(np.zeros(3, np.float64))
     with pytest.raises((ValueError, BufferError), match="contiguous"):
         CpuTensor(np.zeros((4, 4), np.float32)[:, ::2])
-    rules = CpuRules(
-        one, np.zeros(1, np.int32), one, one, np.zeros(1, np.uint64), np.zeros(1, np.int64)
-    )
-    logits, out = CpuTensor(np.zeros((2, 8), np.float32)), CpuTensor(np.zeros(2, np.int32))
-    with pytest.raises(ValueError, match="temperature has 1 elements, needs 2"):
-        CpuKernels(1).sample(rules, logits, out, 0, 2)
+    rules = CpuRules(**Step(2, lengths=np.array([1, 2], np.int32)).arrays(), mask_words=1)
+    logits, out = CpuTensor(np.zeros((4, 8), np.float32)), CpuTensor(np.zeros(4, np.int32))
+    kernels = CpuKernels(1)
+    with pytest.raises(ValueError, match="more logits rows"):
+        kernels.sample(rules, logits, out, 0, 4)
     with pytest.raises(ValueError, match="out must be Int32"):
-        CpuKernels(1).sample(rules, logits, logits, 0, 1)
+        kernels.sample(rules, logits, logits, 0, 1)
+    with pytest.raises(ValueError, match="more sampling rows"):
+        kernels.verify(rules, out, out, CpuTensor(np.zeros(9, np.int32)), 3)
+    with pytest.raises(ValueError, match="draft that is not among the tokens"):
+        kernels.verify(rules, CpuTensor(np.zeros(1, np.int32)), out, out, 2)

@@ -1,37 +1,122 @@
-//! Counter-based random numbers: Philox 4x32-10.
+//! Counter-based random numbers: Philox 4x32-10, and which of them a token has.
 //!
 //! Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3" (SC11). A number is
 //! a pure function of key and counter: a request draws the same ones in whatever batch, on whatever
-//! thread, after whatever restart. O(1), no state.
+//! thread or device, after whatever restart. O(1), no state.
+//!
+//! The noise of token `t` at `position` under `seed` is one 32-bit word. Tokens come in blocks of
+//! 128, which have 32 counters of four words each, laid out so that neither vectors on a processor nor
+//! warps on a GPU have to transpose anything, and so that a word of a bit mask has one word of each counter:
+//!
+//! ```text
+//! key      seed mod 2^32, seed / 2^32
+//! counter  position mod 2^32, position / 2^32, 32 * (t / 128) + t % 32, 0
+//! word     (t / 32) % 4 of the four
+//! ```
+//!
+//! From the word `b`, `u = (b + 1/2) / 2^32`, and the token's exponential number is `-ln(u)`, computed by
+//! [`exponential`] to full relative precision at both ends: the smallest is 2^-33.
 
-const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+const MULTIPLIERS: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: usize = 10;
 
-/// The four words of `counter` under `key`.
-pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
-    for round in 0..ROUNDS {
-        if round > 0 {
-            key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
-        }
-        let left = u64::from(MULTIPLIERS[0]) * u64::from(counter[0]);
-        let right = u64::from(MULTIPLIERS[1]) * u64::from(counter[2]);
-        counter = [
-            (right >> 32) as u32 ^ counter[1] ^ key[0],
-            right as u32,
-            (left >> 32) as u32 ^ counter[3] ^ key[1],
-            left as u32,
-        ];
-    }
-    counter
+/// Tokens that share one run of counters.
+pub const BLOCK: usize = 128;
+
+/// Counters of a block, and tokens that each of their four words serves.
+pub const LANES: usize = 32;
+
+/// Who draws: a seed and a position in the sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream {
+    key: [u32; 2],
+    position: [u32; 2],
 }
 
-/// The uniform number in [0, 1) that chooses the token at `position` under `seed`; 53 bits.
-pub fn uniform(seed: u64, position: u64) -> f64 {
-    let counter = [position as u32, (position >> 32) as u32, 0, 0];
-    let [high, low, _, _] = philox(counter, [seed as u32, (seed >> 32) as u32]);
-    let bits = (u64::from(high) << 32 | u64::from(low)) >> 11;
-    bits as f64 * (1.0 / (1u64 << 53) as f64)
+impl Stream {
+    /// The noise of the token at `position` under `seed`.
+    pub fn new(seed: u64, position: u64) -> Self {
+        let halves = |value: u64| [value as u32, (value >> 32) as u32];
+        Self { key: halves(seed), position: halves(position) }
+    }
+
+    /// The word of one token.
+    #[inline]
+    pub fn word(self, token: u32) -> u32 {
+        let (block, within) = (token / BLOCK as u32, token % BLOCK as u32);
+        let counter = block * LANES as u32 + within % LANES as u32;
+        let words = philox([self.position[0], self.position[1], counter, 0], self.key);
+        words[within as usize / LANES]
+    }
+
+    /// The words of a block: those of token `128 * block + 32 * i + j` at `[i][j]`.
+    #[inline(always)]
+    pub fn block(self, block: u32) -> [[u32; LANES]; 4] {
+        let mut words = [[0; LANES]; 4];
+        for lane in 0..LANES {
+            let counter = block * LANES as u32 + lane as u32;
+            let drawn = philox([self.position[0], self.position[1], counter, 0], self.key);
+            for (to, from) in words.iter_mut().zip(drawn) {
+                to[lane] = from;
+            }
+        }
+        words
+    }
+}
+
+/// The four words of `counter` under `key`.
+#[inline(always)]
+pub fn philox(counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+    // Words are the low halves of 64-bit lanes; what a product leaves in the high halves is carried along
+    // and never looked at, so that a loop over counters becomes vectors without a shuffle.
+    const LOW: u64 = u32::MAX as u64;
+    let [mut c0, mut c1, mut c2, mut c3] = counter.map(u64::from);
+    for _ in 0..ROUNDS {
+        let left = (c0 & LOW) * MULTIPLIERS[0];
+        let right = (c2 & LOW) * MULTIPLIERS[1];
+        c0 = right >> 32 ^ c1 ^ u64::from(key[0]);
+        c2 = left >> 32 ^ c3 ^ u64::from(key[1]);
+        (c1, c3) = (right, left);
+        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+    }
+    [c0, c1, c2, c3].map(|word| word as u32)
+}
+
+/// `-ln((word + 1/2) / 2^32)`, within 2 units in the last place.
+///
+/// In f32 with a rounding after every operation and none fused, in this order, so that every device that
+/// does the same has the same bits. The logarithm is Cephes' `logf` (S. L. Moshier) on \[√½, √2); a word
+/// from 2^31 on goes by `ln(1 - f)`, `f` being what it lacks to 1.
+#[inline(always)]
+pub fn exponential(word: u32) -> f32 {
+    const SCALE: f32 = 1.0 / 4_294_967_296.0;
+    const HALF_SQRT: u32 = 0x3f35_04f3; // √½
+    let high = word >> 31 != 0;
+    let small = (if high { !word } else { word }) as i32 as f32;
+    let f = (small + 0.5) * SCALE; // 2^-33 to 1/2: u, or 1 - u
+    // u = 2^e * (1 + r)
+    let shifted = f.to_bits().wrapping_sub(HALF_SQRT);
+    let (mut e, mut r) =
+        (((shifted as i32) >> 23) as f32, f32::from_bits((shifted & 0x007f_ffff) + HALF_SQRT) - 1.0);
+    if high {
+        let near = f < 0.292_893_23;
+        e = if near { 0.0 } else { -1.0 };
+        r = if near { -f } else { 1.0 - (f + f) };
+    }
+    let square = r * r;
+    let mut p = 7.037_683_6e-2 * r - 1.151_461e-1;
+    p = p * r + 1.167_699_9e-1;
+    p = p * r - 1.242_014_1e-1;
+    p = p * r + 1.424_932_3e-1;
+    p = p * r - 1.666_805_8e-1;
+    p = p * r + 2.000_071_5e-1;
+    p = p * r - 2.499_999_4e-1;
+    p = p * r + 3.333_333e-1;
+    let mut y = p * r * square;
+    y += e * -2.121_944_4e-4;
+    y -= square * 0.5;
+    -((r + y) + e * 0.693_359_4)
 }
 
 #[cfg(test)]
@@ -56,14 +141,44 @@ mod tests {
     }
 
     #[test]
-    fn uniform_is_uniform() {
+    fn a_block_has_the_words_of_its_tokens() {
+        let stream = Stream::new(0xfedc_ba98_7654_3210, (7 << 32) + 5);
+        for block in [0, 1, 1186] {
+            let words = stream.block(block);
+            for within in 0..BLOCK {
+                let token = block * BLOCK as u32 + within as u32;
+                assert_eq!(words[within / LANES][within % LANES], stream.word(token));
+            }
+        }
+        assert_ne!(stream.word(0), Stream::new(0xfedc_ba98_7654_3210, 5).word(0));
+    }
+
+    #[test]
+    fn words_are_uniform() {
         let mut bins = [0u32; 64];
-        for position in 0..64_000 {
-            let u = uniform(42, position);
-            assert!((0.0..1.0).contains(&u));
-            bins[(u * 64.0) as usize] += 1;
+        for position in 0..500 {
+            for words in Stream::new(42, position).block(3) {
+                words.iter().for_each(|word| bins[(word >> 26) as usize] += 1);
+            }
         }
         let chi2: f64 = bins.iter().map(|&n| (f64::from(n) - 1000.0).powi(2) / 1000.0).sum();
         assert!(chi2 < 110.0, "{chi2}"); // 63 degrees of freedom: 1 in 5,000
+    }
+
+    #[test]
+    fn exponential_is_the_logarithm_to_its_last_places() {
+        let mut word = 0u32;
+        let mut words = vec![0, 1, 2, 1 << 24, (1 << 31) - 1, 1 << 31, (1 << 31) + 1, u32::MAX - 1, u32::MAX];
+        for _ in 0..200_000 {
+            word = word.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
+            words.extend([word, word >> (word % 32), !(word >> (word % 29))]);
+        }
+        for word in words {
+            // ln(1 - f) of an exact f, so that the reference is precise near 1 too.
+            let exact = -(-(f64::from(!word) + 0.5) / 4_294_967_296.0).ln_1p();
+            let ours = f64::from(exponential(word));
+            assert!((ours - exact).abs() <= 2.4e-7 * exact, "{word:#x}: {ours}, exactly {exact}");
+        }
+        assert_eq!(exponential(u32::MAX), 1.0 / 8_589_934_592.0);
     }
 }

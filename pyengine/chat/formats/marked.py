@@ -114,9 +114,8 @@ class Calls:
             opening = (*self.open, self.begin)
         for word in opening:
             yield from stream.literal(word)
-        close = self.close or (() if self.bare is None else (self.bare.close,))
-        if mark is None and self.bare is not None and self.bare.close:
-            close = (self.bare.close,)
+        close = (self.bare.close,) if mark is None and self.bare else self.close
+        first, *rest = [word.strip() for word in close] or [""]
         following = (self.between + self.begin).strip()
         while True:
             yield from self.body.read(stream, sink)
@@ -124,13 +123,16 @@ class Calls:
             if self.end.strip() and not (yield from stream.next_of([self.end.strip()])):
                 return
             stream.hold()
-            found = yield from stream.next_of([following, *close[:1]])
-            if found is None or found != following:
-                stream.release()
-                if found is not None:
-                    for word in close[1:]:
-                        yield from stream.next_of([word.strip()])
-                return
+            found = yield from stream.next_of([following, first])
+            # Without a mark between calls, another one comes unless their end does.
+            if found != following if following else found is not None:
+                break
+            if following and first and (yield from stream.next_of([first])):
+                break  # a comma before the end
+        stream.release()
+        if found is not None:
+            for word in rest:
+                yield from stream.next_of([word])
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,8 @@ class Marked:
         elif least:
             answer = self.calls.grammar(tools, most, bare=True)
         elif content is not None:
-            answer = any_of(content, self.calls.grammar(tools, most, bare=True))
+            # A mark, where there is one, tells a call from content that begins with a brace too.
+            answer = any_of(content, self.calls.grammar(tools, most, bare=not self.calls.marks))
         else:
             answer = self._auto(tools, most)
         if answer is None or self.reasoning is None or not (reasoning or reasoning_open):

@@ -31,9 +31,9 @@ class Trimmed:
         """Add text."""
         if not self.begun:
             text = text.lstrip("\n")
-            if not text:
-                return
-            self.begun = True
+            self.begun = bool(text)
+        if not text:
+            return
         if text[-1] != "\n" and not self._newlines:
             self._emit(text)
             return

@@ -14,6 +14,7 @@ T = TypeVar("T")
 Reading = Generator[None, None, T]
 
 _SPACE = re.compile(r"\s*")
+_MUCH_SPACE = 1000  # characters of whitespace after which a mark is not waited for
 
 
 class NotACall(Exception):
@@ -138,7 +139,7 @@ class Stream:
             assert found is not None
             if found.end() < len(self.text):
                 return self.text[found.end()] == first
-            if self.ended:
+            if self.ended or found.end() - self.at > _MUCH_SPACE:
                 return False
             yield
 
@@ -169,6 +170,8 @@ class Stream:
                 if self.text.startswith(option, begin):
                     self.at = begin + len(option)
                     return option
+            if begin - self.at > _MUCH_SPACE:
+                return None
             rest = self.text[begin : begin + max(map(len, listed), default=0)]
             if self.ended or not any(option.startswith(rest) for option in listed):
                 return None

@@ -8,8 +8,8 @@
     </parameter>
     </function>
 
-A string is written as it is, anything else as JSON; which it is, the schema says. Strings are
-passed on as they come, other values when they are whole.
+A string is written as it is, anything else as JSON; which it is, the schema says. Strings,
+lists and objects are passed on as they come, other values when they are whole.
 """
 
 import json
@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyengine.chat.formats import json_text
 from pyengine.chat.formats.sink import Sink
 from pyengine.chat.formats.stream import Marks, NotACall, Reading, Stream
 from pyengine.chat.tools import Tool
@@ -82,6 +83,12 @@ def _tag_name(stream: Stream) -> Reading[str]:
 
 def _value(stream: Stream, sink: Sink, parameter: Parameter) -> Reading[None]:
     """A value up to its closing tag, without the newline on either side."""
+    if "string" not in parameter.types and parameter.types & {"array", "object"}:
+        yield from stream.space()
+        if (yield from stream.peek()) in "[{":  # whose strings may hold the closing tag
+            yield from json_text.value(stream, sink.arguments)
+            yield from stream.literal("</parameter>")
+            return
     if parameter.is_text:
         sink.arguments('"')
         take = _Inner(lambda piece: sink.arguments(json.dumps(piece, ensure_ascii=False)[1:-1]))

@@ -5,31 +5,47 @@ from numpy.typing import NDArray
 
 from pyengine._core import CpuKernels, CpuRules, CpuTensor
 from pyengine.model.batch import StepBuffers
-from pyengine.model.runner import Sampled
-from pyengine.model.simulated import matching
 
 
 class Sampler:
-    """Chooses the tokens of the steps in one set of buffers. One thread at a time."""
+    """Chooses the tokens of the steps in one set of buffers. One thread at a time.
+
+    Attributes:
+        tokens: int32 [most logits rows], what was chosen, by logits row of the step.
+        counts: int32 [most sampling rows], how many of each sampling row's tokens hold.
+    """
 
     def __init__(self, kernels: CpuKernels, buffers: StepBuffers) -> None:
         self._kernels = kernels
         self._rules = CpuRules(
-            buffers.temperature,
-            buffers.top_k,
-            buffers.top_p,
-            buffers.min_p,
-            buffers.seed,
-            buffers.sample_position,
+            temperature=buffers.temperature,
+            top_k=buffers.top_k,
+            top_p=buffers.top_p,
+            min_p=buffers.min_p,
+            seed=buffers.seed,
+            sample_position=buffers.sample_position,
+            logit_start=buffers.logit_start,
+            logit_row=buffers.logit_row,
+            logit_token=buffers.logit_token,
+            mask_row=buffers.mask_row,
+            mask=buffers.mask,
+            mask_words=buffers.mask.shape[-1],
         )
-        self.tokens: NDArray[np.int32] = np.zeros(len(buffers.sample_rows), np.int32)
-        self._out = CpuTensor(self.tokens)
+        self.tokens: NDArray[np.int32] = np.zeros(len(buffers.logit_row), np.int32)
+        self.counts: NDArray[np.int32] = np.zeros(len(buffers.temperature), np.int32)
+        self._token_ids = CpuTensor(buffers.token_ids)
+        self._tokens = CpuTensor(self.tokens)
+        self._counts = CpuTensor(self.counts)
 
-    def __call__(self, logits: CpuTensor, first: int, rows: int) -> None:
-        """Sampled rows ``first`` to ``first + rows``, from the first rows of ``logits``."""
-        self._kernels.sample(self._rules, logits, self._out, first, rows)
+    def sample(self, logits: CpuTensor, first: int, rows: int) -> None:
+        """Fill ``tokens[first : first + rows]`` from the first ``rows`` rows of ``logits``."""
+        self._kernels.sample(self._rules, logits, self._tokens, first, rows)
 
-    def verify(self, buffers: StepBuffers) -> Sampled:
-        """What was sampled, and how many tokens of each row count."""
-        tokens = self.tokens[: buffers.num_logits]
-        return Sampled(tokens, matching(buffers, tokens))
+    def verify(self, sampled: int) -> NDArray[np.int32]:
+        """Compare the drafts with what was sampled; call it once every logits row is sampled.
+
+        Returns ``counts[:sampled]``, int32: of the tokens from ``logit_start[row]`` on so many
+        hold.
+        """
+        self._kernels.verify(self._rules, self._token_ids, self._tokens, self._counts, sampled)
+        return self.counts[:sampled]

@@ -10,9 +10,25 @@
 //! A [`Grammar`] is the state of one sequence; whoever holds it calls it from one thread at a time. A [`Compiled`]
 //! grammar is shared by every request that brought the same description.
 
+pub mod backend;
+mod cache;
+mod closing;
+pub mod compile;
+pub mod context;
+pub mod description;
+mod ebnf;
+#[cfg(test)]
+mod fuzz;
+mod index;
+mod lark;
+mod llguidance;
+mod pattern;
+pub mod schema;
+
 use std::sync::Arc;
 
 use crate::messages::RequestKey;
+use crate::telemetry::Histogram;
 
 /// A compiled grammar: immutable, shared.
 pub trait Compiled: Send + Sync {
@@ -80,4 +96,10 @@ pub trait Compiler: Send {
 
     /// Appends the verdicts that have come since the last call.
     fn collect(&mut self, verdicts: &mut Vec<(RequestKey, Verdict)>);
+
+    /// Figures by name, for metrics.
+    fn figures(&self) -> Vec<(&'static str, u64)>;
+
+    /// How long compilations took, in nanoseconds.
+    fn compile_times(&self) -> Option<Histogram>;
 }

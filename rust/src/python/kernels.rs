@@ -6,7 +6,7 @@
 use half::bf16;
 use pyengine_kernels_cpu::attention::{self, Inputs};
 use pyengine_kernels_cpu::paged::{self, Heads};
-use pyengine_kernels_cpu::sampler::{self, Rules};
+use pyengine_kernels_cpu::sampler::{self, Rules, mask, verify};
 use pyengine_kernels_cpu::step::{BadStep, Step};
 use pyengine_kernels_cpu::threads::Threads;
 use pyengine_kernels_cpu::{activation, norm};
@@ -33,6 +33,7 @@ enum Kind {
     Bfloat16,
     Int32,
     Int64,
+    Uint32,
     Uint64,
 }
 
@@ -44,7 +45,7 @@ trait Number: Copy {
 macro_rules! numbers {
     ($($number:ty => $kind:ident),*) => { $(impl Number for $number { const KIND: Kind = Kind::$kind; })* };
 }
-numbers!(f32 => Float32, bf16 => Bfloat16, i32 => Int32, i64 => Int64, u64 => Uint64);
+numbers!(f32 => Float32, bf16 => Bfloat16, i32 => Int32, i64 => Int64, u32 => Uint32, u64 => Uint64);
 
 /// A C-contiguous buffer of numbers, looked at once.
 #[pyclass(frozen, module = "pyengine._core")]
@@ -65,6 +66,7 @@ impl CpuTensor {
             }
             ElementType::SignedInteger { bytes: 4 } => Kind::Int32,
             ElementType::SignedInteger { bytes: 8 } => Kind::Int64,
+            ElementType::UnsignedInteger { bytes: 4 } => Kind::Uint32,
             ElementType::UnsignedInteger { bytes: 8 } => Kind::Uint64,
             other => {
                 return Err(invalid::<()>(format!("a CpuTensor cannot hold {other:?}")).unwrap_err().into());
@@ -88,6 +90,7 @@ impl CpuTensor {
             Kind::Bfloat16 => "bfloat16",
             Kind::Int32 => "int32",
             Kind::Int64 => "int64",
+            Kind::Uint32 => "uint32",
             Kind::Uint64 => "uint64",
         }
     }
@@ -207,7 +210,7 @@ impl CpuStep {
     }
 }
 
-/// The sampling rules in the step buffers.
+/// What is sampled by which rules, in the step buffers.
 #[pyclass(frozen, module = "pyengine._core")]
 pub(crate) struct CpuRules {
     temperature: CpuTensor,
@@ -215,19 +218,34 @@ pub(crate) struct CpuRules {
     top_p: CpuTensor,
     min_p: CpuTensor,
     seed: CpuTensor,
-    position: CpuTensor,
+    sample_position: CpuTensor,
+    logit_start: CpuTensor,
+    logit_row: CpuTensor,
+    logit_token: CpuTensor,
+    mask_row: CpuTensor,
+    mask: CpuTensor,
+    mask_words: usize,
 }
 
 #[pymethods]
 impl CpuRules {
     #[new]
+    #[pyo3(signature = (*, temperature, top_k, top_p, min_p, seed, sample_position,
+        logit_start, logit_row, logit_token, mask_row, mask, mask_words))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         temperature: &Bound<'_, PyAny>,
         top_k: &Bound<'_, PyAny>,
         top_p: &Bound<'_, PyAny>,
         min_p: &Bound<'_, PyAny>,
         seed: &Bound<'_, PyAny>,
-        position: &Bound<'_, PyAny>,
+        sample_position: &Bound<'_, PyAny>,
+        logit_start: &Bound<'_, PyAny>,
+        logit_row: &Bound<'_, PyAny>,
+        logit_token: &Bound<'_, PyAny>,
+        mask_row: &Bound<'_, PyAny>,
+        mask: &Bound<'_, PyAny>,
+        mask_words: usize,
     ) -> PyResult<Self> {
         Ok(Self {
             temperature: CpuTensor::new(temperature)?,
@@ -235,29 +253,32 @@ impl CpuRules {
             top_p: CpuTensor::new(top_p)?,
             min_p: CpuTensor::new(min_p)?,
             seed: CpuTensor::new(seed)?,
-            position: CpuTensor::new(position)?,
+            sample_position: CpuTensor::new(sample_position)?,
+            logit_start: CpuTensor::new(logit_start)?,
+            logit_row: CpuTensor::new(logit_row)?,
+            logit_token: CpuTensor::new(logit_token)?,
+            mask_row: CpuTensor::new(mask_row)?,
+            mask: CpuTensor::new(mask)?,
+            mask_words,
         })
     }
 }
 
 impl CpuRules {
-    /// The rules of `count` rows from `first` on.
-    fn view(&self, first: usize, count: usize) -> Result<Rules<'_>, Error> {
-        fn rows<'a, T: Number>(
-            tensor: &'a CpuTensor,
-            name: &str,
-            first: usize,
-            count: usize,
-        ) -> Result<&'a [T], Error> {
-            Ok(&tensor.read::<T>(name, first.saturating_add(count))?[first..])
-        }
+    fn view(&self) -> Result<Rules<'_>, Error> {
         Ok(Rules {
-            temperature: rows(&self.temperature, "temperature", first, count)?,
-            top_k: rows(&self.top_k, "top_k", first, count)?,
-            top_p: rows(&self.top_p, "top_p", first, count)?,
-            min_p: rows(&self.min_p, "min_p", first, count)?,
-            seed: rows(&self.seed, "seed", first, count)?,
-            position: rows(&self.position, "position", first, count)?,
+            temperature: self.temperature.read_all("temperature")?,
+            top_k: self.top_k.read_all("top_k")?,
+            top_p: self.top_p.read_all("top_p")?,
+            min_p: self.min_p.read_all("min_p")?,
+            seed: self.seed.read_all("seed")?,
+            sample_position: self.sample_position.read_all("sample_position")?,
+            logit_start: self.logit_start.read_all("logit_start")?,
+            logit_row: self.logit_row.read_all("logit_row")?,
+            logit_token: self.logit_token.read_all("logit_token")?,
+            mask_row: self.mask_row.read_all("mask_row")?,
+            mask: self.mask.read_all("mask")?,
+            mask_words: self.mask_words,
         })
     }
 }
@@ -412,19 +433,68 @@ impl CpuKernels {
         py.detach(|| {
             guarded(|| {
                 let vocabulary = logits.width();
-                if vocabulary == 0 {
-                    return invalid("logits have no vocabulary".into());
-                }
-                let rules = rules.view(first, rows)?;
-                let tokens = out.write::<i32>("out", first.saturating_add(rows), &[logits])?;
+                let end = first.saturating_add(rows);
+                let rules = rules.view()?;
+                rules.check(first, end, vocabulary)?;
+                let tokens = out.write::<i32>("out", end, &[logits])?;
                 by_element!(logits, T => {
                     let logits = logits.read::<T>("logits", rows.saturating_mul(vocabulary))?;
-                    sampler::sample(&self.threads, logits, vocabulary, &rules, &mut tokens[first..]);
+                    sampler::sample(&self.threads, logits, vocabulary, &rules, first, &mut tokens[first..]);
                     Ok::<_, Error>(())
                 })
             })
         })
     }
+
+    #[pyo3(signature = (rules, token_ids, tokens, counts, sampled))]
+    fn verify(
+        &self,
+        rules: &CpuRules,
+        token_ids: &CpuTensor,
+        tokens: &CpuTensor,
+        counts: &CpuTensor,
+        sampled: usize,
+    ) -> PyResult<()> {
+        // A few comparisons: to let go of the GIL would cost more.
+        guarded(|| {
+            let rules = rules.view()?;
+            let ids = token_ids.read_all::<i32>("token_ids")?;
+            let chosen = tokens.read_all::<i32>("tokens")?;
+            rules.check_drafts(sampled, ids.len(), chosen.len())?;
+            let counts = counts.write::<i32>("counts", sampled, &[token_ids, tokens])?;
+            verify::verify(&rules, ids, chosen, counts);
+            Ok::<_, Error>(())
+        })
+    }
+}
+
+/// For each row the `hash % n`-th of the n tokens that its mask allows; see the stub.
+#[pyfunction]
+fn pick_allowed(
+    mask: &Bound<'_, PyAny>,
+    words: usize,
+    mask_rows: &Bound<'_, PyAny>,
+    hashes: &Bound<'_, PyAny>,
+    out: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let (mask, mask_rows, hashes, out) =
+        (CpuTensor::new(mask)?, CpuTensor::new(mask_rows)?, CpuTensor::new(hashes)?, CpuTensor::new(out)?);
+    guarded(|| {
+        let masks = mask.read_all::<u32>("mask")?;
+        let rows = mask_rows.read_all::<i32>("mask_rows")?;
+        let keys = hashes.read::<u64>("hashes", rows.len())?;
+        let tokens = out.write::<i32>("out", rows.len(), &[&mask, &mask_rows, &hashes])?;
+        let count = masks.len().checked_div(words).unwrap_or(0);
+        if let Some(row) = rows.iter().find(|&&row| row >= 0 && row as usize >= count) {
+            return invalid(format!("there is no mask row {row} among {count}"));
+        }
+        for ((token, &row), &hash) in tokens.iter_mut().zip(rows).zip(keys) {
+            if let Ok(row) = usize::try_from(row) {
+                *token = mask::pick(&masks[row * words..][..words], hash).map_or(-1, |token| token as i32);
+            }
+        }
+        Ok::<_, Error>(())
+    })
 }
 
 /// The heads and blocks of a cache: keys are \[blocks, kv heads, head_dim, block_size\].
@@ -455,5 +525,6 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CpuTensor>()?;
     module.add_class::<CpuStep>()?;
     module.add_class::<CpuRules>()?;
-    module.add_class::<CpuKernels>()
+    module.add_class::<CpuKernels>()?;
+    module.add_function(wrap_pyfunction!(pick_allowed, module)?)
 }

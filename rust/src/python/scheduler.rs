@@ -5,9 +5,10 @@
 //! from a busy service takes up to `sys.getswitchinterval()`, 5 ms, which would be the device's time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use pyo3::buffer::{PyBuffer, PyUntypedBuffer};
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -16,8 +17,12 @@ use super::kv_allocator::KvAllocator;
 use super::mailbox::PyMailbox;
 use super::telemetry::{PyTimeline, timeline};
 use crate::error::Result;
+use crate::grammar::compile::{Settings, Threads};
+use crate::grammar::context::GrammarContext;
 use crate::kv_allocator::KvAllocator as Blocks;
+use crate::messages::Message;
 use crate::scheduler::{Planner, PlannerConfig, StepLayout};
+use crate::speculate::{Source, SpeculationConfig};
 use crate::telemetry::now_ns;
 
 /// Where each field of a step lies in the one buffer that planner and runner share.
@@ -97,6 +102,62 @@ impl PyPlanner {
         Ok(Self { planner: Mutex::new(planner), blocks })
     }
 
+    /// Requests may bring grammars from now on, which are compiled on threads.
+    #[pyo3(signature = (tokenizer_json, end_tokens, vocab_size, scheduler, *, timeout_s, cache_bytes))]
+    fn set_grammars(
+        &self,
+        tokenizer_json: &str,
+        end_tokens: Vec<u32>,
+        vocab_size: usize,
+        scheduler: &PyMailbox,
+        timeout_s: f64,
+        cache_bytes: usize,
+    ) -> PyResult<()> {
+        let mailbox = scheduler.inner().clone();
+        let mut message = Vec::new();
+        guarded(|| Message::GrammarsReady(()).encode_into(&mut message))?;
+        // A full ring has woken the scheduler already.
+        let notify = Box::new(move || drop(mailbox.send(&message)));
+        let timeout = Duration::try_from_secs_f64(timeout_s)
+            .map_err(|error| PyValueError::new_err(format!("timeout_s: {error}")))?;
+        let settings = Settings { timeout, cache_bytes, ..Settings::default() };
+        self.work(|planner, _| {
+            let context = GrammarContext::from_tokenizer_json(tokenizer_json, &end_tokens, vocab_size)?;
+            let compiler = Threads::new(Arc::new(context), settings, notify);
+            planner.set_compiler(Box::new(compiler), end_tokens)
+        })
+    }
+
+    /// Rows may have drafts from now on.
+    #[pyo3(signature = (proposers, *, max_draft, history_tokens, adaptive = true))]
+    fn set_speculation(
+        &self,
+        proposers: Vec<String>,
+        max_draft: usize,
+        history_tokens: usize,
+        adaptive: bool,
+    ) -> PyResult<()> {
+        let known = |name: &String| Source::ALL.iter().any(|source| source.name() == name);
+        if let Some(unknown) = proposers.iter().find(|name| !known(name)) {
+            return Err(PyValueError::new_err(format!("there is no proposer {unknown:?}")));
+        }
+        let has = |source: Source| proposers.iter().any(|name| name == source.name());
+        let config = SpeculationConfig {
+            ngram: has(Source::Ngram),
+            suffix: has(Source::Suffix),
+            draft_model: has(Source::DraftModel),
+            forced: has(Source::Forced),
+            prediction: has(Source::Prediction),
+            max_draft,
+            history_tokens,
+            adaptive,
+        };
+        self.work(|planner, _| {
+            planner.set_speculation(config);
+            Ok(())
+        })
+    }
+
     fn drain<'py>(&self, py: Python<'py>, mailbox: &PyMailbox) -> PyResult<Bound<'py, PyList>> {
         let mailbox = mailbox.inner().clone();
         let others =
@@ -135,7 +196,14 @@ impl PyPlanner {
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = PyDict::new(py);
-        for (name, value) in lock(&self.planner).stats() {
+        let planner = lock(&self.planner);
+        for (name, value) in planner.stats() {
+            stats.set_item(name, value)?;
+        }
+        for (name, value) in planner.speculation_stats() {
+            stats.set_item(name, value)?;
+        }
+        for (name, value) in planner.grammar_stats().0 {
             stats.set_item(name, value)?;
         }
         Ok(stats)
@@ -143,7 +211,10 @@ impl PyPlanner {
 
     fn histograms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let histograms = PyDict::new(py);
-        for (name, histogram) in lock(&self.planner).histograms() {
+        let planner = lock(&self.planner);
+        let compile_times = planner.grammar_stats().1;
+        let compile_times = compile_times.as_ref().map(|times| ("grammar_compile_ns", times));
+        for (name, histogram) in planner.histograms().into_iter().chain(compile_times) {
             let (bounds, counts) = (histogram.bounds().to_vec(), histogram.counts().to_vec());
             histograms.set_item(name, (bounds, counts, histogram.sum()))?;
         }

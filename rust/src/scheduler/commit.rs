@@ -42,6 +42,7 @@ impl Planner {
         }
         self.now_ns = now_ns;
         let before = self.requests.len();
+        let accepted = counts.iter().map(|count| *count as usize - 1).sum();
         let (mut sampled, mut counts) = (sampled, counts.iter());
         for row in &record.rows {
             let tokens = match row.samples {
@@ -57,6 +58,7 @@ impl Planner {
             }
         }
         let ended = before - self.requests.len();
+        self.observe_step(&record, accepted);
         self.recycle(record);
         self.flush(Stage::Commit)?;
         Ok(ended)
@@ -110,24 +112,17 @@ impl Planner {
         }
         self.tenants.charge(self.table.tenant[at], taken as u64);
         self.counters.completion_tokens += taken as u64;
-        self.count_drafts(row, sampled.len());
+        self.judge_drafts(row, sampled.len());
         self.tell(row.slot, taken, end);
+        if let Some(drafting) = &mut self.drafting {
+            let tokens = &self.table.tokens[at];
+            drafting.speculator.append(row.slot, &tokens[tokens.len() - taken..]);
+        }
         match end {
             Some((reason, _)) => self.end(kv, id, reason),
             None if row.drafts > 0 => self.give_back_blocks(kv, row.slot),
             None => {}
         }
-    }
-
-    /// Takes note of how many drafts were right: all but the last of `sampled` tokens equal theirs.
-    fn count_drafts(&mut self, row: &RowRecord, sampled: usize) {
-        if row.drafts == 0 {
-            return;
-        }
-        let accepted = sampled as u32 - 1;
-        let request = self.requests.get_mut(self.table.request[row.slot as usize]);
-        request.accepted_drafts += accepted;
-        request.rejected_drafts += row.drafts - accepted;
     }
 
     /// Tells the detokenizer of the last `taken` tokens of a sequence, and of its end.

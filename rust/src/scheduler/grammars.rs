@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::grammar::{Compiler, Grammar, Verdict};
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, Notice};
-use crate::telemetry::Stage;
+use crate::telemetry::{Histogram, Stage};
 
 /// Threads that fill masks, if the machine has as many.
 const MAX_THREADS: usize = 8;
@@ -138,6 +138,14 @@ impl Planner {
         }
         self.timeline.lap(Stage::Grammar);
         Ok(filled)
+    }
+
+    /// Figures of the compiler by name, and how long compilations took.
+    pub fn grammar_stats(&self) -> (Vec<(&'static str, u64)>, Option<Histogram>) {
+        match &self.compiler {
+            Some(compiler) => (compiler.figures(), compiler.compile_times()),
+            None => (Vec::new(), None),
+        }
     }
 
     fn take_grammar(&mut self, record: &MaskRecord) -> Option<(RequestId, Box<dyn Grammar>, Option<u32>)> {

@@ -50,6 +50,10 @@ impl Planner {
             }
         };
         self.inbox = message;
+        if self.compiling > 0 {
+            // Also without the message that says so: the ring may have had no room for it.
+            self.collect_grammars(kv)?;
+        }
         self.expire(kv, now_ns);
         self.flush(Stage::Drain)?;
         match received {
@@ -89,10 +93,8 @@ impl Planner {
                 }
                 Ok(true)
             }
-            Ok(Message::GrammarsReady(())) => {
-                self.collect_grammars(kv)?;
-                Ok(true)
-            }
+            // It has woken the scheduler, which collects them with every call.
+            Ok(Message::GrammarsReady(())) => Ok(true),
             _ => Ok(false),
         }
     }
@@ -154,6 +156,7 @@ impl Planner {
             compiling: false,
             grammar: None,
             closing: body.close_grammar.then(Closing::default),
+            history: body.tenant ^ body.cache_salt.rotate_left(32),
             prediction: prediction(&body.prediction),
             accepted_drafts: 0,
             rejected_drafts: 0,

@@ -19,6 +19,7 @@ mod buffers;
 mod closing;
 mod commit;
 mod distributions;
+mod drafts;
 mod grammars;
 mod intake;
 mod outbox;

@@ -16,10 +16,10 @@ use crate::messages::SamplingRules;
 use crate::telemetry::{Lane, Span, Stage};
 
 /// What the step that is being planned has room for.
-struct Room {
-    tokens: usize,
-    pages: usize,
-    logits: usize,
+pub(super) struct Room {
+    pub tokens: usize,
+    pub pages: usize,
+    pub logits: usize,
     // Nobody is admitted: a sequence was preempted or left out.
     closed: bool,
     now_ns: u64,
@@ -33,7 +33,9 @@ impl Planner {
         self.now_ns = now_ns;
         self.expire(kv, now_ns);
         self.flush(Stage::Admit)?;
-        if self.outbox.held() > 0 {
+        let speculative = self.drafts_now();
+        // Drafts follow tokens that are known.
+        if self.outbox.held() > 0 || (speculative && !self.in_flight.is_empty()) {
             return Ok(0);
         }
         let pages = self.layout.max_pages();
@@ -49,12 +51,18 @@ impl Planner {
         if self.decodes.is_empty() && self.prefills.is_empty() {
             return Ok(0);
         }
+        if speculative {
+            self.grant_drafts(kv, &mut room);
+            self.timeline.lap(Stage::Draft);
+        }
         let mut record = self.spare.pop().unwrap_or_default();
         self.counters.steps += 1;
         self.timeline.set_step(self.counters.steps);
         self.fill(&mut buffers, &mut record);
         let rows = record.rows.len();
         record.planned_ns = now_ns;
+        record.prefills = self.prefills.len();
+        record.speculative = speculative;
         if self.in_flight.is_empty() {
             self.timeline.set_in_flight_since(now_ns);
         }
@@ -216,6 +224,8 @@ impl Planner {
         self.table.request[at] = id;
         self.table.tenant[at] = request.ticket.tenant;
         self.table.order[at] = order;
+        self.open_drafting(id, slot);
+        let request = self.requests.get_mut(id);
         let position = self.running.partition_point(|runner| runner.order < order);
         self.running.insert(position, Runner { order, slot });
         self.counters.prefix_queries += u64::from(known);
@@ -246,6 +256,7 @@ impl Planner {
         }
         record.num_sampled = tally.sampled;
         record.num_logits = tally.logits;
+        record.device_drafts = tally.device_drafts;
         out.logit_start[tally.sampled] = tally.logits as i32;
         out.header.fill(0);
         let step = self.counters.steps as usize;
@@ -332,7 +343,7 @@ impl Planner {
         progress.drafted = drafts;
         progress.pending += u32::from(samples);
         let generation = self.table.generation(slot);
-        record.rows.push(RowRecord { slot, generation, count, drafts, samples });
+        record.rows.push(RowRecord { slot, generation, count, drafts, segments: grant.segments, samples });
         if samples {
             let constrained = self.requests.get(self.table.request[at]).grammar.is_some();
             if constrained {

@@ -14,6 +14,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::buffers::StepLayout;
 use super::distributions::Distributions;
+use super::drafts::Drafting;
 use super::grammars::Fillers;
 use super::outbox::{OutRow, Outbox, Outlet};
 use super::policy::{self, Tenants, WaitingQueue};
@@ -24,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::grammar::Compiler;
 use crate::kv_allocator::KvAllocator;
 use crate::messages::FinishReason;
+use crate::speculate::Segments;
 use crate::telemetry::{Histogram, Stage, Timeline};
 
 /// The planner's limits.
@@ -47,8 +49,9 @@ pub(super) struct RowRecord {
     pub slot: u32,
     pub generation: u32,
     pub count: u32,
-    // The last of them are drafts.
+    // The last of them are drafts, of whom `segments` says.
     pub drafts: u32,
+    pub segments: Segments,
     pub samples: bool,
 }
 
@@ -62,6 +65,11 @@ pub(super) struct StepRecord {
     pub masks: Vec<MaskRecord>,
     // Their drafts, one row's after the other's.
     pub drafts: Vec<u32>,
+    pub prefills: usize,
+    // Planned while drafts were wanted.
+    pub speculative: bool,
+    // Tokens that the draft model drafted one after the other.
+    pub device_drafts: usize,
     // When it was planned.
     pub planned_ns: u64,
 }
@@ -90,11 +98,12 @@ pub(super) struct Grant {
     pub drafts: u32,
     pub first_draft: u32,
     pub on_device: bool,
+    pub segments: Segments,
 }
 
 impl Grant {
     pub fn new(slot: u32, count: u32) -> Self {
-        Self { slot, count, drafts: 0, first_draft: 0, on_device: false }
+        Self { slot, count, drafts: 0, first_draft: 0, on_device: false, segments: Segments::default() }
     }
 }
 
@@ -138,6 +147,7 @@ pub struct Planner {
     pub(super) prefills: Vec<Grant>,
     // Draft tokens of the step that is being planned.
     pub(super) drafts: Vec<u32>,
+    pub(super) drafting: Option<Box<Drafting>>,
     // How far admission looks ahead; a field so that tests can make it short-sighted.
     pub(super) horizon: u32,
     // The head of the queue and the blocks and sequences there were when it did not fit.
@@ -210,6 +220,7 @@ impl Planner {
             decodes: Vec::with_capacity(max_sequences),
             prefills: Vec::with_capacity(max_sequences),
             drafts: Vec::new(),
+            drafting: None,
             horizon: policy::GROWTH_TOKENS,
             stuck: None,
             outbox: Outbox::new(outlet, max_message)?,
@@ -304,7 +315,10 @@ impl Planner {
         self.distributions.ended(request, known - request.prompt_length, reason, self.now_ns);
         match request.slot {
             // After an error nobody knows what the cache holds.
-            Some(slot) => self.vacate(kv, slot, reason != FinishReason::Error),
+            Some(slot) => {
+                self.vacate(kv, slot, reason != FinishReason::Error);
+                self.close_drafting(slot, reason != FinishReason::Error);
+            }
             None if request.compiling => self.stop_compiling(id),
             None => self.waiting.remove(&self.requests.get(id).ticket),
         }
@@ -323,6 +337,7 @@ impl Planner {
         let tokens = std::mem::take(&mut self.table.tokens[slot as usize]);
         self.remember(kv, slot, &tokens);
         self.vacate(kv, slot, false);
+        self.close_drafting(slot, false);
         let request = self.requests.get_mut(id);
         request.tokens = tokens;
         request.slot = None;

@@ -49,6 +49,8 @@ pub struct Request {
     pub grammar: Option<Box<dyn Grammar>>,
     /// Ends what the grammar has begun before `limit`.
     pub closing: Option<Closing>,
+    /// Under which number its answer helps to draft others: those of its tenant under its salt.
+    pub history: u64,
     /// What its client expects of it.
     pub prediction: Option<Arc<[u32]>>,
     /// Draft tokens that were right.

@@ -47,6 +47,8 @@ named! {
         Allocate = "allocate",
         /// Writing the step's buffers.
         BufferFill = "buffer_fill",
+        /// Drafting tokens ahead on the host.
+        Draft = "draft",
         /// Filling and uploading grammar masks.
         Grammar = "grammar",
         /// Starting the step on the device.

@@ -1,11 +1,7 @@
-//! Min-p: what is likely enough beside the most likely (Nguyen et al., 2024). O(n).
+//! Min-p: what is likely enough beside the most likely (Nguyen et al., 2024). O(1).
 
-use super::Candidate;
-
-/// Drops tokens less likely than `p` times the most likely of those here; the order stays.
-pub fn keep(candidates: &mut Vec<Candidate>, p: f32) {
-    if p > 0.0 {
-        // The most likely token outlives every rule before this one, and weighs 1.
-        candidates.retain(|candidate| candidate.weight >= p.min(1.0));
-    }
+/// The least weight that is kept. The most likely token weighs 1 and outlives every rule before this
+/// one; a weight of 0 is never drawn. A NaN keeps all.
+pub fn least_weight(p: f32) -> f32 {
+    if p > f32::MIN_POSITIVE { p.min(1.0) } else { f32::MIN_POSITIVE }
 }

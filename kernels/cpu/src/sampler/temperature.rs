@@ -1,21 +1,68 @@
-//! Temperature: logits become weights, e^((logit - best) / temperature). O(vocabulary).
+//! Temperature: a logit becomes a weight, e^((logit - best) / temperature). O(1) per token.
 
-use super::Candidate;
-use crate::math::exp_all;
+use super::order::Row;
+use crate::math::exp;
 
-/// Fills `candidates` with every token in the order of the ids; overwrites `logits`.
-///
-/// `best` is the largest logit and more than minus infinity. Where it is plus infinity, the tokens
-/// that reach it weigh 1 and the others 0.
-pub fn weigh(logits: &mut [f32], best: f32, temperature: f32, candidates: &mut Vec<Candidate>) {
-    if best == f32::INFINITY {
-        logits.iter_mut().for_each(|logit| *logit = if *logit == best { 0.0 } else { f32::NEG_INFINITY });
-    } else {
-        // A division, for a reciprocal may overflow; 0 stays 0 for the best.
-        logits.iter_mut().for_each(|logit| *logit = (*logit - best) / temperature);
+/// What makes logits into weights: 1 for the best.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scale {
+    best: f32,
+    temperature: f32,
+}
+
+impl Scale {
+    /// Of a row in which something is possible, at a temperature above 0.
+    ///
+    /// Where the best is plus infinity, `row` is made to be 0 there and minus infinity elsewhere.
+    pub fn new(row: &mut Row, temperature: f32) -> Self {
+        if row.best() == f32::INFINITY {
+            row.replace(|logit| if logit == f32::INFINITY { 0.0 } else { f32::NEG_INFINITY });
+        }
+        Self { best: row.best(), temperature }
     }
-    exp_all(logits);
-    candidates.clear();
-    candidates
-        .extend(logits.iter().enumerate().map(|(token, &weight)| Candidate { weight, token: token as u32 }));
+
+    /// The logarithm of the weight of a logit: 0 for the best.
+    #[inline(always)]
+    pub fn exponent(self, logit: f32) -> f32 {
+        // A division, for a reciprocal may overflow.
+        (logit - self.best) / self.temperature
+    }
+
+    /// The weight of a logit, 0 to 1. Rounded after every operation, none fused, like
+    /// [`crate::random::exponential`].
+    #[inline(always)]
+    pub fn weight(self, logit: f32) -> f32 {
+        exp::<false>(self.exponent(logit))
+    }
+
+    /// The weight in units of 2^-30, to be added up exactly: one of fewer than half a unit counts 0.
+    #[inline(always)]
+    pub fn mass(self, logit: f32) -> u32 {
+        let scaled = self.weight(logit) * 1_073_741_824.0 + 0.5;
+        // SAFETY: a weight is between 0 and 1, so that this is between 0.5 and 2^30.
+        unsafe { scaled.to_int_unchecked::<i32>() as u32 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extremes_have_weights() {
+        let of = |logits: &[f32], temperature| {
+            let mut row = Row::new();
+            row.load(logits, None);
+            let scale = Scale::new(&mut row, temperature);
+            (0..logits.len()).map(|at| scale.weight(row.group(0)[at])).collect::<Vec<_>>()
+        };
+        const I: f32 = f32::INFINITY;
+        assert_eq!(of(&[3.0, -I, f32::NAN], 1.0), [1.0, 0.0, 0.0]);
+        assert_eq!(of(&[3.0, 2.0, 3.0], 1e-40), [1.0, 0.0, 1.0]);
+        assert_eq!(of(&[3.0, I, I], 0.5), [0.0, 1.0, 1.0]);
+        assert_eq!(of(&[3.0e38, -3.0e38], 1.0), [1.0, 0.0]);
+        assert_eq!(of(&[3.0, 2.0, -I], I), [1.0, 1.0, 0.0]);
+        let scale = Scale { best: 0.0, temperature: 1.0 };
+        assert_eq!([0.0, -20.0, -21.4, -22.0, -I].map(|l| scale.mass(l)), [1 << 30, 2, 1, 0, 0]);
+    }
 }

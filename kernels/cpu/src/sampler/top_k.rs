@@ -1,11 +1,13 @@
 //! Top-k: the k most likely tokens (Fan, Lewis and Dauphin, 2018). O(n + k log k).
 
-use super::Candidate;
+use super::order::Row;
 
-/// Keeps the `k` most likely, the lower id first of equals, sorted; 0 (or less) keeps all as they are.
-pub fn keep(candidates: &mut Vec<Candidate>, k: i32) {
-    let Some(k) = usize::try_from(k).ok().filter(|&k| 0 < k && k < candidates.len()) else { return };
-    candidates.select_nth_unstable_by(k - 1, Candidate::before);
-    candidates.truncate(k);
-    candidates.sort_unstable_by(Candidate::before);
+/// Keeps the first `k` in order; 0 (or less) keeps all.
+pub fn keep(row: &mut Row, k: i32) {
+    if let Ok(k) = usize::try_from(k)
+        && 0 < k
+        && k < row.vocabulary()
+    {
+        row.keep_first(k);
+    }
 }

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 
 use super::super::StepBuffers;
+use super::grammar::Threes;
+use crate::grammar::Grammar;
 use crate::messages::{FinishReason, SamplingRules, Submit};
 
 pub(super) const VOCABULARY: u64 = 48;
@@ -20,8 +22,9 @@ pub(super) fn extend(chain: u64, token: u32) -> u64 {
     mix(chain, u64::from(token) + 1)
 }
 
-pub(super) fn choose(chain: u64, seed: u64, position: u64) -> u32 {
-    (mix(mix(chain, seed), position) % VOCABULARY) as u32
+pub(super) fn choose(chain: u64, seed: u64, position: u64, allows: impl Fn(u32) -> bool) -> u32 {
+    let allowed: Vec<u32> = (0..VOCABULARY as u32).filter(|token| allows(*token)).collect();
+    allowed[(mix(mix(chain, seed), position) % allowed.len() as u64) as usize]
 }
 
 pub(super) fn rules(seed: u64) -> SamplingRules {
@@ -40,8 +43,12 @@ impl Expected {
     pub(super) fn new(submit: Submit, prompt: &[u32], resumed: usize, context: usize) -> Self {
         let mut tokens = prompt.to_vec();
         let mut chain = tokens.iter().fold(0, |chain, token| extend(chain, *token));
+        let mut grammar = submit.grammar.as_ref().map(|length| Threes::new(length[0].into()));
         for position in prompt.len()..prompt.len() + submit.max_tokens as usize + 8 {
-            let token = choose(chain, submit.sampling.seed, position as u64);
+            let free = grammar.as_ref().is_none_or(Grammar::is_terminated);
+            let allows = |token| free || grammar.as_ref().is_some_and(|grammar| grammar.allows(token));
+            let token = choose(chain, submit.sampling.seed, position as u64, allows);
+            grammar.as_mut().map(|grammar| grammar.advance(token));
             tokens.push(token);
             chain = extend(chain, token);
         }
@@ -57,6 +64,12 @@ impl Expected {
     pub(super) fn end(&self, context: usize) -> (usize, FinishReason) {
         let prompt = self.submit.prompt_length as usize;
         let limit = (prompt + self.submit.max_tokens as usize).min(context);
+        if let Some(length) = &self.submit.grammar {
+            let answer = self.tokens[prompt..].iter().position(|token| *token == STOP_TOKEN);
+            let length = prompt + answer.map_or(usize::MAX / 2, |at| at + 1).min(length[0].into());
+            let reason = if length <= limit { FinishReason::Stop } else { FinishReason::Length };
+            return (length.min(limit), reason);
+        }
         for length in prompt + 1..=limit {
             let stops = self.submit.stop_token_ids.contains(&self.tokens[length - 1]);
             if stops && length - prompt >= self.submit.min_tokens as usize {
@@ -120,6 +133,14 @@ impl Device {
             let drafts =
                 sampling.map_or(0, |at| step.logit_start[at + 1] - step.logit_start[at] - 1) as usize;
             let known = length - drafts;
+            let from_device = sampling.map_or(0, |at| step.device_drafts[at]) as usize;
+            assert!(from_device == 0 || from_device == drafts);
+            for position in length - from_device..length {
+                let wrong = u32::from((position - expected.submit.prompt_length as usize) % 5 == 4);
+                let draft = (expected.tokens[position] + wrong) % VOCABULARY as u32;
+                let place = &mut step.token_ids[tokens.end - (length - position)];
+                assert_eq!(std::mem::replace(place, draft as i32), 0);
+            }
             let mut chain = expected.tokens[..start].iter().fold(0, |chain, token| extend(chain, *token));
             for (at, position) in tokens.zip(start..length) {
                 let token = step.token_ids[at] as u32;
@@ -165,11 +186,17 @@ impl Device {
             let (mut count, mut right) = (0, true);
             for (number, logit) in logits.enumerate() {
                 assert_eq!(step.logit_row[logit] as usize, at);
-                assert_eq!(step.mask_row[logit], -1);
+                let mask = step.mask_row[logit];
+                assert_eq!(mask >= 0, expected.submit.grammar.is_some());
+                let words = step.mask.len() / step.logit_row.len();
+                let allows = |token: u32| {
+                    mask < 0
+                        || step.mask[mask as usize * words + token as usize / 32] >> (token % 32) & 1 == 1
+                };
                 let after = step.logit_token[logit] as usize;
                 assert_eq!(after, step.query_start[row + 1] as usize - 1 - drafts + number);
                 let position = step.sample_position[at] as u64 + number as u64;
-                let token = choose(chains[after], step.seed[at], position);
+                let token = choose(chains[after], step.seed[at], position, allows);
                 result.push(token as i32);
                 if right {
                     count += 1;

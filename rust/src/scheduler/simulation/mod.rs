@@ -9,5 +9,6 @@
 
 mod cases;
 mod device;
+mod grammar;
 mod random;
 mod world;

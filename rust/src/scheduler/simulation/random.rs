@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::world::{Setup, World, prompt};
+use super::world::{Drafts, Setup, World, prompt};
 use crate::messages::{FinishReason, Message};
 
 /// One thing that happens.
@@ -21,6 +21,7 @@ pub(super) enum Event {
         class: i32,
         tenant: u64,
         salt: u64,
+        grammar: Option<u8>,
     },
     Deadline {
         after_ns: u64,
@@ -36,9 +37,11 @@ pub(super) enum Event {
 
 pub(super) fn event() -> impl Strategy<Value = Event> {
     let submit = (0..3u64, 1..24usize, 1..50u32, 0..6u32, 0..6usize, -1..2i32, 0..3u64, 0..2u64);
-    let submit = submit.prop_map(|(family, length, max, min, resumed, class, tenant, salt)| {
+    let grammar = prop_oneof![3 => Just(None), 1 => (0..30u8).prop_map(Some)];
+    let submit = (submit, grammar).prop_map(|(submit, grammar)| {
+        let (family, length, max, min, resumed, class, tenant, salt) = submit;
         let resumed = resumed.saturating_sub(3);
-        Event::Submit { family, length, max, min, resumed, class, tenant, salt }
+        Event::Submit { family, length, max, min, resumed, class, tenant, salt, grammar }
     });
     prop_oneof![
         6 => submit,
@@ -56,7 +59,12 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
 pub(super) fn setup() -> impl Strategy<Value = Setup> {
     let sizes = (1..6usize, 2..24usize, any::<bool>(), 1..8usize, 1..24usize);
     let bounds = (1..9usize, 2..80usize, 12..90usize, 1..12usize, 0..6usize, 0..3usize);
-    (sizes, bounds, 0..3u32).prop_map(|(sizes, bounds, horizon)| {
+    let drafts = prop_oneof![
+        2 => Just(Drafts::Nobody),
+        1 => (1..6usize).prop_map(Drafts::Host),
+        1 => (1..6usize).prop_map(Drafts::Device),
+    ];
+    (sizes, bounds, 0..3u32, drafts).prop_map(|(sizes, bounds, horizon, drafts)| {
         let (block_size, num_blocks, prefix_cache, max_sequences, max_tokens) = sizes;
         let (max_rows, max_pages, max_context, max_waiting, prefill_chunk, depth) = bounds;
         Setup {
@@ -72,19 +80,21 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
             prefill_chunk,
             depth,
             horizon,
+            drafts,
         }
     })
 }
 
 pub(super) fn happen(world: &mut World, event: &Event) {
     match *event {
-        Event::Submit { family, length, max, min, resumed, class, tenant, salt } => {
+        Event::Submit { family, length, max, min, resumed, class, tenant, salt, grammar } => {
             world.submit(&prompt(family, length), resumed, |submit| {
                 submit.max_tokens = max;
                 submit.min_tokens = min;
                 submit.priority = class;
                 submit.tenant = tenant;
                 submit.cache_salt = salt;
+                submit.grammar = grammar.map(|length| vec![length]);
             });
         }
         Event::Deadline { after_ns } => {

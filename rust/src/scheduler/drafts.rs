@@ -1,0 +1,226 @@
+//! Drafts in the steps: who gets how many, and what became of them.
+//!
+//! ```text
+//!   plan     decodes, prefills, admissions ──► drafts from what the step has left: tokens, pages, logits, blocks
+//!   commit   how many were right ──► the proposers;  what the step took ──► their control
+//! ```
+//!
+//! Drafts never take anything from tokens that are certain: no sequence is preempted for them, and no prompt is cut
+//! shorter. Sequences whose tokens are still in flight cannot be drafted for, so while drafts pay, a step is planned
+//! only when the one before is committed; whether they still pay then is measured with that in it.
+//! O(decodes + drafts), and what the grammars take to look at their rows' drafts.
+
+use super::plan::Room;
+use super::planner::{Grant, Planner, RowRecord, StepRecord};
+use super::sequence_table::RequestId;
+use crate::kv_allocator::KvAllocator;
+use crate::speculate::{
+    Length, POSITIONS, Row, Segments, Source, SpeculationConfig, Speculator, StepOutcome,
+};
+
+/// Tokens of prompts and answers that are indexed in a step, where that was put off.
+const TENDED: usize = 256;
+
+/// What the planner knows of drafts.
+pub(super) struct Drafting {
+    pub speculator: Speculator,
+    max_draft: usize,
+    forced: bool,
+    // Scratch of `grant_drafts`.
+    rows: Vec<Row>,
+    firsts: Vec<usize>,
+    lengths: Vec<Length>,
+    ahead: Vec<u32>,
+    last_commit_ns: u64,
+}
+
+impl Planner {
+    /// Lets rows have drafts, as `config` says, up to the layout's bound of logits.
+    pub fn set_speculation(&mut self, config: SpeculationConfig) {
+        self.drafting = Some(Box::new(Drafting {
+            max_draft: config.max_draft,
+            forced: config.forced,
+            speculator: Speculator::new(config, self.config.max_sequences),
+            rows: Vec::new(),
+            firsts: Vec::new(),
+            lengths: Vec::new(),
+            ahead: Vec::new(),
+            last_commit_ns: 0,
+        }));
+    }
+
+    /// Whether the next step should have drafts.
+    pub(super) fn drafts_now(&self) -> bool {
+        self.drafting.as_ref().is_some_and(|drafting| drafting.speculator.active())
+    }
+
+    /// A sequence has got its place in the table.
+    pub(super) fn open_drafting(&mut self, id: RequestId, slot: u32) {
+        if let Some(drafting) = &mut self.drafting {
+            let request = self.requests.get(id);
+            drafting.speculator.open(
+                slot,
+                request.history,
+                &self.table.tokens[slot as usize],
+                request.prompt_length as usize,
+                request.prediction.clone(),
+            );
+        }
+    }
+
+    /// A sequence has left the table; `remember` says that its answer may help others of its tenant.
+    pub(super) fn close_drafting(&mut self, slot: u32, remember: bool) {
+        if let Some(drafting) = &mut self.drafting {
+            drafting.speculator.close(slot, remember);
+        }
+    }
+
+    /// Gives the decodes drafts from what the step has left.
+    pub(super) fn grant_drafts(&mut self, kv: &mut KvAllocator, room: &mut Room) {
+        self.drafts.clear();
+        let Some(mut drafting) = self.drafting.take() else { return };
+        if drafting.speculator.active() && !self.decodes.is_empty() {
+            room.logits -= self.decodes.len() + self.prefills.len();
+            self.propose(&mut drafting);
+            let prefill = self.prefills.iter().map(|grant| grant.count as usize).sum();
+            let Drafting { speculator, rows, lengths, .. } = &mut *drafting;
+            speculator.plan_lengths(rows, prefill, lengths);
+            for at in 0..self.decodes.len() {
+                let (row, length, first) = (drafting.rows[at], drafting.lengths[at], drafting.firsts[at]);
+                self.decodes[at] = self.draft_grant(kv, room, self.decodes[at], row.segments, length, first);
+            }
+        }
+        self.drafting = Some(drafting);
+    }
+
+    /// Collects what may be drafted for each decode.
+    fn propose(&mut self, drafting: &mut Drafting) {
+        drafting.rows.clear();
+        drafting.firsts.clear();
+        for grant in &self.decodes {
+            let slot = grant.slot;
+            let progress = &self.table.progress[slot as usize];
+            let request = self.requests.get_mut(self.table.request[slot as usize]);
+            // The last token of the answer needs no draft after it.
+            let limit = drafting.max_draft.min((progress.limit - progress.known - 1) as usize);
+            let closes = request.closing.as_ref().is_some_and(|closing| closing.next().is_some());
+            let first = self.drafts.len();
+            let mut segments = Segments::default();
+            drafting.ahead.clear();
+            if limit > 0 && !closes {
+                if let Some(grammar) = request.grammar.as_mut().filter(|_| drafting.forced) {
+                    grammar.forced_tokens(&mut drafting.ahead);
+                }
+                segments = drafting.speculator.propose(slot, &drafting.ahead, limit, &mut self.drafts);
+            }
+            let mut device = limit;
+            if let Some(grammar) = &mut request.grammar {
+                // A draft that the grammar forbids is wrong for certain. The device's model knows no grammar.
+                let drafts = &self.drafts[first..];
+                let allowed = drafts.iter().take_while(|draft| grammar.advance(**draft)).count();
+                grammar.roll_back(allowed);
+                segments.truncate(allowed);
+                device = 0;
+            }
+            self.drafts.truncate(first + segments.total());
+            drafting.firsts.push(first);
+            drafting.rows.push(Row { slot, segments, device });
+        }
+    }
+
+    /// `grant` with as many of its drafts as there is room for.
+    fn draft_grant(
+        &mut self,
+        kv: &mut KvAllocator,
+        room: &mut Room,
+        grant: Grant,
+        mut segments: Segments,
+        length: Length,
+        first: usize,
+    ) -> Grant {
+        let on_device = length.device > 0;
+        segments.truncate(length.host.into());
+        debug_assert!(
+            !on_device || segments.total() == 0,
+            "a row's drafts are all of the host or of the device"
+        );
+        let planned = self.table.progress[grant.slot as usize].planned as usize;
+        let wanted = if on_device { usize::from(length.device) } else { segments.total() };
+        let held = (planned + 1).div_ceil(self.block_size);
+        let reach = ((held + room.pages) * self.block_size).saturating_sub(planned + 1);
+        let blocks = &mut self.table.blocks[grant.slot as usize];
+        let mut count = wanted.min(room.tokens).min(room.logits).min(reach);
+        let needed = (planned + 1 + count).div_ceil(self.block_size);
+        if needed > blocks.len() && kv.allocate(needed - blocks.len(), blocks).is_err() {
+            count = count.min(blocks.len() * self.block_size - planned - 1);
+        }
+        room.tokens -= count;
+        room.logits -= count;
+        room.pages -= (planned + 1 + count).div_ceil(self.block_size) - held;
+        match on_device {
+            true => segments.push_device(count),
+            false => segments.truncate(count),
+        }
+        let (count, first) = (count as u32, first as u32);
+        Grant { count: 1 + count, drafts: count, first_draft: first, on_device, segments, ..grant }
+    }
+
+    /// Takes note of how many drafts of a row were right: all but the last of `sampled` tokens equal theirs.
+    pub(super) fn judge_drafts(&mut self, row: &RowRecord, sampled: usize) {
+        if row.drafts == 0 {
+            return;
+        }
+        let accepted = sampled as u32 - 1;
+        let request = self.requests.get_mut(self.table.request[row.slot as usize]);
+        request.accepted_drafts += accepted;
+        request.rejected_drafts += row.drafts - accepted;
+        if let Some(drafting) = &mut self.drafting {
+            drafting.speculator.judged(row.slot, &row.segments, accepted as usize);
+        }
+    }
+
+    /// Tells the control what a step took, which had `accepted` right drafts.
+    pub(super) fn observe_step(&mut self, record: &StepRecord, accepted: usize) {
+        let now_ns = self.now_ns;
+        let Some(drafting) = &mut self.drafting else { return };
+        let begun = drafting.last_commit_ns.max(record.planned_ns);
+        drafting.last_commit_ns = now_ns;
+        // Steps that also compute prompts say nothing of what a draft costs.
+        if record.prefills == 0 {
+            drafting.speculator.observe(&StepOutcome {
+                rows: record.rows.len(),
+                drafted: record.num_logits - record.num_sampled,
+                accepted,
+                device_iterations: record.device_drafts,
+                speculative: record.speculative,
+                duration_ns: now_ns.saturating_sub(begun),
+            });
+        }
+        drafting.speculator.tend(TENDED);
+    }
+
+    /// Counts of drafts by name, and what holds now: `drafted_<source>` and `accepted_<source>`, the same with
+    /// `_<position>`, tokens and bytes of the history, whether drafts pay.
+    pub fn speculation_stats(&self) -> Vec<(String, u64)> {
+        let Some(drafting) = &self.drafting else { return Vec::new() };
+        let stats = drafting.speculator.stats();
+        let mut figures = vec![
+            ("speculation_active".to_owned(), u64::from(stats.active)),
+            ("speculation_history_tokens".to_owned(), stats.history_tokens as u64),
+            ("speculation_history_bytes".to_owned(), stats.history_bytes as u64),
+        ];
+        for source in Source::ALL {
+            let (name, at) = (source.name(), source as usize);
+            figures.push((format!("drafted_{name}"), stats.proposed[at]));
+            figures.push((format!("accepted_{name}"), stats.accepted[at]));
+            for position in 0..POSITIONS {
+                let (drafted, accepted) = stats.by_position[at][position];
+                if drafted > 0 {
+                    figures.push((format!("drafted_{name}_{position}"), drafted));
+                    figures.push((format!("accepted_{name}_{position}"), accepted));
+                }
+            }
+        }
+        figures
+    }
+}

@@ -1,0 +1,129 @@
+//! A grammar that can be told at a glance, and a compiler that takes its time.
+
+use std::sync::Arc;
+
+use super::device::{STOP_TOKEN, VOCABULARY};
+use crate::grammar::{Compiled, Compiler, Grammar, Refusal, Verdict};
+use crate::messages::RequestKey;
+use crate::telemetry::Histogram;
+
+/// An answer has `length` tokens, the one at place `p` being `p` modulo 3; the stop token may come where it is such.
+#[derive(Debug, Clone)]
+pub(super) struct Threes {
+    pub(super) length: usize,
+    pub(super) taken: Vec<u32>,
+}
+
+impl Threes {
+    pub(super) fn new(length: usize) -> Self {
+        Self { length, taken: Vec::new() }
+    }
+
+    pub(super) fn allows(&self, token: u32) -> bool {
+        !self.is_terminated() && u64::from(token) < VOCABULARY && token as usize % 3 == self.taken.len() % 3
+    }
+}
+
+impl Grammar for Threes {
+    fn fill_mask(&mut self, mask: &mut [u32]) {
+        mask.fill(0);
+        (0..VOCABULARY as u32)
+            .filter(|token| self.allows(*token))
+            .for_each(|token| mask[token as usize / 32] |= 1 << (token % 32));
+        assert!(mask.iter().any(|word| *word != 0));
+    }
+
+    fn advance(&mut self, token: u32) -> bool {
+        let allowed = self.allows(token);
+        if allowed {
+            self.taken.push(token);
+        }
+        allowed
+    }
+
+    fn roll_back(&mut self, tokens: usize) {
+        self.taken.truncate(self.taken.len() - tokens);
+    }
+
+    fn is_terminated(&self) -> bool {
+        self.taken.len() == self.length || self.taken.last() == Some(&STOP_TOKEN)
+    }
+
+    fn forced_text(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn forced_tokens(&mut self, out: &mut Vec<u32>) {
+        out.push(self.taken.len() as u32 % 3 + 3);
+    }
+
+    fn closing_tokens(&mut self, limit: usize) -> Option<Vec<u32>> {
+        let to_go = (3 - self.taken.len() % 3) % 3;
+        let start = self.taken.len();
+        let tokens = (start..start + to_go).map(|place| place as u32 % 3).chain([STOP_TOKEN]);
+        Some(tokens.take(self.length - start).collect()).filter(|tokens: &Vec<u32>| tokens.len() <= limit)
+    }
+
+    fn fork(&self) -> Box<dyn Grammar> {
+        Box::new(self.clone())
+    }
+}
+
+struct Compilation(usize);
+
+impl Compiled for Compilation {
+    fn start(&self) -> Box<dyn Grammar> {
+        Box::new(Threes::new(self.0))
+    }
+
+    fn memory(&self) -> usize {
+        1
+    }
+
+    fn backend(&self) -> &'static str {
+        "threes"
+    }
+
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
+}
+
+/// Compiles a description of one byte, the length; at once if it is even, 0 is refused.
+#[derive(Default)]
+pub(super) struct Slow {
+    pending: Vec<(RequestKey, u8)>,
+}
+
+fn verdict(length: u8) -> Verdict {
+    match length {
+        0 => Err(Refusal { message: "no length".into() }),
+        length => Ok(Arc::new(Compilation(length.into()))),
+    }
+}
+
+impl Compiler for Slow {
+    fn ask(&mut self, key: RequestKey, description: &[u8]) -> Option<Verdict> {
+        if description[0] % 2 == 0 {
+            return Some(verdict(description[0]));
+        }
+        self.pending.push((key, description[0]));
+        None
+    }
+
+    fn cancel(&mut self, key: RequestKey) {
+        self.pending.retain(|(pending, _)| *pending != key);
+    }
+
+    fn collect(&mut self, verdicts: &mut Vec<(RequestKey, Verdict)>) {
+        verdicts.extend(self.pending.pop().map(|(key, length)| (key, verdict(length))));
+    }
+
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    fn compile_times(&self) -> Option<Histogram> {
+        None
+    }
+}

@@ -1,0 +1,110 @@
+"""Chat formats: what the parser reads, the compiled grammar writes, token by token."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_formats import FORMAT, THINKING, TOOLS
+from walk import HOSTILE, LETTERS, Walker
+
+from pyengine._core import GrammarContext, compile_grammar
+from pyengine.chat.formats import FORMATS, ChatFormat
+from pyengine.chat.tools import Named, Tool
+from pyengine.demo.template import SPECIAL_TOKENS
+from pyengine.grammar import Grammar, json_schema
+from pyengine.tokenizer import Tokenizer
+
+# Special tokens are no text: whoever spells one in free text or a string means the token.
+PIECES = [p for p in LETTERS + HOSTILE if not any(token in p for token in SPECIAL_TOKENS)]
+ANSWER = json_schema(
+    {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(demo_model: Path) -> Tokenizer:
+    return Tokenizer.from_folder(demo_model)
+
+
+@pytest.fixture(scope="module")
+def context(tokenizer: Tokenizer) -> GrammarContext:
+    return GrammarContext.from_tokenizer_json(
+        tokenizer.tokenizer_json, tokenizer.eos_token_ids, tokenizer.vocab_size
+    )
+
+
+@FORMAT
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.function_scoped_fixture,
+    ],
+)
+@given(data=st.data())
+def test_what_is_read_can_be_written(
+    form: ChatFormat, data: st.DataObject, tokenizer: Tokenizer, context: GrammarContext
+) -> None:
+    choice = data.draw(st.sampled_from(["auto", "auto", "required", Named("now"), "none"]))
+    parallel, reasoning, is_open = (data.draw(st.booleans()) for _ in range(3))
+    content = data.draw(st.sampled_from([None, None, ANSWER]))
+    if form.name == "gpt_oss" and choice == "auto" and content is None:
+        choice = "required"  # see NARROWER
+    grammar = form.grammar(
+        [TOOLS[0], TOOLS[2]] if form.name.startswith("qwen3_coder") else TOOLS,
+        choice,
+        parallel=parallel,
+        reasoning=reasoning,
+        reasoning_open=is_open and form.name in THINKING,
+        content=content,
+    )
+    assert grammar is not None
+    text = Walker(data.draw, PIECES).text(grammar)
+    assert _written(tokenizer, context, grammar, text) == text
+
+
+def _written(
+    tokenizer: Tokenizer, context: GrammarContext, grammar: Grammar, text: str
+) -> str | None:
+    """How much of a text the compiled grammar lets through; None if all, but it must go on."""
+    state = compile_grammar(context, grammar.description()).start()
+    tokens = tokenizer.encode(text, add_special_tokens=False)
+    for number, token in enumerate(tokens):
+        if not state.advance(token):
+            return tokenizer.decode(tokens[:number])
+    mask = np.zeros(context.mask_words, np.uint32)
+    state.fill_mask(mask)
+    end = tokenizer.eos_token_ids[0]
+    return text if mask[end // 32] >> (end % 32) & 1 else None
+
+
+# A part that may be left out and what follows it may begin alike. The compiled grammar takes the
+# longest match of what is regular, and then does not let all of the description through: less,
+# never more. Marks that are tokens, as in gpt-oss's own tokenizer, keep such parts apart.
+NARROWER = [
+    (
+        "gpt_oss",
+        TOOLS,
+        "<|channel|>analysis<|message|>x<|end|><|start|>assistant<|channel|>final<|message|>y",
+    ),
+    (
+        "qwen3_coder",
+        TOOLS[1:2],
+        "<tool_call>\n<function=set-light.v2>\n<parameter=on>\ntrue\n</parameter>\n</function>"
+        "\n</tool_call>",
+    ),
+]
+
+
+@pytest.mark.xfail(reason="the compiled grammar is narrower than its description", strict=True)
+@pytest.mark.parametrize(("name", "tools", "text"), NARROWER)
+def test_where_less_can_be_written_than_read(
+    name: str, tools: list[Tool], text: str, tokenizer: Tokenizer, context: GrammarContext
+) -> None:
+    grammar = FORMATS[name].grammar(tools, "auto")
+    assert grammar is not None
+    assert _written(tokenizer, context, grammar, text) == text

@@ -1,0 +1,211 @@
+"""Descriptions of grammars: the JSON that is compiled, and the types that it is made from."""
+
+import copy
+import json
+import pickle
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+
+from pyengine.errors import InvalidRequestError
+from pyengine.grammar import (
+    Grammar,
+    any_of,
+    choice,
+    ebnf,
+    free_text,
+    json_object,
+    json_schema,
+    json_value,
+    lark,
+    optional,
+    parse_answer,
+    regex,
+    repeat,
+    sequence,
+    text,
+)
+from pyengine.grammar.algebra import any_but
+
+
+def spelled(grammar: Grammar) -> Any:
+    return json.loads(grammar.description())
+
+
+SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}}
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (
+            json_schema(SCHEMA),
+            {
+                "kind": "json_schema",
+                "schema": SCHEMA,
+                "whitespace": "single_line",
+                "unenforceable": "refuse",
+            },
+        ),
+        (
+            json_schema(True, whitespace="compact", unenforceable="ignore"),
+            {
+                "kind": "json_schema",
+                "schema": True,
+                "whitespace": "compact",
+                "unenforceable": "ignore",
+            },
+        ),
+        (json_object(), {"kind": "json_object", "whitespace": "single_line"}),
+        (json_value(whitespace="flexible"), {"kind": "json_value", "whitespace": "flexible"}),
+        (regex("[ab]+"), {"kind": "regex", "pattern": "[ab]+"}),
+        (choice(["ja", "nein"]), {"kind": "choice", "choices": ["ja", "nein"]}),
+        (lark("start: /a/"), {"kind": "lark", "source": "start: /a/"}),
+        (ebnf('root ::= "é"'), {"kind": "ebnf", "source": 'root ::= "é"'}),
+        (text("<t>"), {"kind": "text", "text": "<t>"}),
+        (free_text(["<t>"]), {"kind": "free_text", "until": ["<t>"]}),
+        (
+            sequence(text("a"), optional(text("b"))),
+            {
+                "kind": "sequence",
+                "parts": [
+                    {"kind": "text", "text": "a"},
+                    {"kind": "optional", "part": {"kind": "text", "text": "b"}},
+                ],
+            },
+        ),
+        (any_of(text("a")), {"kind": "text", "text": "a"}),
+        (
+            repeat(any_of(text("a"), text("b")), min=1, max=3, separator=text(",")),
+            {
+                "kind": "repeat",
+                "part": {
+                    "kind": "any_of",
+                    "options": [{"kind": "text", "text": "a"}, {"kind": "text", "text": "b"}],
+                },
+                "min": 1,
+                "max": 3,
+                "separator": {"kind": "text", "text": ","},
+            },
+        ),
+    ],
+)
+def test_what_is_compiled(made: Grammar, expected: Any) -> None:
+    assert spelled(made) == expected
+    assert list(spelled(made)) == list(expected)
+
+
+def test_a_grammar_is_a_value() -> None:
+    one, other = sequence(text("a"), regex("b")), sequence(text("a"), regex("b"))
+    assert one == other
+    assert len({one, other, text("a")}) == 2
+    assert one != "a"
+    assert one.tagged("x") == one
+    assert one.tagged("x").tag == "x"
+    for copied in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+        assert copied == one
+    with pytest.raises(AttributeError):
+        one.kind = "text"
+    with pytest.raises(TypeError):
+        one.fields["parts"] = ()  # type: ignore[index]
+    assert "sequence" in repr(one)
+
+
+def test_the_order_of_properties_is_kept() -> None:
+    assert b'"b":' in json_schema(SCHEMA).description().partition(b'"a":')[0]
+    assert json_schema(json.dumps(SCHEMA)) == json_schema(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: json_schema("{"),
+        lambda: json_schema("[1]"),
+        lambda: json_schema({"enum": [object()]}),
+        lambda: json_schema(object),
+        lambda: json_schema({}, whitespace="some"),
+        lambda: json_schema({}, unenforceable="maybe"),
+        lambda: regex(7),
+        lambda: regex("\ud800"),
+        lambda: choice([]),
+        lambda: choice("yes"),
+        lambda: choice(["a", 1]),
+        lambda: free_text([""]),
+        lambda: free_text("<t>"),
+        lambda: any_of(),
+        lambda: sequence(text("a"), "b"),
+        lambda: repeat(text("a"), min=2, max=1),
+    ],
+)
+def test_what_is_no_grammar(make: Any) -> None:
+    with pytest.raises(InvalidRequestError):
+        make()
+
+
+class Model(pydantic.BaseModel):
+    name: str
+    kind: Literal["a", "b"] = "a"
+    inner: "list[Model]" = []
+
+
+@dataclass
+class Point:
+    x: int
+    tags: list[str] = field(default_factory=list)
+
+
+class Struct(msgspec.Struct):
+    point: Point
+    ratio: float | None = None
+
+
+class Typed(TypedDict):
+    x: int
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "value"),
+    [
+        (Model, '{"name": "n", "kind": "b"}', Model(name="n", kind="b")),
+        (Point, '{"x": 1, "tags": ["t"]}', Point(1, ["t"])),
+        (Struct, '{"point": {"x": 2}}', Struct(Point(2))),
+        (Typed, '{"x": 3}', {"x": 3}),
+    ],
+)
+def test_types_and_their_values(kind: Any, answer: str, value: Any) -> None:
+    schema = spelled(json_schema(kind))["schema"]
+    root = schema
+    if "$ref" in root:
+        root = schema["$defs"][root["$ref"].rpartition("/")[2]]
+    assert root["additionalProperties"] is False
+    assert set(root["properties"]) >= set(json.loads(answer))
+    assert parse_answer(answer, kind) == value
+    assert parse_answer(answer.encode(), kind) == value
+    with pytest.raises(ValueError):  # noqa: PT011 (of whichever library)
+        parse_answer(answer[:-3], kind)
+
+
+def test_objects_within_are_closed_too() -> None:
+    schema = spelled(json_schema(Struct))["schema"]
+    assert schema["$defs"]["Point"]["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("marks", "inside", "outside"),
+    [
+        (["{"], ["a", "<", "["], ["{", " ", "\n"]),
+        (["[", "<|x|>"], ["a", "<b", "{"], ["[", "<|", "<<", "<"]),
+        (["```json", "{"], ["a", "`a"], ["`", "``", "{"]),
+    ],
+)
+def test_text_that_begins_with_no_mark(
+    marks: list[str], inside: list[str], outside: list[str]
+) -> None:
+    import re
+
+    pattern = re.compile(any_but(marks))
+    assert all(pattern.fullmatch(each) for each in inside)
+    assert not any(pattern.fullmatch(each) for each in outside)

@@ -1,0 +1,172 @@
+"""Structural tags, as xgrammar and vLLM write them, in the algebra of descriptions."""
+
+import json
+from typing import Any
+
+import pytest
+
+from pyengine.errors import InvalidRequestError
+from pyengine.grammar import Grammar, ebnf, json_schema, regex, structural_tag
+
+SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}}
+
+
+def spelled(grammar: Grammar) -> Any:
+    return json.loads(grammar.description())
+
+
+TAG = {"type": "tag", "begin": "<f>", "content": {"type": "any_text"}, "end": "</f>"}
+
+
+def tag_of(format_: Any) -> Any:
+    return spelled(structural_tag({"type": "structural_tag", "format": format_}))
+
+
+def t(exactly: str) -> Any:
+    return {"kind": "text", "text": exactly}
+
+
+def free(*until: str) -> Any:
+    return {"kind": "free_text", "until": list(until)}
+
+
+def seq(*parts: Any) -> Any:
+    return {"kind": "sequence", "parts": list(parts)}
+
+
+def rep(part: Any, least: int = 0, most: int | None = None, separator: Any = None) -> Any:
+    return {"kind": "repeat", "part": part, "min": least, "max": most, "separator": separator}
+
+
+MADE = seq(t("<f>"), free("</f>"), t("</f>"))
+
+
+@pytest.mark.parametrize(
+    ("format_", "expected"),
+    [
+        ({"type": "const_string", "value": "x"}, t("x")),
+        ({"type": "any_text"}, free()),
+        ({"type": "any_text", "excludes": ["no"]}, free("no")),
+        ({"type": "regex", "pattern": "a+"}, spelled(regex("a+"))),
+        ({"type": "grammar", "grammar": "root ::= [a]"}, spelled(ebnf("root ::= [a]"))),
+        ({"type": "json_schema", "json_schema": SCHEMA}, spelled(json_schema(SCHEMA))),
+        (TAG, MADE),
+        (
+            {"type": "sequence", "elements": [{"type": "any_text"}, TAG]},
+            seq(free("<f>"), MADE),
+        ),
+        (
+            {"type": "or", "elements": [{"type": "const_string", "value": "x"}, TAG]},
+            {"kind": "any_of", "options": [t("x"), MADE]},
+        ),
+        ({"type": "optional", "content": TAG}, rep(MADE, 0, 1)),
+        ({"type": "star", "content": TAG}, rep(MADE)),
+        ({"type": "plus", "content": TAG}, rep(MADE, 1)),
+        ({"type": "repeat", "min": 2, "max": -1, "content": TAG}, rep(MADE, 2)),
+        (
+            {"type": "triggered_tags", "triggers": ["<f"], "tags": [TAG]},
+            seq(free("<f"), rep(seq(MADE, free("<f")))),
+        ),
+        (
+            {
+                "type": "triggered_tags",
+                "triggers": ["<f"],
+                "tags": [TAG],
+                "at_least_one": True,
+                "stop_after_first": True,
+                "excludes": ["</x>"],
+            },
+            seq(free("<f", "</x>"), MADE),
+        ),
+        (
+            {"type": "tags_with_separator", "tags": [TAG], "separator": ", ", "at_least_one": True},
+            rep(MADE, 1, None, t(", ")),
+        ),
+        (
+            {
+                "type": "tag",
+                "begin": {"type": "token", "token": "<s>"},
+                "content": {"type": "triggered_tags", "triggers": ["<f"], "tags": [TAG]},
+                "end": ["</s>", "</e>"],
+            },
+            seq(
+                t("<s>"),
+                seq(
+                    free("<f", "</s>", "</e>"),
+                    rep(seq(MADE, free("<f", "</s>", "</e>"))),
+                ),
+                {"kind": "any_of", "options": [t("</s>"), t("</e>")]},
+            ),
+        ),
+        (
+            {"type": "dispatch", "rules": [["<f>", {"type": "const_string", "value": "x"}]]},
+            seq(free("<f>"), rep(seq(seq(t("<f>"), t("x")), free("<f>")))),
+        ),
+        (
+            {
+                "type": "qwen_xml_parameter",
+                "json_schema": {
+                    "type": "object",
+                    "properties": {"a": {"type": "string"}, "n": {"type": "integer"}},
+                    "required": ["a"],
+                },
+            },
+            seq(
+                seq(
+                    seq(t("<parameter=a>\n"), free("</parameter>"), t("\n</parameter>")),
+                    {"kind": "optional", "part": t("\n")},
+                ),
+                {
+                    "kind": "optional",
+                    "part": seq(
+                        seq(
+                            t("<parameter=n>\n"),
+                            spelled(json_schema({"type": "integer"})),
+                            t("\n</parameter>"),
+                        ),
+                        {"kind": "optional", "part": t("\n")},
+                    ),
+                },
+            ),
+        ),
+    ],
+)
+def test_structural_tags(format_: Any, expected: Any) -> None:
+    assert tag_of(format_) == expected
+
+
+def test_the_older_structural_tag() -> None:
+    old = {
+        "structures": [{"begin": "<f=a>", "schema": SCHEMA, "end": "</f>"}],
+        "triggers": ["<f="],
+    }
+    made = seq(t("<f=a>"), spelled(json_schema(SCHEMA)), t("</f>"))
+    expected = seq(free("<f="), rep(seq(made, free("<f="))))
+    assert spelled(structural_tag(old)) == expected
+    assert spelled(structural_tag(json.dumps({"type": "structural_tag", **old}))) == expected
+
+
+@pytest.mark.parametrize(
+    ("format_", "match"),
+    [
+        ({"type": "exclude_token"}, "'exclude_token', which is not supported"),
+        ({"type": []}, "not supported"),
+        ({"type": "any_text", "exclude": []}, r"format.exclude' is not supported"),
+        ({"type": "json_schema", "json_schema": {}, "style": "glm_xml"}, "glm_xml"),
+        ({"type": "json_schema"}, "json_schema"),
+        ({"type": "const_string"}, "must be a string"),
+        ({"type": "token", "token": 5}, "by number"),
+        ({**TAG, "end": []}, "end"),
+        ({"type": "sequence", "elements": [{"type": "any_text"}, {"type": "any_text"}]}, "fixed"),
+        ({"type": "star", "content": {"type": "any_text"}}, "fixed"),
+        ({"type": "triggered_tags", "triggers": ["x"], "tags": [TAG]}, "exactly one"),
+        ({"type": "repeat", "content": TAG}, "integers"),
+        (None, "must be an object"),
+        ({"type": "sequence", "elements": [7]}, "list of objects"),
+    ],
+)
+def test_structural_tags_that_are_refused(format_: Any, match: str) -> None:
+    with pytest.raises(InvalidRequestError, match=match):
+        tag_of(format_)
+    with pytest.raises(InvalidRequestError):
+        structural_tag("{")

@@ -1,0 +1,255 @@
+"""What samplers are tested with: steps to sample, exact probabilities, and a test of the two."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyengine._core import CpuKernels, CpuRules, CpuTensor
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+
+# Quantile 0.9999 of the chi-square distribution by Wilson and Hilferty; the seeds are fixed, so
+# that a correct sampler passes always.
+NORMAL_QUANTILE = 3.719
+
+RULES: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.6},
+    {"temperature": 1.7},
+    {"top_k": 5},
+    {"top_k": 1},
+    {"top_p": 0.7},
+    {"top_p": 0.05},
+    {"min_p": 0.1},
+    {"temperature": 1.3, "top_k": 20, "top_p": 0.9},
+    {"temperature": 0.8, "top_p": 0.95, "min_p": 0.05},
+    {"temperature": 1.5, "top_k": 90, "top_p": 0.97, "min_p": 0.02},
+]
+
+
+@dataclass
+class Step:
+    """The part of a step's buffers that a sampler reads; see ``StepBuffers``.
+
+    By default every logits row is a sampling row of its own, at position 7 of seed 0, 1, 2, ...
+    """
+
+    rows: int
+    lengths: Ints | None = None
+    temperature: Any = 1.0
+    top_k: Any = 0
+    top_p: Any = 1.0
+    min_p: Any = 0.0
+    seed: Any = None
+    position: Any = 7
+    mask: NDArray[np.uint32] | None = None
+    mask_row: Any = None
+    token_ids: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
+    logit_token: Ints | None = None
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays by their names in the step buffers, and ``mask_words``."""
+        lengths = np.ones(self.rows, np.int32) if self.lengths is None else self.lengths
+        logits = int(lengths.sum())
+
+        def full(value: Any, dtype: Any, count: int = self.rows) -> NDArray[Any]:
+            return np.ascontiguousarray(np.broadcast_to(np.asarray(value, dtype), count))
+
+        mask_row = -1 if self.mask is None else np.arange(logits)
+        mask = np.zeros((1, 1), np.uint32) if self.mask is None else self.mask
+        return {
+            "temperature": full(self.temperature, np.float32),
+            "top_k": full(self.top_k, np.int32),
+            "top_p": full(self.top_p, np.float32),
+            "min_p": full(self.min_p, np.float32),
+            "seed": full(np.arange(self.rows) if self.seed is None else self.seed, np.uint64),
+            "sample_position": full(self.position, np.int64),
+            "logit_start": np.concatenate([[0], lengths.cumsum()]).astype(np.int32),
+            "logit_row": np.repeat(np.arange(self.rows, dtype=np.int32), lengths),
+            "logit_token": np.zeros(logits, np.int32)
+            if self.logit_token is None
+            else self.logit_token,
+            "mask_row": full(
+                mask_row if self.mask_row is None else self.mask_row, np.int32, logits
+            ),
+            "mask": mask,
+        }
+
+
+Backend = Callable[[Step, NDArray[Any]], tuple[Ints, Ints]]
+"""Samples a step from logits [logits rows, vocabulary]: tokens, and counts of those that hold."""
+
+
+def on_cpu(step: Step, logits: NDArray[Any], threads: int = 2) -> tuple[Ints, Ints]:
+    """The Rust sampler and verifier."""
+    arrays = step.arrays()
+    rules = CpuRules(**arrays, mask_words=arrays["mask"].shape[-1])
+    tokens = np.full(len(logits), -7, np.int32)
+    counts = np.full(step.rows, -7, np.int32)
+    kernels, out = CpuKernels(threads), CpuTensor(tokens)
+    kernels.sample(rules, CpuTensor(logits), out, 0, len(logits))
+    kernels.verify(rules, CpuTensor(step.token_ids), out, CpuTensor(counts), step.rows)
+    return tokens, counts
+
+
+def pack(allowed: NDArray[np.bool_]) -> NDArray[np.uint32]:
+    """Masks, uint32 [rows, words], of what is allowed, bool [rows, vocabulary]."""
+    padded = np.zeros((len(allowed), -(-allowed.shape[1] // 32) * 32), bool)
+    padded[:, : allowed.shape[1]] = allowed
+    return np.packbits(padded, axis=1, bitorder="little").view(np.uint32)
+
+
+def exact(
+    logits: NDArray[np.float32],
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    allowed: NDArray[np.bool_] | None = None,
+) -> Floats:
+    """The distribution of one row by its definition, in float64."""
+    scaled = logits.astype(np.float64) / temperature
+    if allowed is not None:
+        scaled = np.where(allowed, scaled, -np.inf)
+    p = np.exp(scaled - scaled.max())
+    p /= p.sum()
+    order = np.lexsort((np.arange(len(p)), -p))
+    kept = np.zeros(len(p), bool)
+    kept[order[: top_k or len(p)]] = True
+    p = np.where(kept, p, 0.0)
+    p /= p.sum()
+    if top_p < 1.0:
+        reached = np.cumsum(p[order])
+        count = int(np.searchsorted(reached, np.float32(top_p), side="left")) + 1
+        p[order[count:]] = 0.0
+        p /= p.sum()
+    p[p < np.float32(min_p) * p.max()] = 0.0
+    probabilities: Floats = p / p.sum()
+    return probabilities
+
+
+def assert_drawn_from(drawn: NDArray[Any], p: Floats) -> None:
+    """Chi-square test that ``drawn``, numbers of cells, have the probabilities ``p``."""
+    counts = np.bincount(drawn, minlength=len(p))
+    assert counts[p == 0].sum() == 0
+    expected = p * len(drawn)
+    # Cells with few draws go together, as the test wants.
+    rare = expected < 8
+    observed = np.append(counts[~rare], counts[rare].sum())
+    expected = np.append(expected[~rare], expected[rare].sum())
+    observed, expected = observed[expected > 0], expected[expected > 0]
+    freedom = len(expected) - 1
+    if freedom == 0:
+        assert observed.tolist() == [len(drawn)]
+        return
+    chi2 = float(((observed - expected) ** 2 / expected).sum())
+    ninth = 2 / (9 * freedom)
+    assert chi2 < freedom * (1 - ninth + NORMAL_QUANTILE * ninth**0.5) ** 3
+
+
+VOCABULARY = 5
+LENGTH = 3
+PREFIXES = sum(VOCABULARY**n for n in range(LENGTH))
+
+
+class Language:
+    """A model of three tokens of a vocabulary of five: a table of logits by what went before.
+
+    Prefixes are numbered by length, then as numbers in base five.
+    """
+
+    def __init__(self, seed: int, spread: float = 1.5) -> None:
+        random = np.random.default_rng(seed)
+        self.logits = random.normal(0, spread, (PREFIXES, VOCABULARY)).astype(np.float32)
+        self.allowed = random.random((PREFIXES, VOCABULARY)) < 0.6
+        self.allowed[np.arange(PREFIXES), random.integers(0, VOCABULARY, PREFIXES)] = True
+
+    def joint(self, rules: Mapping[str, Any], masked: bool) -> Floats:
+        """Exact probabilities of the 125 sequences."""
+        each = [
+            exact(row, **rules, allowed=allowed if masked else None)
+            for row, allowed in zip(self.logits, self.allowed, strict=True)
+        ]
+        joint, first = np.ones(1), 0
+        for length in range(LENGTH):
+            table = np.array(each[first : first + VOCABULARY**length])
+            joint = (joint[:, None] * table).reshape(-1)
+            first += VOCABULARY**length
+        return joint
+
+
+def prefix_number(tokens: Ints, length: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows of :class:`Language` for the first ``length`` of ``tokens`` [n, LENGTH]."""
+    number, start = np.zeros(len(tokens), np.int64), np.zeros(len(tokens), np.int64)
+    for at in range(LENGTH):
+        inside = at < length
+        number = np.where(inside, number * VOCABULARY + tokens[:, at], number)
+        start += np.where(inside, VOCABULARY**at, 0)
+    return start + number
+
+
+def generate(
+    backend: Backend,
+    language: Language,
+    rules: Mapping[str, Any],
+    *,
+    masked: bool,
+    drafts: Callable[[int], Ints],
+    sequences: int,
+) -> tuple[NDArray[np.int64], float]:
+    """Three tokens of every sequence, in steps of as many as hold.
+
+    Args:
+        backend: Samples and verifies.
+        language: Its logits and masks.
+        rules: The same for all.
+        masked: Whether the language's masks apply.
+        drafts: Of a step's number: int32 [sequences, LENGTH], a proposal for every position; a
+            negative one proposes nothing there and after it.
+        sequences: How many; their seeds are 0, 1, 2, ...
+
+    Returns:
+        The sequences as numbers in base five, and the tokens a step and sequence.
+    """
+    known = np.zeros((sequences, LENGTH), np.int32)
+    length = np.zeros(sequences, np.int64)
+    steps, samples = 0, 0
+    while (length < LENGTH).any():
+        active = np.flatnonzero(length < LENGTH)
+        proposal = drafts(steps)[active]
+        have = length[active]
+        places = np.arange(LENGTH)
+        proposed = (places < have[:, None]) | (proposal >= 0)
+        # Tokens known and proposed in a row from the front, and one position after them to sample.
+        usable = np.minimum(proposed.cumprod(axis=1).sum(axis=1), LENGTH - 1)
+        lengths = (usable - have + 1).astype(np.int32)
+        text = np.where(places < have[:, None], known[active], np.maximum(proposal, 0))
+        text = text.astype(np.int32)
+        row = np.repeat(np.arange(len(active)), lengths)
+        within = np.arange(lengths.sum()) - np.repeat(lengths.cumsum() - lengths, lengths)
+        prefix = prefix_number(text[row], (have[row] + within))
+        # Of the step's tokens, here the whole text of each row behind a first token.
+        ids = np.concatenate([np.full((len(active), 1), -9, np.int32), text], axis=1)
+        step = Step(
+            len(active),
+            lengths=lengths,
+            **rules,
+            seed=active,
+            position=11 + have,
+            mask=pack(language.allowed[prefix]) if masked else None,
+            token_ids=ids.reshape(-1),
+            logit_token=(row * (LENGTH + 1) + have[row] + within).astype(np.int32),
+        )
+        tokens, counts = backend(step, language.logits[prefix])
+        starts = lengths.cumsum() - lengths
+        for at in range(LENGTH):
+            holds = at < counts
+            known[active[holds], have[holds] + at] = tokens[starts[holds] + at]
+        length[active] += counts
+        steps, samples = steps + 1, samples + len(active)
+    return known @ (VOCABULARY ** np.arange(LENGTH)[::-1]), sequences * LENGTH / samples

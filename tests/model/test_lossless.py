@@ -1,0 +1,95 @@
+"""Speculation changes no token: whatever is drafted, the sampler gives what it gives without."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.model.draws import (
+    LENGTH,
+    VOCABULARY,
+    Ints,
+    Language,
+    Step,
+    assert_drawn_from,
+    exact,
+    generate,
+    on_cpu,
+    prefix_number,
+)
+
+SEQUENCES = 20_000
+RULES: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.6},
+    {"temperature": 1.8},
+    {"top_k": 3},
+    {"top_p": 0.75},
+    {"min_p": 0.2},
+    {"temperature": 1.4, "top_k": 4, "top_p": 0.9, "min_p": 0.05},
+]
+
+
+def from_another_language(step: int) -> Ints:
+    """Drafts that another model samples, with random numbers of its own; some rows have fewer."""
+    random = np.random.default_rng([8, step])
+    other = Language(99, spread=1.0)
+    p = np.exp(other.logits)
+    reached = (p / p.sum(axis=1, keepdims=True)).cumsum(axis=1)
+    drafts = np.zeros((SEQUENCES, LENGTH), np.int32)
+    for at in range(LENGTH):
+        rows = reached[prefix_number(drafts, np.full(SEQUENCES, at))]
+        chosen = (random.random((SEQUENCES, 1)) > rows).sum(axis=1)
+        drafts[:, at] = np.minimum(chosen, VOCABULARY - 1)
+    fewer = random.integers(0, LENGTH + 1, SEQUENCES)
+    return np.where(np.arange(LENGTH) < fewer[:, None], drafts, -1).astype(np.int32)
+
+
+def none(step: int) -> Ints:
+    return np.full((SEQUENCES, LENGTH), -1, np.int32)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
+@pytest.mark.parametrize("rules", RULES, ids=str)
+def test_three_tokens_have_their_joint_distribution(rules: dict[str, Any], masked: bool) -> None:
+    language = Language(1)
+    given: dict[str, Any] = {"masked": masked, "sequences": SEQUENCES}
+    drawn, per_step = generate(on_cpu, language, rules, drafts=from_another_language, **given)
+    assert_drawn_from(drawn, language.joint(rules, masked))
+    assert per_step > 1.05, "drafts were taken"
+
+    undrafted, one = generate(on_cpu, language, rules, drafts=none, **given)
+    assert one == 1.0
+    assert (drawn == undrafted).all()
+    # Drafts that are always right: everything in one step, and the same again.
+    places = VOCABULARY ** np.arange(LENGTH)[::-1]
+    known = (drawn[:, None] // places % VOCABULARY).astype(np.int32)
+    again, all_at_once = generate(on_cpu, language, rules, drafts=lambda _: known, **given)
+    assert all_at_once == LENGTH
+    assert (drawn == again).all()
+
+
+def test_greedy_is_the_same_with_drafts() -> None:
+    language = Language(2)
+    given: dict[str, Any] = {"masked": False, "sequences": SEQUENCES}
+    rules = {"temperature": 0.0}
+    drawn, _ = generate(on_cpu, language, rules, drafts=from_another_language, **given)
+    best = np.zeros((1, LENGTH), np.int32)
+    for at in range(LENGTH):
+        best[0, at] = language.logits[prefix_number(best, np.full(1, at))[0]].argmax()
+    assert set(drawn.tolist()) == {int(best[0] @ (VOCABULARY ** np.arange(LENGTH)[::-1]))}
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.5, 1.5])
+@pytest.mark.parametrize("rules", [{}, {"temperature": 0.7, "top_p": 0.9}, {"top_k": 8}], ids=str)
+def test_a_draft_with_the_same_noise_mostly_agrees(noise: float, rules: dict[str, Any]) -> None:
+    random = np.random.default_rng(6)
+    target = random.normal(0, 2, 60).astype(np.float32)
+    draft = target + random.normal(0, noise, 60).astype(np.float32)
+    step = Step(SEQUENCES, **rules)
+    chosen = [on_cpu(step, np.tile(row, (SEQUENCES, 1)))[0] for row in (target, draft)]
+    same = chosen[0] == chosen[1]
+    distance = np.abs(exact(target, **rules) - exact(draft, **rules)).sum() / 2
+    # Of the mean of so many draws; at most 1 - d is what any coupling reaches.
+    error = 4 * (0.25 / SEQUENCES) ** 0.5
+    assert (1 - distance) / (1 + distance) - error <= same.mean() <= 1 - distance + error

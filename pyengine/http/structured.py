@@ -87,8 +87,9 @@ def _made(field: str, make: Callable[[], Grammar]) -> Grammar:
     try:
         return make()
     except InvalidRequestError as error:
-        error.param = error.param or field
-        raise
+        if error.param is not None:
+            raise
+        raise type(error)(f"'{field}': {error.message}", param=field) from None
 
 
 def _given(

@@ -5,7 +5,7 @@ import hashlib
 import secrets
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,8 +13,11 @@ from pyengine._core import Lane, Stage
 from pyengine.actors.actor import ActorRef
 from pyengine.actors.frontend import Frontend
 from pyengine.actors.request import Generation
-from pyengine.chat.messages import check_messages
+from pyengine.chat.answer import ChatGeneration
+from pyengine.chat.dialect import ChatOptions, Dialect, made_tools
+from pyengine.chat.messages import read_messages
 from pyengine.chat.template import ChatTemplate
+from pyengine.chat.tools import Tool, ToolChoice
 from pyengine.config import EngineConfig
 from pyengine.engine import EngineInfo, Progress
 from pyengine.errors import (
@@ -30,11 +33,9 @@ from pyengine.model.folder import model_folder, served_name
 from pyengine.placement import Placement, PlacementName, Watcher, placed
 from pyengine.sampling import SamplingParams, check_priority
 from pyengine.telemetry import Totals
-from pyengine.tokenizer import Tokenizer
+from pyengine.tokenizer import PREDICTED_CHARACTERS, Tokenizer
 
 MAX_TIMEOUT_S = 30 * 24 * 3600
-# More characters than an ordinary token has.
-PREDICTED_CHARACTERS = 16
 
 
 class AsyncEngine:
@@ -53,7 +54,7 @@ class AsyncEngine:
         config: What it was built from.
         model_name: The name that the model answers to.
         tokenizer: The model's tokenizer, once started.
-        template: The model's chat template, once started; None if it has none.
+        dialect: The model's chat template and chat format, once started.
         ready: Whether requests are taken.
         failure: What made loading fail, or killed the engine.
         dead: Set when the engine has died for good.
@@ -62,7 +63,7 @@ class AsyncEngine:
     """
 
     tokenizer: Tokenizer
-    template: ChatTemplate | None
+    dialect: Dialect
 
     def __init__(
         self,
@@ -115,7 +116,12 @@ class AsyncEngine:
         try:
             folder = await asyncio.to_thread(model_folder, self.config.model)
             self.tokenizer = await asyncio.to_thread(Tokenizer.from_folder, folder)
-            self.template = ChatTemplate.from_folder(folder)
+            self.dialect = Dialect(
+                self.model_name,
+                self.tokenizer,
+                ChatTemplate.from_folder(folder),
+                self.config.chat_format,
+            )
             self._info = await self._placement.start(self.config, progress, watcher)
         except BaseException as error:
             self.failure = error
@@ -296,35 +302,79 @@ class AsyncEngine:
         messages: Sequence[dict[str, Any]],
         params: SamplingParams | None = None,
         *,
+        tools: Sequence[Tool | dict[str, Any]] = (),
+        tool_choice: ToolChoice = "auto",
+        allowed_tools: Collection[str] | None = None,
+        parallel_tool_calls: bool = True,
+        grammar: Grammar | None = None,
+        reasoning: bool | None = None,
         template_arguments: dict[str, Any] | None = None,
         **options: Any,
-    ) -> Generation:
-        """Answer a conversation, through the model's chat template.
+    ) -> ChatGeneration:
+        """Answer a conversation, through the model's chat template and in its chat format::
+
+            answer = await engine.chat(messages, grammar=json_schema(City))
+            city = parse_answer(answer.text, City)
 
         Args:
-            messages: Role and content each, as in OpenAI's chat completions.
+            messages: Role and content each, as in OpenAI's chat completions; an answer's
+                :attr:`~pyengine.chat.answer.ChatAnswer.message` is one.
             params: How tokens are chosen and when to end.
+            tools: Functions that the model may call, as in OpenAI's chat completions or as Tools.
+                Its calls follow their schemas.
+            tool_choice: ``none``, ``auto``, ``required``, or ``Named(tool)``.
+            allowed_tools: Names of those that may be called; None is all of them.
+            parallel_tool_calls: Whether several may be called at once.
+            grammar: What the text of the answer must look like; reasoning may come before it, and
+                calls in its place.
+            reasoning: Whether the model thinks first, where its template has a switch for that;
+                None leaves it as it is.
             template_arguments: Further variables for the template.
-            options: As :meth:`generate` takes them: priority, grammar, timeout and so on.
+            options: As :meth:`generate` takes them: priority, timeout, prediction and so on.
 
         Raises:
-            InvalidRequestError: The model has no template, or it refuses the messages.
+            InvalidRequestError: The model has no template, or it refuses the messages; or the model
+                cannot do what is wanted.
         """
-        if template_arguments is not None and "messages" in template_arguments:
-            raise InvalidRequestError("'messages' are given apart", param="template_arguments")
-        return self.generate(self.render(messages, **(template_arguments or {})), params, **options)
+        wanted = ChatOptions(
+            tools=made_tools(tools),
+            tool_choice=tool_choice,
+            allowed_tools=None if allowed_tools is None else frozenset(allowed_tools),
+            parallel_tool_calls=parallel_tool_calls,
+            grammar=grammar,
+            reasoning=reasoning,
+            template_arguments=template_arguments or {},
+        )
+        text, warnings = self._rendered(messages, wanted)
+        plan = self.dialect.plan(text, params or SamplingParams(), wanted)
+        token_ids = self._tokens(text)
+        generation = self.generate(token_ids, plan.params, grammar=plan.grammar, **options)
+        return plan.answer(generation, tuple(warnings))
 
-    def render(self, messages: Sequence[dict[str, Any]], **arguments: Any) -> list[int]:
+    def render(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        tools: Sequence[Tool | dict[str, Any]] = (),
+        **arguments: Any,
+    ) -> list[int]:
         """The token ids of a conversation, ready for the assistant's answer."""
+        wanted = ChatOptions(tools=made_tools(tools), template_arguments=arguments)
+        return self._tokens(self._rendered(messages, wanted)[0])
+
+    def _rendered(
+        self, messages: Sequence[dict[str, Any]], wanted: ChatOptions
+    ) -> tuple[str, list[str]]:
         self._running()
-        if self.template is None:
-            raise InvalidRequestError(
-                f"{self.model_name!r} has no chat template; use completions", param="messages"
-            )
-        check_messages(messages, self.template.message_keys)
         self.timeline.begin()
-        text = self.template.render(list(messages), **arguments)
+        template = self.dialect.template
+        read = read_messages(messages, () if template is None else template.message_keys)
+        rendered = self.dialect.render([m for m, _ in read], wanted, [more for _, more in read])
         self.timeline.lap(Stage.TEMPLATE)
+        return rendered
+
+    def _tokens(self, text: str) -> list[int]:
+        self.timeline.begin()
         self.tokenizer.check_length(text, self.max_context)
         token_ids = self.tokenizer.encode(text, add_special_tokens=False)
         self.timeline.lap(Stage.TOKENIZE)

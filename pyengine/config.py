@@ -45,6 +45,9 @@ class EngineConfig:
     Attributes:
         model: Folder in Hugging Face format, or a hub name; None is the demo model of the package.
         served_name: Name that the model answers to; None takes the folder's or the hub's.
+        chat_format: How the model marks tool calls and reasoning, by the names of
+            ``pyengine.chat.formats.FORMATS``; ``none`` leaves its answers as they are. None takes
+            what its chat template tells.
         mode: Preset of limits: interactive (1 sequence), local (16) or server (256).
         device: ``cpu``, or ``simulated``: a device that takes ``simulated_step_ms`` for a step and
             needs no weights.
@@ -79,6 +82,7 @@ class EngineConfig:
 
     model: str | None = None
     served_name: str | None = None
+    chat_format: str | None = None
     mode: Mode = "local"
     device: Device = "cpu"
     dtype: Dtype = "auto"
@@ -126,6 +130,15 @@ class EngineConfig:
                 f"'max_draft' must be from 0 to {MAX_DRAFT}, not {self.max_draft}",
                 param="max_draft",
             )
+        if self.chat_format not in (None, "none"):
+            from pyengine.chat.formats import FORMATS
+
+            if self.chat_format not in FORMATS:
+                raise ConfigError(
+                    f"'chat_format' must be none or one of {', '.join(FORMATS)}, "
+                    f"not {self.chat_format!r}",
+                    param="chat_format",
+                )
         if "draft_model" in (self.speculation or ()) and self.draft_model is None:
             raise ConfigError(
                 "'speculation' names draft_model, but 'draft_model' does not say which",

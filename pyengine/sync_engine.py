@@ -2,18 +2,31 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeVar, cast, overload
+from typing import Any, Protocol, Self, TypeAlias, TypeVar, cast, overload
 
-from pyengine.actors.request import Completion, Generation, Update
+from pyengine.actors.request import Completion, Update
 from pyengine.async_engine import AsyncEngine
+from pyengine.chat.answer import ChatAnswer, ChatUpdate
 from pyengine.config import EngineConfig
 from pyengine.errors import EngineDeadError
 from pyengine.sampling import SamplingParams
 
 T = TypeVar("T")
+Seen = TypeVar("Seen", covariant=True)
 Prompt: TypeAlias = str | Sequence[int]
+
+
+class Running(Protocol[Seen]):
+    """What generates: a Generation or a ChatGeneration."""
+
+    def __aiter__(self) -> AsyncIterator[Seen]: ...
+
+    async def __anext__(self) -> Seen: ...
+
+    def abort(self) -> None:
+        """Stop."""
 
 
 class Engine:
@@ -78,7 +91,7 @@ class Engine:
         messages: Sequence[dict[str, Any]],
         params: SamplingParams | None = None,
         **options: Any,
-    ) -> Completion:
+    ) -> ChatAnswer:
         """Answer a conversation. Options as :meth:`AsyncEngine.chat`."""
         return self._run(self._whole(lambda: self.engine.chat(messages, params, **options)))
 
@@ -93,7 +106,7 @@ class Engine:
         messages: Sequence[dict[str, Any]],
         params: SamplingParams | None = None,
         **options: Any,
-    ) -> Iterator[Update]:
+    ) -> Iterator[ChatUpdate]:
         """Answer a conversation update by update; leaving the loop early aborts."""
         return self._stream(lambda: self.engine.chat(messages, params, **options))
 
@@ -115,7 +128,7 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def _whole(self, begin: Callable[[], Generation]) -> Completion:
+    async def _whole(self, begin: Callable[[], Awaitable[T]]) -> T:
         return await begin()
 
     async def _batch(
@@ -124,11 +137,11 @@ class Engine:
         generations = [self.engine.generate(prompt, params, **options) for prompt in prompts]
         return [await generation for generation in generations]
 
-    def _stream(self, begin: Callable[[], Generation]) -> Iterator[Update]:
-        async def start() -> Generation:
+    def _stream(self, begin: Callable[[], Running[T]]) -> Iterator[T]:
+        async def start() -> Running[T]:
             return begin()
 
-        async def following(generation: Generation) -> Update | None:
+        async def following(generation: Running[T]) -> T | None:
             return await anext(generation, None)
 
         generation = self._run(start())

@@ -17,6 +17,10 @@ from pyengine.errors import ContextLengthError, InvalidRequestError, ModelLoadEr
 # Characters from which encoding leaves the event loop: below, a thread costs more than it frees.
 OFF_LOOP_CHARACTERS = 20_000
 
+# More characters than an ordinary token has: of a prediction, what is longer than so many times the
+# context is of no use.
+PREDICTED_CHARACTERS = 16
+
 # The most bytes of text that a normalizer may fold into one byte. NFC composes: three Hangul jamo,
 # nine bytes, become one syllable of three. Kinds that are not here may drop text altogether.
 _FOLDS = {"NFC": 3, "Prepend": 1, "Replace": 1}
@@ -31,6 +35,7 @@ class Tokenizer:
         vocab_size: Number of token ids, added tokens counted in.
         eos_token_ids: Tokens that end a generation, ascending: those of generation_config.json
             (config.json where it has none) and the tokenizer's own.
+        special_tokens: The special tokens, by their spelling.
     """
 
     def __init__(
@@ -41,7 +46,10 @@ class Tokenizer:
         inner.no_truncation()
         self._inner = inner
         self._text = text
-        self._bytes_per_token = _most_bytes_per_token(json.loads(text))
+        spec = json.loads(text)
+        self._bytes_per_token = _most_bytes_per_token(spec)
+        added = spec.get("added_tokens") or []
+        self.special_tokens = frozenset(token["content"] for token in added if token.get("special"))
         self.vocab_size: int = inner.get_vocab_size(with_added_tokens=True)
         self.eos_token_ids = tuple(sorted(set(eos_token_ids)))
 

@@ -41,6 +41,7 @@ class Usage:
         completion_tokens: Tokens generated.
         accepted_drafts: Those of them that were drafted, by whatever proposer, and found right.
         rejected_drafts: Tokens that were drafted and found wrong.
+        reasoning_tokens: Tokens of the reasoning before the answer; None where nobody counts them.
     """
 
     prompt_tokens: int
@@ -48,6 +49,7 @@ class Usage:
     completion_tokens: int
     accepted_drafts: int = 0
     rejected_drafts: int = 0
+    reasoning_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,37 +1,229 @@
-"""What a conversation must be before a template renders it."""
+"""The messages of a conversation: what they may hold, and what a chat template gets of them."""
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
+
+from pyengine.chat.template import ChatTemplate
+from pyengine.decoding import refusal
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
+
+class ContentPart(msgspec.Struct, forbid_unknown_fields=True):
+    """A part of a message's content; only text is supported, the others are refused by name."""
+
+    type: str
+    text: str | None = None
+    image_url: Any = None
+    input_audio: Any = None
+    file: Any = None
+    refusal: Any = None
+    prompt_cache_breakpoint: Any = None
 
 
-def check_messages(messages: Sequence[Any], known: Collection[str]) -> None:
-    """Refuse what a template would swallow or make nonsense of.
+class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
+    """The function that an assistant called, and its arguments as JSON."""
+
+    name: str
+    arguments: str
+
+
+class MessageToolCall(msgspec.Struct, forbid_unknown_fields=True):
+    """A tool call in an earlier answer of the assistant."""
+
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+
+class Message(msgspec.Struct, forbid_unknown_fields=True):
+    """One message of a conversation, as in OpenAI's chat completions.
+
+    refusal, annotations, audio and function_call may come as null or empty, as the assistant's
+    messages do when a client sends them back; anything else is refused by name.
+
+    reasoning_content is what the assistant thought before an earlier answer. Templates that do not
+    read it leave earlier thoughts out on purpose: it is left out with a warning then, and refused
+    by name for a model that does not reason.
+    """
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    tool_calls: list[MessageToolCall] | None = None
+    tool_call_id: str | None = None
+    refusal: Any = None
+    annotations: Any = None
+    audio: Any = None
+    function_call: Any = None
+    reasoning_content: str | None = None
+
+
+# Keys of a message that are refused unless null or empty.
+_UNSUPPORTED = ("refusal", "annotations", "audio", "function_call")
+
+
+def read_messages(
+    given: Sequence[Any], known: Collection[str]
+) -> list[tuple[Message, dict[str, Any]]]:
+    """Messages that come as dicts, each with what else it has for the template.
 
     Args:
-        messages: Role and content each, as in OpenAI's chat completions.
+        given: Role, content and so on each, as in OpenAI's chat completions.
         known: The keys of a message that the template reads; another one would be lost.
 
     Raises:
-        InvalidRequestError: There is no message, or one is not what it should be; named.
+        InvalidRequestError: One is not what it should be; named.
     """
-    if not messages:
-        raise InvalidRequestError("'messages' must not be empty", param="messages")
-    for index, message in enumerate(messages):
+    made = []
+    for index, message in enumerate(given):
         at = f"messages[{index}]"
         if not isinstance(message, dict):
             raise InvalidRequestError(f"{at} must be a dict, not {message!r}", param=at)
-        if message.get("role") not in ROLES:
+        own = {key: value for key, value in message.items() if key in _FIELDS}
+        others = {key: value for key, value in message.items() if key not in _FIELDS}
+        for key in others.keys() - known:
+            raise _unsupported(f"{at}.{key}", " by the model's chat template")
+        try:
+            made.append((msgspec.convert(own, Message), others))
+        except msgspec.ValidationError as error:
+            raise refusal(error, at) from None
+    return made
+
+
+_FIELDS = frozenset(Message.__struct_fields__)
+
+
+def template_messages(
+    messages: Sequence[Message], template: ChatTemplate, *, reasons: bool = False
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Messages as templates want them, and what is left out of them.
+
+    Text parts become one text, line by line; a tool call's arguments become the object that their
+    JSON spells; ``developer`` becomes ``system`` for a template that does not know it (OpenAI: the
+    same role under a newer name). Keys that the template does not read are refused, but for
+    ``tool_call_id``, which is held against the calls before it.
+
+    Args:
+        messages: The conversation.
+        template: Theirs.
+        reasons: Whether the model's answers have a reasoning part, which comes back in messages.
+
+    Raises:
+        InvalidRequestError: Naming the part of a message that is at fault.
+    """
+    if not messages:
+        raise InvalidRequestError("'messages' must hold a message.", param="messages")
+    warnings: list[str] = []
+    made = []
+    for index, message in enumerate(messages):
+        turn = _template_message(index, messages, template)
+        if message.reasoning_content:
+            at = f"messages[{index}].reasoning_content"
+            if "reasoning_content" in template.message_keys:
+                turn["reasoning_content"] = message.reasoning_content
+            elif reasons:
+                warnings.append(f"'{at}' is left out: the model's chat template does not read it.")
+            else:
+                raise _unsupported(at, " by the model's chat template")
+        made.append(turn)
+    return made, warnings
+
+
+def _template_message(
+    index: int, messages: Sequence[Message], template: ChatTemplate
+) -> dict[str, Any]:
+    message, at = messages[index], f"messages[{index}]"
+    for key in _UNSUPPORTED:
+        if getattr(message, key):
+            raise _unsupported(f"{at}.{key}")
+    role: str = message.role
+    if role == "developer" and not template.names_developer:
+        role = "system"
+    made: dict[str, Any] = {"role": role, "content": _text(message, at)}
+    if message.name is not None:
+        if "name" not in template.message_keys:
+            raise _unsupported(f"{at}.name", " by the model's chat template")
+        made["name"] = message.name
+    if message.tool_calls:
+        made["tool_calls"] = _tool_calls(message, at, template)
+    if message.tool_call_id is not None or role == "tool":
+        _check_tool_answer(index, messages)
+        made["tool_call_id"] = message.tool_call_id
+    return made
+
+
+def _text(message: Message, at: str) -> str | None:
+    content = message.content
+    if isinstance(content, str):
+        return content
+    if content is None:
+        if message.role == "assistant" and message.tool_calls:
+            return None
+        raise InvalidRequestError(f"'{at}.content' must not be null.", param=f"{at}.content")
+    return text_of_parts(content, f"{at}.content")
+
+
+def text_of_parts(parts: Sequence[ContentPart], at: str) -> str:
+    """The text of parts, line by line.
+
+    Raises:
+        InvalidRequestError: One is not text; named.
+    """
+    return "\n".join(_part(part, f"{at}[{number}]") for number, part in enumerate(parts))
+
+
+def _part(part: ContentPart, at: str) -> str:
+    if part.type != "text":
+        raise UnsupportedParameterError(
+            f"Content of type '{part.type[:100]}' is not supported ('{at}').", param=f"{at}.type"
+        )
+    for key in ("image_url", "input_audio", "file", "refusal", "prompt_cache_breakpoint"):
+        if getattr(part, key) is not None:
+            raise _unsupported(f"{at}.{key}")
+    if part.text is None:
+        raise InvalidRequestError(
+            f"Missing required parameter: '{at}.text'.",
+            param=f"{at}.text",
+            code="missing_required_parameter",
+        )
+    return part.text
+
+
+def _tool_calls(message: Message, at: str, template: ChatTemplate) -> list[dict[str, Any]]:
+    if message.role != "assistant":
+        raise InvalidRequestError(
+            f"'{at}.tool_calls' is only for the assistant's messages.", param=f"{at}.tool_calls"
+        )
+    if "tool_calls" not in template.message_keys:
+        raise _unsupported(f"{at}.tool_calls", " by the model's chat template")
+    made = []
+    for number, call in enumerate(message.tool_calls or ()):
+        where = f"{at}.tool_calls[{number}].function.arguments"
+        try:
+            arguments = msgspec.json.decode(call.function.arguments or "{}")
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise InvalidRequestError(
-                f"{at}.role must be one of {', '.join(ROLES)}, not {message.get('role')!r}",
-                param=f"{at}.role",
-            )
-        if message.get("content") is None and not message.get("tool_calls"):
-            raise InvalidRequestError(f"{at}.content is missing", param=f"{at}.content")
-        for key in message.keys() - {"role", "content", "tool_call_id", *known}:
-            raise UnsupportedParameterError(
-                f"{at}.{key} is not read by the model's chat template", param=f"{at}.{key}"
-            )
+                f"'{where}' is not valid JSON: {error}", param=where
+            ) from None
+        function = {"name": call.function.name, "arguments": arguments}
+        made.append({"id": call.id, "type": "function", "function": function})
+    return made
+
+
+def _check_tool_answer(index: int, messages: Sequence[Message]) -> None:
+    """A tool's message must answer a call of the assistant's message before it."""
+    message, at = messages[index], f"messages[{index}].tool_call_id"
+    if message.role != "tool":
+        raise InvalidRequestError(f"'{at}' is only for messages of tools.", param=at)
+    before = next((m for m in reversed(messages[:index]) if m.role != "tool"), None)
+    calls = {call.id for call in (before.tool_calls or ())} if before is not None else set()
+    if message.tool_call_id not in calls:
+        raise InvalidRequestError(
+            f"'{at}' must name a tool call of the assistant's message before it.", param=at
+        )
+
+
+def _unsupported(at: str, by: str = "") -> UnsupportedParameterError:
+    return UnsupportedParameterError(f"'{at}' is not supported{by}.", param=at)

@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Self
 import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
+from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -27,6 +28,8 @@ class ChatTemplate:
         message_keys: The keys of a message that the template reads. A key that is not among them
             would be lost silently, so whoever takes messages from outside should refuse it.
         names_developer: Whether the template knows the role ``developer`` by name.
+        variables: The variables that the template reads, from outside of it.
+        tool_source: Its source, that for requests with tools where the model has one.
     """
 
     def __init__(
@@ -47,13 +50,16 @@ class ChatTemplate:
             ModelLoadError: The template is malformed.
         """
         self._special_tokens = special_tokens or {}
-        self._template, keys = _compile(source)
+        self._template, keys, variables = _compile(source)
         self._tool_template = self._template
         if tool_source is not None:
-            self._tool_template, tool_keys = _compile(tool_source)
+            self._tool_template, tool_keys, tool_variables = _compile(tool_source)
             keys |= tool_keys
+            variables |= tool_variables
         self.message_keys = frozenset(keys)
+        self.variables = frozenset(variables)
         self.names_developer = "developer" in source + (tool_source or "")
+        self.tool_source = source if tool_source is None else tool_source
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> Self | None:
@@ -175,15 +181,30 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
-def _compile(source: str) -> tuple[jinja2.Template, set[str]]:
+def _compile(source: str) -> tuple[jinja2.Template, set[str], set[str]]:
+    """The template, the keys of messages that it reads, and its variables."""
     environment = _environment()
     try:
         tree = environment.parse(source)
-        return environment.from_string(tree), _message_keys(tree)
+        keys, variables = _message_keys(tree), _variables(tree)
+        return environment.from_string(tree), keys, variables
     except jinja2.TemplateSyntaxError as error:
         raise ModelLoadError(
             f"the chat template is malformed in line {error.lineno}: {error.message}"
         ) from error
+
+
+def _variables(tree: nodes.Template) -> set[str]:
+    """The variables that a template reads from outside.
+
+    Those that it asks about before it sets a default count too.
+    """
+    asked = {
+        test.node.name
+        for test in tree.find_all(nodes.Test)
+        if test.name in ("defined", "undefined") and isinstance(test.node, nodes.Name)
+    }
+    return find_undeclared_variables(tree) | asked
 
 
 def _message_keys(tree: nodes.Template) -> set[str]:

@@ -16,6 +16,7 @@ from pyengine.cli.terminal import loading_bar, show
 
 if TYPE_CHECKING:
     from pyengine.actors.request import Completion, Generation
+    from pyengine.chat.answer import ChatAnswer, ChatGeneration
     from pyengine.config import EngineConfig
     from pyengine.sampling import SamplingParams
 
@@ -78,8 +79,11 @@ async def _complete(
     try:
         with loading_bar(engine.model_name) as progress:
             await engine.start(progress)
-        begin = engine.generate if isinstance(question, str) else engine.chat
-        generation: Generation = begin(question, params)  # type: ignore[arg-type]
+        generation: Generation | ChatGeneration
+        if isinstance(question, str):
+            generation = engine.generate(question, params)
+        else:
+            generation = engine.chat(question, params)
         if as_json:
             click.echo(_as_json(engine.model_name, await generation))
             return
@@ -90,7 +94,7 @@ async def _complete(
         await engine.close()
 
 
-def _as_json(model: str, completion: "Completion") -> str:
+def _as_json(model: str, completion: "Completion | ChatAnswer") -> str:
     """The completion with its usage, counted as OpenAI's API counts it."""
     import msgspec
 

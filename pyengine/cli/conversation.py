@@ -12,7 +12,7 @@ from pyengine.cli.figures import readable
 from pyengine.cli.lines import Lines
 from pyengine.cli.parameters import changed
 from pyengine.cli.stopwatch import Stopwatch
-from pyengine.cli.terminal import show
+from pyengine.cli.terminal import show, show_reasoning
 from pyengine.errors import (
     ContextLengthError,
     EngineDeadError,
@@ -23,8 +23,8 @@ from pyengine.errors import (
 from pyengine.sampling import SamplingParams
 
 if TYPE_CHECKING:
-    from pyengine.actors.request import Generation
     from pyengine.async_engine import AsyncEngine
+    from pyengine.chat.answer import ChatGeneration
 
 ANSWERS_KEPT = 5
 
@@ -44,7 +44,7 @@ class Conversation:
         self.messages: list[dict[str, str]] = []
         self.answers: list[Stopwatch] = []
         self._system = system
-        self._generation: Generation | None = None
+        self._generation: ChatGeneration | None = None
         self._left = False
         self._commands: dict[str, Callable[[str], Awaitable[None]]] = {
             "/help": self._help,
@@ -96,12 +96,17 @@ class Conversation:
     async def _answer(self, question: str) -> None:
         """One turn. A question without an answer is forgotten; a stopped answer keeps what came."""
         said: list[str] = []
+        thought = False
         watch = Stopwatch()
         self.messages.append({"role": "user", "content": question})
         try:
             self._generation = self.engine.chat(self.messages, self.params)
             async for update in self._generation:
                 watch.see(update)
+                show_reasoning(update.reasoning)
+                if update.text and thought and not any(said):
+                    show("\n\n")
+                thought = thought or bool(update.reasoning)
                 said.append(update.text)
                 show(update.text)
             click.echo()

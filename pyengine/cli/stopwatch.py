@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyengine.actors.request import Update
+    from pyengine.chat.answer import ChatUpdate
 
 
 class Stopwatch:
@@ -19,7 +20,7 @@ class Stopwatch:
         self.first_tokens = 0  # tokens in the first update, which no decode step is timed for
         self.tokens = 0
 
-    def see(self, update: "Update") -> None:
+    def see(self, update: "Update | ChatUpdate") -> None:
         """Take in an update."""
         self.last = time.perf_counter()
         self.prompt_tokens = update.usage.prompt_tokens

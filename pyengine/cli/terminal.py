@@ -19,6 +19,13 @@ def show(text: str, stream: TextIO | None = None) -> None:
     stream.flush()
 
 
+def show_reasoning(text: str) -> None:
+    """Write what a model thinks, faintly; only a terminal gets it."""
+    if text and sys.stdout.isatty():
+        sys.stdout.write(f"\x1b[2m{text.translate(_UNSAFE)}\x1b[22m")
+        sys.stdout.flush()
+
+
 @contextmanager
 def loading_bar(name: str) -> Iterator["Progress"]:
     """A progress bar on stderr while ``name`` is loaded; nothing where stderr is no terminal."""

@@ -1,77 +1,17 @@
 """What the endpoint needs of an engine: :class:`pyengine.AsyncEngine` has this shape."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import Literal, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from pyengine._core import Recorder, Timeline
-from pyengine.chat.template import ChatTemplate
-from pyengine.messages import FinishReason, Report
+from pyengine.actors.request import Generation
+from pyengine.chat.dialect import Dialect
+from pyengine.grammar import Grammar
+from pyengine.messages import Report
 from pyengine.sampling import SamplingParams
 from pyengine.telemetry import Totals
-from pyengine.telemetry.timing import Timing
 from pyengine.tokenizer import Tokenizer
-
-
-class Usage(Protocol):
-    """Token counts of a request up to now."""
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens of the prompt."""
-
-    @property
-    def cached_tokens(self) -> int:
-        """Those of them that came from the prefix cache."""
-
-    @property
-    def completion_tokens(self) -> int:
-        """Tokens generated."""
-
-
-class Update(Protocol):
-    """What a request got since its last update, everything that had piled up in one."""
-
-    @property
-    def text(self) -> str:
-        """New text."""
-
-    @property
-    def finish_reason(self) -> Literal["stop", "length"] | None:
-        """Why the request ended, in its last update."""
-
-    @property
-    def usage(self) -> Usage:
-        """Counts up to here."""
-
-
-class Outcome(Protocol):
-    """How a request stands, or how it ended."""
-
-    @property
-    def finish(self) -> FinishReason | None:
-        """Why it ended; None while it runs."""
-
-    @property
-    def usage(self) -> Usage:
-        """Counts up to here."""
-
-    @property
-    def timing(self) -> Timing:
-        """Its moments up to here."""
-
-
-class Generation(Awaitable[Update], Protocol):
-    """A running request: iterate it for updates, or await it for the whole answer."""
-
-    def __aiter__(self) -> AsyncIterator[Update]: ...
-
-    @property
-    def outcome(self) -> Outcome:
-        """How it stands, or how it ended."""
-
-    def abort(self) -> None:
-        """Stop; whoever reads gets RequestAbortedError. No harm once it has ended."""
 
 
 class Engine(Protocol):
@@ -90,8 +30,8 @@ class Engine(Protocol):
         """The model's tokenizer; once ready."""
 
     @property
-    def template(self) -> ChatTemplate | None:
-        """The model's chat template, if it has one; once ready."""
+    def dialect(self) -> Dialect:
+        """The model's chat template and chat format; once ready."""
 
     @property
     def ready(self) -> bool:
@@ -136,5 +76,8 @@ class Engine(Protocol):
         priority: int,
         tenant: str | None,
         cache_salt: str | None,
+        grammar: Grammar | None,
+        close_grammar: bool,
+        prediction: Sequence[int] | None,
     ) -> Generation:
         """Continue ``prompt``; refuses what is out of range or cannot fit."""

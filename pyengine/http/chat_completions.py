@@ -1,38 +1,42 @@
 """``POST /v1/chat/completions``."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from pyengine._core import Stage
-from pyengine.chat.template import ChatTemplate
-from pyengine.errors import (
-    ContextLengthError,
-    InvalidRequestError,
-    UnsupportedParameterError,
-)
+from pyengine.actors.request import Completion, Generation
+from pyengine.chat.answer import ChatAnswer
+from pyengine.chat.dialect import ChatOptions, Plan
+from pyengine.chat.messages import Message
+from pyengine.errors import InvalidRequestError
 from pyengine.http import sse
 from pyengine.http.backend import Engine
+from pyengine.http.chat_options import chat_options, predicted
+from pyengine.http.chunks import AnswerChunks, ChatChunks
 from pyengine.http.schema.chat import (
     UNSUPPORTED_IN_CHAT,
-    UNSUPPORTED_IN_MESSAGE,
+    AnswerFunction,
     AnswerMessage,
+    AnswerToolCall,
     ChatChoice,
     ChatRequest,
     ChatResponse,
-    ContentPart,
-    Message,
 )
 from pyengine.http.schema.common import (
     check_common,
     include_usage,
     refuse_unsupported,
     sampling_params,
+    seeded,
     usage_object,
 )
+from pyengine.http.structured import Constraint, constraint
 from pyengine.http.tracing import Asked
 from pyengine.telemetry.timing import server_timing
+from pyengine.tokenizer import PREDICTED_CHARACTERS
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -42,44 +46,99 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def create(exchange: "Exchange") -> None:
-    """Answer a conversation."""
+    """Answer a conversation, in ``n`` ways."""
     request = await exchange.decode(_decoder)
-    engine = exchange.service.require_model(request.model)
-    check_common(request)
+    engine, limits = exchange.service.require_model(request.model), exchange.service.limits
+    check_common(request, limits)
     refuse_unsupported(request, UNSUPPORTED_IN_CHAT)
     params = sampling_params(request, _max_tokens(request))
-    token_ids = await _prompt(request, engine)
-    try:
-        generation = engine.generate(
-            token_ids,
-            params,
-            priority=request.priority or 0,
-            tenant=request.user,
-            cache_salt=request.cache_salt,
-        )
-    except InvalidRequestError as error:
-        raise _renamed(error, request) from None
-    answer_id, created = exchange.service.new_id("chatcmpl-"), int(time.time())
-    exchange.watch([generation], Asked("chat", answer_id, params, bool(request.stream)))
-    if request.stream:
-        chunks = sse.ChatChunks(answer_id, created, engine.model_name, include_usage(request))
-        await sse.stream(exchange, [generation], chunks)
-        return
-    whole = await generation
-    choice = ChatChoice(0, AnswerMessage(whole.text), whole.finish_reason or "stop")
-    exchange.reply(
-        _encode(
-            ChatResponse(
-                id=answer_id,
-                created=created,
-                model=engine.model_name,
-                choices=[choice],
-                usage=usage_object([whole.usage]),
+    wanted = constraint(request)
+    options = chat_options(request, wanted.grammar, engine.dialect.template, limits)
+    exchange.names = _names(request, wanted, options)
+    token_ids, text, warnings = await render(engine, request.messages, options)
+    plan = engine.dialect.plan(text, params, options)
+    answer_id, created, n = exchange.service.new_id("chatcmpl-"), int(time.time()), request.n or 1
+    generations: list[Generation] = []
+    exchange.watch(generations, Asked("chat", answer_id, params, bool(request.stream)))
+    prediction = await tokens_of(engine, predicted(request))
+    for each in seeded(plan.params, n):
+        generations.append(  # noqa: PERF401 (if one is refused, those before it are aborted)
+            engine.generate(
+                token_ids,
+                each,
+                priority=request.priority or 0,
+                tenant=request.user,
+                cache_salt=request.cache_salt,
+                grammar=plan.grammar,
+                close_grammar=wanted.close,
+                prediction=prediction,
             )
-        ),
-        200,
-        ("server-timing", server_timing([generation.outcome.timing])),
+        )
+    if request.stream:
+        await _stream(exchange, request, plan, generations, warnings, answer_id, created)
+        return
+    wholes: Sequence[Completion | ChatAnswer]
+    if plan.plain:
+        wholes = [await generation for generation in generations]
+    else:
+        wholes = [await plan.answer(generation) for generation in generations]
+    response = ChatResponse(
+        id=answer_id,
+        created=created,
+        model=engine.model_name,
+        choices=[
+            ChatChoice(index, _message(whole, request), whole.finish_reason)
+            for index, whole in enumerate(wholes)
+        ],
+        usage=usage_object([whole.usage for whole in wholes], n),
     )
+    if told := [*warnings, *wholes[0].warnings]:
+        response.warnings = told
+    timing = server_timing([generation.outcome.timing for generation in generations])
+    exchange.reply(_encode(response), 200, ("server-timing", timing))
+
+
+async def _stream(
+    exchange: "Exchange",
+    request: ChatRequest,
+    plan: Plan,
+    generations: list[Generation],
+    warnings: list[str],
+    answer_id: str,
+    created: int,
+) -> None:
+    model, usage = exchange.service.engine.model_name, include_usage(request)
+    n = len(generations)
+    if plan.plain:
+        chunks = ChatChunks(answer_id, created, model, usage, n=n, warnings=warnings)
+        await sse.stream(exchange, generations, chunks)
+        return
+    answers = AnswerChunks(
+        answer_id,
+        created,
+        model,
+        usage,
+        n=n,
+        warnings=warnings,
+        include_reasoning=request.include_reasoning is not False,
+    )
+    await sse.stream(exchange, [plan.answer(each) for each in generations], answers)
+
+
+def _message(whole: Completion | ChatAnswer, request: ChatRequest) -> AnswerMessage:
+    """The message of an answer; what it has none of is left out of it."""
+    message = AnswerMessage(whole.text)
+    if isinstance(whole, Completion):
+        return message
+    if whole.tool_calls:
+        message.content = whole.text or None
+        message.tool_calls = [
+            AnswerToolCall(call.id, AnswerFunction(call.name, call.arguments))
+            for call in whole.tool_calls
+        ]
+    if whole.reasoning and request.include_reasoning is not False:
+        message.reasoning_content = whole.reasoning
+    return message
 
 
 def _max_tokens(request: ChatRequest) -> int | None:
@@ -99,134 +158,50 @@ def _max_tokens(request: ChatRequest) -> int | None:
     return new
 
 
-def _renamed(error: InvalidRequestError, request: ChatRequest) -> InvalidRequestError:
-    """What the engine says about the prompt is about the messages here, and so on."""
-    if error.param == "prompt":
-        error.param = "messages"
-    elif error.param == "max_tokens" and request.max_completion_tokens is not None:
-        error.param = "max_completion_tokens"
-    return error
+def _names(request: ChatRequest, wanted: Constraint, options: ChatOptions) -> dict[str, str]:
+    """What the engine's parameters are called in the request."""
+    names = {
+        "prompt": "messages",
+        "grammar": blamed(wanted, options),
+        "template_arguments": "chat_template_kwargs",
+    }
+    if request.max_completion_tokens is not None:
+        names["max_tokens"] = "max_completion_tokens"
+    return names
 
 
-async def _prompt(request: ChatRequest, engine: Engine) -> list[int]:
-    """The token ids of a conversation."""
-    if engine.template is None:
-        raise InvalidRequestError(
-            f"'{engine.model_name}' has no chat template; use /v1/completions.", param="messages"
-        )
+def blamed(wanted: Constraint, options: ChatOptions) -> str:
+    """The field at fault if a grammar is refused.
+
+    Only strict tools can be refused for a keyword; where there are several, which it was is not
+    known here, but the message may say.
+    """
+    tools = [index for index, tool in enumerate(options.tools) if tool in options.callable_tools]
+    strict = [index for index in tools if options.tools[index].strict]
+    if wanted.grammar is not None and not strict:
+        return wanted.field
+    if len(strict or tools) == 1:
+        return f"tools[{(strict or tools)[0]}].function.parameters"
+    return "tools"
+
+
+async def render(
+    engine: Engine, messages: list[Message], options: ChatOptions
+) -> tuple[list[int], str, list[str]]:
+    """A conversation's token ids, its text, and what is left out of it."""
     engine.timeline.begin()
-    text = engine.template.render(template_messages(request.messages, engine.template))
+    text, warnings = engine.dialect.render(messages, options)
     engine.timeline.lap(Stage.TEMPLATE)
     start = engine.timeline.begin()
-    try:
-        engine.tokenizer.check_length(text, engine.max_context)
-    except ContextLengthError as error:
-        raise _renamed(error, request) from None
+    engine.tokenizer.check_length(text, engine.max_context)
     token_ids = await engine.tokenizer.encode_async(text, add_special_tokens=False)
     engine.timeline.span(Stage.TOKENIZE, start)
-    return token_ids
+    return token_ids, text, warnings
 
 
-def template_messages(messages: list[Message], template: ChatTemplate) -> list[dict[str, Any]]:
-    """Messages as templates want them.
-
-    Text parts become one text, line by line; a tool call's arguments become the object that their
-    JSON spells; ``developer`` becomes ``system`` for a template that does not know it (OpenAI: the
-    same role under a newer name). Keys that the template does not read are refused, but for
-    ``tool_call_id``, which is held against the calls before it.
-
-    Raises:
-        InvalidRequestError: Naming the part of a message that is at fault.
-    """
-    if not messages:
-        raise InvalidRequestError("'messages' must hold a message.", param="messages")
-    return [_template_message(index, messages, template) for index in range(len(messages))]
-
-
-def _template_message(
-    index: int, messages: list[Message], template: ChatTemplate
-) -> dict[str, Any]:
-    message, at = messages[index], f"messages[{index}]"
-    for key in UNSUPPORTED_IN_MESSAGE:
-        if getattr(message, key):
-            raise _unsupported(f"{at}.{key}")
-    role: str = message.role
-    if role == "developer" and not template.names_developer:
-        role = "system"
-    made: dict[str, Any] = {"role": role, "content": _text(message, at)}
-    if message.name is not None:
-        if "name" not in template.message_keys:
-            raise _unsupported(f"{at}.name", " by the model's chat template")
-        made["name"] = message.name
-    if message.tool_calls:
-        made["tool_calls"] = _tool_calls(message, at, template)
-    if message.tool_call_id is not None or role == "tool":
-        _check_tool_answer(index, messages)
-        made["tool_call_id"] = message.tool_call_id
-    return made
-
-
-def _text(message: Message, at: str) -> str | None:
-    content = message.content
-    if isinstance(content, str):
-        return content
-    if content is None:
-        if message.role == "assistant" and message.tool_calls:
-            return None
-        raise InvalidRequestError(f"'{at}.content' must not be null.", param=f"{at}.content")
-    return "\n".join(_part(part, f"{at}.content[{number}]") for number, part in enumerate(content))
-
-
-def _part(part: ContentPart, at: str) -> str:
-    if part.type != "text":
-        raise UnsupportedParameterError(
-            f"Content of type '{part.type[:100]}' is not supported ('{at}').", param=f"{at}.type"
-        )
-    for key in ("image_url", "input_audio", "file", "refusal", "prompt_cache_breakpoint"):
-        if getattr(part, key) is not None:
-            raise _unsupported(f"{at}.{key}")
-    if part.text is None:
-        raise InvalidRequestError(
-            f"Missing required parameter: '{at}.text'.",
-            param=f"{at}.text",
-            code="missing_required_parameter",
-        )
-    return part.text
-
-
-def _tool_calls(message: Message, at: str, template: ChatTemplate) -> list[dict[str, Any]]:
-    if message.role != "assistant":
-        raise InvalidRequestError(
-            f"'{at}.tool_calls' is only for the assistant's messages.", param=f"{at}.tool_calls"
-        )
-    if "tool_calls" not in template.message_keys:
-        raise _unsupported(f"{at}.tool_calls", " by the model's chat template")
-    made = []
-    for number, call in enumerate(message.tool_calls or ()):
-        where = f"{at}.tool_calls[{number}].function.arguments"
-        try:
-            arguments = msgspec.json.decode(call.function.arguments or "{}")
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidRequestError(
-                f"'{where}' is not valid JSON: {error}", param=where
-            ) from None
-        function = {"name": call.function.name, "arguments": arguments}
-        made.append({"id": call.id, "type": "function", "function": function})
-    return made
-
-
-def _check_tool_answer(index: int, messages: list[Message]) -> None:
-    """A tool's message must answer a call of the assistant's message before it."""
-    message, at = messages[index], f"messages[{index}].tool_call_id"
-    if message.role != "tool":
-        raise InvalidRequestError(f"'{at}' is only for messages of tools.", param=at)
-    before = next((m for m in reversed(messages[:index]) if m.role != "tool"), None)
-    calls = {call.id for call in (before.tool_calls or ())} if before is not None else set()
-    if message.tool_call_id not in calls:
-        raise InvalidRequestError(
-            f"'{at}' must name a tool call of the assistant's message before it.", param=at
-        )
-
-
-def _unsupported(at: str, by: str = "") -> UnsupportedParameterError:
-    return UnsupportedParameterError(f"'{at}' is not supported{by}.", param=at)
+async def tokens_of(engine: Engine, prediction: str | None) -> list[int] | None:
+    """The token ids of a prediction; what is longer than any answer is cut."""
+    if prediction is None:
+        return None
+    prediction = prediction[: engine.max_context * PREDICTED_CHARACTERS]
+    return await engine.tokenizer.encode_async(prediction, add_special_tokens=False)

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pyengine._core import Stage
+from pyengine.actors.request import Generation
 from pyengine.errors import InvalidRequestError
 from pyengine.http import sse
-from pyengine.http.backend import Engine, Generation
+from pyengine.http.backend import Engine
+from pyengine.http.chunks import CompletionChunks
 from pyengine.http.limits import check_prompts
 from pyengine.http.schema.common import (
     check_common,
     include_usage,
     refuse_unsupported,
     sampling_params,
+    seeded,
     usage_object,
 )
 from pyengine.http.schema.completions import (
@@ -23,6 +26,7 @@ from pyengine.http.schema.completions import (
     CompletionRequest,
     CompletionResponse,
 )
+from pyengine.http.structured import constraint
 from pyengine.http.tracing import Asked
 from pyengine.telemetry.timing import server_timing
 
@@ -37,51 +41,58 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def create(exchange: "Exchange") -> None:
-    """Continue one prompt or several."""
+    """Continue one prompt or several, each in ``n`` ways."""
     request = await exchange.decode(_decoder)
     engine = exchange.service.require_model(request.model)
-    check_common(request)
-    refuse_unsupported(request, UNSUPPORTED_IN_COMPLETIONS)
+    limits, n = exchange.service.limits, request.n or 1
+    check_common(request, limits)
+    refuse_unsupported(request, {**UNSUPPORTED_IN_COMPLETIONS, "best_of": (n,)})
     max_tokens = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
     params = sampling_params(request, max_tokens)
     prompts = split_prompts(request.prompt)
-    check_prompts(len(prompts), exchange.service.limits)
+    check_prompts(len(prompts), n, limits)
+    wanted = constraint(request)
+    exchange.names = {"grammar": wanted.field}
     token_ids = [await _tokens(prompt, engine) for prompt in prompts]
     answer_id, created = exchange.service.new_id("cmpl-"), int(time.time())
     generations: list[Generation] = []
     exchange.watch(generations, Asked("text_completion", answer_id, params, bool(request.stream)))
     for tokens in token_ids:
-        generations.append(  # noqa: PERF401 (if one is refused, those before it are aborted)
-            engine.generate(
-                tokens,
-                params,
-                priority=request.priority or 0,
-                tenant=request.user,
-                cache_salt=request.cache_salt,
+        for each in seeded(params, n):
+            generations.append(  # noqa: PERF401 (if one is refused, those before it are aborted)
+                engine.generate(
+                    tokens,
+                    each,
+                    priority=request.priority or 0,
+                    tenant=request.user,
+                    cache_salt=request.cache_salt,
+                    grammar=wanted.grammar,
+                    close_grammar=wanted.close,
+                    prediction=None,
+                )
             )
-        )
     if request.stream:
-        chunks = sse.CompletionChunks(answer_id, created, engine.model_name, include_usage(request))
+        chunks = CompletionChunks(
+            answer_id, created, engine.model_name, include_usage(request), n=n
+        )
         await sse.stream(exchange, generations, chunks)
         return
     wholes = [await generation for generation in generations]
     choices = [
-        CompletionChoice(index, whole.text, whole.finish_reason or "stop")
+        CompletionChoice(index, whole.text, whole.finish_reason)
         for index, whole in enumerate(wholes)
     ]
-    exchange.reply(
-        _encode(
-            CompletionResponse(
-                id=answer_id,
-                created=created,
-                model=engine.model_name,
-                choices=choices,
-                usage=usage_object([whole.usage for whole in wholes]),
-            )
-        ),
-        200,
-        ("server-timing", server_timing([each.outcome.timing for each in generations])),
+    response = CompletionResponse(
+        id=answer_id,
+        created=created,
+        model=engine.model_name,
+        choices=choices,
+        usage=usage_object([whole.usage for whole in wholes], n),
     )
+    if wholes[0].warnings:
+        response.warnings = list(wholes[0].warnings)
+    timing = server_timing([each.outcome.timing for each in generations])
+    exchange.reply(_encode(response), 200, ("server-timing", timing))
 
 
 def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[int]]:

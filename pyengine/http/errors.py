@@ -1,15 +1,9 @@
 """Errors as OpenAI's clients know them, and what msgspec says about a body in their terms."""
 
-import re
-
 import msgspec
 
-from pyengine.errors import InvalidRequestError, PyengineError, UnsupportedParameterError
-
-_WHERE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>key in )?\$\.?(?P<at>.*)`)?$", re.DOTALL)
-_UNKNOWN = re.compile(r"^Object contains unknown field `(?P<field>.*)`$", re.DOTALL)
-_MISSING = re.compile(r"^Object missing required field `(?P<field>.*)`$", re.DOTALL)
-_LONGEST_NAME = 100
+from pyengine.decoding import refusal
+from pyengine.errors import InvalidRequestError, PyengineError
 
 
 class NoSuchPathError(PyengineError):
@@ -99,29 +93,4 @@ def decode_error(error: Exception) -> InvalidRequestError:
         return InvalidRequestError("The body is not valid UTF-8.", code="invalid_json")
     if not isinstance(error, msgspec.ValidationError):
         return InvalidRequestError(f"The body is not valid JSON: {error}.", code="invalid_json")
-    found = _WHERE.match(str(error))
-    assert found is not None  # the pattern matches any text
-    what, at = found["what"], found["at"] or ""
-    if unknown := _UNKNOWN.match(what):
-        name = _join(at, _short(unknown["field"]))
-        return UnsupportedParameterError(f"Unknown parameter: '{name}'.", param=name)
-    if missing := _MISSING.match(what):
-        name = _join(at, missing["field"])
-        return InvalidRequestError(
-            f"Missing required parameter: '{name}'.",
-            param=name,
-            code="missing_required_parameter",
-        )
-    if not at:
-        return InvalidRequestError(f"The body is not what is wanted: {what}.")
-    return InvalidRequestError(
-        f"Invalid value for '{at}': {_short(what)}.", param=at, code="invalid_type"
-    )
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_NAME else text[:_LONGEST_NAME] + "…"
+    return refusal(error)

@@ -7,8 +7,8 @@ from typing import TypeVar
 import msgspec
 
 from pyengine._core import Stage
+from pyengine.actors.request import Generation
 from pyengine.errors import PyengineError, RequestAbortedError
-from pyengine.http.backend import Generation
 from pyengine.http.errors import (
     MethodNotAllowedError,
     ShuttingDownError,
@@ -31,11 +31,12 @@ class Exchange:
     Attributes:
         parameter: What stands behind a prefix of ``PREFIXES``.
         request_id: The client's ``x-request-id``, or a new one.
+        names: What the engine's parameters are called in this request, where that differs.
         began: Whether the answer has begun, so that an error can no more get a status of its own.
     """
 
     __slots__ = (
-        "_asked", "_generations", "_watch", "began", "cut_off", "parameter", "proto",
+        "_asked", "_generations", "_watch", "began", "cut_off", "names", "parameter", "proto",
         "request_id", "scope", "service",
     )  # fmt: skip
 
@@ -44,6 +45,7 @@ class Exchange:
         self.scope = scope
         self.proto = proto
         self.parameter = ""
+        self.names: dict[str, str] = {}
         self.began = False
         self.cut_off = False
         given = scope.headers.get("x-request-id")
@@ -134,7 +136,13 @@ class Exchange:
         self.reply(error_body(error), error.status, *headers)
 
     def explain(self, error: PyengineError) -> PyengineError:
-        """``error``, as the client should see it: who was cut off at shutdown is told so."""
+        """``error``, as the client should see it.
+
+        Parameters have the names that the client gave them; who was cut off at shutdown is told so.
+        """
+        if error.param is not None:
+            name, dot, rest = error.param.partition(".")
+            error.param = self.names.get(name, name) + dot + rest
         if self.cut_off and isinstance(error, RequestAbortedError):
             return ShuttingDownError("The server is shutting down.")
         return error

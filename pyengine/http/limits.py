@@ -18,6 +18,8 @@ class Limits:
         discard_bytes: How much of a body that is too long is read and thrown away, so that the
             client gets to read its answer instead of a reset connection.
         prompts: Most prompts in one completions request.
+        choices: Most answers of one request: prompts times ``n``.
+        tools: Most tools of one request.
         connections: Connections served at once; more wait in the backlog.
         backlog: Connections that wait to be accepted.
         drain_seconds: How long running requests get to finish at shutdown.
@@ -27,6 +29,8 @@ class Limits:
     body_seconds: float = 30.0
     discard_bytes: int = 64 << 20
     prompts: int = 128
+    choices: int = 128
+    tools: int = 128
     connections: int = 8192
     backlog: int = 2048
     drain_seconds: float = 30.0
@@ -85,13 +89,17 @@ def _too_large(limits: Limits) -> PayloadTooLargeError:
     return PayloadTooLargeError(f"The body is longer than the limit of {limits.body_bytes} bytes.")
 
 
-def check_prompts(count: int, limits: Limits) -> None:
-    """Refuse a request with more prompts than the limit, or none.
+def check_prompts(count: int, n: int, limits: Limits) -> None:
+    """Refuse a request with more prompts, or ``n`` answers to each, than the limits; or none.
 
     Raises:
-        InvalidRequestError: Naming ``prompt``.
+        InvalidRequestError: Naming ``prompt`` or ``n``.
     """
     if not 1 <= count <= limits.prompts:
         raise InvalidRequestError(
             f"'prompt' must hold 1 to {limits.prompts} prompts, not {count}.", param="prompt"
+        )
+    if count * n > limits.choices:
+        raise InvalidRequestError(
+            f"{count} prompts times 'n' of {n} are more than {limits.choices} choices.", param="n"
         )

@@ -1,118 +1,54 @@
-"""Server-sent events: chunks of text, encoded around a prefix that is made once a stream.
+"""Server-sent events: what is generated, written as it comes.
 
 What has piled up for a stream since its last write goes out as one: a Generation gives it as one
-Update, and with several prompts everything that is there is written together.
+Update, and with several of them everything that is there is written together.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
-from typing import TYPE_CHECKING, Protocol
-
-import msgspec
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pyengine._core import Stage
+from pyengine.actors.request import Update, Usage
+from pyengine.chat.answer import ChatUpdate
 from pyengine.errors import PyengineError
-from pyengine.http.backend import Generation, Update, Usage
-from pyengine.http.errors import error_body, internal_error
+from pyengine.http.errors import internal_error
 from pyengine.http.rsgi import ProtocolClosed
-from pyengine.http.schema.common import usage_object
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
 
-_encode = msgspec.json.Encoder().encode
-
-DONE = b"data: [DONE]\n\n"
-
-
-class Chunks(Protocol):
-    """How the updates of one kind of completion look on the wire."""
-
-    def first(self, index: int) -> bytes:
-        """What stands before the text of choice ``index``."""
-
-    def update(self, index: int, update: Update) -> bytes:
-        """The text of an update, and its finish reason."""
-
-    def usage(self, usages: list[Usage]) -> bytes:
-        """The chunk of usage, or nothing if it was not asked for."""
+U = TypeVar("U", Update, ChatUpdate)
+U_co = TypeVar("U_co", covariant=True)
+U_contra = TypeVar("U_contra", Update, ChatUpdate, contravariant=True)
 
 
-class _Encoder:
-    """What the chunks of one stream have in common."""
+class Updating(Protocol[U_co]):
+    """What is streamed: a Generation or a ChatGeneration."""
 
-    kind: str
-
-    def __init__(self, answer_id: str, created: int, model: str, include_usage: bool) -> None:
-        fields = {"id": answer_id, "object": self.kind, "created": created, "model": model}
-        self._head = b"data: " + _encode(fields)[:-1] + b',"choices":'
-        self._include_usage = include_usage
-        self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
-
-    def usage(self, usages: list[Usage]) -> bytes:
-        """See :class:`Chunks`."""
-        if not self._include_usage:
-            return b""
-        return b'%b[],"usage":%b}\n\n' % (self._head, _encode(usage_object(usages)))
+    def __aiter__(self) -> AsyncIterator[U_co]: ...
 
 
-class ChatChunks(_Encoder):
-    """Chunks of ``chat.completion.chunk``: first the role, then text, last the finish reason."""
+class Chunks(Protocol[U_contra]):
+    """How the updates of one kind of answer look on the wire."""
 
-    kind = "chat.completion.chunk"
+    def first(self, index: int, update: U_contra) -> bytes:
+        """What stands before the first update of choice ``index``."""
 
-    def first(self, index: int) -> bytes:
-        """The role."""
-        delta = b'{"role":"assistant","content":"","refusal":null}'
-        return self._choice(index, delta, b"null")
+    def update(self, index: int, update: U_contra) -> bytes:
+        """An update."""
 
-    def update(self, index: int, update: Update) -> bytes:
-        """The text, and the finish reason in a chunk of its own."""
-        data = b""
-        if update.text:
-            data = self._choice(index, b'{"content":%b}' % _encode(update.text), b"null")
-        if update.finish_reason is not None:
-            data += self._choice(index, b"{}", _encode(update.finish_reason))
-        return data
+    def last(self, usages: list[Usage]) -> bytes:
+        """What ends the stream."""
 
-    def _choice(self, index: int, delta: bytes, finish: bytes) -> bytes:
-        return b'%b[{"index":%d,"delta":%b,"logprobs":null,"finish_reason":%b}]%b' % (
-            self._head,
-            index,
-            delta,
-            finish,
-            self._tail,
-        )
+    def error(self, error: PyengineError) -> bytes:
+        """What ends it when something failed."""
 
 
-class CompletionChunks(_Encoder):
-    """Chunks of ``text_completion``: text, the last with the finish reason."""
-
-    kind = "text_completion"
-
-    def first(self, index: int) -> bytes:
-        """Nothing: there is no role."""
-        return b""
-
-    def update(self, index: int, update: Update) -> bytes:
-        """The text and the finish reason in one chunk."""
-        if not update.text and update.finish_reason is None:
-            return b""
-        return b'%b[{"index":%d,"text":%b,"logprobs":null,"finish_reason":%b}]%b' % (
-            self._head,
-            index,
-            _encode(update.text),
-            _encode(update.finish_reason),
-            self._tail,
-        )
-
-
-def _error(error: PyengineError) -> bytes:
-    return b"data: %b\n\n" % error_body(error)
-
-
-async def stream(exchange: "Exchange", generations: list[Generation], chunks: Chunks) -> None:
+async def stream(
+    exchange: "Exchange", generations: Sequence[Updating[U]], chunks: Chunks[U]
+) -> None:
     """Answer with the updates of ``generations`` as they come.
 
     The answer begins with the first update, so that a request that fails before has a status of its
@@ -134,7 +70,7 @@ async def stream(exchange: "Exchange", generations: list[Generation], chunks: Ch
                 for index, update in batch:
                     if not begun[index]:
                         begun[index] = True
-                        data += chunks.first(index)
+                        data += chunks.first(index, update)
                     data += chunks.update(index, update)
                     usages[index] = update.usage
                 timeline.lap(Stage.SSE_ENCODE)
@@ -151,16 +87,16 @@ async def stream(exchange: "Exchange", generations: list[Generation], chunks: Ch
     except PyengineError as error:
         if transport is None:
             raise
-        await transport.send_bytes(_error(exchange.explain(error)))
+        await transport.send_bytes(chunks.error(exchange.explain(error)))
         return
     except Exception:
         if transport is not None:
-            await transport.send_bytes(_error(internal_error()))
+            await transport.send_bytes(chunks.error(internal_error()))
         raise
     else:
         if transport is not None:
             counted = [usage for usage in usages if usage is not None]
-            await transport.send_bytes(chunks.usage(counted) + DONE)
+            await transport.send_bytes(chunks.last(counted))
     finally:
         # granian ends the answer when nobody holds its transport any more; a traceback that is
         # kept somewhere would.
@@ -177,17 +113,17 @@ def _headers(exchange: "Exchange") -> list[tuple[str, str]]:
 
 
 async def _batches(
-    generations: list[Generation],
-) -> AsyncGenerator[Sequence[tuple[int, Update]], None]:
+    generations: Sequence[Updating[U]],
+) -> AsyncGenerator[Sequence[tuple[int, U]], None]:
     """The updates of all generations, each batch everything that has come since the last one."""
     if len(generations) == 1:
         async for update in generations[0]:
             yield ((0, update),)
         return
-    ready: list[tuple[int, Update]] = []
+    ready: list[tuple[int, U]] = []
     more = asyncio.Event()
 
-    async def pump(index: int, generation: Generation) -> None:
+    async def pump(index: int, generation: Updating[U]) -> None:
         async for update in generation:
             ready.append((index, update))
             more.set()

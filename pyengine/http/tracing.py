@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Self
 from urllib.parse import urlsplit
 
+from pyengine.actors.request import Outcome
 from pyengine.errors import ConfigError
-from pyengine.http.backend import Outcome
 from pyengine.http.rsgi import Headers
 from pyengine.sampling import SamplingParams
 

@@ -1,5 +1,6 @@
 """Which format a template writes; and templates that are given tools."""
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from test_formats import parse, told
 
 from pyengine.chat.formats import FORMATS, ContentDelta, detect
-from pyengine.chat.messages import check_messages
+from pyengine.chat.messages import read_messages, template_messages
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool
 from pyengine.demo.template import CHAT_TEMPLATE, SPECIAL_TOKENS
@@ -89,8 +90,10 @@ CALLED: list[dict[str, Any]] = [
 def test_the_demo_templates_tools_and_calls(demo_model: Path) -> None:
     template = ChatTemplate.from_folder(demo_model)
     assert template is not None
-    check_messages(CALLED, template.message_keys)
-    prompt = template.render(CALLED, [WEATHER])
+    called = copy.deepcopy(CALLED)
+    called[1]["tool_calls"][0]["function"]["arguments"] = '{"city": "Paris"}'
+    read = [message for message, _ in read_messages(called, template.message_keys)]
+    prompt = template.render(template_messages(read, template)[0], [WEATHER])
     signature = json.dumps(WEATHER["function"], ensure_ascii=False)
     assert f"<tools>\n{signature}\n</tools>" in prompt
     assert "<tool_response>\nRain.\n</tool_response>" in prompt

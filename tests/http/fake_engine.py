@@ -4,19 +4,26 @@ It can be held after so many pieces of text, made to fail after so many, and wai
 """
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from pyengine._core import Lane, Recorder, Timeline
-from pyengine.actors.request import Outcome
-from pyengine.actors.request import Usage as RealUsage
+from pyengine.actors.request import Completion, Outcome, Update, Usage
+from pyengine.chat.dialect import Dialect
 from pyengine.chat.template import ChatTemplate
-from pyengine.errors import ContextLengthError, InvalidRequestError, RequestAbortedError
+from pyengine.errors import (
+    ContextLengthError,
+    InvalidGrammarError,
+    InvalidRequestError,
+    RequestAbortedError,
+)
+from pyengine.grammar import Grammar
 from pyengine.sampling import SamplingParams
 from pyengine.telemetry.timing import Timing
 from pyengine.tokenizer import Tokenizer
@@ -46,20 +53,6 @@ def small_tokenizer() -> Tokenizer:
 
 
 @dataclass(frozen=True)
-class Usage:
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-
-
-@dataclass(frozen=True)
-class Update:
-    text: str
-    finish_reason: Literal["stop", "length"] | None
-    usage: Usage
-
-
-@dataclass(frozen=True)
 class Asked:
     """What the endpoint asked of the engine."""
 
@@ -68,21 +61,32 @@ class Asked:
     priority: int
     tenant: str | None
     cache_salt: str | None
+    grammar: dict[str, Any] | None
+    close_grammar: bool
+    prediction: list[int] | None
 
 
 @dataclass
 class FakeEngine:
-    """Answers every prompt with ``answer``, one character a token."""
+    """Answers every prompt with ``answer``, one character a token; or with the next of ``answers``.
+
+    Grammars are not obeyed. One is refused with ``refuse_grammar``, or has ``warnings``.
+    """
 
     model_name: str = "org/fake"
     max_context: int = 512
     tokenizer: Tokenizer = field(default_factory=small_tokenizer)
     template: ChatTemplate | None = field(default_factory=lambda: ChatTemplate(CHATML))
+    chat_format: str | None = None
     ready: bool = False
     failure: BaseException | None = None
     dead: asyncio.Event = field(default_factory=asyncio.Event)
     timeline: Timeline = field(default_factory=lambda: Recorder(1).timeline(Lane.FRONTEND))
     answer: str = ANSWER
+    answers: list[str] = field(default_factory=list)
+    refuse_grammar: str | None = None
+    warnings: tuple[str, ...] = ()
+    drafts: tuple[int, int] = (0, 0)
     hold_after: int | None = None
     fail_after: tuple[int, Exception] | None = None
     refuse: Exception | None = None
@@ -91,6 +95,10 @@ class FakeEngine:
     aborted: int = 0
     closed: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def dialect(self) -> Dialect:
+        return Dialect(self.model_name, self.tokenizer, self.template, self.chat_format)
 
     async def start(self) -> None:
         self.ready = True
@@ -106,6 +114,9 @@ class FakeEngine:
         priority: int,
         tenant: str | None,
         cache_salt: str | None,
+        grammar: Grammar | None = None,
+        close_grammar: bool = False,
+        prediction: Sequence[int] | None = None,
     ) -> "FakeGeneration":
         if self.refuse is not None:
             raise self.refuse
@@ -118,7 +129,18 @@ class FakeEngine:
                 f"the context is {self.max_context} tokens; the prompt has {len(prompt)}",
                 param="prompt",
             )
-        self.asked.append(Asked(list(prompt), params, priority, tenant, cache_salt))
+        self.asked.append(
+            Asked(
+                list(prompt),
+                params,
+                priority,
+                tenant,
+                cache_salt,
+                None if grammar is None else json.loads(grammar.description()),
+                close_grammar,
+                None if prediction is None else list(prediction),
+            )
+        )
         return FakeGeneration(self, len(prompt), params)
 
     def release(self) -> None:
@@ -140,13 +162,14 @@ class FakeGeneration:
     def __init__(self, engine: FakeEngine, prompt_tokens: int, params: SamplingParams) -> None:
         self._engine = engine
         self._prompt_tokens = prompt_tokens
-        limit = params.max_tokens or len(engine.answer)
+        answer = engine.answers.pop(0) if engine.answers else engine.answer
+        limit = params.max_tokens or len(answer)
         self._finish: Literal["stop", "length"] = "length"
-        self._text = engine.answer[:limit]
+        self._text = answer[:limit]
         for stop in params.stop:
             if stop in self._text:
                 self._text, self._finish = self._text[: self._text.index(stop)], "stop"
-        if limit >= len(engine.answer):
+        if limit >= len(answer):
             self._finish = "stop"
         self.shown = 0
         self._ended = self._aborted = False
@@ -161,6 +184,9 @@ class FakeGeneration:
             raise StopAsyncIteration
         engine = self._engine
         await asyncio.sleep(0)
+        if engine.refuse_grammar is not None:
+            self._end()
+            raise InvalidGrammarError(engine.refuse_grammar, param="grammar")
         while engine.hold_after is not None and self.shown >= engine.hold_after:
             if self._aborted:
                 break
@@ -177,25 +203,26 @@ class FakeGeneration:
         if last:
             self._end()
         engine.change()
-        usage = Usage(
-            self._prompt_tokens, self._prompt_tokens // 2, min(self.shown, len(self._text))
-        )
-        return Update(text, self._finish if last else None, usage)
+        tokens = min(self.shown, len(self._text))
+        usage = Usage(self._prompt_tokens, self._prompt_tokens // 2, tokens, *engine.drafts)
+        warnings = engine.warnings if self.shown == 1 else ()
+        finish = self._finish if last else None
+        return Update(text, [ord(c) for c in text], finish, None, None, usage, warnings)
 
     def __await__(self) -> Iterator[object]:
         return self._whole().__await__()
 
-    async def _whole(self) -> Update:
-        text = ""
-        update = None
-        async for update in self:
-            text += update.text
-        assert update is not None
-        return Update(text, update.finish_reason, update.usage)
+    async def _whole(self) -> Completion:
+        updates = [update async for update in self]
+        last = updates[-1]
+        assert last.finish_reason is not None
+        text = "".join(update.text for update in updates)
+        warnings = tuple(line for update in updates for line in update.warnings)
+        return Completion(text, [], last.finish_reason, None, None, last.usage, warnings)
 
     @property
     def outcome(self) -> Outcome:
-        usage = RealUsage(self._prompt_tokens, self._prompt_tokens // 2, self.shown)
+        usage = Usage(self._prompt_tokens, self._prompt_tokens // 2, self.shown)
         return Outcome(self._finish if self._ended else None, usage, Timing(1, 2, 3, 4))
 
     def abort(self) -> None:

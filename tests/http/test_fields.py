@@ -31,6 +31,10 @@ IMPLEMENTED: dict[str, dict[str, Any]] = {
         "safety_identifier": "u",
         "prompt_cache_key": "k",
         "parallel_tool_calls": False,
+        "n": 2,
+        "tool_choice": "none",
+        "response_format": {"type": "json_object"},
+        "prediction": {"type": "content", "content": "x"},
     },
     "/v1/completions": {
         "max_tokens": 3,
@@ -40,11 +44,11 @@ IMPLEMENTED: dict[str, dict[str, Any]] = {
         "stop": ["a"],
         "stream": True,
         "user": "u",
+        "n": 2,
     },
 }
 # A value that asks for something, for fields that are refused.
 ASKING: dict[str, Any] = {
-    "n": 2,
     "best_of": 2,
     "logprobs": True,
     "top_logprobs": 2,
@@ -54,13 +58,12 @@ ASKING: dict[str, Any] = {
     "suffix": "end",
     "echo": True,
     "store": True,
-    "response_format": {"type": "json_object"},
-    "tool_choice": "required",
+    "reasoning_effort": "low",
+    "tools": [{"type": "function", "function": {"name": "f"}}],
     "service_tier": "flex",
     "prompt_cache_retention": "24h",
 }
 NEUTRAL: dict[str, Any] = {
-    "n": 1,
     "best_of": 1,
     "logprobs": False,
     "top_logprobs": 0,
@@ -71,9 +74,7 @@ NEUTRAL: dict[str, Any] = {
     "echo": False,
     "store": False,
     "metadata": {},
-    "response_format": {"type": "text"},
     "tools": [],
-    "tool_choice": "none",
     "modalities": ["text"],
     "service_tier": "auto",
 }

@@ -6,11 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_engine import FakeEngine, Update, Usage
+from fake_engine import FakeEngine
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyengine.actors.request import Update, Usage
 from pyengine.http import sse
+from pyengine.http.chunks import DONE, ChatChunks, CompletionChunks
 from pyengine.sampling import SamplingParams
 
 USAGE = Usage(3, 1, 2)
@@ -23,13 +25,13 @@ USAGE = Usage(3, 1, 2)
     st.booleans(),
 )
 def test_any_text_and_model(text: str, model: str, finish: Any, usage: bool) -> None:
-    for kind in (sse.ChatChunks, sse.CompletionChunks):
+    for kind in (ChatChunks, CompletionChunks):
         chunks = kind("id-1", 7, model, usage)
-        data = (
-            chunks.first(0) + chunks.update(4, Update(text, finish, USAGE)) + chunks.usage([USAGE])
-        )
+        update = Update(text, [], finish, None, None, USAGE)
+        data = chunks.first(0, update) + chunks.update(4, update) + chunks.last([USAGE])
         events = data.decode().split("\n\n")
         assert events.pop() == ""
+        assert events.pop() == "data: [DONE]"
         made = [json.loads(event.removeprefix("data: ")) for event in events]
         assert all(chunk["model"] == model and chunk["created"] == 7 for chunk in made)
         if usage:
@@ -64,11 +66,11 @@ async def test_every_choice_is_written_whole(streams: int) -> None:
         engine.generate([5], SamplingParams(), priority=0, tenant=None, cache_salt=None)
         for _ in range(streams)
     ]
-    await sse.stream(exchange, generations, sse.CompletionChunks("id", 1, "m", True))
+    await sse.stream(exchange, generations, CompletionChunks("id", 1, "m", True))
     assert exchange.began
     # One write a round, however many streams; and one for the end.
     assert len(transport.writes) <= 3 + 2
-    assert transport.writes[-1].endswith(sse.DONE)
+    assert transport.writes[-1].endswith(DONE)
     text = b"".join(transport.writes).decode()
     for index in range(streams):
         assert text.count(f'"index":{index},') == 3

@@ -1,11 +1,14 @@
 """What chat and text completions share: sampling, streaming, and what is refused by name."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from pyengine.actors.request import Usage
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
-from pyengine.http.backend import Usage
+from pyengine.http.limits import Limits
+from pyengine.http.schema.structured import StructuredFields
 from pyengine.sampling import SamplingParams, check_priority
 
 
@@ -16,14 +19,15 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     include_obfuscation: bool | None = None
 
 
-class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=True):
     """Fields of both kinds of completion. None is "not given", as in OpenAI's.
 
     Beyond OpenAI's: top_k, min_p, min_tokens, ignore_eos, stop_token_ids,
     include_stop_str_in_output, skip_special_tokens (as :class:`pyengine.SamplingParams` has them),
     priority (lower runs first) and cache_salt (cached prefixes are shared only under the same one).
 
-    ``user`` is the tenant that the request is charged to when tenants share fairly.
+    ``user`` is the tenant that the request is charged to when tenants share fairly. With ``n`` and
+    a ``seed``, choice i of a prompt has the tokens that ``seed + i`` gives (modulo 2**64).
     """
 
     model: str
@@ -45,9 +49,9 @@ class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     skip_special_tokens: bool | None = None
     priority: int | None = None
     cache_salt: str | None = None
+    n: int | None = None
 
     # Refused unless neutral: see UNSUPPORTED.
-    n: int | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     logit_bias: Any = None
@@ -55,7 +59,6 @@ class GenerationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
 
 # Field -> values that ask for nothing; null always does. Anything else is refused by name.
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
     "frequency_penalty": (0.0,),
     "presence_penalty": (0.0,),
     "logit_bias": ({},),
@@ -78,13 +81,17 @@ def refuse_unsupported(request: msgspec.Struct, fields: dict[str, tuple[Any, ...
             )
 
 
-def check_common(request: GenerationRequest) -> None:
-    """The rules between fields that both kinds of completion share.
+def check_common(request: GenerationRequest, limits: Limits) -> None:
+    """The rules between fields that both kinds of completion share, and their limits.
 
     Raises:
         InvalidRequestError: Naming the field.
     """
     refuse_unsupported(request, UNSUPPORTED)
+    if request.n is not None and not 1 <= request.n <= limits.choices:
+        raise InvalidRequestError(
+            f"'n' must be from 1 to {limits.choices}, not {request.n}.", param="n"
+        )
     options = request.stream_options
     if options is not None:
         if not request.stream:
@@ -131,10 +138,37 @@ def sampling_params(request: GenerationRequest, max_tokens: int | None) -> Sampl
     return params
 
 
+def seeded(params: SamplingParams, n: int) -> list[SamplingParams]:
+    """The sampling parameters of ``n`` choices: with a seed, each has one of its own."""
+    if params.seed is None:
+        return [params] * n
+    return [
+        msgspec.structs.replace(params, seed=(params.seed + i + 2**63) % 2**64 - 2**63)
+        for i in range(n)
+    ]
+
+
 class PromptTokensDetails(msgspec.Struct, gc=False):
     """How many prompt tokens came from the prefix cache."""
 
     cached_tokens: int
+
+
+class CompletionTokensDetails(msgspec.Struct, gc=False, omit_defaults=True):
+    """What the tokens of the answers were.
+
+    Attributes:
+        accepted_prediction_tokens: Those that were drafted, by the client's prediction or the
+            engine's own proposers, and found right.
+        rejected_prediction_tokens: Drafted ones that were found wrong; they are not among the
+            completion tokens.
+        reasoning_tokens: Those of the reasoning, where they can be told: the model's format has one
+            token for each of its marks.
+    """
+
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+    reasoning_tokens: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class UsageObject(msgspec.Struct, gc=False):
@@ -144,11 +178,24 @@ class UsageObject(msgspec.Struct, gc=False):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
 
 
-def usage_object(usages: list[Usage]) -> UsageObject:
-    """The sum of ``usages``, one a prompt."""
-    prompt = sum(usage.prompt_tokens for usage in usages)
+def usage_object(usages: Sequence[Usage], n: int = 1) -> UsageObject:
+    """The sum of ``usages``, one a choice; of ``n`` choices of a prompt that is counted once."""
+    prompt = sum(usage.prompt_tokens for usage in usages[::n])
     completion = sum(usage.completion_tokens for usage in usages)
-    cached = sum(usage.cached_tokens for usage in usages)
-    return UsageObject(prompt, completion, prompt + completion, PromptTokensDetails(cached))
+    details = CompletionTokensDetails(
+        sum(usage.accepted_drafts for usage in usages),
+        sum(usage.rejected_drafts for usage in usages),
+    )
+    reasoning = [u.reasoning_tokens for u in usages if u.reasoning_tokens is not None]
+    if reasoning:
+        details.reasoning_tokens = sum(reasoning)
+    return UsageObject(
+        prompt,
+        completion,
+        prompt + completion,
+        PromptTokensDetails(sum(usage.cached_tokens for usage in usages[::n])),
+        details,
+    )

@@ -13,7 +13,7 @@ class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=T
     # A string, strings, token ids, or lists of token ids; told apart once decoded.
     prompt: str | list[str | int | list[int]]
 
-    # Refused unless neutral: see UNSUPPORTED_IN_COMPLETIONS.
+    # Refused unless neutral (best_of: as many as n): see UNSUPPORTED_IN_COMPLETIONS.
     best_of: int | None = None
     echo: bool | None = None
     logprobs: int | None = None
@@ -22,7 +22,7 @@ class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=T
 
 # As UNSUPPORTED: field -> values that ask for nothing.
 UNSUPPORTED_IN_COMPLETIONS: dict[str, tuple[Any, ...]] = {
-    "best_of": (1,),
+    "best_of": (1,),  # more exactly, n
     "echo": (False,),
     "logprobs": (),
     "suffix": ("",),
@@ -39,7 +39,7 @@ class CompletionChoice(msgspec.Struct, gc=False):
 
 
 class CompletionResponse(msgspec.Struct, gc=False, kw_only=True):
-    """The whole answer."""
+    """The whole answer. ``warnings`` tells what of the request is not enforced."""
 
     id: str
     object: str = "text_completion"
@@ -47,3 +47,4 @@ class CompletionResponse(msgspec.Struct, gc=False, kw_only=True):
     model: str
     choices: list[CompletionChoice]
     usage: UsageObject
+    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET

@@ -1,0 +1,134 @@
+"""From the fields of a chat request to what is wanted of its answer."""
+
+from typing import Any
+
+from pyengine.chat.dialect import ChatOptions
+from pyengine.chat.messages import text_of_parts
+from pyengine.chat.template import ChatTemplate
+from pyengine.chat.tools import Named, Tool, ToolChoice
+from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from pyengine.grammar import Grammar
+from pyengine.http.limits import Limits
+from pyengine.http.schema.chat import ChatRequest
+from pyengine.http.schema.tools import AllowedTools, ToolChoiceParam, ToolParam
+
+
+def chat_options(
+    request: ChatRequest, grammar: Grammar | None, template: ChatTemplate | None, limits: Limits
+) -> ChatOptions:
+    """What a request wants beside how it is sampled.
+
+    Raises:
+        InvalidRequestError: A field is malformed, or not supported; named.
+    """
+    choice, allowed = _tool_choice(request.tool_choice)
+    return ChatOptions(
+        tools=_tools(request.tools or [], limits),
+        tool_choice=choice,
+        allowed_tools=allowed,
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        grammar=grammar,
+        template_arguments=_template_arguments(request, template),
+    )
+
+
+def predicted(request: ChatRequest) -> str | None:
+    """The text that the answer is expected to repeat in parts.
+
+    Raises:
+        InvalidRequestError: It is no text.
+    """
+    if request.prediction is None:
+        return None
+    content = request.prediction.content
+    return content if isinstance(content, str) else text_of_parts(content, "prediction.content")
+
+
+def _tools(given: list[ToolParam], limits: Limits) -> tuple[Tool, ...]:
+    if len(given) > limits.tools:
+        raise InvalidRequestError(
+            f"'tools' may hold {limits.tools} tools, not {len(given)}.", param="tools"
+        )
+    return tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(given))
+
+
+def _tool(tool: ToolParam, at: str) -> Tool:
+    if tool.type != "function" or tool.custom is not None:
+        raise UnsupportedParameterError(
+            f"Tools of type '{tool.type[:100]}' are not supported ('{at}').", param=f"{at}.type"
+        )
+    if tool.function is None:
+        raise InvalidRequestError(
+            f"Missing required parameter: '{at}.function'.",
+            param=f"{at}.function",
+            code="missing_required_parameter",
+        )
+    function = tool.function
+    entry = {
+        "name": function.name,
+        "description": function.description,
+        "parameters": function.parameters,
+        "strict": function.strict,
+    }
+    return Tool.from_openai({"function": entry}, at)
+
+
+def _tool_choice(
+    given: str | ToolChoiceParam | None,
+) -> tuple[ToolChoice, frozenset[str] | None]:
+    if given is None or given == "auto":
+        return "auto", None
+    if given == "none":
+        return "none", None
+    if given == "required":
+        return "required", None
+    assert isinstance(given, ToolChoiceParam)
+    if given.type == "function" and given.function is not None:
+        return Named(given.function.name), None
+    if given.type == "allowed_tools" and given.allowed_tools is not None:
+        return _allowed(given.allowed_tools)
+    if given.type in ("function", "allowed_tools"):
+        at = f"tool_choice.{given.type}"
+        raise InvalidRequestError(
+            f"Missing required parameter: '{at}'.", param=at, code="missing_required_parameter"
+        )
+    raise UnsupportedParameterError(
+        f"'tool_choice' of type '{given.type[:100]}' is not supported.", param="tool_choice.type"
+    )
+
+
+def _allowed(given: AllowedTools) -> tuple[ToolChoice, frozenset[str]]:
+    at = "tool_choice.allowed_tools"
+    names = set()
+    for index, tool in enumerate(given.tools):
+        if tool.type != "function" or tool.function is None:
+            where = f"{at}.tools[{index}].type"
+            raise UnsupportedParameterError(f"'{where}' must be function.", param=where)
+        names.add(tool.function.name)
+    if given.mode == "auto":
+        return "auto", frozenset(names)
+    if given.mode == "required":
+        return "required", frozenset(names)
+    raise InvalidRequestError(f"'{at}.mode' must be auto or required.", param=f"{at}.mode")
+
+
+def _template_arguments(request: ChatRequest, template: ChatTemplate | None) -> dict[str, Any]:
+    """The template's variables: those of chat_template_kwargs, and the reasoning effort.
+
+    A template that reads an effort gets it; ``none`` is for it to know or to refuse.
+    """
+    arguments = dict(request.chat_template_kwargs or {})
+    effort = request.reasoning_effort
+    if effort is None:
+        return arguments
+    if template is None or "reasoning_effort" not in template.variables:
+        raise UnsupportedParameterError(
+            "'reasoning_effort' is not supported by the model's chat template.",
+            param="reasoning_effort",
+        )
+    if "reasoning_effort" in arguments:
+        raise InvalidRequestError(
+            "'reasoning_effort' is also in 'chat_template_kwargs'; give one.",
+            param="reasoning_effort",
+        )
+    return {**arguments, "reasoning_effort": effort}

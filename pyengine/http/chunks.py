@@ -1,0 +1,177 @@
+"""The chunks of completions, encoded around a prefix that is made once a stream."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from pyengine.actors.request import Update, Usage
+from pyengine.chat.answer import ChatUpdate, ToolCallDelta
+from pyengine.errors import PyengineError
+from pyengine.http.errors import error_body
+from pyengine.http.schema.common import usage_object
+
+_encode = msgspec.json.Encoder().encode
+
+DONE = b"data: [DONE]\n\n"
+
+
+class _Encoder:
+    """What the chunks of one stream have in common.
+
+    ``warnings`` stand in the first chunk, with those of the first update.
+    """
+
+    kind: str
+
+    def __init__(
+        self,
+        answer_id: str,
+        created: int,
+        model: str,
+        include_usage: bool,
+        *,
+        n: int = 1,
+        warnings: list[str] | None = None,
+    ) -> None:
+        fields = {"id": answer_id, "object": self.kind, "created": created, "model": model}
+        self._head = b"data: " + _encode(fields)[:-1] + b',"choices":'
+        self._include_usage = include_usage
+        self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
+        self._n = n
+        self._warnings = warnings or []
+
+    def last(self, usages: list[Usage]) -> bytes:
+        """The chunk of usage, if it was asked for, and the end."""
+        if not self._include_usage:
+            return DONE
+        return b'%b[],"usage":%b}\n\n%b' % (
+            self._head,
+            _encode(usage_object(usages, self._n)),
+            DONE,
+        )
+
+    def error(self, error: PyengineError) -> bytes:
+        """As OpenAI's clients know it."""
+        return b"data: %b\n\n" % error_body(error)
+
+    def _told(self, update: Update | ChatUpdate) -> bytes:
+        """The end of a first chunk: with warnings, where there are any."""
+        warnings = [*self._warnings, *update.warnings]
+        self._warnings = []
+        if not warnings:
+            return self._tail
+        return b',"warnings":%b%b' % (_encode(warnings), self._tail)
+
+
+class _ChatEncoder(_Encoder):
+    kind = "chat.completion.chunk"
+
+    def _choice(self, index: int, delta: bytes, finish: bytes, tail: bytes | None = None) -> bytes:
+        return b'%b[{"index":%d,"delta":%b,"logprobs":null,"finish_reason":%b}]%b' % (
+            self._head,
+            index,
+            delta,
+            finish,
+            self._tail if tail is None else tail,
+        )
+
+
+class ChatChunks(_ChatEncoder):
+    """Chunks of ``chat.completion.chunk``: first the role, then text, last the finish reason."""
+
+    def first(self, index: int, update: Update) -> bytes:
+        """The role."""
+        delta = b'{"role":"assistant","content":"","refusal":null}'
+        return self._choice(index, delta, b"null", self._told(update))
+
+    def update(self, index: int, update: Update) -> bytes:
+        """The text, and the finish reason in a chunk of its own."""
+        data = b""
+        if update.text:
+            data = self._choice(index, b'{"content":%b}' % _encode(update.text), b"null")
+        if update.finish_reason is not None:
+            data += self._choice(index, b"{}", _encode(update.finish_reason))
+        return data
+
+
+class AnswerChunks(_ChatEncoder):
+    """As :class:`ChatChunks`, for answers with reasoning and tool calls.
+
+    A call comes as its name, with empty arguments, and then the arguments in fragments.
+    """
+
+    def __init__(
+        self,
+        answer_id: str,
+        created: int,
+        model: str,
+        include_usage: bool,
+        *,
+        n: int = 1,
+        warnings: list[str] | None = None,
+        include_reasoning: bool = True,
+    ) -> None:
+        super().__init__(answer_id, created, model, include_usage, n=n, warnings=warnings)
+        self._include_reasoning = include_reasoning
+
+    def first(self, index: int, update: ChatUpdate) -> bytes:
+        """The role; content is null until there is some."""
+        content = b'""' if update.text else b"null"
+        delta = b'{"role":"assistant","content":%b,"refusal":null}' % content
+        return self._choice(index, delta, b"null", self._told(update))
+
+    def update(self, index: int, update: ChatUpdate) -> bytes:
+        """Reasoning, text, calls and the finish reason, each in a chunk of its own."""
+        return b"".join(self._choice(index, delta, b"null") for delta in self._deltas(update)) + (
+            b""
+            if update.finish_reason is None
+            else self._choice(index, b"{}", _encode(update.finish_reason))
+        )
+
+    def _deltas(self, update: ChatUpdate) -> Iterator[bytes]:
+        if update.reasoning and self._include_reasoning:
+            yield b'{"reasoning_content":%b}' % _encode(update.reasoning)
+        if update.text:
+            yield b'{"content":%b}' % _encode(update.text)
+        for call in update.tool_calls:
+            yield b'{"tool_calls":[%b]}' % _call(call)
+
+
+def _call(call: ToolCallDelta) -> bytes:
+    if call.id is None:
+        return b'{"index":%d,"function":{"arguments":%b}}' % (call.index, _encode(call.arguments))
+    return b'{"index":%d,"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}' % (
+        call.index,
+        _encode(call.id),
+        _encode(call.name),
+        _encode(call.arguments),
+    )
+
+
+class CompletionChunks(_Encoder):
+    """Chunks of ``text_completion``: text, the last with the finish reason."""
+
+    kind = "text_completion"
+
+    def first(self, index: int, update: Update) -> bytes:
+        """Nothing, or the warnings: there is no role."""
+        tail = self._told(update)
+        if tail is self._tail:
+            return b""
+        return self._choice(index, b'""', b"null", tail)
+
+    def update(self, index: int, update: Update) -> bytes:
+        """The text and the finish reason in one chunk."""
+        if not update.text and update.finish_reason is None:
+            return b""
+        finish = _encode(update.finish_reason)
+        return self._choice(index, _encode(update.text), finish, self._tail)
+
+    def _choice(self, index: int, text: bytes, finish: bytes, tail: bytes) -> bytes:
+        return b'%b[{"index":%d,"text":%b,"logprobs":null,"finish_reason":%b}]%b' % (
+            self._head,
+            index,
+            text,
+            finish,
+            tail,
+        )

@@ -1,0 +1,103 @@
+"""What an answer must look like, in the several ways that requests spell it."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from pyengine.grammar.algebra import Unenforceable, Whitespace
+
+
+class JsonSchemaObject(msgspec.Struct, forbid_unknown_fields=True):
+    """``response_format.json_schema``.
+
+    name and description tell OpenAI's models what the answer is for; a grammar needs neither.
+    """
+
+    name: str
+    schema: dict[str, Any] | bool | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class TextFormat(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
+    """Any text."""
+
+
+class JsonObjectFormat(
+    msgspec.Struct, tag_field="type", tag="json_object", forbid_unknown_fields=True
+):
+    """Any JSON object."""
+
+
+class JsonSchemaFormat(
+    msgspec.Struct, tag_field="type", tag="json_schema", forbid_unknown_fields=True
+):
+    """JSON that satisfies a schema.
+
+    What cannot be enforced of it is refused, unless ``strict`` is false: then it is ignored, and
+    the answer's ``warnings`` say so.
+    """
+
+    json_schema: JsonSchemaObject
+
+
+class StructuralTagFormat(
+    msgspec.Struct, tag_field="type", tag="structural_tag", forbid_unknown_fields=True
+):
+    """Text with marked parts, as vLLM and SGLang take it in either of xgrammar's forms."""
+
+    format: Any = None
+    structures: Any = None
+    triggers: Any = None
+
+
+ResponseFormat = TextFormat | JsonObjectFormat | JsonSchemaFormat | StructuralTagFormat
+
+
+class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
+    """``structured_outputs`` as vLLM spells it, exactly one of json, regex, choice, grammar,
+    json_object and structural_tag; and options, which go with other spellings too.
+
+    Attributes:
+        json: A JSON Schema, or its text.
+        grammar: EBNF in the manner of GBNF where it has a ``::=``, else Lark.
+        structural_tag: As an object, or its text.
+        whitespace: Between the tokens of JSON: ``single_line`` (as Python's json.dumps writes),
+            ``compact`` (none) or ``flexible`` (a bounded amount).
+        unenforceable: What becomes of a keyword of a schema that cannot be enforced: ``refuse``, or
+            ``ignore`` with a warning.
+        close_within_max_tokens: End what the grammar has begun before ``max_tokens`` are over, so
+            that the answer parses.
+    """
+
+    json: dict[str, Any] | bool | str | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    structural_tag: dict[str, Any] | str | None = None
+
+    whitespace: Whitespace | None = None
+    unenforceable: Unenforceable | None = None
+    close_within_max_tokens: bool | None = None
+
+
+class StructuredFields(msgspec.Struct, kw_only=True):
+    """The fields of a request that say what the answer must look like; at most one does.
+
+    ``guided_*`` are vLLM's older names, regex, ebnf, json_schema and structural_tag SGLang's.
+    """
+
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: dict[str, Any] | bool | str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    guided_json_object: bool | None = None
+    # There is no backend to choose: each grammar has the one that fits.
+    guided_decoding_backend: Literal["auto"] | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    json_schema: dict[str, Any] | bool | str | None = None
+    structural_tag: dict[str, Any] | str | None = None

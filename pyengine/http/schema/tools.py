@@ -1,0 +1,51 @@
+"""Tools, and what a request wants of them."""
+
+from typing import Any
+
+import msgspec
+
+
+class FunctionParam(msgspec.Struct, forbid_unknown_fields=True):
+    """A function that the model may call; ``parameters`` is the JSON Schema of its arguments."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolParam(msgspec.Struct, forbid_unknown_fields=True):
+    """An entry of ``tools``; only functions are supported, others are refused by name."""
+
+    type: str
+    function: FunctionParam | None = None
+    custom: Any = None
+
+
+class NamedFunction(msgspec.Struct, forbid_unknown_fields=True):
+    """A function by its name."""
+
+    name: str
+
+
+class AllowedTools(msgspec.Struct, forbid_unknown_fields=True):
+    """Those of the tools that may be called: ``mode`` is auto or required."""
+
+    mode: str
+    tools: list["NamedToolParam"]
+
+
+class NamedToolParam(msgspec.Struct, forbid_unknown_fields=True):
+    """A tool by its name."""
+
+    type: str
+    function: NamedFunction | None = None
+
+
+class ToolChoiceParam(msgspec.Struct, forbid_unknown_fields=True):
+    """``tool_choice`` as an object: a named function, or those that are allowed."""
+
+    type: str
+    function: NamedFunction | None = None
+    allowed_tools: AllowedTools | None = None
+    custom: Any = None

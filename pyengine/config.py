@@ -63,11 +63,11 @@ class EngineConfig:
         prefix_cache: Share the blocks of equal prompt prefixes.
         threads: CPU threads of a model step; None takes the machine's cores, one for a tiny model.
         speculation: Who drafts tokens ahead: ``forced`` (text that a grammar leaves no choice in),
-            ``prediction`` (what the client expects), ``ngram`` (what followed the same words before),
-            ``suffix`` (the same, over recent answers of the tenant too), ``draft_model``. No token
-            changes by it, and drafts stop where they do not pay. None takes all but ``suffix``, and
-            ``draft_model`` where there is one; on the simulated device nobody, as it says words at
-            random.
+            ``prediction`` (what the client expects), ``ngram`` (what followed the same words
+            before), ``suffix`` (the same, over recent answers of the tenant too), ``draft_model``.
+            No token changes by it, and drafts stop where they do not pay. None takes all but
+            ``suffix``, and ``draft_model`` where there is one; on the simulated device nobody, as
+            it says words at random.
         draft_model: Folder or hub name of a small model with the same tokenizer.
         max_draft: Most draft tokens of one sequence in a step.
         speculation_history: Tokens of recent answers that ``suffix`` remembers, all tenants

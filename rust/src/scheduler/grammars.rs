@@ -243,7 +243,8 @@ impl Planner {
 
 fn shortened(mut text: String) -> String {
     if text.len() > MAX_NOTICE {
-        text.truncate(text.floor_char_boundary(MAX_NOTICE));
+        let end = (0..=MAX_NOTICE).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
         text.push('…');
     }
     text

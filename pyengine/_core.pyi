@@ -238,7 +238,7 @@ class StepLayout:
     seed             max_rows      uint64
     sample_position  max_rows      int64: place of the first token to be chosen in its sequence
     device_drafts    max_rows      int32: last tokens of the row that the draft model fills in
-    logit_start      max_rows + 1  int32: logits of sampling row s: logit_start[s : s + 2] bound them
+    logit_start      max_rows + 1  int32: logits of sampling row s: logit_start[s : s + 2] bound it
     logit_row        max_logits    int32: their sampling row
     logit_token      max_logits    int32: the token of the step that they follow
     mask_row         max_logits    int32: row of mask with what may be sampled; -1 is all

@@ -193,6 +193,9 @@ mod tests {
         assert_eq!(print(&|i| exponential(!(i * 65_537)).to_bits()), 4579620823227422897);
         let weight = |i: u32| crate::math::exp::<false>(i as f32 * (-90.0 / 65_536.0)).to_bits();
         assert_eq!(print(&weight), 1456959801018675116);
-        assert_eq!(print(&|i| Stream::new(0x0123_4567_89ab_cdef, (3 << 32) + 1).word(i)), 9237823355830105533);
+        assert_eq!(
+            print(&|i| Stream::new(0x0123_4567_89ab_cdef, (3 << 32) + 1).word(i)),
+            9237823355830105533
+        );
     }
 }

@@ -37,18 +37,32 @@ class CpuStepHandle:
     Attributes:
         start_ns: ``time.monotonic_ns()`` at its beginning.
         end_ns: At its end; 0 until it is sampled.
+        waited_ns: From when to when masks were filled, between forward pass and sampling.
     """
 
-    def __init__(self, sample: Callable[[], Sampled], over: Callable[[], None]) -> None:
-        """Tokens are chosen by ``sample``; ``over`` is called when the buffers are free."""
+    def __init__(
+        self, sample: Callable[[], Sampled], over: Callable[[], None], *, masked: bool
+    ) -> None:
+        """Tokens are chosen by ``sample``, of a ``masked`` step behind its masks; ``over`` is
+        called when the buffers are free.
+        """
         self.start_ns = time.monotonic_ns()
         self.end_ns = 0
+        self.waited_ns = (0, 0)
+        self._masked = masked
         self._sample = sample
         self._over = over
         self._sampled: Sampled | None = None
 
+    def forward_is_over(self) -> None:
+        """From now on it waits for its masks."""
+        now = time.monotonic_ns()
+        self.waited_ns = (now, now)
+
     def sample(self) -> None:
         """Choose the tokens; they are there when it returns."""
+        if self._masked:
+            self.waited_ns = (self.waited_ns[0], time.monotonic_ns())
         try:
             self._sampled = self._sample()
         except BaseException:
@@ -154,7 +168,9 @@ class CpuRunner:
             raise RuntimeError("the runner is closed")
         index = self._ring.take(buffers)
         handle = CpuStepHandle(
-            lambda: self._sample(model, buffers), lambda: self._ring.give_back(index)
+            lambda: self._sample(model, buffers),
+            lambda: self._ring.give_back(index),
+            masked=buffers.num_masks > 0,
         )
         try:
             buffers.feed(self._last_token)
@@ -163,6 +179,7 @@ class CpuRunner:
         except BaseException:
             self._ring.give_back(index)
             raise
+        handle.forward_is_over()
         return handle
 
     def close(self) -> None:

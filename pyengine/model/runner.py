@@ -79,6 +79,10 @@ class StepHandle(Protocol):
     def end_ns(self) -> int:
         """And ended it. The intervals of a runner's steps do not overlap."""
 
+    @property
+    def waited_ns(self) -> tuple[int, int]:
+        """From when to when in between it waited for the step's masks; equal if it did not."""
+
     def sample(self) -> None:
         """Choose the tokens, now that the step's masks are in its buffers. Once, before ``wait``.
 

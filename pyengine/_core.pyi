@@ -465,6 +465,61 @@ class Speculator:
         """``history_tokens`` held now, and the ``history_bytes`` of memory that they take."""
 
 @final
+class DraftPasses:
+    """Lays out the passes of a draft model within one step. One thread at a time.
+
+    The draft model's keys and values lie in the same blocks as the model's. They are computed when
+    a sequence is drafted for: a step without such drafts costs a note of its tokens, and what the
+    draft model lacks of a sequence is computed in its next pass.
+    """
+
+    def __new__(
+        cls,
+        step: StepLayout,
+        passes: StepLayout,
+        *,
+        num_blocks: int,
+        block_size: int,
+        vocab_size: int,
+    ) -> DraftPasses:
+        """Passes of layout ``passes`` for steps of layout ``step``.
+
+        Args:
+            step: Of the steps.
+            passes: Of the passes: at least as many rows and pages, and a token for every row.
+            num_blocks: Blocks of the KV cache.
+            block_size: Tokens in a block.
+            vocab_size: Tokens that both models know: those below are read and drafted.
+
+        Raises:
+            ValueError: The layouts do not go together.
+        """
+
+    def begin(self, step: _Buffer) -> bool:
+        """Take note of the tokens of a step, all of which are known but for drafts.
+
+        Returns whether a row is to be drafted for: then call :meth:`next` until it is false.
+
+        Raises:
+            ValueError: ``step`` is no step of the layout.
+        """
+
+    def next(self, step: _Buffer, buffers: _Buffer, chosen: _Buffer) -> bool:
+        """Write the next pass of the step that was begun into ``buffers``.
+
+        Args:
+            step: The step; gets the drafts that the pass before chose.
+            buffers: A step of layout ``passes``.
+            chosen: int32, begins with what the pass before sampled, by its sampling rows.
+
+        Returns:
+            Whether there is a pass to compute; if not, all drafts are in ``step``.
+
+        Raises:
+            ValueError: A buffer is too short.
+        """
+
+@final
 class Vocabulary:
     """The bytes of every token, from a tokenizer.json (byte-level or byte-fallback)."""
 

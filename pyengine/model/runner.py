@@ -34,7 +34,8 @@ class ModelInfo:
         head_dim: Elements of a head.
         dtype: Of weights and KV cache, ``float32`` or ``bfloat16``.
         block_size: Tokens in a KV block.
-        block_bytes: Bytes of one KV block, all layers, keys and values.
+        block_bytes: Bytes of one KV block: keys and values, all layers, those of the draft model
+            too.
         num_parameters: Of the model; 0 where there are no weights.
     """
 

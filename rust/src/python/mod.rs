@@ -1,6 +1,7 @@
 //! The PyO3 module `pyengine._core`: the only place that knows Python. One file per core folder.
 
 mod detokenizer;
+mod draft_passes;
 pub(crate) mod errors;
 mod grammar;
 mod kernels;
@@ -22,6 +23,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scheduler::PyStepLayout>()?;
     module.add_class::<scheduler::PyPlanner>()?;
     module.add_class::<speculate::PySpeculator>()?;
+    module.add_class::<draft_passes::PyDraftPasses>()?;
     module.add_class::<detokenizer::PyVocabulary>()?;
     module.add_class::<detokenizer::PyStreamDecoder>()?;
     module.add_class::<detokenizer::PyDetokenizer>()?;

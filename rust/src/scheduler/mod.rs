@@ -19,6 +19,7 @@ mod buffers;
 mod closing;
 mod commit;
 mod distributions;
+mod draft_passes;
 mod drafts;
 mod grammars;
 mod intake;
@@ -32,5 +33,6 @@ mod sequence_table;
 mod simulation;
 
 pub use buffers::{ALIGNMENT, Field, HEADER_LENGTH, StepBuffers, StepLayout};
+pub use draft_passes::DraftPasses;
 pub use outbox::Outlet;
 pub use planner::{Planner, PlannerConfig};

@@ -129,6 +129,8 @@ struct Level {
     surprise: f32,
     /// Most draft tokens whose time was measured.
     reached: usize,
+    /// Of the draft model, in the last best lengths.
+    iterations: usize,
 }
 
 /// The model of time for a number of rows.
@@ -242,11 +244,24 @@ impl Control {
         let rows = offers.rows();
         let model = self.model(rows)?;
         let (most, iterations) = model.reach(rows);
-        (0..=iterations.min(offers.iterations()))
-            .map(|iterations| {
-                self.chooser.choose(offers, iterations, 0, most, |drafted| model.time(drafted, iterations))
-            })
-            .max_by(|a, b| a.rate.total_cmp(&b.rate))
+        let most_iterations = iterations.min(offers.iterations());
+        // All would be too many each step: those near the last best, and one after the other of the rest.
+        let last = self.levels[self.level].iterations.min(most_iterations);
+        let other = self.now as usize % (most_iterations + 1);
+        let tried = [0, other, last.saturating_sub(1), last, (last + 1).min(most_iterations)];
+        let mut best: Option<Choice> = None;
+        for (at, &iterations) in tried.iter().enumerate() {
+            if tried[..at].contains(&iterations) {
+                continue;
+            }
+            let time = |drafted| model.time(drafted, iterations);
+            let choice = self.chooser.choose(offers, iterations, 0, most, time);
+            if best.is_none_or(|best| choice.rate > best.rate) {
+                best = Some(choice);
+            }
+        }
+        self.levels[self.level].iterations = best.map_or(0, |best| best.iterations);
+        best
     }
 
     fn model(&self, rows: usize) -> Option<Model> {

@@ -14,11 +14,14 @@ from typing_extensions import Buffer
 __all__ = [
     "STEP_BOUNDS_NS",
     "Accountant",
+    "CompiledGrammar",
     "CpuKernels",
     "CpuRules",
     "CpuStep",
     "CpuTensor",
     "Detokenizer",
+    "GrammarContext",
+    "GrammarState",
     "KvAllocator",
     "Lane",
     "Mailbox",
@@ -32,6 +35,7 @@ __all__ = [
     "Timeline",
     "Vocabulary",
     "__version__",
+    "compile_grammar",
 ]
 
 # numpy's arrays are buffers, but their types do not say so for Python 3.11.
@@ -397,6 +401,111 @@ class StreamDecoder:
 
     def finish(self) -> str:
         """The text that was withheld, now that nothing follows. Ends the stream."""
+
+@final
+class GrammarContext:
+    """A tokenizer as grammars need it: loaded once, at the first use, which takes up to seconds.
+
+    Any thread.
+    """
+
+    @staticmethod
+    def from_tokenizer_json(
+        text: str, end_token_ids: Sequence[int], vocab_size: int
+    ) -> GrammarContext:
+        """From a Hugging Face ``tokenizer.json``, the ids that end an answer (which, like the
+        tokenizer's special tokens, never match text), and how many logits the model has: ids that
+        the tokenizer lacks are never allowed.
+
+        Raises:
+            ValueError: No end token, or one beyond ``vocab_size``. What is wrong with the
+                tokenizer is told when it is loaded.
+        """
+
+    def load(self) -> None:
+        """Load now, and wait. Raises ValueError for a tokenizer that is not understood."""
+
+    def warm(self) -> None:
+        """Load on a Rust thread."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def end_token_ids(self) -> list[int]: ...
+    @property
+    def mask_words(self) -> int:
+        """Length of a mask, in uint32 words."""
+
+def compile_grammar(
+    context: GrammarContext, description: bytes, timeout_s: float = 5.0
+) -> CompiledGrammar:
+    """Compile a description (JSON with a ``kind``), in at most ``timeout_s`` seconds once the
+    tokenizer is loaded.
+
+    Blocks without the GIL. For callers without an engine: the engine compiles on threads of its
+    own, and remembers.
+
+    Raises:
+        ValueError: The description is malformed, asks for what cannot be enforced, or takes too
+            long; the message names what, for a keyword of a schema with its path.
+    """
+
+@final
+class CompiledGrammar:
+    """A grammar: immutable, for any number of texts. Any thread."""
+
+    def start(self) -> GrammarState:
+        """The state before the first token."""
+
+    @property
+    def backend(self) -> str:
+        """``index`` (a table: choices and regexes) or ``llguidance``."""
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes it holds."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was asked for and is not enforced, where the description said to ignore that."""
+
+@final
+class GrammarState:
+    """How far one text has come in its grammar. Any thread; calls wait for each other."""
+
+    def fill_mask(self, buffer: _Buffer) -> None:
+        """Overwrite ``buffer`` (uint32 ``[mask_words]``, contiguous, nobody else's during the call)
+        with the tokens that may come next: bit ``t % 32`` of word ``t // 32``. Never all zeros.
+
+        Where the text may end, the end tokens are among them.
+
+        Raises:
+            TypeError: Not a buffer of uint32.
+            BufferError: Not writable or not contiguous.
+            ValueError: Of another length.
+        """
+
+    def advance(self, token: int) -> bool:
+        """Take a token. False, and nothing has changed, if it may not come here."""
+
+    def roll_back(self, tokens: int) -> None:
+        """Take back the last ``tokens`` tokens. Raises ValueError if there are fewer."""
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether nothing but an end token may come, or one has come."""
+
+    def forced_text(self) -> bytes:
+        """The text that is the only way on (special tokens as spelled); empty if there is none."""
+
+    def forced_tokens(self) -> list[int]:
+        """Tokens of that text, up to where a token could begin in it and end beyond it."""
+
+    def closing_tokens(self, limit: int) -> list[int] | None:
+        """At most ``limit`` tokens that complete the text from here, if such a way is found."""
+
+    def fork(self) -> GrammarState:
+        """A state of its own that has come as far."""
 
 @final
 class Detokenizer:

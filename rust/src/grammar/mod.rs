@@ -10,6 +10,22 @@
 //! A [`Grammar`] is the state of one sequence; whoever holds it calls it from one thread at a time. A [`Compiled`]
 //! grammar is shared by every request that brought the same description.
 
+mod alone;
+pub mod backend;
+mod cache;
+mod closing;
+pub mod compile;
+pub mod context;
+pub mod description;
+mod ebnf;
+#[cfg(test)]
+mod fuzz;
+mod index;
+mod job;
+mod lark;
+mod limits;
+mod llguidance;
+mod pattern;
 pub mod schema;
 
 use std::sync::Arc;

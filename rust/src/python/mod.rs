@@ -2,6 +2,7 @@
 
 mod detokenizer;
 pub(crate) mod errors;
+mod grammar;
 mod kernels;
 mod kv_allocator;
 pub(crate) mod mailbox;
@@ -22,6 +23,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<detokenizer::PyVocabulary>()?;
     module.add_class::<detokenizer::PyStreamDecoder>()?;
     module.add_class::<detokenizer::PyDetokenizer>()?;
+    grammar::register(module)?;
     telemetry::register(module)?;
     Ok(())
 }

@@ -40,9 +40,11 @@ use serde_json::Value;
 use super::Refusal;
 
 /// What becomes of a keyword that cannot be enforced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Unenforceable {
     /// The schema is refused.
+    #[default]
     Refuse,
     /// The keyword is left out, which allows more, and a warning says so.
     Ignore,

@@ -1,0 +1,49 @@
+//! One description compiled for a caller who waits for it, without an engine.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use super::Verdict;
+use super::context::GrammarContext;
+use super::description::refusal;
+use super::job::{STACK, Watch, build, busy, panicked, too_long};
+
+/// Threads that [`compile_within`] has left behind, at most.
+const MOST_ABANDONED: usize = 16;
+
+/// Compiles one description on a thread of its own and waits for it, at most `timeout` once the tokenizer is loaded.
+///
+/// # Errors
+/// The refusal.
+pub fn compile_within(context: &Arc<GrammarContext>, description: &[u8], timeout: Duration) -> Verdict {
+    static ABANDONED: AtomicUsize = AtomicUsize::new(0);
+    const RUNNING: u8 = 0;
+    const LEFT: u8 = 1;
+    const DONE: u8 = 2;
+
+    context.load().map_err(|error| refusal(error.to_string()))?;
+    if ABANDONED.load(Ordering::Relaxed) >= MOST_ABANDONED {
+        return Err(busy());
+    }
+    let (sender, receiver) = mpsc::channel();
+    let shared = Arc::new((AtomicU8::new(RUNNING), Watch::default()));
+    let (own, context, description) = (shared.clone(), context.clone(), description.to_vec());
+    let thread = std::thread::Builder::new().name("grammar".into()).stack_size(STACK).spawn(move || {
+        let verdict = catch_unwind(AssertUnwindSafe(|| build(&context, &description, &own.1)));
+        let _ = sender.send(verdict.unwrap_or_else(|panic| Err(panicked(&*panic))));
+        if own.0.swap(DONE, Ordering::AcqRel) == LEFT {
+            ABANDONED.fetch_sub(1, Ordering::Relaxed);
+        }
+    });
+    thread.map_err(|error| refusal(format!("no thread for the grammar: {error}")))?;
+    receiver.recv_timeout(timeout).unwrap_or_else(|_| {
+        ABANDONED.fetch_add(1, Ordering::Relaxed);
+        shared.1.cancel();
+        if shared.0.swap(LEFT, Ordering::AcqRel) == DONE {
+            ABANDONED.fetch_sub(1, Ordering::Relaxed);
+        }
+        Err(too_long(timeout))
+    })
+}

@@ -1,0 +1,162 @@
+//! Verdicts by the content of their descriptions, bounded in bytes; the one unused for longest goes first.
+//!
+//! ```text
+//!  entries   description ─► verdict, bytes, when it was used
+//!  order     when it was used ─► description      (oldest first)
+//! ```
+//!
+//! A look-up is O(description) to hash and compare; the rest O(log entries).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use hashbrown::HashMap;
+
+use super::Verdict;
+
+/// About what an entry takes beside description and grammar.
+const OVERHEAD: usize = 256;
+
+pub(super) struct Cache {
+    entries: HashMap<Arc<[u8]>, Entry>,
+    order: BTreeMap<u64, Arc<[u8]>>,
+    clock: u64,
+    bytes: usize,
+    limit: usize,
+}
+
+struct Entry {
+    verdict: Verdict,
+    bytes: usize,
+    used: u64,
+    until: Option<Instant>,
+}
+
+impl Cache {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { entries: HashMap::new(), order: BTreeMap::new(), clock: 0, bytes: 0, limit }
+    }
+
+    pub(super) fn get(&mut self, description: &[u8], now: Instant) -> Option<Verdict> {
+        if self.entries.get(description)?.until.is_some_and(|until| until <= now) {
+            let entry = self.entries.remove(description)?;
+            self.order.remove(&entry.used);
+            self.bytes -= entry.bytes;
+            return None;
+        }
+        let entry = self.entries.get_mut(description)?;
+        let key = self.order.remove(&entry.used).expect("every entry has its place in the order");
+        self.clock += 1;
+        entry.used = self.clock;
+        self.order.insert(self.clock, key);
+        // Grammars grow with use: a lexer builds its automaton as it goes.
+        let bytes = size(description, &entry.verdict);
+        self.bytes = self.bytes - entry.bytes + bytes;
+        entry.bytes = bytes;
+        let verdict = entry.verdict.clone();
+        self.shrink();
+        Some(verdict)
+    }
+
+    pub(super) fn insert(&mut self, description: Arc<[u8]>, verdict: Verdict, until: Option<Instant>) {
+        let bytes = size(&description, &verdict);
+        if bytes > self.limit {
+            return;
+        }
+        self.clock += 1;
+        self.order.insert(self.clock, description.clone());
+        self.bytes += bytes;
+        let entry = Entry { verdict, bytes, used: self.clock, until };
+        if let Some(old) = self.entries.insert(description, entry) {
+            self.order.remove(&old.used);
+            self.bytes -= old.bytes;
+        }
+        self.shrink();
+    }
+
+    fn shrink(&mut self) {
+        while self.bytes > self.limit
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            let entry = self.entries.remove(&oldest).expect("the order names entries only");
+            self.bytes -= entry.bytes;
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+fn size(description: &[u8], verdict: &Verdict) -> usize {
+    let held = match verdict {
+        Ok(compiled) => compiled.memory(),
+        Err(refusal) => refusal.message.len(),
+    };
+    OVERHEAD + description.len() + held
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Refusal;
+    use super::*;
+
+    fn refused(message: &str) -> Verdict {
+        Err(Refusal { message: message.to_owned() })
+    }
+
+    #[test]
+    fn a_verdict_for_a_time_ends() {
+        let mut cache = Cache::new(10_000);
+        let now = Instant::now();
+        let later = now + std::time::Duration::from_secs(1);
+        cache.insert(Arc::from(*b"a"), refused("slow"), Some(later));
+        assert!(cache.get(b"a", now).is_some());
+        assert!(cache.get(b"a", later).is_none());
+        assert_eq!((cache.len(), cache.bytes(), cache.order.len()), (0, 0, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_bounded_list_by_use(
+            steps in prop::collection::vec((any::<bool>(), 0..6u8, 0..300usize), 0..60),
+            limit in 300..1500usize,
+        ) {
+            let mut cache = Cache::new(limit);
+            let mut model: Vec<(u8, usize)> = Vec::new();
+            for (insert, name, length) in steps {
+                let at = model.iter().position(|(known, _)| *known == name);
+                if insert {
+                    cache.insert(Arc::from([name]), refused(&"m".repeat(length)), None);
+                    let bytes = OVERHEAD + 1 + length;
+                    if bytes <= limit {
+                        if let Some(at) = at {
+                            model.remove(at);
+                        }
+                        model.push((name, bytes));
+                    }
+                    while model.iter().map(|(_, bytes)| bytes).sum::<usize>() > limit {
+                        model.remove(0);
+                    }
+                } else {
+                    let got = cache.get(&[name], Instant::now()).map(|verdict| verdict.err().unwrap().message.len());
+                    prop_assert_eq!(got, at.map(|at| model[at].1 - OVERHEAD - 1));
+                    if let Some(at) = at {
+                        let entry = model.remove(at);
+                        model.push(entry);
+                    }
+                }
+                prop_assert_eq!(cache.len(), model.len());
+                prop_assert_eq!(cache.bytes(), model.iter().map(|(_, bytes)| bytes).sum::<usize>());
+                prop_assert_eq!(cache.order.len(), cache.entries.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! What grammars have to know of a tokenizer: the bytes of every token, a trie of them, and how text is tokenized.
+//!
+//! ```text
+//!  ids      0 ... tokenizer's ... │ ... holes of the model's logits ... │ vocab_size
+//!  trie     text tokens; special ones behind a marker that no text has  │ stands for "the text may end here"
+//! ```
+//!
+//! Special tokens (and the model's end tokens) never match text. llguidance knows none of the end tokens: it gets an
+//! id of its own beyond the vocabulary for the end, so that a grammar may have end tokens inside of the text.
+//!
+//! Loading is O(vocabulary) and takes up to seconds: it is done at the first use, once, by whoever comes first, or by a
+//! thread that [`GrammarContext::warm`] starts. Everything after is a look-up.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use llguidance::ParserFactory;
+use llguidance::api::ParserLimits;
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
+use tokenizers::Tokenizer;
+
+use crate::detokenizer::Vocabulary;
+use crate::error::{Error, Result};
+
+/// The trie takes no longer tokens; nobody's tokenizer has them but for runs of spaces.
+const LONGEST_TOKEN: usize = 1000;
+/// The trie's ids have 24 bits.
+const LARGEST_VOCABULARY: usize = (1 << 24) - 2;
+
+/// A tokenizer for grammars, loaded when it is first needed.
+pub struct GrammarContext {
+    /// The tokenizer.json, until it has been loaded.
+    text: Mutex<Option<String>>,
+    end_tokens: Vec<u32>,
+    vocab_size: usize,
+    loaded: OnceLock<Result<Arc<Tokens>>>,
+}
+
+impl GrammarContext {
+    /// A context for a `tokenizer.json`, tokens that end an answer, and as many logits as the model has.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`]: no end tokens, or one beyond the vocabulary, or a vocabulary of a size out of
+    /// reason. What is wrong with the tokenizer is told by [`load`](Self::load).
+    pub fn from_tokenizer_json(text: &str, end_token_ids: &[u32], vocab_size: usize) -> Result<Self> {
+        if vocab_size == 0 || vocab_size > LARGEST_VOCABULARY {
+            return Err(Error::InvalidArgument(format!(
+                "vocab_size must be in 1..={LARGEST_VOCABULARY}, not {vocab_size}"
+            )));
+        }
+        if let Some(id) = end_token_ids.iter().find(|id| **id as usize >= vocab_size) {
+            return Err(Error::InvalidArgument(format!(
+                "end token {id} is beyond the vocabulary of {vocab_size}"
+            )));
+        }
+        let mut end_tokens = end_token_ids.to_vec();
+        end_tokens.sort_unstable();
+        end_tokens.dedup();
+        if end_tokens.is_empty() {
+            return Err(Error::InvalidArgument("a grammar needs an end token to end its text with".into()));
+        }
+        Ok(Self { text: Mutex::new(Some(text.to_owned())), end_tokens, vocab_size, loaded: OnceLock::new() })
+    }
+
+    /// The tokens; loads them if nobody has, and waits if somebody is loading them.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedTokenizer`], every time.
+    pub fn load(&self) -> Result<Arc<Tokens>> {
+        self.loaded
+            .get_or_init(|| {
+                let text = self.text.lock().unwrap_or_else(PoisonError::into_inner).take();
+                Tokens::load(&text.unwrap_or_default(), &self.end_tokens, self.vocab_size).map(Arc::new)
+            })
+            .clone()
+    }
+
+    /// Starts loading on a thread of its own, if nobody has.
+    pub fn warm(self: &Arc<Self>) {
+        if self.loaded.get().is_none() {
+            let context = self.clone();
+            // Without a thread the first use loads.
+            let _ = std::thread::Builder::new().name("grammar-load".into()).spawn(move || context.load());
+        }
+    }
+
+    /// How many ids a mask covers.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// The tokens that end an answer, ascending.
+    pub fn end_tokens(&self) -> &[u32] {
+        &self.end_tokens
+    }
+}
+
+/// A loaded tokenizer.
+pub struct Tokens {
+    environment: Arc<Environment>,
+    factory: ParserFactory,
+    tokenizer: Tokenizer,
+    end_tokens: Vec<u32>,
+    vocab_size: usize,
+    /// Special tokens by their spelling, longest first.
+    special: Vec<(String, u32)>,
+    /// Finds them in a text; a match is an index into `special`.
+    special_finder: Option<AhoCorasick>,
+    /// Ids of the tokens that stand for text.
+    text: Vec<u32>,
+    /// For each byte the token that is just it.
+    bytes: [Option<u32>; 256],
+}
+
+impl Tokens {
+    fn load(text: &str, end_tokens: &[u32], vocab_size: usize) -> Result<Self> {
+        let vocabulary = Vocabulary::from_tokenizer_json(text)?;
+        let mut tokenizer: Tokenizer =
+            text.parse().map_err(|error| Error::UnsupportedTokenizer(format!("{error}")))?;
+        // The text of a special token that is forced as text stays text.
+        tokenizer.set_encode_special_tokens(true);
+
+        let mut words = vec![Vec::new(); vocab_size + 1];
+        let (mut special, mut plain, mut bytes) = (Vec::new(), Vec::new(), [None; 256]);
+        for (id, word) in (0u32..).zip(&mut words[..vocab_size]) {
+            let Some(content) = vocabulary.token_bytes(id) else { break };
+            if vocabulary.is_special(id) || end_tokens.binary_search(&id).is_ok() {
+                if let Ok(name) = std::str::from_utf8(content)
+                    && (1..LONGEST_TOKEN).contains(&name.len())
+                {
+                    special.push((name.to_owned(), id));
+                    word.push(TokTrie::SPECIAL_TOKEN_MARKER);
+                    word.extend_from_slice(content);
+                }
+            } else if (1..=LONGEST_TOKEN).contains(&content.len())
+                // No text has this byte, and it is the trie's mark.
+                && !content.contains(&TokTrie::SPECIAL_TOKEN_MARKER)
+            {
+                word.extend_from_slice(content);
+                plain.push(id);
+                if let [byte] = content {
+                    bytes[*byte as usize].get_or_insert(id);
+                }
+            }
+        }
+        special.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then(a.1.cmp(&b.1)));
+        let special_finder = (!special.is_empty())
+            .then(|| {
+                let kind = MatchKind::LeftmostLongest;
+                AhoCorasick::builder().match_kind(kind).build(special.iter().map(|(name, _)| name))
+            })
+            .transpose()
+            .map_err(|error| Error::UnsupportedTokenizer(format!("its special tokens: {error}")))?;
+        words[vocab_size] = b"\xff<|end of the text|>".to_vec();
+
+        let info = TokRxInfo::new(vocab_size as u32 + 1, vocab_size as u32);
+        let environment = Arc::new(Environment { trie: TokTrie::from(&info, &words) });
+        let env: TokEnv = environment.clone();
+        let slices = SlicedBiasComputer::general_slices();
+        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
+            .map_err(|error| Error::UnsupportedTokenizer(format!("{error}")))?;
+        factory.quiet();
+        *factory.limits_mut() = limits();
+        let end_tokens = end_tokens.to_vec();
+        Ok(Self {
+            environment,
+            factory,
+            tokenizer,
+            end_tokens,
+            vocab_size,
+            special,
+            special_finder,
+            text: plain,
+            bytes,
+        })
+    }
+
+    /// How many ids a mask covers.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// The tokens that end an answer, ascending.
+    pub fn end_tokens(&self) -> &[u32] {
+        &self.end_tokens
+    }
+
+    /// Special tokens by their spelling, longest first.
+    pub fn special(&self) -> &[(String, u32)] {
+        &self.special
+    }
+
+    /// The spelling of a special token.
+    pub fn special_name(&self, token: u32) -> Option<&str> {
+        self.special.iter().find(|(_, id)| *id == token).map(|(name, _)| name.as_str())
+    }
+
+    /// Where special tokens are spelled in a text, and which.
+    pub fn find_special(&self, text: &str) -> Vec<(Range<usize>, u32)> {
+        let Some(finder) = &self.special_finder else { return Vec::new() };
+        let found = finder.find_iter(text);
+        found.map(|found| (found.range(), self.special[found.pattern().as_usize()].1)).collect()
+    }
+
+    /// Ids of all tokens that stand for text, ascending.
+    pub fn text_tokens(&self) -> &[u32] {
+        &self.text
+    }
+
+    /// The bytes of a token that stands for text; empty for any other.
+    pub fn text_bytes(&self, token: u32) -> &[u8] {
+        if token as usize >= self.vocab_size {
+            return &[];
+        }
+        let bytes = self.trie().token(token);
+        if bytes.first() == Some(&TokTrie::SPECIAL_TOKEN_MARKER) { &[] } else { bytes }
+    }
+
+    /// The token that is just this byte.
+    pub fn byte_token(&self, byte: u8) -> Option<u32> {
+        self.bytes[byte as usize]
+    }
+
+    /// Whether a token begins with these bytes and goes on.
+    pub fn has_longer(&self, bytes: &[u8]) -> bool {
+        bytes.len() <= LONGEST_TOKEN && self.trie().has_extensions(bytes)
+    }
+
+    /// Appends the tokens of a text as the tokenizer splits it.
+    ///
+    /// Where the tokenizer would change the text (a normalizer, a space that it puts before), longest tokens first
+    /// are taken instead; bytes that no token has end it.
+    pub fn tokenize(&self, text: &[u8], out: &mut Vec<u32>) {
+        if let Ok(text) = std::str::from_utf8(text)
+            && let Ok(encoding) = self.tokenizer.encode_fast(text, false)
+        {
+            let ids = encoding.get_ids();
+            let same = ids.iter().flat_map(|id| self.text_bytes(*id)).eq(text.as_bytes());
+            if same {
+                out.extend_from_slice(ids);
+                return;
+            }
+        }
+        let mut left = text;
+        while !left.is_empty() {
+            let (token, length) = self.trie().prefix_token_id(left);
+            if length == 0 || self.text_bytes(token) != &left[..length] {
+                return;
+            }
+            out.push(token);
+            left = &left[length..];
+        }
+    }
+
+    pub(super) fn factory(&self) -> &ParserFactory {
+        &self.factory
+    }
+
+    pub(super) fn trie(&self) -> &TokTrie {
+        &self.environment.trie
+    }
+}
+
+/// What a grammar may cost llguidance: what it builds when compiling, and what a mask may take before it gives up.
+fn limits() -> ParserLimits {
+    ParserLimits {
+        initial_lexer_fuel: 1_000_000,
+        // A mask that gives up ends the answer, so it may take a while before.
+        step_lexer_fuel: 2_000_000,
+        step_max_items: 500_000,
+        max_lexer_states: 50_000,
+        max_grammar_size: 300_000,
+        verbose_errors: false,
+        ..ParserLimits::default()
+    }
+}
+
+struct Environment {
+    trie: TokTrie,
+}
+
+impl TokenizerEnv for Environment {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.trie
+    }
+
+    fn tokenize_bytes(&self, text: &[u8]) -> Vec<u32> {
+        self.trie.greedy_tokenize(text)
+    }
+
+    /// Masks allow every way to split the text; which one is likely is for [`Tokens::tokenize`] to say.
+    fn tokenize_is_canonical(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A byte-level tokenizer of all bytes, some words and some special tokens; end token 0.
+    pub(crate) fn small(words: &[&str]) -> Arc<Tokens> {
+        context(words).load().unwrap()
+    }
+
+    pub(crate) fn context(words: &[&str]) -> GrammarContext {
+        let mut vocab = serde_json::Map::new();
+        let special = ["<|end|>", "<|stop|>", "<tool>", "</tool>"];
+        for name in special {
+            vocab.insert(name.to_owned(), vocab.len().into());
+        }
+        for byte in 0..=255u8 {
+            vocab.insert(alphabet(byte).to_string(), vocab.len().into());
+        }
+        for word in words {
+            let spelled: String = word.bytes().map(alphabet).collect();
+            vocab.insert(spelled, vocab.len().into());
+        }
+        let size = vocab.len() + 5;
+        let added: Vec<_> = (0..)
+            .zip(special)
+            .map(|(id, content)| {
+                serde_json::json!({"id": id, "content": content, "special": true, "single_word": false,
+                    "lstrip": false, "rstrip": false, "normalized": false})
+            })
+            .collect();
+        let json = serde_json::json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
+            "post_processor": null,
+            "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
+            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": true,
+                "vocab": vocab, "merges": []},
+        });
+        GrammarContext::from_tokenizer_json(&json.to_string(), &[0, 1], size).unwrap()
+    }
+
+    /// GPT-2's character for a byte.
+    fn alphabet(byte: u8) -> char {
+        let shown = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+        if shown(&byte) {
+            return byte as char;
+        }
+        let rank = (0..byte).filter(|byte| !shown(byte)).count() as u32;
+        char::from_u32(256 + rank).unwrap()
+    }
+
+    #[test]
+    fn special_tokens_are_no_text() {
+        let tokens = small(&["the", " cat"]);
+        assert_eq!(tokens.vocab_size(), 4 + 256 + 2 + 5);
+        assert_eq!(tokens.special()[0], ("<|stop|>".to_owned(), 1));
+        assert_eq!(tokens.special_name(3), Some("</tool>"));
+        assert_eq!(tokens.find_special("a<tool>b</tool>"), [(1..7, 2), (8..15, 3)]);
+        assert_eq!(tokens.text_bytes(0), b"");
+        assert_eq!(tokens.text_bytes(261), b" cat");
+        assert_eq!(tokens.text_bytes(265), b"", "a hole");
+        assert_eq!(tokens.text_bytes(9999), b"");
+        assert_eq!(tokens.byte_token(b'a'), Some(4 + u32::from(b'a')));
+        assert_eq!(tokens.byte_token(0xff), None, "no text has it");
+        let mut out = Vec::new();
+        tokens.tokenize(b"the cat<tool>", &mut out);
+        let text: Vec<u8> = out.iter().flat_map(|token| tokens.text_bytes(*token).to_vec()).collect();
+        assert_eq!(text, b"the cat<tool>");
+        assert!(tokens.has_longer(b"th") && !tokens.has_longer(b"the"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (ends, size) in [(&[][..], 5), (&[5], 5), (&[0], 0), (&[0], usize::MAX)] {
+            let context = GrammarContext::from_tokenizer_json("{}", ends, size);
+            assert!(matches!(context, Err(Error::InvalidArgument(_))));
+        }
+        let context = Arc::new(GrammarContext::from_tokenizer_json("{}", &[0], 5).unwrap());
+        context.warm();
+        for _ in 0..2 {
+            assert!(matches!(context.load(), Err(Error::UnsupportedTokenizer(_))));
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The description of a grammar, as requests and chat formats write it: JSON with a `kind`.
+//!
+//! Reading is O(bytes), bounded in bytes, in parts and in nesting.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Refusal;
+use super::schema::Unenforceable;
+
+/// The longest description, in bytes.
+pub const LONGEST: usize = 1 << 20;
+/// How deep parts may lie in parts (a JSON Schema's own nesting is bounded by serde_json, 128).
+const DEEPEST: usize = 32;
+/// How many parts a description may have.
+const MOST_PARTS: usize = 10_000;
+/// How often a part may be repeated with a count.
+const MOST_REPEATS: u32 = 10_000;
+
+/// What an answer may look like.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Description {
+    /// JSON that a schema describes.
+    JsonSchema {
+        /// The schema.
+        schema: Value,
+        /// White space between the tokens of JSON.
+        #[serde(default)]
+        whitespace: Whitespace,
+        /// What is done with keywords that cannot be enforced.
+        #[serde(default)]
+        unenforceable: Unenforceable,
+    },
+    /// Any JSON object.
+    JsonObject {
+        /// White space between the tokens of JSON.
+        #[serde(default)]
+        whitespace: Whitespace,
+    },
+    /// Any JSON.
+    JsonValue {
+        /// White space between the tokens of JSON.
+        #[serde(default)]
+        whitespace: Whitespace,
+    },
+    /// Text that a regex matches as a whole.
+    Regex {
+        /// In the syntax of Rust's `regex` crate.
+        pattern: String,
+    },
+    /// One of some texts.
+    Choice {
+        /// The texts.
+        choices: Vec<String>,
+    },
+    /// A grammar in llguidance's Lark.
+    Lark {
+        /// Its rules, from `start`.
+        source: String,
+    },
+    /// A grammar as llama.cpp (GBNF) and xgrammar write it.
+    Ebnf {
+        /// Its rules, from `root`.
+        source: String,
+    },
+    /// Exactly this text; special tokens that are spelled in it become those tokens.
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// Any text, empty too, in which none of some texts occurs.
+    FreeText {
+        /// Texts that may not occur.
+        until: Vec<String>,
+    },
+    /// One part after the other.
+    Sequence {
+        /// The parts.
+        parts: Vec<Description>,
+    },
+    /// One of some parts.
+    AnyOf {
+        /// The parts.
+        options: Vec<Description>,
+    },
+    /// A part or nothing.
+    Optional {
+        /// The part.
+        part: Box<Description>,
+    },
+    /// A part several times.
+    Repeat {
+        /// The part.
+        part: Box<Description>,
+        /// How often at least.
+        #[serde(default)]
+        min: u32,
+        /// How often at most.
+        #[serde(default)]
+        max: Option<u32>,
+        /// What stands between.
+        #[serde(default)]
+        separator: Option<Box<Description>>,
+    },
+}
+
+/// White space between the tokens of JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Whitespace {
+    /// As Python's `json.dumps` writes: `", "` and `": "`, all on one line.
+    #[default]
+    SingleLine,
+    /// None.
+    Compact,
+    /// Any, but a bounded amount between two tokens.
+    Flexible,
+}
+
+impl Description {
+    /// Reads a description.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
+        if bytes.len() > LONGEST {
+            return Err(refusal(format!(
+                "the grammar is described in {} bytes; the limit is {LONGEST}",
+                bytes.len()
+            )));
+        }
+        let description: Self = serde_json::from_slice(bytes)
+            .map_err(|error| refusal(format!("not a description of a grammar: {error}")))?;
+        description.check(0, &mut 0)?;
+        Ok(description)
+    }
+
+    fn check(&self, depth: usize, parts: &mut usize) -> Result<(), Refusal> {
+        *parts += 1;
+        if depth > DEEPEST {
+            return Err(refusal(format!("the parts of the grammar are nested deeper than {DEEPEST}")));
+        }
+        if *parts > MOST_PARTS {
+            return Err(refusal(format!("the grammar has more than {MOST_PARTS} parts")));
+        }
+        match self {
+            Self::Choice { choices } if choices.is_empty() => Err(refusal("`choices` is empty")),
+            Self::AnyOf { options } if options.is_empty() => Err(refusal("`options` is empty")),
+            Self::FreeText { until } if until.iter().any(String::is_empty) => {
+                Err(refusal("an empty text in `until` occurs everywhere"))
+            }
+            Self::Sequence { parts: inner } | Self::AnyOf { options: inner } => {
+                inner.iter().try_for_each(|part| part.check(depth + 1, parts))
+            }
+            Self::Optional { part } => part.check(depth + 1, parts),
+            Self::Repeat { part, min, max, separator } => {
+                if max.is_some_and(|max| max < *min) {
+                    return Err(refusal(format!("`min` {min} is more than `max` {}", max.unwrap_or(0))));
+                }
+                if max.unwrap_or(*min) > MOST_REPEATS {
+                    return Err(refusal(format!("a part is repeated at most {MOST_REPEATS} times")));
+                }
+                part.check(depth + 1, parts)?;
+                separator.iter().try_for_each(|separator| separator.check(depth + 1, parts))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(super) fn refusal(message: impl Into<String>) -> Refusal {
+    Refusal { message: message.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kinds_are_read() {
+        let text = br#"{"kind": "sequence", "parts": [
+            {"kind": "free_text", "until": ["<tool>"]},
+            {"kind": "optional", "part": {"kind": "json_schema", "schema": {"type": "object"}}},
+            {"kind": "repeat", "part": {"kind": "text", "text": "a"}, "min": 1, "separator": {"kind": "regex", "pattern": ", *"}},
+            {"kind": "any_of", "options": [{"kind": "json_object", "whitespace": "compact"}, {"kind": "json_value"}]}
+        ]}"#;
+        let Description::Sequence { parts } = Description::parse(text).unwrap() else { panic!() };
+        assert_eq!(parts[0], Description::FreeText { until: vec!["<tool>".into()] });
+        let Description::Optional { part } = &parts[1] else { panic!() };
+        assert_eq!(
+            **part,
+            Description::JsonSchema {
+                schema: serde_json::json!({"type": "object"}),
+                whitespace: Whitespace::SingleLine,
+                unenforceable: Unenforceable::Refuse,
+            }
+        );
+        assert!(matches!(parts[2], Description::Repeat { min: 1, max: None, separator: Some(_), .. }));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let nested = |depth: usize| {
+            let open = r#"{"kind":"optional","part":"#.repeat(depth);
+            format!("{open}{}{}", r#"{"kind":"json_value"}"#, "}".repeat(depth))
+        };
+        let many = format!(
+            r#"{{"kind":"sequence","parts":[{}]}}"#,
+            vec![r#"{"kind":"text","text":"a"}"#; MOST_PARTS].join(",")
+        );
+        for (text, named) in [
+            ("", "EOF"),
+            ("[]", "not a description"),
+            (r#"{"kind":"yaml"}"#, "yaml"),
+            (r#"{"kind":"json_object","schema":{}}"#, "schema"),
+            (r#"{"kind":"json_schema"}"#, "schema"),
+            (r#"{"kind":"json_value","whitespace":"wide"}"#, "wide"),
+            (r#"{"kind":"choice","choices":[]}"#, "choices"),
+            (r#"{"kind":"any_of","options":[]}"#, "options"),
+            (r#"{"kind":"free_text","until":[""]}"#, "until"),
+            (r#"{"kind":"repeat","part":{"kind":"json_value"},"min":3,"max":2}"#, "min"),
+            (r#"{"kind":"repeat","part":{"kind":"json_value"},"min":99999999}"#, "repeated"),
+            (&nested(33), "nested"),
+            (&nested(3000), "recursion"),
+            (&many, "parts"),
+            (&" ".repeat(LONGEST + 1), "bytes"),
+        ] {
+            let refusal = Description::parse(text.as_bytes()).unwrap_err();
+            assert!(refusal.message.contains(named), "{}", refusal.message);
+        }
+        assert!(Description::parse(nested(32).as_bytes()).is_ok());
+    }
+}

@@ -1,0 +1,129 @@
+//! One compilation: its limits, how it is called off, and what is counted of all.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::backend;
+use super::context::GrammarContext;
+use super::description::{Description, refusal};
+use super::{Refusal, Verdict};
+use crate::telemetry::{Histogram, TOKEN_BOUNDS_NS};
+
+/// Stack of a thread that compiles: llguidance recurses over schemas and rules.
+pub(super) const STACK: usize = 256 << 20;
+
+/// What compiling may cost.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How many threads compile.
+    pub threads: usize,
+    /// How many descriptions may wait for one.
+    pub queue: usize,
+    /// How long one may take. One that waits for a thread is refused after twice this.
+    pub timeout: Duration,
+    /// What the cached verdicts may hold, in bytes.
+    pub cache_bytes: usize,
+    /// How many threads may be left to finish what took too long.
+    pub strays: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { threads: 2, queue: 256, timeout: Duration::from_secs(5), cache_bytes: 256 << 20, strays: 4 }
+    }
+}
+
+/// What has been compiled, and how.
+#[derive(Debug, Clone)]
+pub struct Stats {
+    /// Asked for and known.
+    pub hits: u64,
+    /// Asked for and not known.
+    pub misses: u64,
+    /// Compilations that came to a verdict.
+    pub compiles: u64,
+    /// Of those and of the ones that got no thread: refusals.
+    pub refused: u64,
+    /// Jobs that nobody waited for any more.
+    pub cancelled: u64,
+    /// Jobs whose time was up.
+    pub timeouts: u64,
+    /// Cached verdicts.
+    pub entries: usize,
+    /// What they hold, in bytes.
+    pub bytes: usize,
+    /// Descriptions that wait for a thread.
+    pub queued: usize,
+    /// Threads that are left to finish what took too long.
+    pub strays: usize,
+    /// How long compilations took, in nanoseconds.
+    pub compile_ns: Histogram,
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self {
+            hits: 0,
+            misses: 0,
+            compiles: 0,
+            refused: 0,
+            cancelled: 0,
+            timeouts: 0,
+            entries: 0,
+            bytes: 0,
+            queued: 0,
+            strays: 0,
+            compile_ns: Histogram::new(&TOKEN_BOUNDS_NS),
+        }
+    }
+}
+
+/// Whether somebody still waits for a compilation.
+#[derive(Debug, Default)]
+pub struct Watch {
+    cancelled: AtomicBool,
+}
+
+impl Watch {
+    /// Asks for an end at the next look.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an end was asked for.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// A refusal if an end was asked for.
+    ///
+    /// # Errors
+    /// That refusal.
+    pub fn check(&self) -> Result<(), Refusal> {
+        if self.is_cancelled() { Err(refusal("nobody waits for the grammar any more")) } else { Ok(()) }
+    }
+}
+
+/// What a worker does with a description.
+pub(super) fn build(context: &GrammarContext, description: &[u8], watch: &Watch) -> Verdict {
+    let tokens = context.load().map_err(|error| refusal(error.to_string()))?;
+    watch.check()?;
+    let description = Description::parse(description)?;
+    watch.check()?;
+    backend::compile(&tokens, description, watch)
+}
+
+pub(super) fn busy() -> Refusal {
+    refusal("too many grammars wait to be compiled; try again later")
+}
+
+pub(super) fn too_long(timeout: Duration) -> Refusal {
+    refusal(format!("compiling the grammar takes longer than {} s", timeout.as_secs_f64()))
+}
+
+pub(super) fn panicked(panic: &(dyn Any + Send)) -> Refusal {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    refusal(format!("the grammar cannot be compiled: a panic: {}", text.unwrap_or("no message")))
+}

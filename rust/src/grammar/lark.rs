@@ -1,0 +1,440 @@
+//! From a description to what llguidance reads: a JSON Schema as it stands, or Lark.
+//!
+//! ```text
+//!  sequence
+//!  ├ free_text until <tool>        T3: text without <tool>
+//!  └ repeat                   ──►  T4: T3 "<tool>"
+//!    └ sequence                    start: T3 | T4 r1 ...
+//!      ├ text <tool>
+//!      ├ json_schema               r1: %json {...} ...
+//!      └ text </tool>
+//! ```
+//!
+//! llguidance reads text as lexemes, longest first, and never goes back. So neighbours that are regular are joined into
+//! one lexeme, within which every way to split the text is followed; and a free text takes the beginning of whatever
+//! may follow it into its lexeme, because it would run on over it otherwise. Where a regex that can go on for ever is
+//! followed by JSON or a grammar of the caller, the longest match is taken: less may be allowed then, never more.
+//!
+//! O(description), but for a free text before many alternatives.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::Refusal;
+use super::context::Tokens;
+use super::description::{Description, Whitespace, refusal};
+use super::limits::{check_lark, check_schema};
+use super::job::Watch;
+use super::schema::{self, Prepared};
+use super::{ebnf, pattern};
+
+/// How many rules and terminals a description may become.
+const MOST_RULES: usize = 20_000;
+/// How often what follows a free text is taken apart.
+const DEEPEST_EXPANSION: usize = 48;
+
+/// What llguidance compiles.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Lowered {
+    /// A JSON Schema with its separators.
+    Json(Value),
+    /// A grammar.
+    Lark(String),
+}
+
+/// Lowers a description; warnings name what is not enforced.
+///
+/// # Errors
+/// What cannot be enforced or not be put into a grammar.
+pub fn lower(
+    description: Description,
+    tokens: &Tokens,
+    watch: &Watch,
+    warnings: &mut Vec<String>,
+) -> Result<Lowered, Refusal> {
+    match description {
+        Description::Lark { source } => {
+            check_lark(&source)?;
+            Ok(Lowered::Lark(source))
+        }
+        Description::JsonSchema { .. } | Description::JsonObject { .. } | Description::JsonValue { .. } => {
+            Ok(Lowered::Json(json_schema(description, watch, warnings)?))
+        }
+        description => {
+            let mut writer = Writer { tokens, watch, warnings, source: String::new(), count: 0 };
+            let node = writer.node(description)?;
+            let start = writer.sequence(vec![node], 0)?;
+            let mut source = format!("start: {start}\n");
+            source.push_str(&writer.source);
+            Ok(Lowered::Lark(source))
+        }
+    }
+}
+
+/// A description taken apart as far as lexemes demand.
+#[derive(Debug, Clone)]
+pub(super) enum Node {
+    /// A terminal; `open` if it ends with free text.
+    Regular {
+        name: String,
+        open: bool,
+    },
+    /// A special token.
+    Token(u32),
+    /// An expression of its own lexemes.
+    Opaque(String),
+    Sequence(Vec<Node>),
+    AnyOf(Vec<Node>),
+    Repeat {
+        part: Box<Node>,
+        min: u32,
+        max: Option<u32>,
+        separator: Option<Box<Node>>,
+    },
+}
+
+/// Lark as it is being written.
+pub(super) struct Writer<'a> {
+    tokens: &'a Tokens,
+    watch: &'a Watch,
+    warnings: &'a mut Vec<String>,
+    source: String,
+    count: usize,
+}
+
+impl Writer<'_> {
+    /// Writes `prefix` and a number, a colon and the body; gives the name.
+    fn define(&mut self, prefix: &str, body: &str) -> Result<String, Refusal> {
+        let name = self.name(prefix)?;
+        self.write(&name, body);
+        Ok(name)
+    }
+
+    fn name(&mut self, prefix: &str) -> Result<String, Refusal> {
+        self.count += 1;
+        if self.count > MOST_RULES {
+            return Err(refusal(format!("the grammar needs more than {MOST_RULES} rules")));
+        }
+        Ok(format!("{prefix}{}", self.count))
+    }
+
+    /// The name of a rule that will be [written](Self::write), or of none.
+    pub(super) fn reserve(&mut self) -> Result<String, Refusal> {
+        self.name("r")
+    }
+
+    /// Writes the rule of a reserved name.
+    pub(super) fn write(&mut self, name: &str, body: &str) {
+        let _ = writeln!(self.source, "{name}: {body}");
+    }
+
+    pub(super) fn terminal(&mut self, body: &str, open: bool) -> Result<Node, Refusal> {
+        Ok(Node::Regular { name: self.define("T", body)?, open })
+    }
+
+    fn node(&mut self, description: Description) -> Result<Node, Refusal> {
+        match description {
+            Description::Text { text } => self.text(&text),
+            Description::Regex { pattern } => {
+                let body = regex(&pattern::whole(&pattern)?.to_string());
+                self.terminal(&body, false)
+            }
+            Description::Choice { choices } => {
+                let body: Vec<_> = choices.iter().map(|choice| literal(choice)).collect();
+                self.terminal(&body.join(" | "), false)
+            }
+            Description::FreeText { until } => self.free_text(&until),
+            Description::Lark { source } => {
+                check_lark(&source)?;
+                Ok(Node::Opaque(format!("%lark {{\n{source}\n}}")))
+            }
+            Description::Ebnf { source } => ebnf::lower(self, &source),
+            json @ (Description::JsonSchema { .. }
+            | Description::JsonObject { .. }
+            | Description::JsonValue { .. }) => {
+                Ok(Node::Opaque(format!("%json {}", json_schema(json, self.watch, self.warnings)?)))
+            }
+            Description::Sequence { parts } => {
+                let parts = parts.into_iter().map(|part| self.node(part)).collect::<Result<Vec<_>, _>>()?;
+                self.joined(parts)
+            }
+            Description::AnyOf { options } => {
+                let options =
+                    options.into_iter().map(|option| self.node(option)).collect::<Result<Vec<_>, _>>()?;
+                self.any_of(options)
+            }
+            Description::Optional { part } => {
+                let part = self.node(*part)?;
+                self.repeated(part, 0, Some(1), None)
+            }
+            Description::Repeat { part, min, max, separator } => {
+                let part = self.node(*part)?;
+                let separator = separator.map(|separator| self.node(*separator)).transpose()?;
+                self.repeated(part, min, max, separator)
+            }
+        }
+    }
+
+    fn text(&mut self, text: &str) -> Result<Node, Refusal> {
+        let mut parts = Vec::new();
+        let mut at = 0;
+        for (range, token) in self.tokens.find_special(text) {
+            if at < range.start {
+                parts.push(self.terminal(&literal(&text[at..range.start]), false)?);
+            }
+            parts.push(Node::Token(token));
+            at = range.end;
+        }
+        if at < text.len() {
+            parts.push(self.terminal(&literal(&text[at..]), false)?);
+        }
+        Ok(if parts.len() == 1 { parts.remove(0) } else { Node::Sequence(parts) })
+    }
+
+    fn free_text(&mut self, until: &[String]) -> Result<Node, Refusal> {
+        const ANY: &str = r"/(?s:.*)/";
+        if until.is_empty() {
+            return self.terminal(ANY, true);
+        }
+        let until: Vec<_> = until.iter().map(|text| literal(text)).collect();
+        let occurs = self.define("T", &format!("{ANY} ( {} ) {ANY}", until.join(" | ")))?;
+        self.terminal(&format!("{ANY} & ~{occurs}"), true)
+    }
+
+    /// One of several, as one terminal if all of it is regular.
+    pub(super) fn any_of(&mut self, options: Vec<Node>) -> Result<Node, Refusal> {
+        match regular(&options) {
+            Some((names, open)) => self.terminal(&names.join(" | "), open),
+            None => Ok(Node::AnyOf(options)),
+        }
+    }
+
+    /// A sequence, as one terminal if all of it is regular.
+    pub(super) fn joined(&mut self, parts: Vec<Node>) -> Result<Node, Refusal> {
+        match regular(&parts) {
+            Some((names, _)) => {
+                let open = matches!(parts.last(), Some(Node::Regular { open: true, .. }));
+                let body = if names.is_empty() { "\"\"".to_owned() } else { names.join(" ") };
+                self.terminal(&body, open)
+            }
+            None => Ok(Node::Sequence(parts)),
+        }
+    }
+
+    pub(super) fn repeated(
+        &mut self,
+        part: Node,
+        min: u32,
+        max: Option<u32>,
+        separator: Option<Node>,
+    ) -> Result<Node, Refusal> {
+        if max == Some(0) {
+            return self.terminal("\"\"", false);
+        }
+        if let Node::Regular { name, open } = &part {
+            match &separator {
+                None => return self.terminal(&counted(name, None, min, max), *open),
+                Some(Node::Regular { name: between, .. }) => {
+                    return self.terminal(&counted(name, Some(between), min, max), *open);
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(Node::Repeat { part: Box::new(part), min, max, separator: separator.map(Box::new) })
+    }
+
+    /// Writes the rules of one part after the other; gives an expression for it.
+    pub(super) fn sequence(&mut self, nodes: Vec<Node>, depth: usize) -> Result<String, Refusal> {
+        if depth > DEEPEST_EXPANSION {
+            return Err(refusal("what may follow a free text begins in too many ways"));
+        }
+        let mut nodes = flat(nodes).into_iter();
+        let (mut body, mut run): (Vec<String>, Vec<Node>) = (Vec::new(), Vec::new());
+        while let Some(node) = nodes.next() {
+            let open = matches!(run.last(), Some(Node::Regular { open: true, .. }));
+            match node {
+                Node::Regular { .. } => run.push(node),
+                Node::Token(token) => {
+                    self.flush(&mut run, &mut body)?;
+                    body.push(format!("<[{token}]>"));
+                }
+                node if open => {
+                    // The free text takes the beginning of what follows into its lexeme, each way it may begin.
+                    let rest: Vec<_> = nodes.collect();
+                    let mut ways = Vec::new();
+                    for way in expand(node)? {
+                        let way = run.iter().cloned().chain(way).chain(rest.iter().cloned()).collect();
+                        let way = self.sequence(way, depth + 1)?;
+                        ways.push(self.define("r", &way)?);
+                    }
+                    body.push(self.define("r", &ways.join(" | "))?);
+                    return Ok(body.join(" "));
+                }
+                node => {
+                    self.flush(&mut run, &mut body)?;
+                    body.push(self.expression(node, depth)?);
+                }
+            }
+        }
+        self.flush(&mut run, &mut body)?;
+        Ok(if body.is_empty() { "\"\"".to_owned() } else { body.join(" ") })
+    }
+
+    /// Ends a run of terminals: they become one.
+    fn flush(&mut self, run: &mut Vec<Node>, body: &mut Vec<String>) -> Result<(), Refusal> {
+        if !run.is_empty()
+            && let Node::Regular { name, .. } =
+                if run.len() == 1 { run.remove(0) } else { self.joined(std::mem::take(run))? }
+        {
+            body.push(name);
+        }
+        Ok(())
+    }
+
+    fn expression(&mut self, node: Node, depth: usize) -> Result<String, Refusal> {
+        match node {
+            Node::Regular { name, .. } => Ok(name),
+            Node::Token(token) => Ok(format!("<[{token}]>")),
+            Node::Opaque(expression) => self.define("r", &expression),
+            Node::Sequence(parts) => self.sequence(parts, depth + 1),
+            Node::AnyOf(options) => {
+                let mut names = Vec::new();
+                for option in options {
+                    let option = self.sequence(vec![option], depth + 1)?;
+                    names.push(self.define("r", &option)?);
+                }
+                self.define("r", &names.join(" | "))
+            }
+            Node::Repeat { part, min, max, separator } => {
+                let part = self.sequence(vec![*part], depth + 1)?;
+                let part = self.define("r", &part)?;
+                let separator = match separator {
+                    None => None,
+                    Some(separator) => {
+                        let separator = self.sequence(vec![*separator], depth + 1)?;
+                        Some(self.define("r", &separator)?)
+                    }
+                };
+                self.define("r", &counted(&part, separator.as_deref(), min, max))
+            }
+        }
+    }
+}
+
+/// The names, if all are terminals, and whether one ends with free text.
+fn regular(nodes: &[Node]) -> Option<(Vec<&str>, bool)> {
+    let mut any_open = false;
+    let names = nodes.iter().map(|node| match node {
+        Node::Regular { name, open } => {
+            any_open |= open;
+            Some(name.as_str())
+        }
+        _ => None,
+    });
+    let names = names.collect::<Option<Vec<_>>>()?;
+    Some((names, any_open))
+}
+
+fn flat(nodes: Vec<Node>) -> Vec<Node> {
+    let mut out = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        match node {
+            Node::Sequence(parts) => out.extend(flat(parts)),
+            node => out.push(node),
+        }
+    }
+    out
+}
+
+/// The ways in which a node that follows a free text may begin.
+fn expand(node: Node) -> Result<Vec<Vec<Node>>, Refusal> {
+    match node {
+        Node::AnyOf(options) => Ok(options.into_iter().map(|option| vec![option]).collect()),
+        Node::Repeat { part, min, max, separator } => {
+            let mut once = vec![(*part).clone()];
+            if max != Some(1) {
+                let part = match separator {
+                    Some(separator) => Box::new(Node::Sequence(vec![*separator, *part])),
+                    None => part,
+                };
+                let (min, max) = (min.saturating_sub(1), max.map(|max| max - 1));
+                once.push(Node::Repeat { part, min, max, separator: None });
+            }
+            Ok(if min == 0 { vec![Vec::new(), once] } else { vec![once] })
+        }
+        Node::Opaque(_) => Err(refusal(
+            "a free_text would run on over the JSON or grammar that follows it: put a text between them",
+        )),
+        node => Ok(vec![vec![node]]),
+    }
+}
+
+/// `part`, so many times, with `between` between.
+fn counted(part: &str, between: Option<&str>, min: u32, max: Option<u32>) -> String {
+    let times = |what: &str, min: u32, max: Option<u32>| match (min, max) {
+        (_, Some(0)) => String::new(),
+        (0, None) => format!("{what}*"),
+        (0, Some(1)) => format!("{what}?"),
+        (min, None) => format!("{what}{{{min},}}"),
+        (min, Some(max)) => format!("{what}{{{min},{max}}}"),
+    };
+    match between {
+        None => times(part, min, max),
+        Some(between) => {
+            let more = times(&format!("({between} {part})"), min.saturating_sub(1), max.map(|max| max - 1));
+            if min == 0 { format!("({part} {more})?") } else { format!("{part} {more}") }
+        }
+    }
+}
+
+/// A text as Lark spells it.
+pub(super) fn literal(text: &str) -> String {
+    serde_json::to_string(text).expect("text is JSON").replace('\u{7f}', "\\u007f")
+}
+
+/// A regex as Lark spells it.
+pub(super) fn regex(pattern: &str) -> String {
+    if pattern.is_empty() {
+        "\"\"".to_owned()
+    } else {
+        format!("/{}/", llguidance::regex_to_lark(pattern, ""))
+    }
+}
+
+/// The schema of a JSON description, reduced and with its white space.
+fn json_schema(
+    description: Description,
+    watch: &Watch,
+    warnings: &mut Vec<String>,
+) -> Result<Value, Refusal> {
+    let (schema, whitespace) = match description {
+        Description::JsonSchema { schema, whitespace, unenforceable } => {
+            let stop = || watch.is_cancelled();
+            let Prepared { schema, warnings: more } = schema::prepare(schema, unenforceable, &stop)?;
+            check_schema(&schema)?;
+            warnings.extend(more);
+            (schema, whitespace)
+        }
+        Description::JsonObject { whitespace } => (json!({"type": "object"}), whitespace),
+        Description::JsonValue { whitespace } => (json!({}), whitespace),
+        _ => unreachable!("only JSON is given here"),
+    };
+    let mut schema = match schema {
+        Value::Object(schema) => schema,
+        Value::Bool(true) => serde_json::Map::new(),
+        Value::Bool(false) => return Err(refusal("#: no value is valid against the schema `false`")),
+        _ => return Err(refusal("#: a JSON Schema is an object or a boolean")),
+    };
+    let mut options = match whitespace {
+        Whitespace::SingleLine => {
+            json!({"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false})
+        }
+        Whitespace::Compact => json!({"whitespace_flexible": false}),
+        Whitespace::Flexible => json!({"whitespace_pattern": r"[ \t\r\n]{1,32}"}),
+    };
+    // A string may be written with escapes wherever JSON has them.
+    options["json_allow_general_unicode_escapes"] = Value::Bool(true);
+    schema.insert("x-guidance".to_owned(), options);
+    Ok(Value::Object(schema))
+}

@@ -17,7 +17,7 @@ use super::shape::{ArrayShape, NumberShape, ObjectShape, Shape, TextShape};
 use super::work::Work;
 use crate::grammar::Refusal;
 
-const MOST_STATES: usize = 4_000;
+const MOST_STATES: usize = 20_000;
 /// How deep states may stand in each other: the grammar's compiler follows them by recursion.
 const MOST_DEPTH: usize = 100;
 

@@ -24,8 +24,8 @@ use serde_json::{Value, json};
 use super::Refusal;
 use super::context::Tokens;
 use super::description::{Description, Whitespace, refusal};
-use super::limits::{check_lark, check_schema};
 use super::job::Watch;
+use super::limits::{check_lark, check_schema};
 use super::schema::{self, Prepared};
 use super::{ebnf, pattern};
 

@@ -67,14 +67,8 @@ const ONE: [&str; 12] = [
     "contentSchema",
 ];
 const MANY: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
-const NAMED: [&str; 6] = [
-    "properties",
-    "patternProperties",
-    "$defs",
-    "definitions",
-    "dependentSchemas",
-    "dependencies",
-];
+const NAMED: [&str; 6] =
+    ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
 
 /// One step of a JSON pointer, escaped.
 pub(super) fn step(name: &str) -> String {
@@ -156,11 +150,7 @@ impl<'a> Document<'a> {
                     todo.push((child, format!("{pointer}{steps}"), resource, depth + 1));
                 }
             }
-            self.places.push(PlaceInfo {
-                value,
-                pointer,
-                resource,
-            });
+            self.places.push(PlaceInfo { value, pointer, resource });
         }
         Ok(first)
     }

@@ -32,14 +32,8 @@ pub(super) enum Kind {
     Object,
 }
 
-pub(super) const KINDS: [Kind; 6] = [
-    Kind::Null,
-    Kind::Boolean,
-    Kind::Number,
-    Kind::Text,
-    Kind::Array,
-    Kind::Object,
-];
+pub(super) const KINDS: [Kind; 6] =
+    [Kind::Null, Kind::Boolean, Kind::Number, Kind::Text, Kind::Array, Kind::Object];
 
 /// What is said of numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -133,10 +127,7 @@ pub(super) struct Expressions {
 
 impl Expressions {
     pub(super) fn new() -> Self {
-        let mut this = Expressions {
-            nodes: Vec::new(),
-            index: HashMap::new(),
-        };
+        let mut this = Expressions { nodes: Vec::new(), index: HashMap::new() };
         this.make(ExprNode::False);
         this.make(ExprNode::True);
         this

@@ -21,18 +21,24 @@
 //! * `format` is enforced where the compiler knows it (see [`prepare`]), and is an annotation elsewhere.
 
 mod arrays;
+mod automaton;
 mod document;
 mod emit;
 mod expression;
 mod keywords;
 mod language;
+mod members;
 mod number;
 mod objects;
+mod pattern;
 mod regex;
 mod scalars;
+mod search;
 mod shape;
+mod states;
 mod unevaluated;
 mod uri;
+mod values;
 mod work;
 
 use serde_json::Value;
@@ -82,10 +88,7 @@ pub fn prepare(
     let mut work = work::Work::new(document, stop);
     let root = work.schema(0, 0)?;
     let schema = work.write(root, unenforceable)?;
-    Ok(Prepared {
-        schema,
-        warnings: std::mem::take(&mut work.warnings),
-    })
+    Ok(Prepared { schema, warnings: std::mem::take(&mut work.warnings) })
 }
 
 #[cfg(test)]

@@ -84,8 +84,7 @@ impl Work<'_> {
                 break;
             }
         }
-        for at in 0..pieces.len() {
-            let (piece, value) = pieces[at];
+        for &(piece, value) in &pieces {
             let both = self.langs.and(vec![piece, beside]);
             if self.is_nothing(piece, beside) || !self.langs.is_finite(both) {
                 continue;
@@ -181,7 +180,9 @@ impl Work<'_> {
         let optional: Vec<Rc<str>> = optional.into_iter().map(|(_, name)| name).collect();
         let most = required + optional.len() as u64;
         let beside = !shape.others.is_empty();
-        if shape.max.is_some_and(|max| max < required) || !beside && (shape.min > most || shape.others_min > 0) {
+        if shape.max.is_some_and(|max| max < required)
+            || !beside && (shape.min > most || shape.others_min > 0)
+        {
             return Vec::new();
         }
         let counting = Counting {

@@ -32,7 +32,8 @@ impl Work<'_> {
         }
         let Some(among) = shape.among.take() else {
             let empty = shape.lang == NEVER
-                || !self.langs.is_plain(shape.lang) && self.langs.is_empty(shape.lang, MOST_STATES) == Some(true);
+                || !self.langs.is_plain(shape.lang)
+                    && self.langs.is_empty(shape.lang, MOST_STATES) == Some(true);
             return (!empty).then_some(shape);
         };
         let mut left = Vec::new();
@@ -95,8 +96,12 @@ fn settle_number(mut shape: NumberShape) -> Vec<NumberShape> {
             Some(of) => shape.multiple = Some((of, shape.multiple.map_or(path, |(_, path)| path))),
             None => add(&mut shape.open, path),
         }
-        shape.min = shape.min.map(|(min, out, path)| (if out { min.floor().step(1) } else { min.ceil() }, false, path));
-        shape.max = shape.max.map(|(max, out, path)| (if out { max.ceil().step(-1) } else { max.floor() }, false, path));
+        shape.min = shape
+            .min
+            .map(|(min, out, path)| (if out { min.floor().step(1) } else { min.ceil() }, false, path));
+        shape.max = shape
+            .max
+            .map(|(max, out, path)| (if out { max.ceil().step(-1) } else { max.floor() }, false, path));
     }
     if let Some((of, _)) = shape.multiple
         && shape.no_multiple.iter().any(|&(other, _)| of.is_multiple(other))
@@ -114,7 +119,10 @@ fn settle_number(mut shape: NumberShape) -> Vec<NumberShape> {
             let (first, last) = Decimal::multiples((min.0, min.1), (max.0, max.1), of);
             // Ranges of whole numbers have a short form; multiples of other numbers would be tested with rounding.
             if last < first || of != one && last - first < MOST_SPELLED || last == first {
-                return shape.spelled((first..=last).filter_map(|count| of.times(count))).into_iter().collect();
+                return shape
+                    .spelled((first..=last).filter_map(|count| of.times(count)))
+                    .into_iter()
+                    .collect();
             }
         }
         let (first, last) = Decimal::multiples((min.0, min.1), (max.0, max.1), one);
@@ -175,11 +183,7 @@ fn pieces(mut shape: NumberShape) -> Vec<NumberShape> {
         if let (Some(min), Some(max)) = (piece.min, piece.max)
             && min.0 == max.0
         {
-            *piece = NumberShape {
-                among: Some(vec![min.0]),
-                open: piece.open.clone(),
-                ..Default::default()
-            };
+            *piece = NumberShape { among: Some(vec![min.0]), open: piece.open.clone(), ..Default::default() };
         }
     }
     out

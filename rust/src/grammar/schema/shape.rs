@@ -198,7 +198,9 @@ impl NumberShape {
             (&OfNumber::Multiple(of), false) => self.no_multiple.push((of, path)),
             (OfNumber::Among(numbers), true) => match &mut self.among {
                 Some(among) => among.retain(|number| numbers.contains(number)),
-                None => self.among = Some(numbers.iter().copied().collect::<BTreeSet<_>>().into_iter().collect()),
+                None => {
+                    self.among = Some(numbers.iter().copied().collect::<BTreeSet<_>>().into_iter().collect())
+                }
             },
             (OfNumber::Among(numbers), false) => self.except.extend(numbers.iter().copied()),
             (OfNumber::Unknown, _) => add(&mut self.open, path),
@@ -246,7 +248,8 @@ impl TextShape {
             }
             (OfText::Format(_), false) | (OfText::Unknown, _) => add(&mut self.open, path),
         }
-        self.among.as_ref().is_none_or(|among| !among.is_empty()) && self.max.is_none_or(|max| self.min <= max)
+        self.among.as_ref().is_none_or(|among| !among.is_empty())
+            && self.max.is_none_or(|max| self.min <= max)
     }
 }
 
@@ -285,29 +288,13 @@ impl ArrayShape {
             }
             (&OfArray::From(from, item), false) => {
                 let item = work.exprs.not(item);
-                this.counts.push(Count {
-                    from,
-                    item,
-                    min: 1,
-                    max: None,
-                    path,
-                });
+                this.counts.push(Count { from, item, min: 1, max: None, path });
             }
-            (&OfArray::Count { from, item, min, max }, true) => this.counts.push(Count {
-                from,
-                item,
-                min,
-                max,
-                path,
-            }),
+            (&OfArray::Count { from, item, min, max }, true) => {
+                this.counts.push(Count { from, item, min, max, path })
+            }
             (&OfArray::Count { from, item, min, max }, false) => {
-                let count = |min, max| Count {
-                    from,
-                    item,
-                    min,
-                    max,
-                    path,
-                };
+                let count = |min, max| Count { from, item, min, max, path };
                 let mut more = this.clone();
                 let mut out = Vec::new();
                 if min > 0 {
@@ -340,14 +327,7 @@ impl ObjectShape {
                     None => work.spent = true,
                 }
             }
-            self.properties.insert(
-                name.clone(),
-                Property {
-                    order: LATE + next,
-                    value,
-                    required: false,
-                },
-            );
+            self.properties.insert(name.clone(), Property { order: LATE + next, value, required: false });
         }
         let property = self.properties.get_mut(name).unwrap();
         if !late && property.order >= LATE {
@@ -386,7 +366,10 @@ impl ObjectShape {
                     }
                 }
                 self.names.push((lang, value, path));
-                return self.properties.values().all(|property| !property.required || property.value != FALSE);
+                return self
+                    .properties
+                    .values()
+                    .all(|property| !property.required || property.value != FALSE);
             }
             (&OfObject::Names(lang, value), false) => {
                 let value = work.exprs.not(value);

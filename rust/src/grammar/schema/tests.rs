@@ -38,7 +38,8 @@ impl Bench {
         };
         options.apply_to(&mut schema);
         let grammar = GrammarInit::Serialized(TopLevelGrammar::from_json_schema(schema));
-        let parser = self.factory.create_parser_from_init(grammar, 0, 0).map_err(|error| format!("{error:#}"))?;
+        let parser =
+            self.factory.create_parser_from_init(grammar, 0, 0).map_err(|error| format!("{error:#}"))?;
         let matcher = Matcher::new(Ok(parser));
         match matcher.get_error() {
             Some(error) => Err(error),

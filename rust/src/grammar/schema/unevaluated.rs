@@ -28,12 +28,7 @@ struct Outcome {
     like: Vec<Expr>,
 }
 
-const NOTHING: Outcome = Outcome {
-    when: TRUE,
-    names: NEVER,
-    items: 0,
-    like: Vec::new(),
-};
+const NOTHING: Outcome = Outcome { when: TRUE, names: NEVER, items: 0, like: Vec::new() };
 
 /// Which of the two keywords.
 #[derive(Clone, Copy, PartialEq)]
@@ -44,7 +39,12 @@ enum Of {
 
 impl Work<'_> {
     /// What the two keywords say, if they are there.
-    pub(super) fn unevaluated(&mut self, place: Place, scope: usize, object: &Object) -> Result<Expr, Refusal> {
+    pub(super) fn unevaluated(
+        &mut self,
+        place: Place,
+        scope: usize,
+        object: &Object,
+    ) -> Result<Expr, Refusal> {
         if self.document.draft < Draft::Nineteen {
             return Ok(TRUE);
         }
@@ -84,7 +84,13 @@ impl Work<'_> {
     }
 
     /// What the schema at `place` evaluates if it holds; none where a pattern cannot be read.
-    fn within(&mut self, place: Place, scope: usize, of: Of, depth: usize) -> Result<Option<Vec<Outcome>>, Refusal> {
+    fn within(
+        &mut self,
+        place: Place,
+        scope: usize,
+        of: Of,
+        depth: usize,
+    ) -> Result<Option<Vec<Outcome>>, Refusal> {
         self.step()?;
         if depth > MOST_DEPTH {
             let place = short(&self.document.places[place].pointer);
@@ -121,7 +127,8 @@ impl Work<'_> {
                 if let Some(Value::Array(items)) = object.get("prefixItems").or(items) {
                     own.items = items.len();
                 }
-                let rest = if items.is_some_and(Value::is_array) { object.get("additionalItems") } else { items };
+                let rest =
+                    if items.is_some_and(Value::is_array) { object.get("additionalItems") } else { items };
                 if rest.is_some() {
                     own.items = usize::MAX;
                 }
@@ -155,7 +162,9 @@ impl Work<'_> {
                 }
                 if next.len() > MOST_OUTCOMES {
                     let place = short(&self.document.places[place].pointer);
-                    return refuse(format!("'{key}' at #{place} has too many cases beside an 'unevaluated' keyword"));
+                    return refuse(format!(
+                        "'{key}' at #{place} has too many cases beside an 'unevaluated' keyword"
+                    ));
                 }
                 all = next;
             }

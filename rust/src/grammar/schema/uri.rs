@@ -28,13 +28,7 @@ fn split(text: &str) -> Parts<'_> {
         }
         None => (None, text),
     };
-    Parts {
-        scheme,
-        authority,
-        path,
-        query,
-        fragment,
-    }
+    Parts { scheme, authority, path, query, fragment }
 }
 
 fn without_dots(path: &str) -> String {

@@ -349,7 +349,11 @@ impl<'a> Work<'a> {
 
     /// The language of the strings that an expression allows; none where that is not known. `named` is called with
     /// each that is spelled out.
-    pub(super) fn texts(&mut self, expr: Expr, named: &mut dyn FnMut(Rc<str>)) -> Result<Option<Lang>, Refusal> {
+    pub(super) fn texts(
+        &mut self,
+        expr: Expr,
+        named: &mut dyn FnMut(Rc<str>),
+    ) -> Result<Option<Lang>, Refusal> {
         let Some(shapes) = self.shapes(expr, Kind::Text)? else { return Ok(None) };
         let mut all = vec![NEVER];
         for shape in shapes.iter() {

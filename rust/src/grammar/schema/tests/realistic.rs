@@ -229,12 +229,19 @@ fn cases() -> Vec<Case> {
 fn all_are_accepted_and_kept() {
     let bench = Bench::new();
     for case in cases() {
-        let prepared = prepared(&case.schema).unwrap_or_else(|refusal| panic!("{}: {}", case.name, refusal.message));
-        let matcher =
-            bench.compile(&prepared.schema).unwrap_or_else(|error| panic!("{}: {error}: {}", case.name, prepared.schema));
+        let prepared =
+            prepared(&case.schema).unwrap_or_else(|refusal| panic!("{}: {}", case.name, refusal.message));
+        let matcher = bench
+            .compile(&prepared.schema)
+            .unwrap_or_else(|error| panic!("{}: {error}: {}", case.name, prepared.schema));
         for instance in &case.valid {
             // Already in the order of the schema.
-            assert!(Bench::accepts(&matcher, &dumps(instance)), "{}: {instance} as {}", case.name, prepared.schema);
+            assert!(
+                Bench::accepts(&matcher, &dumps(instance)),
+                "{}: {instance} as {}",
+                case.name,
+                prepared.schema
+            );
         }
         for instance in &case.invalid {
             assert!(!can_write(&matcher, instance), "{}: {instance} as {}", case.name, prepared.schema);
@@ -275,9 +282,15 @@ fn what_cannot_be_enforced_is_named_and_can_be_left_out() {
     assert!(Bench::accepts(&matcher, r#"{"tags": ["a", "a"]}"#));
     for (schema, message) in [
         (json!({"not": {"type": "integer"}}), "'type' at #/not cannot be enforced"),
-        (json!({"items": {"$ref": "other.json"}}), "'$ref' at #/items: other.json is not part of this document"),
+        (
+            json!({"items": {"$ref": "other.json"}}),
+            "'$ref' at #/items: other.json is not part of this document",
+        ),
         (json!({"allOf": [{"$ref": "#"}]}), "the schema at # refers to itself without end"),
-        (json!({"properties": {"a/b": {"type": "text"}}}), "'type' at #/properties/a~1b must be the name of a type or an array of such"),
+        (
+            json!({"properties": {"a/b": {"type": "text"}}}),
+            "'type' at #/properties/a~1b must be the name of a type or an array of such",
+        ),
         (json!({"pattern": "(a)\\1"}), "'pattern' at # cannot be enforced"),
         (json!({"enum": []}), "the schema at # allows no value"),
         (json!({"type": "string", "pattern": "(?i)a"}), "'pattern' at # cannot be enforced"),

@@ -28,7 +28,6 @@ fn run(folder: &Path) -> BTreeMap<String, Counts> {
         let counts: &mut Counts = all.entry(name.clone()).or_default();
         for group in groups.as_array().unwrap() {
             let what = group["description"].as_str().unwrap();
-            if std::env::var_os("TRACE").is_some() { eprintln!("{name}: {what}"); }
             let matcher = match prepared(&group["schema"]) {
                 Err(refusal) => Err(refusal.message),
                 Ok(prepared) => bench.compile(&prepared.schema).map_err(|error| format!("COMPILER {error}")),
@@ -53,7 +52,9 @@ fn run(folder: &Path) -> BTreeMap<String, Counts> {
                     counts.by_format += 1;
                     continue;
                 }
-                counts.wrong.push(format!("{name}: {what}: {} valid={valid} {}", test["description"], test["data"]));
+                counts
+                    .wrong
+                    .push(format!("{name}: {what}: {} valid={valid} {}", test["description"], test["data"]));
             }
         }
     }
@@ -72,7 +73,12 @@ fn nothing_is_wrong() {
     let mut wrong = Vec::new();
     let (mut accepted, mut refused, mut instances, mut by_format) = (0, 0, 0, 0);
     for (name, counts) in &all {
-        eprintln!("{name:24} accepted {:3} refused {:3} wrong {:3}", counts.accepted, counts.refused, counts.wrong.len());
+        eprintln!(
+            "{name:24} accepted {:3} refused {:3} wrong {:3}",
+            counts.accepted,
+            counts.refused,
+            counts.wrong.len()
+        );
         wrong.extend(&counts.wrong);
         accepted += counts.accepted;
         refused += counts.refused;

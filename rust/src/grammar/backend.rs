@@ -26,7 +26,7 @@ pub fn compile(tokens: &Arc<Tokens>, description: Description, watch: &Watch) ->
         return Ok(Arc::new(index));
     }
     let mut warnings = Vec::new();
-    let lowered = lark::lower(description, tokens, &mut warnings, watch)?;
+    let lowered = lark::lower(description, tokens, watch, &mut warnings)?;
     watch.check()?;
     Ok(Arc::new(Llguidance::compile(tokens, lowered, warnings)?))
 }

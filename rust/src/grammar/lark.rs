@@ -50,8 +50,8 @@ pub enum Lowered {
 pub fn lower(
     description: Description,
     tokens: &Tokens,
-    warnings: &mut Vec<String>,
     watch: &Watch,
+    warnings: &mut Vec<String>,
 ) -> Result<Lowered, Refusal> {
     match description {
         Description::Lark { source } => {
@@ -59,10 +59,10 @@ pub fn lower(
             Ok(Lowered::Lark(source))
         }
         Description::JsonSchema { .. } | Description::JsonObject { .. } | Description::JsonValue { .. } => {
-            Ok(Lowered::Json(json_schema(description, warnings, watch)?))
+            Ok(Lowered::Json(json_schema(description, watch, warnings)?))
         }
         description => {
-            let mut writer = Writer { tokens, warnings, watch, source: String::new(), count: 0 };
+            let mut writer = Writer { tokens, watch, warnings, source: String::new(), count: 0 };
             let node = writer.node(description)?;
             let start = writer.sequence(vec![node], 0)?;
             let mut source = format!("start: {start}\n");
@@ -123,8 +123,8 @@ impl Shape {
 /// Lark as it is being written.
 pub(super) struct Writer<'a> {
     tokens: &'a Tokens,
-    warnings: &'a mut Vec<String>,
     watch: &'a Watch,
+    warnings: &'a mut Vec<String>,
     source: String,
     count: usize,
 }
@@ -181,7 +181,7 @@ impl Writer<'_> {
             json @ (Description::JsonSchema { .. }
             | Description::JsonObject { .. }
             | Description::JsonValue { .. }) => {
-                Ok(Node::Opaque(format!("%json {}", json_schema(json, self.warnings, self.watch)?)))
+                Ok(Node::Opaque(format!("%json {}", json_schema(json, self.watch, self.warnings)?)))
             }
             Description::Sequence { parts } => {
                 let parts = parts.into_iter().map(|part| self.node(part)).collect::<Result<Vec<_>, _>>()?;
@@ -437,13 +437,13 @@ pub(super) fn regex(pattern: &str) -> String {
 /// The schema of a JSON description, reduced and with its white space.
 fn json_schema(
     description: Description,
-    warnings: &mut Vec<String>,
     watch: &Watch,
+    warnings: &mut Vec<String>,
 ) -> Result<Value, Refusal> {
     let (schema, whitespace) = match description {
         Description::JsonSchema { schema, whitespace, unenforceable } => {
-            let Prepared { schema, warnings: more } =
-                schema::prepare(schema, unenforceable, &|| watch.is_cancelled())?;
+            let stop = || watch.is_cancelled();
+            let Prepared { schema, warnings: more } = schema::prepare(schema, unenforceable, &stop)?;
             check_schema(&schema)?;
             warnings.extend(more);
             (schema, whitespace)

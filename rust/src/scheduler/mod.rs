@@ -18,6 +18,7 @@
 mod buffers;
 mod closing;
 mod commit;
+mod crew;
 mod distributions;
 mod drafts;
 mod grammars;

@@ -103,8 +103,9 @@ class _Readers:
             self.tokens += len(update.token_ids)
             got += len(update.token_ids)
             # A grammar may end an answer early.
-            warm = got >= WARM_UP_TOKENS or update.finish_reason is not None
-            if warm and seed not in self._warm:
+            if seed not in self._warm and (
+                got >= WARM_UP_TOKENS or update.finish_reason is not None
+            ):
                 self._warm.add(seed)
                 if len(self._warm) == len(self.tasks):
                     self._all_warm.set()

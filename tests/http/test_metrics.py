@@ -100,7 +100,7 @@ async def complete(http: httpx.AsyncClient, **fields: object) -> httpx.Response:
 
 async def speak_by_grammars(engine: AsyncEngine) -> None:
     """Every kind of figure of grammars and drafts gets a value."""
-    # Whether drafts pay is found out by the clock; until they are tried and some are right.
+    # Whether drafts pay is found out by the clock; forced ones are right whenever they are sent.
     while not (await engine.report())["accepted_forced"]:
         await engine.generate("Hi", SamplingParams(max_tokens=100), grammar=text("one, two " * 90))
     with pytest.raises(InvalidGrammarError):

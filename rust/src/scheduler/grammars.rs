@@ -225,8 +225,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 fn shortened(mut text: String) -> String {
     if text.len() > MAX_NOTICE {
-        let end = (0..=MAX_NOTICE).rev().find(|end| text.is_char_boundary(*end));
-        text.truncate(end.unwrap_or(0));
+        let end = (0..=MAX_NOTICE).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
         text.push('…');
     }
     text

@@ -39,8 +39,7 @@ async def profile(exchange: "Exchange") -> None:
         raise OverloadedError("Somebody watches already; try again in a moment.")
     async with exchange.service.watching:
         observation = await observe(engine, lambda: asyncio.sleep(seconds))
-    device = engine.info.device.partition(",")[0]
-    setup = {"model": engine.model_name, "device": device, "seconds": seconds}
+    setup = {"model": engine.model_name, "seconds": seconds}
     report = msgspec.json.encode(ProfileReport.of(observation, setup))
     wanted = query.get("spans", ["0"])[-1] == "1"
     spans = observation.spans[-MAX_SPANS:].tobytes() if wanted else b""

@@ -91,7 +91,7 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
         tokens: Tokens that came.
         tokens_per_second: By a stopwatch, at the readers where those are here.
         cpu_us_per_step: Microseconds of work by step in each lane; waiting is none, nor what a
-            device computes on the CPU.
+            device computes on the CPU, where ``setup`` names that device.
         drafts: What became of drafts, by who proposed them; only of those who did.
         unaccounted_ratio: The share of the wall time that is in no stage.
         timeline: (lane, stage, start, duration, step) of some steps, in microseconds.

@@ -18,6 +18,7 @@
 mod buffers;
 mod closing;
 mod commit;
+mod crew;
 mod distributions;
 mod draft_passes;
 mod drafts;

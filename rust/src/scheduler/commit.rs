@@ -106,7 +106,9 @@ impl Planner {
             let request = self.requests.get_mut(id);
             self.distributions.token(request, known - request.prompt_length, self.now_ns);
             end = request.take(token, known, limit, &self.end_tokens);
-            if end.is_some() {
+            // Where the answer begins to be closed, drafts that were right are so no more.
+            let closes = request.closing_token().is_some_and(|next| sampled.get(taken) != Some(&(next as i32)));
+            if end.is_some() || closes {
                 break;
             }
         }

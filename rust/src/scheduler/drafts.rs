@@ -103,7 +103,7 @@ impl Planner {
             let request = self.requests.get_mut(self.table.request[slot as usize]);
             // The last token of the answer needs no draft after it.
             let limit = drafting.max_draft.min((progress.limit - progress.known - 1) as usize);
-            let closes = request.closing.as_ref().is_some_and(|closing| closing.next().is_some());
+            let closes = request.closing_token().is_some();
             let first = self.drafts.len();
             let mut segments = Segments::default();
             drafting.ahead.clear();

@@ -98,6 +98,11 @@ impl Request {
         (known >= limit).then_some((FinishReason::Length, None))
     }
 
+    /// The token that must come next, where the answer is being closed.
+    pub fn closing_token(&self) -> Option<u32> {
+        self.closing.as_ref().and_then(Closing::next)
+    }
+
     /// What a row of it says besides its tokens.
     pub fn row(&self) -> OutRow {
         OutRow {

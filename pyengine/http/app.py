@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pyengine.errors import PyengineError
-from pyengine.http import chat_completions, completions, debug, health, metrics, models
+from pyengine.http import chat_completions, completions, debug, health, metrics, models, responses
 from pyengine.http.backend import Engine
 from pyengine.http.errors import (
     MethodNotAllowedError,
@@ -30,6 +30,7 @@ Handler = Callable[[Exchange], Awaitable[None]]
 ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/chat/completions": {"POST": chat_completions.create},
     "/v1/completions": {"POST": completions.create},
+    "/v1/responses": {"POST": responses.create},
     "/v1/models": {"GET": models.list_all},
     "/health": {"GET": health.health},
     "/ready": {"GET": health.ready},

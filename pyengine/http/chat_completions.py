@@ -170,7 +170,9 @@ def _names(request: ChatRequest, wanted: Constraint, options: ChatOptions) -> di
     return names
 
 
-def blamed(wanted: Constraint, options: ChatOptions) -> str:
+def blamed(
+    wanted: Constraint, options: ChatOptions, parameters: str = "function.parameters"
+) -> str:
     """The field at fault if a grammar is refused.
 
     Only strict tools can be refused for a keyword; where there are several, which it was is not
@@ -178,10 +180,10 @@ def blamed(wanted: Constraint, options: ChatOptions) -> str:
     """
     tools = [index for index, tool in enumerate(options.tools) if tool in options.callable_tools]
     strict = [index for index in tools if options.tools[index].strict]
-    if wanted.grammar is not None and not strict:
+    if not tools or (wanted.grammar is not None and not strict):
         return wanted.field
     if len(strict or tools) == 1:
-        return f"tools[{(strict or tools)[0]}].function.parameters"
+        return f"tools[{(strict or tools)[0]}].{parameters}"
     return "tools"
 
 

@@ -113,22 +113,29 @@ def _allowed(given: AllowedTools) -> tuple[ToolChoice, frozenset[str]]:
 
 
 def _template_arguments(request: ChatRequest, template: ChatTemplate | None) -> dict[str, Any]:
-    """The template's variables: those of chat_template_kwargs, and the reasoning effort.
-
-    A template that reads an effort gets it; ``none`` is for it to know or to refuse.
-    """
+    """The template's variables: those of chat_template_kwargs, and the reasoning effort."""
     arguments = dict(request.chat_template_kwargs or {})
-    effort = request.reasoning_effort
-    if effort is None:
-        return arguments
-    if template is None or "reasoning_effort" not in template.variables:
-        raise UnsupportedParameterError(
-            "'reasoning_effort' is not supported by the model's chat template.",
-            param="reasoning_effort",
-        )
-    if "reasoning_effort" in arguments:
+    effort = effort_argument(request.reasoning_effort, template, "reasoning_effort")
+    if arguments.keys() & effort.keys():
         raise InvalidRequestError(
             "'reasoning_effort' is also in 'chat_template_kwargs'; give one.",
             param="reasoning_effort",
         )
-    return {**arguments, "reasoning_effort": effort}
+    return arguments | effort
+
+
+def effort_argument(effort: str | None, template: ChatTemplate | None, at: str) -> dict[str, Any]:
+    """The reasoning effort as a variable, for a template that reads it.
+
+    What efforts there are, and what they do, is for the template to know.
+
+    Raises:
+        UnsupportedParameterError: The template reads none.
+    """
+    if effort is None:
+        return {}
+    if template is None or "reasoning_effort" not in template.variables:
+        raise UnsupportedParameterError(
+            f"'{at}' is not supported by the model's chat template.", param=at
+        )
+    return {"reasoning_effort": effort}

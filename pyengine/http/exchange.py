@@ -22,6 +22,7 @@ from pyengine.http.tracing import Asked
 
 T = TypeVar("T")
 
+_WHERE = re.compile(r"[.\[]")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 
@@ -141,8 +142,11 @@ class Exchange:
         Parameters have the names that the client gave them; who was cut off at shutdown is told so.
         """
         if error.param is not None:
-            name, dot, rest = error.param.partition(".")
-            error.param = self.names.get(name, name) + dot + rest
+            name = _WHERE.split(error.param, maxsplit=1)[0]
+            rest = error.param[len(name) :]
+            if name in self.names:
+                # What is said of an element is said of its own numbering.
+                error.param = self.names[name] + ("" if rest.startswith("[") else rest)
         if self.cut_off and isinstance(error, RequestAbortedError):
             return ShuttingDownError("The server is shutting down.")
         return error

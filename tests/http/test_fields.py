@@ -13,9 +13,11 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]},
     "/v1/completions": {"model": MODEL, "prompt": "hi"},
 }
+WALKED = {**MINIMAL, "/v1/responses": {"model": MODEL, "input": "hi"}}
 SCHEMAS = {
     "/v1/chat/completions": "CreateChatCompletionRequest",
     "/v1/completions": "CreateCompletionRequest",
+    "/v1/responses": "CreateResponse",
 }
 # Implemented, with a value that works.
 IMPLEMENTED: dict[str, dict[str, Any]] = {
@@ -47,6 +49,20 @@ IMPLEMENTED: dict[str, dict[str, Any]] = {
         "n": 2,
     },
 }
+IMPLEMENTED["/v1/responses"] = {
+    "instructions": "Be brief.",
+    "text": {"format": {"type": "json_object"}},
+    "tool_choice": "none",
+    "parallel_tool_calls": False,
+    "max_output_tokens": 20,
+    "temperature": 0.3,
+    "top_p": 0.5,
+    "stream": True,
+    "user": "u",
+    "safety_identifier": "u",
+    "prompt_cache_key": "k",
+    "reasoning": {"effort": None, "summary": None},
+}
 # A value that asks for something, for fields that are refused.
 ASKING: dict[str, Any] = {
     "best_of": 2,
@@ -77,6 +93,9 @@ NEUTRAL: dict[str, Any] = {
     "tools": [],
     "modalities": ["text"],
     "service_tier": "auto",
+    "background": False,
+    "truncation": "disabled",
+    "include": [],
 }
 
 
@@ -89,30 +108,34 @@ def _properties(schemas: dict[str, Any], schema: dict[str, Any]) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", list(MINIMAL))
+@pytest.mark.parametrize("path", list(WALKED))
 async def test_every_field_of_the_spec(
     http: httpx.AsyncClient, shared_data: Path, path: str
 ) -> None:
     spec = json.loads((shared_data / "openai" / "openapi-subset.json").read_text())
     schemas = spec["components"]["schemas"]
-    names = _properties(schemas, schemas[SCHEMAS[path]]) - set(MINIMAL[path])
+    names = _properties(schemas, schemas[SCHEMAS[path]]) - set(WALKED[path])
     assert len(names) >= 15
     for name in sorted(names - {"stream_options"}):
-        answer = await http.post(path, json={**MINIMAL[path], name: None})
+        answer = await http.post(path, json={**WALKED[path], name: None})
         assert answer.status_code == 200, f"{name}: null: {answer.text}"
         if name in IMPLEMENTED[path]:
             value = IMPLEMENTED[path][name]
-            answer = await http.post(path, json={**MINIMAL[path], name: value})
+            answer = await http.post(path, json={**WALKED[path], name: value})
             assert answer.status_code == 200, f"{name}: {answer.text}"
             continue
-        asking = 1 if (name, path) == ("logprobs", "/v1/completions") else ASKING.get(name, ["x"])
-        answer = await http.post(path, json={**MINIMAL[path], name: asking})
+        asking = ASKING.get(name, ["x"])
+        if path == "/v1/responses" and name == "tools":
+            asking = [{"type": "function", "name": "f"}]
+        elif (name, path) == ("logprobs", "/v1/completions"):
+            asking = 1
+        answer = await http.post(path, json={**WALKED[path], name: asking})
         assert answer.status_code == 400, f"{name} was taken"
         error = answer.json()["error"]
         assert (error["param"], error["code"]) == (name, "unsupported_parameter")
         assert name in error["message"]
         if name in NEUTRAL and (name, path) != ("logprobs", "/v1/completions"):
-            answer = await http.post(path, json={**MINIMAL[path], name: NEUTRAL[name]})
+            answer = await http.post(path, json={**WALKED[path], name: NEUTRAL[name]})
             assert answer.status_code == 200, f"{name}: {answer.text}"
 
 

@@ -25,16 +25,16 @@ impl Closing {
         self.tokens.last().copied()
     }
 
-    /// `grammar` has taken `token`, and `left` more may come.
-    pub fn advance(&mut self, grammar: &mut dyn Grammar, token: u32, left: u32) {
+    /// `grammar` has taken `token`, and `left` more may come. Whether the answer is closed.
+    pub fn advance(&mut self, grammar: &mut dyn Grammar, token: u32, left: u32) -> bool {
         if self.begun {
-            if self.tokens.pop() != Some(token) {
-                self.tokens.clear();
-            }
-            return;
+            // Nothing else could come.
+            debug_assert_eq!(self.tokens.last(), Some(&token));
+            self.tokens.pop();
+            return self.tokens.is_empty();
         }
         if left > HORIZON {
-            return;
+            return false;
         }
         if let Some(mut tokens) = grammar.closing_tokens(left as usize)
             && tokens.len() + MARGIN >= left as usize
@@ -42,5 +42,6 @@ impl Closing {
             tokens.reverse();
             *self = Self { tokens, begun: true };
         }
+        self.begun && self.tokens.is_empty()
     }
 }

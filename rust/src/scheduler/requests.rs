@@ -88,8 +88,10 @@ impl Request {
             if grammar.is_terminated() {
                 return if ends { stop } else { Some((FinishReason::Stop, None)) };
             }
-            if let Some(closing) = &mut self.closing {
-                closing.advance(grammar.as_mut(), token, limit - known);
+            if let Some(closing) = &mut self.closing
+                && closing.advance(grammar.as_mut(), token, limit - known)
+            {
+                return Some((FinishReason::Stop, None));
             }
         }
         if self.stops_at(token, known) {

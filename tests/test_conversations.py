@@ -93,8 +93,8 @@ async def test_the_endpoint_gives_the_same(engine: AsyncEngine, client: openai.A
 
 
 async def test_typed_answers(engine: AsyncEngine) -> None:
-    for seed in range(5):
-        params = SamplingParams(seed=seed, max_tokens=1000)
+    for seed in range(2):
+        params = SamplingParams(seed=seed, max_tokens=400, temperature=0.3)
         answer = await engine.chat(QUESTION, params, grammar=json_schema(City))
         assert isinstance(parse_answer(answer.text, City), City)
 

@@ -106,7 +106,7 @@ def spelled(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-class Names(click.ParamType):
+class Names(click.ParamType[tuple[str, ...]]):
     """Names with commas between; ``none`` is none."""
 
     name = "names"

@@ -2,14 +2,12 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pyengine.cli.options import engine_config, engine_options, model_argument, spelled
-from pyengine.config import Proposer
 
 if TYPE_CHECKING:
     from pyengine.telemetry.report import ProfileReport
@@ -26,20 +24,6 @@ def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[i
     if not numbers or min(numbers) < 1:
         raise click.BadParameter("give numbers of sequences, such as 16,64,256")
     return numbers
-
-
-def _proposers(
-    _: click.Context, __: click.Parameter, text: str | None
-) -> tuple[Proposer, ...] | None:
-    if text is None:
-        return None
-    given = () if text == "none" else text.split(",")
-    known: tuple[Proposer, ...] = get_args(Proposer)
-    if unknown := set(given).difference(known):
-        raise click.BadParameter(
-            f"nobody is called {', '.join(sorted(unknown))}: there are {', '.join(known)}, and none"
-        )
-    return tuple(name for name in known if name in given)
 
 
 @click.command()
@@ -81,12 +65,6 @@ def _proposers(
     "--grammar",
     metavar="FILE|NAME",
     help="Constrain every answer: by a JSON Schema, or one of those built in: records, tools.",
-)
-@click.option(
-    "--speculation",
-    callback=_proposers,
-    metavar="WHO,WHO,...",
-    help="Who drafts: forced, prediction, ngram, suffix, draft_model; or none.",
 )
 @click.option("--attach", metavar="URL", help="Watch a running server instead.")
 @click.option(
@@ -168,8 +146,6 @@ def _measure(model: str | None, given: dict[str, Any]) -> "tuple[ProfileReport, 
         "clip", "busy_loop", "sweep",
     )  # fmt: skip
     config = engine_config(model, given, mode="server")
-    if given["speculation"] is not None:
-        config = replace(config, speculation=given["speculation"])
     grammar = None
     if (wanted := given["grammar"]) is not None:
         from pyengine.telemetry.schemas import grammar as load

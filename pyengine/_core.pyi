@@ -797,6 +797,21 @@ class CpuRules:
         """
 
 @final
+class CpuLinear:
+    """The weights of a linear layer in float32, laid out for :meth:`CpuKernels.linear`."""
+
+    def __new__(cls, weight: CpuTensor, bias: CpuTensor | None) -> CpuLinear:
+        """Copy ``weight`` [outputs, inputs] and ``bias`` [outputs].
+
+        Raises:
+            ValueError: They are of another shape or type.
+        """
+
+    @staticmethod
+    def supported() -> bool:
+        """Whether the processor has what the kernel needs: x86-64 with AVX2, or with AVX-512."""
+
+@final
 class CpuKernels:
     """The kernels of the CPU runner, with their threads.
 
@@ -821,6 +836,13 @@ class CpuKernels:
     ) -> None:
         """Add ``branch`` to ``residual``, in place, and write the normalized sum times ``weight``
         to ``out``; the first ``rows`` rows of all three, [rows, len(weight)].
+        """
+
+    def linear(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor, rows: int) -> None:
+        """x W^T + b for the first ``rows`` rows, float32: [rows, inputs] -> ``out`` [rows, outputs].
+
+        A row's results are the same bits whatever other rows there are. Only where
+        :meth:`CpuLinear.supported`.
         """
 
     def silu_mul(self, gate_up: CpuTensor, out: CpuTensor, rows: int) -> None:

@@ -20,7 +20,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 ENGINE_OPTIONS: dict[str, str] = {
     "mode": "Preset of limits: one sequence at once, a few, or many.",
     "served_name": "Name that the model answers to [default: the folder's, or the hub's].",
-    "chat_format": "How the model marks tool calls and reasoning [default: as its template tells].",
     "device": "Where model steps run; 'simulated' needs no weights and measures the rest.",
     "dtype": "Of weights and KV cache; 'auto' is float32 on the CPU.",
     "max_sequences": "Most sequences in one step [default: the mode's].",
@@ -106,18 +105,6 @@ def spelled(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-class Names(click.ParamType[tuple[str, ...]]):
-    """Names with commas between; ``none`` is none."""
-
-    name = "names"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """The names; the configuration knows which there are."""
-        return value if isinstance(value, tuple) else split_names(str(value))
-
-
 def _flag(name: str, hint: Any, text: str, *, negatable: bool) -> Callable[[Command], Command]:
     """A click option for a field of type ``hint``, None unless given."""
     flag = spelled(name)
@@ -127,7 +114,7 @@ def _flag(name: str, hint: Any, text: str, *, negatable: bool) -> Callable[[Comm
     if get_origin(hint) is tuple:
         return click.option(flag, type=kind, multiple=True, metavar="TEXT", help=text)
     if get_origin(kind) is tuple:
-        return click.option(flag, type=Names(), default=None, help=text)
+        return click.option(flag, type=split_names, metavar="NAMES", default=None, help=text)
     if kind is bool:
         spelling = f"{flag}/--no-{flag[2:]}" if negatable else flag
         return click.option(spelling, is_flag=True, default=None, help=text)

@@ -39,7 +39,7 @@ class LlamaLayer:
             names, rows = [prefix + name for name in parts], tuple(parts.values())
             weight = weights.fused([f"{name}.weight" for name in names], rows, width)
             bias = weights.fused([f"{name}.bias" for name in names], rows) if has_bias else None
-            return Linear(weight, bias)
+            return Linear(kernels.kernels, weight, bias)
 
         def norm(name: str) -> RmsNorm:
             weight = weights.tensor(f"{prefix}{name}.weight", (hidden,))
@@ -84,9 +84,8 @@ class Llama:
         norm = weights.tensor("model.norm.weight", (hidden,)).contiguous()
         self._norm = RmsNorm(kernels.kernels, norm, float(config.get("rms_norm_eps") or 1e-6))
         tied = bool(config.get("tie_word_embeddings"))
-        self._head = Linear(
-            self._embedding if tied else weights.tensor("lm_head.weight", embedding)
-        )
+        head = self._embedding if tied else weights.tensor("lm_head.weight", embedding)
+        self._head = Linear(self._kernels, head)
         self._attention = PagedAttention(
             info, kernels, dtype, rotary_table(config, info.head_dim, info.max_context)
         )
@@ -107,21 +106,17 @@ class Llama:
     def forward(self, step: CpuStep, token_ids: torch.Tensor) -> None:
         """Compute the tokens of a step, int32 [tokens], and store their keys and values."""
         tokens = len(token_ids)
-        residual, branch = self._residual.tensor[:tokens], self._branch.tensor[:tokens]
-        normed, qkv = self._normed.tensor[:tokens], self._qkv.tensor[:tokens]
-        attended, inner = self._attended.tensor[:tokens], self._inner.tensor[:tokens]
-        gate_up = self._gate_up.tensor[:tokens]
-        torch.index_select(self._embedding, 0, token_ids, out=residual)
+        torch.index_select(self._embedding, 0, token_ids, out=self._residual.tensor[:tokens])
         before = None
         for index, layer in enumerate(self._layers):
             layer.input_norm(self._residual, before, self._normed, tokens)
-            layer.qkv(normed, qkv)  # [tokens, (heads + 2 * kv heads) * head_dim]
+            layer.qkv(self._normed, self._qkv, tokens)  # [tokens, (heads + 2 * kv heads) * dim]
             self._attention(index, step, self._qkv, self._attended)
-            layer.out(attended, branch)
+            layer.out(self._attended, self._branch, tokens)
             layer.post_norm(self._residual, self._branch, self._normed, tokens)
-            layer.gate_up(normed, gate_up)  # [tokens, 2 * intermediate]
+            layer.gate_up(self._normed, self._gate_up, tokens)  # [tokens, 2 * intermediate]
             self._kernels.silu_mul(self._gate_up.kernel, self._inner.kernel, tokens)
-            layer.down(inner, branch)
+            layer.down(self._inner, self._branch, tokens)
             before = self._branch
 
     def logits(self, last: torch.Tensor) -> torch.Tensor:
@@ -138,9 +133,8 @@ class Llama:
         torch.index_select(self._residual.tensor, 0, last, out=self._last_residual.tensor[:rows])
         torch.index_select(self._branch.tensor, 0, last, out=self._last_branch.tensor[:rows])
         self._norm(self._last_residual, self._last_branch, self._last_normed, rows)
-        out = self.logits_rows.tensor[:rows]
-        self._head(self._last_normed.tensor[:rows], out)
-        return out
+        self._head(self._last_normed, self.logits_rows, rows)
+        return self.logits_rows.tensor[:rows]
 
 
 def _check(config: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ use pyengine_kernels_cpu::paged::{self, Heads};
 use pyengine_kernels_cpu::sampler::{self, Rules, mask, verify};
 use pyengine_kernels_cpu::step::{BadStep, Step};
 use pyengine_kernels_cpu::threads::Threads;
-use pyengine_kernels_cpu::{activation, norm};
+use pyengine_kernels_cpu::{activation, linear, norm};
 use pyo3::buffer::{ElementType, PyUntypedBuffer};
 use pyo3::prelude::*;
 
@@ -283,6 +283,35 @@ impl CpuRules {
     }
 }
 
+/// The weights of a linear layer, packed for `CpuKernels.linear`.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuLinear {
+    inner: linear::Weights,
+}
+
+#[pymethods]
+impl CpuLinear {
+    #[new]
+    fn new(py: Python<'_>, weight: &CpuTensor, bias: Option<&CpuTensor>) -> PyResult<Self> {
+        py.detach(|| {
+            guarded(|| {
+                let &[outputs, inputs] = weight.buffer.shape() else {
+                    return invalid("weight must be [outputs, inputs]".into());
+                };
+                let bias = bias.map_or(Ok(&[][..]), |bias| bias.read::<f32>("bias", outputs))?;
+                let weight = weight.read_all::<f32>("weight")?;
+                Ok::<_, Error>(Self { inner: linear::Weights::new(weight, bias, inputs, outputs) })
+            })
+        })
+    }
+
+    /// Whether this machine's processor has what `CpuKernels.linear` needs.
+    #[staticmethod]
+    fn supported() -> bool {
+        linear::supported()
+    }
+}
+
 /// The kernels, with the threads that they share.
 #[pyclass(frozen, module = "pyengine._core")]
 pub(crate) struct CpuKernels {
@@ -365,6 +394,25 @@ impl CpuKernels {
                     }
                     Ok::<_, Error>(())
                 })
+            })
+        })
+    }
+
+    fn linear(
+        &self,
+        py: Python<'_>,
+        weights: &CpuLinear,
+        x: &CpuTensor,
+        out: &CpuTensor,
+        rows: usize,
+    ) -> PyResult<()> {
+        py.detach(|| {
+            guarded(|| {
+                let weights = &weights.inner;
+                let inputs = x.read::<f32>("x", rows.saturating_mul(weights.inputs()))?;
+                let outputs = out.write::<f32>("out", rows.saturating_mul(weights.outputs()), &[x])?;
+                linear::linear(&self.threads, weights, inputs, outputs);
+                Ok::<_, Error>(())
             })
         })
     }
@@ -525,6 +573,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CpuTensor>()?;
     module.add_class::<CpuStep>()?;
     module.add_class::<CpuRules>()?;
+    module.add_class::<CpuLinear>()?;
     module.add_class::<CpuKernels>()?;
     module.add_function(wrap_pyfunction!(pick_allowed, module)?)
 }

@@ -839,7 +839,7 @@ class CpuKernels:
         """
 
     def linear(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor, rows: int) -> None:
-        """x W^T + b for the first ``rows`` rows, float32: [rows, inputs] -> ``out`` [rows, outputs].
+        """X W^T + b for the first ``rows`` rows, float32: [rows, in] -> ``out`` [rows, out].
 
         A row's results are the same bits whatever other rows there are. Only where
         :meth:`CpuLinear.supported`.

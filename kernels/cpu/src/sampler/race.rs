@@ -67,10 +67,10 @@ fn of_row_body<const FMA: bool>(row: &Row, scale: Scale, least: f32, stream: Str
     let mut first = First::NOBODY;
     let best = row.peaks().iter().position(|&peak| peak == row.best()).unwrap_or(0) * GROUP / BLOCK;
     // The best one's block first: after it most others can be ruled out.
-    run_block(row, best, scale, least, stream, &mut first);
+    run_block::<FMA>(row, best, scale, least, stream, &mut first);
     for block in 0..row.logits().len() / BLOCK {
         if block != best {
-            run_block(row, block, scale, least, stream, &mut first);
+            run_block::<FMA>(row, block, scale, least, stream, &mut first);
         }
     }
     first.token
@@ -81,7 +81,14 @@ multiversion!(
 );
 
 #[inline(always)]
-fn run_block(row: &Row, block: usize, scale: Scale, least: f32, stream: Stream, first: &mut First) {
+fn run_block<const FMA: bool>(
+    row: &Row,
+    block: usize,
+    scale: Scale,
+    least: f32,
+    stream: Stream,
+    first: &mut First,
+) {
     const SMALLEST: f32 = 1.0 / (1u64 << 33) as f32; // of the exponential numbers
     let cut: Cut = row.cut();
     let peaks: &[f32; 4] = row.peaks()[block * 4..].first_chunk().expect("whole blocks");
@@ -90,7 +97,7 @@ fn run_block(row: &Row, block: usize, scale: Scale, least: f32, stream: Stream, 
     if !cut.reaches(peak) || heaviest < least || SMALLEST > heaviest * first.time {
         return;
     }
-    let words = stream.block(block as u32);
+    let words = stream.block::<FMA>(block as u32);
     for (within, words) in words.iter().enumerate() {
         let group = block * 4 + within;
         let start = (group * GROUP) as u32;

@@ -63,8 +63,12 @@ fn defined(logits: &[f32], rule: Rule, mask: Option<&[u32]>, stream: Stream) -> 
     if rule.top_p < 1.0 {
         let masses: Vec<u64> = order.iter().map(|&t| scale.mass(logits[t]).into()).collect();
         let wanted = f64::from(rule.top_p) * masses.iter().sum::<u64>() as f64;
-        let reached = |count: usize| masses[..count].iter().sum::<u64>() as f64 >= wanted;
-        order.truncate((1..=order.len()).find(|&count| reached(count)).unwrap());
+        let mut reached = 0;
+        let last = masses.iter().position(|mass| {
+            reached += mass;
+            reached as f64 >= wanted
+        });
+        order.truncate(last.unwrap() + 1);
     }
     order.retain(|&t| scale.weight(logits[t]) >= rule.min_p && scale.weight(logits[t]) > 0.0);
     let time = |t: usize| exponential(stream.word(t as u32)) / scale.weight(logits[t]);

@@ -29,6 +29,7 @@ __all__ = [
     "MailboxFull",
     "Planner",
     "Recorder",
+    "Speculator",
     "Stage",
     "StepLayout",
     "StreamDecoder",
@@ -238,7 +239,7 @@ class StepLayout:
     seed             max_rows      uint64
     sample_position  max_rows      int64: place of the first token to be chosen in its sequence
     device_drafts    max_rows      int32: last tokens of the row that the draft model fills in
-    logit_start      max_rows + 1  int32: logits of sampling row s: logit_start[s]:logit_start[s + 1]
+    logit_start      max_rows + 1  int32: logits of sampling row s: logit_start[s : s + 2] bound it
     logit_row        max_logits    int32: their sampling row
     logit_token      max_logits    int32: the token of the step that they follow
     mask_row         max_logits    int32: row of mask with what may be sampled; -1 is all
@@ -432,6 +433,93 @@ class Planner:
         """Whether there is a request, a step in flight or a message that must go out."""
 
 @final
+class Speculator:
+    """Drafts from what is known of a text, for tests and benches; the planner has its own.
+
+    Tokens are a buffer of u32. Any thread may call; calls wait for each other and release the GIL.
+    """
+
+    def __new__(
+        cls, history_tokens: int, max_draft: int = 8, ngram: bool = False, suffix: bool = True
+    ) -> Speculator:
+        """Drafts have at most ``max_draft`` tokens, the history of all tenants ``history_tokens``.
+
+        ``ngram``: look up the last few tokens in the request. ``suffix``: look up the longest known
+        suffix in the request and in its tenant's outputs.
+        """
+
+    def remember(self, tenant: int, output: _Buffer) -> None:
+        """Take an output of a tenant into its history; ``tend`` adds what does not fit at once."""
+
+    def tend(self, budget: int) -> None:
+        """Do work that was put off: index at most ``budget`` tokens."""
+
+    def replay(self, tenant: int, output: _Buffer, propose: bool) -> tuple[int, int]:
+        """Follow a new output token by token; before each token draft, if ``propose``.
+
+        How many tokens all drafts had together, and how many of them were right up to the first
+        wrong one.
+        """
+
+    def stats(self) -> dict[str, int]:
+        """``history_tokens`` held now, and the ``history_bytes`` of memory that they take."""
+
+@final
+class DraftPasses:
+    """Lays out the passes of a draft model within one step. One thread at a time.
+
+    The draft model's keys and values lie in the same blocks as the model's. They are computed when
+    a sequence is drafted for: a step without such drafts costs a note of its tokens, and what the
+    draft model lacks of a sequence is computed in its next pass.
+    """
+
+    def __new__(
+        cls,
+        step: StepLayout,
+        passes: StepLayout,
+        *,
+        num_blocks: int,
+        block_size: int,
+        vocab_size: int,
+    ) -> DraftPasses:
+        """Passes of layout ``passes`` for steps of layout ``step``.
+
+        Args:
+            step: Of the steps.
+            passes: Of the passes: at least as many rows and pages, and a token for every row.
+            num_blocks: Blocks of the KV cache.
+            block_size: Tokens in a block.
+            vocab_size: Tokens that both models know: those below are read and drafted.
+
+        Raises:
+            ValueError: The layouts do not go together.
+        """
+
+    def begin(self, step: _Buffer) -> bool:
+        """Take note of the tokens of a step, all of which are known but for drafts.
+
+        Returns whether a row is to be drafted for: then call :meth:`next` until it is false.
+
+        Raises:
+            ValueError: ``step`` is no step of the layout.
+        """
+
+    def next(self, step: _Buffer, buffers: _Buffer, chosen: _Buffer) -> bool:
+        """Write the next pass of the step that was begun into ``buffers``.
+
+        Args:
+            step: The step; gets the drafts that the pass before chose.
+            buffers: A step of layout ``passes``.
+            chosen: int32, begins with what the pass before sampled, by its sampling rows.
+
+        Returns:
+            Whether there is a pass to compute; if not, all drafts are in ``step``.
+
+        Raises:
+            ValueError: A buffer is too short.
+        """
+
+@final
 class Vocabulary:
     """The bytes of every token, from a tokenizer.json (byte-level or byte-fallback)."""
 
@@ -576,6 +664,12 @@ class GrammarState:
     @property
     def is_terminated(self) -> bool:
         """Whether nothing but an end token may come, or one has come."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why the backend gave up (its limits for one mask), if it did: only an end may come then,
+        and the text may be incomplete.
+        """
 
     def forced_text(self) -> bytes:
         """The text that is the only way on (special tokens as spelled); empty if there is none."""

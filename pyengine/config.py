@@ -63,13 +63,16 @@ class EngineConfig:
         prefix_cache: Share the blocks of equal prompt prefixes.
         threads: CPU threads of a model step; None takes the machine's cores, one for a tiny model.
         speculation: Who drafts tokens ahead: ``forced`` (text that a grammar leaves no choice in),
-            ``prediction`` (what the client expects), ``ngram`` (what followed the same words before),
-            ``suffix`` (the same, over recent answers of the tenant too), ``draft_model``. No token
-            changes by it, and drafts stop where they do not pay. None takes all but ``suffix``, and
-            ``draft_model`` where there is one; on the simulated device nobody, as it says words at
-            random.
-        draft_model: Folder or hub name of a small model with the same tokenizer.
-        max_draft: Most draft tokens of one sequence in a step.
+            ``prediction`` (what the client expects), ``ngram`` (what followed the same words
+            before), ``suffix`` (the same, over recent answers of the tenant too), ``draft_model``.
+            No token changes by it, and drafts stop where they do not pay. None takes all but
+            ``suffix``, and ``draft_model`` where there is one; on the simulated device nobody, as
+            it says words at random.
+        draft_model: Folder or hub name of a small model with the same tokens; ``demo`` is the demo
+            model's sibling in the package. Its keys and values share ``kv_cache_mib``.
+        max_draft: Most draft tokens of one sequence in a step; 0 is no speculation.
+        speculation_adaptive: Draft as much as measured time and acceptance say, down to nothing;
+            False, which tests use, drafts always as much as possible, at whatever cost.
         speculation_history: Tokens of recent answers that ``suffix`` remembers, all tenants
             together.
         grammar_timeout_s: Seconds that a grammar may take to compile.
@@ -99,6 +102,7 @@ class EngineConfig:
     speculation: tuple[Proposer, ...] | None = None
     draft_model: str | None = None
     max_draft: int = 8
+    speculation_adaptive: bool = True
     speculation_history: int = 1_000_000
     grammar_timeout_s: float = 5.0
     grammar_cache_mib: int = 256
@@ -111,6 +115,13 @@ class EngineConfig:
                 raise ConfigError(
                     f"'{name}' must be one of {choices}, not {getattr(self, name)!r}", param=name
                 )
+        names = self.speculation if isinstance(self.speculation, tuple) else ()
+        if unknown := set(names) - set(get_args(Proposer)):
+            raise ConfigError(
+                f"'speculation' names {', '.join(sorted(map(repr, unknown)))}; there are: "
+                f"{', '.join(get_args(Proposer))}",
+                param="speculation",
+            )
         for field in fields(self):
             value = getattr(self, field.name)
             try:
@@ -144,6 +155,18 @@ class EngineConfig:
                 "'speculation' names draft_model, but 'draft_model' does not say which",
                 param="draft_model",
             )
+        if self.draft_model is not None and self.device == "simulated":
+            raise ConfigError(
+                "'draft_model' has nothing to draft for on the simulated device, which says words "
+                "at random",
+                param="draft_model",
+            )
+        if self.draft_model is not None and "draft_model" not in self.proposers:
+            raise ConfigError(
+                f"'draft_model' is {self.draft_model!r}, but 'speculation' does not name "
+                "draft_model",
+                param="draft_model",
+            )
         if not 0 < self.grammar_timeout_s < math.inf:
             raise ConfigError("'grammar_timeout_s' must be above 0", param="grammar_timeout_s")
         if not 0 <= self.simulated_step_ms < math.inf:
@@ -160,6 +183,11 @@ class EngineConfig:
             return ()
         drafting: tuple[Proposer, ...] = ("draft_model",) if self.draft_model else ()
         return ("forced", "prediction", "ngram", *drafting)
+
+    @property
+    def drafts_with_model(self) -> bool:
+        """Whether a draft model is loaded."""
+        return self.max_draft > 0 and "draft_model" in self.proposers
 
     @property
     def limits(self) -> Limits:
@@ -194,11 +222,17 @@ class EngineConfig:
             if name not in known:
                 raise ConfigError(f"{variable} names no setting; there are: {', '.join(known)}")
             try:
-                values[name] = msgspec.convert(text, known[name].type, strict=False)
+                value = split_names(text) if name == "speculation" else text
+                values[name] = msgspec.convert(value, known[name].type, strict=False)
             except msgspec.ValidationError as error:
                 raise ConfigError(f"{variable}={text!r}: {error}", param=name) from None
         values |= {name: value for name, value in overrides.items() if value is not None}
         return cls(**values)
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """The names in a list with commas; ``none`` is none of them."""
+    return () if text == "none" else tuple(name.strip() for name in text.split(","))
 
 
 _POSITIVE = (

@@ -146,6 +146,7 @@ class EngineActors:
                 list(config.proposers),
                 max_draft=config.max_draft,
                 history_tokens=config.speculation_history,
+                adaptive=config.speculation_adaptive,
             )
         self.scheduler = SchedulerActor(
             queues.scheduler,

@@ -8,6 +8,11 @@ import pytest
 # As the engine sets it before it loads torch: here a test may import torch first.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# Triton decides as it is imported whether kernels are compiled or interpreted, and torch may
+# import it: without a GPU they are interpreted.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 from pyengine.demo import MODEL_PATH
 
 REPOSITORY = Path(__file__).resolve().parent.parent

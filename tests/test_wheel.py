@@ -26,6 +26,7 @@ CONTENTS = (
     "pyengine/demo/model/config.json",
     "pyengine/demo/model/model.safetensors",
     "pyengine/demo/model/tokenizer.json",
+    *(f"pyengine/kernels/{path.name}" for path in (REPOSITORY / "kernels/triton").glob("*.py")),
 )
 
 
@@ -80,6 +81,9 @@ def test_the_wheel_is_for_every_python_from_3_11_and_complete(wheel: Path) -> No
         names = archive.namelist()
         assert set(CONTENTS) <= set(names)
         assert [name for name in names if name.endswith(".dist-info/licenses/LICENSE")]
+        # In the checkout links to kernels/triton: here the files themselves.
+        kernel = (REPOSITORY / "kernels/triton/sampling.py").read_bytes()
+        assert archive.read("pyengine/kernels/sampling.py") == kernel
         entry_points = next(name for name in names if name.endswith("entry_points.txt"))
         assert b"pyengine=pyengine.cli:main" in archive.read(entry_points).replace(b" ", b"")
         strangers = {name.split("/")[0] for name in names if ".dist-info/" not in name}

@@ -160,13 +160,20 @@ class SchedulerActor(ThreadActor):
             else:
                 self.timeline.lap(Stage.COPY_BACK)
                 # Before the commit, which says that this step's time on the device is known.
-                self.timeline.record(
-                    Lane.DEVICE, Stage.DEVICE, handle.start_ns, handle.end_ns, step.number
-                )
+                self.record_device(step.number, handle)
                 self.planner.commit(sampled.tokens, sampled.counts)
                 return
         ended = self.planner.fail_step()
         logger.error("a model step failed; %d requests end with it", ended, exc_info=error)
+
+    def record_device(self, number: int, handle: StepHandle) -> None:
+        """Record when the device worked on step ``number``: in two parts if masks came late."""
+        begun, (forwarded, sampling), ended = handle.start_ns, handle.waited_ns, handle.end_ns
+        if forwarded == sampling:
+            self.timeline.record(Lane.DEVICE, Stage.DEVICE, begun, ended, number)
+        else:
+            self.timeline.record(Lane.DEVICE, Stage.DEVICE, begun, forwarded, number)
+            self.timeline.record(Lane.DEVICE, Stage.SAMPLE, sampling, ended, number)
 
     def answer(self, message: bytes) -> None:
         """Answer a message that is not for the planner."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import click
 import msgspec
 
-from pyengine.config import ENVIRONMENT_PREFIX, EngineConfig
+from pyengine.config import ENVIRONMENT_PREFIX, EngineConfig, split_names
 from pyengine.errors import ConfigError
 from pyengine.sampling import SamplingParams
 
@@ -29,6 +29,10 @@ ENGINE_OPTIONS: dict[str, str] = {
     "max_context": "Longest prompt and answer together, in tokens [default: the model's].",
     "threads": "CPU threads of a model step [default: the machine's cores].",
     "prefix_cache": "Share the cache of equal prompt prefixes [default: yes].",
+    "speculation": "Who drafts tokens ahead, with commas: forced, prediction, ngram, suffix, "
+    "draft_model; or none [default: all that cost nothing where they do not help].",
+    "draft_model": "Small model with the same tokens that drafts: folder, hub name, or 'demo'.",
+    "max_draft": "Most tokens that are drafted ahead for a sequence [default: 8].",
     "simulated_step_ms": "Milliseconds that a step of the simulated device takes [default: 8].",
 }
 
@@ -102,6 +106,18 @@ def spelled(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+class Names(click.ParamType):
+    """Names with commas between; ``none`` is none."""
+
+    name = "names"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """The names; the configuration knows which there are."""
+        return value if isinstance(value, tuple) else split_names(str(value))
+
+
 def _flag(name: str, hint: Any, text: str, *, negatable: bool) -> Callable[[Command], Command]:
     """A click option for a field of type ``hint``, None unless given."""
     flag = spelled(name)
@@ -110,6 +126,8 @@ def _flag(name: str, hint: Any, text: str, *, negatable: bool) -> Callable[[Comm
         return click.option(flag, type=click.Choice(get_args(hint)), default=None, help=text)
     if get_origin(hint) is tuple:
         return click.option(flag, type=kind, multiple=True, metavar="TEXT", help=text)
+    if get_origin(kind) is tuple:
+        return click.option(flag, type=Names(), default=None, help=text)
     if kind is bool:
         spelling = f"{flag}/--no-{flag[2:]}" if negatable else flag
         return click.option(spelling, is_flag=True, default=None, help=text)

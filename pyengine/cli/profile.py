@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from pyengine.cli.options import engine_config, engine_options, model_argument, spelled
+from pyengine.config import Proposer
 
 if TYPE_CHECKING:
     from pyengine.telemetry.report import ProfileReport
@@ -24,6 +26,20 @@ def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[i
     if not numbers or min(numbers) < 1:
         raise click.BadParameter("give numbers of sequences, such as 16,64,256")
     return numbers
+
+
+def _proposers(
+    _: click.Context, __: click.Parameter, text: str | None
+) -> tuple[Proposer, ...] | None:
+    if text is None:
+        return None
+    given = () if text == "none" else text.split(",")
+    known: tuple[Proposer, ...] = get_args(Proposer)
+    if unknown := set(given).difference(known):
+        raise click.BadParameter(
+            f"nobody is called {', '.join(sorted(unknown))}: there are {', '.join(known)}, and none"
+        )
+    return tuple(name for name in known if name in given)
 
 
 @click.command()
@@ -61,6 +77,17 @@ def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[i
     "--busy-loop", is_flag=True, help="Measure again beside a service busy half the time."
 )
 @click.option("--sweep", callback=_numbers, metavar="N,N,...", help="Also with so many sequences.")
+@click.option(
+    "--grammar",
+    metavar="FILE|NAME",
+    help="Constrain every answer: by a JSON Schema, or one of those built in: records, tools.",
+)
+@click.option(
+    "--speculation",
+    callback=_proposers,
+    metavar="WHO,WHO,...",
+    help="Who drafts: forced, prediction, ngram, suffix, draft_model; or none.",
+)
 @click.option("--attach", metavar="URL", help="Watch a running server instead.")
 @click.option(
     "--compare",
@@ -140,8 +167,16 @@ def _measure(model: str | None, given: dict[str, Any]) -> "tuple[ProfileReport, 
         "placement", "sequences", "seconds", "prompt_tokens", "trace", "rate_scale", "limit",
         "clip", "busy_loop", "sweep",
     )  # fmt: skip
+    config = engine_config(model, given, mode="server")
+    if given["speculation"] is not None:
+        config = replace(config, speculation=given["speculation"])
+    grammar = None
+    if (wanted := given["grammar"]) is not None:
+        from pyengine.telemetry.schemas import grammar as load
+
+        grammar = (wanted, load(wanted))
     options = ProfileOptions(
-        config=engine_config(model, given, mode="server"), **{name: given[name] for name in names}
+        config=config, grammar=grammar, **{name: given[name] for name in names}
     )
     report, observation = uvloop.run(run(options))
     return report, observation.spans

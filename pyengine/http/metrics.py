@@ -6,7 +6,7 @@ one report of it. ``docs/METRICS.md`` describes each name.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -17,84 +17,16 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from pyengine.http.families import FIGURES, HISTOGRAMS, NS
 from pyengine.messages import Report
 from pyengine.telemetry import STEP_BOUNDS_S, Totals
+from pyengine.telemetry.drafts import Drafts, proposers
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
 
-NS = 1e-9
-FINISH_REASONS = ("stop", "length", "abort", "timeout", "overloaded", "error")
+FINISH_REASONS = ("stop", "length", "abort", "timeout", "overloaded", "error", "refused")
 BLOCK_STATES = ("free", "cached", "held")
-
-# Name without prefix and unit suffix, kind, figure of the report, help.
-_FIGURES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
-    ("requests_running", "gauge", "running", "Requests that run."),
-    ("requests_waiting", "gauge", "waiting", "Requests that wait."),
-    ("steps_in_flight", "gauge", "in_flight", "Steps planned and not yet committed."),
-    ("prompt_tokens", "counter", "prompt_tokens", "Prompt tokens of admitted requests."),
-    (
-        "prompt_tokens_cached",
-        "counter",
-        "cached_tokens",
-        "Those of them that came from the prefix cache.",
-    ),
-    ("generation_tokens", "counter", "completion_tokens", "Tokens generated."),
-    ("steps", "counter", "steps", "Steps planned."),
-    ("preemptions", "counter", "preemptions", "Running requests sent back to the queue."),
-    (
-        "prefix_cache_queried_tokens",
-        "counter",
-        "prefix_queries",
-        "Tokens looked up in the prefix cache, after a preemption too.",
-    ),
-    (
-        "prefix_cache_hit_tokens",
-        "counter",
-        "prefix_hits",
-        "Tokens found in the prefix cache, after a preemption too.",
-    ),
-)
-
-# Name without prefix, histogram of the report, unit of its values, help.
-_HISTOGRAMS: tuple[tuple[str, str, float, str], ...] = (
-    (
-        "request_queue_time_seconds",
-        "queue_time_ns",
-        NS,
-        "From a request's arrival to its first admission.",
-    ),
-    (
-        "time_to_first_token_seconds",
-        "time_to_first_token_ns",
-        NS,
-        "From a request's arrival to the commit of its first token.",
-    ),
-    (
-        "inter_token_latency_seconds",
-        "inter_token_latency_ns",
-        NS,
-        "Between the commits of two tokens of a request.",
-    ),
-    (
-        "request_duration_seconds",
-        "duration_ns",
-        NS,
-        "From arrival to end, of requests that were answered (stop, length).",
-    ),
-    (
-        "request_prompt_tokens",
-        "prompt_length",
-        1,
-        "Prompt tokens of requests that were answered.",
-    ),
-    (
-        "request_generation_tokens",
-        "completion_length",
-        1,
-        "Tokens generated for requests that were answered.",
-    ),
-)
 
 
 async def metrics(exchange: "Exchange") -> None:
@@ -116,9 +48,9 @@ class ReportCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The families, in a fixed order."""
         figures = self._report.figures
-        for name, kind, figure, text in _FIGURES:
+        for name, kind, figure, text in FIGURES:
             family = self._gauge if kind == "gauge" else self._counter
-            yield family(name, text, [((), figures[figure])])
+            yield family(name, text, [((), figures.get(figure, 0))])
         yield self._counter(
             "request_finished",
             "Requests that ended, by reason.",
@@ -136,11 +68,50 @@ class ReportCollector(Collector):
             "The share of the KV cache's blocks that requests hold.",
             [((), figures["held"] / figures["num_blocks"])],
         )
-        for name, source, unit, text in _HISTOGRAMS:
+        yield self._counter(
+            "grammar_cache_lookups",
+            "Grammars asked for, by whether they had been compiled already.",
+            [
+                ((result,), figures[f"grammar_cache_{plural}"])
+                for result, plural in (("hit", "hits"), ("miss", "misses"))
+            ],
+            ["result"],
+        )
+        yield from self._drafts(proposers(figures))
+        for name, source, unit, text in HISTOGRAMS:
             histogram = self._report.histograms[source]
             bounds = [bound * unit for bound in histogram.bounds]
             yield self._histogram(name, text, bounds, histogram.counts, histogram.sum * unit)
         yield from self._telemetry(self._report.telemetry)
+
+    def _drafts(self, proposers: Sequence[Drafts]) -> Iterator[Metric]:
+        yield self._counter(
+            "draft_tokens",
+            "Draft tokens that the device has verified, by who proposed them.",
+            [
+                ((drafts.proposer, outcome), tokens)
+                for drafts in proposers
+                for outcome, tokens in (
+                    ("accepted", drafts.accepted),
+                    ("rejected", drafts.drafted - drafts.accepted),
+                )
+            ],
+            ["proposer", "outcome"],
+        )
+        yield self._counter(
+            "draft_tokens_by_position",
+            "Draft tokens behind accepted ones only, by their place in a row's draft.",
+            [
+                ((drafts.proposer, str(position.place), outcome), tokens)
+                for drafts in proposers
+                for position in drafts.positions
+                for outcome, tokens in (
+                    ("accepted", position.accepted),
+                    ("rejected", position.reached - position.accepted),
+                )
+            ],
+            ["proposer", "position", "outcome"],
+        )
 
     def _telemetry(self, totals: Totals) -> Iterator[Metric]:
         yield self._histogram(

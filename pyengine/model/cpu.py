@@ -7,18 +7,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from pyengine._core import CpuKernels, CpuStep, StepLayout
+from pyengine._core import CpuKernels, StepLayout
 from pyengine.config import EngineConfig
-from pyengine.model.architectures import Architecture, find_architecture
 from pyengine.model.batch import BufferRing, StepBuffers
-from pyengine.model.layers import Kernels
-from pyengine.model.loader import Checkpoint
+from pyengine.model.cpu_model import CpuModel
+from pyengine.model.draft import DraftModel
 from pyengine.model.runner import ModelInfo, Progress, Sampled
-from pyengine.model.sampler.cpu import Sampler
 from pyengine.model.shape import ModelShape, describe, make_layout
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
 
 # Below this many bytes of weights a step is over before a second thread has woken up: with the demo
 # model (9 MB in float32) one thread decodes faster than two, alone and in batches of up to 16.
@@ -37,18 +32,32 @@ class CpuStepHandle:
     Attributes:
         start_ns: ``time.monotonic_ns()`` at its beginning.
         end_ns: At its end; 0 until it is sampled.
+        waited_ns: From when to when masks were filled, between forward pass and sampling.
     """
 
-    def __init__(self, sample: Callable[[], Sampled], over: Callable[[], None]) -> None:
-        """Tokens are chosen by ``sample``; ``over`` is called when the buffers are free."""
+    def __init__(
+        self, sample: Callable[[], Sampled], over: Callable[[], None], *, masked: bool
+    ) -> None:
+        """Tokens are chosen by ``sample``, of a ``masked`` step behind its masks; ``over`` is
+        called when the buffers are free.
+        """
         self.start_ns = time.monotonic_ns()
         self.end_ns = 0
+        self.waited_ns = (0, 0)
+        self._masked = masked
         self._sample = sample
         self._over = over
         self._sampled: Sampled | None = None
 
+    def forward_is_over(self) -> None:
+        """From now on it waits for its masks."""
+        now = time.monotonic_ns()
+        self.waited_ns = (now, now)
+
     def sample(self) -> None:
         """Choose the tokens; they are there when it returns."""
+        if self._masked:
+            self.waited_ns = (self.waited_ns[0], time.monotonic_ns())
         try:
             self._sampled = self._sample()
         except BaseException:
@@ -99,36 +108,16 @@ class CpuRunner:
         """
         self.layout = layout
         self.num_blocks = shape.num_blocks
-        build = find_architecture(shape.info.architecture)
         torch.set_num_threads(threads)
-        self._buffers = StepBuffers(layout)
-        self._ring = BufferRing(1, lambda: self._buffers)
-        self._token_ids = torch.from_numpy(self._buffers.token_ids)
-        self._logit_token = torch.from_numpy(self._buffers.logit_token)
+        kernels = CpuKernels(threads)
+        model = CpuModel(shape, layout, kernels, progress)
+        self._model: CpuModel | None = model
+        self._draft = (
+            DraftModel(shape.draft, shape.info.vocab_size, layout, kernels) if shape.draft else None
+        )
+        self._ring = BufferRing(1, lambda: model.buffers)
         self._last_token = np.zeros(max_sequences, np.int32)
-        device = Kernels(
-            kernels=CpuKernels(threads),
-            max_tokens=len(self._buffers.token_ids),
-            max_sampled=len(self._buffers.logit_row),
-            num_blocks=shape.num_blocks,
-        )
-        self._step = CpuStep(
-            self._buffers.header,
-            self._buffers.positions,
-            self._buffers.slot_mapping,
-            self._buffers.query_start,
-            self._buffers.kv_length,
-            self._buffers.page_indptr,
-            self._buffers.page_indices,
-        )
-        self._sampler = Sampler(device.kernels, self._buffers)
-        with (
-            torch.inference_mode(),
-            Checkpoint(shape.info.folder, DTYPES[shape.info.dtype], progress) as weights,
-        ):
-            self._model: Architecture | None = build(shape.info, shape.config, weights, device)
-            parameters = weights.num_parameters
-        self.info: ModelInfo = replace(shape.info, num_parameters=parameters)
+        self.info: ModelInfo = replace(shape.info, num_parameters=model.num_parameters)
         self.device = f"cpu, {self.info.dtype}, {threads} thread{'s' if threads > 1 else ''}"
 
     @classmethod
@@ -148,36 +137,34 @@ class CpuRunner:
         return self._ring.free()
 
     def launch(self, buffers: StepBuffers) -> CpuStepHandle:
-        """Compute the forward pass; torch and the kernels release the GIL as they work."""
+        """Compute the forward pass, the draft model's before it if it is to draft."""
         model = self._model
         if model is None:
             raise RuntimeError("the runner is closed")
         index = self._ring.take(buffers)
         handle = CpuStepHandle(
-            lambda: self._sample(model, buffers), lambda: self._ring.give_back(index)
+            lambda: self._sample(model, buffers),
+            lambda: self._ring.give_back(index),
+            masked=buffers.num_masks > 0,
         )
         try:
             buffers.feed(self._last_token)
-            with torch.inference_mode():
-                model.forward(self._step, self._token_ids[: buffers.num_tokens])
+            if self._draft is not None:
+                self._draft.fill(buffers)
+            model.forward()
         except BaseException:
             self._ring.give_back(index)
             raise
+        handle.forward_is_over()
         return handle
 
     def close(self) -> None:
         """Give weights and cache back. Idempotent."""
-        self._model = None
+        self._model = self._draft = None
 
-    def _sample(self, model: Architecture, buffers: StepBuffers) -> Sampled:
-        count, rows = buffers.num_logits, buffers.num_sampled
-        per_call = len(model.logits_rows.tensor)
-        with torch.inference_mode():
-            for first in range(0, count, per_call):
-                last = self._logit_token[first : min(first + per_call, count)]
-                chosen = model.logits(last)
-                self._sampler.sample(model.logits_rows.kernel, first, len(chosen))
-        sampled = Sampled(self._sampler.tokens[:count], self._sampler.verify(rows))
+    def _sample(self, model: CpuModel, buffers: StepBuffers) -> Sampled:
+        count, rows = model.choose(), buffers.num_sampled
+        sampled = Sampled(model.sampler.tokens[:count], model.sampler.verify(rows))
         self._last_token[buffers.sample_sequence[:rows]] = sampled.tokens[
             buffers.logit_start[:rows] + sampled.counts - 1
         ]

@@ -7,6 +7,9 @@ from pyengine.errors import ModelLoadError
 # What serving needs of a hub repository; weights in other formats stay there.
 HUB_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
 
+# The draft model by this name is the demo model's small sibling.
+DEMO_DRAFT = "demo"
+
 
 def model_folder(model: str | None) -> Path:
     """The folder in Hugging Face format that ``model`` names; None is the demo model.
@@ -37,6 +40,22 @@ def model_folder(model: str | None) -> Path:
             "the network and, for a gated model, your token (`hf auth login`)",
             param="model",
         ) from error
+
+
+def draft_folder(draft_model: str) -> Path:
+    """The folder of a draft model: as :func:`model_folder`, and ``demo`` is the demo model's.
+
+    Raises:
+        ModelLoadError: There is no such folder, and the hub does not give it.
+    """
+    if draft_model == DEMO_DRAFT:
+        from pyengine.demo import DRAFT_PATH
+
+        return DRAFT_PATH
+    try:
+        return model_folder(draft_model)
+    except ModelLoadError as error:
+        raise ModelLoadError(f"the draft model: {error}", param="draft_model") from error
 
 
 def served_name(model: str | None) -> str:

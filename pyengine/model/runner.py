@@ -34,7 +34,8 @@ class ModelInfo:
         head_dim: Elements of a head.
         dtype: Of weights and KV cache, ``float32`` or ``bfloat16``.
         block_size: Tokens in a KV block.
-        block_bytes: Bytes of one KV block, all layers, keys and values.
+        block_bytes: Bytes of one KV block: keys and values, all layers, those of the draft model
+            too.
         num_parameters: Of the model; 0 where there are no weights.
     """
 
@@ -78,6 +79,10 @@ class StepHandle(Protocol):
     @property
     def end_ns(self) -> int:
         """And ended it. The intervals of a runner's steps do not overlap."""
+
+    @property
+    def waited_ns(self) -> tuple[int, int]:
+        """From when to when in between it waited for the step's masks; equal if it did not."""
 
     def sample(self) -> None:
         """Choose the tokens, now that the step's masks are in its buffers. Once, before ``wait``.

@@ -4,14 +4,14 @@ Imports no torch.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError, ModelLoadError
-from pyengine.model.folder import model_folder, served_name
+from pyengine.model.folder import draft_folder, model_folder, served_name
 from pyengine.model.runner import ModelInfo
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2}
@@ -25,11 +25,13 @@ class ModelShape:
         info: The model's shape.
         num_blocks: KV blocks of the configuration.
         config: The model's config.json.
+        draft: The draft model, with the same blocks; None where there is none.
     """
 
     info: ModelInfo
     num_blocks: int
     config: dict[str, Any]
+    draft: "ModelShape | None" = None
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -55,10 +57,61 @@ def describe(config: EngineConfig) -> ModelShape:
     """Read the model's folder and settle context, data type and cache size.
 
     Raises:
-        ModelLoadError: The folder is missing or its config.json lacks something.
+        ModelLoadError: A folder is missing, its config.json lacks something, or the draft model
+            has other tokens.
         ConfigError: The KV cache does not hold one block.
     """
     folder = model_folder(config.model)
+    name = config.served_name or served_name(config.model)
+    info, model = _read(folder, name, config)
+    if not config.drafts_with_model or config.draft_model is None:
+        return _with_cache(config, info, model)
+    drafts = draft_folder(config.draft_model)
+    check_same_tokens(folder, drafts)
+    draft, draft_model = _read(drafts, config.draft_model, config)
+    # A block holds the keys and values of both.
+    block_bytes = info.block_bytes + draft.block_bytes
+    shape = _with_cache(config, replace(info, block_bytes=block_bytes), model)
+    # Positions beyond those that it was made for cost acceptance and nothing else.
+    draft = replace(draft, max_context=shape.info.max_context)
+    return replace(shape, draft=ModelShape(draft, shape.num_blocks, draft_model))
+
+
+def check_same_tokens(folder: Path, drafts: Path) -> None:
+    """Check that the tokenizers of two models have the same tokens with the same ids.
+
+    Raises:
+        ModelLoadError: They have not; names a token.
+    """
+    paths = [place / "tokenizer.json" for place in (folder, drafts)]
+    try:
+        texts = [path.read_text(encoding="utf-8") for path in paths]
+        if texts[0] == texts[1]:
+            return
+        import tokenizers
+
+        ours, theirs = (
+            tokenizers.Tokenizer.from_str(text).get_vocab(with_added_tokens=True) for text in texts
+        )
+    except Exception as error:  # tokenizers raises bare Exception
+        raise ModelLoadError(
+            f"cannot compare the tokenizers of {folder} and of the draft model {drafts}: {error}",
+            param="draft_model",
+        ) from error
+    differing = sorted(
+        token for token in ours.keys() | theirs.keys() if ours.get(token) != theirs.get(token)
+    )
+    if differing:
+        token = differing[0]
+        raise ModelLoadError(
+            f"the draft model {drafts} has other tokens than {folder}: {len(differing)} "
+            f"differ, such as {token!r} ({theirs.get(token)}, not {ours.get(token)})",
+            param="draft_model",
+        )
+
+
+def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dict[str, Any]]:
+    """The shape of the model in ``folder``, with all of its context, and its config.json."""
     model = read_json(folder / "config.json")
 
     def number(key: str, default: int | None = None) -> int:
@@ -73,15 +126,12 @@ def describe(config: EngineConfig) -> ModelShape:
     head_dim, layers = number("head_dim", hidden // heads), number("num_hidden_layers")
     kv_heads = number("num_key_value_heads", heads)
     dtype = "float32" if config.dtype == "auto" else config.dtype
-    block_bytes = 2 * layers * kv_heads * head_dim * config.block_size * ITEM_BYTES[dtype]
-    num_blocks = _num_blocks(config, block_bytes)
-    limits = (number("max_position_embeddings", 2048), config.max_context)
     info = ModelInfo(
-        name=config.served_name or served_name(config.model),
+        name=name,
         folder=folder,
         architecture=str((model.get("architectures") or ["unknown"])[0]),
         vocab_size=number("vocab_size"),
-        max_context=min(num_blocks * config.block_size, *(n for n in limits if n is not None)),
+        max_context=number("max_position_embeddings", 2048),
         eos_token_ids=_eos(folder, model),
         num_layers=layers,
         hidden_size=hidden,
@@ -90,9 +140,16 @@ def describe(config: EngineConfig) -> ModelShape:
         head_dim=head_dim,
         dtype=dtype,
         block_size=config.block_size,
-        block_bytes=block_bytes,
+        block_bytes=2 * layers * kv_heads * head_dim * config.block_size * ITEM_BYTES[dtype],
     )
-    return ModelShape(info, num_blocks, model)
+    return info, model
+
+
+def _with_cache(config: EngineConfig, info: ModelInfo, model: dict[str, Any]) -> ModelShape:
+    num_blocks = _num_blocks(config, info.block_bytes)
+    limits = (info.max_context, num_blocks * config.block_size, config.max_context)
+    context = min(limit for limit in limits if limit is not None)
+    return ModelShape(replace(info, max_context=context), num_blocks, model)
 
 
 def make_layout(config: EngineConfig, info: ModelInfo) -> StepLayout:

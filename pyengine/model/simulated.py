@@ -32,6 +32,7 @@ class SimulatedStep:
     Attributes:
         start_ns: ``time.monotonic_ns()`` at which the device begins it.
         end_ns: And ends it; never before ``wait`` returns.
+        waited_ns: From when to when it waited to sample, its forward pass being over.
     """
 
     def __init__(self, runner: "SimulatedRunner", index: int, buffers: StepBuffers) -> None:
@@ -42,14 +43,14 @@ class SimulatedStep:
         self._sampled: Sampled | None = None
         self.start_ns = max(time.monotonic_ns(), runner.free_ns)
         self.end_ns = runner.free_ns = self.start_ns + runner.step_ns
+        self.waited_ns = (self.end_ns, self.end_ns)
 
     def sample(self) -> None:
-        """Choose the tokens. A device that had to wait for this was idle: the step moves back."""
-        late = time.monotonic_ns() - self.end_ns
-        if late > 0:
-            self.start_ns += late
-            self.end_ns += late
-            self._runner.free_ns = self.end_ns
+        """Choose the tokens. That takes none of the device's time, but it may wait for it."""
+        now = time.monotonic_ns()
+        if now > self.end_ns:
+            self.waited_ns = (self.end_ns, now)
+            self.end_ns = self._runner.free_ns = now
         self._sampled = self._runner.choose(self._buffers)
 
     def wait(self) -> Sampled:

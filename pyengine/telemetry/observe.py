@@ -29,7 +29,7 @@ class Observed(Protocol):
         """Where the time went since the engine started."""
 
     async def report(self) -> dict[str, int]:
-        """The step counters."""
+        """Its figures: counters, and gauges among them."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,18 @@ class Observation:
         totals: What the accountant added up in between.
         spans: The spans in between.
         seconds: By a stopwatch.
-        tokens: Tokens that the engine generated.
+        figures: By how much the engine's figures grew in between; its gauges are none.
     """
 
     totals: Totals
     spans: Spans
     seconds: float
-    tokens: int
+    figures: dict[str, int]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the engine generated."""
+        return self.figures["completion_tokens"]
 
 
 async def observe(
@@ -58,7 +63,7 @@ async def observe(
         BaseException: What ``until`` raises.
     """
     parts: list[bytes] = []
-    before, tokens = await engine.telemetry(), (await engine.report())["completion_tokens"]
+    before, figures = await engine.telemetry(), await engine.report()
     number, start = engine.recorder.recorded, time.perf_counter()
     ending = asyncio.create_task(until())
     done = False
@@ -70,12 +75,14 @@ async def observe(
             while sum(map(len, parts)) > MAX_SPANS * SPAN.itemsize:
                 del parts[0]
         seconds = time.perf_counter() - start
-        tokens = (await engine.report())["completion_tokens"] - tokens
+        grown = {
+            name: value - figures.get(name, 0) for name, value in (await engine.report()).items()
+        }
         totals = (await engine.telemetry()).since(before)
     finally:
         ending.cancel()
     await asyncio.gather(ending)
-    return Observation(totals, np.frombuffer(b"".join(parts), SPAN), seconds, tokens)
+    return Observation(totals, np.frombuffer(b"".join(parts), SPAN), seconds, grown)
 
 
 def step_times_ms(spans: Spans) -> NDArray[np.float64]:

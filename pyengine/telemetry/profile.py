@@ -20,6 +20,7 @@ import msgspec
 from pyengine.async_engine import AsyncEngine
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError, PyengineError
+from pyengine.grammar import Grammar
 from pyengine.model.shape import describe
 from pyengine.placement import PlacementName
 from pyengine.sampling import SamplingParams
@@ -50,6 +51,7 @@ class ProfileOptions:
         clip: Shorten what the context does not take.
         busy_loop: Measure once more beside a busy loop.
         sweep: Further numbers of sequences, measured one after the other.
+        grammar: What every answer must look like, and its name; None leaves them free.
     """
 
     config: EngineConfig
@@ -63,6 +65,7 @@ class ProfileOptions:
     clip: bool = False
     busy_loop: bool = False
     sweep: tuple[int, ...] = ()
+    grammar: tuple[str, Grammar] | None = None
 
     @property
     def setup(self) -> dict[str, Any]:
@@ -74,6 +77,8 @@ class ProfileOptions:
             "placement": self.placement,
             "sequences": self.sequences,
             "prompt_tokens": self.prompt_tokens if self.trace is None else None,
+            "grammar": None if self.grammar is None else self.grammar[0],
+            "speculation": ", ".join(self.config.proposers) or None,
         }
 
 
@@ -82,24 +87,28 @@ class _Readers:
     """The clients: what they have read."""
 
     engine: AsyncEngine
+    grammar: Grammar | None = None
     tokens: int = 0
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    _warm: int = 0
+    _warm: set[int] = field(default_factory=set)
     _all_warm: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def read(self, job: Job, seed: int) -> None:
-        """Offer one job and read its stream to the end."""
+        """Offer one job and read its stream to the end. No two that run have the same seed."""
         params = SamplingParams(
             max_tokens=job.answer_tokens, ignore_eos=True, stop=STOP_STRINGS, seed=seed
         )
         got = 0
-        async for update in self.engine.generate(job.prompt, params):
+        async for update in self.engine.generate(job.prompt, params, grammar=self.grammar):
             self.tokens += len(update.token_ids)
-            if got < WARM_UP_TOKENS <= got + len(update.token_ids):
-                self._warm += 1
-                if self._warm == len(self.tasks):
-                    self._all_warm.set()
             got += len(update.token_ids)
+            # A grammar may end an answer early.
+            if seed not in self._warm and (
+                got >= WARM_UP_TOKENS or update.finish_reason is not None
+            ):
+                self._warm.add(seed)
+                if len(self._warm) == len(self.tasks):
+                    self._all_warm.set()
 
     async def repeat(self, job: Job, seed: int) -> None:
         """A job again and again, so that the number of sequences stays."""
@@ -148,13 +157,13 @@ async def profile(options: ProfileOptions) -> tuple[ProfileReport, Observation]:
 
 async def _sweep_point(options: ProfileOptions, sequences: int) -> SweepPoint:
     observation, tokens = await _steady(options, sequences, options.seconds)
-    report = ProfileReport.of(observation, {}, tokens)
+    report = ProfileReport.of(observation, options.setup, tokens)
     return SweepPoint(
         sequences,
         report.exposed_cpu_ratio,
         report.tokens_per_second,
         report.step_ms.mean,
-        report.cpu_us_per_step(),
+        report.cpu_us_per_step,
     )
 
 
@@ -177,7 +186,7 @@ async def _steady(
     config = _fitted(options.config, sequences, options.prompt_tokens + answer)
     workload = constant(sequences, options.prompt_tokens, answer, shape.info.vocab_size)
     async with AsyncEngine(config=config, placement=options.placement) as engine, _busy(busy):
-        readers = _Readers(engine)
+        readers = _Readers(engine, _grammar(options))
         readers.tasks = [
             asyncio.create_task(readers.repeat(job, seed)) for seed, job in enumerate(workload.jobs)
         ]
@@ -209,7 +218,7 @@ async def _profile_trace(options: ProfileOptions) -> tuple[ProfileReport, Observ
         max_waiting=max(options.config.max_waiting, len(workload.jobs)),
     )
     async with AsyncEngine(config=config, placement=options.placement) as engine:
-        readers = _Readers(engine)
+        readers = _Readers(engine, _grammar(options))
         try:
             start = time.perf_counter()
             observation = await observe(engine, lambda: _replay(readers, workload, options.seconds))
@@ -235,6 +244,10 @@ async def _replay(readers: _Readers, workload: Workload, seconds: float) -> None
                 await asyncio.sleep(start + job.arrival_s - time.perf_counter())
                 readers.tasks.append(asyncio.create_task(readers.read(job, seed)))
             await asyncio.wait(readers.tasks)
+
+
+def _grammar(options: ProfileOptions) -> Grammar | None:
+    return None if options.grammar is None else options.grammar[1]
 
 
 def _fitted(config: EngineConfig, sequences: int, tokens_each: int) -> EngineConfig:

@@ -7,12 +7,15 @@ import numpy as np
 
 from pyengine._core import Lane, Stage
 from pyengine.errors import ConfigError
+from pyengine.telemetry.drafts import Drafts, proposers
 from pyengine.telemetry.observe import Observation, step_times_ms
 from pyengine.telemetry.spans import Spans, select
 
 # Of these the page draws a timeline, and every step time as a bar of a histogram.
 SHOWN_STEPS = 24
 SHOWN_STEP_TIMES = 5000
+# What a device computes on the thread of the scheduler: its work, not the engine's.
+DEVICE_STAGES = {"cpu": ("launch", "sample"), "simulated": ("sample",)}
 
 
 class StageRow(msgspec.Struct, frozen=True):
@@ -87,6 +90,9 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
         exposed_cpu_ratio_busy_loop: The same beside a service whose loop is busy half of the time.
         tokens: Tokens that came.
         tokens_per_second: By a stopwatch, at the readers where those are here.
+        cpu_us_per_step: Microseconds of work by step in each lane; waiting is none, nor what a
+            device computes on the CPU, where ``setup`` names that device.
+        drafts: What became of drafts, by who proposed them; only of those who did.
         unaccounted_ratio: The share of the wall time that is in no stage.
         timeline: (lane, stage, start, duration, step) of some steps, in microseconds.
     """
@@ -104,6 +110,8 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
     stages: list[StageRow]
     unaccounted_ratio: float
     recorder: RecorderCost
+    cpu_us_per_step: dict[str, float] = {}
+    drafts: list[Drafts] = []
     exposed_cpu_ratio_busy_loop: float | None = None
     tokens_per_second_busy_loop: float | None = None
     queue_wait_s: QueueWait | None = None
@@ -148,17 +156,11 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
                 cost_s,
                 cost_s / wall_s if wall_s else 0.0,
             ),
+            cpu_us_per_step=_cpu_us_per_step(rows, str(setup.get("device", ""))),
+            drafts=[drafts for drafts in proposers(observation.figures) if drafts.drafted],
             queue_wait_s=_queue_wait(spans),
             timeline=_timeline(spans),
         )
-
-    def cpu_us_per_step(self) -> dict[str, float]:
-        """Microseconds of work by step in each lane that works; waiting is none."""
-        lanes: dict[str, float] = {}
-        for row in self.stages:
-            if row.lane not in ("device", "request") and row.stage not in ("copy_back", "idle"):
-                lanes[row.lane] = lanes.get(row.lane, 0.0) + row.us_per_step
-        return lanes
 
 
 def load_report(text: bytes, name: str) -> ProfileReport:
@@ -171,6 +173,15 @@ def load_report(text: bytes, name: str) -> ProfileReport:
         return msgspec.json.decode(text, type=ProfileReport)
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{name} is no report of `pyengine profile --json`: {error}") from None
+
+
+def _cpu_us_per_step(rows: list[StageRow], device: str) -> dict[str, float]:
+    others = ("copy_back", "idle", *DEVICE_STAGES.get(device, ()))
+    lanes: dict[str, float] = {}
+    for row in rows:
+        if row.lane not in ("device", "request") and row.stage not in others:
+            lanes[row.lane] = lanes.get(row.lane, 0.0) + row.us_per_step
+    return lanes
 
 
 def _step_times(spans: Spans) -> StepTimes:

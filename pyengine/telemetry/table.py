@@ -72,6 +72,12 @@ def _notes(report: ProfileReport) -> list[Text]:
             f"{report.setup['requests']:,} requests answered"
             + (f", {clipped:,} clipped to the context" if clipped else "")
         )
+    for drafts in report.drafts:
+        places = ", ".join(f"{place.accepted / place.reached:.0%}" for place in drafts.positions)
+        notes.append(
+            f"drafts, {drafts.proposer}: {drafts.accepted:,} of {drafts.drafted:,} tokens accepted "
+            f"({drafts.acceptance:.1%}); by position: {places}"
+        )
     for point in report.sweep:
         lanes = ", ".join(f"{lane} {us:,.0f}" for lane, us in point.cpu_us_per_step.items())
         notes.append(

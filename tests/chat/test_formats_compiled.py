@@ -80,7 +80,7 @@ def _written(
     return text if mask[end // 32] >> (end % 32) & 1 else None
 
 
-# A part that may be left out and what follows it begin alike: the longest match is not the only one.
+# A part that may be left out and what follows it begin alike: the longest match is one of two.
 ALIKE = [
     (
         "gpt_oss",

@@ -1,6 +1,7 @@
 """What ``/metrics`` says after a known number of requests, and that docs and dashboard match it."""
 
 import asyncio
+import itertools
 import json
 import re
 from collections.abc import AsyncIterator
@@ -13,10 +14,13 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from pyengine import AsyncEngine
+from pyengine import AsyncEngine, SamplingParams
+from pyengine.errors import InvalidGrammarError
+from pyengine.grammar import regex, text
 from pyengine.http.server import HttpServer
 
 ROOT = Path(__file__).parents[2]
+FINISH_REASONS = ("stop", "length", "abort", "timeout", "overloaded", "error", "refused")
 HISTOGRAMS_OF_REQUESTS = (
     "request_queue_time_seconds",
     "time_to_first_token_seconds",
@@ -33,7 +37,9 @@ def step_ms() -> float:
 
 @pytest.fixture
 async def engine(step_ms: float) -> AsyncIterator[AsyncEngine]:
-    engine = AsyncEngine(device="simulated", mode="server", simulated_step_ms=step_ms)
+    engine = AsyncEngine(
+        device="simulated", mode="server", simulated_step_ms=step_ms, speculation=("forced",)
+    )
     yield engine
     await engine.close()
 
@@ -92,6 +98,15 @@ async def complete(http: httpx.AsyncClient, **fields: object) -> httpx.Response:
     return answer
 
 
+async def speak_by_grammars(engine: AsyncEngine) -> None:
+    """Every kind of figure of grammars and drafts gets a value."""
+    # Whether drafts pay is found out by the clock; forced ones are right whenever they are sent.
+    while not (await engine.report())["accepted_forced"]:
+        await engine.generate("Hi", SamplingParams(max_tokens=100), grammar=text("one, two " * 90))
+    with pytest.raises(InvalidGrammarError):
+        await engine.generate("Hi", grammar=regex("("))
+
+
 async def test_not_before_the_model_is_there(http: httpx.AsyncClient, engine: AsyncEngine) -> None:
     answer = await http.get("/metrics")
     assert answer.status_code == 503
@@ -118,13 +133,8 @@ async def test_every_request_is_counted_once(http: httpx.AsyncClient, engine: As
     assert seen("prompt_tokens_cached_total") == cached
     assert seen("prefix_cache_queried_tokens_total") == prompt_tokens
     assert seen("prefix_cache_hit_tokens_total") == cached
-    reasons = {
-        reason: seen("request_finished_total", reason=reason)
-        for reason in ("stop", "length", "abort", "timeout", "overloaded", "error")
-    }
-    assert reasons == {
-        "stop": 0, "length": requests, "abort": 0, "timeout": 0, "overloaded": 0, "error": 0,
-    }  # fmt: skip
+    reasons = {reason: seen("request_finished_total", reason=reason) for reason in FINISH_REASONS}
+    assert reasons == dict.fromkeys(FINISH_REASONS, 0) | {"length": requests}
 
     assert all(seen(f"{name}_count") == requests for name in HISTOGRAMS_OF_REQUESTS)
     assert seen("inter_token_latency_seconds_count") == tokens - requests
@@ -213,6 +223,43 @@ async def test_how_requests_ended(http: httpx.AsyncClient, engine: AsyncEngine) 
     assert seen("requests_running") == seen("kv_blocks", state="held") == 0
 
 
+async def test_grammars_and_drafts(http: httpx.AsyncClient, engine: AsyncEngine) -> None:
+    await engine.start()
+    fresh = await scrape(http)
+    proposers = ("forced", "prediction", "ngram", "suffix", "draft_model")
+    for proposer in proposers:
+        for outcome in ("accepted", "rejected"):
+            assert fresh("draft_tokens_total", proposer=proposer, outcome=outcome) == 0
+    assert fresh("grammar_cache_entries") == fresh("grammar_compile_time_seconds_count") == 0
+
+    await speak_by_grammars(engine)
+    seen = await scrape(http)
+    assert seen("requests_compiling") == seen("grammar_queue") == 0
+    assert seen("request_finished_total", reason="refused") == 1
+    assert seen("grammar_refusals_total") == 1
+    assert seen("grammar_compilations_total") == seen("grammar_cache_entries") == 2
+    assert seen("grammar_compile_time_seconds_count") == 2
+    assert seen("grammar_cache_lookups_total", result="miss") == 2
+    spoken = seen("request_finished_total", reason="length")
+    assert seen("grammar_cache_lookups_total", result="hit") == spoken - 1
+    assert seen("grammar_cache_bytes") > 0
+
+    accepted = seen("draft_tokens_total", proposer="forced", outcome="accepted")
+    assert accepted > 0
+    # Text is forced, its tokens are not: some may be wrong here, where they come at random.
+    # A place is reached only where the one before it was right.
+    places: dict[int, dict[str, float]] = {}
+    for (name, labels), value in seen.samples.items():
+        if name == "draft_tokens_by_position_total":
+            of = dict(labels)
+            assert of["proposer"] == "forced"
+            places.setdefault(int(of["position"]), {})[of["outcome"]] = value
+    assert sorted(places) == list(range(1, len(places) + 1))
+    assert sum(place["accepted"] for place in places.values()) == accepted
+    for place, following in itertools.pairwise(places[at] for at in sorted(places)):
+        assert sum(following.values()) <= place["accepted"]
+
+
 async def test_openmetrics_for_those_who_ask(http: httpx.AsyncClient, engine: AsyncEngine) -> None:
     await engine.start()
     await complete(http, max_tokens=2)
@@ -256,6 +303,7 @@ async def test_every_metric_is_described(http: httpx.AsyncClient, engine: AsyncE
     )
     described = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert len(described) == len(rows)
+    await speak_by_grammars(engine)
     await complete(http, max_tokens=2)
     exported = {}
     for family in (await scrape(http)).families:
@@ -269,6 +317,7 @@ async def test_the_dashboard_asks_for_what_there_is(
     http: httpx.AsyncClient, engine: AsyncEngine
 ) -> None:
     await engine.start()
+    await speak_by_grammars(engine)
     await complete(http, max_tokens=2)
     seen = await scrape(http)
     exported: dict[str, set[str]] = {}

@@ -57,7 +57,7 @@ class Step:
         logits = int(lengths.sum())
 
         def full(value: Any, dtype: Any, count: int = self.rows) -> NDArray[Any]:
-            return np.ascontiguousarray(np.broadcast_to(np.asarray(value, dtype), count))
+            return np.array(np.broadcast_to(np.asarray(value, dtype), count))
 
         mask_row = -1 if self.mask is None else np.arange(logits)
         mask = np.zeros((1, 1), np.uint32) if self.mask is None else self.mask
@@ -152,8 +152,55 @@ def assert_drawn_from(drawn: NDArray[Any], p: Floats) -> None:
     assert chi2 < freedom * (1 - ninth + NORMAL_QUANTILE * ninth**0.5) ** 3
 
 
+def random_step(random: np.random.Generator, rows: int, vocabulary: int) -> Step:
+    """Rules, masks and drafts of all sorts, mixed; every draft is token 0 or 1."""
+    lengths = random.integers(1, 4, rows).astype(np.int32)
+    logits = int(lengths.sum())
+    allowed = (
+        random.random((logits, vocabulary)) < random.choice([0.0, 0.003, 0.3, 1.0], logits)[:, None]
+    )
+    only = random.random(logits) < 0.1
+    allowed[only] = False
+    allowed[only, random.integers(0, vocabulary, only.sum())] = True
+    mask_row = np.where(random.random(logits) < 0.4, random.permutation(logits), -1)
+    return Step(
+        rows,
+        lengths=lengths,
+        temperature=random.choice([0.0, 0.3, 1.0, 1.8], rows),
+        top_k=random.choice([0, 0, 1, 5, 40, vocabulary - 1, vocabulary], rows),
+        top_p=random.choice([1.0, 1.0, 0.0, 0.4, 0.95], rows),
+        min_p=random.choice([0.0, 0.0, 0.02, 1.0], rows),
+        seed=random.integers(0, 2**64, rows, dtype=np.uint64),
+        position=random.integers(0, 2**40, rows),
+        mask=pack(allowed),
+        mask_row=mask_row,
+        token_ids=random.integers(0, 2, logits + 1).astype(np.int32),
+        logit_token=np.arange(logits, dtype=np.int32),
+    )
+
+
+def random_logits(random: np.random.Generator, rows: int, vocabulary: int) -> NDArray[np.float32]:
+    """Peaked, flat and rounded ones, with what is no number in some."""
+    spread = random.choice([0.0, 0.01, 1.0, 5.0], (rows, 1))
+    logits = random.normal(0, 1, (rows, vocabulary)) * spread
+    rounded = random.random(rows) < 0.4
+    logits[rounded] = np.round(logits[rounded] * 2) / 2
+    strange = random.random((rows, vocabulary)) < random.choice([0.0, 0.0, 0.02], (rows, 1))
+    logits[strange] = random.choice([np.nan, np.inf, -np.inf, 0.0, -0.0], int(strange.sum()))
+    return logits.astype(np.float32)
+
+
 VOCABULARY = 5
 LENGTH = 3
+SMALL_RULES: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.6},
+    {"temperature": 1.8},
+    {"top_k": 3},
+    {"top_p": 0.75},
+    {"min_p": 0.2},
+    {"temperature": 1.4, "top_k": 4, "top_p": 0.9, "min_p": 0.05},
+]
 PREFIXES = sum(VOCABULARY**n for n in range(LENGTH))
 
 
@@ -193,6 +240,18 @@ def prefix_number(tokens: Ints, length: NDArray[np.int64]) -> NDArray[np.int64]:
     return start + number
 
 
+def random_drafts(sequences: int) -> Callable[[int], Ints]:
+    """Drafts for :func:`generate` that know nothing of the language."""
+
+    def drafts(step: int) -> Ints:
+        random = np.random.default_rng([5, step])
+        shape = (sequences, LENGTH)
+        some = random.integers(0, 3, shape)
+        return np.where(random.random(shape) < 0.8, some, -1).astype(np.int32)
+
+    return drafts
+
+
 def generate(
     backend: Backend,
     language: Language,
@@ -207,7 +266,7 @@ def generate(
     Args:
         backend: Samples and verifies.
         language: Its logits and masks.
-        rules: The same for all.
+        rules: By name, one for all or one for each sequence.
         masked: Whether the language's masks apply.
         drafts: Of a step's number: int32 [sequences, LENGTH], a proposal for every position; a
             negative one proposes nothing there and after it.
@@ -238,7 +297,7 @@ def generate(
         step = Step(
             len(active),
             lengths=lengths,
-            **rules,
+            **{name: np.broadcast_to(rule, sequences)[active] for name, rule in rules.items()},
             seed=active,
             position=11 + have,
             mask=pack(language.allowed[prefix]) if masked else None,

@@ -7,6 +7,7 @@ import pytest
 
 from tests.model.draws import (
     LENGTH,
+    SMALL_RULES,
     VOCABULARY,
     Ints,
     Language,
@@ -19,15 +20,6 @@ from tests.model.draws import (
 )
 
 SEQUENCES = 20_000
-RULES: list[dict[str, Any]] = [
-    {},
-    {"temperature": 0.6},
-    {"temperature": 1.8},
-    {"top_k": 3},
-    {"top_p": 0.75},
-    {"min_p": 0.2},
-    {"temperature": 1.4, "top_k": 4, "top_p": 0.9, "min_p": 0.05},
-]
 
 
 def from_another_language(step: int) -> Ints:
@@ -50,7 +42,7 @@ def none(step: int) -> Ints:
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
-@pytest.mark.parametrize("rules", RULES, ids=str)
+@pytest.mark.parametrize("rules", SMALL_RULES, ids=str)
 def test_three_tokens_have_their_joint_distribution(rules: dict[str, Any], masked: bool) -> None:
     language = Language(1)
     given: dict[str, Any] = {"masked": masked, "sequences": SEQUENCES}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pyengine._core import CpuKernels, CpuRules, CpuTensor, pick_allowed
 from tests.model.draws import RULES, Step, assert_drawn_from, exact, on_cpu, pack
 
-DRAWS = 40_000
+DRAWS = 20_000
 
 
 def sample(logits: NDArray[Any], threads: int = 2, **rules: Any) -> NDArray[np.int32]:

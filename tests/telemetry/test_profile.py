@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from pyengine import AsyncEngine
+from pyengine import AsyncEngine, SamplingParams
+from pyengine._core import Lane, Stage
 from pyengine.cli import main
+from pyengine.grammar import json_value
 from pyengine.http.server import HttpServer
 from pyengine.telemetry.observe import step_times_ms
 from pyengine.telemetry.page import page
@@ -55,7 +57,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("profile")
     files = [f"--{kind}={folder / name}" for kind, name in
              [("json", "r.json"), ("perfetto", "t.json"), ("html", "p.html")]]  # fmt: skip
-    result = run(*SMALL, *files, "--placement=thread", "--busy-loop", "--sweep=2,4")
+    result = run(*SMALL, *files, "--placement=thread", "--busy-loop", "--sweep=2,4",
+                 "--grammar=records", "--speculation=forced")  # fmt: skip
     assert "of the device's time was lost to the CPU" in result.output
     assert "buffer_fill" in result.output
     return folder
@@ -92,7 +95,7 @@ def test_the_page_needs_nothing_else(made: Path) -> None:
 def test_the_pages_script_runs(made: Path, tmp_path: Path) -> None:
     text = (made / "p.html").read_text()
     drawn = drive(text, tmp_path)
-    for heading in ("One step", "CPU time by stage", "Step times", "As the batch grows"):
+    for heading in ("One step", "CPU time by stage", "Step times", "As the batch grows", "Drafts"):
         assert heading in drawn["main"]
     assert "NaN" not in drawn["main"]
     assert "undefined" not in drawn["main"]
@@ -153,12 +156,12 @@ def test_waits_are_events_of_their_own() -> None:
 
 def test_step_times_leave_idle_out() -> None:
     ms = 1_000_000
-    device, idle = (11, 4), (20, 0)
+    device, idle = (Stage.DEVICE, Lane.DEVICE), (Stage.IDLE, Lane.SCHEDULER)
     spans = np.zeros(4, SPAN)
     for at, (start, end, kind) in enumerate(
         [(1, 9, device), (10, 18, device), (19, 95, idle), (100, 101, device)]
     ):
-        spans[at] = (start * ms, end * ms, 0, *kind, (0,) * 6)
+        spans[at] = (start * ms, end * ms, 0, int(kind[0]), int(kind[1]), (0,) * 6)
     assert step_times_ms(spans).tolist() == pytest.approx([8.0, 9.0, 7.0])
     assert len(step_times_ms(spans[:0])) == 0
 
@@ -199,6 +202,53 @@ def test_two_reports_are_compared(made: Path, tmp_path: Path) -> None:
     refused = CliRunner().invoke(main, ["profile", "--compare", str(old), str(made / "p.html")])
     assert refused.exit_code == 1
     assert "no report" in refused.output
+
+
+def test_constrained_answers_show_masks_and_drafts() -> None:
+    # How the clock judges drafts is not foreseen, but forced ones are tried again and again.
+    result = run(*SMALL, "--placement=thread", "--grammar=records", "--speculation=forced",
+                 "--json=-")  # fmt: skip
+    report = load_report(result.stdout_bytes, "stdout")
+    assert (report.setup["grammar"], report.setup["speculation"]) == ("records", "forced")
+    stages = {row.stage: row for row in report.stages if row.lane == "scheduler"}
+    assert stages["grammar"].count >= report.steps - 1
+    assert report.cpu_us_per_step["scheduler"] < sum(
+        row.us_per_step for row in stages.values() if row.stage not in ("idle", "copy_back")
+    )
+    [forced] = report.drafts
+    assert forced.proposer == "forced"
+    assert 0 < forced.accepted <= forced.drafted
+    assert forced.acceptance == forced.accepted / forced.drafted
+    assert sum(position.accepted for position in forced.positions) == forced.accepted
+    assert {(row.lane, row.stage) for row in report.stages} >= {("scheduler", "draft")}
+
+
+def test_a_schema_of_ones_own_may_end_early(tmp_path: Path) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text('{"enum": ["yes", "no"]}')
+    report = load_report(
+        run(*SMALL, "--placement=thread", f"--grammar={path}", "--json=-").stdout_bytes, "stdout"
+    )
+    assert report.tokens > 0
+    assert report.drafts == []
+
+
+async def test_masks_are_exposed_where_the_cpu_is_the_device() -> None:
+    answer = SamplingParams(max_tokens=30, seed=1)
+    async with AsyncEngine(max_context=256) as engine:
+        before = await engine.telemetry()
+        await engine.generate("Hello", answer, grammar=json_value())
+        await engine.generate("Hello", answer)
+        await engine.drained()
+        window = (await engine.telemetry()).since(before)
+    stages = {(total.lane, total.stage): total for total in window.stages}
+    masks = stages["scheduler", "grammar"]
+    assert masks.overlapped_ns == 0
+    assert masks.exposed_ns > 0
+    forward, sampling = stages["device", "device"], stages["device", "sample"]
+    assert sampling.count == masks.count
+    assert forward.count == window.steps
+    assert window.busy_ns == forward.total_ns + sampling.total_ns
 
 
 async def test_a_running_server_is_watched(tmp_path: Path) -> None:
@@ -246,6 +296,10 @@ def test_what_cannot_be_profiled_is_refused() -> None:
         (["--attach", "http://127.0.0.1:9"], "cannot be watched"),
         ([*SMALL, "--prompt-tokens", "100000"], "no room for an answer"),
         ([*SMALL, "--trace", "/absent.csv"], "cannot read the trace"),
+        (["--speculation", "nobody,ngram"], "nobody is called nobody"),
+        (["--grammar", "/absent.json"], "built in are records, tools"),
+        (["--grammar", __file__], "not valid JSON"),
+        (["--attach", "http://x", "--grammar", "records"], "--attach does not go with --grammar"),
     ]:
         result = CliRunner().invoke(main, ["profile", *arguments])
         assert result.exit_code != 0

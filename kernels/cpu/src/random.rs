@@ -181,4 +181,21 @@ mod tests {
         }
         assert_eq!(exponential(u32::MAX), 1.0 / 8_589_934_592.0);
     }
+
+    /// The same numbers as in `tests/kernels/test_noise.py`, which holds the other implementations to them.
+    #[test]
+    fn the_bits_that_every_device_has() {
+        let print = |bits: &dyn Fn(u32) -> u32| {
+            (0..1u32 << 16)
+                .fold(0u64, |sum, i| sum.wrapping_add(u64::from(bits(i)).wrapping_mul(2 * u64::from(i) + 1)))
+        };
+        assert_eq!(print(&|i| exponential(i.wrapping_mul(2_654_435_761)).to_bits()), 4543582704416069629);
+        assert_eq!(print(&|i| exponential(!(i * 65_537)).to_bits()), 4579620823227422897);
+        let weight = |i: u32| crate::math::exp::<false>(i as f32 * (-90.0 / 65_536.0)).to_bits();
+        assert_eq!(print(&weight), 1456959801018675116);
+        assert_eq!(
+            print(&|i| Stream::new(0x0123_4567_89ab_cdef, (3 << 32) + 1).word(i)),
+            9237823355830105533
+        );
+    }
 }

@@ -1,12 +1,14 @@
 //! The PyO3 module `pyengine._core`: the only place that knows Python. One file per core folder.
 
 mod detokenizer;
+mod draft_passes;
 pub(crate) mod errors;
 mod grammar;
 mod kernels;
 mod kv_allocator;
 pub(crate) mod mailbox;
 mod scheduler;
+mod speculate;
 mod telemetry;
 
 use pyo3::prelude::*;
@@ -20,6 +22,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<kv_allocator::KvAllocator>()?;
     module.add_class::<scheduler::PyStepLayout>()?;
     module.add_class::<scheduler::PyPlanner>()?;
+    module.add_class::<speculate::PySpeculator>()?;
+    module.add_class::<draft_passes::PyDraftPasses>()?;
     module.add_class::<detokenizer::PyVocabulary>()?;
     module.add_class::<detokenizer::PyStreamDecoder>()?;
     module.add_class::<detokenizer::PyDetokenizer>()?;

@@ -28,7 +28,7 @@ use crate::telemetry::now_ns;
 /// Where each field of a step lies in the one buffer that planner and runner share.
 #[pyclass(name = "StepLayout", module = "pyengine._core", frozen)]
 pub(super) struct PyStepLayout {
-    inner: StepLayout,
+    pub(super) inner: StepLayout,
 }
 
 #[pymethods]
@@ -235,10 +235,10 @@ impl PyPlanner {
 }
 
 /// The memory of a step, held until it is dropped.
-struct StepMemory(PyUntypedBuffer);
+pub(super) struct StepMemory(PyUntypedBuffer);
 
 impl StepMemory {
-    fn get(buffers: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(super) fn get(buffers: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = PyUntypedBuffer::get(buffers)?;
         if buffer.readonly() || !buffer.is_c_contiguous() {
             return Err(PyBufferError::new_err("the step buffer must be writable and contiguous"));
@@ -247,7 +247,7 @@ impl StepMemory {
     }
 
     #[allow(clippy::mut_from_ref, reason = "the memory is Python's")]
-    fn bytes(&self) -> &mut [u8] {
+    pub(super) fn bytes(&self) -> &mut [u8] {
         let (start, length) = (self.0.buf_ptr().cast::<u8>(), self.0.len_bytes());
         // SAFETY: the memory stays while the buffer is held; whoever calls keeps other threads from using it
         // meanwhile, as the stub asks.
@@ -255,7 +255,7 @@ impl StepMemory {
     }
 }
 
-fn int32(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<i32>> {
+pub(super) fn int32(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<i32>> {
     let buffer: PyBuffer<i32> = PyBuffer::get(object)
         .map_err(|_| PyTypeError::new_err("tokens and counts must be buffers of int32"))?;
     if !buffer.is_c_contiguous() {
@@ -264,7 +264,7 @@ fn int32(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<i32>> {
     Ok(buffer)
 }
 
-fn elements(buffer: &PyBuffer<i32>) -> &[i32] {
+pub(super) fn elements(buffer: &PyBuffer<i32>) -> &[i32] {
     match buffer.item_count() {
         0 => &[],
         // SAFETY: contiguous, aligned and of i32, as `PyBuffer` has checked; held as long as the slice; not written

@@ -42,6 +42,7 @@ macro_rules! mirror {
             /// All of them, in the order of their numbers.
             #[staticmethod]
             fn all(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+                const { assert!($name::ALL.len() == <$core>::ALL.len()) };
                 PyTuple::new(py, Self::ALL.iter().copied())
             }
         }
@@ -51,8 +52,8 @@ macro_rules! mirror {
 mirror! {
     /// What a span is.
     PyStage as "Stage" of telemetry::Stage {
-        HttpDecode, Template, Tokenize, QueueWait, Drain, Admit, Match, Allocate, BufferFill, Grammar, Launch, Device,
-        Sample, CopyBack, Commit, Detokenize, StopMatch, Message, SseEncode, SocketWrite, Idle,
+        HttpDecode, Template, Tokenize, QueueWait, Drain, Admit, Match, Allocate, BufferFill, Draft, Grammar, Launch,
+        Device, Sample, CopyBack, Commit, Detokenize, StopMatch, Message, SseEncode, SocketWrite, Idle,
     }
 }
 

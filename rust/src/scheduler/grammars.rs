@@ -9,9 +9,9 @@
 //! device already runs the step itself; the sampler waits for them. O(vocabulary / 32) words a mask at least; rows
 //! are shared out among threads.
 
-use rayon::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::sync::{Mutex, PoisonError};
 
+use super::crew::Crew;
 use super::planner::{MaskRecord, Planner};
 use super::sequence_table::RequestId;
 use crate::error::{Error, Result};
@@ -27,32 +27,10 @@ const ROWS_ALONE: usize = 2;
 /// The longest notice, in bytes.
 const MAX_NOTICE: usize = 4096;
 
-/// The threads that fill masks.
-pub(super) struct Fillers {
-    pool: Option<ThreadPool>,
-}
-
-impl Fillers {
-    /// Threads for this machine; none where it has one core.
-    pub fn new() -> Result<Self> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-        if threads < 2 {
-            return Ok(Self { pool: None });
-        }
-        let pool =
-            ThreadPoolBuilder::new().num_threads(threads).thread_name(|at| format!("pyengine-mask-{at}"));
-        let pool = pool.build().map_err(|error| Error::System(error.to_string()))?;
-        Ok(Self { pool: Some(pool) })
-    }
-
-    fn run(&self, jobs: &mut [Job<'_>]) {
-        match &self.pool {
-            Some(pool) if jobs.len() > ROWS_ALONE => {
-                pool.install(|| jobs.par_iter_mut().with_max_len(1).for_each(Job::fill));
-            }
-            _ => jobs.iter_mut().for_each(Job::fill),
-        }
-    }
+/// The threads that fill masks beside the caller's.
+pub(super) fn fillers() -> Result<Crew> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    Crew::new(threads - 1, "pyengine-mask")
 }
 
 /// The masks of one row.
@@ -92,7 +70,7 @@ impl Job<'_> {
 impl Planner {
     /// Takes requests with grammars from now on. `end_tokens` are those that end an answer under a grammar.
     pub fn set_compiler(&mut self, compiler: Box<dyn Compiler>, end_tokens: Vec<u32>) -> Result<()> {
-        self.fillers = Some(Fillers::new()?);
+        self.fillers = Some(fillers()?);
         self.compiler = Some(compiler);
         self.end_tokens = end_tokens;
         Ok(())
@@ -124,16 +102,19 @@ impl Planner {
             filled += count;
             match self.take_grammar(record) {
                 Some((request, grammar, only)) => {
-                    jobs.push(Job { request, grammar, only, drafts, masks: mine, words });
+                    jobs.push(Mutex::new(Job { request, grammar, only, drafts, masks: mine, words }));
                 }
                 // Its sequence has ended meanwhile: whatever is sampled is dropped.
                 None => mine.fill(u32::MAX),
             }
         }
-        if let Some(fillers) = &self.fillers {
-            fillers.run(&mut jobs);
+        let fill = |row: usize| lock(&jobs[row]).fill();
+        match &self.fillers {
+            Some(fillers) if jobs.len() > ROWS_ALONE => fillers.run(jobs.len(), &fill),
+            _ => (0..jobs.len()).for_each(fill),
         }
         for job in jobs {
+            let job = job.into_inner().unwrap_or_else(PoisonError::into_inner);
             self.requests.get_mut(job.request).grammar = Some(job.grammar);
         }
         self.timeline.lap(Stage::Grammar);
@@ -241,9 +222,14 @@ impl Planner {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn shortened(mut text: String) -> String {
     if text.len() > MAX_NOTICE {
-        text.truncate(text.floor_char_boundary(MAX_NOTICE));
+        let end = (0..=MAX_NOTICE).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
         text.push('…');
     }
     text

@@ -18,7 +18,9 @@
 mod buffers;
 mod closing;
 mod commit;
+mod crew;
 mod distributions;
+mod draft_passes;
 mod drafts;
 mod grammars;
 mod intake;
@@ -32,5 +34,6 @@ mod sequence_table;
 mod simulation;
 
 pub use buffers::{ALIGNMENT, Field, HEADER_LENGTH, StepBuffers, StepLayout};
+pub use draft_passes::DraftPasses;
 pub use outbox::Outlet;
 pub use planner::{Planner, PlannerConfig};

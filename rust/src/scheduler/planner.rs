@@ -13,9 +13,9 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::buffers::StepLayout;
+use super::crew::Crew;
 use super::distributions::Distributions;
 use super::drafts::Drafting;
-use super::grammars::Fillers;
 use super::outbox::{OutRow, Outbox, Outlet};
 use super::policy::{self, Tenants, WaitingQueue};
 use super::requests::Requests;
@@ -134,7 +134,7 @@ pub struct Planner {
     pub(super) requests: Requests,
     // Where grammars come from, and the tokens that end an answer under one.
     pub(super) compiler: Option<Box<dyn Compiler>>,
-    pub(super) fillers: Option<Fillers>,
+    pub(super) fillers: Option<Crew>,
     pub(super) end_tokens: Vec<u32>,
     // Requests that wait for their grammar.
     pub(super) compiling: usize,

@@ -81,6 +81,10 @@ impl Request {
                 // The sampler saw a mask that forbids it.
                 return Some((FinishReason::Error, None));
             }
+            if grammar.failure().is_some() {
+                // Its masks allowed only the end, wherever that was: what there is may be half an answer.
+                return Some((FinishReason::Error, None));
+            }
             if grammar.is_terminated() {
                 return if ends { stop } else { Some((FinishReason::Stop, None)) };
             }

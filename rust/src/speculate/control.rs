@@ -27,6 +27,9 @@ const PURSE: (f32, f32, f32) = (6.0, 30.0, -20.0);
 /// Steps before a probe is repeated: the least, and the most.
 const WAIT: (u64, u64) = (32, 4096);
 
+/// Less than this over plain steps is not worth the trouble.
+const WORTH: f32 = 1.01;
+
 /// Plain steps that are measured before anything is tried.
 const PLAIN_FIRST: usize = 3;
 
@@ -126,6 +129,8 @@ struct Level {
     surprise: f32,
     /// Most draft tokens whose time was measured.
     reached: usize,
+    /// Of the draft model, in the last best lengths.
+    iterations: usize,
 }
 
 /// The model of time for a number of rows.
@@ -239,11 +244,24 @@ impl Control {
         let rows = offers.rows();
         let model = self.model(rows)?;
         let (most, iterations) = model.reach(rows);
-        (0..=iterations.min(offers.iterations()))
-            .map(|iterations| {
-                self.chooser.choose(offers, iterations, 0, most, |drafted| model.time(drafted, iterations))
-            })
-            .max_by(|a, b| a.rate.total_cmp(&b.rate))
+        let most_iterations = iterations.min(offers.iterations());
+        // All would be too many each step: those near the last best, and one after the other of the rest.
+        let last = self.levels[self.level].iterations.min(most_iterations);
+        let other = self.now as usize % (most_iterations + 1);
+        let tried = [0, other, last.saturating_sub(1), last, (last + 1).min(most_iterations)];
+        let mut best: Option<Choice> = None;
+        for (at, &iterations) in tried.iter().enumerate() {
+            if tried[..at].contains(&iterations) {
+                continue;
+            }
+            let time = |drafted| model.time(drafted, iterations);
+            let choice = self.chooser.choose(offers, iterations, 0, most, time);
+            if best.is_none_or(|best| choice.rate > best.rate) {
+                best = Some(choice);
+            }
+        }
+        self.levels[self.level].iterations = best.map_or(0, |best| best.iterations);
+        best
     }
 
     fn model(&self, rows: usize) -> Option<Model> {
@@ -357,7 +375,7 @@ impl Control {
         let losing = level.lost > LOSS * model.plain;
         match level.mode {
             Mode::Off => {
-                let due = now >= level.next_probe && (self.blind || level.promise >= 1.01);
+                let due = now >= level.next_probe && (self.blind || level.promise >= WORTH);
                 // A better promise than the one that was not kept need not wait.
                 let promising = level.promise >= 1.03
                     && level.promise > 1.08 * level.failed_promise
@@ -373,14 +391,15 @@ impl Control {
                 _ if losing => level.fail(now),
                 8.. if fast >= 1.03 => level.mode = Mode::On,
                 8.. if fast < 0.97 => level.fail(now),
-                24.. if slow >= 1.0 => level.mode = Mode::On,
+                24.. if slow >= WORTH => level.mode = Mode::On,
                 24.. => level.fail(now),
                 _ => {}
             },
             Mode::On if !step.speculative => {}
             Mode::On => {
                 level.checked += 1;
-                if losing || (level.steps >= 64 && slow < 1.0) || (purse < 0.0 && fast < 1.0) {
+                let idle = slow < 1.0 || (slow < 1.02 && level.promise < WORTH);
+                if losing || (level.steps >= 64 && idle) || (purse < 0.0 && fast < 1.0) {
                     level.fail(now);
                 } else if level.checked as f32 > check_interval(slow) {
                     level.checked = 0;

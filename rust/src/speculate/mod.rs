@@ -67,7 +67,7 @@ pub struct SpeculationConfig {
     pub prediction: bool,
     /// Most draft tokens of a row.
     pub max_draft: usize,
-    /// Most tokens of outputs of all tenants that are remembered; each takes 40 to 70 bytes.
+    /// Most tokens of outputs of all tenants that are remembered; each takes 30 to 60 bytes.
     pub history_tokens: usize,
     /// Lengths follow from measurements; otherwise they are always the greatest, for tests.
     pub adaptive: bool,

@@ -109,6 +109,8 @@ struct Books {
     horizon: u64,
     busy: Intervals,
     idle: Intervals,
+    // Of the latest step, without what it sampled after a wait.
+    step_end: u64,
     pending: Vec<Span>,
     totals: Totals,
 }
@@ -130,6 +132,7 @@ impl Books {
             horizon: origin,
             busy: Intervals::new(KEPT),
             idle: Intervals::new(KEPT),
+            step_end: 0,
             pending: Vec::new(),
             totals,
         }
@@ -144,6 +147,7 @@ impl Books {
         span.start = span.start.max(self.origin);
         match span.stage {
             Stage::Device => self.step(&span),
+            Stage::Sample if span.lane == Lane::Device => self.busy.push(span.start, span.end),
             Stage::Idle => self.idle.push(span.start, span.end),
             _ => {}
         }
@@ -151,7 +155,7 @@ impl Books {
     }
 
     fn step(&mut self, span: &Span) {
-        let before = self.busy.end();
+        let before = std::mem::replace(&mut self.step_end, span.end);
         let gap = if before == 0 { 0 } else { span.start.saturating_sub(before) };
         let waited = gap - self.idle.covered(span.start - gap, span.start);
         let time = span.end - span.start.max(before) + waited;
@@ -324,6 +328,28 @@ mod tests {
         books.take(device(200, 400));
         books.judge(210, 205);
         assert_eq!((books.totals.wall_ns, books.totals.busy_ns), (110, 65));
+    }
+
+    #[test]
+    fn a_step_that_waits_for_its_masks_leaves_them_exposed() {
+        let mut books = Books::new(100);
+        let spans = [
+            device(110, 150),
+            span(Lane::Device, Stage::Sample, 170, 180),
+            span(Lane::Scheduler, Stage::Launch, 110, 150),
+            span(Lane::Scheduler, Stage::Grammar, 150, 170),
+            span(Lane::Scheduler, Stage::Sample, 170, 180),
+            device(185, 225),
+            span(Lane::Device, Stage::Sample, 245, 255),
+        ];
+        spans.into_iter().for_each(|span| books.take(span));
+        books.judge(255, 0);
+        assert_eq!(total(&books, Lane::Scheduler, Stage::Launch), (1, 0, 40));
+        assert_eq!(total(&books, Lane::Scheduler, Stage::Grammar), (1, 20, 0));
+        assert_eq!(total(&books, Lane::Scheduler, Stage::Sample), (1, 0, 10));
+        assert_eq!((books.totals.busy_ns, books.totals.steps), (100, 2));
+        // From the end of one forward pass to that of the next: masks and sampling are in it.
+        assert_eq!(books.totals.steps_ns, 40 + 75);
     }
 
     #[test]

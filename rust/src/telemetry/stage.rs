@@ -55,7 +55,8 @@ named! {
         Launch = "launch",
         /// The device works; in the lane of the device only.
         Device = "device",
-        /// Choosing tokens, where the CPU does that.
+        /// Choosing tokens, or making the device do so; in the lane of the device its part of a step that had to
+        /// wait for masks.
         Sample = "sample",
         /// Waiting for the step's tokens; what is exposed of it is the wake-up that came late.
         CopyBack = "copy_back",

@@ -3,6 +3,8 @@
 //! A count (`contains`) is exact if behind some position all items are known to be like it or none is, or if the array
 //! is short. Cost: the number of cases, which is bounded.
 
+use std::rc::Rc;
+
 use serde_json::{Value, json};
 
 use super::expression::{Expr, FALSE, KINDS, Path};
@@ -182,7 +184,7 @@ impl Work<'_> {
     fn permutations(&mut self, shape: &ArrayShape, path: Path) -> Result<Option<Vec<ArrayShape>>, Refusal> {
         let mut values = Vec::new();
         for &item in shape.prefix.iter().chain([&shape.rest]) {
-            match self.values(item)? {
+            match self.few_values(item)? {
                 Some(found) => values.push(found),
                 None => return Ok(None),
             }
@@ -225,8 +227,18 @@ impl Work<'_> {
         Ok(Some(shapes))
     }
 
+    /// The same as [`Self::few_values`], remembered.
+    pub(super) fn known_values(&mut self, expr: Expr) -> Result<Option<Rc<Vec<Value>>>, Refusal> {
+        if let Some(known) = self.values.get(&expr) {
+            return Ok(known.clone());
+        }
+        let values = self.few_values(expr)?.map(Rc::new);
+        self.values.insert(expr, values.clone());
+        Ok(values)
+    }
+
     /// All values that an expression allows, if they are few and neither arrays nor objects.
-    fn values(&mut self, expr: Expr) -> Result<Option<Vec<Value>>, Refusal> {
+    fn few_values(&mut self, expr: Expr) -> Result<Option<Vec<Value>>, Refusal> {
         if expr == FALSE {
             return Ok(Some(Vec::new()));
         }

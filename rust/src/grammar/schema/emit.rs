@@ -1,31 +1,27 @@
 //! Writes the states of an expression as a schema in the part of the language that the grammar's compiler keeps exactly.
 //!
-//! One definition for each state that is met more than once, so that recursion ends and sharing stays. States that
-//! allow no finite value (`{"required": ["a"], "properties": {"a": {"$ref": "#"}}}`) are found by a fixed point and
-//! left out. Cost: the states times their children; the fixed point at most the square of the states.
+//! One definition for each state that is met more than once, so that recursion ends and sharing stays. Cost: the
+//! states times their children, and the patterns that are written.
 
-use std::collections::{HashMap, HashSet};
-use std::rc::Rc;
+use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
 use super::Unenforceable;
 use super::document::refuse;
-use super::expression::{Expr, FALSE, KINDS, Path, TRUE};
+use super::expression::{Expr, KINDS, Path, TRUE};
 use super::language::{ANY, Node};
 use super::shape::{ArrayShape, NumberShape, ObjectShape, Shape, TextShape};
+use super::states::States;
 use super::work::Work;
 use crate::grammar::Refusal;
 
-const MOST_STATES: usize = 4_000;
 /// How deep states may stand in each other: the grammar's compiler follows them by recursion.
 const MOST_DEPTH: usize = 100;
 
 struct Writer<'w, 'a> {
     work: &'w mut Work<'a>,
-    states: HashMap<Expr, Rc<Vec<Shape>>>,
-    productive: HashSet<Expr>,
-    uses: HashMap<Expr, usize>,
+    states: States,
     names: HashMap<Expr, String>,
     defs: Map<String, Value>,
     unenforceable: Unenforceable,
@@ -35,22 +31,12 @@ struct Writer<'w, 'a> {
 impl Work<'_> {
     /// The schema that an expression says.
     pub(super) fn write(&mut self, root: Expr, unenforceable: Unenforceable) -> Result<Value, Refusal> {
-        let mut writer = Writer {
-            work: self,
-            states: HashMap::new(),
-            productive: HashSet::from([TRUE]),
-            uses: HashMap::new(),
-            names: HashMap::new(),
-            defs: Map::new(),
-            unenforceable,
-            depth: 0,
-        };
-        writer.explore(root)?;
-        writer.find_productive()?;
-        if !writer.productive.contains(&root) {
+        let states = States::new(self, root)?;
+        if !states.productive.contains(&root) {
             return refuse("the schema at # allows no value".to_owned());
         }
-        writer.count_uses(root);
+        let mut writer =
+            Writer { work: self, states, names: HashMap::new(), defs: Map::new(), unenforceable, depth: 0 };
         let mut value = writer.state(root)?;
         if !writer.defs.is_empty() {
             let defs = std::mem::take(&mut writer.defs);
@@ -60,112 +46,19 @@ impl Work<'_> {
     }
 }
 
-fn children(shape: &Shape) -> Vec<Expr> {
-    match shape {
-        Shape::Array(shape) => shape.prefix.iter().copied().chain([shape.rest]).collect(),
-        Shape::Object(shape) => {
-            let values = shape.properties.values().map(|property| property.value);
-            values.chain(shape.others.iter().map(|&(_, value)| value)).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
 impl Writer<'_, '_> {
-    fn explore(&mut self, root: Expr) -> Result<(), Refusal> {
-        let mut todo = vec![root];
-        while let Some(expr) = todo.pop() {
-            if expr == TRUE || expr == FALSE || self.states.contains_key(&expr) {
-                continue;
-            }
-            let mut all = Vec::new();
-            for kind in KINDS {
-                // Nothing is being found out here, so the answer is there.
-                if let Some(shapes) = self.work.shapes(expr, kind)? {
-                    all.extend(shapes.iter().cloned());
-                }
-            }
-            for shape in &all {
-                self.work.step()?;
-                todo.extend(children(shape));
-            }
-            self.states.insert(expr, Rc::new(all));
-            if self.states.len() > MOST_STATES {
-                return refuse(format!("the schema has more than {MOST_STATES} different parts"));
-            }
-        }
-        Ok(())
-    }
-
-    fn find_productive(&mut self) -> Result<(), Refusal> {
-        let mut left: Vec<Expr> = self.states.keys().copied().collect();
-        loop {
-            let before = left.len();
-            self.work.pay(before)?;
-            let mut still = Vec::new();
-            for expr in left {
-                let shapes = self.states[&expr].clone();
-                if shapes.iter().any(|shape| self.has_value(shape)) {
-                    self.productive.insert(expr);
-                } else {
-                    still.push(expr);
-                }
-            }
-            left = still;
-            if left.len() == before {
-                return Ok(());
-            }
-        }
-    }
-
-    fn has_value(&self, shape: &Shape) -> bool {
-        let has = |expr: &Expr| self.productive.contains(expr);
-        match shape {
-            Shape::Array(shape) => {
-                let first = shape.prefix.len().min(shape.min as usize);
-                shape.prefix[..first].iter().all(has) && (shape.min as usize <= first || has(&shape.rest))
-            }
-            Shape::Object(shape) => {
-                let required = shape.properties.values().filter(|property| property.required);
-                let (mut count, mut all) = (0, true);
-                for property in required {
-                    count += 1;
-                    all &= has(&property.value);
-                }
-                all && (shape.min <= count || shape.others.iter().any(|(_, value)| has(value)))
-            }
-            _ => true,
-        }
-    }
-
-    fn count_uses(&mut self, root: Expr) {
-        *self.uses.entry(root).or_default() += 1;
-        let mut seen = HashSet::from([root]);
-        let mut todo = vec![root];
-        while let Some(expr) = todo.pop() {
-            let Some(shapes) = self.states.get(&expr) else { continue };
-            let below: Vec<Expr> =
-                shapes.iter().filter(|shape| self.has_value(shape)).flat_map(children).collect();
-            for child in below {
-                *self.uses.entry(child).or_default() += 1;
-                if self.productive.contains(&child) && seen.insert(child) {
-                    todo.push(child);
-                }
-            }
-        }
-    }
-
     /// A child: itself, or where it is defined.
     fn child(&mut self, expr: Expr) -> Result<Value, Refusal> {
         if expr == TRUE {
             return Ok(json!({}));
         }
-        if !self.productive.contains(&expr) {
+        if !self.states.productive.contains(&expr) {
             return Ok(Value::Bool(false));
         }
-        let plain =
-            self.states[&expr].iter().all(|shape| !matches!(shape, Shape::Array(_) | Shape::Object(_)));
-        if plain || self.uses.get(&expr).copied().unwrap_or(0) < 2 {
+        let plain = self.states.shapes[&expr]
+            .iter()
+            .all(|shape| !matches!(shape, Shape::Array(_) | Shape::Object(_)));
+        if plain || self.states.uses.get(&expr).copied().unwrap_or(0) < 2 {
             return Ok(Value::Object(self.state(expr)?));
         }
         let name = match self.names.get(&expr) {
@@ -188,7 +81,7 @@ impl Writer<'_, '_> {
             return Ok(Map::new());
         }
         let shapes: Vec<Shape> =
-            self.states[&expr].iter().filter(|shape| self.has_value(shape)).cloned().collect();
+            self.states.shapes[&expr].iter().filter(|shape| self.states.has_value(shape)).cloned().collect();
         if KINDS
             .iter()
             .all(|&kind| shapes.contains(&Shape::all(kind)) || shapes.iter().any(|shape| is_all(shape, kind)))
@@ -330,14 +223,14 @@ impl Writer<'_, '_> {
         let mut max = shape.max;
         let mut prefix = Vec::new();
         for (at, &item) in shape.prefix.iter().enumerate() {
-            if !self.productive.contains(&item) {
+            if !self.states.productive.contains(&item) {
                 max = Some(max.map_or(at as u64, |max| max.min(at as u64)));
                 break;
             }
             prefix.push(self.child(item)?);
         }
         let count = prefix.len() as u64;
-        let no_more = max.is_some_and(|max| max <= count) || !self.productive.contains(&shape.rest);
+        let no_more = max.is_some_and(|max| max <= count) || !self.states.productive.contains(&shape.rest);
         if !prefix.is_empty() {
             out.insert("prefixItems".to_owned(), Value::Array(prefix));
         }
@@ -359,13 +252,17 @@ impl Writer<'_, '_> {
 
     fn object(&mut self, shape: &ObjectShape) -> Result<Map<String, Value>, Refusal> {
         self.report(&shape.open)?;
-        let others: Vec<_> =
-            shape.others.iter().copied().filter(|(_, value)| self.productive.contains(value)).collect();
+        let others: Vec<_> = shape
+            .others
+            .iter()
+            .copied()
+            .filter(|(_, value)| self.states.productive.contains(value))
+            .collect();
         let mut known: Vec<_> = shape.properties.iter().collect();
         known.sort_by_key(|(name, property)| (property.order, (*name).clone()));
         let (mut properties, mut required) = (Map::new(), Vec::new());
         for (name, property) in known {
-            let there = self.productive.contains(&property.value);
+            let there = self.states.productive.contains(&property.value);
             if there || !others.is_empty() {
                 let value = self.child(property.value)?;
                 properties.insert(name.to_string(), value);

@@ -21,18 +21,24 @@
 //! * `format` is enforced where the compiler knows it (see [`prepare`]), and is an annotation elsewhere.
 
 mod arrays;
+mod automaton;
 mod document;
 mod emit;
 mod expression;
 mod keywords;
 mod language;
+mod members;
 mod number;
 mod objects;
+mod pattern;
 mod regex;
 mod scalars;
+mod search;
 mod shape;
+mod states;
 mod unevaluated;
 mod uri;
+mod values;
 mod work;
 
 use serde_json::Value;
@@ -40,7 +46,7 @@ use serde_json::Value;
 use super::Refusal;
 
 /// What becomes of a keyword that cannot be enforced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unenforceable {
     /// The schema is refused.

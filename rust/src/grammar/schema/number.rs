@@ -171,3 +171,57 @@ impl Ord for Decimal {
         a.cmp(&b)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &str) -> Option<Decimal> {
+        Decimal::from_number(&serde_json::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn numbers_are_read_as_they_are_written() {
+        for (text, digits, places) in [
+            ("1.50", 15, 1),
+            ("-0.0", 0, 0),
+            ("1e2", 100, 0),
+            ("1e-8", 1, 8),
+            ("12300", 12_300, 0),
+            ("-2.5e1", -25, 0),
+        ] {
+            assert_eq!(read(text), Some(Decimal { digits, places }), "{text}");
+        }
+        for text in ["1e300", "1e-300", "1e21", "-1.5e308"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        assert!(read("9007199254740992").unwrap().is_exact_bound());
+        assert!(!read("9007199254740993").unwrap().is_exact_bound());
+        assert!(read("0.01").unwrap().is_exact_divisor());
+        assert!(!read("0.07").unwrap().is_exact_divisor(), "the compiler's doubling by ten goes astray");
+    }
+
+    proptest! {
+        #[test]
+        fn it_reckons_as_hundredths_do(a in -500..500i64, b in -500..500i64, of in 1..300i64, out in any::<[bool; 2]>()) {
+            let hundredths = |n: i64| Decimal::new(n.into(), 2).unwrap();
+            let (x, y, step) = (hundredths(a), hundredths(b), hundredths(of));
+            prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+            prop_assert_eq!(x.is_multiple(step), a % of == 0);
+            prop_assert_eq!(x.floor(), Decimal::whole(a.div_euclid(100).into()).unwrap());
+            prop_assert_eq!(x.ceil(), Decimal::whole((-(-a).div_euclid(100)).into()).unwrap());
+            let (first, last) = Decimal::multiples((x, out[0]), (y, out[1]), step);
+            for count in -501..501i64 {
+                let at = count * of;
+                let inside = (at > a || at == a && !out[0]) && (at < b || at == b && !out[1]);
+                prop_assert_eq!(inside, i128::from(count) >= first && i128::from(count) <= last);
+            }
+            if let Some(both) = step.common_multiple(hundredths(250)) {
+                let expected = (1..).map(|n| n * of).find(|n| n % 250 == 0).unwrap();
+                prop_assert_eq!(both, hundredths(expected));
+            }
+        }
+    }
+}

@@ -84,8 +84,7 @@ impl Work<'_> {
                 break;
             }
         }
-        for at in 0..pieces.len() {
-            let (piece, value) = pieces[at];
+        for &(piece, value) in &pieces {
             let both = self.langs.and(vec![piece, beside]);
             if self.is_nothing(piece, beside) || !self.langs.is_finite(both) {
                 continue;

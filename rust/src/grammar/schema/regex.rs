@@ -5,14 +5,15 @@
 //! dialects read otherwise are not guessed. Cost: the length of the pattern, times the alternatives that anchors stand
 //! in.
 
-use super::language::{ANY, ANY_CHAR, EMPTY, Lang, Languages, NEVER, Ranges, complement, normal};
+use super::language::{ANY, Lang, Languages, Ranges, complement, normal};
+use super::search::Builder;
 
 const MOST_LENGTH: usize = 10_000;
 const MOST_DEPTH: usize = 40;
-const MOST_CASES: u32 = 400;
 
+/// A pattern, read.
 #[derive(Debug, Clone)]
-enum Term {
+pub(super) enum Term {
     Class(Ranges),
     Sequence(Vec<Term>),
     Choice(Vec<Term>),
@@ -37,8 +38,7 @@ pub(super) fn language(langs: &mut Languages, pattern: &str) -> Option<Lang> {
     if reader.at != reader.text.len() {
         return None;
     }
-    let mut builder = Builder { langs, cases: 0 };
-    builder.found(ANY, true, &[&term])
+    Builder::new(langs).found(ANY, true, &[&term])
 }
 
 fn space() -> Vec<(u32, u32)> {
@@ -48,7 +48,8 @@ fn space() -> Vec<(u32, u32)> {
     out
 }
 
-fn word() -> Vec<(u32, u32)> {
+/// What `\w` matches.
+pub(super) fn word() -> Vec<(u32, u32)> {
     vec![(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)]
 }
 
@@ -297,299 +298,94 @@ impl Reader {
     }
 }
 
-struct Builder<'a> {
-    langs: &'a mut Languages,
-    cases: u32,
-}
+#[cfg(test)]
+mod tests {
+    use llguidance::derivre::RegexBuilder;
+    use proptest::prelude::*;
+    use serde_json::json;
 
-impl Builder<'_> {
-    /// What a term without any look around matches.
-    fn plain(&mut self, term: &Term) -> Option<Lang> {
-        Some(match term {
-            Term::Class(ranges) => self.langs.class(ranges.clone()),
-            Term::Sequence(items) => {
-                let mut whole = EMPTY;
-                for item in items.iter().rev() {
-                    let item = self.plain(item)?;
-                    whole = self.langs.concat(item, whole);
-                }
-                whole
-            }
-            Term::Choice(options) => {
-                let options = options.iter().map(|option| self.plain(option)).collect::<Option<Vec<_>>>()?;
-                self.langs.or(options)
-            }
-            Term::Repeat(inner, min, max) => {
-                let inner = self.plain(inner)?;
-                self.langs.repeat(inner, *min, *max)
-            }
-            _ => return None,
+    use super::*;
+
+    fn pattern() -> impl Strategy<Value = String> {
+        let atoms = [
+            "a", "b", ".", "[^a]", "[ab]", "\\w", "\\W", "-", "", "^", "$", "\\b", "\\B", "(?=a)", "(?!b)",
+            "(?<=a)",
+        ];
+        let leaf = prop::sample::select(atoms.to_vec()).prop_map(str::to_owned);
+        leaf.prop_recursive(3, 12, 3, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 1..4).prop_map(|parts| parts.concat()),
+                prop::collection::vec(inner.clone(), 2..3).prop_map(|parts| format!("({})", parts.join("|"))),
+                (inner.clone(), prop::sample::select(vec!["*", "+", "?", "{2}", "{1,2}", "{2,}"]))
+                    .prop_map(|(inner, times)| format!("(?:{inner}){times}")),
+                inner.prop_map(|inner| format!("(?!{inner})")),
+            ]
         })
     }
 
-    /// The whole strings that begin with one of `before`, go on with `terms`, and end with anything. `from_start` says
-    /// that `before` reaches back to the start of the string.
-    fn found(&mut self, before: Lang, from_start: bool, terms: &[&Term]) -> Option<Lang> {
-        self.cases += 1;
-        if self.cases > MOST_CASES {
-            return None;
-        }
-        let (mut before, mut terms) = (before, terms);
-        let (first, rest) = loop {
-            let Some((&first, rest)) = terms.split_first() else {
-                return Some(self.langs.concat(before, ANY));
-            };
-            let Some(plain) = self.plain(first) else { break (first, rest) };
-            before = self.langs.concat(before, plain);
-            terms = rest;
-        };
-        match first {
-            Term::Sequence(items) => {
-                let items: Vec<&Term> = items.iter().chain(rest.iter().copied()).collect();
-                self.found(before, from_start, &items)
-            }
-            Term::Choice(options) => {
-                let mut all = Vec::new();
-                for option in options {
-                    let items: Vec<&Term> = std::iter::once(option).chain(rest.iter().copied()).collect();
-                    all.push(self.found(before, from_start, &items)?);
-                }
-                Some(self.langs.or(all))
-            }
-            Term::Repeat(inner, 0, Some(1)) => {
-                let items: Vec<&Term> = std::iter::once(&**inner).chain(rest.iter().copied()).collect();
-                let with = self.found(before, from_start, &items)?;
-                let without = self.found(before, from_start, rest)?;
-                Some(self.langs.or(vec![with, without]))
-            }
-            Term::Start if from_start => {
-                if self.langs.nullable(before) {
-                    self.found(EMPTY, true, rest)
-                } else {
-                    Some(NEVER)
-                }
-            }
-            Term::End => {
-                // Nothing may follow, so the rest has to do with nothing.
-                for item in rest {
-                    if !matches!(item, Term::End) {
-                        let plain = self.plain(item)?;
-                        if !self.langs.nullable(plain) {
-                            return Some(NEVER);
-                        }
-                    }
-                }
-                Some(before)
-            }
-            Term::Ahead(wanted, inner) => {
-                let after = self.found(EMPTY, false, rest)?;
-                let mut look = self.found(EMPTY, false, &[inner])?;
-                if !wanted {
-                    look = self.langs.not(look);
-                }
-                let after = self.langs.and(vec![after, look]);
-                Some(self.langs.concat(before, after))
-            }
-            Term::Behind(wanted, inner) if from_start => {
-                let inner = self.plain(inner)?;
-                let mut look = self.langs.concat(ANY, inner);
-                if !wanted {
-                    look = self.langs.not(look);
-                }
-                let before = self.langs.and(vec![before, look]);
-                self.found(before, true, rest)
-            }
-            Term::Boundary(wanted) if from_start => {
-                let after = self.found(EMPTY, false, rest)?;
-                let word = self.langs.class(normal(word()));
-                let ends = self.langs.concat(ANY, word);
-                let begins = self.langs.concat(word, ANY);
-                let (not_ends, not_begins) = (self.langs.not(ends), self.langs.not(begins));
-                let cases = if *wanted {
-                    [(ends, not_begins), (not_ends, begins)]
-                } else {
-                    [(ends, begins), (not_ends, not_begins)]
-                };
-                let mut all = Vec::new();
-                for (left, right) in cases {
-                    let left = self.langs.and(vec![before, left]);
-                    let right = self.langs.and(vec![after, right]);
-                    all.push(self.langs.concat(left, right));
-                }
-                Some(self.langs.or(all))
-            }
-            _ => None,
-        }
-    }
-}
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
-/// Languages as patterns that the grammar's compiler reads: see [`Languages::pattern`].
-impl Languages {
-    /// A regular expression for exactly this language (from `^` to `$`), in the dialect of the grammar's compiler; none
-    /// if it gets too long.
-    ///
-    /// A class that has U+0000 and lacks the quotation mark or the backslash loses U+0000: the compiler writes a class
-    /// of all control characters as "any escape", these two among them.
-    pub(super) fn pattern(&mut self, lang: Lang) -> Option<String> {
-        let lang = if self.is_positive(lang, 0)? { lang } else { self.solved(lang)? };
-        let mut out = String::from("^(?:");
-        self.write(lang, &mut out, 0)?;
-        out.push_str(")$");
-        Some(out)
+        #[test]
+        fn a_backtracking_engine_agrees(
+            pattern in pattern(),
+            texts in prop::collection::vec("[ab\\-]{0,4}", 12),
+        ) {
+            let Ok(oracle) = jsonschema::options().build(&json!({ "pattern": pattern })) else { return Ok(()) };
+            let mut langs = Languages::new(200_000);
+            let Some(lang) = language(&mut langs, &pattern) else { return Ok(()) };
+            let written = langs.pattern(lang);
+            let opposite = langs.not(lang);
+            let opposite = langs.pattern(opposite);
+            for text in texts {
+                let found = oracle.is_valid(&json!(text));
+                prop_assert_eq!(langs.matches(lang, &text), Some(found), "{} {:?}", pattern, text);
+                // As the grammar's compiler reads it, too.
+                for (written, expected) in [(&written, found), (&opposite, !found)] {
+                    let Some(written) = written else { continue };
+                    let mut builder = RegexBuilder::new();
+                    let regex = builder.mk_regex_for_serach(written).unwrap();
+                    let taken = builder.to_regex(regex).is_match(&text);
+                    prop_assert_eq!(taken, expected, "{} as {} {:?}", pattern, written, text);
+                }
+            }
+        }
     }
 
-    /// Whether it is made without intersection and complement, so that it is empty only if it is [`NEVER`].
-    pub(super) fn is_plain(&self, lang: Lang) -> bool {
-        self.is_positive(lang, 0) == Some(true)
-    }
-
-    fn is_positive(&self, lang: Lang, depth: usize) -> Option<bool> {
-        use super::language::Node;
-        if depth > 400 {
-            return None;
+    #[test]
+    fn what_dialects_read_otherwise_is_not_guessed() {
+        let mut langs = Languages::new(100_000);
+        for pattern in [
+            "(a)\\1",
+            "\\Aa",
+            "a\\z",
+            "(?i)a",
+            "(?i:a)",
+            "a**",
+            "*a",
+            "(a",
+            "a)",
+            "[z-a]",
+            "[\\d-x]",
+            "\\u{110000}",
+            "\\ud800",
+        ] {
+            assert_eq!(language(&mut langs, pattern), None, "{pattern}");
         }
-        let mut rest = lang;
-        let mut all = true;
-        while let Node::Concat(head, tail) = *self.node(rest) {
-            all &= self.is_positive(head, depth + 1)?;
-            rest = tail;
-        }
-        Some(
-            all && match self.node(rest) {
-                _ if rest == ANY => true,
-                Node::And(_) | Node::Not(_) => false,
-                Node::Or(parts) => {
-                    for &part in parts {
-                        if !self.is_positive(part, depth + 1)? {
-                            return Some(false);
-                        }
-                    }
-                    true
-                }
-                Node::Repeat(inner, _, _) => self.is_positive(*inner, depth + 1)?,
-                _ => true,
-            },
-        )
-    }
-
-    /// The same language without intersection and complement: the equations of its automaton, solved one state after
-    /// another (Arden's rule).
-    fn solved(&mut self, lang: Lang) -> Option<Lang> {
-        let automaton = self.automaton(lang, 400)?;
-        let count = automaton.ways.len();
-        let mut ends: Vec<Lang> =
-            automaton.accepts.iter().map(|&yes| if yes { EMPTY } else { NEVER }).collect();
-        let mut ways: Vec<std::collections::BTreeMap<usize, Lang>> = Vec::new();
-        for state in &automaton.ways {
-            let mut targets: std::collections::BTreeMap<usize, Vec<(u32, u32)>> = Default::default();
-            for &(low, high, next) in state {
-                targets.entry(next).or_default().push((low, high));
-            }
-            ways.push(targets.into_iter().map(|(next, ranges)| (next, self.class(normal(ranges)))).collect());
-        }
-        for state in (0..count).rev() {
-            let around = ways[state].remove(&state).unwrap_or(NEVER);
-            let around = self.repeat(around, 0, None);
-            ends[state] = self.concat(around, ends[state]);
-            let own: Vec<(usize, Lang)> = ways[state].iter().map(|(&next, &way)| (next, way)).collect();
-            let own: Vec<(usize, Lang)> =
-                own.into_iter().map(|(next, way)| (next, self.concat(around, way))).collect();
-            for earlier in 0..state {
-                let Some(way) = ways[earlier].remove(&state) else { continue };
-                let through = self.concat(way, ends[state]);
-                ends[earlier] = self.or(vec![ends[earlier], through]);
-                for &(next, on) in &own {
-                    let through = self.concat(way, on);
-                    let old = ways[earlier].get(&next).copied().unwrap_or(NEVER);
-                    let joined = self.or(vec![old, through]);
-                    ways[earlier].insert(next, joined);
-                }
-            }
-            if self.size() > 200_000 {
-                return None;
-            }
-        }
-        Some(ends[0])
-    }
-
-    fn write(&self, lang: Lang, out: &mut String, depth: usize) -> Option<()> {
-        use super::language::Node;
-        if depth > 400 || out.len() > 40_000 {
-            return None;
-        }
-        match self.node(lang) {
-            _ if lang == ANY => out.push_str("(?s:.*)"),
-            Node::Never => out.push_str("[^\\x{0}-\\x{10FFFF}]"),
-            Node::Empty => {}
-            Node::Class(_) if lang == ANY_CHAR => out.push_str("(?s:.)"),
-            Node::Class(ranges) => write_class(ranges, out)?,
-            Node::Concat(..) => {
-                let mut rest = lang;
-                while let Node::Concat(head, tail) = *self.node(rest) {
-                    self.write(head, out, depth + 1)?;
-                    rest = tail;
-                }
-                self.write(rest, out, depth + 1)?;
-            }
-            Node::Or(parts) => {
-                out.push_str("(?:");
-                for (at, &part) in parts.iter().enumerate() {
-                    if at > 0 {
-                        out.push('|');
-                    }
-                    self.write(part, out, depth + 1)?;
-                }
-                out.push(')');
-            }
-            Node::Repeat(inner, min, max) => {
-                out.push_str("(?:");
-                self.write(*inner, out, depth + 1)?;
-                out.push(')');
-                match (min, max) {
-                    (0, None) => out.push('*'),
-                    (1, None) => out.push('+'),
-                    (0, Some(1)) => out.push('?'),
-                    (min, None) => out.push_str(&format!("{{{min},}}")),
-                    (min, Some(max)) => out.push_str(&format!("{{{min},{max}}}")),
-                }
-            }
-            Node::And(_) | Node::Not(_) => return None,
-        }
-        Some(())
-    }
-}
-
-fn write_class(ranges: &[(u32, u32)], out: &mut String) -> Option<()> {
-    let has = |c: u32| ranges.iter().any(|&(low, high)| low <= c && c <= high);
-    let mut ranges = ranges.to_vec();
-    if has(0) && !(has(0x22) && has(0x5C)) {
-        let left = complement(&[(0, 0)]);
-        ranges = complement(&normal(
-            complement(&ranges).iter().chain(complement(&left).iter()).copied().collect(),
-        ))
-        .into_vec();
-    }
-    if ranges.is_empty() {
-        return None;
-    }
-    let write = |c: u32, out: &mut String| match char::from_u32(c) {
-        Some(c) if c.is_ascii_alphanumeric() || c == '_' => out.push(c),
-        _ => out.push_str(&format!("\\x{{{c:X}}}")),
-    };
-    if let [(low, high)] = ranges[..]
-        && low == high
-    {
-        write(low, out);
-        return Some(());
-    }
-    out.push('[');
-    for (low, high) in ranges {
-        write(low, out);
-        if high > low {
-            out.push('-');
-            write(high, out);
+        for (pattern, yes, no) in [
+            ("^[[]$", "[", "a"),
+            ("^[a&&b]$", "&", ""),
+            ("^\\s$", "\u{FEFF}", "\u{85}"),
+            ("^.$", "\u{85}", "\u{2028}"),
+            ("^a{,2}$", "a{,2}", "a"),
+            ("^\\p{Lu}$", "É", "é"),
+            ("^\\ud83d\\ude00$", "\u{1F600}", ""),
+            ("^\\cJ\\x41\\u{42}\\0$", "\nAB\0", "A"),
+            ("^(?<year>\\d{4})$", "2024", "٢٠٢٤"),
+        ] {
+            let lang = language(&mut langs, pattern).unwrap();
+            assert_eq!(langs.matches(lang, yes), Some(true), "{pattern}");
+            assert_eq!(langs.matches(lang, no), Some(false), "{pattern}");
         }
     }
-    out.push(']');
-    Some(())
 }

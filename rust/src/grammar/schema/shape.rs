@@ -99,6 +99,15 @@ pub(super) enum Shape {
 const LATE: u32 = 1 << 30;
 
 impl Shape {
+    /// About how much a copy of it costs.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Shape::Object(shape) => 1 + shape.properties.len() / 8,
+            Shape::Array(shape) => 1 + shape.prefix.len() / 32,
+            _ => 1,
+        }
+    }
+
     /// All values of a type.
     pub(super) fn all(kind: Kind) -> Shape {
         match kind {
@@ -329,7 +338,11 @@ impl ObjectShape {
 
     fn narrow(&mut self, work: &mut Work<'_>, atom: &OfObject, wanted: bool, path: Path) -> bool {
         match (atom, wanted) {
-            (OfObject::Requires(name), true) => self.property(work, name, true).required = true,
+            (OfObject::Requires(name), true) => {
+                let property = self.property(work, name, true);
+                property.required = true;
+                return property.value != FALSE;
+            }
             (OfObject::Requires(name), false) => {
                 let property = self.property(work, name, true);
                 property.value = FALSE;
@@ -342,6 +355,7 @@ impl ObjectShape {
                 let property = self.property(work, name, !wanted);
                 property.value = joined;
                 property.required |= !wanted;
+                return joined != FALSE || !property.required;
             }
             (&OfObject::Names(lang, value), true) => {
                 for (name, property) in &mut self.properties {
@@ -352,6 +366,10 @@ impl ObjectShape {
                     }
                 }
                 self.names.push((lang, value, path));
+                return self
+                    .properties
+                    .values()
+                    .all(|property| !property.required || property.value != FALSE);
             }
             (&OfObject::Names(lang, value), false) => {
                 let value = work.exprs.not(value);
@@ -373,7 +391,6 @@ impl ObjectShape {
             (OfObject::Unknown, _) => add(&mut self.open, path),
         }
         self.max.is_none_or(|max| self.min <= max)
-            && self.properties.values().all(|property| !property.required || property.value != FALSE)
     }
 }
 

@@ -1,6 +1,8 @@
 //! The whole way: a schema prepared and compiled by llguidance, and instances put through it byte by byte.
 
+mod hostile;
 mod random;
+mod realistic;
 mod suite;
 
 use llguidance::api::{GrammarInit, TopLevelGrammar};

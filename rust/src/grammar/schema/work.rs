@@ -14,7 +14,7 @@ use crate::grammar::Refusal;
 
 const MOST_STEPS: u64 = 3_000_000;
 const MOST_DERIVATIVES: u64 = 2_000_000;
-const MOST_SHAPES: usize = 300;
+const MOST_SHAPES: usize = 1_000;
 const MOST_SIZE: usize = 1_000_000;
 /// How far schemas may stand in each other in place, and how far children are looked into at once.
 const MOST_IN_PLACE: usize = 120;
@@ -40,6 +40,8 @@ pub(super) struct Work<'a> {
     /// Dynamic scopes: the outermost place of each dynamic anchor.
     pub scopes: Vec<BTreeMap<String, Place>>,
     known: HashMap<(Expr, Kind), Known>,
+    /// All values of an expression, where they are few.
+    pub values: HashMap<Expr, Option<Rc<Vec<serde_json::Value>>>>,
     /// The schemas whose in-place parts are being taken in.
     open: HashSet<(u32, Kind)>,
     ahead: usize,
@@ -61,6 +63,7 @@ impl<'a> Work<'a> {
             schema_numbers: HashMap::new(),
             scopes: vec![BTreeMap::new()],
             known: HashMap::new(),
+            values: HashMap::new(),
             open: HashSet::new(),
             ahead: 0,
             steps: 0,
@@ -191,6 +194,7 @@ impl<'a> Work<'a> {
                     if self.says_nothing(part, wanted, kind) {
                         continue;
                     }
+                    self.pay(shapes.iter().map(Shape::weight).sum())?;
                     out.extend(self.apply(shapes.clone(), part, wanted, kind)?);
                     self.check_count(out.len())?;
                 }
@@ -266,20 +270,32 @@ impl<'a> Work<'a> {
         wanted: bool,
         kind: Kind,
     ) -> Result<Vec<Shape>, Refusal> {
-        let mut live = Vec::new();
+        let (mut live, mut full) = (Vec::new(), 0);
         for &part in parts {
-            if !self.has_none(part, kind)? {
-                live.push(part);
+            let known = self.shapes(part, kind)?;
+            if known.as_ref().is_none_or(|shapes| !shapes.is_empty()) {
+                full += usize::from(known.as_ref().is_some_and(|shapes| shapes.contains(&Shape::all(kind))));
+                live.push((part, known));
             }
+        }
+        // Two that allow everything: there is nothing that only one allows.
+        if full > 1 {
+            return Ok(if wanted { Vec::new() } else { shapes });
         }
         let mut out = Vec::new();
         let mut clashes = vec![Vec::new(); live.len()];
         for a in 0..live.len() {
             for b in 0..a {
-                let both = self.exprs.and(&[live[a], live[b]]);
+                self.step()?;
+                if let (Some(first), Some(second)) = (&live[a].1, &live[b].1)
+                    && self.differ(first, second)?
+                {
+                    continue;
+                }
+                let both = self.exprs.and(&[live[a].0, live[b].0]);
                 if !self.has_none(both, kind)? {
-                    clashes[a].push(live[b]);
-                    clashes[b].push(live[a]);
+                    clashes[a].push(live[b].0);
+                    clashes[b].push(live[a].0);
                     if !wanted {
                         out.extend(self.apply(shapes.clone(), both, true, kind)?);
                         self.check_count(out.len())?;
@@ -287,6 +303,7 @@ impl<'a> Work<'a> {
                 }
             }
         }
+        let live: Vec<Expr> = live.into_iter().map(|(part, _)| part).collect();
         if !wanted {
             out.extend(self.in_turn(shapes, &live, false, kind)?);
             return Ok(out);
@@ -297,6 +314,37 @@ impl<'a> Work<'a> {
             self.check_count(out.len())?;
         }
         Ok(out)
+    }
+
+    /// Whether shapes are told apart by what a required property may be: the usual union with a discriminator, seen
+    /// without building what both would allow.
+    fn differ(&mut self, first: &[Shape], second: &[Shape]) -> Result<bool, Refusal> {
+        for a in first {
+            for b in second {
+                let (Shape::Object(a), Shape::Object(b)) = (a, b) else { return Ok(false) };
+                if a.properties.len() > 64 {
+                    return Ok(false);
+                }
+                let mut apart = false;
+                for (name, property) in &a.properties {
+                    let Some(other) = b.properties.get(name) else { continue };
+                    if !property.required && !other.required {
+                        continue;
+                    }
+                    let values = (self.known_values(property.value)?, self.known_values(other.value)?);
+                    if let (Some(a), Some(b)) = values
+                        && !a.iter().any(|value| b.contains(value))
+                    {
+                        apart = true;
+                        break;
+                    }
+                }
+                if !apart {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// The language of the strings that an expression allows; none where that is not known. `named` is called with

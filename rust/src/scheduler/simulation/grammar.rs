@@ -104,7 +104,7 @@ fn verdict(length: u8) -> Verdict {
 
 impl Compiler for Slow {
     fn ask(&mut self, key: RequestKey, description: &[u8]) -> Option<Verdict> {
-        if description[0] % 2 == 0 {
+        if description[0].is_multiple_of(2) {
             return Some(verdict(description[0]));
         }
         self.pending.push((key, description[0]));

@@ -28,9 +28,6 @@ fn run(folder: &Path) -> BTreeMap<String, Counts> {
         let counts: &mut Counts = all.entry(name.clone()).or_default();
         for group in groups.as_array().unwrap() {
             let what = group["description"].as_str().unwrap();
-            if std::env::var_os("TRACE").is_some() {
-                eprintln!("{name}: {what}");
-            }
             let matcher = match prepared(&group["schema"]) {
                 Err(refusal) => Err(refusal.message),
                 Ok(prepared) => bench.compile(&prepared.schema).map_err(|error| format!("COMPILER {error}")),

@@ -1,0 +1,104 @@
+"""What does it cost to choose a token from a row of logits on the CPU?
+
+One row at a time on one thread, float32, logits normal with a spread of 3 (some hundred tokens are
+likely) and of 0.1 (all are), a vocabulary of 2,048 and one of 151,936. Beside it: torch's softmax
+and ``multinomial`` on the same row with no other rule, and the floor: the row copied once.
+``--json -`` prints the figures as JSON.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyengine._core import CpuKernels, CpuRules, CpuTensor
+
+VOCABULARIES = (2_048, 151_936)
+SPREADS = (3.0, 0.1)
+RULES: dict[str, dict[str, float]] = {
+    "greedy": {"temperature": 0.0},
+    "temperature 1": {},
+    "top_p 0.95": {"top_p": 0.95},
+    "top_k 20, top_p 0.95": {"top_k": 20, "top_p": 0.95},
+    "min_p 0.05": {"min_p": 0.05},
+}
+SECONDS_PER_FIGURE = 0.2
+
+
+def time_us(work: Callable[[], object]) -> float:
+    """Median microseconds of ``work``."""
+    work()
+    times: list[float] = []
+    end = time.perf_counter() + SECONDS_PER_FIGURE
+    while time.perf_counter() < end or len(times) < 5:
+        start = time.perf_counter_ns()
+        work()
+        times.append((time.perf_counter_ns() - start) / 1e3)
+    return statistics.median(times)
+
+
+def sampler_us(kernels: CpuKernels, logits: torch.Tensor, rules: dict[str, float]) -> float:
+    """Microseconds of one row."""
+    given = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0} | rules
+    seed = np.zeros(1, np.uint64)
+    step = CpuRules(
+        temperature=np.array([given["temperature"]], np.float32),
+        top_k=np.array([given["top_k"]], np.int32),
+        top_p=np.array([given["top_p"]], np.float32),
+        min_p=np.array([given["min_p"]], np.float32),
+        seed=seed,
+        sample_position=np.ones(1, np.int64),
+        logit_start=np.array([0, 1], np.int32),
+        logit_row=np.zeros(1, np.int32),
+        logit_token=np.zeros(1, np.int32),
+        mask_row=np.full(1, -1, np.int32),
+        mask=np.zeros(0, np.uint32),
+        mask_words=0,
+    )
+    row, out = CpuTensor(logits.numpy()), CpuTensor(np.zeros(1, np.int32))
+
+    def draw() -> None:
+        seed[0] += 1
+        kernels.sample(step, row, out, 0, 1)
+
+    return time_us(draw)
+
+
+def case(kernels: CpuKernels, vocabulary: int, spread: float) -> dict[str, Any]:
+    """The figures of one row."""
+    logits = torch.randn(1, vocabulary, generator=torch.Generator().manual_seed(0)) * spread
+    copy = torch.empty_like(logits)
+    return {
+        "vocabulary": vocabulary,
+        "spread": spread,
+        "floor_us": time_us(lambda: copy.copy_(logits)),
+        "torch_us": time_us(lambda: logits.softmax(dim=1).multinomial(1)),
+        "us": {name: sampler_us(kernels, logits, rules) for name, rules in RULES.items()},
+    }
+
+
+def main() -> None:
+    """Print the table, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", metavar="-", choices=["-"], help="print JSON")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    kernels = CpuKernels(1)
+    cases = [case(kernels, v, spread) for v in VOCABULARIES for spread in SPREADS]
+    if arguments.json:
+        print(json.dumps({"cases": cases}))
+        return
+    print("microseconds a row".ljust(22), *(name.rjust(22) for name in ("copy", "torch", *RULES)))
+    for row in cases:
+        figures = [row["floor_us"], row["torch_us"], *row["us"].values()]
+        name = f"{row['vocabulary']:,}, spread {row['spread']:g}"
+        print(name.ljust(22), *(f"{figure:22.1f}" for figure in figures))
+
+
+if __name__ == "__main__":
+    main()

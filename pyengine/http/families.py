@@ -1,0 +1,130 @@
+"""Which figures and distributions of a report ``/metrics`` shows as they are, and under what names.
+
+A figure that the engine does not have, such as those of drafts where nobody drafts, is 0.
+"""
+
+from typing import Literal
+
+NS = 1e-9
+
+# Name without prefix and unit suffix, kind, figure of the report, help.
+FIGURES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
+    ("requests_running", "gauge", "running", "Requests that run."),
+    ("requests_waiting", "gauge", "waiting", "Requests that wait."),
+    ("requests_compiling", "gauge", "compiling", "Requests that wait for their grammar."),
+    ("steps_in_flight", "gauge", "in_flight", "Steps planned and not yet committed."),
+    ("prompt_tokens", "counter", "prompt_tokens", "Prompt tokens of admitted requests."),
+    (
+        "prompt_tokens_cached",
+        "counter",
+        "cached_tokens",
+        "Those of them that came from the prefix cache.",
+    ),
+    ("generation_tokens", "counter", "completion_tokens", "Tokens generated."),
+    ("steps", "counter", "steps", "Steps planned."),
+    ("preemptions", "counter", "preemptions", "Running requests sent back to the queue."),
+    (
+        "prefix_cache_queried_tokens",
+        "counter",
+        "prefix_queries",
+        "Tokens looked up in the prefix cache, after a preemption too.",
+    ),
+    (
+        "prefix_cache_hit_tokens",
+        "counter",
+        "prefix_hits",
+        "Tokens found in the prefix cache, after a preemption too.",
+    ),
+    ("grammar_cache_entries", "gauge", "grammar_cache_entries", "Grammars that are kept."),
+    ("grammar_cache_bytes", "gauge", "grammar_cache_bytes", "About what they hold."),
+    (
+        "grammar_compilations",
+        "counter",
+        "grammar_compilations",
+        "Compilations that came to a grammar or a refusal.",
+    ),
+    (
+        "grammar_refusals",
+        "counter",
+        "grammar_refusals",
+        "Descriptions that were refused: for what they say, for time, or for a full queue.",
+    ),
+    (
+        "grammar_cancelled",
+        "counter",
+        "grammar_cancelled",
+        "Compilations that nobody waited for any more.",
+    ),
+    ("grammar_timeouts", "counter", "grammar_timeouts", "Compilations whose time was up."),
+    ("grammar_queue", "gauge", "grammar_queue", "Descriptions that wait for a thread."),
+    (
+        "grammar_stray_threads",
+        "gauge",
+        "grammar_strays",
+        "Threads that are left to finish what took too long.",
+    ),
+    (
+        "speculation_active",
+        "gauge",
+        "speculation_active",
+        "1 while steps carry drafts, 0 while that would not pay or nobody drafts.",
+    ),
+    (
+        "speculation_history_tokens",
+        "gauge",
+        "speculation_history_tokens",
+        "Tokens of recent answers that are remembered for drafts.",
+    ),
+    (
+        "speculation_history_bytes",
+        "gauge",
+        "speculation_history_bytes",
+        "Bytes that they take.",
+    ),
+)
+
+# Name without prefix, histogram of the report, unit of its values, help.
+HISTOGRAMS: tuple[tuple[str, str, float, str], ...] = (
+    (
+        "request_queue_time_seconds",
+        "queue_time_ns",
+        NS,
+        "From a request's arrival to its first admission.",
+    ),
+    (
+        "time_to_first_token_seconds",
+        "time_to_first_token_ns",
+        NS,
+        "From a request's arrival to the commit of its first token.",
+    ),
+    (
+        "inter_token_latency_seconds",
+        "inter_token_latency_ns",
+        NS,
+        "Between the commits of two tokens of a request.",
+    ),
+    (
+        "request_duration_seconds",
+        "duration_ns",
+        NS,
+        "From arrival to end, of requests that were answered (stop, length).",
+    ),
+    (
+        "request_prompt_tokens",
+        "prompt_length",
+        1,
+        "Prompt tokens of requests that were answered.",
+    ),
+    (
+        "request_generation_tokens",
+        "completion_length",
+        1,
+        "Tokens generated for requests that were answered.",
+    ),
+    (
+        "grammar_compile_time_seconds",
+        "grammar_compile_ns",
+        NS,
+        "How long compiling a grammar took.",
+    ),
+)

@@ -1,0 +1,73 @@
+"""What became of drafts: the planner's counts, by who proposed and by position.
+
+The planner names them ``drafted_<proposer>`` and ``accepted_<proposer>``, and the same with
+``_<position>``; what is not named is 0.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+PROPOSERS = ("forced", "prediction", "ngram", "suffix", "draft_model")
+# The planner's positions; the last stands for all beyond.
+POSITIONS = 16
+
+
+class DraftPosition(msgspec.Struct, frozen=True):
+    """One place in a row's draft.
+
+    Attributes:
+        place: 1 for the first draft token of the row; 16 stands for all from there on.
+        reached: Draft tokens that stood there behind accepted ones only.
+        accepted: How many of them were right.
+    """
+
+    place: int
+    reached: int
+    accepted: int
+
+
+class Drafts(msgspec.Struct, frozen=True, kw_only=True):
+    """The drafts of one proposer.
+
+    Attributes:
+        proposer: Who: one of :data:`PROPOSERS`.
+        drafted: Draft tokens that were sent and verified.
+        accepted: How many of them were right, all before them being right.
+        acceptance: The quotient; 0 where nothing was drafted.
+        positions: The places in which it had drafts.
+    """
+
+    proposer: str
+    drafted: int
+    accepted: int
+    acceptance: float
+    positions: list[DraftPosition]
+
+
+def proposers(figures: Mapping[str, int]) -> list[Drafts]:
+    """The drafts of each of :data:`PROPOSERS`, of those that drafted nothing too.
+
+    ``figures`` are those of a report, or what came between two of them.
+    """
+    return [_drafts(name, figures) for name in PROPOSERS]
+
+
+def _drafts(proposer: str, figures: Mapping[str, int]) -> Drafts:
+    drafted = figures.get(f"drafted_{proposer}", 0)
+    accepted = figures.get(f"accepted_{proposer}", 0)
+    places = (
+        DraftPosition(
+            at + 1,
+            figures.get(f"drafted_{proposer}_{at}", 0),
+            figures.get(f"accepted_{proposer}_{at}", 0),
+        )
+        for at in range(POSITIONS)
+    )
+    return Drafts(
+        proposer=proposer,
+        drafted=drafted,
+        accepted=accepted,
+        acceptance=accepted / drafted if drafted else 0.0,
+        positions=[place for place in places if place.reached],
+    )

@@ -1,0 +1,62 @@
+"""The sampling kernels on a GPU: draws enough for their distributions, large vocabularies."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+if not torch.cuda.is_available():
+    pytest.skip("no CUDA device", allow_module_level=True)
+
+from tests.kernels.backends import backend  # noqa: E402
+from tests.model.draws import (  # noqa: E402
+    RULES,
+    SMALL_RULES,
+    Language,
+    Step,
+    assert_drawn_from,
+    exact,
+    generate,
+    on_cpu,
+    random_drafts,
+    random_logits,
+    random_step,
+)
+
+pytestmark = pytest.mark.gpu
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("reference", [True, False], ids=["torch", "triton"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("vocabulary", [1, 31, 128, 1000, 2048, 32_000, 151_936])
+def test_tokens_are_those_of_rust(vocabulary: int, dtype: Any, reference: bool) -> None:
+    random = np.random.default_rng(vocabulary)
+    step = random_step(random, 40 if vocabulary > 10_000 else 400, vocabulary)
+    logits = random_logits(random, len(step.arrays()["logit_row"]), vocabulary)
+    rounded = torch.from_numpy(logits).to(dtype).float().numpy()
+    tokens, counts = backend(reference, dtype)(step, rounded)
+    expected, expected_counts = on_cpu(step, rounded)
+    assert (tokens == expected).all()
+    assert (counts == expected_counts).all()
+
+
+@pytest.mark.parametrize("rules", RULES, ids=str)
+def test_frequencies_match_probabilities(rules: dict[str, Any]) -> None:
+    logits = np.random.default_rng(3).normal(0, 2, 400).astype(np.float32)
+    drawn = backend(reference=False)(Step(40_000, **rules), np.tile(logits, (40_000, 1)))[0]
+    assert_drawn_from(drawn, exact(logits, **rules))
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
+@pytest.mark.parametrize("rules", SMALL_RULES, ids=str)
+def test_three_tokens_have_their_joint_distribution(rules: dict[str, Any], masked: bool) -> None:
+    language, sequences = Language(1), 40_000
+    given: dict[str, Any] = {"masked": masked, "sequences": sequences}
+    drafts = random_drafts(sequences)
+    drawn, per_step = generate(backend(False), language, rules, drafts=drafts, **given)
+    assert_drawn_from(drawn, language.joint(rules, masked))
+    assert per_step > 1.05
+    assert (drawn == generate(on_cpu, language, rules, drafts=drafts, **given)[0]).all()

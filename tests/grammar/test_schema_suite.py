@@ -1,0 +1,115 @@
+"""JSON Schemas through the masks, token by token, with the vocabulary of Qwen2."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, normalizers
+
+from pyengine._core import CompiledGrammar, GrammarContext, compile_grammar
+from tests.grammar.schema_suite import Accepts, Group, RefusedError, read, run
+
+# Far more than any needs, even in a debug build beside other work: it must never be the limit here.
+PATIENCE = 120.0
+VOCAB_SIZE = 151_936
+# Of the 383 schemas: the others refer to other documents, allow nothing at all, or ask for what no
+# grammar here can say (counting in arrays of any length, numbers that are not whole).
+LEAST_ACCEPTED = 320
+
+
+class Engine:
+    """The engine's own compiler, and a walk that looks at every mask."""
+
+    def __init__(self, tokenizer: Path) -> None:
+        text = tokenizer.read_text(encoding="utf-8")
+        self.tokenizer = Tokenizer.from_str(text)
+        # What is written is what is tested: its normalizer would compose characters first.
+        self.tokenizer.normalizer = normalizers.Sequence([])
+        self.end = self.tokenizer.token_to_id("<|im_end|>")
+        self.context = GrammarContext.from_tokenizer_json(text, [self.end], VOCAB_SIZE)
+        self.mask = np.zeros(self.context.mask_words, dtype=np.uint32)
+
+    def compiled(self, schema: Any, **more: Any) -> CompiledGrammar:
+        description = {"kind": "json_schema", "schema": schema, **more}
+        return compile_grammar(self.context, json.dumps(description).encode(), PATIENCE)
+
+    def accepts(self, grammar: CompiledGrammar, text: str) -> bool:
+        """Whether each token's bit is set when its turn comes, and at the end the end token's."""
+        state = grammar.start()
+        for token in [*self.tokenizer.encode(text, add_special_tokens=False).ids, self.end]:
+            state.fill_mask(self.mask)
+            allowed = bool(self.mask[token // 32] >> np.uint32(token % 32) & np.uint32(1))
+            assert state.advance(token) == allowed, text
+            if not allowed:
+                return False
+        assert state.is_terminated, text
+        return True
+
+    def compile_schema(self, schema: Any) -> Accepts:
+        try:
+            grammar = self.compiled(schema)
+        except ValueError as error:
+            raise RefusedError(str(error)) from None
+        assert grammar.warnings == [] or "format" in str(schema)
+        return lambda text: self.accepts(grammar, text)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    for parent in Path(__file__).resolve().parents:
+        path = parent / "shared" / "data" / "tokenizers" / "qwen2.json"
+        if path.is_file():
+            return Engine(path)
+    pytest.skip("no ../shared/data beside this checkout: tokenizers are there")
+
+
+@pytest.mark.timeout(900)
+def test_what_is_accepted_is_kept(engine: Engine, shared_data: Path) -> None:
+    outcome = run(read(shared_data / "json-schema-test-suite"), engine.compile_schema)
+    assert outcome.wrong == []
+    assert outcome.accepted >= LEAST_ACCEPTED
+    assert outcome.accepted + outcome.refused == 383
+
+
+def test_the_check_sees_what_is_wrong(engine: Engine) -> None:
+    """A schema that forbids more, and one that allows more, than the instances say."""
+    tests = [("a string", "x", True), ("a number", 1, False), ("two keys", {"b": 1, "a": 2}, True)]
+    for schema in ({"type": "number"}, {}):
+        outcome = run([Group("x", "y", schema, tests)], engine.compile_schema)
+        assert len(outcome.wrong) == {"number": 3, None: 1}[schema.get("type")]
+        assert outcome.right == set()
+
+
+def test_what_cannot_be_enforced_is_refused_by_name(engine: Engine) -> None:
+    tags = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    schema = {"type": "object", "properties": {"tags": tags}, "required": ["tags"]}
+    with pytest.raises(ValueError, match="'uniqueItems' at #/properties/tags cannot be enforced"):
+        engine.compiled(schema)
+    grammar = engine.compiled(schema, unenforceable="ignore")
+    assert grammar.warnings == ["'uniqueItems' at #/properties/tags is not enforced"]
+    assert engine.accepts(grammar, '{"tags": ["a", "a"]}')
+    assert not engine.accepts(grammar, '{"tags": ["a", 1]}')
+
+
+@pytest.mark.parametrize(
+    ("whitespace", "text"),
+    [
+        ("single_line", '{"a": [1, 2], "b": null}'),
+        ("compact", '{"a":[1,2],"b":null}'),
+        ("flexible", '{ "a" : [\n  1, 2 ],"b":null}'),
+    ],
+)
+def test_whitespace(engine: Engine, whitespace: str, text: str) -> None:
+    schema = {
+        "properties": {
+            "a": {"type": "array", "items": {"type": "integer"}, "not": {"maxItems": 0}},
+            "b": {"oneOf": [{"type": "null"}, {"type": "string"}]},
+        },
+        "additionalProperties": False,
+        "type": "object",
+    }
+    grammar = engine.compiled(schema, whitespace=whitespace)
+    assert engine.accepts(grammar, text)
+    assert not engine.accepts(grammar, text.replace("[1,", "[").replace("1,", "").replace("2", ""))

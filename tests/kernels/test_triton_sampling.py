@@ -1,0 +1,157 @@
+"""The Triton sampler and its reference give the tokens of the Rust one, whatever is drafted."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pyengine.kernels import sampling, verify
+from pyengine.kernels.inputs import SamplingInputs
+from tests.kernels.backends import DEVICE, as_tensor, backend, check_kept
+from tests.model.draws import (
+    SMALL_RULES,
+    Language,
+    Step,
+    assert_drawn_from,
+    generate,
+    on_cpu,
+    pack,
+    random_drafts,
+    random_logits,
+    random_step,
+)
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def assert_tokens_of_rust(step: Step, reference: bool, dtype: torch.dtype, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    arrays = step.arrays()
+    vocabulary = arrays["mask"].shape[1] * 32 - int(random.integers(0, 32))
+    logits = random_logits(random, len(arrays["logit_row"]), vocabulary)
+    rounded = torch.from_numpy(logits).to(dtype).float().numpy()
+    tokens, counts = on_cpu(step, rounded)
+    theirs, their_counts = backend(reference, dtype)(step, rounded)
+    assert theirs.tolist() == tokens.tolist()
+    assert their_counts.tolist() == counts.tolist()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("vocabulary", [1, 31, 128, 700, 3000])
+def test_the_reference_gives_the_tokens_of_rust(vocabulary: int, dtype: torch.dtype) -> None:
+    step = random_step(np.random.default_rng(vocabulary), 300, vocabulary)
+    assert_tokens_of_rust(step, True, dtype, vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "dtype"),
+    [
+        *[(vocabulary, torch.float32) for vocabulary in (1, 31, 300, 3000)],
+        *[(200, t) for t in DTYPES],
+    ],
+)
+def test_triton_gives_the_tokens_of_rust(vocabulary: int, dtype: torch.dtype) -> None:
+    step = random_step(np.random.default_rng(vocabulary + 1), 7, vocabulary)
+    assert_tokens_of_rust(step, False, dtype, vocabulary)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
+@pytest.mark.parametrize("rules", SMALL_RULES, ids=str)
+def test_three_tokens_of_the_reference(rules: dict[str, Any], masked: bool) -> None:
+    language, sequences = Language(3), 4_000
+    given: dict[str, Any] = {
+        "masked": masked,
+        "sequences": sequences,
+        "drafts": random_drafts(sequences),
+    }
+    drawn, per_step = generate(backend(reference=True), language, rules, **given)
+    assert_drawn_from(drawn, language.joint(rules, masked))
+    assert per_step > 1.05
+    assert (drawn == generate(on_cpu, language, rules, **given)[0]).all()
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
+def test_three_tokens_of_triton(masked: bool) -> None:
+    """Few, for they are interpreted; on a GPU tests/gpu draws as many as the distribution needs."""
+    language, sequences = Language(4), 2 * len(SMALL_RULES)
+    plain = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    each = [plain | SMALL_RULES[sequence % len(SMALL_RULES)] for sequence in range(sequences)]
+    rules = {name: np.array([rule[name] for rule in each]) for name in plain}
+    given: dict[str, Any] = {
+        "masked": masked,
+        "sequences": sequences,
+        "drafts": random_drafts(sequences),
+    }
+    drawn, _ = generate(backend(reference=False), language, rules, **given)
+    assert (drawn == generate(on_cpu, language, rules, **given)[0]).all()
+
+
+@pytest.mark.parametrize("reference", [True, False], ids=["torch", "triton"])
+def test_extremes(reference: bool) -> None:
+    nan, inf = np.nan, np.inf
+    rows = [
+        [nan] * 5, [-inf] * 5, [nan, -inf, 2, -inf, nan], [nan, 5, 2, inf, -inf],
+        [1, inf, inf, 0, 0], [-0.0, 0.0, -1, -0.0, -2],
+    ]  # fmt: skip
+    logits = np.array(rows, np.float32)
+    for rules in ({"temperature": 0.0}, {}, {"temperature": 1e-38}, {"top_k": 2, "top_p": 0.9}):
+        step = Step(len(rows), **rules)
+        tokens = backend(reference)(step, logits)[0]
+        assert tokens.tolist() == on_cpu(step, logits)[0].tolist()
+        assert tokens[:4].tolist() == [-1, -1, 2, 3]
+    only = pack(np.eye(6, 5, dtype=bool))
+    assert backend(reference)(Step(6, mask=only), logits)[0].tolist() == [0, 1, 2, 3, 4, -1]
+
+
+@pytest.mark.parametrize("reference", [True, False], ids=["torch", "triton"])
+def test_more_rows_than_are_verified_at_a_time(reference: bool) -> None:
+    random = np.random.default_rng(12)
+    rows = 600
+    lengths = random.integers(1, 6, rows).astype(np.int32)
+    total = int(lengths.sum())
+    step = Step(
+        rows,
+        lengths=lengths,
+        temperature=0.0,
+        token_ids=random.integers(0, 2, total + 1).astype(np.int32),
+        logit_token=np.arange(total, dtype=np.int32),
+    )
+    tokens = torch.from_numpy(random.integers(-1, 2, total).astype(np.int32))
+    logits = np.full((total, 2), -np.inf, np.float32)
+    logits[tokens >= 0, tokens[tokens >= 0]] = 1.0
+    counts = on_cpu(step, logits)[1]
+    assert set(counts.tolist()) == {1, 2, 3, 4, 5}
+    # Sampling so many rows is slow where Triton is interpreted: what it gives is known here.
+    inputs = SamplingInputs.from_numpy(step.arrays(), DEVICE)
+    compare = verify.verify_reference if reference else verify.verify
+    out = [torch.full((n,), -7, dtype=torch.int32, device=DEVICE) for n in (rows, total, rows)]
+    sequence = torch.arange(rows, dtype=torch.int32, device=DEVICE).flip(0)
+    compare(inputs, as_tensor(step.token_ids), tokens.to(DEVICE), sequence, *out, rows)
+    assert out[0].tolist() == counts.tolist()
+    check_kept(step, tokens.numpy(), *(tensor.cpu().numpy() for tensor in out))
+
+
+def test_a_chunk_of_the_logits_rows() -> None:
+    step = random_step(np.random.default_rng(2), 4, 90)
+    arrays = step.arrays()
+    logits = random_logits(np.random.default_rng(3), len(arrays["logit_row"]), 90)
+    whole = on_cpu(step, logits)[0]
+    inputs = SamplingInputs.from_numpy(arrays, DEVICE)
+    tokens = torch.full((len(logits),), -7, dtype=torch.int32, device=DEVICE)
+    sampling.sample(inputs, torch.from_numpy(logits[2:5]).to(DEVICE), tokens, first=2)
+    expected = np.full(len(logits), -7)
+    expected[2:5] = whole[2:5]
+    assert tokens.tolist() == expected.tolist()
+
+
+def test_arguments_are_checked() -> None:
+    step = Step(2)
+    inputs = SamplingInputs.from_numpy(step.arrays(), DEVICE)
+    tokens = torch.zeros(2, dtype=torch.int32, device=DEVICE)
+    with pytest.raises(ValueError, match="float64"):
+        sampling.sample(inputs, torch.zeros(2, 5, dtype=torch.float64, device=DEVICE), tokens)
+    with pytest.raises(ValueError, match="in one piece"):
+        sampling.sample(inputs, torch.zeros(5, 2, device=DEVICE).T, tokens)
+    with pytest.raises(ValueError, match="in one piece"):
+        sampling.sample(inputs, torch.zeros(2, 0, device=DEVICE), tokens)

@@ -5,9 +5,9 @@
 //!   ► " ► } ► ] ► }         brackets first, then the beginnings of short values, one byte at a time
 //! ```
 //!
-//! A beam search: the cheapest few ways go on. Where that takes too many tries, one way that is not the shortest: closing
-//! quotes and brackets, else the byte that it has taken least often, so that it gets out of every repetition. The work is
-//! bounded, so that it may fail where a longer search would not.
+//! A beam search: the cheapest few ways go on. Where that takes too many tries, one way that is not the shortest: the
+//! fixed texts of the grammar, once each; then closing quotes and brackets; else the byte that it has taken least often,
+//! so that it gets out of every repetition. The work is bounded, so that it may fail where a longer search would not.
 
 use std::collections::VecDeque;
 
@@ -26,9 +26,13 @@ const LONGEST: usize = 2_000;
 const MOST_WAYS: usize = 4;
 
 /// What is tried, best first; the first that may come costs one, the next two. 0xff stands for the special tokens.
-const FIRST: &[u8] = b"\"}])>Z0\xffnfat'{[:,. ;=-/1e+_( \n<";
+const FIRST: &[u8] = b"\"}])>Z0@\xffnfat'{[:,. ;=-/1e+_( \n<";
 /// How many of them close something.
 const CLOSERS: usize = 5;
+/// How often the same closes something without a break.
+const MOST_CLOSED: usize = 4;
+/// How many fixed texts are tried.
+const MOST_MARKS: usize = 64;
 
 /// One way so far.
 struct Way {
@@ -37,10 +41,26 @@ struct Way {
     price: usize,
 }
 
+/// Fixed texts in tokens of single bytes, and special ones.
+pub(super) fn marks(texts: &[String], tokens: &Tokens) -> Vec<Vec<u32>> {
+    let bytes = |text: &str| text.bytes().map_while(|byte| tokens.byte_token(byte)).collect::<Vec<u32>>();
+    let spelled = |text: &String| {
+        let (mut out, mut at) = (Vec::new(), 0);
+        for (range, special) in tokens.find_special(text) {
+            out.extend(bytes(&text[at..range.start]));
+            out.push(special);
+            at = range.end;
+        }
+        out.extend(bytes(&text[at..]));
+        out
+    };
+    texts.iter().filter(|text| !text.is_empty()).take(MOST_MARKS).map(spelled).collect()
+}
+
 /// Tokens of single bytes, and special ones, that complete the answer.
-pub(super) fn shortest(parser: &TokenParser, tokens: &Tokens) -> Option<Vec<u32>> {
+pub(super) fn shortest(parser: &TokenParser, tokens: &Tokens, marks: &[Vec<u32>]) -> Option<Vec<u32>> {
     let candidates = candidates(tokens);
-    beam(parser, tokens, &candidates).or_else(|| some_way(parser, tokens, &candidates))
+    beam(parser, tokens, &candidates).or_else(|| some_way(parser, tokens, &candidates, marks))
 }
 
 fn beam(parser: &TokenParser, tokens: &Tokens, candidates: &[u32]) -> Option<Vec<u32>> {
@@ -74,28 +94,42 @@ fn beam(parser: &TokenParser, tokens: &Tokens, candidates: &[u32]) -> Option<Vec
     None
 }
 
-fn some_way(parser: &TokenParser, tokens: &Tokens, candidates: &[u32]) -> Option<Vec<u32>> {
+fn some_way(
+    parser: &TokenParser,
+    tokens: &Tokens,
+    candidates: &[u32],
+    marks: &[Vec<u32>],
+) -> Option<Vec<u32>> {
     let mut way = Way { parser: parser.clone(), path: Vec::new(), price: 0 };
     way.parser.invalidate_bias_cache();
     let (closers, others) = candidates.split_at(CLOSERS.min(candidates.len()));
     // The least used first, those used as often in their order.
     let mut others: VecDeque<u32> = others.iter().copied().collect();
+    let mut marks: Vec<&[u32]> = marks.iter().map(Vec::as_slice).collect();
     while way.path.len() < LONGEST && way.follow(tokens) {
         if way.parser.is_accepting() {
             return Some(way.path);
         }
+        let fits = |mark: &&[u32]| way.parser.validate_tokens_raw(mark).unwrap_or(0) == mark.len();
+        if let Some(at) = marks.iter().position(fits) {
+            way.take(marks.remove(at))?;
+            continue;
+        }
+        let closed = |token: u32| way.path.iter().rev().take_while(|taken| **taken == token).count();
+        let tired: Vec<u32> =
+            closers.iter().copied().filter(|closer| closed(*closer) >= MOST_CLOSED).collect();
         let mut allowed = |token: &u32| way.parser.validate_token(*token).unwrap_or(false);
-        let token = match closers.iter().find(|token| allowed(token)) {
+        let token = match closers.iter().find(|token| !tired.contains(token) && allowed(token)) {
             Some(token) => *token,
-            None => {
-                let at = others.iter().position(&mut allowed)?;
-                let token = others.remove(at)?;
-                others.push_back(token);
-                token
-            }
+            None => match others.iter().position(&mut allowed).and_then(|at| others.remove(at)) {
+                Some(token) => {
+                    others.push_back(token);
+                    token
+                }
+                None => *closers.iter().find(|token| allowed(token))?,
+            },
         };
-        way.parser.consume_token(token).ok()?;
-        way.path.push(token);
+        way.take(&[token])?;
     }
     None
 }
@@ -124,6 +158,14 @@ impl Way {
             }
         }
         true
+    }
+
+    fn take(&mut self, tokens: &[u32]) -> Option<()> {
+        for token in tokens {
+            self.parser.consume_token(*token).ok()?;
+            self.path.push(*token);
+        }
+        Some(())
     }
 
     fn grown(&self, token: u32, price: usize) -> Option<Self> {

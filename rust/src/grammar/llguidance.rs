@@ -36,6 +36,8 @@ pub struct Llguidance {
 struct Shared {
     tokens: Arc<Tokens>,
     base: Mutex<TokenParser>,
+    /// Its fixed texts, in bytes and special tokens.
+    marks: Vec<Vec<u32>>,
     /// A completion of the empty answer, once somebody has asked.
     shortest: OnceLock<Option<Vec<u32>>>,
     /// Rewound parsers, and about how many bytes each holds.
@@ -44,13 +46,14 @@ struct Shared {
 }
 
 impl Llguidance {
-    /// Compiles a lowered description.
+    /// Compiles a lowered description, in which `marks` are fixed texts.
     ///
     /// # Errors
     /// llguidance's reason not to.
     pub fn compile(
         tokens: &Arc<Tokens>,
         lowered: Lowered,
+        marks: &[String],
         mut warnings: Vec<String>,
     ) -> Result<Self, Refusal> {
         let length = match &lowered {
@@ -82,6 +85,7 @@ impl Llguidance {
         let memory = base.parser.lexer_stats().num_bytes + 8 * length + (16 << 10);
         let shared = Shared {
             tokens: tokens.clone(),
+            marks: closing::marks(marks, tokens),
             base: Mutex::new(base),
             shortest: OnceLock::new(),
             pool: Mutex::default(),
@@ -182,7 +186,7 @@ impl State {
             return Some(known.path.clone());
         }
         let shared = self.shared.clone();
-        let search = |parser: &mut TokenParser| closing::shortest(parser, &shared.tokens);
+        let search = |parser: &mut TokenParser| closing::shortest(parser, &shared.tokens, &shared.marks);
         let path = match known {
             Some(known) if self.attempt(|parser| Ok(closing::completes(parser, &known.path)))? => {
                 Some(known.path)

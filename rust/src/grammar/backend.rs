@@ -26,9 +26,10 @@ pub fn compile(tokens: &Arc<Tokens>, description: Description, watch: &Watch) ->
         return Ok(Arc::new(index));
     }
     let mut warnings = Vec::new();
+    let marks = description.marks();
     let lowered = lark::lower(description, tokens, watch, &mut warnings)?;
     watch.check()?;
-    Ok(Arc::new(Llguidance::compile(tokens, lowered, warnings)?))
+    Ok(Arc::new(Llguidance::compile(tokens, lowered, &marks, warnings)?))
 }
 
 /// The language of a choice or a regex; None of anything else.

@@ -498,7 +498,7 @@ mod tests {
     fn by_llguidance(tokens: &Arc<Tokens>, text: &str) -> Llguidance {
         let description = Description::Regex { pattern: text.to_owned() };
         let lowered = lark::lower(description, tokens, &Watch::default(), &mut Vec::new()).unwrap();
-        Llguidance::compile(tokens, lowered, Vec::new())
+        Llguidance::compile(tokens, lowered, &[], Vec::new())
             .unwrap_or_else(|refusal| panic!("{}", refusal.message))
     }
 

@@ -10,7 +10,7 @@
 //! llguidance panics or gives up on its limits, the answer may only end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use llguidance::TokenParser;
 use llguidance::api::{StopReason, TopLevelGrammar};
@@ -36,19 +36,24 @@ pub struct Llguidance {
 struct Shared {
     tokens: Arc<Tokens>,
     base: Mutex<TokenParser>,
+    /// Its fixed texts, in bytes and special tokens.
+    marks: Vec<Vec<u32>>,
+    /// A completion of the empty answer, once somebody has asked.
+    shortest: OnceLock<Option<Vec<u32>>>,
     /// Rewound parsers, and about how many bytes each holds.
     pool: Mutex<Vec<(TokenParser, usize)>>,
     memory: usize,
 }
 
 impl Llguidance {
-    /// Compiles a lowered description.
+    /// Compiles a lowered description, in which `marks` are fixed texts.
     ///
     /// # Errors
     /// llguidance's reason not to.
     pub fn compile(
         tokens: &Arc<Tokens>,
         lowered: Lowered,
+        marks: &[String],
         mut warnings: Vec<String>,
     ) -> Result<Self, Refusal> {
         let length = match &lowered {
@@ -78,8 +83,14 @@ impl Llguidance {
         warnings.extend(more);
         // About what the rules and symbols take beside the lexer.
         let memory = base.parser.lexer_stats().num_bytes + 8 * length + (16 << 10);
-        let shared =
-            Shared { tokens: tokens.clone(), base: Mutex::new(base), pool: Mutex::default(), memory };
+        let shared = Shared {
+            tokens: tokens.clone(),
+            marks: closing::marks(marks, tokens),
+            base: Mutex::new(base),
+            shortest: OnceLock::new(),
+            pool: Mutex::default(),
+            memory,
+        };
         Ok(Self { shared: Arc::new(shared), warnings })
     }
 }
@@ -108,6 +119,7 @@ impl Compiled for Llguidance {
             taken: 0,
             ended: false,
             broken: None,
+            completion: None,
         })
     }
 
@@ -134,6 +146,15 @@ struct State {
     ended: bool,
     /// llguidance has given up, and why: the answer may only end.
     broken: Option<String>,
+    /// Bytes and special tokens, each a token, that completed the answer when they were looked for.
+    completion: Option<Completion>,
+}
+
+#[derive(Clone)]
+struct Completion {
+    path: Vec<u32>,
+    /// Whether it still does; otherwise something else has come, and it may do so nevertheless.
+    holds: bool,
 }
 
 impl State {
@@ -155,6 +176,32 @@ impl State {
                 None
             }
         }
+    }
+
+    /// Bytes that complete the answer: those known from before if they still do, else what a search finds.
+    fn completion(&mut self) -> Option<Vec<u32>> {
+        let known = self.completion.take();
+        if let Some(known) = known.as_ref().filter(|known| known.holds) {
+            self.completion = Some(known.clone());
+            return Some(known.path.clone());
+        }
+        let shared = self.shared.clone();
+        let search = |parser: &mut TokenParser| closing::shortest(parser, &shared.tokens, &shared.marks);
+        let path = match known {
+            Some(known) if self.attempt(|parser| Ok(closing::completes(parser, &known.path)))? => {
+                Some(known.path)
+            }
+            _ if self.taken == 0 => {
+                let found = match shared.shortest.get() {
+                    Some(found) => found.clone(),
+                    None => self.attempt(|parser| Ok(search(parser)))?,
+                };
+                shared.shortest.get_or_init(|| found).clone()
+            }
+            _ => self.attempt(|parser| Ok(search(parser)))?,
+        };
+        self.completion = path.clone().map(|path| Completion { path, holds: true });
+        path
     }
 
     /// What is forced, and as tokens: text is tokenized and cut where a token could go on beyond it.
@@ -279,6 +326,12 @@ impl Grammar for State {
         match taken {
             Some(true) => {
                 self.taken += 1;
+                if let Some(known) = &mut self.completion {
+                    match closing::behind(&known.path, token, &self.shared.tokens).filter(|_| known.holds) {
+                        Some(count) => drop(known.path.drain(..count)),
+                        None => known.holds = false,
+                    }
+                }
                 true
             }
             Some(false) if end => {
@@ -296,6 +349,9 @@ impl Grammar for State {
         }
         let tokens = tokens.min(self.taken);
         if tokens > 0 {
+            if let Some(known) = &mut self.completion {
+                known.holds = false;
+            }
             self.taken -= tokens;
             self.attempt(|parser| {
                 parser.rollback(tokens)?;
@@ -322,8 +378,9 @@ impl Grammar for State {
         if self.done() {
             return self.broken.is_none().then(Vec::new);
         }
-        let tokens = self.shared.tokens.clone();
-        self.attempt(|parser| Ok(closing::shortest(parser, &tokens, limit)))?
+        let path = self.completion()?;
+        let spelled = closing::spelled(&path, &self.shared.tokens);
+        (spelled.len() <= limit).then_some(spelled)
     }
 
     fn failure(&self) -> Option<&str> {
@@ -335,6 +392,7 @@ impl Grammar for State {
             shared: self.shared.clone(),
             parser: self.parser.as_ref().map(TokenParser::deep_clone),
             broken: self.broken.clone(),
+            completion: self.completion.clone(),
             ..*self
         })
     }

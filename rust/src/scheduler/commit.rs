@@ -9,8 +9,10 @@
 //!
 //! O(rows + tokens), besides the blocks of what ends; one message to the detokenizer.
 
+use super::closing::Closing;
 use super::outbox::OutRow;
 use super::planner::{Planner, RowRecord, StepRecord};
+use super::requests::Taken;
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
 use crate::messages::FinishReason;
@@ -88,40 +90,52 @@ impl Planner {
         self.table.progress[at].pending -= 1;
         let mut end: Option<End> = None;
         let mut taken = 0;
+        let mut given_back = false;
         for &token in sampled {
             let Ok(token) = u32::try_from(token) else {
                 end = Some((FinishReason::Error, None));
                 break;
             };
+            let request = self.requests.get_mut(id);
+            // What was sampled before the end had begun is worth nothing.
+            if request.closing_token().is_some_and(|only| taken > 0 && only != token) {
+                break;
+            }
             let progress = &mut self.table.progress[at];
+            let (known, limit) = (progress.known + 1, progress.limit);
+            let verdict = request.take(token, known, limit, &self.end_tokens);
+            given_back = verdict == Taken::GivenBack;
+            if given_back {
+                break;
+            }
             if taken > 0 {
                 // The draft before it was right, and so are its keys and values.
                 progress.committed += 1;
                 progress.planned += 1;
             }
-            progress.known += 1;
+            progress.known = known;
             taken += 1;
-            let (known, limit) = (progress.known, progress.limit);
             self.table.tokens[at].push(token);
-            let request = self.requests.get_mut(id);
             self.distributions.token(request, known - request.prompt_length, self.now_ns);
-            end = request.take(token, known, limit, &self.end_tokens);
-            // Where the answer begins to be closed, drafts that were right are so no more.
-            let closes = request.closing_token().is_some_and(|next| sampled.get(taken) != Some(&(next as i32)));
-            if end.is_some() || closes {
+            if let Taken::Ends(reason, stop_token) = verdict {
+                end = Some((reason, stop_token));
                 break;
             }
         }
         self.tenants.charge(self.table.tenant[at], taken as u64);
         self.counters.completion_tokens += taken as u64;
-        self.judge_drafts(row, sampled.len());
-        self.tell(row.slot, taken, end);
+        self.judge_drafts(row, taken.max(1));
+        if taken > 0 || end.is_some() {
+            self.tell(row.slot, taken, end);
+        }
         if let Some(drafting) = &mut self.drafting {
             let tokens = &self.table.tokens[at];
             drafting.speculator.append(row.slot, &tokens[tokens.len() - taken..]);
         }
         match end {
             Some((reason, _)) => self.end(kv, id, reason),
+            // Its last token has to be computed once more, and a step in flight may build on the one given back.
+            None if given_back && taken == 0 => self.preempt(kv, row.slot),
             None if row.drafts > 0 => self.give_back_blocks(kv, row.slot),
             None => {}
         }

@@ -11,9 +11,11 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use super::closing::Closing;
 use super::crew::Crew;
 use super::planner::{MaskRecord, Planner};
-use super::sequence_table::RequestId;
+use super::requests::Requests;
+use super::sequence_table::{RequestId, SequenceTable};
 use crate::error::{Error, Result};
 use crate::grammar::{Compiler, Grammar, Verdict};
 use crate::kv_allocator::KvAllocator;
@@ -39,6 +41,9 @@ struct Job<'a> {
     grammar: Box<dyn Grammar>,
     // All that may come, where an answer is being closed.
     only: Option<u32>,
+    // At so many of the logits it is too early to end, if anything else may come.
+    held: usize,
+    end_tokens: &'a [u32],
     drafts: &'a [u32],
     masks: &'a mut [u32],
     words: usize,
@@ -62,8 +67,21 @@ impl Job<'_> {
                 true => self.grammar.fill_mask(mask),
                 false => mask.fill(u32::MAX),
             }
+            if at < self.held {
+                go_on(mask, self.end_tokens);
+            }
         }
         self.grammar.roll_back(advanced);
+    }
+}
+
+/// Forbids the end tokens, unless nothing else may come.
+fn go_on(mask: &mut [u32], end_tokens: &[u32]) {
+    let allowed = |mask: &[u32], token: u32| mask[token as usize / 32] >> (token % 32) & 1 == 1;
+    let ends: Vec<u32> = end_tokens.iter().copied().filter(|token| allowed(mask, *token)).collect();
+    ends.iter().for_each(|token| mask[*token as usize / 32] &= !(1 << (token % 32)));
+    if mask.iter().all(|word| *word == 0) {
+        ends.iter().for_each(|token| mask[*token as usize / 32] |= 1 << (token % 32));
     }
 }
 
@@ -100,9 +118,19 @@ impl Planner {
             let (mine, tail) = std::mem::take(&mut masks).split_at_mut(count * words);
             (rest, masks) = (others, tail);
             filled += count;
-            match self.take_grammar(record) {
-                Some((request, grammar, only)) => {
-                    jobs.push(Mutex::new(Job { request, grammar, only, drafts, masks: mine, words }));
+            match take_grammar(&self.table, &mut self.requests, record) {
+                Some((request, grammar, only, held)) => {
+                    let end_tokens = &self.end_tokens;
+                    jobs.push(Mutex::new(Job {
+                        request,
+                        grammar,
+                        only,
+                        held,
+                        end_tokens,
+                        drafts,
+                        masks: mine,
+                        words,
+                    }));
                 }
                 // Its sequence has ended meanwhile: whatever is sampled is dropped.
                 None => mine.fill(u32::MAX),
@@ -127,16 +155,6 @@ impl Planner {
             Some(compiler) => (compiler.figures(), compiler.compile_times()),
             None => (Vec::new(), None),
         }
-    }
-
-    fn take_grammar(&mut self, record: &MaskRecord) -> Option<(RequestId, Box<dyn Grammar>, Option<u32>)> {
-        if !self.table.is_current(record.slot, record.generation) {
-            return None;
-        }
-        let id = self.table.request[record.slot as usize];
-        let request = self.requests.get_mut(id);
-        let only = request.closing.as_ref().and_then(|closing| closing.next());
-        Some((id, request.grammar.take()?, only))
     }
 
     /// Asks for the grammar of a request that was just taken in; it waits for its turn once it has it.
@@ -201,7 +219,11 @@ impl Planner {
         let generated = &request.tokens[request.prompt_length as usize..];
         let sound = generated.iter().all(|token| grammar.advance(*token));
         let ended = grammar.is_terminated();
-        let used_up = request.tokens.len() as u32 >= request.limit;
+        let known = request.tokens.len() as u32;
+        let used_up = known >= request.limit;
+        if let Some(closing) = request.closing.as_mut().filter(|_| sound && !ended && !used_up) {
+            closing.look(grammar.as_mut(), request.limit - known, self.end_tokens.first().copied());
+        }
         request.grammar = Some(grammar);
         self.enqueue(id);
         if !sound {
@@ -224,6 +246,24 @@ impl Planner {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is needed for a row's masks: its request, grammar, the only token that may come if there is one, and at how many
+/// of its logits it is too early to end.
+#[allow(clippy::type_complexity, reason = "taken apart at once")]
+fn take_grammar(
+    table: &SequenceTable,
+    requests: &mut Requests,
+    record: &MaskRecord,
+) -> Option<(RequestId, Box<dyn Grammar>, Option<u32>, usize)> {
+    if !table.is_current(record.slot, record.generation) {
+        return None;
+    }
+    let id = table.request[record.slot as usize];
+    let request = requests.get_mut(id);
+    let only = request.closing_token();
+    let next = table.progress[record.slot as usize].known + 1 - request.prompt_length;
+    Some((id, request.grammar.take()?, only, request.min_tokens.saturating_sub(next) as usize))
 }
 
 fn shortened(mut text: String) -> String {

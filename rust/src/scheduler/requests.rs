@@ -13,6 +13,17 @@ use super::sequence_table::RequestId;
 use crate::grammar::Grammar;
 use crate::messages::{FinishReason, RequestKey, SamplingRules};
 
+/// What becomes of a request with a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// It goes on.
+    Goes,
+    /// It ends, with this stop token if it was one.
+    Ends(FinishReason, Option<u32>),
+    /// The token is none of it: the answer could not be ended within its limit after it.
+    GivenBack,
+}
+
 /// One request.
 pub struct Request {
     /// Its name outside.
@@ -65,39 +76,30 @@ impl Request {
         known - self.prompt_length >= self.min_tokens && self.stop_token_ids.contains(&token)
     }
 
-    /// Takes in `token`, the last of `known`: why the request ends with it, if it does. A grammar decides about the
-    /// end itself, whatever `min_tokens` says.
-    pub fn take(
-        &mut self,
-        token: u32,
-        known: u32,
-        limit: u32,
-        end_tokens: &[u32],
-    ) -> Option<(FinishReason, Option<u32>)> {
-        let stop = Some((FinishReason::Stop, Some(token)));
+    /// Takes in `token`, the last of `known`. A grammar that allows nothing else ends the request whatever `min_tokens`
+    /// says.
+    pub fn take(&mut self, token: u32, known: u32, limit: u32, end_tokens: &[u32]) -> Taken {
+        let stop = Taken::Ends(FinishReason::Stop, Some(token));
         if let Some(grammar) = &mut self.grammar {
             let ends = end_tokens.contains(&token);
-            if !grammar.advance(token) {
-                // The sampler saw a mask that forbids it.
-                return Some((FinishReason::Error, None));
-            }
-            if grammar.failure().is_some() {
-                // Its masks allowed only the end, wherever that was: what there is may be half an answer.
-                return Some((FinishReason::Error, None));
+            // The sampler saw a mask that forbids the token; or its masks allowed only the end, wherever that was, and
+            // what there is may be half an answer.
+            if !grammar.advance(token) || grammar.failure().is_some() {
+                return Taken::Ends(FinishReason::Error, None);
             }
             if grammar.is_terminated() {
-                return if ends { stop } else { Some((FinishReason::Stop, None)) };
+                return if ends { stop } else { Taken::Ends(FinishReason::Stop, None) };
             }
             if let Some(closing) = &mut self.closing
-                && closing.advance(grammar.as_mut(), token, limit - known)
+                && !closing.advance(grammar.as_mut(), token, limit - known, end_tokens.first().copied())
             {
-                return Some((FinishReason::Stop, None));
+                return Taken::GivenBack;
             }
         }
         if self.stops_at(token, known) {
             return stop;
         }
-        (known >= limit).then_some((FinishReason::Length, None))
+        if known >= limit { Taken::Ends(FinishReason::Length, None) } else { Taken::Goes }
     }
 
     /// The token that must come next, where the answer is being closed.

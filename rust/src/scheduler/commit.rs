@@ -9,7 +9,6 @@
 //!
 //! O(rows + tokens), besides the blocks of what ends; one message to the detokenizer.
 
-use super::closing::Closing;
 use super::outbox::OutRow;
 use super::planner::{Planner, RowRecord, StepRecord};
 use super::requests::Taken;

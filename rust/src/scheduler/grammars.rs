@@ -11,7 +11,6 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::closing::Closing;
 use super::crew::Crew;
 use super::planner::{MaskRecord, Planner};
 use super::requests::Requests;

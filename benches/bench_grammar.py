@@ -1,11 +1,11 @@
-"""Grammars: how many schemas are kept, what compiling costs, what a mask costs; beside other packages.
+"""Grammars: how many schemas are kept, what compiling costs, what a mask costs; beside others.
 
-The suite is the JSON-Schema-Test-Suite (draft 2020-12, required part): `wrong` counts instances that
-a schema allows and the masks stop, or that it forbids and they let pass, and must be 0. The rest
-compiles the same choices, regexes and schemas (`grammar_workloads.py`) with each backend and package,
-with the 151k entries of Qwen2, and takes a text of each token by token. CPU time, so that a busy
-machine does not blur it: milliseconds a compilation, microseconds a mask. Memory is what the process
-has grown by while all compiled grammars are held.
+The suite is the JSON-Schema-Test-Suite (draft 2020-12, required part): `wrong` counts instances
+that a schema allows and the masks stop, or that it forbids and they let pass, and must be 0. The
+rest compiles the same choices, regexes and schemas (`grammar_workloads.py`) with each backend and
+package, with the 151k entries of Qwen2, and takes a text of each token by token. CPU time, so that
+a busy machine does not blur it: milliseconds a compilation, microseconds a mask. Memory is what the
+process has grown by while all compiled grammars are held.
 """
 
 import argparse
@@ -46,11 +46,13 @@ class Engine:
         self.mask = np.zeros(context.mask_words, dtype=np.uint32)
 
     def compile(self, work: Workload) -> CompiledGrammar:
+        """By a description of its kind."""
         key = {"json_schema": "schema", "choice": "choices", "regex": "pattern"}[work.kind]
         description = {"kind": work.kind, key: work.spec}
         return compile_grammar(self.context, json.dumps(description).encode())
 
     def masks(self, compiled: CompiledGrammar, ids: list[int]) -> Iterator[float]:
+        """Seconds of each mask."""
         state = compiled.start()
         for token in ids:
             start = thread_time()
@@ -159,8 +161,9 @@ def together(engine: Engine, tokenizer: Tokenizer) -> Figures:
 def report(figures: Figures, file: Any) -> None:
     suite = figures["suite"]
     print(
-        f"suite: {suite['accepted']} of {suite['schemas']} schemas accepted, {suite['wrong']} instances "
-        f"wrong; peers together keep {suite['right_of_peers_together']}: {suite['peers']}",
+        f"suite: {suite['accepted']} of {suite['schemas']} schemas accepted, {suite['wrong']} "
+        f"instances wrong; peers together keep {suite['right_of_peers_together']}, "
+        f"each: {suite['peers']}",
         file=file,
     )
     print(f"{'':24}compile ms p50    p99 | mask us p50    p99 |   MiB", file=file)
@@ -169,14 +172,12 @@ def report(figures: Figures, file: Any) -> None:
             print(f"{name:24}{row}", file=file)
             continue
         for kind, of in {"": row, **row.get("kinds", {})}.items():
-            times = [of.get(key, float("nan")) for key in ("compile_ms_p50", "compile_ms_p99")]
-            masks = [of.get(key, float("nan")) for key in ("mask_us_p50", "mask_us_p99")]
+            keys = ("compile_ms_p50", "compile_ms_p99", "mask_us_p50", "mask_us_p99")
+            cells = [of.get(key, float("nan")) for key in keys]
             label = f"  {kind}" if kind else name
             size = "" if kind else f"{row.get('memory_mb', float('nan')):7.1f}"
-            print(
-                f"{label:24}{times[0]:14.2f}{times[1]:7.1f} |{masks[0]:12.1f}{masks[1]:7.1f} |{size}",
-                file=file,
-            )
+            times = f"{cells[0]:14.2f} {cells[1]:6.1f} |{cells[2]:12.1f} {cells[3]:7.1f} |"
+            print(f"{label:24}{times}{size}", file=file)
 
 
 def main() -> None:
@@ -188,7 +189,7 @@ def main() -> None:
         sys.exit("no ../shared/data beside this checkout: the tokenizer and the suite are there")
     source = (shared / "tokenizers" / "qwen2.json").read_text(encoding="utf-8")
     tokenizer = Tokenizer.from_str(source)
-    end = tokenizer.token_to_id("<|im_end|>")
+    end = tokenizer.get_vocab()["<|im_end|>"]
     known = Vocabulary.from_tokenizer_json(source)
     vocabulary = [known.token_bytes(token) for token in range(len(known))]
     context = GrammarContext.from_tokenizer_json(source, [end], len(vocabulary))

@@ -1,9 +1,10 @@
 """Other packages that make masks from grammars, behind one face; each only if it can be imported.
 
-They are given what makes the same language of texts: separators ``", "`` and ``": "``, one line, and
-what JSON Schema says of additional properties.
+They are given what makes the same language of texts: separators ``", "`` and ``": "``, one line,
+and what JSON Schema says of additional properties.
 """
 
+import ctypes
 import json
 import re
 from collections.abc import Iterator
@@ -40,6 +41,8 @@ def expect(allowed: bool) -> None:
 
 
 class Llguidance:
+    """The package of llguidance, in Rust."""
+
     name = "llguidance"
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: list[bytes], end: int) -> None:
@@ -55,8 +58,11 @@ class Llguidance:
         self.mask = bytearray((len(vocabulary) + 31) // 32 * 4)
 
     def compile(self, work: Workload) -> Any:
+        """By the package's function for its kind."""
         if work.kind == "json_schema":
-            source = self.matcher.grammar_from_json_schema(json.dumps(work.spec), defaults=SEPARATORS)
+            source = self.matcher.grammar_from_json_schema(
+                json.dumps(work.spec), defaults=SEPARATORS
+            )
         else:
             pattern = work.spec if work.kind == "regex" else "|".join(map(re.escape, work.spec))
             source = self.matcher.grammar_from_regex(pattern)
@@ -66,8 +72,7 @@ class Llguidance:
         return matcher
 
     def masks(self, compiled: Any, ids: list[int]) -> Iterator[Seconds]:
-        import ctypes
-
+        """Seconds of each mask."""
         pointer = ctypes.addressof(ctypes.c_char.from_buffer(self.mask))
         compiled.reset()
         for token in ids:
@@ -89,12 +94,15 @@ class Wrapped:
         self.special_token_ids = [end]
 
     def __call__(self, text: str | bytes) -> list[int]:
+        """The ids of a text."""
         text = text.decode(errors="replace") if isinstance(text, bytes) else text
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
 
 class Xgrammar:
+    """The package of xgrammar, in C++."""
+
     name = "xgrammar"
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: list[bytes], end: int) -> None:
@@ -109,9 +117,13 @@ class Xgrammar:
         self.mask = xgrammar.allocate_token_bitmask(1, len(vocabulary))
 
     def compile(self, work: Workload) -> Any:
+        """By the package's function for its kind."""
         if work.kind == "json_schema":
             return self.compiler.compile_json_schema(
-                json.dumps(work.spec), any_whitespace=False, separators=(", ", ": "), strict_mode=False
+                json.dumps(work.spec),
+                any_whitespace=False,
+                separators=(", ", ": "),
+                strict_mode=False,
             )
         if work.kind == "regex":
             return self.compiler.compile_regex(work.spec)
@@ -119,6 +131,7 @@ class Xgrammar:
         return self.compiler.compile_grammar(f"root ::= {choices}\n")
 
     def masks(self, compiled: Any, ids: list[int]) -> Iterator[Seconds]:
+        """Seconds of each mask."""
         matcher = self.package.GrammarMatcher(compiled)
         for token in ids:
             start = thread_time()
@@ -128,6 +141,8 @@ class Xgrammar:
 
 
 class OutlinesCore:
+    """The package of outlines-core, in Rust."""
+
     name = "outlines-core"
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: list[bytes], end: int) -> None:
@@ -144,6 +159,7 @@ class OutlinesCore:
         self.mask = bytearray((len(vocabulary) + 31) // 32 * 4)
 
     def compile(self, work: Workload) -> Any:
+        """By the package's function for its kind."""
         if work.kind == "json_schema":
             build = self.package.json_schema.build_regex_from_schema
             pattern = build(json.dumps(work.spec), "[ ]?")
@@ -152,8 +168,7 @@ class OutlinesCore:
         return self.package.Index(pattern, self.vocabulary)
 
     def masks(self, compiled: Any, ids: list[int]) -> Iterator[Seconds]:
-        import ctypes
-
+        """Seconds of each mask."""
         guide = self.package.Guide(compiled)
         pointer = ctypes.addressof(ctypes.c_char.from_buffer(self.mask))
         for token in ids:
@@ -170,5 +185,3 @@ PEERS = (Llguidance, Xgrammar, OutlinesCore)
 def installed(name: str) -> str:
     """The version of a package."""
     return version(name)
-
-

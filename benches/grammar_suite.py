@@ -52,6 +52,7 @@ class ByteTokenizer:
     bos_token_id = None
 
     def __call__(self, text: str | bytes) -> list[int]:
+        """The bytes of a text."""
         return list(text.encode() if isinstance(text, str) else text)
 
 
@@ -62,7 +63,9 @@ def llguidance() -> Callable[[Any], Accepts]:
 
     def compile_schema(schema: Any) -> Accepts:
         try:
-            source = package.LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=SEPARATORS)
+            source = package.LLMatcher.grammar_from_json_schema(
+                json.dumps(schema), defaults=SEPARATORS
+            )
         except ValueError as error:
             raise RefusedError(str(error)) from None
         matcher = package.LLMatcher(tokenizer, source, log_level=0)
@@ -89,8 +92,7 @@ def xgrammar() -> Callable[[Any], Accepts]:
             grammar = compiler.compile_json_schema(
                 json.dumps(schema), any_whitespace=False, separators=(", ", ": "), strict_mode=False
             )
-        # It raises many kinds.
-        except Exception as error:
+        except (RuntimeError, ValueError) as error:
             raise RefusedError(str(error)) from None
 
         def accepts(text: str) -> bool:

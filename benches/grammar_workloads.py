@@ -1,4 +1,4 @@
-"""What the grammar bench compiles: schemas as programs write them, choices, regexes, each with a text."""
+"""What the grammar bench compiles: schemas as programs write them, choices, regexes; with texts."""
 
 import json
 from dataclasses import dataclass
@@ -27,13 +27,21 @@ def _object(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[
     }
 
 
+def _array(items: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items, **more}
+
+
 STRING = {"type": "string"}
+NUMBER = {"type": "number"}
 NULLABLE = {"anyOf": [STRING, {"type": "null"}]}
 ADDRESS = _object({"street": STRING, "city": STRING, "zip": {"type": "string", "maxLength": 10}})
 TREE = {
     "$defs": {
         "Node": _object(
-            {"value": {"type": "number"}, "children": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}
+            {
+                "value": {"type": "number"},
+                "children": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
+            }
         )
     },
     "$ref": "#/$defs/Node",
@@ -48,7 +56,11 @@ SCHEMAS: dict[str, tuple[Any, Any]] = {
                     "age": {"type": "integer", "minimum": 0, "maximum": 150},
                     "mail": NULLABLE,
                     "role": {"enum": ["admin", "user", "guest"]},
-                    "addresses": {"type": "array", "items": {"$ref": "#/$defs/Address"}, "maxItems": 8},
+                    "addresses": {
+                        "type": "array",
+                        "items": {"$ref": "#/$defs/Address"},
+                        "maxItems": 8,
+                    },
                 }
             ),
         },
@@ -63,7 +75,10 @@ SCHEMAS: dict[str, tuple[Any, Any]] = {
     "steps": (
         _object(
             {
-                "steps": {"type": "array", "items": _object({"explanation": STRING, "output": STRING})},
+                "steps": {
+                    "type": "array",
+                    "items": _object({"explanation": STRING, "output": STRING}),
+                },
                 "final_answer": STRING,
             }
         ),
@@ -75,15 +90,28 @@ SCHEMAS: dict[str, tuple[Any, Any]] = {
     "union": (
         {
             "oneOf": [
-                _object({"kind": {"const": "circle"}, "radius": {"type": "number"}}),
-                _object({"kind": {"const": "box"}, "width": {"type": "number"}, "height": {"type": "number"}}),
+                _object({"kind": {"const": "circle"}, "radius": NUMBER}),
+                _object(
+                    {
+                        "kind": {"const": "box"},
+                        "width": {"type": "number"},
+                        "height": {"type": "number"},
+                    }
+                ),
             ]
         },
         {"kind": "box", "width": 2.5, "height": 10},
     ),
-    "tree": (TREE, {"value": 1, "children": [{"value": -2.5, "children": []}, {"value": 3, "children": []}]}),
+    "tree": (
+        TREE,
+        {"value": 1, "children": [{"value": -2.5, "children": []}, {"value": 3, "children": []}]},
+    ),
     "open": (
-        {"type": "object", "properties": {"title": STRING, "year": {"type": "integer"}}, "required": ["title"]},
+        {
+            "type": "object",
+            "properties": {"title": STRING, "year": {"type": "integer"}},
+            "required": ["title"],
+        },
         {"title": "On trees", "year": 1984, "note": [1, {"a": None}]},
     ),
     "wide": (
@@ -93,7 +121,12 @@ SCHEMAS: dict[str, tuple[Any, Any]] = {
 }
 CHOICES = {
     "yes or no": ["yes", "no", "maybe"],
-    "cities": [f"{start}{middle}{end}" for start in ("New ", "Old ", "") for middle in "ABCDEFGHIJ" for end in ("ton", "ham", "by")],
+    "cities": [
+        f"{start}{middle}{end}"
+        for start in ("New ", "Old ", "")
+        for middle in "ABCDEFGHIJ"
+        for end in ("ton", "ham", "by")
+    ],
     "a thousand": [f"item number {at}: {at * 7919 % 1000}" for at in range(1000)],
 }
 REGEXES = {
@@ -106,7 +139,9 @@ REGEXES = {
 
 def workloads() -> list[Workload]:
     """All of them, the schemas last."""
-    choices = [Workload(name, "choice", spec, spec[len(spec) // 2]) for name, spec in CHOICES.items()]
+    choices = [
+        Workload(name, "choice", spec, spec[len(spec) // 2]) for name, spec in CHOICES.items()
+    ]
     regexes = [Workload(name, "regex", spec, text) for name, (spec, text) in REGEXES.items()]
     schemas = [
         Workload(name, "json_schema", schema, json.dumps(value, ensure_ascii=False))

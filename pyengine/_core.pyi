@@ -495,6 +495,12 @@ class GrammarState:
     def is_terminated(self) -> bool:
         """Whether nothing but an end token may come, or one has come."""
 
+    @property
+    def failure(self) -> str | None:
+        """Why the backend gave up (its limits for one mask), if it did: only an end may come then,
+        and the text may be incomplete.
+        """
+
     def forced_text(self) -> bytes:
         """The text that is the only way on (special tokens as spelled); empty if there is none."""
 

@@ -291,6 +291,7 @@ HOSTILE: dict[str, bytes | dict[str, Any]] = {
     "huge enum": schema({"enum": [f"value {at}" for at in range(30_000)]}),
     "exponential": {"kind": "regex", "pattern": "(a|b)*a(a|b){40}"},
     "counted": {"kind": "regex", "pattern": "((.{0,999}x){0,999}y){0,999}"},
+    "many keys": schema({"properties": {f"key{at}": {} for at in range(2000)}}),
     "recursive": schema({"$ref": "#"}),
     "recursive pair": schema({"$defs": PAIR, "$ref": "#/$defs/a"}),
     "chain": schema({"$defs": CHAIN, "$ref": "#/$defs/d0"}),
@@ -313,6 +314,7 @@ def test_hostile_descriptions_end(name: str) -> None:
     for _ in range(5):
         # The greatest id: end tokens have the least here.
         assert state.advance(max(demo().allowed(state)))
+        assert state.failure is None
 
 
 def test_what_is_refused() -> None:

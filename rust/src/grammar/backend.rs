@@ -103,7 +103,7 @@ pub(crate) mod tests {
             (
                 sequence(vec![
                     free(&["[call]"]),
-                    serde_json::json!({"kind": "repeat", "part": spelled, "separator": text("\n")}),
+                    serde_json::json!({"kind": "repeat", "part": spelled.clone(), "separator": text("\n")}),
                 ]),
                 vec![
                     "",
@@ -112,6 +112,15 @@ pub(crate) mod tests {
                     "hi [call]{\"a\": 1}[/call]\n[call]{\"a\": -20}[/call]",
                 ],
                 vec!["hi [call]", "hi [call] x", "[call]{\"a\": 1}[/call]\n", "[call]{\"a\": 1}[/call] x"],
+            ),
+            (
+                sequence(vec![
+                    free(&["[", "]"]),
+                    serde_json::json!({"kind": "optional", "part": text("]")}),
+                    serde_json::json!({"kind": "optional", "part": spelled}),
+                ]),
+                vec!["", "a", "a]", "a[call]{\"a\": 1}[/call]", "]", "a][call]{\"a\": 1}[/call]"],
+                vec!["[", "a]]", "a]a"],
             ),
             (
                 serde_json::json!({"kind": "any_of", "options": [call, {"kind": "choice", "choices": ["yes", "ye", "no"]}]}),

@@ -268,6 +268,7 @@ fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 1_000_000,
         // A mask that gives up ends the answer, so it may take a while before.
+        max_items_in_row: 50_000,
         step_lexer_fuel: 2_000_000,
         step_max_items: 500_000,
         max_lexer_states: 50_000,

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::Refusal;
 use super::description::refusal;
-use super::lark::{Node, Writer, literal, regex};
+use super::lark::{Node, Shape, Writer, literal, regex};
 
 /// How deep groups may be nested, and how long a chain of rules that name each other may be.
 const DEEPEST: usize = 200;
@@ -98,8 +98,10 @@ impl Lowering<'_, '_> {
             inner.into_iter().map(|inner| this.expression(inner, depth)).collect::<Result<Vec<_>, _>>()
         };
         match expression {
-            Expression::Literal(text) => self.writer.terminal(&literal(&text), false),
-            Expression::Character(class) => self.writer.terminal(&regex(&class), false),
+            Expression::Literal(text) => {
+                self.writer.terminal(&literal(&text), Shape::closed(text.is_empty()))
+            }
+            Expression::Character(class) => self.writer.terminal(&regex(&class), Shape::closed(false)),
             Expression::Name(name) => self.rule(&name, depth),
             Expression::Sequence(parts) => {
                 let parts = all(self, parts)?;

@@ -75,10 +75,10 @@ pub fn lower(
 /// A description taken apart as far as lexemes demand.
 #[derive(Debug, Clone)]
 pub(super) enum Node {
-    /// A terminal; `open` if it ends with free text.
+    /// A terminal.
     Regular {
         name: String,
-        open: bool,
+        shape: Shape,
     },
     /// A special token.
     Token(u32),
@@ -92,6 +92,32 @@ pub(super) enum Node {
         max: Option<u32>,
         separator: Option<Box<Node>>,
     },
+}
+
+/// What of a terminal's language matters to what stands beside it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Shape {
+    /// It may end with free text.
+    open: bool,
+    /// It may be empty.
+    empty: bool,
+}
+
+impl Shape {
+    /// Of a terminal that ends with no free text.
+    pub(super) fn closed(empty: bool) -> Self {
+        Self { open: false, empty }
+    }
+
+    /// Of one after the other.
+    fn then(self, next: Self) -> Self {
+        Self { open: next.open || (self.open && next.empty), empty: self.empty && next.empty }
+    }
+
+    /// Of one or the other.
+    fn or(self, other: Self) -> Self {
+        Self { open: self.open || other.open, empty: self.empty || other.empty }
+    }
 }
 
 /// Lark as it is being written.
@@ -129,20 +155,22 @@ impl Writer<'_> {
         let _ = writeln!(self.source, "{name}: {body}");
     }
 
-    pub(super) fn terminal(&mut self, body: &str, open: bool) -> Result<Node, Refusal> {
-        Ok(Node::Regular { name: self.define("T", body)?, open })
+    pub(super) fn terminal(&mut self, body: &str, shape: Shape) -> Result<Node, Refusal> {
+        Ok(Node::Regular { name: self.define("T", body)?, shape })
     }
 
     fn node(&mut self, description: Description) -> Result<Node, Refusal> {
         match description {
             Description::Text { text } => self.text(&text),
             Description::Regex { pattern } => {
-                let body = regex(&pattern::whole(&pattern)?.to_string());
-                self.terminal(&body, false)
+                let hir = pattern::whole(&pattern)?;
+                let empty = hir.properties().minimum_len() == Some(0);
+                self.terminal(&regex(&hir.to_string()), Shape::closed(empty))
             }
             Description::Choice { choices } => {
                 let body: Vec<_> = choices.iter().map(|choice| literal(choice)).collect();
-                self.terminal(&body.join(" | "), false)
+                let empty = choices.iter().any(String::is_empty);
+                self.terminal(&body.join(" | "), Shape::closed(empty))
             }
             Description::FreeText { until } => self.free_text(&until),
             Description::Lark { source } => {
@@ -181,31 +209,35 @@ impl Writer<'_> {
         let mut at = 0;
         for (range, token) in self.tokens.find_special(text) {
             if at < range.start {
-                parts.push(self.terminal(&literal(&text[at..range.start]), false)?);
+                parts.push(self.terminal(&literal(&text[at..range.start]), Shape::closed(false))?);
             }
             parts.push(Node::Token(token));
             at = range.end;
         }
         if at < text.len() {
-            parts.push(self.terminal(&literal(&text[at..]), false)?);
+            parts.push(self.terminal(&literal(&text[at..]), Shape::closed(false))?);
         }
         Ok(if parts.len() == 1 { parts.remove(0) } else { Node::Sequence(parts) })
     }
 
     fn free_text(&mut self, until: &[String]) -> Result<Node, Refusal> {
         const ANY: &str = r"/(?s:.*)/";
+        let shape = Shape { open: true, empty: true };
         if until.is_empty() {
-            return self.terminal(ANY, true);
+            return self.terminal(ANY, shape);
         }
         let until: Vec<_> = until.iter().map(|text| literal(text)).collect();
         let occurs = self.define("T", &format!("{ANY} ( {} ) {ANY}", until.join(" | ")))?;
-        self.terminal(&format!("{ANY} & ~{occurs}"), true)
+        self.terminal(&format!("{ANY} & ~{occurs}"), shape)
     }
 
     /// One of several, as one terminal if all of it is regular.
     pub(super) fn any_of(&mut self, options: Vec<Node>) -> Result<Node, Refusal> {
         match regular(&options) {
-            Some((names, open)) => self.terminal(&names.join(" | "), open),
+            Some((names, shapes)) => {
+                let shape = shapes.into_iter().reduce(Shape::or).unwrap_or_default();
+                self.terminal(&names.join(" | "), shape)
+            }
             None => Ok(Node::AnyOf(options)),
         }
     }
@@ -213,10 +245,10 @@ impl Writer<'_> {
     /// A sequence, as one terminal if all of it is regular.
     pub(super) fn joined(&mut self, parts: Vec<Node>) -> Result<Node, Refusal> {
         match regular(&parts) {
-            Some((names, _)) => {
-                let open = matches!(parts.last(), Some(Node::Regular { open: true, .. }));
+            Some((names, shapes)) => {
+                let shape = shapes.into_iter().fold(Shape::closed(true), Shape::then);
                 let body = if names.is_empty() { "\"\"".to_owned() } else { names.join(" ") };
-                self.terminal(&body, open)
+                self.terminal(&body, shape)
             }
             None => Ok(Node::Sequence(parts)),
         }
@@ -230,13 +262,14 @@ impl Writer<'_> {
         separator: Option<Node>,
     ) -> Result<Node, Refusal> {
         if max == Some(0) {
-            return self.terminal("\"\"", false);
+            return self.terminal("\"\"", Shape::closed(true));
         }
-        if let Node::Regular { name, open } = &part {
+        if let Node::Regular { name, shape } = &part {
+            let shape = Shape { empty: shape.empty || min == 0, ..*shape };
             match &separator {
-                None => return self.terminal(&counted(name, None, min, max), *open),
+                None => return self.terminal(&counted(name, None, min, max), shape),
                 Some(Node::Regular { name: between, .. }) => {
-                    return self.terminal(&counted(name, Some(between), min, max), *open);
+                    return self.terminal(&counted(name, Some(between), min, max), shape);
                 }
                 Some(_) => {}
             }
@@ -252,7 +285,8 @@ impl Writer<'_> {
         let mut nodes = flat(nodes).into_iter();
         let (mut body, mut run): (Vec<String>, Vec<Node>) = (Vec::new(), Vec::new());
         while let Some(node) = nodes.next() {
-            let open = matches!(run.last(), Some(Node::Regular { open: true, .. }));
+            let open = regular(&run)
+                .is_some_and(|(_, shapes)| shapes.into_iter().fold(Shape::closed(true), Shape::then).open);
             match node {
                 Node::Regular { .. } => run.push(node),
                 Node::Token(token) => {
@@ -322,18 +356,13 @@ impl Writer<'_> {
     }
 }
 
-/// The names, if all are terminals, and whether one ends with free text.
-fn regular(nodes: &[Node]) -> Option<(Vec<&str>, bool)> {
-    let mut any_open = false;
-    let names = nodes.iter().map(|node| match node {
-        Node::Regular { name, open } => {
-            any_open |= open;
-            Some(name.as_str())
-        }
+/// The names and the shapes, if all are terminals.
+fn regular(nodes: &[Node]) -> Option<(Vec<&str>, Vec<Shape>)> {
+    let all = nodes.iter().map(|node| match node {
+        Node::Regular { name, shape } => Some((name.as_str(), *shape)),
         _ => None,
     });
-    let names = names.collect::<Option<Vec<_>>>()?;
-    Some((names, any_open))
+    all.collect()
 }
 
 fn flat(nodes: Vec<Node>) -> Vec<Node> {

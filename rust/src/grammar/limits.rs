@@ -3,7 +3,7 @@
 //! O(source).
 
 use rustc_hash::FxHashSet;
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::Refusal;
 use super::description::refusal;
@@ -11,6 +11,8 @@ use super::description::refusal;
 /// How many steps llguidance may have to recurse: rules that name each other times the groups in each, definitions of
 /// a schema that refer to each other times the nesting of each. It recurses on the stack of the compiling thread.
 const DEEPEST_RECURSION: usize = 10_000;
+/// The largest `multipleOf`, its powers of ten aside: llguidance visits every remainder before its limits count.
+const LARGEST_FACTOR: u64 = 100_000;
 
 /// Refuses what llguidance would take and not do here, and what could be too deep for its stack.
 pub(super) fn check_lark(source: &str) -> Result<(), Refusal> {
@@ -27,6 +29,13 @@ pub(super) fn check_lark(source: &str) -> Result<(), Refusal> {
                     } else if !comment && next == char {
                         break;
                     }
+                }
+            }
+            '%' if source[at..].starts_with("%json") => {
+                // What is not JSON is for llguidance to name.
+                let mut values = serde_json::Deserializer::from_str(&source[at + 5..]).into_iter::<Value>();
+                if let Some(Ok(schema)) = values.next() {
+                    check_schema(&schema)?;
                 }
             }
             ':' => rules += 1,
@@ -52,25 +61,59 @@ pub(super) fn check_lark(source: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses schemas that could be too deep for llguidance's stack.
+/// Refuses schemas that could be too deep for llguidance's stack, or divide by more than it can count.
 pub(super) fn check_schema(schema: &Value) -> Result<(), Refusal> {
-    fn look<'a>(value: &'a Value, targets: &mut FxHashSet<&'a str>) -> usize {
+    let mut survey = Survey::default();
+    let depth = survey.look(schema);
+    let targets = survey.targets.len();
+    if targets * depth > DEEPEST_RECURSION {
+        return Err(refusal(format!("#: {targets} targets of `$ref` in a schema {depth} deep are too many")));
+    }
+    let counted = |factor: u64| factor <= LARGEST_FACTOR;
+    // Keywords that join schemas may make one number obey several.
+    let joint = survey.factors.iter().try_fold(1u64, |joint, factor| {
+        (joint / common(joint, *factor)).checked_mul(*factor).filter(|joint| counted(*joint))
+    });
+    if survey.factors.iter().all(|factor| counted(*factor)) && (joint.is_some() || !survey.joins) {
+        return Ok(());
+    }
+    Err(refusal(format!("#: `multipleOf` with more than {LARGEST_FACTOR} remainders is not supported")))
+}
+
+/// What is counted of a schema.
+#[derive(Default)]
+struct Survey<'a> {
+    targets: FxHashSet<&'a str>,
+    factors: FxHashSet<u64>,
+    joins: bool,
+}
+
+impl<'a> Survey<'a> {
+    /// Looks at all of it; gives its depth.
+    fn look(&mut self, value: &'a Value) -> usize {
         match value {
-            Value::Array(items) => 1 + items.iter().map(|item| look(item, targets)).max().unwrap_or(0),
+            Value::Array(items) => 1 + items.iter().map(|item| self.look(item)).max().unwrap_or(0),
             Value::Object(object) => {
-                targets.extend(object.get("$ref").and_then(Value::as_str));
-                1 + object.values().map(|value| look(value, targets)).max().unwrap_or(0)
+                self.joins |= object.contains_key("allOf") || object.contains_key("$ref");
+                self.targets.extend(object.get("$ref").and_then(Value::as_str));
+                self.factors.extend(object.get("multipleOf").and_then(Value::as_number).map(remainders));
+                1 + object.values().map(|value| self.look(value)).max().unwrap_or(0)
             }
             _ => 0,
         }
     }
-    let mut targets = FxHashSet::default();
-    let depth = look(schema, &mut targets);
-    if targets.len() * depth > DEEPEST_RECURSION {
-        let targets = targets.len();
-        return Err(refusal(format!("#: {targets} targets of `$ref` in a schema {depth} deep are too many")));
-    }
-    Ok(())
+}
+
+/// How many remainders a division by the number has, but for its powers of ten, which are cheap.
+fn remainders(number: &Number) -> u64 {
+    let text = number.to_string();
+    let digits = text.split(['e', 'E']).next().unwrap_or_default().replace(['.', '-', '+'], "");
+    let digits = digits.trim_matches('0');
+    if digits.is_empty() { 1 } else { digits.parse().unwrap_or(u64::MAX) }
+}
+
+fn common(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common(b, a % b) }
 }
 
 #[cfg(test)]
@@ -110,5 +153,22 @@ mod tests {
         assert!(check_schema(&schema(100, 90)).is_ok());
         assert!(check_schema(&schema(150, 90)).is_err());
         assert!(check_schema(&schema(0, 120)).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_counted_is_refused() {
+        let of = |factor: Value| json!({"type": "number", "multipleOf": factor});
+        for factor in [json!(86_400), json!(0.01), json!(33.25), json!(1e300), json!(1_000_000), json!(0)] {
+            assert!(check_schema(&of(factor.clone())).is_ok(), "{factor}");
+        }
+        for factor in [json!(999_999), json!(66_653_674), json!(1.234_567), json!(u64::MAX)] {
+            assert!(check_schema(&of(factor.clone())).is_err(), "{factor}");
+        }
+        let both = [of(json!(997)), of(json!(991))];
+        assert!(check_schema(&json!({"anyOf": both})).is_ok());
+        assert!(check_schema(&json!({"allOf": both})).is_err());
+        assert!(check_lark("start: %json {\"multipleOf\": 999999} \"a\"").is_err());
+        assert!(check_lark("start: %json {\"multipleOf\": 9} \"a\"").is_ok());
+        assert!(check_schema(&json!({"allOf": [of(json!(6)), of(json!(0.04))]})).is_ok());
     }
 }

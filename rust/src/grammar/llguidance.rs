@@ -107,7 +107,7 @@ impl Compiled for Llguidance {
             parser: Some(parser),
             taken: 0,
             ended: false,
-            broken: false,
+            broken: None,
         })
     }
 
@@ -132,8 +132,8 @@ struct State {
     /// Tokens that the parser has taken: all but an end token that ends the answer.
     taken: usize,
     ended: bool,
-    /// llguidance has given up: the answer may only end.
-    broken: bool,
+    /// llguidance has given up, and why: the answer may only end.
+    broken: Option<String>,
 }
 
 impl State {
@@ -142,7 +142,7 @@ impl State {
     }
 
     fn done(&self) -> bool {
-        self.ended || self.broken || self.parser.as_ref().is_none_or(TokenParser::stopped)
+        self.ended || self.broken.is_some() || self.parser.as_ref().is_none_or(TokenParser::stopped)
     }
 
     /// Runs `work` on the parser; None, and only an end may come, if it fails.
@@ -150,8 +150,8 @@ impl State {
         let parser = self.parser();
         match guarded(|| work(parser)) {
             Ok(value) => Some(value),
-            Err(_) => {
-                self.broken = true;
+            Err(error) => {
+                self.broken.get_or_insert_with(|| readable(&error));
                 None
             }
         }
@@ -320,16 +320,21 @@ impl Grammar for State {
 
     fn closing_tokens(&mut self, limit: usize) -> Option<Vec<u32>> {
         if self.done() {
-            return (!self.broken).then(Vec::new);
+            return self.broken.is_none().then(Vec::new);
         }
         let tokens = self.shared.tokens.clone();
         self.attempt(|parser| Ok(closing::shortest(parser, &tokens, limit)))?
+    }
+
+    fn failure(&self) -> Option<&str> {
+        self.broken.as_deref()
     }
 
     fn fork(&self) -> Box<dyn Grammar> {
         Box::new(Self {
             shared: self.shared.clone(),
             parser: self.parser.as_ref().map(TokenParser::deep_clone),
+            broken: self.broken.clone(),
             ..*self
         })
     }
@@ -338,7 +343,7 @@ impl Grammar for State {
 impl Drop for State {
     fn drop(&mut self) {
         let Some(mut parser) = self.parser.take() else { return };
-        if self.broken || std::thread::panicking() {
+        if self.broken.is_some() || std::thread::panicking() {
             return;
         }
         let rewound = guarded(|| {

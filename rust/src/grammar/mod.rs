@@ -74,6 +74,11 @@ pub trait Grammar: Send {
     /// Tokens of a short text that completes the answer from here, at most `limit` of them, if one is found.
     fn closing_tokens(&mut self, limit: usize) -> Option<Vec<u32>>;
 
+    /// Why the backend gave up on this answer, if it did: the masks allow its end only, and it may be incomplete.
+    fn failure(&self) -> Option<&str> {
+        None
+    }
+
     /// A state of its own that has come as far, for `n` answers to one prompt.
     fn fork(&self) -> Box<dyn Grammar>;
 }

@@ -179,6 +179,11 @@ impl PyGrammarState {
         self.work(py, |(state, _)| state.closing_tokens(limit))
     }
 
+    #[getter]
+    fn failure(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.work(py, |(state, _)| state.failure().map(str::to_owned))
+    }
+
     fn fork(&self, py: Python<'_>) -> PyResult<Self> {
         let forked = self.work(py, |(state, taken)| (state.fork(), *taken))?;
         Ok(Self { inner: Mutex::new(forked), words: self.words })

@@ -27,7 +27,7 @@ class Engine:
         self.tokenizer = Tokenizer.from_str(text)
         # What is written is what is tested: its normalizer would compose characters first.
         self.tokenizer.normalizer = normalizers.Sequence([])
-        self.end = self.tokenizer.token_to_id("<|im_end|>")
+        self.end = self.tokenizer.get_vocab()["<|im_end|>"]
         self.context = GrammarContext.from_tokenizer_json(text, [self.end], VOCAB_SIZE)
         self.mask = np.zeros(self.context.mask_words, dtype=np.uint32)
 

@@ -19,6 +19,9 @@ use crate::grammar::Refusal;
 /// How deep states may stand in each other: the grammar's compiler follows them by recursion.
 const MOST_DEPTH: usize = 100;
 
+/// Every name. Written so, masks within a name are found fast; an empty pattern means the same and takes ten times as long.
+const ANY_NAME: &str = "^(?s:.*)$";
+
 struct Writer<'w, 'a> {
     work: &'w mut Work<'a>,
     states: States,
@@ -315,7 +318,7 @@ impl Writer<'_, '_> {
             value == TRUE || shape.properties.keys().all(|name| langs.matches(names, name) == Some(false));
         if apart {
             if names == ANY {
-                return Ok(String::new());
+                return Ok(ANY_NAME.to_owned());
             }
             if let Some(pattern) = langs.pattern(names) {
                 return Ok(pattern);
@@ -329,7 +332,7 @@ impl Writer<'_, '_> {
         }
         let path = shape.names.last().map_or(shape.bound_path, |&(_, _, path)| path);
         self.report(&[path])?;
-        Ok(String::new())
+        Ok(ANY_NAME.to_owned())
     }
 }
 

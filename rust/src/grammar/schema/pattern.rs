@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 
 use super::language::{ANY, ANY_CHAR, EMPTY, Lang, Languages, NEVER, Node, complement, normal};
 
+/// Bytes of a pattern.
+const MOST_LENGTH: usize = 40_000;
+
 impl Languages {
     /// A regular expression for exactly this language (from `^` to `$`), in the dialect of the grammar's compiler; none
     /// if it gets too long.
@@ -95,7 +98,7 @@ impl Languages {
     }
 
     fn write(&self, lang: Lang, out: &mut String, depth: usize) -> Option<()> {
-        if depth > 400 || out.len() > 40_000 {
+        if depth > 400 || out.len() > MOST_LENGTH {
             return None;
         }
         match self.node(lang) {

@@ -1,0 +1,213 @@
+"""Grammars: how many schemas are kept, what compiling costs, what a mask costs; beside others.
+
+The suite is the JSON-Schema-Test-Suite (draft 2020-12, required part): `wrong` counts instances
+that a schema allows and the masks stop, or that it forbids and they let pass, and must be 0. The
+rest compiles the same choices, regexes and schemas (`grammar_workloads.py`) with each backend and
+package, with the 151k entries of Qwen2, and takes a text of each token by token. CPU time, so that
+a busy machine does not blur it: milliseconds a compilation, microseconds a mask. Memory is what the
+process has grown by while all compiled grammars are held.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from time import monotonic, process_time, thread_time
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+ROOT = Path(__file__).resolve().parents[1]
+# Run as a program, only this folder can be imported from.
+sys.path.insert(0, str(ROOT))
+
+import grammar_suite  # noqa: E402
+from grammar_peers import PEERS, AbsentError, Peer, expect, installed  # noqa: E402
+from grammar_workloads import Workload, workloads  # noqa: E402
+
+from pyengine._core import CompiledGrammar, GrammarContext, Vocabulary, compile_grammar  # noqa: E402
+
+ROUNDS = 5
+# A package that takes longer for all of its workloads leaves the rest out.
+PATIENCE_S = 15.0
+Figures = dict[str, Any]
+
+
+class Engine:
+    """This engine, with the face of a peer."""
+
+    name = "pyengine"
+
+    def __init__(self, context: GrammarContext) -> None:
+        self.context = context
+        self.mask = np.zeros(context.mask_words, dtype=np.uint32)
+
+    def compile(self, work: Workload) -> CompiledGrammar:
+        """By a description of its kind."""
+        key = {"json_schema": "schema", "choice": "choices", "regex": "pattern"}[work.kind]
+        description = {"kind": work.kind, key: work.spec}
+        return compile_grammar(self.context, json.dumps(description).encode())
+
+    def masks(self, compiled: CompiledGrammar, ids: list[int]) -> Iterator[float]:
+        """Seconds of each mask."""
+        state = compiled.start()
+        for token in ids:
+            start = thread_time()
+            state.fill_mask(self.mask)
+            yield thread_time() - start
+            expect(state.advance(token))
+
+
+def resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def spread(seconds: Iterable[float], unit: str) -> dict[str, float]:
+    """The median and the 99th percentile; `unit` is `compile_ms` or `mask_us`."""
+    scale = 1e3 if unit.endswith("ms") else 1e6
+    values = np.fromiter(seconds, dtype=np.float64) * scale
+    return {f"{unit}_p{share}": round(float(np.percentile(values, share)), 3) for share in (50, 99)}
+
+
+class Samples:
+    """Times, by the kind of the workload."""
+
+    def __init__(self) -> None:
+        self.compile: dict[str, list[float]] = {}
+        self.mask: dict[str, list[float]] = {}
+
+    def figures(self) -> Figures:
+        """Of all together, and of each kind."""
+        out: Figures = {}
+        for unit, times in (("compile_ms", self.compile), ("mask_us", self.mask)):
+            together = [value for values in times.values() for value in values]
+            out |= spread(together, unit) if together else {}
+            for kind, values in times.items():
+                out.setdefault("kinds", {}).setdefault(kind, {}).update(spread(values, unit))
+        return out
+
+
+def measure(peer: Peer, works: list[Workload], tokenizer: Tokenizer) -> dict[str, Figures]:
+    """Figures by backend: a package is one, this engine has two."""
+    samples: dict[str, Samples] = {}
+    memory: dict[str, float] = {}
+    held, left_out = [], []
+    deadline = monotonic() + PATIENCE_S
+    for work in works:
+        if monotonic() > deadline:
+            left_out.append(work.name)
+            continue
+        ids = tokenizer.encode(work.text, add_special_tokens=False).ids
+        before = resident_mb()
+        for turn in range(ROUNDS):
+            start = process_time()
+            try:
+                compiled = peer.compile(work)
+            except (ValueError, RuntimeError) as error:
+                left_out.append(f"{work.name}: {str(error)[:80]}")
+                break
+            took = process_time() - start
+            own = getattr(compiled, "backend", None)
+            name = f"{peer.name}.{own}" if own else peer.name
+            into = samples.setdefault(name, Samples())
+            into.compile.setdefault(work.kind, []).append(took)
+            into.mask.setdefault(work.kind, []).extend(peer.masks(compiled, ids))
+            if turn == 0:
+                held.append(compiled)
+                memory[name] = memory.get(name, 0.0) + max(0.0, resident_mb() - before)
+            if monotonic() > deadline:
+                break
+    return {
+        name: {**of.figures(), "memory_mb": round(memory[name], 1), "left_out": left_out}
+        for name, of in samples.items()
+    }
+
+
+def backends(engine: Engine, tokenizer: Tokenizer, vocabulary: list[bytes], end: int) -> Figures:
+    works = workloads()
+    figures: Figures = {}
+    # The first masks of a process pay for pages and caches that the others find.
+    for work in works[-2:]:
+        list(engine.masks(engine.compile(work), tokenizer.encode(work.text).ids))
+    figures |= measure(engine, works, tokenizer)
+    for make in PEERS:
+        try:
+            peer = make(tokenizer, vocabulary, end)
+        except AbsentError:
+            figures[make.name] = "absent"
+            continue
+        for name, of in measure(peer, works, tokenizer).items():
+            figures[name] = {"version": installed(name), **of}
+    return figures
+
+
+def together(engine: Engine, tokenizer: Tokenizer) -> Figures:
+    """What a user of this engine sees, whichever backend it takes."""
+    everything = Samples()
+    for work in workloads():
+        ids = tokenizer.encode(work.text, add_special_tokens=False).ids
+        for _ in range(ROUNDS):
+            start = process_time()
+            compiled = engine.compile(work)
+            everything.compile.setdefault(work.kind, []).append(process_time() - start)
+            everything.mask.setdefault(work.kind, []).extend(engine.masks(compiled, ids))
+    return everything.figures()
+
+
+def report(figures: Figures, file: Any) -> None:
+    suite = figures["suite"]
+    print(
+        f"suite: {suite['accepted']} of {suite['schemas']} schemas accepted, {suite['wrong']} "
+        f"instances wrong; peers together keep {suite['right_of_peers_together']}, "
+        f"each: {suite['peers']}",
+        file=file,
+    )
+    print(f"{'':24}compile ms p50    p99 | mask us p50    p99 |   MiB", file=file)
+    for name, row in {"engine": figures["engine"], **figures["backends"]}.items():
+        if isinstance(row, str):
+            print(f"{name:24}{row}", file=file)
+            continue
+        for kind, of in {"": row, **row.get("kinds", {})}.items():
+            keys = ("compile_ms_p50", "compile_ms_p99", "mask_us_p50", "mask_us_p99")
+            cells = [of.get(key, float("nan")) for key in keys]
+            label = f"  {kind}" if kind else name
+            size = "" if kind else f"{row.get('memory_mb', float('nan')):7.1f}"
+            times = f"{cells[0]:14.2f} {cells[1]:6.1f} |{cells[2]:12.1f} {cells[3]:7.1f} |"
+            print(f"{label:24}{times}{size}", file=file)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - is stdout")
+    arguments = parser.parse_args()
+    shared = next((p / "shared/data" for p in ROOT.parents if (p / "shared/data").is_dir()), None)
+    if shared is None:
+        sys.exit("no ../shared/data beside this checkout: the tokenizer and the suite are there")
+    source = (shared / "tokenizers" / "qwen2.json").read_text(encoding="utf-8")
+    tokenizer = Tokenizer.from_str(source)
+    end = tokenizer.get_vocab()["<|im_end|>"]
+    known = Vocabulary.from_tokenizer_json(source)
+    vocabulary = [known.token_bytes(token) for token in range(len(known))]
+    context = GrammarContext.from_tokenizer_json(source, [end], len(vocabulary))
+    context.load()
+    engine = Engine(context)
+    figures: Figures = {"vocabulary": len(vocabulary)}
+    suite = grammar_suite.figures(
+        shared / "json-schema-test-suite", grammar_suite.engine(context, source, end)
+    )
+    figures["suite"] = suite
+    figures["backends"] = backends(engine, tokenizer, vocabulary, end)
+    figures["engine"] = together(engine, tokenizer)
+    report(figures, sys.stderr if arguments.json == "-" else sys.stdout)
+    if arguments.json == "-":
+        print(json.dumps(figures))
+    elif arguments.json:
+        Path(arguments.json).write_text(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

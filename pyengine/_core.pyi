@@ -26,6 +26,7 @@ __all__ = [
     "MailboxFull",
     "Planner",
     "Recorder",
+    "Speculator",
     "Stage",
     "StepLayout",
     "StreamDecoder",
@@ -481,6 +482,38 @@ class DraftPasses:
         Raises:
             ValueError: A buffer is too short.
         """
+
+@final
+class Speculator:
+    """Drafts from what is known of a text, for tests and benches; the planner has its own.
+
+    Tokens are a buffer of u32. Any thread may call; calls wait for each other and release the GIL.
+    """
+
+    def __new__(
+        cls, history_tokens: int, max_draft: int = 8, ngram: bool = False, suffix: bool = True
+    ) -> Speculator:
+        """Drafts have at most ``max_draft`` tokens, the history of all tenants ``history_tokens``.
+
+        ``ngram``: look up the last few tokens in the request. ``suffix``: look up the longest known
+        suffix in the request and in its tenant's outputs.
+        """
+
+    def remember(self, tenant: int, output: _Buffer) -> None:
+        """Take an output of a tenant into its history; ``tend`` adds what does not fit at once."""
+
+    def tend(self, budget: int) -> None:
+        """Do work that was put off: index at most ``budget`` tokens."""
+
+    def replay(self, tenant: int, output: _Buffer, propose: bool) -> tuple[int, int]:
+        """Follow a new output token by token; before each token draft, if ``propose``.
+
+        How many tokens all drafts had together, and how many of them were right up to the first
+        wrong one.
+        """
+
+    def stats(self) -> dict[str, int]:
+        """``history_tokens`` held now, and the ``history_bytes`` of memory that they take."""
 
 @final
 class Vocabulary:

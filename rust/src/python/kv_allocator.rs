@@ -194,7 +194,7 @@ impl Timings {
 }
 
 /// A copy of the tokens in a u32 buffer, or in bytes that hold u32 in the machine's order.
-fn read_tokens(py: Python<'_>, tokens: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+pub(super) fn read_tokens(py: Python<'_>, tokens: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
     let buffer = PyUntypedBuffer::get(tokens)?;
     let is_u32 = buffer.item_size() == 4 && u32::is_compatible_format(buffer.format());
     let is_bytes = buffer.item_size() == 1 && u8::is_compatible_format(buffer.format());

@@ -7,6 +7,7 @@ mod kernels;
 mod kv_allocator;
 pub(crate) mod mailbox;
 mod scheduler;
+mod speculate;
 mod telemetry;
 
 use pyo3::prelude::*;
@@ -21,6 +22,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scheduler::PyStepLayout>()?;
     module.add_class::<scheduler::PyPlanner>()?;
     module.add_class::<draft_passes::PyDraftPasses>()?;
+    module.add_class::<speculate::PySpeculator>()?;
     module.add_class::<detokenizer::PyVocabulary>()?;
     module.add_class::<detokenizer::PyStreamDecoder>()?;
     module.add_class::<detokenizer::PyDetokenizer>()?;

@@ -37,7 +37,7 @@ impl Rate {
     }
 
     /// The rate, if `belief` had been seen `weight` times before.
-    fn from_belief(self, belief: f32, weight: f32) -> f32 {
+    fn leaning_on(self, belief: f32, weight: f32) -> f32 {
         (self.accepted + weight * belief) / (self.judged + weight)
     }
 }
@@ -61,14 +61,14 @@ pub(super) struct Acceptance {
 impl Acceptance {
     fn common(&self, segment: Segment, position: usize) -> f32 {
         let rates = &self.rates[segment.source as usize][usize::from(segment.class)];
-        let class = rates.all.from_belief(prior(segment.source, segment.class), 4.0);
-        rates.at[position.min(POSITIONS - 1)].from_belief(class, 8.0)
+        let class = rates.all.leaning_on(prior(segment.source, segment.class), 4.0);
+        rates.at[position.min(POSITIONS - 1)].leaning_on(class, 8.0)
     }
 
     /// The probability that the token at `position` of a segment is accepted if all before it are.
     pub fn probability(&self, personal: &Personal, segment: Segment, position: usize) -> f32 {
         let common = self.common(segment, position);
-        (common * personal.0[segment.source as usize].from_belief(1.0, 2.0)).clamp(0.0, 0.995)
+        (common * personal.0[segment.source as usize].leaning_on(1.0, 2.0)).clamp(0.0, 0.995)
     }
 
     /// A token at `position` of a segment, all before it accepted, was accepted or not.

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Built online (Blumer et al., 1985), over several texts. A state keeps its favourite transition in itself, so
-//! that a draft is a walk along favourites, and the quotient of two counts is the probability of a token, as in
-//! SuffixDecoding (Oliaro et al., 2024, arXiv 2411.04975), whose trees are deeper than they need be: this has at
-//! most two states and three transitions a token, typically 45 to 60 bytes.
+//! that a draft is a walk along favourites, and the quotient of two counts is the probability of a token, as in the
+//! suffix trees of SuffixDecoding (Oliaro et al., 2024, arXiv 2411.04975). At most two states and three transitions
+//! a token; 30 to 55 bytes, as the text repeats itself more or less.
 //!
 //! Appending a token is O(1) on average; counts are kept for the `DEPTH` longest classes of suffixes of each
 //! place, which is all of them unless the text repeats itself at length.
@@ -326,7 +326,7 @@ mod tests {
             let known = &asked[asked.len() - place.length as usize..];
             let after = |token| occurrences(&texts, &[known, &[token]].concat());
             let most = (0..4).map(after).max().unwrap();
-            match automaton.favourite(place, u32::MAX.min(place.length.max(1))) {
+            match automaton.favourite(place, place.length.max(1)) {
                 Some((token, next, times, of)) => {
                     prop_assert_eq!((times, next.length), (most, place.length + 1));
                     prop_assert_eq!((after(token), occurrences(&texts, known)), (most, of));

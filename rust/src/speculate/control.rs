@@ -6,29 +6,36 @@
 //!   └───◄── does not pay: wait twice as long ─┴─◄────────┴─┴── now and then ► Check ─┘
 //! ```
 //!
-//! The model of time, per number of rows: `plain(rows) + extra(draft tokens) + drafting(iterations)`, where
-//! *plain* is measured in steps that were planned without drafts, and *extra* in those planned with them, so
-//! that it holds what waiting for the last step's tokens costs. Lengths come from it ([`super::lengths`]).
+//! The model of time, per number of rows: `plain(rows) + extra(draft tokens)`, or with a draft model
+//! `plain(rows) + drafting(iterations)`. *Plain* is measured in steps that were planned without drafts, the others
+//! in those planned with them, so that they hold what waiting for the last step's tokens costs. Lengths come from it ([`super::lengths`]).
 //!
 //! The model may be wrong, so what decides is what came out: a step with drafts *earns* the time that plain
 //! steps would take for its tokens and *spends* its own. Off when it earns less than it spends. What trying may
 //! lose is bounded by a purse that gets a hundredth of all time. There is no clock and no chance in here:
 //! the same observations lead to the same decisions. O(rows · drafts) a decision, no allocation.
 
-use super::cost::{BUCKETS, Curve, Fit, bucket};
+use super::cost::{Curve, Fit};
 use super::lengths::{Choice, Chooser, Length, Offers};
 
 /// The part of all time that trying may lose.
 const PURSE_SHARE: f32 = 0.01;
 
 /// Plain steps that the purse holds at the start, at most, and at least.
-const PURSE: (f32, f32, f32) = (6.0, 12.0, -40.0);
+const PURSE: (f32, f32, f32) = (6.0, 30.0, -20.0);
 
 /// Steps before a probe is repeated: the least, and the most.
 const WAIT: (u64, u64) = (32, 4096);
 
+/// Less than this over plain steps is not worth the trouble.
+const WORTH: f32 = 1.01;
+
 /// Plain steps that are measured before anything is tried.
 const PLAIN_FIRST: usize = 3;
+
+/// Plain steps' time that may be lost in a row before drafts are given up: a cumulative sum test (Page, 1954), quick
+/// where much is lost and patient where little is.
+const LOSS: f32 = 5.0;
 
 /// Plain steps of a check.
 const CHECK: u32 = 4;
@@ -48,6 +55,21 @@ pub struct StepOutcome {
     pub speculative: bool,
     /// From the step before it to it, as throughput sees it.
     pub duration_ns: u64,
+}
+
+/// When the model was so far off over the last few steps, it forgets what is older than `RECENT` steps.
+const SURPRISE: f32 = 0.15;
+const RECENT: u64 = 16;
+
+/// Numbers of rows that are told apart: up to 4 each its own, then two an octave.
+const LEVELS: usize = 30;
+
+fn level(rows: usize) -> usize {
+    if rows <= 4 {
+        return rows;
+    }
+    let octave = rows.ilog2() as usize;
+    (1 + 2 * octave + ((rows >> (octave - 1)) & 1)).min(LEVELS - 1)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -91,14 +113,24 @@ struct Level {
     /// Over some 20 and some 100 steps.
     fast: Balance,
     slow: Balance,
+    /// What was lost since things last went well.
+    lost: f32,
     wait: u64,
     next_probe: u64,
     /// Throughput with drafts over that without, as the model expects it; and what it was when a probe failed.
     promise: f32,
     failed_promise: f32,
-    /// Time of a step with drafts over a plain one, by draft tokens; and of the draft model by iterations.
+    /// Time of a step with drafts of the host over a plain one, by draft tokens.
     extra: Curve,
+    /// The same with the draft model, by its iterations, and how many draft tokens there were.
     drafting: Curve,
+    drafted: Curve,
+    /// How much longer steps took than the model said, of the last few.
+    surprise: f32,
+    /// Most draft tokens whose time was measured.
+    reached: usize,
+    /// Of the draft model, in the last best lengths.
+    iterations: usize,
 }
 
 /// The model of time for a number of rows.
@@ -106,20 +138,29 @@ struct Model {
     plain: f32,
     extra: Fit,
     drafting: Fit,
+    drafted: Fit,
+    reached: usize,
 }
 
 impl Model {
     fn time(&self, drafted: usize, iterations: usize) -> f32 {
-        let extra = self.extra.at(drafted as f32).unwrap_or(0.0);
-        let drafting = self.drafting.at(iterations as f32).unwrap_or(0.0);
-        (self.plain + extra + drafting).max(self.plain * 0.5)
+        let extra = |drafted| self.extra.at(drafted).unwrap_or(0.0);
+        let over = if iterations == 0 {
+            extra(drafted as f32)
+        } else {
+            // Iterations and tokens mostly grow together, so that their costs cannot be told apart: what was
+            // measured with so many iterations holds for the tokens that there were, and only the difference is
+            // the host's to tell.
+            let usual = self.drafted.at(iterations as f32).unwrap_or(0.0);
+            self.drafting.at(iterations as f32).unwrap_or(0.0) + extra(drafted as f32) - extra(usual)
+        };
+        (self.plain + over).max(self.plain * 0.5)
     }
 
     /// Most draft tokens and iterations whose time the model may be asked for: what lies further out is reached
     /// step by step.
     fn reach(&self, rows: usize) -> (usize, usize) {
-        let tokens = (self.extra.reach() * 2.0) as usize;
-        (tokens.max(rows / 4).max(4), (self.drafting.reach() * 2.0) as usize + 2)
+        ((2 * self.reached).max(rows).max(4), (self.drafting.reach() * 2.0) as usize + 2)
     }
 }
 
@@ -128,7 +169,7 @@ pub(super) struct Control {
     /// Some source can be judged only by trying it.
     blind: bool,
     plain: Curve,
-    levels: Box<[Level; BUCKETS]>,
+    levels: Box<[Level]>,
     level: usize,
     /// Steps in a row that would belong to another level.
     elsewhere: u32,
@@ -144,7 +185,7 @@ impl Control {
         Self {
             blind,
             plain: Curve::default(),
-            levels: Box::new(std::array::from_fn(|_| Level::default())),
+            levels: (0..LEVELS).map(|_| Level::default()).collect(),
             level: 0,
             elsewhere: 0,
             now: 0,
@@ -194,6 +235,7 @@ impl Control {
             let promise = best.rate * model.plain / rows as f32;
             let level = &mut self.levels[self.level];
             level.promise += 0.3 * (promise - level.promise);
+            level.failed_promise += 0.02 * (1.0 - level.failed_promise);
         }
     }
 
@@ -202,11 +244,24 @@ impl Control {
         let rows = offers.rows();
         let model = self.model(rows)?;
         let (most, iterations) = model.reach(rows);
-        (0..=iterations.min(offers.iterations()))
-            .map(|iterations| {
-                self.chooser.choose(offers, iterations, 0, most, |drafted| model.time(drafted, iterations))
-            })
-            .max_by(|a, b| a.rate.total_cmp(&b.rate))
+        let most_iterations = iterations.min(offers.iterations());
+        // All would be too many each step: those near the last best, and one after the other of the rest.
+        let last = self.levels[self.level].iterations.min(most_iterations);
+        let other = self.now as usize % (most_iterations + 1);
+        let tried = [0, other, last.saturating_sub(1), last, (last + 1).min(most_iterations)];
+        let mut best: Option<Choice> = None;
+        for (at, &iterations) in tried.iter().enumerate() {
+            if tried[..at].contains(&iterations) {
+                continue;
+            }
+            let time = |drafted| model.time(drafted, iterations);
+            let choice = self.chooser.choose(offers, iterations, 0, most, time);
+            if best.is_none_or(|best| choice.rate > best.rate) {
+                best = Some(choice);
+            }
+        }
+        self.levels[self.level].iterations = best.map_or(0, |best| best.iterations);
+        best
     }
 
     fn model(&self, rows: usize) -> Option<Model> {
@@ -215,11 +270,19 @@ impl Control {
         let level = &self.levels[self.level];
         let more = fit.at(2.0 * rows as f32).unwrap_or(plain) - plain;
         // What is not known is taken for cheap, so that it is tried and measured.
-        let slope = (more / rows as f32).max(plain / (4 * rows.max(16)) as f32);
+        let slope = (more / rows as f32).max(plain / (16 * rows.max(16)) as f32);
+        let drafting = level.drafting.fit(Some((0.0, 0.0)), 0.05 * plain, self.now);
+        let drafted = level.drafted.fit(Some((0.0, 0.0)), 0.0, self.now);
+        // Tokens cost no more than they did together with the draft model.
+        let tokens = drafted.at(drafted.reach()).unwrap_or(0.0);
+        let most = drafting.at(drafting.reach()).unwrap_or(0.0).max(0.0) / tokens;
+        let slope = if tokens > 0.0 { slope.min(most) } else { slope };
         Some(Model {
             plain,
             extra: level.extra.fit(Some((0.0, 0.0)), slope, self.now),
-            drafting: level.drafting.fit(Some((0.0, 0.0)), 0.05 * plain, self.now),
+            drafting,
+            drafted,
+            reached: level.reached,
         })
     }
 
@@ -229,7 +292,7 @@ impl Control {
             return;
         }
         self.now += 1;
-        self.move_to(bucket(step.rows));
+        self.move_to(level(step.rows));
         let time = step.duration_ns as f32;
         // The first step of a kind waits for one of the other kind, or overlaps with it.
         let settled = step.speculative == self.last_speculative;
@@ -275,11 +338,21 @@ impl Control {
         let level = &mut self.levels[self.level];
         if settled {
             let over = time - model.plain;
+            level.reached = level.reached.max(step.drafted);
+            let expected = model.time(step.drafted, step.device_iterations);
+            level.surprise += 0.3 * ((time / expected).min(2.0) - 1.0 - level.surprise);
+            if level.surprise.abs() > SURPRISE {
+                // The device does other work than before: what was measured then says little.
+                level.surprise = 0.0;
+                for curve in [&mut level.extra, &mut level.drafting, &mut level.drafted] {
+                    curve.forget_older(RECENT, now);
+                }
+            }
             if step.device_iterations == 0 {
                 level.extra.observe(step.drafted, over, now);
             } else {
-                let extra = model.extra.at(step.drafted as f32).unwrap_or(0.0);
-                level.drafting.observe(step.device_iterations, over - extra, now);
+                level.drafting.observe(step.device_iterations, over, now);
+                level.drafted.observe(step.device_iterations, step.drafted as f32, now);
             }
         }
         // What stalls the machine now and then is no fault of the drafts.
@@ -287,6 +360,7 @@ impl Control {
         let earned = (step.rows + step.accepted) as f32 / step.rows as f32 * model.plain;
         level.fast.add(earned, spent, 0.95);
         level.slow.add(earned, spent, 0.99);
+        level.lost = (level.lost + spent - earned).max(0.0);
         level.steps += 1;
         let purse = self.purse.unwrap_or(0.0) + earned - spent;
         self.purse = Some(purse.clamp(PURSE.2 * model.plain, PURSE.1 * model.plain));
@@ -298,38 +372,34 @@ impl Control {
         let measured = self.plain.measured(step.rows, now);
         let level = &mut self.levels[self.level];
         let (fast, slow) = (level.fast.ratio(), level.slow.ratio());
+        let losing = level.lost > LOSS * model.plain;
         match level.mode {
             Mode::Off => {
-                let due = now >= level.next_probe && (self.blind || level.promise >= 1.01);
+                let due = now >= level.next_probe && (self.blind || level.promise >= WORTH);
                 // A better promise than the one that was not kept need not wait.
                 let promising = level.promise >= 1.03
                     && level.promise > 1.08 * level.failed_promise
                     && now + level.wait >= level.next_probe + WAIT.0.min(level.wait) / 2;
                 if measured >= PLAIN_FIRST && purse > 0.0 && (due || promising) {
-                    *level = Level {
-                        mode: Mode::Probe,
-                        steps: 0,
-                        fast: Balance::default(),
-                        slow: Balance::default(),
-                        ..std::mem::take(level)
-                    };
+                    level.mode = Mode::Probe;
+                    (level.steps, level.lost) = (0, 0.0);
+                    (level.fast, level.slow) = Default::default();
                 }
             }
             Mode::Probe if !step.speculative => {}
             Mode::Probe => match level.steps {
-                ..3 => {}
-                3..8 if fast < 0.8 => level.fail(now),
+                _ if losing => level.fail(now),
                 8.. if fast >= 1.03 => level.mode = Mode::On,
                 8.. if fast < 0.97 => level.fail(now),
-                24.. if slow >= 1.0 => level.mode = Mode::On,
+                24.. if slow >= WORTH => level.mode = Mode::On,
                 24.. => level.fail(now),
                 _ => {}
             },
             Mode::On if !step.speculative => {}
             Mode::On => {
                 level.checked += 1;
-                let losing = level.steps >= 12 && fast < 0.94;
-                if losing || (level.steps >= 64 && slow < 1.0) || (purse < 0.0 && fast < 1.0) {
+                let idle = slow < 1.0 || (slow < 1.02 && level.promise < WORTH);
+                if losing || (level.steps >= 64 && idle) || (purse < 0.0 && fast < 1.0) {
                     level.fail(now);
                 } else if level.checked as f32 > check_interval(slow) {
                     level.checked = 0;
@@ -343,7 +413,6 @@ impl Control {
             Mode::Check { left } if !step.speculative => level.mode = Mode::Check { left: left - 1 },
             Mode::Check { .. } => {}
         }
-        let _ = model;
     }
 }
 

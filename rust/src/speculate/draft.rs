@@ -89,6 +89,9 @@ impl Segments {
     }
 
     /// Adds `count` tokens that the device's draft model drafts after those of the host.
+    ///
+    /// # Panics
+    /// If they were added before.
     pub fn push_device(&mut self, count: usize) {
         self.push(Source::DraftModel, 0, count);
     }

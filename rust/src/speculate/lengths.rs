@@ -40,6 +40,8 @@ struct Offer {
     /// The device's tokens come after so many of the host's, instead of the others.
     forced: u16,
     device: u16,
+    /// What the host's tokens after the forced ones gain together.
+    rest: f32,
 }
 
 /// The drafts of all rows.
@@ -47,12 +49,17 @@ struct Offer {
 pub(super) struct Offers {
     offers: Vec<Offer>,
     gains: Vec<f32>,
+    /// Of each gain of a device's token: the sum up to it.
+    sums: Vec<f32>,
+    iterations: usize,
 }
 
 impl Offers {
     pub fn clear(&mut self) {
         self.offers.clear();
         self.gains.clear();
+        self.sums.clear();
+        self.iterations = 0;
     }
 
     /// Adds a row: probabilities of the host's tokens, the first `forced` of which are forced, and of the tokens
@@ -77,12 +84,21 @@ impl Offers {
             gain
         }));
         let device = self.gains.len() - first - host;
+        let rest = self.gains[first + forced..first + host].iter().sum();
+        let mut sum = 0.0;
+        self.sums.resize(first + host, 0.0);
+        self.sums.extend(self.gains[first + host..].iter().map(|gain| {
+            sum += gain;
+            sum
+        }));
+        self.iterations = self.iterations.max(device);
         let short = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
         self.offers.push(Offer {
             first: first as u32,
             host: short(host),
             forced: short(forced),
             device: short(device),
+            rest,
         });
     }
 
@@ -92,18 +108,19 @@ impl Offers {
 
     /// The most iterations that the draft model could be asked for.
     pub fn iterations(&self) -> usize {
-        self.offers.iter().map(|offer| usize::from(offer.device)).max().unwrap_or(0)
+        self.iterations
     }
 
     /// Whether a row takes its device's draft with so many iterations rather than its host's, and the gains in
     /// the order in which tokens would be sent.
     fn best(&self, offer: Offer, iterations: usize) -> (bool, impl Iterator<Item = f32> + '_) {
         let first = offer.first as usize;
-        let host = &self.gains[first..first + usize::from(offer.host)];
-        let (forced, other) = host.split_at(usize::from(offer.forced));
-        let device = &self.gains[first + host.len()..][..usize::from(offer.device).min(iterations)];
-        let on_device = device.iter().sum::<f32>() > other.iter().sum::<f32>();
-        (on_device, forced.iter().chain(if on_device { device } else { other }).copied())
+        let (host, device) = (usize::from(offer.host), usize::from(offer.device).min(iterations));
+        let forced = usize::from(offer.forced);
+        let on_device = device > 0 && self.sums[first + host + device - 1] > offer.rest;
+        let other =
+            if on_device { first + host..first + host + device } else { first + forced..first + host };
+        (on_device, self.gains[first..first + forced].iter().chain(&self.gains[other]).copied())
     }
 }
 

@@ -54,6 +54,14 @@ pub(super) struct Sequence {
     since: usize,
 }
 
+/// What all sequences have in common when a draft is made.
+#[derive(Clone, Copy)]
+pub(super) struct Common<'a> {
+    pub config: &'a SpeculationConfig,
+    pub history: &'a History,
+    pub acceptance: &'a Acceptance,
+}
+
 /// Of one source, to be compared with the others.
 struct Best {
     source: Source,
@@ -173,9 +181,7 @@ impl Sequence {
     /// Appends forced tokens and what the best source adds after them, at most `limit`.
     pub fn propose(
         &mut self,
-        config: &SpeculationConfig,
-        history: &History,
-        all: &Acceptance,
+        common: Common<'_>,
         forced: &[u32],
         limit: usize,
         draft: &mut Vec<u32>,
@@ -186,7 +192,7 @@ impl Sequence {
         draft.extend_from_slice(forced);
         let mut segments = Segments::default();
         segments.push(Source::Forced, 0, forced.len());
-        if let Some(best) = self.best(config, history, all, forced, limit - forced.len(), draft, scratch) {
+        if let Some(best) = self.best(common, forced, limit - forced.len(), draft, scratch) {
             segments.push(best.source, best.class, draft.len() - begin - forced.len());
         }
         let shadow = &mut self.shadow;
@@ -201,16 +207,16 @@ impl Sequence {
     /// Appends the draft of the source with the greatest expected gain.
     fn best(
         &self,
-        config: &SpeculationConfig,
-        history: &History,
-        all: &Acceptance,
+        common: Common<'_>,
         forced: &[u32],
         limit: usize,
         draft: &mut Vec<u32>,
         scratch: &mut Vec<u32>,
     ) -> Option<Best> {
+        let Common { config, history, acceptance } = common;
         let text = Text { tokens: &self.tokens, ahead: forced };
-        let mut contest = Contest { all, personal: &self.personal, limit, begin: draft.len(), best: None };
+        let mut contest =
+            Contest { acceptance, personal: &self.personal, limit, begin: draft.len(), best: None };
         if let Some(prediction) = &self.prediction {
             let output = Text { tokens: self.output(), ahead: forced };
             contest.enter(prediction, output, draft, scratch);
@@ -229,7 +235,7 @@ impl Sequence {
 
 /// Sources that propose for the same place.
 struct Contest<'a> {
-    all: &'a Acceptance,
+    acceptance: &'a Acceptance,
     personal: &'a Personal,
     limit: usize,
     /// Where the best draft so far begins.
@@ -253,7 +259,7 @@ impl Contest<'_> {
         let gain = segments
             .positions()
             .map(|(segment, position)| {
-                whole *= self.all.probability(self.personal, segment, position);
+                whole *= self.acceptance.probability(self.personal, segment, position);
                 whole
             })
             .sum();

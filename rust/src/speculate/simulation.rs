@@ -1,0 +1,278 @@
+//! Control on a model of a device, in simulated time: never slower than without, and near the best where it pays.
+//!
+//! A step takes `base + token · tokens`, and `sync` more when it was planned with drafts; the draft model takes
+//! `iteration` for each token of its longest draft. Draft tokens are accepted with a given probability each.
+
+use super::acceptance::{Acceptance, Personal};
+use super::control::{Control, StepOutcome};
+use super::draft::{Segment, Segments, Source};
+use super::lengths::{Length, Offers};
+
+const MAX_DRAFT: usize = 8;
+
+/// Numbers that look like chance, always the same.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> f32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 40) as f32 / (1u64 << 24) as f32
+    }
+}
+
+/// A device and what runs on it.
+#[derive(Debug, Clone, Copy)]
+struct World {
+    base: f32,
+    token: f32,
+    sync: f32,
+    iteration: f32,
+    /// Beyond so many tokens each costs ten times as much.
+    bend: usize,
+    rows: usize,
+    /// The probability that a draft token is accepted.
+    host: f32,
+    device: f32,
+    jitter: f32,
+}
+
+const WORLD: World = World {
+    base: 1e7,
+    token: 1e4,
+    sync: 0.0,
+    iteration: 1e6,
+    bend: usize::MAX,
+    rows: 1,
+    host: 0.0,
+    device: 0.0,
+    jitter: 0.03,
+};
+
+impl World {
+    fn time(&self, tokens: usize, iterations: usize, speculative: bool) -> f32 {
+        let beyond = tokens.saturating_sub(self.bend) * 9;
+        let sync = if speculative { self.sync } else { 0.0 };
+        self.base + self.token * (tokens + beyond) as f32 + sync + self.iteration * iterations as f32
+    }
+
+    /// Tokens a nanosecond without drafts.
+    fn plain(&self) -> f32 {
+        self.rows as f32 / self.time(self.rows, 0, false)
+    }
+
+    /// With always `length` tokens of the host or of the device.
+    fn fixed(&self, length: usize, on_device: bool) -> f32 {
+        let probability = if on_device { self.device } else { self.host };
+        let expected = (0..=length as i32).map(|power| probability.powi(power)).sum::<f32>();
+        let iterations = if on_device { length } else { 0 };
+        self.rows as f32 * expected / self.time(self.rows * (1 + length), iterations, true)
+    }
+
+    fn best_fixed(&self) -> f32 {
+        (1..=MAX_DRAFT)
+            .flat_map(|length| [self.fixed(length, false), self.fixed(length, true)])
+            .fold(0.0, f32::max)
+    }
+}
+
+/// What decides, with a row's worth of state each.
+struct Engine {
+    control: Control,
+    acceptance: Acceptance,
+    personal: Vec<Personal>,
+    noise: Noise,
+    offers: Offers,
+    lengths: Vec<Length>,
+    tokens: f64,
+    time: f64,
+    active_steps: usize,
+}
+
+impl Engine {
+    fn new(blind: bool) -> Self {
+        Self {
+            control: Control::new(blind),
+            acceptance: Acceptance::default(),
+            personal: vec![Personal::default(); 512],
+            noise: Noise(7),
+            offers: Offers::default(),
+            lengths: vec![],
+            tokens: 0.0,
+            time: 0.0,
+            active_steps: 0,
+        }
+    }
+
+    fn offer(&mut self, world: &World) {
+        self.offers.clear();
+        let mut segments = Segments::default();
+        segments.push(Source::Ngram, 2, if world.host > 0.0 { MAX_DRAFT } else { 0 });
+        for personal in &self.personal[..world.rows] {
+            let device = if world.device > 0.0 { MAX_DRAFT } else { 0 };
+            super::offer(&mut self.offers, &self.acceptance, personal, &segments, device, MAX_DRAFT);
+        }
+    }
+
+    /// Whether each of the tokens of a draft is accepted; stops at the first that is not.
+    fn verify(&mut self, row: usize, source: Source, length: usize, probability: f32) -> usize {
+        let class = if source == Source::Ngram { 2 } else { 0 };
+        let segment = Segment { source, count: length as u16, class };
+        for position in 0..length {
+            let accepted = self.noise.next() < probability;
+            self.acceptance.judge(&mut self.personal[row], segment, position, accepted);
+            if !accepted {
+                return position;
+            }
+        }
+        length
+    }
+
+    fn step(&mut self, world: &World) {
+        let speculative = self.control.active();
+        let (mut drafted, mut accepted, mut iterations) = (0, 0, 0);
+        self.lengths.clear();
+        if speculative {
+            self.offer(world);
+            self.control.plan(&self.offers, &mut self.lengths);
+            self.active_steps += 1;
+        }
+        for row in 0..world.rows {
+            let Length { host, device } = self.lengths.get(row).copied().unwrap_or_default();
+            let (host, device) = (usize::from(host), usize::from(device));
+            assert!(host == 0 || device == 0);
+            drafted += host + device;
+            iterations = iterations.max(device);
+            accepted += self.verify(row, Source::DraftModel, device, world.device);
+            // The host's drafts are judged whether they are sent or not: the next token always, without
+            // drafts not in each step.
+            if world.host > 0.0 && (speculative || self.noise.next() < 0.2) {
+                accepted += self.verify(row, Source::Ngram, host.max(1), world.host).min(host);
+            }
+        }
+        let jitter = 1.0 + world.jitter * (2.0 * self.noise.next() - 1.0);
+        let time = world.time(world.rows + drafted, iterations, speculative) * jitter;
+        self.tokens += (world.rows + accepted) as f64;
+        self.time += f64::from(time);
+        self.control.observe(&StepOutcome {
+            rows: world.rows,
+            drafted,
+            accepted,
+            device_iterations: iterations,
+            speculative,
+            duration_ns: time as u64,
+        });
+        if self.control.wants_promise() {
+            self.offer(world);
+            self.control.promise(&self.offers);
+        }
+    }
+
+    /// Tokens a nanosecond over so many steps.
+    fn run(&mut self, world: &World, steps: usize) -> f32 {
+        let (tokens, time) = (self.tokens, self.time);
+        (0..steps).for_each(|_| self.step(world));
+        ((self.tokens - tokens) / (self.time - time)) as f32
+    }
+}
+
+fn grid() -> impl Iterator<Item = World> {
+    let costs = [1e3, 1e5, 3e6];
+    let rows = [1, 5, 24];
+    let syncs = [0.0, 1e6];
+    let probabilities = [0.0, 0.2, 0.5, 0.9];
+    costs.into_iter().flat_map(move |token| {
+        rows.into_iter().flat_map(move |rows| {
+            syncs
+                .into_iter()
+                .flat_map(move |sync| probabilities.map(|host| World { token, rows, sync, host, ..WORLD }))
+        })
+    })
+}
+
+/// At worst as fast as without, and where drafts pay at least `part` of the best fixed length.
+fn check(world: World, blind: bool, part: f32) {
+    let got = Engine::new(blind).run(&world, 800);
+    let (plain, best) = (world.plain(), world.best_fixed());
+    assert!(got >= 0.97 * plain, "{:.3} of none: {world:?}", got / plain);
+    if best > 1.15 * plain {
+        assert!(got >= part * best, "{:.3} of the best of {:.3}: {world:?}", got / best, best / plain);
+    }
+}
+
+#[test]
+fn hosts_drafts_never_cost_and_pay_where_they_can() {
+    grid().for_each(|world| check(world, false, 0.9));
+}
+
+#[test]
+fn a_draft_model_never_costs_and_pays_where_it_can() {
+    for world in grid().filter(|world| [0.2, 0.9].contains(&world.host) && world.rows != 5) {
+        for iteration in [1e5, 2e6] {
+            check(World { host: 0.0, device: world.host, iteration, ..world }, true, 0.9);
+        }
+    }
+}
+
+#[test]
+fn a_bend_in_the_cost_is_found() {
+    for (rows, bend) in [(1, 4), (4, 16), (16, 64), (64, 128)] {
+        check(World { rows, bend, token: 3e5, host: 0.8, ..WORLD }, false, 0.85);
+    }
+}
+
+#[test]
+fn both_stack_by_what_they_bring() {
+    let world = World { host: 0.5, device: 0.8, iteration: 5e5, ..WORLD };
+    check(world, true, 0.9);
+    check(World { host: 0.8, device: 0.5, ..world }, true, 0.9);
+}
+
+#[test]
+fn it_follows_when_the_work_changes() {
+    let good = World { host: 0.9, rows: 4, ..WORLD };
+    let bad = World { host: 0.05, token: 1e6, ..good };
+    let mut engine = Engine::new(false);
+    for _ in 0..3 {
+        engine.run(&good, 100);
+        let settled = engine.run(&good, 200);
+        assert!(settled > 0.9 * good.best_fixed(), "{} of the best", settled / good.best_fixed());
+        engine.run(&bad, 60);
+        let settled = engine.run(&bad, 200);
+        assert!(settled > 0.97 * bad.plain(), "{} of none", settled / bad.plain());
+    }
+}
+
+#[test]
+fn it_follows_the_load() {
+    // Bound by memory with a few rows and by arithmetic with many.
+    let few = World { host: 0.7, rows: 2, token: 2e5, bend: 24, ..WORLD };
+    let many = World { rows: 64, ..few };
+    let mut engine = Engine::new(false);
+    for _ in 0..3 {
+        engine.run(&few, 80);
+        let settled = engine.run(&few, 300);
+        assert!(settled > 0.9 * few.best_fixed(), "{} of the best", settled / few.best_fixed());
+        engine.run(&many, 40);
+        let settled = engine.run(&many, 300);
+        assert!(settled > 0.97 * many.plain(), "{} of none", settled / many.plain());
+    }
+}
+
+#[test]
+fn what_does_not_pay_is_rarely_tried() {
+    let world = World { device: 0.2, iteration: 5e6, sync: 1e6, rows: 8, ..WORLD };
+    let mut engine = Engine::new(true);
+    let got = engine.run(&world, 20_000);
+    assert!(engine.active_steps < 200, "{}", engine.active_steps);
+    assert!(got > 0.99 * world.plain(), "{}", got / world.plain());
+}
+
+#[test]
+fn the_same_observations_lead_to_the_same_decisions() {
+    let world = World { host: 0.6, rows: 8, token: 3e5, ..WORLD };
+    let of = || {
+        let mut engine = Engine::new(false);
+        (engine.run(&world, 500), engine.active_steps)
+    };
+    assert_eq!(of(), of());
+}

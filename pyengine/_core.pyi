@@ -370,11 +370,14 @@ class Planner:
         step is in flight for it, and ``buffers`` is as it was.
         """
 
-    def fill_masks(self, buffers: _Buffer) -> int:
+    def fill_masks(self, masks: _Buffer) -> int:
         """Fill the grammar masks of the step that was planned last; returns how many.
 
         To be called when every step before it is committed. Releases the GIL, and works on several
-        threads; writes nothing of ``buffers`` but ``mask``.
+        threads.
+
+        Args:
+            masks: uint32, the field ``mask`` of the step's buffer.
 
         Raises:
             ValueError: No step is in flight, or one before it.

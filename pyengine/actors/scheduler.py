@@ -139,7 +139,7 @@ class SchedulerActor(ThreadActor):
             return
         step.sampled = True
         if step.buffers.num_masks:
-            self.planner.fill_masks(step.buffers.memory)
+            self.planner.fill_masks(step.buffers.mask)
         try:
             step.handle.sample()
         except Exception as error:  # noqa: BLE001 - as at the launch

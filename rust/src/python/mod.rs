@@ -22,8 +22,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<kv_allocator::KvAllocator>()?;
     module.add_class::<scheduler::PyStepLayout>()?;
     module.add_class::<scheduler::PyPlanner>()?;
-    module.add_class::<speculate::PySpeculator>()?;
     module.add_class::<draft_passes::PyDraftPasses>()?;
+    module.add_class::<speculate::PySpeculator>()?;
     module.add_class::<detokenizer::PyVocabulary>()?;
     module.add_class::<detokenizer::PyStreamDecoder>()?;
     module.add_class::<detokenizer::PyDetokenizer>()?;

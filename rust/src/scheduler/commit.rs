@@ -14,7 +14,7 @@ use super::planner::{Planner, RowRecord, StepRecord};
 use super::requests::Taken;
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
-use crate::messages::FinishReason;
+use crate::messages::{FinishReason, Notice};
 use crate::telemetry::Stage;
 
 /// Why a request ends with its newest token, and the stop token if it was one.
@@ -43,7 +43,7 @@ impl Planner {
         }
         self.now_ns = now_ns;
         let before = self.requests.len();
-        let accepted = counts.iter().map(|count| *count as usize - 1).sum();
+        let mut accepted = 0;
         let (mut sampled, mut counts) = (sampled, counts.iter());
         for row in &record.rows {
             let tokens = match row.samples {
@@ -55,7 +55,7 @@ impl Planner {
                 false => &[],
             };
             if self.table.is_current(row.slot, row.generation) {
-                self.commit_row(kv, row, tokens);
+                accepted += self.commit_row(kv, row, tokens);
             }
         }
         let ended = before - self.requests.len();
@@ -65,7 +65,8 @@ impl Planner {
         Ok(ended)
     }
 
-    fn commit_row(&mut self, kv: &mut KvAllocator, row: &RowRecord, sampled: &[i32]) {
+    /// Returns how many drafts were right.
+    fn commit_row(&mut self, kv: &mut KvAllocator, row: &RowRecord, sampled: &[i32]) -> usize {
         let at = row.slot as usize;
         let progress = &mut self.table.progress[at];
         let prefilled = progress.committed < progress.prefill;
@@ -78,12 +79,10 @@ impl Planner {
             self.remember(kv, row.slot, &tokens);
             self.table.tokens[at] = tokens;
         }
-        if row.samples {
-            self.append(kv, row, sampled);
-        }
+        if row.samples { self.append(kv, row, sampled) } else { 0 }
     }
 
-    fn append(&mut self, kv: &mut KvAllocator, row: &RowRecord, sampled: &[i32]) {
+    fn append(&mut self, kv: &mut KvAllocator, row: &RowRecord, sampled: &[i32]) -> usize {
         let at = row.slot as usize;
         let id = self.table.request[at];
         self.table.progress[at].pending -= 1;
@@ -124,6 +123,11 @@ impl Planner {
         self.tenants.charge(self.table.tenant[at], taken as u64);
         self.counters.completion_tokens += taken as u64;
         self.judge_drafts(row, taken.max(1));
+        if let Some(text) = self.requests.get_mut(id).complaint.take() {
+            let key = self.requests.get(id).key;
+            // What cannot be encoded is not told; the request ends all the same.
+            let _ = self.outbox.notice(Notice { key, text });
+        }
         if taken > 0 || end.is_some() {
             self.tell(row.slot, taken, end);
         }
@@ -138,6 +142,7 @@ impl Planner {
             None if row.drafts > 0 => self.give_back_blocks(kv, row.slot),
             None => {}
         }
+        taken.saturating_sub(1)
     }
 
     /// Tells the detokenizer of the last `taken` tokens of a sequence, and of its end.

@@ -9,7 +9,9 @@
 //! device already runs the step itself; the sampler waits for them. O(vocabulary / 32) words a mask at least; rows
 //! are shared out among threads.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use super::crew::Crew;
 use super::planner::{MaskRecord, Planner};
@@ -46,9 +48,22 @@ struct Job<'a> {
     drafts: &'a [u32],
     masks: &'a mut [u32],
     words: usize,
+    // What it took, and what went wrong.
+    spent_ns: u64,
+    complaint: Option<String>,
 }
 
 impl Job<'_> {
+    /// Fills the masks. A grammar that panics takes nobody with it: its masks allow everything, and its request ends.
+    fn work(&mut self) {
+        let begun = Instant::now();
+        if catch_unwind(AssertUnwindSafe(|| self.fill())).is_err() {
+            self.masks.fill(u32::MAX);
+            self.complaint = Some("the grammar cannot be followed: its backend failed".into());
+        }
+        self.spent_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    }
+
     /// Fills a mask for each of the logits; the grammar is then where it was.
     fn fill(&mut self) {
         if let Some(only) = self.only {
@@ -93,10 +108,10 @@ impl Planner {
         Ok(())
     }
 
-    /// Fills the masks of the step that was planned last into its buffer, which is still its own; returns how many.
+    /// Fills the masks of the step that was planned last into `masks`, the field of its buffer; returns how many.
     ///
     /// To be called when every step before it is committed, and before the device samples.
-    pub fn fill_masks(&mut self, bytes: &mut [u8]) -> Result<usize> {
+    pub fn fill_masks(&mut self, masks: &mut [u32]) -> Result<usize> {
         let words = self.layout.mask_words();
         let Some(record) = self.in_flight.back_mut() else {
             return Err(Error::InvalidArgument("no step is in flight".into()));
@@ -109,7 +124,10 @@ impl Planner {
         if self.in_flight.len() > 1 {
             return Err(Error::InvalidArgument("the step before is not committed yet".into()));
         }
-        let mut masks = self.layout.view(bytes)?.mask;
+        if masks.len() != self.layout.max_logits() * words {
+            return Err(Error::InvalidArgument(format!("the masks of a step have {} words", masks.len())));
+        }
+        let mut masks = masks;
         let (mut jobs, mut rest, mut filled) = (Vec::with_capacity(records.len()), &drafts[..], 0);
         for record in &records {
             let count = record.drafts as usize + 1;
@@ -129,20 +147,25 @@ impl Planner {
                         drafts,
                         masks: mine,
                         words,
+                        spent_ns: 0,
+                        complaint: None,
                     }));
                 }
                 // Its sequence has ended meanwhile: whatever is sampled is dropped.
                 None => mine.fill(u32::MAX),
             }
         }
-        let fill = |row: usize| lock(&jobs[row]).fill();
+        let fill = |row: usize| lock(&jobs[row]).work();
         match &self.fillers {
             Some(fillers) if jobs.len() > ROWS_ALONE => fillers.run(jobs.len(), &fill),
             _ => (0..jobs.len()).for_each(fill),
         }
         for job in jobs {
             let job = job.into_inner().unwrap_or_else(PoisonError::into_inner);
-            self.requests.get_mut(job.request).grammar = Some(job.grammar);
+            let request = self.requests.get_mut(job.request);
+            request.grammar = Some(job.grammar);
+            request.grammar_ns += job.spent_ns;
+            request.complaint = job.complaint;
         }
         self.timeline.lap(Stage::Grammar);
         Ok(filled)

@@ -155,6 +155,8 @@ impl Planner {
             slot: None,
             compiling: false,
             grammar: None,
+            grammar_ns: 0,
+            complaint: None,
             closing: body.close_grammar.then(Closing::default),
             history: body.tenant ^ body.cache_salt.rotate_left(32),
             prediction: prediction(&body.prediction),

@@ -33,7 +33,11 @@ impl Planner {
         self.now_ns = now_ns;
         self.expire(kv, now_ns);
         self.flush(Stage::Admit)?;
-        let speculative = self.drafts_now();
+        let mut speculative = self.drafts_now();
+        if speculative && !self.in_flight.is_empty() && self.has_prefills() {
+            // Prompts go on beside the step in flight; drafts wait until there are none.
+            speculative = false;
+        }
         // Drafts follow tokens that are known.
         if self.outbox.held() > 0 || (speculative && !self.in_flight.is_empty()) {
             return Ok(0);
@@ -69,6 +73,12 @@ impl Planner {
         self.in_flight.push_back(record);
         self.timeline.lap(Stage::BufferFill);
         Ok(rows)
+    }
+
+    /// Whether a prompt waits or is under way.
+    fn has_prefills(&self) -> bool {
+        let under_way = |runner: &Runner| self.table.progress[runner.slot as usize].remaining() > 1;
+        self.waiting.len() > 0 || self.running.iter().any(under_way)
     }
 
     fn grant_decodes(&mut self, kv: &mut KvAllocator, room: &mut Room) {

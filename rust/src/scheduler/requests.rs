@@ -3,6 +3,7 @@
 //! A slab: insert, remove and look up by id or key in O(1).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
@@ -23,6 +24,11 @@ pub enum Taken {
     /// The token is none of it: the answer could not be ended within its limit after it.
     GivenBack,
 }
+
+/// What a grammar may take at its beginning, when its automata are built, ...
+const GRAMMAR_NS: u64 = 2_000_000_000;
+/// ... and for each token besides: more, and every stream would be held up for one.
+const GRAMMAR_NS_PER_TOKEN: u64 = 5_000_000;
 
 /// One request.
 pub struct Request {
@@ -58,6 +64,10 @@ pub struct Request {
     pub compiling: bool,
     /// How far its answer has come in its grammar, at the last known token. With a step's masks while they are filled.
     pub grammar: Option<Box<dyn Grammar>>,
+    /// What its masks and tokens have taken of the scheduler's time.
+    pub grammar_ns: u64,
+    /// Why its grammar can be followed no further.
+    pub complaint: Option<String>,
     /// Ends what the grammar has begun before `limit`.
     pub closing: Option<Closing>,
     /// Under which number its answer helps to draft others: those of its tenant under its salt.
@@ -82,10 +92,22 @@ impl Request {
         let stop = Taken::Ends(FinishReason::Stop, Some(token));
         if let Some(grammar) = &mut self.grammar {
             let ends = end_tokens.contains(&token);
-            // The sampler saw a mask that forbids the token; or its masks allowed only the end, wherever that was, and
-            // what there is may be half an answer.
-            if !grammar.advance(token) || grammar.failure().is_some() {
+            let begun = Instant::now();
+            if self.complaint.is_none() && !grammar.advance(token) {
+                // The sampler saw a mask that forbids it.
                 return Taken::Ends(FinishReason::Error, None);
+            }
+            self.grammar_ns += u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            if let Some(failure) = grammar.failure() {
+                // Its masks allowed only the end, wherever that was: what there is may be half an answer.
+                self.complaint = Some(format!("the grammar cannot be followed: {failure}"));
+            } else if self.grammar_ns
+                > GRAMMAR_NS + u64::from(known - self.prompt_length) * GRAMMAR_NS_PER_TOKEN
+            {
+                self.complaint = Some("the grammar cannot be followed: it takes too much time".into());
+            }
+            if self.complaint.is_some() {
+                return Taken::Ends(FinishReason::Refused, None);
             }
             if grammar.is_terminated() {
                 return if ends { stop } else { Taken::Ends(FinishReason::Stop, None) };

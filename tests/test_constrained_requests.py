@@ -92,11 +92,8 @@ async def test_every_kind_of_grammar_is_kept(engine: AsyncEngine) -> None:
     for (name, _), answer in zip(asked, given, strict=True):
         assert answer.finish_reason == "stop", (name, answer.text)
         assert matches(GRAMMARS[name], answer.text), (name, answer.text)
-    texts = {
-        name: {a.text for (n, _), a in zip(asked, given, strict=True) if n == name}
-        for name in GRAMMARS
-    }
-    assert all(len(found) > 1 for found in texts.values()), texts
+    # They are drawn, not always the same.
+    assert len({(name, a.text) for (name, _), a in zip(asked, given, strict=True)}) > len(asked) / 2
     await assert_nothing_is_left(engine)
 
 

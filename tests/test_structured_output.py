@@ -65,7 +65,22 @@ async def test_within_max_tokens_every_answer_is_whole(engine: AsyncEngine) -> N
     for name, answer in zip(asked, given, strict=True):
         assert answer.finish_reason == "stop", (name, answer.text)
         check(name, answer.text)
+    # The cache has room for all: only tokens that led too far made requests begin anew.
+    assert (await engine.report())["preemptions"] > 0
     await assert_nothing_is_left(engine)
+
+
+async def test_on_a_device_that_is_a_step_ahead() -> None:
+    async with AsyncEngine(device="simulated", simulated_step_ms=0.5, mode="server") as engine:
+        asked = names(len(SCHEMAS))
+        given = await answers(
+            ask(engine, name, seed, close=True, max_tokens=240) for seed, name in enumerate(asked)
+        )
+        for name, answer in zip(asked, given, strict=True):
+            assert answer.finish_reason == "stop", (name, answer.text)
+            check(name, answer.text)
+        assert (await engine.report())["preemptions"] > 0
+        await assert_nothing_is_left(engine)
 
 
 async def test_what_does_not_fit_is_said_to_be_cut(engine: AsyncEngine) -> None:

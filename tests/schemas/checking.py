@@ -12,7 +12,12 @@ from jsonschema import Draft202012Validator, FormatChecker
 from tests.schemas import SCHEMAS
 
 _FORMATS = FormatChecker()
-_ZONE = re.compile(r"(Z|[+-]\d\d:\d\d)$", re.IGNORECASE)
+_ZONE = re.compile(r"(Z|[+-]\d\d:\d\d)$")
+
+
+@_FORMATS.checks("date")
+def _is_date(value: object) -> bool:
+    return not isinstance(value, str) or _reads(datetime.date, value, "-", zone=False)
 
 
 @_FORMATS.checks("date-time")
@@ -30,13 +35,14 @@ def _is_uri(value: object) -> bool:
     return not isinstance(value, str) or bool(re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", value))
 
 
-def _reads(kind: Any, value: str, inside: str) -> bool:
-    """Whether Python reads a moment or time with a zone; it knows of no leap seconds."""
+def _reads(kind: Any, value: str, inside: str, zone: bool = True) -> bool:
+    """Whether Python reads it; it knows neither leap seconds nor the (leap) year 0."""
+    known = re.sub("^0000-", "2000-", value.upper().replace(":60", ":59"))
     try:
-        kind.fromisoformat(value.upper().replace(":60", ":59"))
+        kind.fromisoformat(known)
     except ValueError:
         return False
-    return inside in value.upper() and bool(_ZONE.search(value))
+    return inside in known and bool(_ZONE.search(known)) == zone
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -46,7 +46,11 @@ impl Expected {
         let mut grammar = submit.grammar.as_ref().map(|length| Threes::new(length[0].into()));
         for position in prompt.len()..prompt.len() + submit.max_tokens as usize + 8 {
             let free = grammar.as_ref().is_none_or(Grammar::is_terminated);
-            let allows = |token| free || grammar.as_ref().is_some_and(|grammar| grammar.allows(token));
+            let early = position - prompt.len() + 1 < submit.min_tokens as usize;
+            let allows = |token| {
+                let follows = grammar.as_ref().is_some_and(|grammar| grammar.allows(token));
+                free || (follows && !(early && token == STOP_TOKEN))
+            };
             let token = choose(chain, submit.sampling.seed, position as u64, allows);
             grammar.as_mut().map(|grammar| grammar.advance(token));
             tokens.push(token);

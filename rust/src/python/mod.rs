@@ -6,6 +6,7 @@ pub(crate) mod errors;
 mod kernels;
 mod kv_allocator;
 pub(crate) mod mailbox;
+mod program;
 mod scheduler;
 mod speculate;
 mod telemetry;

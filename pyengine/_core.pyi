@@ -522,6 +522,32 @@ class DraftPasses:
             ValueError: A buffer is too short.
         """
 
+    def fill(
+        self,
+        step: _Buffer,
+        buffers: _Buffer,
+        *,
+        forward: CpuProgram,
+        logits: CpuProgram,
+        rules: CpuRules,
+        logits_rows: CpuTensor,
+        chosen: CpuTensor,
+    ) -> None:
+        """Begin a step, and lay out and compute all of its passes. Releases the GIL.
+
+        Args:
+            step: The step; gets its drafts.
+            buffers: A step of layout ``passes``, which all of the following are made for.
+            forward: Computes the tokens of a pass.
+            logits: Computes the logits of its sampling rows, into ``logits_rows``.
+            rules: By which they are sampled.
+            logits_rows: [rows, vocabulary], as many as are computed and sampled at once.
+            chosen: int32, gets what is sampled.
+
+        Raises:
+            ValueError: As :meth:`next`, and as the kernels.
+        """
+
 @final
 class Vocabulary:
     """The bytes of every token, from a tokenizer.json (byte-level or byte-fallback)."""
@@ -848,6 +874,11 @@ class CpuKernels:
         :meth:`CpuLinear.supported`.
         """
 
+    def gather(
+        self, table: CpuTensor, index: CpuTensor, out: CpuTensor, rows: int, first: int = 0
+    ) -> None:
+        """``out[i] = table[index[first + i]]`` for i below ``rows``; ``index`` is int32."""
+
     def silu_mul(self, gate_up: CpuTensor, out: CpuTensor, rows: int) -> None:
         """silu(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first."""
 
@@ -935,6 +966,51 @@ def pick_allowed(
 
 STEP_BOUNDS_NS: Final[tuple[int, ...]]
 """Upper bounds of the accountant's step-time histogram, in nanoseconds."""
+
+@final
+class CpuProgram:
+    """Kernels that are recorded once and run one after the other, in one call without the GIL.
+
+    The methods of :class:`CpuKernels` by the same names record; what they say of rows is left to
+    :meth:`run`. One thread at a time.
+    """
+
+    def __new__(cls, kernels: CpuKernels) -> CpuProgram:
+        """A program of nothing yet, to be run by ``kernels``."""
+
+    def add_rms_norm(
+        self,
+        residual: CpuTensor,
+        branch: CpuTensor | None,
+        weight: CpuTensor,
+        epsilon: float,
+        out: CpuTensor,
+        rows: int = 0,
+    ) -> None: ...
+    def linear(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor, rows: int = 0) -> None: ...
+    def gather(
+        self, table: CpuTensor, index: CpuTensor, out: CpuTensor, rows: int = 0, first: int = 0
+    ) -> None: ...
+    def silu_mul(self, gate_up: CpuTensor, out: CpuTensor, rows: int = 0) -> None: ...
+    def attend(
+        self,
+        step: CpuStep,
+        qkv: CpuTensor,
+        angles: CpuTensor,
+        keys: CpuTensor,
+        values: CpuTensor,
+        out: CpuTensor,
+        num_heads: int,
+        scale: float,
+    ) -> None: ...
+    def run(self, rows: int, first: int = 0) -> None:
+        """Run everything on the first ``rows`` rows; the indices of gathers begin at ``first``.
+
+        Nothing can be recorded after that.
+
+        Raises:
+            ValueError: As the kernels; what ran before has been done.
+        """
 
 @final
 class Stage:

@@ -2,7 +2,7 @@
 
 import torch
 
-from pyengine._core import CpuKernels, CpuStep, StepLayout
+from pyengine._core import CpuKernels, CpuProgram, CpuStep, CpuTensor, StepLayout
 from pyengine.model.architectures import Architecture, find_architecture
 from pyengine.model.batch import StepBuffers
 from pyengine.model.layers import Kernels, Workspace
@@ -21,6 +21,7 @@ class CpuModel:
         buffers: What it reads.
         sampler: Chooses the tokens.
         num_parameters: Of the model.
+        programs: Its forward pass and its logits, recorded; None where torch takes part.
     """
 
     def __init__(
@@ -44,8 +45,9 @@ class CpuModel:
         build = find_architecture(shape.info.architecture)
         self.buffers = buffers = StepBuffers(layout)
         self.sampler = Sampler(kernels, buffers)
-        self._token_ids = torch.from_numpy(buffers.token_ids)
-        self._logit_token = torch.from_numpy(buffers.logit_token)
+        self._kernels = kernels
+        self._token_ids = CpuTensor(buffers.token_ids)
+        self._logit_token = CpuTensor(buffers.logit_token)
         self._step = CpuStep(
             buffers.header,
             buffers.positions,
@@ -68,23 +70,38 @@ class CpuModel:
             self._model: Architecture = build(shape.info, shape.config, weights, device)
             self.num_parameters = weights.num_parameters
 
+        self.programs = self._record() if self._model.recordable else None
+
+    def _record(self) -> tuple[CpuProgram, CpuProgram]:
+        forward, logits = CpuProgram(self._kernels), CpuProgram(self._kernels)
+        self._model.forward(forward, self._step, self._token_ids, 0)
+        self._model.logits(logits, self._logit_token, 0)
+        return forward, logits
+
     @property
     def logits_rows(self) -> Workspace:
         """The logits of the rows that were sampled last, [rows, vocabulary]."""
         return self._model.logits_rows
 
     def forward(self) -> None:
-        """Compute the tokens in the buffers; torch and the kernels release the GIL as they work."""
+        """Compute the tokens in the buffers; the GIL is released as the kernels work."""
+        tokens = self.buffers.num_tokens
+        if self.programs is not None:
+            self.programs[0].run(tokens)
+            return
         with torch.inference_mode():
-            self._model.forward(self._step, self._token_ids[: self.buffers.num_tokens])
+            self._model.forward(self._kernels, self._step, self._token_ids, tokens)
 
     def choose(self) -> int:
         """Sample every logits row into ``sampler.tokens``; returns how many there are."""
         count, workspace = self.buffers.num_logits, self.logits_rows
         per_call = len(workspace.tensor)
-        with torch.inference_mode():
-            for first in range(0, count, per_call):
-                last = self._logit_token[first : min(first + per_call, count)]
-                self._model.logits(last)
-                self.sampler.sample(workspace.kernel, first, len(last))
+        for first in range(0, count, per_call):
+            rows = min(per_call, count - first)
+            if self.programs is not None:
+                self.programs[1].run(rows, first)
+            else:
+                with torch.inference_mode():
+                    self._model.logits(self._kernels, self._logit_token, rows, first)
+            self.sampler.sample(workspace.kernel, first, rows)
         return count

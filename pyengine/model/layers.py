@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from pyengine._core import CpuKernels, CpuLinear, CpuTensor
+from pyengine._core import CpuKernels, CpuLinear, CpuProgram, CpuTensor
 from pyengine.errors import ModelLoadError
 
 
@@ -52,32 +52,35 @@ class Kernels:
     num_blocks: int
 
 
+Ops = CpuKernels | CpuProgram
+"""What a layer calls: the kernels, which work at once, or a program, which records them."""
+
+
 class Linear:
     """x W^T + b, from one workspace into another.
 
     In float32 by a Rust kernel, where the processor has the instructions: for the few rows of a
     step it takes a fraction of a library's time, which is made for many, and a row's results do
     not depend on what other rows there are. Otherwise by torch.
+
+    Attributes:
+        recordable: Whether it is done by a kernel, which a program can record.
     """
 
-    def __init__(
-        self, kernels: CpuKernels, weight: torch.Tensor, bias: torch.Tensor | None = None
-    ) -> None:
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         """``weight`` is [out, in], ``bias`` [out]."""
-        self._kernels = kernels
-        self._packed: CpuLinear | None = None
-        if weight.dtype == torch.float32 and CpuLinear.supported():
-            self._packed = CpuLinear(
-                cpu_tensor(weight.contiguous()), None if bias is None else cpu_tensor(bias)
-            )
+        self.recordable = weight.dtype == torch.float32 and CpuLinear.supported()
+        if self.recordable:
+            packed = cpu_tensor(weight.contiguous())
+            self._packed = CpuLinear(packed, None if bias is None else cpu_tensor(bias))
         else:
             self._transposed = weight.t()
             self._bias = bias
 
-    def __call__(self, x: Workspace, out: Workspace, rows: int) -> None:
+    def __call__(self, on: Ops, x: Workspace, out: Workspace, rows: int) -> None:
         """[rows, in] -> ``out`` [rows, out]."""
-        if self._packed is not None:
-            self._kernels.linear(self._packed, x.kernel, out.kernel, rows)
+        if self.recordable:
+            on.linear(self._packed, x.kernel, out.kernel, rows)
         elif self._bias is None:
             torch.mm(x.tensor[:rows], self._transposed, out=out.tensor[:rows])
         else:
@@ -87,17 +90,16 @@ class Linear:
 class RmsNorm:
     """Root mean square normalization, with the residual addition before it."""
 
-    def __init__(self, kernels: CpuKernels, weight: torch.Tensor, epsilon: float) -> None:
+    def __init__(self, weight: torch.Tensor, epsilon: float) -> None:
         """``weight`` is [width]."""
-        self._kernels = kernels
         self._weight = cpu_tensor(weight)
         self._epsilon = epsilon
 
     def __call__(
-        self, residual: Workspace, branch: Workspace | None, out: Workspace, rows: int
+        self, on: Ops, residual: Workspace, branch: Workspace | None, out: Workspace, rows: int
     ) -> None:
         """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``."""
-        self._kernels.add_rms_norm(
+        on.add_rms_norm(
             residual.kernel,
             None if branch is None else branch.kernel,
             self._weight,

@@ -3,12 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-import torch
-
-from pyengine._core import CpuStep
+from pyengine._core import CpuStep, CpuTensor
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.llama import Llama
-from pyengine.model.layers import Kernels, Workspace
+from pyengine.model.layers import Kernels, Ops, Workspace
 from pyengine.model.loader import Checkpoint
 from pyengine.model.runner import ModelInfo
 
@@ -20,11 +18,18 @@ class Architecture(Protocol):
     def logits_rows(self) -> Workspace:
         """Where ``logits`` writes: its rows are the most that one call takes."""
 
-    def forward(self, step: CpuStep, token_ids: torch.Tensor) -> None:
+    @property
+    def recordable(self) -> bool:
+        """Whether a program can record it: all of it is done by the kernels."""
+
+    def forward(self, on: Ops, step: CpuStep, token_ids: CpuTensor, tokens: int) -> None:
         """Compute the tokens of a step, int32 [tokens], and store their keys and values."""
 
-    def logits(self, last: torch.Tensor) -> torch.Tensor:
-        """Logits [rows, vocabulary] that follow the tokens ``last``, int32 [rows], of the step."""
+    def logits(self, on: Ops, last: CpuTensor, rows: int, first: int = 0) -> None:
+        """Logits after the tokens ``last[first : first + rows]`` of the step, in ``logits_rows``.
+
+        ``last`` is int32, indices into the step's tokens.
+        """
 
 
 Build = Callable[[ModelInfo, Mapping[str, Any], Checkpoint, Kernels], Architecture]

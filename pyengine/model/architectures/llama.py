@@ -7,12 +7,18 @@ Touvron et al., "LLaMA: Open and Efficient Foundation Language Models" (2023), i
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
-from pyengine._core import CpuStep
+from pyengine._core import CpuStep, CpuTensor
 from pyengine.errors import ModelLoadError
 from pyengine.model.attention.cpu import PagedAttention
-from pyengine.model.layers import Kernels, Linear, RmsNorm, Workspace, rotary_table
+from pyengine.model.layers import (
+    Kernels,
+    Linear,
+    Ops,
+    RmsNorm,
+    Workspace,
+    cpu_tensor,
+    rotary_table,
+)
 from pyengine.model.loader import Checkpoint
 from pyengine.model.runner import ModelInfo
 
@@ -28,7 +34,6 @@ class LlamaLayer:
         info: ModelInfo,
         config: Mapping[str, Any],
         weights: Checkpoint,
-        kernels: Kernels,
     ) -> None:
         prefix = f"model.layers.{index}."
         hidden, inner = info.hidden_size, int(config["intermediate_size"])
@@ -39,11 +44,11 @@ class LlamaLayer:
             names, rows = [prefix + name for name in parts], tuple(parts.values())
             weight = weights.fused([f"{name}.weight" for name in names], rows, width)
             bias = weights.fused([f"{name}.bias" for name in names], rows) if has_bias else None
-            return Linear(kernels.kernels, weight, bias)
+            return Linear(weight, bias)
 
         def norm(name: str) -> RmsNorm:
             weight = weights.tensor(f"{prefix}{name}.weight", (hidden,))
-            return RmsNorm(kernels.kernels, weight.contiguous(), epsilon)
+            return RmsNorm(weight.contiguous(), epsilon)
 
         attention_bias = bool(config.get("attention_bias"))
         mlp_bias = bool(config.get("mlp_bias"))
@@ -61,6 +66,7 @@ class Llama:
 
     Attributes:
         logits_rows: [rows, vocabulary], where :meth:`logits` writes.
+        recordable: Whether a program can record it: all of it is done by the kernels.
     """
 
     def __init__(
@@ -72,20 +78,21 @@ class Llama:
             ModelLoadError: config.json asks for what is not supported, or weights are missing.
         """
         _check(config)
-        self._info, self._kernels = info, kernels.kernels
         dtype, hidden = weights.dtype, info.hidden_size
         inner, heads = int(config["intermediate_size"]), info.num_heads * info.head_dim
         kv = info.num_kv_heads * info.head_dim
         embedding = (info.vocab_size, hidden)
-        self._embedding = weights.tensor("model.embed_tokens.weight", embedding)
+        table = weights.tensor("model.embed_tokens.weight", embedding).contiguous()
+        self._embedding = cpu_tensor(table)
         self._layers = [
-            LlamaLayer(index, info, config, weights, kernels) for index in range(info.num_layers)
+            LlamaLayer(index, info, config, weights) for index in range(info.num_layers)
         ]
         norm = weights.tensor("model.norm.weight", (hidden,)).contiguous()
-        self._norm = RmsNorm(kernels.kernels, norm, float(config.get("rms_norm_eps") or 1e-6))
+        self._norm = RmsNorm(norm, float(config.get("rms_norm_eps") or 1e-6))
         tied = bool(config.get("tie_word_embeddings"))
-        head = self._embedding if tied else weights.tensor("lm_head.weight", embedding)
-        self._head = Linear(self._kernels, head)
+        head = table if tied else weights.tensor("lm_head.weight", embedding)
+        self._head = Linear(head)
+        self.recordable = self._head.recordable
         self._attention = PagedAttention(
             info, kernels, dtype, rotary_table(config, info.head_dim, info.max_context)
         )
@@ -103,38 +110,34 @@ class Llama:
         self._last_normed = Workspace(rows, hidden, dtype)
         self.logits_rows = Workspace(rows, info.vocab_size, dtype)
 
-    def forward(self, step: CpuStep, token_ids: torch.Tensor) -> None:
+    def forward(self, on: Ops, step: CpuStep, token_ids: CpuTensor, tokens: int) -> None:
         """Compute the tokens of a step, int32 [tokens], and store their keys and values."""
-        tokens = len(token_ids)
-        torch.index_select(self._embedding, 0, token_ids, out=self._residual.tensor[:tokens])
+        on.gather(self._embedding, token_ids, self._residual.kernel, tokens)
         before = None
         for index, layer in enumerate(self._layers):
-            layer.input_norm(self._residual, before, self._normed, tokens)
-            layer.qkv(self._normed, self._qkv, tokens)  # [tokens, (heads + 2 * kv heads) * dim]
-            self._attention(index, step, self._qkv, self._attended)
-            layer.out(self._attended, self._branch, tokens)
-            layer.post_norm(self._residual, self._branch, self._normed, tokens)
-            layer.gate_up(self._normed, self._gate_up, tokens)  # [tokens, 2 * intermediate]
-            self._kernels.silu_mul(self._gate_up.kernel, self._inner.kernel, tokens)
-            layer.down(self._inner, self._branch, tokens)
+            layer.input_norm(on, self._residual, before, self._normed, tokens)
+            layer.qkv(on, self._normed, self._qkv, tokens)  # [tokens, (heads + 2 * kv heads) * dim]
+            self._attention(on, index, step, self._qkv, self._attended)
+            layer.out(on, self._attended, self._branch, tokens)
+            layer.post_norm(on, self._residual, self._branch, self._normed, tokens)
+            layer.gate_up(on, self._normed, self._gate_up, tokens)  # [tokens, 2 * intermediate]
+            on.silu_mul(self._gate_up.kernel, self._inner.kernel, tokens)
+            layer.down(on, self._inner, self._branch, tokens)
             before = self._branch
 
-    def logits(self, last: torch.Tensor) -> torch.Tensor:
-        """Logits after the tokens ``last`` of the step, in ``logits_rows``.
+    def logits(self, on: Ops, last: CpuTensor, rows: int, first: int = 0) -> None:
+        """Logits after the tokens ``last[first : first + rows]`` of the step, in ``logits_rows``.
 
         Args:
-            last: int32 [rows], indices into the step's tokens; at most as many as ``logits_rows``
-                has.
-
-        Returns:
-            [rows, vocabulary], in the model's data type; valid until the next call.
+            on: The kernels, or a program.
+            last: int32, indices into the step's tokens.
+            rows: At most as many as ``logits_rows`` has.
+            first: Where they begin.
         """
-        rows = len(last)
-        torch.index_select(self._residual.tensor, 0, last, out=self._last_residual.tensor[:rows])
-        torch.index_select(self._branch.tensor, 0, last, out=self._last_branch.tensor[:rows])
-        self._norm(self._last_residual, self._last_branch, self._last_normed, rows)
-        self._head(self._last_normed, self.logits_rows, rows)
-        return self.logits_rows.tensor[:rows]
+        on.gather(self._residual.kernel, last, self._last_residual.kernel, rows, first)
+        on.gather(self._branch.kernel, last, self._last_branch.kernel, rows, first)
+        self._norm(on, self._last_residual, self._last_branch, self._last_normed, rows)
+        self._head(on, self._last_normed, self.logits_rows, rows)
 
 
 def _check(config: Mapping[str, Any]) -> None:

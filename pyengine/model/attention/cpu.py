@@ -8,7 +8,7 @@ import torch
 
 from pyengine._core import CpuStep
 from pyengine.errors import ModelLoadError
-from pyengine.model.layers import Kernels, Workspace, cpu_tensor
+from pyengine.model.layers import Kernels, Ops, Workspace, cpu_tensor
 from pyengine.model.runner import ModelInfo
 
 
@@ -51,7 +51,6 @@ class PagedAttention:
                 f"heads of {info.head_dim} elements, {info.num_heads} over {info.num_kv_heads}, "
                 "are not supported: head_dim must be a multiple of 8 and the heads divisible"
             )
-        self._kernels = kernels.kernels
         self._angles = cpu_tensor(angles)
         self._num_heads = info.num_heads
         self._scale = info.head_dim**-0.5
@@ -64,13 +63,13 @@ class PagedAttention:
             for _ in range(info.num_layers)
         ]
 
-    def __call__(self, layer: int, step: CpuStep, qkv: Workspace, out: Workspace) -> None:
+    def __call__(self, on: Ops, layer: int, step: CpuStep, qkv: Workspace, out: Workspace) -> None:
         """Rotate queries and keys, store keys and values, attend.
 
         ``qkv`` is [tokens, (heads + 2 * kv heads) * head_dim], ``out`` [tokens, heads * head_dim].
         """
         keys, values = self._layers[layer]
-        self._kernels.attend(
+        on.attend(
             step,
             qkv.kernel,
             self._angles,

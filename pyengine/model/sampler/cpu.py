@@ -12,12 +12,14 @@ class Sampler:
 
     Attributes:
         tokens: int32 [most logits rows], what was chosen, by logits row of the step.
+        kernel_tokens: The same memory, for the kernels.
+        rules: What is sampled by which rules, for the kernels.
         counts: int32 [most sampling rows], how many of each sampling row's tokens hold.
     """
 
     def __init__(self, kernels: CpuKernels, buffers: StepBuffers) -> None:
         self._kernels = kernels
-        self._rules = CpuRules(
+        self.rules = CpuRules(
             temperature=buffers.temperature,
             top_k=buffers.top_k,
             top_p=buffers.top_p,
@@ -34,12 +36,12 @@ class Sampler:
         self.tokens: NDArray[np.int32] = np.zeros(len(buffers.logit_row), np.int32)
         self.counts: NDArray[np.int32] = np.zeros(len(buffers.temperature), np.int32)
         self._token_ids = CpuTensor(buffers.token_ids)
-        self._tokens = CpuTensor(self.tokens)
+        self.kernel_tokens = CpuTensor(self.tokens)
         self._counts = CpuTensor(self.counts)
 
     def sample(self, logits: CpuTensor, first: int, rows: int) -> None:
         """Fill ``tokens[first : first + rows]`` from the first ``rows`` rows of ``logits``."""
-        self._kernels.sample(self._rules, logits, self._tokens, first, rows)
+        self._kernels.sample(self.rules, logits, self.kernel_tokens, first, rows)
 
     def verify(self, sampled: int) -> NDArray[np.int32]:
         """Compare the drafts with what was sampled; call it once every logits row is sampled.
@@ -47,5 +49,5 @@ class Sampler:
         Returns ``counts[:sampled]``, int32: of the tokens from ``logit_start[row]`` on so many
         hold.
         """
-        self._kernels.verify(self._rules, self._token_ids, self._tokens, self._counts, sampled)
+        self._kernels.verify(self.rules, self._token_ids, self.kernel_tokens, self._counts, sampled)
         return self.counts[:sampled]

@@ -1,10 +1,13 @@
-//! `pyengine._core.DraftPasses`: as for the planner, calls work on the caller's buffers in place, with the GIL held.
+//! `pyengine._core.DraftPasses`: calls work on the caller's buffers in place; only [`fill`](PyDraftPasses::fill), which
+//! computes, gives up the GIL.
 
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
 use super::errors::guarded;
+use super::kernels::{CpuRules, CpuTensor, sample};
+use super::program::CpuProgram;
 use super::scheduler::{PyStepLayout, StepMemory, elements, int32};
 use crate::error::Result;
 use crate::scheduler::DraftPasses;
@@ -43,7 +46,44 @@ impl PyDraftPasses {
     ) -> PyResult<bool> {
         let (step, buffers) = (StepMemory::get(step)?, StepMemory::get(buffers)?);
         let chosen = int32(chosen)?;
-        self.work(|passes| passes.next(step.bytes(), buffers.bytes(), elements(&chosen)))
+        self.work(|passes| Ok(passes.next(step.bytes(), buffers.bytes(), elements(&chosen))?.is_some()))
+    }
+
+    #[pyo3(signature = (step, buffers, *, forward, logits, rules, logits_rows, chosen))]
+    #[allow(clippy::too_many_arguments, reason = "keywords on the Python side")]
+    fn fill(
+        &self,
+        py: Python<'_>,
+        step: &Bound<'_, PyAny>,
+        buffers: &Bound<'_, PyAny>,
+        forward: &CpuProgram,
+        logits: &CpuProgram,
+        rules: &CpuRules,
+        logits_rows: &CpuTensor,
+        chosen: &CpuTensor,
+    ) -> PyResult<()> {
+        let step = StepMemory::get(step)?;
+        if !self.work(|passes| passes.begin(step.bytes()))? {
+            return Ok(());
+        }
+        let buffers = StepMemory::get(buffers)?;
+        let at_once = logits_rows.rows();
+        py.detach(|| {
+            self.work(|passes| {
+                loop {
+                    let before = chosen.read_all::<i32>("chosen")?;
+                    let Some((tokens, sampled)) = passes.next(step.bytes(), buffers.bytes(), before)? else {
+                        return Ok(());
+                    };
+                    forward.run(tokens, 0)?;
+                    for first in (0..sampled).step_by(at_once) {
+                        let rows = at_once.min(sampled - first);
+                        logits.run(rows, first)?;
+                        sample(logits.threads(), rules, logits_rows, chosen, first, rows)?;
+                    }
+                }
+            })
+        })
     }
 }
 

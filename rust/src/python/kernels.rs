@@ -4,17 +4,16 @@
 //! a fraction of a microsecond.
 
 use half::bf16;
-use pyengine_kernels_cpu::attention::{self, Inputs};
-use pyengine_kernels_cpu::paged::{self, Heads};
+use pyengine_kernels_cpu::linear;
 use pyengine_kernels_cpu::sampler::{self, Rules, mask, verify};
 use pyengine_kernels_cpu::step::{BadStep, Step};
 use pyengine_kernels_cpu::threads::Threads;
-use pyengine_kernels_cpu::{activation, linear, norm};
 use pyo3::buffer::{ElementType, PyUntypedBuffer};
 use pyo3::prelude::*;
 
 use crate::error::Error;
 use crate::python::errors::guarded;
+use crate::python::program::{CpuProgram, Op};
 
 impl From<BadStep> for Error {
     fn from(error: BadStep) -> Self {
@@ -22,13 +21,13 @@ impl From<BadStep> for Error {
     }
 }
 
-fn invalid<T>(message: String) -> Result<T, Error> {
+pub(super) fn invalid<T>(message: String) -> Result<T, Error> {
     Err(Error::InvalidArgument(message))
 }
 
 /// What the elements of a buffer are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Float32,
     Bfloat16,
     Int32,
@@ -38,7 +37,7 @@ enum Kind {
 }
 
 /// A plain number type and the kind of buffer that holds it.
-trait Number: Copy {
+pub(super) trait Number: Copy {
     const KIND: Kind;
 }
 
@@ -50,8 +49,8 @@ numbers!(f32 => Float32, bf16 => Bfloat16, i32 => Int32, i64 => Int64, u32 => Ui
 /// A C-contiguous buffer of numbers, looked at once.
 #[pyclass(frozen, module = "pyengine._core")]
 pub(crate) struct CpuTensor {
-    buffer: PyUntypedBuffer,
-    kind: Kind,
+    pub(super) buffer: PyUntypedBuffer,
+    pub(super) kind: Kind,
 }
 
 #[pymethods]
@@ -97,7 +96,7 @@ impl CpuTensor {
 }
 
 impl CpuTensor {
-    fn check<T: Number>(&self, name: &str, length: usize) -> Result<*mut T, Error> {
+    pub(super) fn check<T: Number>(&self, name: &str, length: usize) -> Result<*mut T, Error> {
         if self.kind != T::KIND {
             return invalid(format!("{name} must be {:?}, not {:?}", T::KIND, self.kind));
         }
@@ -108,7 +107,7 @@ impl CpuTensor {
     }
 
     /// The first `length` elements.
-    fn read<T: Number>(&self, name: &str, length: usize) -> Result<&[T], Error> {
+    pub(super) fn read<T: Number>(&self, name: &str, length: usize) -> Result<&[T], Error> {
         let start = self.check::<T>(name, length)?;
         if length == 0 {
             return Ok(&[]);
@@ -120,13 +119,18 @@ impl CpuTensor {
     }
 
     /// The whole of it.
-    fn read_all<T: Number>(&self, name: &str) -> Result<&[T], Error> {
+    pub(super) fn read_all<T: Number>(&self, name: &str) -> Result<&[T], Error> {
         self.read(name, self.buffer.item_count())
     }
 
     /// The first `length` elements, to write; they must overlap none of `others`.
     #[allow(clippy::mut_from_ref)]
-    fn write<T: Number>(&self, name: &str, length: usize, others: &[&CpuTensor]) -> Result<&mut [T], Error> {
+    pub(super) fn write<T: Number>(
+        &self,
+        name: &str,
+        length: usize,
+        others: &[&CpuTensor],
+    ) -> Result<&mut [T], Error> {
         let start = self.check::<T>(name, length)?;
         if self.buffer.readonly() {
             return invalid(format!("{name} is read-only"));
@@ -150,7 +154,12 @@ impl CpuTensor {
         Ok(unsafe { std::slice::from_raw_parts_mut(start, length) })
     }
 
-    fn width(&self) -> usize {
+    /// Rows of its first dimension, at least 1.
+    pub(super) fn rows(&self) -> usize {
+        self.buffer.shape().first().copied().unwrap_or(1).max(1)
+    }
+
+    pub(super) fn width(&self) -> usize {
         self.buffer.shape().last().copied().unwrap_or(1)
     }
 }
@@ -192,7 +201,7 @@ impl CpuStep {
 }
 
 impl CpuStep {
-    fn view(&self) -> Result<Step<'_>, Error> {
+    pub(super) fn view(&self) -> Result<Step<'_>, Error> {
         let header = self.header.read::<i64>("header", 2)?;
         let count = |index: usize| {
             usize::try_from(header[index]).map_err(|_| Error::InvalidArgument("a negative count".into()))
@@ -286,7 +295,7 @@ impl CpuRules {
 /// The weights of a linear layer, packed for `CpuKernels.linear`.
 #[pyclass(frozen, module = "pyengine._core")]
 pub(crate) struct CpuLinear {
-    inner: linear::Weights,
+    pub(super) inner: linear::Weights,
 }
 
 #[pymethods]
@@ -315,7 +324,7 @@ impl CpuLinear {
 /// The kernels, with the threads that they share.
 #[pyclass(frozen, module = "pyengine._core")]
 pub(crate) struct CpuKernels {
-    threads: Threads,
+    pub(super) threads: Threads,
 }
 
 /// Calls `$body` with `$T` standing for the element type of `$tensor`.
@@ -327,13 +336,14 @@ macro_rules! by_element {
                 $body
             }
             Kind::Bfloat16 => {
-                type $T = bf16;
+                type $T = half::bf16;
                 $body
             }
             other => invalid(format!("no kernel for {other:?}")),
         }
     };
 }
+pub(super) use by_element;
 
 #[pymethods]
 impl CpuKernels {
@@ -353,68 +363,50 @@ impl CpuKernels {
     fn add_rms_norm(
         &self,
         py: Python<'_>,
-        residual: &CpuTensor,
-        branch: Option<&CpuTensor>,
-        weight: &CpuTensor,
+        residual: Py<CpuTensor>,
+        branch: Option<Py<CpuTensor>>,
+        weight: Py<CpuTensor>,
         epsilon: f32,
-        out: &CpuTensor,
+        out: Py<CpuTensor>,
         rows: usize,
     ) -> PyResult<()> {
-        py.detach(|| {
-            guarded(|| {
-                by_element!(out, T => {
-                    let weights = weight.read_all::<T>("weight")?;
-                    if weights.is_empty() {
-                        return invalid("weight is empty".into());
-                    }
-                    let length = rows.saturating_mul(weights.len());
-                    let mut inputs = vec![out, weight];
-                    inputs.extend(branch);
-                    let residuals = residual.write::<T>("residual", length, &inputs)?;
-                    inputs[0] = residual;
-                    let outputs = out.write::<T>("out", length, &inputs)?;
-                    let branch = branch.map_or(Ok(&[][..]), |b| b.read::<T>("branch", length))?;
-                    norm::add_rms_norm(&self.threads, residuals, branch, weights, epsilon, outputs);
-                    Ok::<_, Error>(())
-                })
-            })
-        })
+        self.run(py, &Op::AddRmsNorm { residual, branch, weight, epsilon, out }, rows)
     }
 
-    fn silu_mul(&self, py: Python<'_>, gate_up: &CpuTensor, out: &CpuTensor, rows: usize) -> PyResult<()> {
-        py.detach(|| {
-            guarded(|| {
-                let width = out.width();
-                let length = rows.saturating_mul(width);
-                by_element!(out, T => {
-                    let inputs = gate_up.read::<T>("gate_up", length.saturating_mul(2))?;
-                    let outputs = out.write::<T>("out", length, &[gate_up])?;
-                    if width > 0 {
-                        activation::silu_mul(&self.threads, inputs, width, outputs);
-                    }
-                    Ok::<_, Error>(())
-                })
-            })
-        })
+    fn silu_mul(
+        &self,
+        py: Python<'_>,
+        gate_up: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        self.run(py, &Op::SiluMul { gate_up, out }, rows)
     }
 
     fn linear(
         &self,
         py: Python<'_>,
-        weights: &CpuLinear,
-        x: &CpuTensor,
-        out: &CpuTensor,
+        weights: Py<CpuLinear>,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
         rows: usize,
     ) -> PyResult<()> {
-        py.detach(|| {
-            guarded(|| {
-                let weights = &weights.inner;
-                let inputs = x.read::<f32>("x", rows.saturating_mul(weights.inputs()))?;
-                let outputs = out.write::<f32>("out", rows.saturating_mul(weights.outputs()), &[x])?;
-                linear::linear(&self.threads, weights, inputs, outputs);
-                Ok::<_, Error>(())
-            })
-        })
+        self.run(py, &Op::Linear { weights, x, out }, rows)
+    }
+
+    #[pyo3(signature = (table, index, out, rows, first = 0))]
+    #[allow(clippy::too_many_arguments)]
+    fn gather(
+        &self,
+        py: Python<'_>,
+        table: Py<CpuTensor>,
+        index: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+        first: usize,
+    ) -> PyResult<()> {
+        let op = Op::Gather { table, index, out };
+        py.detach(|| guarded(|| op.run(&self.threads, first, rows)))
     }
 
     #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale))]
@@ -422,50 +414,16 @@ impl CpuKernels {
     fn attend(
         &self,
         py: Python<'_>,
-        step: &CpuStep,
-        qkv: &CpuTensor,
-        angles: &CpuTensor,
-        keys: &CpuTensor,
-        values: &CpuTensor,
-        out: &CpuTensor,
+        step: Py<CpuStep>,
+        qkv: Py<CpuTensor>,
+        angles: Py<CpuTensor>,
+        keys: Py<CpuTensor>,
+        values: Py<CpuTensor>,
+        out: Py<CpuTensor>,
         num_heads: usize,
         scale: f32,
     ) -> PyResult<()> {
-        py.detach(|| {
-            guarded(|| {
-                let (heads, num_blocks) = cache_shape(keys, values, num_heads)?;
-                let step = step.view()?;
-                let angles = angles.read_all::<f32>("angles")?;
-                step.check(heads.block_size, num_blocks, angles.len() / heads.dim)?;
-                let out_length = step.num_tokens * heads.query * heads.dim;
-                by_element!(qkv, T => {
-                    let qkv_length = step.num_tokens * heads.qkv_width();
-                    let inputs = qkv.read::<T>("qkv", qkv_length)?;
-                    let cache = num_blocks * heads.kv * heads.page();
-                    // The cache is written first; these borrows end before it is read.
-                    paged::append(
-                        &step,
-                        heads,
-                        inputs,
-                        angles,
-                        keys.write::<T>("keys", cache, &[values, qkv, out])?,
-                        values.write::<T>("values", cache, &[keys, qkv, out])?,
-                    );
-                    let inputs = Inputs {
-                        step,
-                        heads,
-                        scale,
-                        qkv: inputs,
-                        angles,
-                        keys: keys.read::<T>("keys", cache)?,
-                        values: values.read::<T>("values", cache)?,
-                    };
-                    let outputs = out.write::<T>("out", out_length, &[keys, values, qkv])?;
-                    attention::attend(&self.threads, &inputs, outputs);
-                    Ok::<_, Error>(())
-                })
-            })
-        })
+        self.run(py, &Op::Attend { step, qkv, angles, keys, values, out, num_heads, scale }, 0)
     }
 
     #[pyo3(signature = (rules, logits, out, first, rows))]
@@ -478,20 +436,7 @@ impl CpuKernels {
         first: usize,
         rows: usize,
     ) -> PyResult<()> {
-        py.detach(|| {
-            guarded(|| {
-                let vocabulary = logits.width();
-                let end = first.saturating_add(rows);
-                let rules = rules.view()?;
-                rules.check(first, end, vocabulary)?;
-                let tokens = out.write::<i32>("out", end, &[logits])?;
-                by_element!(logits, T => {
-                    let logits = logits.read::<T>("logits", rows.saturating_mul(vocabulary))?;
-                    sampler::sample(&self.threads, logits, vocabulary, &rules, first, &mut tokens[first..]);
-                    Ok::<_, Error>(())
-                })
-            })
-        })
+        py.detach(|| guarded(|| sample(&self.threads, rules, logits, out, first, rows)))
     }
 
     #[pyo3(signature = (rules, token_ids, tokens, counts, sampled))]
@@ -514,6 +459,33 @@ impl CpuKernels {
             Ok::<_, Error>(())
         })
     }
+}
+
+impl CpuKernels {
+    fn run(&self, py: Python<'_>, op: &Op, rows: usize) -> PyResult<()> {
+        py.detach(|| guarded(|| op.run(&self.threads, 0, rows)))
+    }
+}
+
+/// Fills `out[first..first + rows]` from the first `rows` rows of `logits`.
+pub(super) fn sample(
+    threads: &Threads,
+    rules: &CpuRules,
+    logits: &CpuTensor,
+    out: &CpuTensor,
+    first: usize,
+    rows: usize,
+) -> Result<(), Error> {
+    let vocabulary = logits.width();
+    let end = first.saturating_add(rows);
+    let rules = rules.view()?;
+    rules.check(first, end, vocabulary)?;
+    let tokens = out.write::<i32>("out", end, &[logits])?;
+    by_element!(logits, T => {
+        let logits = logits.read::<T>("logits", rows.saturating_mul(vocabulary))?;
+        sampler::sample(threads, logits, vocabulary, &rules, first, &mut tokens[first..]);
+        Ok::<_, Error>(())
+    })
 }
 
 /// For each row the `hash % n`-th of the n tokens that its mask allows; see the stub.
@@ -545,29 +517,6 @@ fn pick_allowed(
     })
 }
 
-/// The heads and blocks of a cache: keys are \[blocks, kv heads, head_dim, block_size\].
-fn cache_shape(keys: &CpuTensor, values: &CpuTensor, num_heads: usize) -> Result<(Heads, usize), Error> {
-    let &[blocks, kv, dim, block_size] = keys.buffer.shape() else {
-        return invalid("keys must be [blocks, kv heads, head_dim, block_size]".into());
-    };
-    if values.buffer.shape() != [blocks, kv, block_size, dim] {
-        return invalid("values must be [blocks, kv heads, block_size, head_dim]".into());
-    }
-    let heads = Heads { query: num_heads, kv, dim, block_size };
-    if kv == 0
-        || block_size == 0
-        || dim == 0
-        || !dim.is_multiple_of(8)
-        || !num_heads.is_multiple_of(kv)
-        || num_heads == 0
-    {
-        return invalid(format!(
-            "attention does not do {heads:?}: head_dim is a multiple of 8, kv divides query"
-        ));
-    }
-    Ok((heads, blocks))
-}
-
 /// Adds the classes to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CpuTensor>()?;
@@ -575,5 +524,6 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CpuRules>()?;
     module.add_class::<CpuLinear>()?;
     module.add_class::<CpuKernels>()?;
+    module.add_class::<CpuProgram>()?;
     module.add_function(wrap_pyfunction!(pick_allowed, module)?)
 }

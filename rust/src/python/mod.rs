@@ -7,6 +7,7 @@ mod grammar;
 mod kernels;
 mod kv_allocator;
 pub(crate) mod mailbox;
+mod program;
 mod scheduler;
 mod speculate;
 mod telemetry;

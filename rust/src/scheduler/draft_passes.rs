@@ -122,16 +122,21 @@ impl DraftPasses {
         }
     }
 
-    /// Lays out the next pass of the step that was begun, in `pass`; false if there is none, and all drafts are in
-    /// `step`.
+    /// Lays out the next pass of the step that was begun, in `pass`, and tells how many tokens it has and how many it
+    /// samples; `None` if there is none, and all drafts are in `step`.
     ///
     /// `chosen` begins with the tokens of the pass before, one for each of its sampling rows.
-    pub fn next(&mut self, step: &mut [u8], pass: &mut [u8], chosen: &[i32]) -> Result<bool> {
+    pub fn next(
+        &mut self,
+        step: &mut [u8],
+        pass: &mut [u8],
+        chosen: &[i32],
+    ) -> Result<Option<(usize, usize)>> {
         let mut step = self.step.view(step)?;
         let mut pass = self.pass.view(pass)?;
         self.take(&mut step, chosen)?;
         if self.rows.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         let mut tally = Tally { left: self.pass.max_tokens(), ..Tally::default() };
         (pass.query_start[0], pass.page_indptr[0], pass.logit_start[0]) = (0, 0, 0);
@@ -144,7 +149,7 @@ impl DraftPasses {
         let values =
             [rows, tokens, sampled, pages, 0, longest_query, longest_kv, step_id, 0, sampled, 0, 0, rows];
         pass.header.iter_mut().zip(values).for_each(|(field, value)| *field = value as i64);
-        Ok(true)
+        Ok(Some((tokens, sampled)))
     }
 
     /// Takes the drafts that the last pass chose.
@@ -379,7 +384,7 @@ mod tests {
             let mut more = self.passes.begin(bytes(step))?;
             let mut turns = 0;
             while more {
-                more = self.passes.next(bytes(step), bytes(pass), &chosen)?;
+                more = self.passes.next(bytes(step), bytes(pass), &chosen)?.is_some();
                 turns += 1;
                 chosen.clear();
                 if more {

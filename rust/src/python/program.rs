@@ -1,0 +1,318 @@
+//! Kernels on tensors, one after the other: `pyengine._core.CpuProgram`.
+//!
+//! ```text
+//!  recorded once   gather, norm, linear, attend, linear, norm, linear, silu, linear, ...
+//!  run a step      all of it in one call, the GIL released once: Python costs nothing between kernels
+//! ```
+//!
+//! What a kernel reads and writes is fixed when it is recorded; how many rows, when it is run. O(kernels) to run,
+//! besides what they do.
+
+use std::sync::{Mutex, OnceLock};
+
+use pyengine_kernels_cpu::attention::{self, Inputs};
+use pyengine_kernels_cpu::paged::{self, Heads};
+use pyengine_kernels_cpu::threads::Threads;
+use pyengine_kernels_cpu::{activation, linear, norm};
+use pyo3::prelude::*;
+
+use super::errors::guarded;
+use super::kernels::{CpuKernels, CpuLinear, CpuStep, CpuTensor, Kind, by_element, invalid};
+use crate::error::Error;
+
+/// A kernel and what it works on.
+pub(super) enum Op {
+    AddRmsNorm {
+        residual: Py<CpuTensor>,
+        branch: Option<Py<CpuTensor>>,
+        weight: Py<CpuTensor>,
+        epsilon: f32,
+        out: Py<CpuTensor>,
+    },
+    SiluMul {
+        gate_up: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+    },
+    Linear {
+        weights: Py<CpuLinear>,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+    },
+    Gather {
+        table: Py<CpuTensor>,
+        index: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+    },
+    Attend {
+        step: Py<CpuStep>,
+        qkv: Py<CpuTensor>,
+        angles: Py<CpuTensor>,
+        keys: Py<CpuTensor>,
+        values: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        num_heads: usize,
+        scale: f32,
+    },
+}
+
+impl Op {
+    /// Runs it on the first `rows` rows; a gather takes its indices from `first` on.
+    pub(super) fn run(&self, threads: &Threads, first: usize, rows: usize) -> Result<(), Error> {
+        match self {
+            Self::AddRmsNorm { residual, branch, weight, epsilon, out } => {
+                let branch = branch.as_ref().map(Py::get);
+                add_rms_norm(threads, residual.get(), branch, weight.get(), *epsilon, out.get(), rows)
+            }
+            Self::SiluMul { gate_up, out } => silu_mul(threads, gate_up.get(), out.get(), rows),
+            Self::Linear { weights, x, out } => {
+                let (weights, x, out) = (&weights.get().inner, x.get(), out.get());
+                let inputs = x.read::<f32>("x", rows.saturating_mul(weights.inputs()))?;
+                let outputs = out.write::<f32>("out", rows.saturating_mul(weights.outputs()), &[x])?;
+                linear::linear(threads, weights, inputs, outputs);
+                Ok(())
+            }
+            Self::Gather { table, index, out } => gather(table.get(), index.get(), out.get(), first, rows),
+            Self::Attend { step, qkv, angles, keys, values, out, num_heads, scale } => {
+                let cache = [keys.get(), values.get()];
+                attend(threads, step.get(), qkv.get(), angles.get(), cache, out.get(), *num_heads, *scale)
+            }
+        }
+    }
+}
+
+fn add_rms_norm(
+    threads: &Threads,
+    residual: &CpuTensor,
+    branch: Option<&CpuTensor>,
+    weight: &CpuTensor,
+    epsilon: f32,
+    out: &CpuTensor,
+    rows: usize,
+) -> Result<(), Error> {
+    by_element!(out, T => {
+        let weights = weight.read_all::<T>("weight")?;
+        if weights.is_empty() {
+            return invalid("weight is empty".into());
+        }
+        let length = rows.saturating_mul(weights.len());
+        let mut inputs = [out, weight, branch.unwrap_or(weight)];
+        let residuals = residual.write::<T>("residual", length, &inputs)?;
+        inputs[0] = residual;
+        let outputs = out.write::<T>("out", length, &inputs)?;
+        let branch = branch.map_or(Ok(&[][..]), |b| b.read::<T>("branch", length))?;
+        norm::add_rms_norm(threads, residuals, branch, weights, epsilon, outputs);
+        Ok(())
+    })
+}
+
+fn silu_mul(threads: &Threads, gate_up: &CpuTensor, out: &CpuTensor, rows: usize) -> Result<(), Error> {
+    let width = out.width();
+    let length = rows.saturating_mul(width);
+    by_element!(out, T => {
+        let inputs = gate_up.read::<T>("gate_up", length.saturating_mul(2))?;
+        let outputs = out.write::<T>("out", length, &[gate_up])?;
+        if width > 0 {
+            activation::silu_mul(threads, inputs, width, outputs);
+        }
+        Ok(())
+    })
+}
+
+fn gather(
+    table: &CpuTensor,
+    index: &CpuTensor,
+    out: &CpuTensor,
+    first: usize,
+    rows: usize,
+) -> Result<(), Error> {
+    let width = table.width();
+    if out.width() != width || width == 0 {
+        return invalid(format!("out has rows of {} elements, table of {width}", out.width()));
+    }
+    let index = &index.read::<i32>("index", first.saturating_add(rows))?[first..];
+    by_element!(out, T => {
+        let table_rows = table.read_all::<T>("table")?;
+        let outputs = out.write::<T>("out", rows.saturating_mul(width), &[table])?;
+        for (to, &row) in outputs.chunks_exact_mut(width).zip(index) {
+            let from = usize::try_from(row).ok().and_then(|row| table_rows.chunks_exact(width).nth(row));
+            let Some(from) = from else { return invalid(format!("there is no row {row} in the table")) };
+            to.copy_from_slice(from);
+        }
+        Ok(())
+    })
+}
+
+#[allow(clippy::too_many_arguments, reason = "as Python passes them")]
+fn attend(
+    threads: &Threads,
+    step: &CpuStep,
+    qkv: &CpuTensor,
+    angles: &CpuTensor,
+    [keys, values]: [&CpuTensor; 2],
+    out: &CpuTensor,
+    num_heads: usize,
+    scale: f32,
+) -> Result<(), Error> {
+    let (heads, num_blocks) = cache_shape(keys, values, num_heads)?;
+    let step = step.view()?;
+    let angles = angles.read_all::<f32>("angles")?;
+    step.check(heads.block_size, num_blocks, angles.len() / heads.dim)?;
+    let out_length = step.num_tokens * heads.query * heads.dim;
+    by_element!(qkv, T => {
+        let qkv_length = step.num_tokens * heads.qkv_width();
+        let inputs = qkv.read::<T>("qkv", qkv_length)?;
+        let cache = num_blocks * heads.kv * heads.page();
+        // The cache is written first; these borrows end before it is read.
+        paged::append(
+            &step,
+            heads,
+            inputs,
+            angles,
+            keys.write::<T>("keys", cache, &[values, qkv, out])?,
+            values.write::<T>("values", cache, &[keys, qkv, out])?,
+        );
+        let inputs = Inputs {
+            step,
+            heads,
+            scale,
+            qkv: inputs,
+            angles,
+            keys: keys.read::<T>("keys", cache)?,
+            values: values.read::<T>("values", cache)?,
+        };
+        let outputs = out.write::<T>("out", out_length, &[keys, values, qkv])?;
+        attention::attend(threads, &inputs, outputs);
+        Ok(())
+    })
+}
+
+/// The heads and blocks of a cache: keys are \[blocks, kv heads, head_dim, block_size\].
+fn cache_shape(keys: &CpuTensor, values: &CpuTensor, num_heads: usize) -> Result<(Heads, usize), Error> {
+    let &[blocks, kv, dim, block_size] = keys.buffer.shape() else {
+        return invalid("keys must be [blocks, kv heads, head_dim, block_size]".into());
+    };
+    if values.buffer.shape() != [blocks, kv, block_size, dim] {
+        return invalid("values must be [blocks, kv heads, block_size, head_dim]".into());
+    }
+    let heads = Heads { query: num_heads, kv, dim, block_size };
+    if kv == 0
+        || block_size == 0
+        || dim == 0
+        || !dim.is_multiple_of(8)
+        || !num_heads.is_multiple_of(kv)
+        || num_heads == 0
+    {
+        return invalid(format!(
+            "attention does not do {heads:?}: head_dim is a multiple of 8, kv divides query"
+        ));
+    }
+    Ok((heads, blocks))
+}
+
+/// Kernels that are run one after the other.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuProgram {
+    kernels: Py<CpuKernels>,
+    recorded: Mutex<Vec<Op>>,
+    // Taken over when it is first run.
+    ops: OnceLock<Vec<Op>>,
+}
+
+#[pymethods]
+impl CpuProgram {
+    #[new]
+    fn new(kernels: Py<CpuKernels>) -> Self {
+        Self { kernels, recorded: Mutex::default(), ops: OnceLock::new() }
+    }
+
+    #[pyo3(signature = (residual, branch, weight, epsilon, out, rows = 0))]
+    fn add_rms_norm(
+        &self,
+        residual: Py<CpuTensor>,
+        branch: Option<Py<CpuTensor>>,
+        weight: Py<CpuTensor>,
+        epsilon: f32,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::AddRmsNorm { residual, branch, weight, epsilon, out })
+    }
+
+    #[pyo3(signature = (gate_up, out, rows = 0))]
+    fn silu_mul(&self, gate_up: Py<CpuTensor>, out: Py<CpuTensor>, rows: usize) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::SiluMul { gate_up, out })
+    }
+
+    #[pyo3(signature = (weights, x, out, rows = 0))]
+    fn linear(
+        &self,
+        weights: Py<CpuLinear>,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::Linear { weights, x, out })
+    }
+
+    #[pyo3(signature = (table, index, out, rows = 0, first = 0))]
+    fn gather(
+        &self,
+        table: Py<CpuTensor>,
+        index: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+        first: usize,
+    ) -> PyResult<()> {
+        let _ = (rows, first);
+        self.record(Op::Gather { table, index, out })
+    }
+
+    #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale))]
+    #[allow(clippy::too_many_arguments)]
+    fn attend(
+        &self,
+        step: Py<CpuStep>,
+        qkv: Py<CpuTensor>,
+        angles: Py<CpuTensor>,
+        keys: Py<CpuTensor>,
+        values: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        num_heads: usize,
+        scale: f32,
+    ) -> PyResult<()> {
+        self.record(Op::Attend { step, qkv, angles, keys, values, out, num_heads, scale })
+    }
+
+    #[pyo3(signature = (rows, first = 0), name = "run")]
+    fn py_run(&self, py: Python<'_>, rows: usize, first: usize) -> PyResult<()> {
+        py.detach(|| guarded(|| self.run(rows, first)))
+    }
+}
+
+impl CpuProgram {
+    fn record(&self, op: Op) -> PyResult<()> {
+        guarded(|| match self.ops.get() {
+            Some(_) => invalid("the program runs already".into()),
+            None => {
+                self.recorded.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(op);
+                Ok(())
+            }
+        })
+    }
+
+    /// Runs all kernels on the first `rows` rows; indices of gathers begin at `first`.
+    pub(super) fn run(&self, rows: usize, first: usize) -> Result<(), Error> {
+        let take =
+            || std::mem::take(&mut *self.recorded.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let threads = &self.kernels.get().threads;
+        self.ops.get_or_init(take).iter().try_for_each(|op| op.run(threads, first, rows))
+    }
+
+    /// The threads that it runs on.
+    pub(super) fn threads(&self) -> &Threads {
+        &self.kernels.get().threads
+    }
+}

@@ -3,8 +3,8 @@
 What is asked of a schema that is accepted: every valid instance can be written, no invalid one
 can. A value can be written if one of the orders of its keys can: an engine may fix the order.
 Numbers are written plainly (whole ones without a point, others without an exponent), text as
-``json.dumps`` does with ``ensure_ascii=False``. Where the suite takes ``format`` as an annotation, an engine may
-narrow to the format; such instances are counted apart.
+``json.dumps`` does with ``ensure_ascii=False``. Where the suite takes ``format`` as an annotation,
+an engine may narrow to the format; such instances are counted apart.
 """
 
 import json

@@ -1,6 +1,7 @@
 //! The whole way: a schema prepared and compiled by llguidance, and instances put through it byte by byte.
 
 mod hostile;
+mod numbers;
 mod random;
 mod realistic;
 mod suite;

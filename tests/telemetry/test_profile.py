@@ -296,7 +296,7 @@ def test_what_cannot_be_profiled_is_refused() -> None:
         (["--attach", "http://127.0.0.1:9"], "cannot be watched"),
         ([*SMALL, "--prompt-tokens", "100000"], "no room for an answer"),
         ([*SMALL, "--trace", "/absent.csv"], "cannot read the trace"),
-        (["--speculation", "nobody,ngram"], "nobody is called nobody"),
+        (["--speculation", "nobody,ngram"], "'speculation' names 'nobody'"),
         (["--grammar", "/absent.json"], "built in are records, tools"),
         (["--grammar", __file__], "not valid JSON"),
         (["--attach", "http://x", "--grammar", "records"], "--attach does not go with --grammar"),

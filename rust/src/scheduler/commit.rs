@@ -122,7 +122,7 @@ impl Planner {
         }
         self.tenants.charge(self.table.tenant[at], taken as u64);
         self.counters.completion_tokens += taken as u64;
-        self.judge_drafts(row, taken.max(1));
+        self.judge_drafts(row, taken, sampled.len());
         if let Some(text) = self.requests.get_mut(id).complaint.take() {
             let key = self.requests.get(id).key;
             // What cannot be encoded is not told; the request ends all the same.

@@ -165,17 +165,21 @@ impl Planner {
         Grant { count: 1 + count, drafts: count, first_draft: first, on_device, segments, ..grant }
     }
 
-    /// Takes note of how many drafts of a row were right: all but the last of `sampled` tokens equal theirs.
-    pub(super) fn judge_drafts(&mut self, row: &RowRecord, sampled: usize) {
+    /// Takes note of how many drafts of a row were right: all but the last of its `sampled` tokens equal theirs. Where
+    /// only the first `taken` were wanted, those behind are neither right nor wrong.
+    pub(super) fn judge_drafts(&mut self, row: &RowRecord, taken: usize, sampled: usize) {
         if row.drafts == 0 {
             return;
         }
-        let accepted = sampled as u32 - 1;
+        let accepted = taken.saturating_sub(1) as u32;
+        let judged = if taken < sampled { accepted } else { row.drafts };
         let request = self.requests.get_mut(self.table.request[row.slot as usize]);
         request.accepted_drafts += accepted;
-        request.rejected_drafts += row.drafts - accepted;
+        request.rejected_drafts += judged - accepted;
         if let Some(drafting) = &mut self.drafting {
-            drafting.speculator.judged(row.slot, &row.segments, accepted as usize);
+            let mut segments = row.segments;
+            segments.truncate(judged as usize);
+            drafting.speculator.judged(row.slot, &segments, accepted as usize);
         }
     }
 

@@ -112,7 +112,7 @@ impl Planner {
         }
         self.tenants.charge(self.table.tenant[at], taken as u64);
         self.counters.completion_tokens += taken as u64;
-        self.judge_drafts(row, sampled.len());
+        self.judge_drafts(row, sampled.len(), taken);
         self.tell(row.slot, taken, end);
         if let Some(drafting) = &mut self.drafting {
             let tokens = &self.table.tokens[at];

@@ -165,15 +165,17 @@ impl Planner {
         Grant { count: 1 + count, drafts: count, first_draft: first, on_device, segments, ..grant }
     }
 
-    /// Takes note of how many drafts of a row were right: all but the last of `sampled` tokens equal theirs.
-    pub(super) fn judge_drafts(&mut self, row: &RowRecord, sampled: usize) {
+    /// Takes note of how many drafts of a row were right: all but the last of `sampled` tokens equal theirs. Of these
+    /// tokens, `taken` became part of the answer: after its end nothing does.
+    pub(super) fn judge_drafts(&mut self, row: &RowRecord, sampled: usize, taken: usize) {
         if row.drafts == 0 {
             return;
         }
         let accepted = sampled as u32 - 1;
         let request = self.requests.get_mut(self.table.request[row.slot as usize]);
-        request.accepted_drafts += accepted;
-        request.rejected_drafts += row.drafts - accepted;
+        let used = accepted.min(taken as u32);
+        request.accepted_drafts += used;
+        request.rejected_drafts += row.drafts - used;
         if let Some(drafting) = &mut self.drafting {
             drafting.speculator.judged(row.slot, &row.segments, accepted as usize);
         }

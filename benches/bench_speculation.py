@@ -22,6 +22,7 @@ import os
 import random
 import statistics
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ from pyengine.model.shape import describe, make_layout
 
 CONCURRENCY = (1, 4, 16, 64)
 MAX_DRAFT = 8
+SCHEMAS = 40  # questions whose schemas are asked for
+LONG = 120  # characters of an answer
 CONTEXT = 64  # tokens before those of a step whose time is measured
 
 
@@ -65,6 +68,7 @@ class Case:
 
     @property
     def name(self) -> str:
+        """The proposers, joined."""
         return "+".join(self.proposers)
 
 
@@ -81,9 +85,9 @@ def asked(text: str) -> str:
     return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
 
 
-def copies() -> Iterator[Question]:
+def copies(key: str) -> Iterator[Question]:
     """Phrases as long as the demo model can say again."""
-    rng, words = random.Random("copy"), stdlib_words()
+    rng, words = random.Random(f"copy {key}"), stdlib_words()
     while True:
         phrase = " ".join(rng.choice(words) for _ in range(10))
         yield Question(
@@ -91,34 +95,43 @@ def copies() -> Iterator[Question]:
         )
 
 
-def extractions() -> Iterator[Question]:
-    """Fields of a text, under a schema of just these."""
+def schema_of(answer: str) -> dict[str, Any]:
+    """The schema of the keys of a JSON object, in their order."""
+    kinds = {int: "integer", float: "number", str: "string", bool: "boolean"}
+    wanted = json.loads(answer)
+    return {
+        "type": "object",
+        "properties": {key: {"type": kinds[type(value)]} for key, value in wanted.items()},
+        "required": list(wanted),
+        "additionalProperties": False,
+    }
+
+
+def extractions(key: str) -> Iterator[Question]:
+    """Fields of a text, under a schema of just these: few schemas, so that all are compiled."""
     rng = random.Random("json")
+    answers = [extraction(rng).expect for _ in range(SCHEMAS)]
+    grammars = {tuple(json.loads(answer)): json_schema(schema_of(answer)) for answer in answers}
+    params = SamplingParams(temperature=0, max_tokens=120)
+    for grammar in grammars.values():
+        yield Question(asked("Compile this."), params, grammar)
+    rng = random.Random(f"json {key}")
     while True:
         exchange = extraction(rng)
-        wanted = json.loads(exchange.expect)
-        kinds = {int: "integer", float: "number", str: "string", bool: "boolean"}
-        schema = {
-            "type": "object",
-            "properties": {
-                key: {"type": kinds.get(type(value), "string")} for key, value in wanted.items()
-            },
-            "required": list(wanted),
-            "additionalProperties": False,
-        }
-        greedy = SamplingParams(temperature=0, max_tokens=120)
-        yield Question(asked(exchange.turns[-2].text), greedy, json_schema(schema))
+        grammar = grammars.get(tuple(json.loads(exchange.expect)))
+        if grammar is not None:
+            yield Question(asked(exchange.turns[-2].text), params, grammar)
 
 
-def chats() -> Iterator[Question]:
-    """Questions of all kinds, answered with some variety."""
-    for index in itertools.count():
+def chats(key: str) -> Iterator[Question]:
+    """Questions with answers of some length, as chats have, sampled with some variety."""
+    first = zlib.crc32(key.encode())
+    for index in itertools.count(first):
         for seed, document in enumerate(documents(11, index, 200)):
             last = max(at for at, (_, said) in enumerate(document) if said)
             prompt = "".join(text for text, _ in document[:last])
-            if 0 < len(prompt) < 800:
-                params = SamplingParams(seed=seed, temperature=0.7, max_tokens=80)
-                yield Question(prompt, params)
+            if 0 < len(prompt) < 800 and len(document[last][0]) > LONG:
+                yield Question(prompt, SamplingParams(seed=seed, temperature=0.7, max_tokens=150))
 
 
 WORKLOADS = {"copy": copies, "json": extractions, "chat": chats}
@@ -171,19 +184,34 @@ def step_time(model: CpuModel, rows: int, each: int, repeats: int) -> float:
     return statistics.quantiles(times, n=4)[0]
 
 
-async def seconds(
-    engine: AsyncEngine, questions: list[Question], clients: int
-) -> tuple[float, float]:
-    """How long so many clients take for all questions, and the CPU time of this process."""
-    left = iter(questions)
+@dataclass
+class Spent:
+    """What answers took: seconds, CPU seconds of this process; their tokens, and drafts in them."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+    tokens: int = 0
+    accepted: int = 0
+    rejected: int = 0
+
+
+async def ask(engine: AsyncEngine, questions: list[Question], clients: int) -> Spent:
+    """So many clients ask all the questions."""
+    left, spent = iter(questions), Spent()
 
     async def client() -> None:
         for question in left:
-            await engine.generate(question.prompt, question.params, grammar=question.grammar)
+            answer = await engine.generate(
+                question.prompt, question.params, grammar=question.grammar
+            )
+            spent.tokens += answer.usage.completion_tokens
+            spent.accepted += answer.usage.accepted_drafts
+            spent.rejected += answer.usage.rejected_drafts
 
     start, worked = perf_counter(), process_time()
     await asyncio.gather(*(client() for _ in range(clients)))
-    return perf_counter() - start, process_time() - worked
+    spent.wall, spent.cpu = perf_counter() - start, process_time() - worked
+    return spent
 
 
 def expected(
@@ -200,34 +228,36 @@ async def run_case(
     case: Case, clients: int, engines: dict[str, AsyncEngine], pairs: int, budget_s: float
 ) -> dict[str, Any]:
     """One row of the table: ``pairs`` times the same questions to both engines."""
-    questions = WORKLOADS[case.workload]()
+    # No two cases ask the same: an engine that answers in several has nothing cached.
+    questions = WORKLOADS[case.workload](f"{case.name} {clients}")
     with_drafts, without = engines[case.name], engines["none"]
     # As many as take a share of the budget, found out while both warm up.
-    warm = list(itertools.islice(questions, max(4, 2 * clients)))
-    took = sum([(await seconds(engine, warm, clients))[0] for engine in (without, with_drafts)])
+    warm = list(itertools.islice(questions, max(SCHEMAS, 2 * clients)))
+    took = sum([(await ask(engine, warm, clients)).wall for engine in (without, with_drafts)])
     each = max(clients, round(len(warm) * budget_s / (pairs + 1) / took))
-    await seconds(with_drafts, list(itertools.islice(questions, each)), clients)
-    before, ratios = await with_drafts.report(), list[np.ndarray]()
+    await ask(with_drafts, list(itertools.islice(questions, each)), clients)
+    walls, cpus, total = [], [], Spent()
     for pair in range(pairs):
         batch = list(itertools.islice(questions, each))
         order = (without, with_drafts) if pair % 2 else (with_drafts, without)
-        spent = {engine: await seconds(engine, batch, clients) for engine in order}
-        ratios.append(np.divide(spent[without], spent[with_drafts]))
-    after = await with_drafts.report()
-    change = {key: after[key] - before[key] for key in after if key in before}
-    drafted = sum(change[f"drafted_{source}"] for source in case.proposers)
-    accepted = sum(change[f"accepted_{source}"] for source in case.proposers)
-    row_steps = max(1, change["completion_tokens"] - accepted)
+        spent = {engine: await ask(engine, batch, clients) for engine in order}
+        drafted = spent[with_drafts]
+        walls.append(spent[without].wall / drafted.wall)
+        cpus.append(spent[without].cpu / drafted.cpu)
+        total.tokens += drafted.tokens
+        total.accepted += drafted.accepted
+        total.rejected += drafted.rejected
+    row_steps = max(1, total.tokens - total.accepted)
     return {
         "workload": case.workload,
         "proposer": case.name,
         "concurrency": clients,
-        "speedup": float(np.median(ratios, axis=0)[0]),
-        "cpu_speedup": float(np.median(ratios, axis=0)[1]),
-        "tokens_per_step": change["completion_tokens"] / row_steps,
-        "accepted": accepted,
-        "drafted": drafted,
-        "drafts_per_step": drafted / row_steps,
+        "speedup": statistics.median(walls),
+        "cpu_speedup": statistics.median(cpus),
+        "tokens_per_step": total.tokens / row_steps,
+        "accepted": total.accepted,
+        "drafted": total.accepted + total.rejected,
+        "drafts_per_step": (total.accepted + total.rejected) / row_steps,
     }
 
 

@@ -171,7 +171,7 @@ impl Planner {
         if row.drafts == 0 {
             return;
         }
-        let accepted = taken.saturating_sub(1) as u32;
+        let accepted = taken.min(sampled.saturating_sub(1)) as u32;
         let judged = if taken < sampled { accepted } else { row.drafts };
         let request = self.requests.get_mut(self.table.request[row.slot as usize]);
         request.accepted_drafts += accepted;

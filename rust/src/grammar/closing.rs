@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use llguidance::TokenParser;
 
 use super::context::Tokens;
-use super::llguidance::{Segment, segments};
+use super::forced::{self, Step};
 
 /// How many parsers go on from one step to the next.
 const WIDTH: usize = 4;
@@ -146,18 +146,17 @@ pub(super) fn completes(parser: &TokenParser, path: &[u32]) -> bool {
 impl Way {
     /// Takes what is forced; false if that cannot be written.
     fn follow(&mut self, tokens: &Tokens) -> bool {
-        let forced = self.parser.force_bytes();
-        for segment in segments(&forced) {
-            let ids: Vec<Option<u32>> = match segment {
-                Segment::Token(token) => vec![Some(token)],
-                Segment::Text(text) => text.iter().map(|byte| tokens.byte_token(*byte)).collect(),
+        while self.path.len() < LONGEST {
+            let id = match forced::next(&mut self.parser) {
+                Ok(None) => return true,
+                Ok(Some(Step::Special(token))) => Some(token),
+                Ok(Some(Step::Byte(byte))) => tokens.byte_token(byte),
+                Err(_) => None,
             };
-            for id in ids {
-                let Some(id) = id.filter(|id| self.parser.consume_token(*id).is_ok()) else { return false };
-                self.path.push(id);
-            }
+            let Some(id) = id.filter(|id| self.parser.consume_token(*id).is_ok()) else { return false };
+            self.path.push(id);
         }
-        true
+        false
     }
 
     fn take(&mut self, tokens: &[u32]) -> Option<()> {

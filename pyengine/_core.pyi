@@ -701,10 +701,14 @@ class GrammarState:
         """
 
     def forced_text(self) -> bytes:
-        """The text that is the only way on (special tokens as spelled); empty if there is none."""
+        """The text that is the only way on (special tokens as spelled); empty if there is none, and of
+        a long one perhaps only the beginning.
+        """
 
-    def forced_tokens(self) -> list[int]:
-        """Tokens of that text, up to where a token could begin in it and end beyond it."""
+    def forced_tokens(self, limit: int = 64) -> list[int]:
+        """At most ``limit`` tokens of that text, up to where a token could begin in it and end beyond
+        it. What that takes grows with ``limit``, not with the text.
+        """
 
     def closing_tokens(self, limit: int) -> list[int] | None:
         """At most ``limit`` tokens that complete the text from here, if such a way is found."""

@@ -7,15 +7,21 @@
 //!
 //! A beam search: the cheapest few ways go on. Where that takes too many tries, one way that is not the shortest: the
 //! fixed texts of the grammar, once each; then closing quotes and brackets; else the byte that it has taken least often,
-//! so that it gets out of every repetition. The work is bounded, so that it may fail where a longer search would not.
+//! so that it gets out of every repetition. The work is bounded, in time too, so that it may fail where a longer search
+//! would not.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use llguidance::TokenParser;
 
 use super::context::Tokens;
-use super::llguidance::{Segment, segments};
+use super::forced::{self, Step};
 
+/// How long one search may take: it holds up every other answer. Code that is not optimized is given as much more.
+const PATIENCE: Duration = Duration::from_millis(if cfg!(debug_assertions) { 200 } else { 2 });
+/// How many parsers may be copied in one search.
+const MOST_CLONES: usize = 1_000;
 /// How many parsers go on from one step to the next.
 const WIDTH: usize = 4;
 /// How many tokens the beam tries in all.
@@ -57,19 +63,60 @@ pub(super) fn marks(texts: &[String], tokens: &Tokens) -> Vec<Vec<u32>> {
     texts.iter().filter(|text| !text.is_empty()).take(MOST_MARKS).map(spelled).collect()
 }
 
-/// Tokens of single bytes, and special ones, that complete the answer.
-pub(super) fn shortest(parser: &TokenParser, tokens: &Tokens, marks: &[Vec<u32>]) -> Option<Vec<u32>> {
-    let candidates = candidates(tokens);
-    beam(parser, tokens, &candidates).or_else(|| some_way(parser, tokens, &candidates, marks))
+/// What is left to one search.
+pub(super) struct Budget {
+    until: Instant,
+    clones: usize,
+    spent: bool,
 }
 
-fn beam(parser: &TokenParser, tokens: &Tokens, candidates: &[u32]) -> Option<Vec<u32>> {
-    let mut beam = vec![Way { parser: parser.clone(), path: Vec::new(), price: 0 }];
+impl Budget {
+    /// As much as a search may have.
+    pub(super) fn new() -> Self {
+        Self { until: Instant::now() + PATIENCE, clones: MOST_CLONES, spent: false }
+    }
+
+    /// Whether it ran out; what was not found may be there.
+    pub(super) fn is_spent(&self) -> bool {
+        self.spent
+    }
+
+    /// Whether there is time for more.
+    fn lasts(&mut self) -> bool {
+        self.spent |= Instant::now() >= self.until;
+        !self.spent
+    }
+
+    fn clone_of(&mut self, parser: &TokenParser) -> Option<TokenParser> {
+        self.spent |= self.clones == 0;
+        if !self.lasts() {
+            return None;
+        }
+        self.clones -= 1;
+        let mut copy = parser.clone();
+        copy.invalidate_bias_cache();
+        Some(copy)
+    }
+}
+
+/// Tokens of single bytes, and special ones, that complete the answer.
+pub(super) fn shortest(
+    parser: &TokenParser,
+    tokens: &Tokens,
+    marks: &[Vec<u32>],
+    budget: &mut Budget,
+) -> Option<Vec<u32>> {
+    let candidates = candidates(tokens);
+    beam(parser, tokens, &candidates, budget).or_else(|| some_way(parser, tokens, &candidates, marks, budget))
+}
+
+fn beam(parser: &TokenParser, tokens: &Tokens, candidates: &[u32], budget: &mut Budget) -> Option<Vec<u32>> {
+    let mut beam = vec![Way { parser: budget.clone_of(parser)?, path: Vec::new(), price: 0 }];
     let mut tries = 0;
     while !beam.is_empty() && tries <= MOST_TRIES {
         let mut next: Vec<(usize, u32, usize)> = Vec::new();
         for (at, way) in beam.iter_mut().enumerate() {
-            if !way.follow(tokens) {
+            if !way.follow(tokens, budget) {
                 continue;
             }
             if way.parser.is_accepting() {
@@ -78,7 +125,7 @@ fn beam(parser: &TokenParser, tokens: &Tokens, candidates: &[u32]) -> Option<Vec
             let mut ways = 0;
             for token in candidates {
                 tries += 1;
-                if tries > MOST_TRIES || ways == MOST_WAYS {
+                if tries > MOST_TRIES || ways == MOST_WAYS || !budget.lasts() {
                     break;
                 }
                 if way.parser.validate_token(*token).unwrap_or(false) {
@@ -89,7 +136,8 @@ fn beam(parser: &TokenParser, tokens: &Tokens, candidates: &[u32]) -> Option<Vec
         }
         next.sort_by_key(|(_, _, price)| *price);
         next.truncate(WIDTH);
-        beam = next.into_iter().filter_map(|(at, token, price)| beam[at].grown(token, price)).collect();
+        beam =
+            next.into_iter().filter_map(|(at, token, price)| beam[at].grown(token, price, budget)).collect();
     }
     None
 }
@@ -99,14 +147,14 @@ fn some_way(
     tokens: &Tokens,
     candidates: &[u32],
     marks: &[Vec<u32>],
+    budget: &mut Budget,
 ) -> Option<Vec<u32>> {
-    let mut way = Way { parser: parser.clone(), path: Vec::new(), price: 0 };
-    way.parser.invalidate_bias_cache();
+    let mut way = Way { parser: budget.clone_of(parser)?, path: Vec::new(), price: 0 };
     let (closers, others) = candidates.split_at(CLOSERS.min(candidates.len()));
     // The least used first, those used as often in their order.
     let mut others: VecDeque<u32> = others.iter().copied().collect();
     let mut marks: Vec<&[u32]> = marks.iter().map(Vec::as_slice).collect();
-    while way.path.len() < LONGEST && way.follow(tokens) {
+    while way.path.len() < LONGEST && way.follow(tokens, budget) {
         if way.parser.is_accepting() {
             return Some(way.path);
         }
@@ -135,29 +183,29 @@ fn some_way(
 }
 
 /// Whether the answer is complete after `path`.
-pub(super) fn completes(parser: &TokenParser, path: &[u32]) -> bool {
-    let mut parser = parser.clone();
-    parser.invalidate_bias_cache();
-    path.iter()
-        .all(|token| parser.validate_token(*token).unwrap_or(false) && parser.consume_token(*token).is_ok())
-        && parser.is_accepting()
+pub(super) fn completes(parser: &TokenParser, path: &[u32], budget: &mut Budget) -> bool {
+    let Some(mut parser) = budget.clone_of(parser) else { return false };
+    path.iter().all(|token| {
+        budget.lasts()
+            && parser.validate_token(*token).unwrap_or(false)
+            && parser.consume_token(*token).is_ok()
+    }) && parser.is_accepting()
 }
 
 impl Way {
-    /// Takes what is forced; false if that cannot be written.
-    fn follow(&mut self, tokens: &Tokens) -> bool {
-        let forced = self.parser.force_bytes();
-        for segment in segments(&forced) {
-            let ids: Vec<Option<u32>> = match segment {
-                Segment::Token(token) => vec![Some(token)],
-                Segment::Text(text) => text.iter().map(|byte| tokens.byte_token(*byte)).collect(),
+    /// Takes what is forced; false if that cannot be written, or not within the budget.
+    fn follow(&mut self, tokens: &Tokens, budget: &mut Budget) -> bool {
+        while self.path.len() < LONGEST && budget.lasts() {
+            let id = match forced::next(&mut self.parser) {
+                Ok(None) => return true,
+                Ok(Some(Step::Special(token))) => Some(token),
+                Ok(Some(Step::Byte(byte))) => tokens.byte_token(byte),
+                Err(_) => None,
             };
-            for id in ids {
-                let Some(id) = id.filter(|id| self.parser.consume_token(*id).is_ok()) else { return false };
-                self.path.push(id);
-            }
+            let Some(id) = id.filter(|id| self.parser.consume_token(*id).is_ok()) else { return false };
+            self.path.push(id);
         }
-        true
+        false
     }
 
     fn take(&mut self, tokens: &[u32]) -> Option<()> {
@@ -168,9 +216,8 @@ impl Way {
         Some(())
     }
 
-    fn grown(&self, token: u32, price: usize) -> Option<Self> {
-        let (mut parser, mut path) = (self.parser.clone(), self.path.clone());
-        parser.invalidate_bias_cache();
+    fn grown(&self, token: u32, price: usize, budget: &mut Budget) -> Option<Self> {
+        let (mut parser, mut path) = (budget.clone_of(&self.parser)?, self.path.clone());
         parser.consume_token(token).ok()?;
         path.push(token);
         Some(Self { parser, path, price })
@@ -222,4 +269,41 @@ pub(super) fn behind(path: &[u32], token: u32, tokens: &Tokens) -> Option<usize>
         left = if bytes.is_empty() { None } else { left.strip_prefix(bytes) }?;
     }
     left.is_empty().then_some(path.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Compiled;
+    use super::super::context::tests::small;
+    use super::super::llguidance::tests::from_schema;
+    use super::*;
+
+    fn search(schema: serde_json::Value, clones: usize, patience: Duration) -> (Option<usize>, usize, bool) {
+        let tokens = small(&[]);
+        let parser = from_schema(&tokens, schema).parser();
+        let mut budget = Budget { until: Instant::now() + patience, clones, spent: false };
+        let found = shortest(&parser, &tokens, &[], &mut budget);
+        (found.map(|path| path.len()), clones - budget.clones, budget.is_spent())
+    }
+
+    #[test]
+    fn a_search_ends_with_its_budget() {
+        let hex = serde_json::json!({"type": "string", "pattern": "^[0-9a-f]*$", "minLength": 40});
+        let costly = serde_json::json!({"type": "array", "items": hex, "minItems": 20});
+        let hour = Duration::from_secs(3600);
+        assert_eq!(search(costly.clone(), 10, hour), (None, 10, true));
+        assert_eq!(search(costly, 1000, Duration::ZERO), (None, 0, true));
+        let (found, clones, spent) = search(serde_json::json!({"type": "object"}), 100, hour);
+        assert_eq!((found, spent), (Some(2), false));
+        assert!(clones > 0);
+    }
+
+    #[test]
+    fn what_time_did_not_find_may_be_found_later() {
+        let tokens = small(&[]);
+        let grammar = from_schema(&tokens, serde_json::json!({"type": "object"}));
+        let none = || Budget { until: Instant::now(), clones: 0, spent: false };
+        assert_eq!(grammar.closing_within(none()), None);
+        assert_eq!(grammar.start().closing_tokens(10).map(|tokens| tokens.len()), Some(2));
+    }
 }

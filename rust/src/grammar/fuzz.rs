@@ -116,7 +116,8 @@ fn walk(compiled: &dyn Compiled, picks: &[Pick]) -> Result<(), TestCaseError> {
         let mask = allowed(&mut *state, &tokens);
         prop_assert!(!mask.is_empty() && mask.iter().all(|token| (*token as usize) < tokens.vocab_size()));
         let mut drafted = Vec::new();
-        state.forced_tokens(&mut drafted);
+        state.forced_tokens(30, &mut drafted);
+        prop_assert!(drafted.len() <= 30);
         prop_assert_eq!(&allowed(&mut *state, &tokens), &mask, "forced tokens leave no trace");
         let mut fork = state.fork();
         prop_assert!(drafted.iter().all(|token| fork.advance(*token)));

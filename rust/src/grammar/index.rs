@@ -36,6 +36,9 @@ const LARGEST_AUTOMATON: usize = 1 << 20;
 const MOST_WALKS: usize = 4_000_000;
 /// Largest table, in transitions.
 const MOST_TRANSITIONS: usize = 2_000_000;
+/// Bytes of forced text that are looked at first: for each token that is wanted, and beyond.
+const PER_TOKEN: usize = 8;
+const BEYOND: usize = 32;
 /// From so many tokens on a row is kept as a mask.
 const DENSE: usize = 256;
 
@@ -292,6 +295,44 @@ impl State {
         first.all(|other| other == byte).then_some(byte)
     }
 
+    /// The text that is forced, no more than `most` bytes of it, and whether that is all.
+    fn forced(&self, most: usize) -> (Vec<u8>, bool) {
+        let mut text = Vec::new();
+        let mut state = *self.path.last().expect("the start is never taken back");
+        // A cycle without a way out would have no end, and such states are not in the table.
+        while !self.ended
+            && let Some(byte) = self.forced_byte(state)
+            && let Some(next) = self.after_byte(state, byte)
+        {
+            if text.len() >= most {
+                return (text, false);
+            }
+            text.push(byte);
+            state = next;
+        }
+        (text, true)
+    }
+
+    /// At most `limit` tokens of a text that is forced, up to where a token could go on beyond it.
+    fn spell(&self, text: &[u8], limit: usize, out: &mut Vec<u32>) {
+        let mut tokens = Vec::new();
+        self.table.tokens.tokenize(text, &mut tokens);
+        let mut state = *self.path.last().expect("the start is never taken back");
+        let mut at = 0;
+        for token in tokens.into_iter().take(limit) {
+            // Everything that may come here lies in the forced text, or begins in it and ends beyond.
+            let left = text.len() - at;
+            let row = self.row_of(state);
+            let longer = row.next.iter().any(|(token, _)| self.table.tokens.text_bytes(*token).len() > left);
+            match row.target(token) {
+                Some(next) if !longer => state = next,
+                _ => return,
+            }
+            at += self.table.tokens.text_bytes(token).len();
+            out.push(token);
+        }
+    }
+
     /// The state after a byte, by the token that is just it.
     fn after_byte(&self, state: u32, byte: u8) -> Option<u32> {
         self.row_of(state).target(self.table.tokens.byte_token(byte)?)
@@ -335,39 +376,20 @@ impl Grammar for State {
     }
 
     fn forced_text(&mut self) -> Vec<u8> {
-        let mut text = Vec::new();
-        let mut state = *self.path.last().expect("the start is never taken back");
-        // A cycle without a way out would have no end, and such states are not in the table.
-        while !self.ended
-            && let Some(byte) = self.forced_byte(state)
-            && let Some(next) = self.after_byte(state, byte)
-        {
-            text.push(byte);
-            state = next;
-        }
-        text
+        self.forced(usize::MAX).0
     }
 
-    fn forced_tokens(&mut self, out: &mut Vec<u32>) {
-        let text = self.forced_text();
-        let mut tokens = Vec::new();
-        self.table.tokens.tokenize(&text, &mut tokens);
-        let mut state = *self.path.last().expect("the start is never taken back");
-        let mut at = 0;
-        for token in tokens {
-            // Everything that may come here lies in the forced text, or begins in it and ends beyond.
-            let left = text.len() - at;
-            let longer = self
-                .row_of(state)
-                .next
-                .iter()
-                .any(|(token, _)| self.table.tokens.text_bytes(*token).len() > left);
-            match self.row_of(state).target(token) {
-                Some(next) if !longer => state = next,
-                _ => return,
+    fn forced_tokens(&mut self, limit: usize, out: &mut Vec<u32>) {
+        let before = out.len();
+        let mut bytes = limit.saturating_mul(PER_TOKEN).saturating_add(BEYOND);
+        while limit > 0 {
+            let (text, whole) = self.forced(bytes);
+            self.spell(&text, limit, out);
+            if whole || out.len() - before == limit {
+                return;
             }
-            at += self.table.tokens.text_bytes(token).len();
-            out.push(token);
+            out.truncate(before);
+            bytes = bytes.saturating_mul(2);
         }
     }
 
@@ -551,7 +573,7 @@ mod tests {
                         at = at.after(*byte);
                     }
                     let mut drafted = Vec::new();
-                    state.forced_tokens(&mut drafted);
+                    state.forced_tokens(40, &mut drafted);
                     let text: Vec<u8> = drafted.iter().flat_map(|token| tokens.text_bytes(*token).to_vec()).collect();
                     prop_assert!(forced.starts_with(&text));
                     let mut fork = state.fork();

@@ -14,13 +14,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use llguidance::TokenParser;
 use llguidance::api::{StopReason, TopLevelGrammar};
-use llguidance::toktrie::{TokTrie, parse_numeric_token};
 
-use super::closing;
 use super::context::Tokens;
 use super::description::refusal;
 use super::lark::Lowered;
 use super::{Compiled, Grammar, Refusal};
+use super::{closing, forced};
 
 /// How many rewound parsers are kept.
 const POOL: usize = 4;
@@ -93,6 +92,23 @@ impl Llguidance {
         };
         Ok(Self { shared: Arc::new(shared), warnings })
     }
+
+    fn state(&self) -> State {
+        let kept = self.shared.pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let parser = kept.map_or_else(
+            || self.shared.base.lock().unwrap_or_else(PoisonError::into_inner).deep_clone(),
+            |(parser, _)| parser,
+        );
+        State {
+            shared: self.shared.clone(),
+            parser: Some(parser),
+            taken: Vec::new(),
+            ended: false,
+            blind: false,
+            broken: None,
+            completion: None,
+        }
+    }
 }
 
 /// llguidance's words, without what it leaves for its logs.
@@ -108,19 +124,7 @@ fn guarded<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
 
 impl Compiled for Llguidance {
     fn start(&self) -> Box<dyn Grammar> {
-        let kept = self.shared.pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let parser = kept.map_or_else(
-            || self.shared.base.lock().unwrap_or_else(PoisonError::into_inner).deep_clone(),
-            |(parser, _)| parser,
-        );
-        Box::new(State {
-            shared: self.shared.clone(),
-            parser: Some(parser),
-            taken: 0,
-            ended: false,
-            broken: None,
-            completion: None,
-        })
+        Box::new(self.state())
     }
 
     fn memory(&self) -> usize {
@@ -142,8 +146,10 @@ struct State {
     /// Taken out only when dropped.
     parser: Option<TokenParser>,
     /// Tokens that the parser has taken: all but an end token that ends the answer.
-    taken: usize,
+    taken: Vec<u32>,
     ended: bool,
+    /// Looking ahead has failed.
+    blind: bool,
     /// llguidance has given up, and why: the answer may only end.
     broken: Option<String>,
     /// Bytes and special tokens, each a token, that completed the answer when they were looked for.
@@ -188,93 +194,56 @@ impl State {
         let shared = self.shared.clone();
         let search = |parser: &mut TokenParser| closing::shortest(parser, &shared.tokens, &shared.marks);
         let path = match known {
-            Some(known) if self.attempt(|parser| Ok(closing::completes(parser, &known.path)))? => {
+            Some(known) if self.ahead(|parser| Ok(closing::completes(parser, &known.path)))? => {
                 Some(known.path)
             }
-            _ if self.taken == 0 => {
+            _ if self.taken.is_empty() => {
                 let found = match shared.shortest.get() {
                     Some(found) => found.clone(),
-                    None => self.attempt(|parser| Ok(search(parser)))?,
+                    None => self.ahead(|parser| Ok(search(parser)))?,
                 };
                 shared.shortest.get_or_init(|| found).clone()
             }
-            _ => self.attempt(|parser| Ok(search(parser)))?,
+            _ => self.ahead(|parser| Ok(search(parser)))?,
         };
         self.completion = path.clone().map(|path| Completion { path, holds: true });
         path
     }
 
-    /// What is forced, and as tokens: text is tokenized and cut where a token could go on beyond it.
-    fn forced(&mut self) -> Forced {
-        if self.done() {
-            return Forced::default();
+    /// Looks ahead with the parser, which then stands where it stood. None if that fails, and then it is never tried
+    /// again: what llguidance gives up ahead of the answer, the answer may never come to.
+    fn ahead<T>(&mut self, work: impl FnOnce(&mut TokenParser) -> anyhow::Result<T>) -> Option<T> {
+        if self.blind {
+            return None;
         }
-        let tokens = self.shared.tokens.clone();
-        let forced = self.attempt(|parser| {
-            let bytes = parser.force_bytes();
-            if bytes.is_empty() {
-                return Ok(Forced::default());
+        let parser = self.parser();
+        let result = guarded(|| {
+            let value = work(parser)?;
+            match parser.parser.get_error() {
+                Some(error) => Err(anyhow::anyhow!(error.message())),
+                None => Ok(value),
             }
-            let mut forced = Forced::default();
-            let mut last = 0;
-            for segment in segments(&bytes) {
-                match segment {
-                    Segment::Token(token) => {
-                        forced.text.extend(tokens.special_name(token).unwrap_or_default().bytes());
-                        forced.tokens.push(token);
-                        last = forced.tokens.len();
-                    }
-                    Segment::Text(text) => {
-                        forced.text.extend_from_slice(text);
-                        tokens.tokenize(text, &mut forced.tokens);
-                    }
-                }
-            }
-            let open = &forced.tokens[last..];
-            let (cut, _) = parser.parser.with_recognizer(|at| tokens.trie().chop_tokens(at, open));
-            forced.tokens.truncate(forced.tokens.len() - cut);
-            // The parser stood behind the forced text; it goes back to where the tokens are.
-            parser.parser.rollback(0)?;
-            parser.invalidate_bias_cache();
-            Ok(forced)
         });
-        forced.unwrap_or_default()
-    }
-}
-
-#[derive(Default)]
-struct Forced {
-    text: Vec<u8>,
-    tokens: Vec<u32>,
-}
-
-/// A part of forced bytes.
-pub(super) enum Segment<'a> {
-    Text(&'a [u8]),
-    Token(u32),
-}
-
-/// Takes forced bytes apart: llguidance writes a special token as a marker and `[id]`.
-pub(super) fn segments(bytes: &[u8]) -> Vec<Segment<'_>> {
-    let mut out = Vec::new();
-    let mut left = bytes;
-    while !left.is_empty() {
-        let text = left.iter().position(|byte| *byte == TokTrie::SPECIAL_TOKEN_MARKER).unwrap_or(left.len());
-        if text > 0 {
-            out.push(Segment::Text(&left[..text]));
-            left = &left[text..];
-            continue;
+        if result.is_err() {
+            self.blind = true;
+            self.rebuild();
         }
-        match (left.len() > 1).then(|| parse_numeric_token(&left[1..])).flatten() {
-            Some((length, token)) => {
-                out.push(Segment::Token(token));
-                left = &left[1 + length..];
+        result.ok()
+    }
+
+    /// Puts a new parser, and a new lexer, in place of one that has given up.
+    fn rebuild(&mut self) {
+        self.parser = Some(self.shared.base.lock().unwrap_or_else(PoisonError::into_inner).deep_clone());
+        let taken = std::mem::take(&mut self.taken);
+        self.attempt(|parser| {
+            for token in &taken {
+                parser.consume_token(*token)?;
+                parser.check_stop()?;
             }
-            // The beginning of one that is not decided.
-            None => break,
-        }
+            Ok(())
+        });
+        self.taken = taken;
     }
-    out
 }
 
 impl Grammar for State {
@@ -325,7 +294,7 @@ impl Grammar for State {
         });
         match taken {
             Some(true) => {
-                self.taken += 1;
+                self.taken.push(token);
                 if let Some(known) = &mut self.completion {
                     match closing::behind(&known.path, token, &self.shared.tokens).filter(|_| known.holds) {
                         Some(count) => drop(known.path.drain(..count)),
@@ -347,12 +316,12 @@ impl Grammar for State {
             self.ended = false;
             tokens -= 1;
         }
-        let tokens = tokens.min(self.taken);
+        let tokens = tokens.min(self.taken.len());
         if tokens > 0 {
             if let Some(known) = &mut self.completion {
                 known.holds = false;
             }
-            self.taken -= tokens;
+            self.taken.truncate(self.taken.len() - tokens);
             self.attempt(|parser| {
                 parser.rollback(tokens)?;
                 // The cache knows a state by its lexer and its row, which may now be another's.
@@ -367,11 +336,19 @@ impl Grammar for State {
     }
 
     fn forced_text(&mut self) -> Vec<u8> {
-        self.forced().text
+        if self.done() {
+            return Vec::new();
+        }
+        let tokens = self.shared.tokens.clone();
+        self.ahead(|parser| forced::text(parser, &tokens)).unwrap_or_default()
     }
 
-    fn forced_tokens(&mut self, out: &mut Vec<u32>) {
-        out.extend(self.forced().tokens);
+    fn forced_tokens(&mut self, limit: usize, out: &mut Vec<u32>) {
+        if self.done() {
+            return;
+        }
+        let tokens = self.shared.tokens.clone();
+        out.extend(self.ahead(|parser| forced::spelled(parser, &tokens, limit)).unwrap_or_default());
     }
 
     fn closing_tokens(&mut self, limit: usize) -> Option<Vec<u32>> {
@@ -393,6 +370,7 @@ impl Grammar for State {
             parser: self.parser.as_ref().map(TokenParser::deep_clone),
             broken: self.broken.clone(),
             completion: self.completion.clone(),
+            taken: self.taken.clone(),
             ..*self
         })
     }
@@ -405,7 +383,7 @@ impl Drop for State {
             return;
         }
         let rewound = guarded(|| {
-            parser.rollback(self.taken)?;
+            parser.rollback(self.taken.len())?;
             parser.invalidate_bias_cache();
             let bytes = parser.parser.lexer_stats().num_bytes;
             Ok((parser, bytes))
@@ -418,5 +396,65 @@ impl Drop for State {
                 pool.push((parser, bytes));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::backend::tests::allowed;
+    use super::super::context::tests::small;
+    use super::*;
+
+    /// A grammar of one long text.
+    fn long(tokens: &Arc<Tokens>, length: usize) -> (Llguidance, String) {
+        let text: String = (0..length).map(|at| char::from(b'a' + (at * at / 7 % 26) as u8)).collect();
+        let schema = serde_json::json!({ "const": text });
+        let lowered = Lowered::Json(schema);
+        (Llguidance::compile(tokens, lowered, &[], Vec::new()).ok().expect("it compiles"), text)
+    }
+
+    #[test]
+    fn a_long_text_is_forced_no_further_than_asked() {
+        let tokens = small(&["ab", "the"]);
+        let (grammar, text) = long(&tokens, 60_000);
+        let mut state = grammar.state();
+        let states = |state: &mut State| state.parser().parser.lexer_stats().num_states;
+        for at in 0..12 {
+            let before = states(&mut state);
+            let mut drafted = Vec::new();
+            state.forced_tokens(6, &mut drafted);
+            assert_eq!(drafted.len(), 6);
+            let spelled: Vec<u8> =
+                drafted.iter().flat_map(|token| tokens.text_bytes(*token).to_vec()).collect();
+            assert!(format!("\"{text}\"").as_bytes()[at..].starts_with(&spelled));
+            assert!(states(&mut state) - before <= 100, "as many as the bytes that were looked at");
+            assert!(allowed(&mut state, &tokens).contains(&drafted[0]));
+            assert!(state.advance(tokens.byte_token(spelled[0]).unwrap()));
+        }
+        assert_eq!(state.failure(), None);
+    }
+
+    #[test]
+    fn looking_ahead_may_fail_and_the_answer_goes_on() {
+        let tokens = small(&[]);
+        let (grammar, text) = long(&tokens, 100);
+        let mut state = grammar.state();
+        let ids: Vec<u32> =
+            format!("\"{text}\"").bytes().map(|byte| tokens.byte_token(byte).unwrap()).collect();
+        assert!(ids[..5].iter().all(|id| state.advance(*id)));
+        // It leaves the lock on the lexer poisoned.
+        let gone = state.ahead(|parser| {
+            parser.parser.with_recognizer(|_| panic!("as llguidance might"));
+            Ok(())
+        });
+        assert_eq!((gone, state.failure()), (None, None));
+        let mut drafted = Vec::new();
+        state.forced_tokens(6, &mut drafted);
+        assert!(drafted.is_empty(), "it is not tried again");
+        for id in &ids[5..] {
+            assert_eq!(allowed(&mut state, &tokens), [*id]);
+            assert!(state.advance(*id));
+        }
+        assert!(state.is_terminated() && state.failure().is_none());
     }
 }

@@ -18,6 +18,7 @@ pub mod compile;
 pub mod context;
 pub mod description;
 mod ebnf;
+mod forced;
 #[cfg(test)]
 mod fuzz;
 mod index;
@@ -65,12 +66,13 @@ pub trait Grammar: Send {
     /// Whether the text is complete and nothing but an end token may come, or one has come.
     fn is_terminated(&self) -> bool;
 
-    /// The text that is the only way on; empty where there is a choice.
+    /// The text that is the only way on; empty where there is a choice. Of a long one perhaps only the beginning.
     fn forced_text(&mut self) -> Vec<u8>;
 
-    /// Tokens of the forced text, appended to `out`: the string is forced, its tokenization is not, so it stops
-    /// where the next token could begin inside of the text and end beyond it.
-    fn forced_tokens(&mut self, out: &mut Vec<u32>);
+    /// At most `limit` tokens of the forced text, appended to `out`: the string is forced, its tokenization is not,
+    /// so it stops where the next token could begin inside of the text and end beyond it. What that takes grows with
+    /// `limit`, not with the text, and it never leads to a [`failure`](Self::failure).
+    fn forced_tokens(&mut self, limit: usize, out: &mut Vec<u32>);
 
     /// Tokens of a short text that completes the answer from here, at most `limit` of them, if one is found.
     fn closing_tokens(&mut self, limit: usize) -> Option<Vec<u32>>;
@@ -80,7 +82,8 @@ pub trait Grammar: Send {
         None
     }
 
-    /// A state of its own that has come as far, for `n` answers to one prompt.
+    /// A state of its own that has come as far, for an embedder who tries several ways on; the planner starts each of
+    /// `n` answers to one prompt by [`Compiled::start`].
     fn fork(&self) -> Box<dyn Grammar>;
 }
 

@@ -27,14 +27,6 @@ pub(crate) struct PyGrammarContext {
     inner: Arc<GrammarContext>,
 }
 
-impl PyGrammarContext {
-    /// What the planner's compiler is made of.
-    #[allow(dead_code, reason = "for the planner, which is given a context")]
-    pub(crate) fn inner(&self) -> &Arc<GrammarContext> {
-        &self.inner
-    }
-}
-
 #[pymethods]
 impl PyGrammarContext {
     #[staticmethod]
@@ -167,10 +159,11 @@ impl PyGrammarState {
         Ok(PyBytes::new(py, &text))
     }
 
-    fn forced_tokens(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
+    #[pyo3(signature = (limit = 64))]
+    fn forced_tokens(&self, py: Python<'_>, limit: usize) -> PyResult<Vec<u32>> {
         self.work(py, |(state, _)| {
             let mut tokens = Vec::new();
-            state.forced_tokens(&mut tokens);
+            state.forced_tokens(limit, &mut tokens);
             tokens
         })
     }

@@ -117,7 +117,7 @@ mod tests {
             Vec::new()
         }
 
-        fn forced_tokens(&mut self, _: &mut Vec<u32>) {}
+        fn forced_tokens(&mut self, _: usize, _: &mut Vec<u32>) {}
 
         fn closing_tokens(&mut self, limit: usize) -> Option<Vec<u32>> {
             (self.open() <= limit).then(|| vec![0; self.open()])

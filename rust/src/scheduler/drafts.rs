@@ -109,7 +109,7 @@ impl Planner {
             drafting.ahead.clear();
             if limit > 0 && !closes {
                 if let Some(grammar) = request.grammar.as_mut().filter(|_| drafting.forced) {
-                    grammar.forced_tokens(&mut drafting.ahead);
+                    grammar.forced_tokens(limit, &mut drafting.ahead);
                 }
                 segments = drafting.speculator.propose(slot, &drafting.ahead, limit, &mut self.drafts);
             }

@@ -53,8 +53,8 @@ impl Grammar for Threes {
         Vec::new()
     }
 
-    fn forced_tokens(&mut self, out: &mut Vec<u32>) {
-        out.push(self.taken.len() as u32 % 3 + 3);
+    fn forced_tokens(&mut self, limit: usize, out: &mut Vec<u32>) {
+        out.extend((limit > 0).then(|| self.taken.len() as u32 % 3 + 3));
     }
 
     fn closing_tokens(&mut self, limit: usize) -> Option<Vec<u32>> {

@@ -1,0 +1,181 @@
+//! The text that is the only way on, found a byte at a time, and no further than somebody wants it.
+//!
+//! ```text
+//!  parser ─ one byte may come ─► take it ─ one ─► take it ─ ... ─ several, an end, or enough ─► give all of them back
+//! ```
+//!
+//! llguidance would force the whole text at once, however long it is. O(256) look-ups a byte where the lexer does not
+//! know the byte, else O(1); tokens of it are O(limit) bytes.
+
+use anyhow::ensure;
+use llguidance::TokenParser;
+use llguidance::derivre::NextByte;
+use llguidance::earley::ParserRecognizer;
+use llguidance::toktrie::{Recognizer, TokTrie};
+
+use super::context::Tokens;
+
+/// The most bytes that are looked at.
+pub(super) const FURTHEST: usize = 1 << 14;
+/// Bytes that are looked at first, beside those for each token that is wanted.
+const BEYOND: usize = 32;
+/// Bytes for each token that is wanted.
+const PER_TOKEN: usize = 8;
+
+/// The only thing that may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Byte(u8),
+    Special(u32),
+}
+
+/// What must come next; None where there is a choice, or the text may end.
+///
+/// # Errors
+/// llguidance has given up, and the parser with it.
+pub(super) fn next(parser: &mut TokenParser) -> anyhow::Result<Option<Step>> {
+    if parser.parser.is_accepting() {
+        return Ok(None);
+    }
+    match parser.parser.with_recognizer(only_byte) {
+        Some(TokTrie::SPECIAL_TOKEN_MARKER) => {
+            parser.invalidate_bias_cache();
+            let set = parser.compute_mask()?;
+            let mut allowed = set.iter();
+            Ok(allowed.next().filter(|_| allowed.next().is_none()).map(Step::Special))
+        }
+        byte => Ok(byte.map(Step::Byte)),
+    }
+}
+
+/// The byte that may come, if it is one.
+fn only_byte(at: &mut ParserRecognizer<'_>) -> Option<u8> {
+    let state = at.lexer_state();
+    let hint = at.lexer_mut().next_byte(state);
+    if let NextByte::ForcedByte(byte) = hint {
+        return Some(byte);
+    }
+    at.trie_started("forced");
+    let likely = hint.some_bytes();
+    let others = (0..=255).filter(|byte| !likely.contains(byte));
+    let mut allowed = likely.iter().copied().chain(others).filter(|byte| {
+        let fits = at.try_push_byte(*byte);
+        if fits {
+            at.pop_bytes(1);
+        }
+        fits
+    });
+    let byte = allowed.next().filter(|_| allowed.next().is_none());
+    at.trie_finished();
+    byte
+}
+
+/// The forced text, as far as [`FURTHEST`]; special tokens as they are spelled.
+///
+/// # Errors
+/// llguidance has given up, and the parser with it.
+pub(super) fn text(parser: &mut TokenParser, tokens: &Tokens) -> anyhow::Result<Vec<u8>> {
+    let mut walk = Walk::new(parser, tokens);
+    walk.go(FURTHEST)?;
+    let mut text = Vec::new();
+    for step in &walk.steps {
+        match step {
+            Step::Byte(byte) => text.push(*byte),
+            Step::Special(token) => text.extend(tokens.special_name(*token).unwrap_or_default().bytes()),
+        }
+    }
+    walk.back()?;
+    Ok(text)
+}
+
+/// At most `limit` tokens of the forced text, up to where a token could go on beyond it.
+///
+/// # Errors
+/// llguidance has given up, and the parser with it.
+pub(super) fn spelled(parser: &mut TokenParser, tokens: &Tokens, limit: usize) -> anyhow::Result<Vec<u32>> {
+    let mut walk = Walk::new(parser, tokens);
+    let mut bytes = limit.saturating_mul(PER_TOKEN).saturating_add(BEYOND);
+    let mut out = Vec::new();
+    while limit > 0 {
+        walk.go(bytes.min(FURTHEST))?;
+        out = walk.spelled();
+        if walk.ended || out.len() >= limit || bytes >= FURTHEST {
+            break;
+        }
+        bytes *= 2;
+    }
+    walk.back()?;
+    out.truncate(limit);
+    Ok(out)
+}
+
+/// A parser that has gone on by what is forced.
+struct Walk<'a> {
+    parser: &'a mut TokenParser,
+    tokens: &'a Tokens,
+    steps: Vec<Step>,
+    /// Bytes that the parser has taken.
+    taken: usize,
+    /// Nothing more is forced.
+    ended: bool,
+}
+
+impl<'a> Walk<'a> {
+    fn new(parser: &'a mut TokenParser, tokens: &'a Tokens) -> Self {
+        Self { parser, tokens, steps: Vec::new(), taken: 0, ended: false }
+    }
+
+    fn go(&mut self, steps: usize) -> anyhow::Result<()> {
+        while !self.ended && self.steps.len() < steps {
+            let Some(step) = next(self.parser)? else {
+                self.ended = true;
+                break;
+            };
+            let (byte, id);
+            let bytes = match step {
+                // No token has this id: it is taken as text.
+                Step::Byte(only) => {
+                    (byte, id) = ([only], u32::MAX);
+                    &byte[..]
+                }
+                Step::Special(token) => {
+                    id = token;
+                    self.tokens.trie().token(token)
+                }
+            };
+            let back = self.parser.parser.apply_token(bytes, id)?;
+            ensure!(back == 0, "nothing is ever taken back here");
+            self.taken += bytes.len();
+            self.steps.push(step);
+        }
+        Ok(())
+    }
+
+    /// The text as tokens, without those that something longer may come in place of.
+    fn spelled(&mut self) -> Vec<u32> {
+        let (mut out, mut text, mut last) = (Vec::new(), Vec::new(), 0);
+        for step in &self.steps {
+            match step {
+                Step::Byte(byte) => text.push(*byte),
+                Step::Special(token) => {
+                    self.tokens.tokenize(&text, &mut out);
+                    text.clear();
+                    out.push(*token);
+                    last = out.len();
+                }
+            }
+        }
+        self.tokens.tokenize(&text, &mut out);
+        let trie = self.tokens.trie();
+        let (cut, _) = self.parser.parser.with_recognizer(|at| trie.chop_tokens(at, &out[last..]));
+        out.truncate(out.len() - cut);
+        out
+    }
+
+    /// The parser goes back to where the tokens are.
+    fn back(self) -> anyhow::Result<()> {
+        self.parser.parser.rollback(self.taken)?;
+        self.parser.invalidate_bias_cache();
+        Ok(())
+    }
+}

@@ -20,6 +20,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 ENGINE_OPTIONS: dict[str, str] = {
     "mode": "Preset of limits: one sequence at once, a few, or many.",
     "served_name": "Name that the model answers to [default: the folder's, or the hub's].",
+    "chat_format": "How the model marks tool calls and reasoning, such as hermes or qwen3; 'none' "
+    "leaves its answers as they are [default: what its chat template tells].",
     "device": "Where model steps run; 'simulated' needs no weights and measures the rest.",
     "dtype": "Of weights and KV cache; 'auto' is float32 on the CPU.",
     "max_sequences": "Most sequences in one step [default: the mode's].",

@@ -53,6 +53,11 @@ def test_the_tables_name_fields_that_there_are() -> None:
     assert set(SAMPLING_OPTIONS) <= {field.name for field in msgspec.structs.fields(SamplingParams)}
 
 
+def test_what_only_a_person_can_know_has_a_flag() -> None:
+    """How a model writes cannot always be told from its template."""
+    assert {"served_name", "chat_format", "draft_model"} <= set(ENGINE_OPTIONS)
+
+
 def test_version(pyengine: Run) -> None:
     done = pyengine("--version")
     assert (done.returncode, done.stdout) == (0, f"pyengine {__version__}\n")

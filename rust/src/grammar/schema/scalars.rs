@@ -2,6 +2,7 @@
 //!
 //! Cost: the values that a shape spells out, and for strings the states of their language.
 
+use super::expression::Path;
 use super::language::NEVER;
 use super::number::Decimal;
 use super::shape::{NumberShape, Shape, TextShape, add};
@@ -67,6 +68,19 @@ impl NumberShape {
             && !self.except.contains(&number)
     }
 
+    /// The bound that the compiler would let through: one that is left out itself, is whole, and is nearer to zero
+    /// than the other one, which has the same whole part. It takes the part behind the point for optional then.
+    fn ends_at_a_whole(&self) -> Option<Path> {
+        let (min, max) = (self.min?, self.max?);
+        let zero = Decimal::whole(0)?;
+        if matches!(self.whole, Some((true, _))) {
+            return None;
+        }
+        let low = min.1 && min.0.is_whole() && min.0 >= zero && max.0 < min.0.step(1);
+        let high = max.1 && max.0.is_whole() && max.0 <= zero && min.0 > max.0.step(-1);
+        low.then_some(min.2).or(high.then_some(max.2))
+    }
+
     /// The same, spelled out.
     fn spelled(&self, numbers: impl IntoIterator<Item = Decimal>) -> Option<NumberShape> {
         let among: Vec<Decimal> = numbers.into_iter().filter(|&number| self.holds(number)).collect();
@@ -103,6 +117,9 @@ fn settle_number(mut shape: NumberShape) -> Vec<NumberShape> {
             .max
             .map(|(max, out, path)| (if out { max.ceil().step(-1) } else { max.floor() }, false, path));
     }
+    if let Some((of, _)) = shape.multiple {
+        snap(&mut shape, of);
+    }
     if let Some((of, _)) = shape.multiple
         && shape.no_multiple.iter().any(|&(other, _)| of.is_multiple(other))
     {
@@ -126,9 +143,12 @@ fn settle_number(mut shape: NumberShape) -> Vec<NumberShape> {
             }
         }
         let (first, last) = Decimal::multiples((min.0, min.1), (max.0, max.1), one);
-        if matches!(shape.whole, Some((false, _))) && last - first < MOST_SPELLED {
+        if let Some((false, path)) = shape.whole
+            && last - first < MOST_SPELLED
+        {
             shape.whole = None;
             shape.except.extend((first..=last).filter_map(Decimal::whole));
+            shape.except_path = path;
         }
     }
     if let Some((of, _)) = shape.multiple
@@ -139,9 +159,30 @@ fn settle_number(mut shape: NumberShape) -> Vec<NumberShape> {
     pieces(shape)
 }
 
+/// Moves bounds to multiples of the divisor. The compiler takes a number in one form only at a bound away from zero, and
+/// may want zeros at the end of a multiple; so such a bound goes out to the next multiple, which is left out itself.
+fn snap(shape: &mut NumberShape, of: Decimal) {
+    let Some(zero) = Decimal::whole(0) else { return };
+    for (bound, up) in [(&mut shape.min, true), (&mut shape.max, false)] {
+        let Some((at, out, path)) = *bound else { continue };
+        let (first, last) = Decimal::multiples((at, out), (at, out), of);
+        let count = if up { first } else { last };
+        let Some(mut multiple) = of.times(count) else { continue };
+        let outward = !of.is_whole() && if up { multiple < zero } else { multiple > zero };
+        if outward {
+            match of.times(if up { count - 1 } else { count + 1 }) {
+                Some(next) => multiple = next,
+                None => continue,
+            }
+        }
+        *bound = Some((multiple, outward, path));
+    }
+}
+
 /// The range without the numbers that are taken out of it.
 fn pieces(mut shape: NumberShape) -> Vec<NumberShape> {
     let except = std::mem::take(&mut shape.except);
+    let path = std::mem::take(&mut shape.except_path);
     let except: Vec<Decimal> = except.into_iter().filter(|&number| shape.holds(number)).collect();
     for path in [
         shape.whole.and_then(|(whole, path)| (!whole).then_some(path)),
@@ -156,21 +197,20 @@ fn pieces(mut shape: NumberShape) -> Vec<NumberShape> {
         add(&mut shape.open, path);
     }
     if except.len() > MOST_PIECES || except.iter().any(|number| !number.is_exact_bound()) {
-        let path = shape.min.or(shape.max).map_or(0, |(_, _, path)| path);
         add(&mut shape.open, path);
         return vec![shape];
     }
     let whole = matches!(shape.whole, Some((true, _)));
-    let mut out = Vec::new();
+    let mut out: Vec<NumberShape> = Vec::new();
     let mut rest = shape;
     for number in except {
         let mut low = rest.clone();
         if whole {
-            low.below((number.step(-1), false, 0));
-            rest.above((number.step(1), false, 0));
+            low.below((number.step(-1), false, path));
+            rest.above((number.step(1), false, path));
         } else {
-            low.below((number, true, 0));
-            rest.above((number, true, 0));
+            low.below((number, true, path));
+            rest.above((number, true, path));
         }
         out.push(low);
     }
@@ -179,6 +219,11 @@ fn pieces(mut shape: NumberShape) -> Vec<NumberShape> {
         (Some(min), Some(max)) => min.0 < max.0 || min.0 == max.0 && !min.1 && !max.1,
         _ => true,
     });
+    for piece in &mut out {
+        if let Some(path) = piece.ends_at_a_whole() {
+            add(&mut piece.open, path);
+        }
+    }
     for piece in &mut out {
         if let (Some(min), Some(max)) = (piece.min, piece.max)
             && min.0 == max.0

@@ -24,6 +24,8 @@ pub(super) struct NumberShape {
     pub no_multiple: Vec<(Decimal, Path)>,
     pub among: Option<Vec<Decimal>>,
     pub except: BTreeSet<Decimal>,
+    /// The last keyword that took some out.
+    pub except_path: Path,
     pub open: Vec<Path>,
 }
 
@@ -202,7 +204,10 @@ impl NumberShape {
                     self.among = Some(numbers.iter().copied().collect::<BTreeSet<_>>().into_iter().collect())
                 }
             },
-            (OfNumber::Among(numbers), false) => self.except.extend(numbers.iter().copied()),
+            (OfNumber::Among(numbers), false) => {
+                self.except.extend(numbers.iter().copied());
+                self.except_path = path;
+            }
             (OfNumber::Unknown, _) => add(&mut self.open, path),
         }
         self.among.as_ref().is_none_or(|among| !among.is_empty())

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use llguidance::TokenParser;
 use llguidance::api::{StopReason, TopLevelGrammar};
 
+use super::closing::Budget;
 use super::context::Tokens;
 use super::description::refusal;
 use super::lark::Lowered;
@@ -185,29 +186,35 @@ impl State {
     }
 
     /// Bytes that complete the answer: those known from before if they still do, else what a search finds.
-    fn completion(&mut self) -> Option<Vec<u32>> {
+    fn completion(&mut self, budget: &mut Budget) -> Option<Vec<u32>> {
         let known = self.completion.take();
         if let Some(known) = known.as_ref().filter(|known| known.holds) {
             self.completion = Some(known.clone());
             return Some(known.path.clone());
         }
-        let shared = self.shared.clone();
-        let search = |parser: &mut TokenParser| closing::shortest(parser, &shared.tokens, &shared.marks);
         let path = match known {
-            Some(known) if self.ahead(|parser| Ok(closing::completes(parser, &known.path)))? => {
+            Some(known) if self.ahead(|parser| Ok(closing::completes(parser, &known.path, budget)))? => {
                 Some(known.path)
             }
-            _ if self.taken.is_empty() => {
-                let found = match shared.shortest.get() {
-                    Some(found) => found.clone(),
-                    None => self.ahead(|parser| Ok(search(parser)))?,
-                };
-                shared.shortest.get_or_init(|| found).clone()
-            }
-            _ => self.ahead(|parser| Ok(search(parser)))?,
+            _ => self.search(budget)?,
         };
         self.completion = path.clone().map(|path| Completion { path, holds: true });
         path
+    }
+
+    /// A completion that a search finds, or found for an answer that has not begun either.
+    fn search(&mut self, budget: &mut Budget) -> Option<Option<Vec<u32>>> {
+        let shared = self.shared.clone();
+        let fresh = self.taken.is_empty();
+        if let Some(found) = shared.shortest.get().filter(|_| fresh) {
+            return Some(found.clone());
+        }
+        let found =
+            self.ahead(|parser| Ok(closing::shortest(parser, &shared.tokens, &shared.marks, budget)))?;
+        if fresh && (found.is_some() || !budget.is_spent()) {
+            return Some(shared.shortest.get_or_init(|| found).clone());
+        }
+        Some(found)
     }
 
     /// Looks ahead with the parser, which then stands where it stood. None if that fails, and then it is never tried
@@ -355,7 +362,7 @@ impl Grammar for State {
         if self.done() {
             return self.broken.is_none().then(Vec::new);
         }
-        let path = self.completion()?;
+        let path = self.completion(&mut Budget::new())?;
         let spelled = closing::spelled(&path, &self.shared.tokens);
         (spelled.len() <= limit).then_some(spelled)
     }
@@ -400,17 +407,30 @@ impl Drop for State {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::backend::tests::allowed;
     use super::super::context::tests::small;
     use super::*;
 
+    pub(in super::super) fn from_schema(tokens: &Arc<Tokens>, schema: serde_json::Value) -> Llguidance {
+        let compiled = Llguidance::compile(tokens, Lowered::Json(schema), &[], Vec::new());
+        compiled.unwrap_or_else(|refusal| panic!("{}", refusal.message))
+    }
+
+    impl Llguidance {
+        pub(in super::super) fn parser(&self) -> TokenParser {
+            self.shared.base.lock().unwrap().deep_clone()
+        }
+
+        pub(in super::super) fn closing_within(&self, mut budget: Budget) -> Option<Vec<u32>> {
+            self.state().completion(&mut budget)
+        }
+    }
+
     /// A grammar of one long text.
     fn long(tokens: &Arc<Tokens>, length: usize) -> (Llguidance, String) {
         let text: String = (0..length).map(|at| char::from(b'a' + (at * at / 7 % 26) as u8)).collect();
-        let schema = serde_json::json!({ "const": text });
-        let lowered = Lowered::Json(schema);
-        (Llguidance::compile(tokens, lowered, &[], Vec::new()).ok().expect("it compiles"), text)
+        (from_schema(tokens, serde_json::json!({ "const": text })), text)
     }
 
     #[test]
@@ -456,5 +476,47 @@ mod tests {
             assert!(state.advance(*id));
         }
         assert!(state.is_terminated() && state.failure().is_none());
+    }
+
+    #[test]
+    fn a_small_grammar_cannot_grow_without_end() {
+        let tokens = small(&["aa", "aaaa", "aaaaaaaa"]);
+        let lowered = Lowered::Lark("start: s\ns: s s | \"a\"".into());
+        let grammar = Llguidance::compile(&tokens, lowered, &[], Vec::new()).ok().expect("it is tiny");
+        let mut state = grammar.state();
+        let mut at = 0;
+        while state.failure().is_none() {
+            let clock = std::time::Instant::now();
+            allowed(&mut state, &tokens);
+            let took = clock.elapsed();
+            let stats = state.parser().max_step_stats().all_items;
+            eprintln!("{at} {} {:?} {took:?} {:?}", stats, state.failure().map(str::to_owned), 0);
+            state.advance(tokens.byte_token(b'a').unwrap());
+            at += 1;
+            if at > 300 {
+                break;
+            }
+        }
+        assert_eq!(at, 0);
+    }
+
+    #[test]
+    fn two_thousand_optional_keys_are_within_the_limits() {
+        let tokens = small(&["key", "\": "]);
+        let keys: serde_json::Map<_, _> =
+            (0..2000).map(|at| (format!("key{at}"), serde_json::json!({"type": "integer"}))).collect();
+        let grammar = from_schema(
+            &tokens,
+            serde_json::json!({"type": "object", "properties": keys, "additionalProperties": false}),
+        );
+        let mut state = grammar.state();
+        for byte in br#"{"key0": 1, "key7": 22, "key1234": 3, "key1999": 4}"# {
+            let id = tokens.byte_token(*byte).unwrap();
+            assert!(allowed(&mut state, &tokens).contains(&id), "{:?}", state.failure());
+            assert!(state.advance(id), "{:?}", state.failure());
+        }
+        let stats = state.parser().max_step_stats().clone();
+        eprintln!("KEYS {stats:?}");
+        assert_eq!(state.failure(), None);
     }
 }

@@ -60,7 +60,9 @@ pub(super) fn marks(texts: &[String], tokens: &Tokens) -> Vec<Vec<u32>> {
 /// Tokens of single bytes, and special ones, that complete the answer.
 pub(super) fn shortest(parser: &TokenParser, tokens: &Tokens, marks: &[Vec<u32>]) -> Option<Vec<u32>> {
     let candidates = candidates(tokens);
-    beam(parser, tokens, &candidates).or_else(|| some_way(parser, tokens, &candidates, marks))
+    // With a lexer of its own: what this costs is not charged to the answer's.
+    let parser = parser.deep_clone();
+    beam(&parser, tokens, &candidates).or_else(|| some_way(&parser, tokens, &candidates, marks))
 }
 
 fn beam(parser: &TokenParser, tokens: &Tokens, candidates: &[u32]) -> Option<Vec<u32>> {

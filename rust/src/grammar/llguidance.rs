@@ -185,20 +185,17 @@ impl State {
             self.completion = Some(known.clone());
             return Some(known.path.clone());
         }
-        let shared = self.shared.clone();
-        let search = |parser: &mut TokenParser| closing::shortest(parser, &shared.tokens, &shared.marks);
+        let (shared, taken) = (self.shared.clone(), self.taken);
+        let parser = self.parser();
+        // On copies of the parser: what fails there says nothing of the answer.
+        let search =
+            |parser: &TokenParser| guarded(|| Ok(closing::shortest(parser, &shared.tokens, &shared.marks)));
         let path = match known {
-            Some(known) if self.attempt(|parser| Ok(closing::completes(parser, &known.path)))? => {
+            Some(known) if guarded(|| Ok(closing::completes(parser, &known.path))).unwrap_or(false) => {
                 Some(known.path)
             }
-            _ if self.taken == 0 => {
-                let found = match shared.shortest.get() {
-                    Some(found) => found.clone(),
-                    None => self.attempt(|parser| Ok(search(parser)))?,
-                };
-                shared.shortest.get_or_init(|| found).clone()
-            }
-            _ => self.attempt(|parser| Ok(search(parser)))?,
+            _ if taken == 0 => shared.shortest.get_or_init(|| search(parser).ok().flatten()).clone(),
+            _ => search(parser).ok().flatten(),
         };
         self.completion = path.clone().map(|path| Completion { path, holds: true });
         path

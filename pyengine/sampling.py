@@ -25,7 +25,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         min_p: Drop tokens less likely than this times the most likely one; 0 keeps all.
         seed: Key of the random numbers; None takes one at random.
         max_tokens: Most tokens to generate; None goes on to the end of the context.
-        min_tokens: Fewest tokens before an end-of-sequence or stop token ends the request.
+        min_tokens: Fewest tokens before an end-of-sequence or stop token ends the request; a
+            grammar that allows nothing but the end ends it before.
         stop: Strings (or one string) that end the request; not part of the text unless
             ``include_stop``.
         stop_token_ids: Tokens that end the request beside the model's own.

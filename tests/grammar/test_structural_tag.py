@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from test_grammar import demo
 
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar import Grammar, ebnf, json_schema, regex, structural_tag
@@ -170,3 +171,66 @@ def test_structural_tags_that_are_refused(format_: Any, match: str) -> None:
         tag_of(format_)
     with pytest.raises(InvalidRequestError):
         structural_tag("{")
+
+
+INTEGER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def counted(name: str) -> Any:
+    content = {"type": "json_schema", "json_schema": INTEGER}
+    return {"type": "tag", "begin": f"<{name}>", "content": content, "end": f"</{name}>"}
+
+
+def older(*names: str) -> Any:
+    structures = [{"begin": f"<{name}>", "schema": INTEGER, "end": f"</{name}>"} for name in names]
+    return {"structures": structures, "triggers": ["<"]}
+
+
+def newer(*tags: Any, **more: Any) -> Any:
+    format_ = {"type": "triggered_tags", "triggers": ["<"], "tags": list(tags), **more}
+    return {"type": "structural_tag", "format": format_}
+
+
+ONE, OTHER = '<a>{"n": 1}</a>', '<b>{"n": 22}</b>'
+
+
+@pytest.mark.parametrize(
+    ("tag", "inside", "outside"),
+    [
+        (
+            older("a"),
+            ["", "x", ONE, f"x{ONE}", f"x{ONE}y", ONE + ONE, f"x{ONE}y{ONE}z{ONE}{ONE}."],
+            ["<", "<a>", f"x{ONE}<", '<a>{"n": "1"}</a>', f'{ONE}<a>{{"n": 1}}'],
+        ),
+        (
+            older("a", "b"),
+            ["", ONE + OTHER, f"x{OTHER}y{ONE}z{OTHER}", ONE + ONE + OTHER],
+            [f'{ONE}<b>{{"n": 1}}</a>', f"{ONE}<c>"],
+        ),
+        (newer(counted("a"), counted("b")), ["", f"x{OTHER}y{ONE}z"], [f"{ONE}<c>"]),
+        (newer(counted("a"), at_least_one=True), [ONE, f"x{ONE}y{ONE}"], ["", "x"]),
+        (
+            newer(counted("a"), {**TAG, "begin": "<f>"}),
+            ["", "<f>any</f>", f"<f>1</f>{ONE}x<f></f>y<f>2</f>{ONE}{ONE}<f>3</f>"],
+            ["<f>any", f"{ONE}<f>", "<f>any</f><g>"],
+        ),
+        (
+            newer(counted("a"), {**TAG, "begin": "<f>"}, at_least_one=True),
+            ["<f>any</f>", ONE, f"<f>1</f>x{ONE}<f>2</f>"],
+            ["", "x", f"{ONE}<f>"],
+        ),
+    ],
+)
+def test_structural_tags_are_compiled(tag: Any, inside: list[str], outside: list[str]) -> None:
+    compiled = demo().compile(spelled(structural_tag(tag)))
+    for text in inside:
+        assert demo().accepted(compiled, text) is None, text
+    for text in outside:
+        assert demo().accepted(compiled, text) is not None, text
+
+
+def test_many_structural_tags_are_compiled() -> None:
+    names = [f"a{number}" for number in range(200)]
+    compiled = demo().compile(spelled(structural_tag(older(*names))))
+    text = "".join(f'x<{name}>{{"n": 5}}</{name}>' for name in names[:3])
+    assert demo().accepted(compiled, text) is None

@@ -15,9 +15,14 @@
 //! may follow it into its lexeme, because it would run on over it otherwise. Where a regex that can go on for ever is
 //! followed by JSON or a grammar of the caller, the longest match is taken: less may be allowed then, never more.
 //!
+//! A repetition after a free text comes back to where it began: to the same terminals before it and the same nodes
+//! after it. What stands there is one rule, which names itself, however often it is reached.
+//!
 //! O(description), but for a free text before many alternatives.
 
+use std::collections::HashMap;
 use std::fmt::Write;
+use std::rc::Rc;
 
 use serde_json::{Value, json};
 
@@ -62,7 +67,15 @@ pub fn lower(
             Ok(Lowered::Json(json_schema(description, watch, warnings)?))
         }
         description => {
-            let mut writer = Writer { tokens, watch, warnings, source: String::new(), count: 0 };
+            let mut writer = Writer {
+                tokens,
+                watch,
+                warnings,
+                source: String::new(),
+                count: 0,
+                reached: HashMap::new(),
+                loops: HashMap::new(),
+            };
             let node = writer.node(description)?;
             let start = writer.sequence(vec![node], 0)?;
             let mut source = format!("start: {start}\n");
@@ -73,7 +86,7 @@ pub fn lower(
 }
 
 /// A description taken apart as far as lexemes demand.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Node {
     /// A terminal.
     Regular {
@@ -87,7 +100,7 @@ pub(super) enum Node {
     Sequence(Vec<Node>),
     AnyOf(Vec<Node>),
     Repeat {
-        part: Box<Node>,
+        part: Rc<Node>,
         min: u32,
         max: Option<u32>,
         separator: Option<Box<Node>>,
@@ -95,28 +108,39 @@ pub(super) enum Node {
 }
 
 /// What of a terminal's language matters to what stands beside it.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     /// It may end with free text.
     open: bool,
     /// It may be empty.
     empty: bool,
+    /// It is one text, so that where it ends is never in doubt.
+    fixed: bool,
 }
 
 impl Shape {
     /// Of a terminal that ends with no free text.
     pub(super) fn closed(empty: bool) -> Self {
-        Self { open: false, empty }
+        Self { open: false, empty, fixed: false }
+    }
+
+    /// Of exactly one text, which is not empty.
+    fn fixed() -> Self {
+        Self { open: false, empty: false, fixed: true }
     }
 
     /// Of one after the other.
     fn then(self, next: Self) -> Self {
-        Self { open: next.open || (self.open && next.empty), empty: self.empty && next.empty }
+        Self {
+            open: next.open || (self.open && next.empty),
+            empty: self.empty && next.empty,
+            fixed: self.fixed && next.fixed,
+        }
     }
 
     /// Of one or the other.
     fn or(self, other: Self) -> Self {
-        Self { open: self.open || other.open, empty: self.empty || other.empty }
+        Self { open: self.open || other.open, empty: self.empty || other.empty, fixed: false }
     }
 }
 
@@ -127,7 +151,14 @@ pub(super) struct Writer<'a> {
     warnings: &'a mut Vec<String>,
     source: String,
     count: usize,
+    /// The rules of what follows a free text.
+    reached: HashMap<Reached, String>,
+    /// Parts of endless repetitions, taken apart by [`Writer::looped`].
+    loops: HashMap<Rc<Node>, Option<(Node, Rc<Node>)>>,
 }
+
+/// The terminals that end with free text, the node behind them, and what follows that.
+type Reached = (Vec<Node>, Node, Vec<Node>);
 
 impl Writer<'_> {
     /// Writes `prefix` and a number, a colon and the body; gives the name.
@@ -209,20 +240,20 @@ impl Writer<'_> {
         let mut at = 0;
         for (range, token) in self.tokens.find_special(text) {
             if at < range.start {
-                parts.push(self.terminal(&literal(&text[at..range.start]), Shape::closed(false))?);
+                parts.push(self.terminal(&literal(&text[at..range.start]), Shape::fixed())?);
             }
             parts.push(Node::Token(token));
             at = range.end;
         }
         if at < text.len() {
-            parts.push(self.terminal(&literal(&text[at..]), Shape::closed(false))?);
+            parts.push(self.terminal(&literal(&text[at..]), Shape::fixed())?);
         }
         Ok(if parts.len() == 1 { parts.remove(0) } else { Node::Sequence(parts) })
     }
 
     fn free_text(&mut self, until: &[String]) -> Result<Node, Refusal> {
         const ANY: &str = r"/(?s:.*)/";
-        let shape = Shape { open: true, empty: true };
+        let shape = Shape { open: true, empty: true, fixed: false };
         if until.is_empty() {
             return self.terminal(ANY, shape);
         }
@@ -268,7 +299,7 @@ impl Writer<'_> {
         if (min, max) != (0, Some(1))
             && let Node::Regular { name, shape } = &part
         {
-            let shape = Shape { empty: shape.empty || min == 0, ..*shape };
+            let shape = Shape { empty: shape.empty || min == 0, fixed: false, ..*shape };
             match &separator {
                 None => return self.terminal(&counted(name, None, min, max), shape),
                 Some(Node::Regular { name: between, .. }) => {
@@ -277,7 +308,7 @@ impl Writer<'_> {
                 Some(_) => {}
             }
         }
-        Ok(Node::Repeat { part: Box::new(part), min, max, separator: separator.map(Box::new) })
+        Ok(Node::Repeat { part: Rc::new(part), min, max, separator: separator.map(Box::new) })
     }
 
     /// Writes the rules of one part after the other; gives an expression for it.
@@ -297,15 +328,8 @@ impl Writer<'_> {
                     body.push(format!("<[{token}]>"));
                 }
                 node if open => {
-                    // The free text takes the beginning of what follows into its lexeme, each way it may begin.
-                    let rest: Vec<_> = nodes.collect();
-                    let mut ways = Vec::new();
-                    for way in expand(node)? {
-                        let way = run.iter().cloned().chain(way).chain(rest.iter().cloned()).collect();
-                        let way = self.sequence(way, depth + 1)?;
-                        ways.push(self.define("r", &way)?);
-                    }
-                    body.push(self.define("r", &ways.join(" | "))?);
+                    let rest = nodes.collect();
+                    body.push(self.after_free_text(run, node, rest, depth)?);
                     return Ok(body.join(" "));
                 }
                 node => {
@@ -316,6 +340,73 @@ impl Writer<'_> {
         }
         self.flush(&mut run, &mut body)?;
         Ok(if body.is_empty() { "\"\"".to_owned() } else { body.join(" ") })
+    }
+
+    /// Writes the rule of a free text and what follows it, unless it is written already; gives its expression.
+    ///
+    /// The free text takes the beginning of what follows into its lexeme, each way it may begin.
+    fn after_free_text(
+        &mut self,
+        mut run: Vec<Node>,
+        mut node: Node,
+        rest: Vec<Node>,
+        depth: usize,
+    ) -> Result<String, Refusal> {
+        if let Node::Repeat { part, min: 0, max: None, separator: None } = &node
+            && let Some((alone, part)) = self.looped(part)?
+        {
+            run.push(alone);
+            node = Node::Repeat { part, min: 0, max: None, separator: None };
+        }
+        // Texts before the free text need not be told apart: so whatever came before it, the rule is one.
+        let ahead =
+            run.iter().take_while(|node| matches!(node, Node::Regular { shape, .. } if shape.fixed)).count();
+        let mut body = Vec::new();
+        self.flush(&mut run.drain(..ahead).collect(), &mut body)?;
+        let reached = (run, node, rest);
+        if let Some(name) = self.reached.get(&reached) {
+            body.push(name.clone());
+            return Ok(body.join(" "));
+        }
+        let name = self.reserve()?;
+        body.push(name.clone());
+        self.reached.insert(reached.clone(), name.clone());
+        let (run, node, rest) = reached;
+        let mut ways = Vec::new();
+        for way in expand(node)? {
+            let way = run.iter().cloned().chain(way).chain(rest.iter().cloned()).collect();
+            let way = self.sequence(way, depth + 1)?;
+            ways.push(self.define("r", &way)?);
+        }
+        self.write(&name, &ways.join(" | "));
+        Ok(body.join(" "))
+    }
+
+    /// Takes `(a t | b t)*` apart to `(a t)* (b t (a t)*)*`, where `a` and `t` are terminals and `b` is not: the first
+    /// repetition, which is a terminal, and the part of the second. None if there is nothing to take apart.
+    fn looped(&mut self, part: &Rc<Node>) -> Result<Option<(Node, Rc<Node>)>, Refusal> {
+        if let Some(found) = self.loops.get(part) {
+            return Ok(found.clone());
+        }
+        let mut parts = flat(vec![(**part).clone()]);
+        let mut made = None;
+        if let Some(Node::AnyOf(options)) = parts.first()
+            && regular(&parts[1..]).is_some()
+        {
+            let (alone, others): (Vec<_>, Vec<_>) =
+                options.clone().into_iter().partition(|option| matches!(option, Node::Regular { .. }));
+            if !alone.is_empty() && !others.is_empty() {
+                let once = self.any_of(alone)?;
+                parts[0] = once;
+                let once = self.joined(parts.clone())?;
+                let alone = self.repeated(once, 0, None, None)?;
+                parts[0] = Node::AnyOf(others);
+                parts.push(alone.clone());
+                made = Some((alone, Rc::new(Node::Sequence(parts))));
+            }
+        }
+        self.loops.insert(Rc::clone(part), made.clone());
+        Ok(made)
     }
 
     /// Ends a run of terminals: they become one.
@@ -344,7 +435,7 @@ impl Writer<'_> {
                 self.define("r", &names.join(" | "))
             }
             Node::Repeat { part, min, max, separator } => {
-                let part = self.sequence(vec![*part], depth + 1)?;
+                let part = self.sequence(vec![(*part).clone()], depth + 1)?;
                 let part = self.define("r", &part)?;
                 let separator = match separator {
                     None => None,
@@ -387,7 +478,7 @@ fn expand(node: Node) -> Result<Vec<Vec<Node>>, Refusal> {
             let mut once = vec![(*part).clone()];
             if max != Some(1) {
                 let part = match separator {
-                    Some(separator) => Box::new(Node::Sequence(vec![*separator, *part])),
+                    Some(separator) => Rc::new(Node::Sequence(vec![*separator, (*part).clone()])),
                     None => part,
                 };
                 let (min, max) = (min.saturating_sub(1), max.map(|max| max - 1));

@@ -267,10 +267,9 @@ impl Tokens {
 fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 1_000_000,
-        // A mask that gives up ends the answer, so it may take a while before.
-        max_items_in_row: 50_000,
+        // A mask that gives up ends the answer, but one that takes long holds up every other answer.
         step_lexer_fuel: 2_000_000,
-        step_max_items: 500_000,
+        step_max_items: 50_000,
         max_lexer_states: 50_000,
         max_grammar_size: 300_000,
         verbose_errors: false,

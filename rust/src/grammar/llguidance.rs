@@ -12,15 +12,19 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use llguidance::TokenParser;
-use llguidance::api::{StopReason, TopLevelGrammar};
+use llguidance::api::{GrammarInit, StopReason, TopLevelGrammar};
+use llguidance::toktrie::InferenceCapabilities;
+use llguidance::{Logger, TokenParser};
 
+use super::closing::Budget;
 use super::context::Tokens;
 use super::description::refusal;
 use super::lark::Lowered;
 use super::{Compiled, Grammar, Refusal};
 use super::{closing, forced};
 
+/// Items in a row of the parser that any grammar may have; an object of two thousand optional keys has 5,000.
+const MOST_ITEMS: usize = 8_000;
 /// How many rewound parsers are kept.
 const POOL: usize = 4;
 /// A parser whose lexer holds more is not kept.
@@ -64,7 +68,12 @@ impl Llguidance {
             Lowered::Lark(source) => TopLevelGrammar::from_lark(source),
         };
         let base = guarded(|| {
-            let mut parser = tokens.factory().create_parser(grammar)?;
+            let factory = tokens.factory();
+            let mut limits = factory.limits().clone();
+            limits.max_items_in_row = most_items(length);
+            let (init, logger) = (GrammarInit::Serialized(grammar), Logger::new(0, 0));
+            let able = InferenceCapabilities::default();
+            let mut parser = factory.create_parser_from_init_ext(init, logger, able, limits)?;
             parser.parser.rollback(0)?;
             parser.start_without_prompt();
             if !parser.check_stop()? {
@@ -109,6 +118,12 @@ impl Llguidance {
             completion: None,
         }
     }
+}
+
+/// How many items a row of the parser may have, for a grammar of so many bytes: a small one that needs many is
+/// ambiguous, and each of its tokens costs the square of them.
+fn most_items(length: usize) -> usize {
+    (2_000 + length / 2).min(MOST_ITEMS)
 }
 
 /// llguidance's words, without what it leaves for its logs.
@@ -185,29 +200,35 @@ impl State {
     }
 
     /// Bytes that complete the answer: those known from before if they still do, else what a search finds.
-    fn completion(&mut self) -> Option<Vec<u32>> {
+    fn completion(&mut self, budget: &mut Budget) -> Option<Vec<u32>> {
         let known = self.completion.take();
         if let Some(known) = known.as_ref().filter(|known| known.holds) {
             self.completion = Some(known.clone());
             return Some(known.path.clone());
         }
-        let shared = self.shared.clone();
-        let search = |parser: &mut TokenParser| closing::shortest(parser, &shared.tokens, &shared.marks);
         let path = match known {
-            Some(known) if self.ahead(|parser| Ok(closing::completes(parser, &known.path)))? => {
+            Some(known) if self.ahead(|parser| Ok(closing::completes(parser, &known.path, budget)))? => {
                 Some(known.path)
             }
-            _ if self.taken.is_empty() => {
-                let found = match shared.shortest.get() {
-                    Some(found) => found.clone(),
-                    None => self.ahead(|parser| Ok(search(parser)))?,
-                };
-                shared.shortest.get_or_init(|| found).clone()
-            }
-            _ => self.ahead(|parser| Ok(search(parser)))?,
+            _ => self.search(budget)?,
         };
         self.completion = path.clone().map(|path| Completion { path, holds: true });
         path
+    }
+
+    /// A completion that a search finds, or found for an answer that has not begun either.
+    fn search(&mut self, budget: &mut Budget) -> Option<Option<Vec<u32>>> {
+        let shared = self.shared.clone();
+        let fresh = self.taken.is_empty();
+        if let Some(found) = shared.shortest.get().filter(|_| fresh) {
+            return Some(found.clone());
+        }
+        let found =
+            self.ahead(|parser| Ok(closing::shortest(parser, &shared.tokens, &shared.marks, budget)))?;
+        if fresh && (found.is_some() || !budget.is_spent()) {
+            return Some(shared.shortest.get_or_init(|| found).clone());
+        }
+        Some(found)
     }
 
     /// Looks ahead with the parser, which then stands where it stood. None if that fails, and then it is never tried
@@ -355,7 +376,7 @@ impl Grammar for State {
         if self.done() {
             return self.broken.is_none().then(Vec::new);
         }
-        let path = self.completion()?;
+        let path = self.completion(&mut Budget::new())?;
         let spelled = closing::spelled(&path, &self.shared.tokens);
         (spelled.len() <= limit).then_some(spelled)
     }
@@ -400,17 +421,30 @@ impl Drop for State {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::backend::tests::allowed;
     use super::super::context::tests::small;
     use super::*;
 
+    pub(in super::super) fn from_schema(tokens: &Arc<Tokens>, schema: serde_json::Value) -> Llguidance {
+        let compiled = Llguidance::compile(tokens, Lowered::Json(schema), &[], Vec::new());
+        compiled.unwrap_or_else(|refusal| panic!("{}", refusal.message))
+    }
+
+    impl Llguidance {
+        pub(in super::super) fn parser(&self) -> TokenParser {
+            self.shared.base.lock().unwrap().deep_clone()
+        }
+
+        pub(in super::super) fn closing_within(&self, mut budget: Budget) -> Option<Vec<u32>> {
+            self.state().completion(&mut budget)
+        }
+    }
+
     /// A grammar of one long text.
     fn long(tokens: &Arc<Tokens>, length: usize) -> (Llguidance, String) {
         let text: String = (0..length).map(|at| char::from(b'a' + (at * at / 7 % 26) as u8)).collect();
-        let schema = serde_json::json!({ "const": text });
-        let lowered = Lowered::Json(schema);
-        (Llguidance::compile(tokens, lowered, &[], Vec::new()).ok().expect("it compiles"), text)
+        (from_schema(tokens, serde_json::json!({ "const": text })), text)
     }
 
     #[test]
@@ -456,5 +490,34 @@ mod tests {
             assert!(state.advance(*id));
         }
         assert!(state.is_terminated() && state.failure().is_none());
+    }
+
+    #[test]
+    fn a_row_is_bounded_by_the_size_of_its_grammar() {
+        assert_eq!((most_items(10), most_items(2_000), most_items(1 << 20)), (2_005, 3_000, 8_000));
+        let tokens = small(&[]);
+        let lowered = Lowered::Lark("start: s\ns: s \"b\" | \"a\"".into());
+        let grammar = Llguidance::compile(&tokens, lowered, &[], Vec::new()).ok().expect("it is tiny");
+        let mut state = grammar.state();
+        assert!(state.advance(tokens.byte_token(b'a').unwrap()));
+        assert!((0..3_000).all(|_| state.advance(tokens.byte_token(b'b').unwrap())), "rows do not grow here");
+    }
+
+    #[test]
+    fn two_thousand_optional_keys_are_within_the_limits() {
+        let tokens = small(&["key", "\": "]);
+        let keys: serde_json::Map<_, _> =
+            (0..2000).map(|at| (format!("key{at}"), serde_json::json!({"type": "integer"}))).collect();
+        let grammar = from_schema(
+            &tokens,
+            serde_json::json!({"type": "object", "properties": keys, "additionalProperties": false}),
+        );
+        let mut state = grammar.state();
+        for byte in br#"{"key0": 1, "key7": 22, "key1234": 3, "key1999": 4}"# {
+            let id = tokens.byte_token(*byte).unwrap();
+            assert!(allowed(&mut state, &tokens).contains(&id), "{:?}", state.failure());
+            assert!(state.advance(id), "{:?}", state.failure());
+        }
+        assert_eq!(state.failure(), None);
     }
 }

@@ -267,9 +267,7 @@ impl Tokens {
 fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 1_000_000,
-        // A mask that gives up ends the answer, but one that takes long holds up every other answer. An object with
-        // two thousand optional keys has about as many items in a row as this.
-        max_items_in_row: 8_000,
+        // A mask that gives up ends the answer, but one that takes long holds up every other answer.
         step_lexer_fuel: 2_000_000,
         step_max_items: 50_000,
         max_lexer_states: 50_000,

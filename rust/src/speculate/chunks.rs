@@ -1,7 +1,7 @@
-//! A growing array that never moves: chunks of equal size.
+//! A growing array that hardly moves: chunks of equal size, of which the first one grows to it.
 //!
 //! Pushing and indexing are O(1) with no pause to copy what is there, which for an index of millions of entries
-//! would be tens of milliseconds. At most a chunk of memory is unused.
+//! would be tens of milliseconds. At most a chunk of memory is unused, in a small array half of it.
 
 /// Elements of a chunk, as a power of two.
 const BITS: usize = 10;
@@ -27,7 +27,9 @@ impl<T> Chunks<T> {
 
     pub fn push(&mut self, value: T) {
         if self.length >> BITS == self.chunks.len() {
-            self.chunks.push(Vec::with_capacity(SIZE));
+            // Many arrays stay small.
+            let first = self.chunks.is_empty();
+            self.chunks.push(if first { Vec::new() } else { Vec::with_capacity(SIZE) });
         }
         self.chunks[self.length >> BITS].push(value);
         self.length += 1;
@@ -35,7 +37,9 @@ impl<T> Chunks<T> {
 
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
-        self.chunks.len() * SIZE * size_of::<T>() + self.chunks.capacity() * size_of::<Vec<T>>()
+        let first = self.chunks.first().map_or(0, Vec::capacity);
+        (first + self.chunks.len().saturating_sub(1) * SIZE) * size_of::<T>()
+            + self.chunks.capacity() * size_of::<Vec<T>>()
     }
 
     /// Removes everything; memory is kept for up to `kept` elements.
@@ -84,6 +88,13 @@ mod tests {
         assert!(chunks.len() == 0 && chunks.bytes() < bytes);
         (0..1500).for_each(|value| chunks.push(value));
         assert_eq!(chunks[1400], 1400);
+    }
+
+    #[test]
+    fn a_small_one_takes_little() {
+        let mut chunks = Chunks::default();
+        (0..9u32).for_each(|value| chunks.push(value));
+        assert!(chunks.bytes() <= 256, "{}", chunks.bytes());
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A tenant has at most two automata: a young one that grows up to half of the bound, and the one before it.
-//! Beyond the bound over all tenants the one that was longest without a request loses its older automaton.
+//! Beyond the bound over all tenants the one that was longest without a request loses its older automaton; beyond the
+//! bound of tenants it is forgotten. So memory is O(tokens + tenants), both bounded.
 //! Tenants share nothing. Nothing here takes long at once: adding is put off and done in pieces, and so is
 //! freeing. O(1) on average a token, O(log tenants) an output.
 
@@ -14,6 +15,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::automaton::Automaton;
 
+/// So many tenants are remembered: each takes memory beside its tokens.
+const MOST_TENANTS: usize = 4096;
+/// An automaton of fewer tokens is freed at once.
+const SMALL: usize = 256;
 /// Chunks of memory freed with each piece of other work.
 const FREED: usize = 4;
 
@@ -132,7 +137,9 @@ impl History {
 
     fn bury(&mut self, gone: Generation) {
         self.indexed -= gone.automaton.tokens();
-        self.graveyard.push(gone.automaton);
+        if gone.automaton.tokens() >= SMALL {
+            self.graveyard.push(gone.automaton);
+        }
     }
 
     /// Adds at most `budget` tokens of the outputs that wait, and frees a little.
@@ -165,6 +172,10 @@ impl History {
 
     /// The tenant's young generation, with room for `more` tokens unless it is `begun` in.
     fn young(&mut self, tenant: u64, more: usize, begun: u64) -> &mut Generation {
+        // At most twice: a tenant has two automata.
+        while self.tenants.len() >= MOST_TENANTS && !self.tenants.contains_key(&tenant) {
+            self.forget();
+        }
         let (ids, clock) = (&mut self.ids, &mut self.clock);
         let mut fresh = || {
             *ids += 1;
@@ -236,6 +247,20 @@ mod tests {
         history.ingest(100);
         let found = [1, 2, 3, 4].map(|tenant| known(&history, tenant, &[tenant as u32]));
         assert_eq!(found, [1, 0, 1, 1]);
+    }
+
+    #[test]
+    fn many_tenants_take_little() {
+        let mut history = History::new(1 << 20);
+        for tenant in 0..20_000 {
+            history.remember(tenant, &[1, 2, 3, 4]);
+            history.ingest(100);
+        }
+        assert_eq!((history.tenants.len(), history.order.len()), (MOST_TENANTS, MOST_TENANTS));
+        assert!(history.graveyard.is_empty());
+        assert_eq!(known(&history, 0, &[1, 2]), 0, "who was away longest");
+        assert_eq!(known(&history, 19_999, &[1, 2, 3, 4]), 4);
+        assert!(history.bytes() <= MOST_TENANTS * 1500, "{}", history.bytes());
     }
 
     proptest! {

@@ -21,6 +21,7 @@ from pyengine.chat.formats.sink import Sink, Trimmed
 from pyengine.chat.formats.stream import Marks, NotACall, Reading, Stream
 from pyengine.chat.tools import Tool
 from pyengine.grammar import Grammar, any_of, free_text, optional, sequence, text
+from pyengine.grammar.description import bounded
 
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _ENDS = ("<|end|>", "<|return|>", "<|call|>")
@@ -57,7 +58,7 @@ class Channels:
             return None
         inner = free_text(_TEXT_STOPS) if content is None else content
         final = sequence(text(f"{_CHANNEL}final{_MESSAGE}"), inner.tagged(("content",)))
-        calls = [_call(tool) for tool in tools] if most != 0 else []
+        calls = list(bounded(_call(tool) for tool in tools)) if most != 0 else []
         answer = any_of(*calls) if least else any_of(final, *calls)
         if calls and content is None and not least:
             # What the model tells the user before it calls.

@@ -26,6 +26,7 @@ from pyengine.grammar import (
     text,
 )
 from pyengine.grammar.algebra import any_but
+from pyengine.grammar.description import bounded
 
 
 @dataclass(frozen=True)
@@ -91,13 +92,14 @@ class Calls:
 
     def grammar(self, tools: Sequence[Tool], most: int | None, bare: bool = False) -> Grammar:
         """One call or more, at most ``most`` (None: any number)."""
-        one = any_of(*(self.body.grammar(tool).tagged(("call", tool.name)) for tool in tools))
+        calls = (self.body.grammar(tool).tagged(("call", tool.name)) for tool in tools)
+        one = any_of(*bounded(calls))
         call = _around(self.begin, one, self.end)
         between = text(self.between) if self.between else None
-        calls = call if most == 1 else repeat(call, min=1, max=most, separator=between)
+        some = call if most == 1 else repeat(call, min=1, max=most, separator=between)
         if bare and self.bare:
-            return _around(self.bare.open, calls, self.bare.close)
-        return _around("".join(self.open), calls, "".join(self.close))
+            return _around(self.bare.open, some, self.bare.close)
+        return _around("".join(self.open), some, "".join(self.close))
 
     def read(self, stream: Stream, sink: Sink, mark: str | None) -> Reading[None]:
         """Read calls from their mark on; None: those that begin the answer without one.

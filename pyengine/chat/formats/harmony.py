@@ -27,6 +27,7 @@ _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _ENDS = ("<|end|>", "<|return|>", "<|call|>")
 _NEXT = "<|end|><|start|>assistant"
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.-]+)")
+_TO = "to=functions."
 _NO_HEADER = 200  # characters after which a header has surely no end
 
 
@@ -74,7 +75,7 @@ class Channels:
         return answer
 
     def read(
-        self, stream: Stream, sink: Sink, *, calls: bool, reasoning_open: bool
+        self, stream: Stream, sink: Sink, *, calls: bool, reasoning_open: bool, content: bool
     ) -> Reading[None]:
         """Read a whole answer."""
         if reasoning_open:
@@ -83,7 +84,9 @@ class Channels:
             stream.hold()
             header = yield from _header(stream)
             if header is None:  # no message: text, up to where one may begin
-                sink.content(stream.held())
+                held = stream.held()
+                if not (stream.ended and stream.at == len(stream.text) and _is_head(held)):
+                    sink.content(held)
                 mark = yield from stream.until(_OUTSIDE, sink.content)
                 if mark in _BEGINS:
                     stream.at -= len(mark)
@@ -131,6 +134,14 @@ def _header(stream: Stream) -> Reading[str | None]:
     return None
 
 
+def _is_head(held: str) -> bool:
+    """Whether a text that ends like this ends within a header."""
+    held = held.lstrip()
+    if not held or len(held) >= _NO_HEADER:
+        return False
+    return held.startswith((*_BEGINS, _TO)) or _TO.startswith(held)
+
+
 def _text(stream: Stream, take: Trimmed) -> Reading[None]:
     """The text of a message."""
     if (yield from stream.until(_TEXT_ENDS, take)) == _START:
@@ -146,6 +157,7 @@ def _read_call(stream: Stream, sink: Sink, name: str) -> Reading[None]:
             sink.start(name)
             stream.release()
             yield from json_text.value(stream, sink.arguments)
+            sink.complete = True
     except NotACall:
         pass
     stream.release()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pyengine.chat.formats.bodies import Body
 from pyengine.chat.formats.sink import Sink
-from pyengine.chat.formats.stream import NotACall, Reading, Stream, marks
+from pyengine.chat.formats.stream import CutShort, NotACall, Reading, Stream, marks
 from pyengine.chat.tools import Tool
 from pyengine.grammar import (
     Grammar,
@@ -121,6 +121,7 @@ class Calls:
         following = (self.between + self.begin).strip()
         while True:
             yield from self.body.read(stream, sink)
+            sink.complete = True
             sink.content.border()
             if self.end.strip() and not (yield from stream.next_of([self.end.strip()])):
                 return
@@ -186,17 +187,21 @@ class Marked:
         return sequence(self.reasoning.grammar(reasoning_open), answer)
 
     def read(
-        self, stream: Stream, sink: Sink, *, calls: bool, reasoning_open: bool
+        self, stream: Stream, sink: Sink, *, calls: bool, reasoning_open: bool, content: bool
     ) -> Reading[None]:
         """Read a whole answer."""
         yield from self._read_reasoning(stream, sink, reasoning_open)
         before = marks(*(self.calls.marks if calls else ()))
         after = marks(*self.calls.marks, *self.calls.closers)
-        bare = self.calls.bare if calls else None
+        # As the grammar has it: content of its own grammar may begin as a bare call does.
+        bare = self.calls.bare if calls and not (content and self.calls.marks) else None
         if bare is not None and (yield from stream.comes(bare.first)):
             yield from self._read_calls(stream, sink, None)
         while True:
-            mark = yield from stream.until(after if sink.calls else before, sink.content)
+            some = bool(sink.calls)
+            mark = yield from stream.until(
+                after if some else before, sink.content, partial=not some
+            )
             if mark is None:
                 sink.content.end()
                 return
@@ -205,10 +210,13 @@ class Marked:
                 yield from self._read_calls(stream, sink, mark)
 
     def _read_calls(self, stream: Stream, sink: Sink, mark: str | None) -> Reading[None]:
-        """Read calls; what turns out to be none is text."""
+        """Read calls; what turns out to be none is text, but not the head of one cut short."""
         stream.hold()
         try:
             yield from self.calls.read(stream, sink, mark)
+        except CutShort:
+            stream.release()
+            stream.at = len(stream.text)
         except NotACall:
             if stream.holding:
                 sink.content(stream.held())

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from pyengine.chat.formats import json_text
 from pyengine.chat.formats.sink import Sink
-from pyengine.chat.formats.stream import Marks, NotACall, Reading, Stream
+from pyengine.chat.formats.stream import CutShort, Marks, NotACall, Reading, Stream
 from pyengine.chat.tools import Tool
 from pyengine.grammar import Grammar, free_text, optional, regex, repeat, sequence, text
 from pyengine.grammar.description import bounded
@@ -77,9 +77,11 @@ class XmlCall:
 
 def _opens(stream: Stream) -> Reading[bool]:
     """Whether another parameter comes, rather than the function's end."""
-    found = yield from stream.next_of(["<parameter=", "</function>"])
+    options = ("<parameter=", "</function>")
+    found = yield from stream.next_of(options)
     if found is None:
-        raise NotACall
+        rest = stream.text[stream.at :].lstrip()
+        raise CutShort if any(option.startswith(rest) for option in options) else NotACall
     return found == "<parameter="
 
 

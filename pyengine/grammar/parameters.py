@@ -190,15 +190,17 @@ def parameters_of(schema: Mapping[str, Any], strict: bool) -> Parameters:
     return Parameters(listed, others, tuple(ignored))
 
 
-def ignored_in(schema: Mapping[str, Any]) -> list[str]:
-    """What :func:`xml_parameter` does not hold a model to, one sentence each.
+def ignored_in(schema: Mapping[str, Any], *, values: bool = True) -> list[str]:
+    """What a model is not held to when its calls are written parameter by parameter.
+
+    One sentence each; ``values``: also what strings as they are (:func:`xml_parameter`) leave out.
 
     Raises:
         InvalidRequestError: The schema is malformed.
     """
     found = parameters_of(schema, strict=False)
     made = [f"'{key}' of the parameters is not enforced" for key in found.ignored]
-    for parameter in found.listed:
+    for parameter in found.listed if values else ():
         name = parameter.name
         made += [f"'{key}' of parameter '{name}' is not enforced" for key in parameter.ignored()]
     return made

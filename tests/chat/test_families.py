@@ -356,3 +356,25 @@ def test_content_of_a_grammar_is_no_bare_call(name: str) -> None:
     marked = {"llama3_json": "<|python_tag|>", "gemma_json": "```json\n"}[name]
     call = marked + '{"name": "now", "parameters": {}}'
     assert told(parse(form.parser(TOOLS, content=True), [call]))[2] == [("now", "{}")]
+
+
+def test_what_is_left_out_of_a_schema_is_told() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "code": {"type": "string", "pattern": "^a+$", "description": "a code", "minimum": 3},
+            "count": {"type": "integer", "minimum": 3},
+            "either": {"anyOf": [{"type": "string", "minLength": 2}, {"type": "null"}]},
+        },
+        "minProperties": 1,
+    }
+    tools = [Tool("f", parameters=schema), Tool("now")]
+    whole = "tool 'f': 'minProperties' of the parameters is not enforced"
+    assert FORMATS["qwen3_coder"].warnings(tools) == (
+        whole,
+        "tool 'f': 'pattern' of parameter 'code' is not enforced",
+        "tool 'f': 'minLength' of parameter 'either' is not enforced",
+    )
+    assert FORMATS["llama_pythonic"].warnings(tools) == (whole,)
+    assert FORMATS["hermes"].warnings(tools) == ()
+    assert FORMATS["gpt_oss"].warnings(tools) == ()

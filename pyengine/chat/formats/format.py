@@ -18,6 +18,9 @@ class Shape(Protocol):
     def marks(self) -> frozenset[str]:
         """Every mark."""
 
+    def ignored(self, tool: Tool) -> list[str]:
+        """What calls of the tool are not held to, beside what the compiler warns of."""
+
     def opens_reasoning(self, prompt: str) -> bool:
         """Whether a prompt that ends like this has opened the reasoning."""
 
@@ -100,6 +103,21 @@ class ChatFormat:
             reasoning=reasoning,
             reasoning_open=reasoning_open,
             content=content,
+        )
+
+    def warnings(self, tools: Sequence[Tool]) -> tuple[str, ...]:
+        """What :meth:`grammar` leaves out of the schemas of tools that are not strict.
+
+        The compiler's own warnings come beside these; whoever sends a request gets both.
+
+        Raises:
+            InvalidRequestError: A schema is malformed.
+        """
+        return tuple(
+            f"tool '{tool.name}': {each}"
+            for tool in tools
+            if not tool.strict
+            for each in self.shape.ignored(tool)
         )
 
     def parser(

@@ -40,6 +40,10 @@ class Channels:
         """Every mark."""
         return frozenset((_START, _CHANNEL, _MESSAGE, "<|constrain|>", *_ENDS))
 
+    def ignored(self, tool: Tool) -> list[str]:
+        """See :meth:`ChatFormat.warnings`; arguments are JSON, and its compiler warns."""
+        return []
+
     def opens_reasoning(self, prompt: str) -> bool:
         """Whether the prompt ends within an analysis message."""
         return prompt.rstrip().endswith(f"{_CHANNEL}analysis{_MESSAGE}")

@@ -154,6 +154,10 @@ class Marked:
             found |= {self.reasoning.open, self.reasoning.close}
         return frozenset(mark.strip() for mark in found if mark.strip())
 
+    def ignored(self, tool: Tool) -> list[str]:
+        """See :meth:`ChatFormat.warnings`."""
+        return self.calls.body.ignored(tool)
+
     def opens_reasoning(self, prompt: str) -> bool:
         """Whether the prompt ends with the opening mark of the reasoning."""
         return self.reasoning is not None and prompt.rstrip().endswith(self.reasoning.open)

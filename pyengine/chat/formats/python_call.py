@@ -10,7 +10,7 @@ from pyengine.chat.tools import Tool
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar import Grammar, any_of, optional, sequence, text
 from pyengine.grammar.description import bounded
-from pyengine.grammar.parameters import Parameter, parameters_of
+from pyengine.grammar.parameters import Parameter, ignored_in, parameters_of
 
 _NAME = re.compile(r"[\w.-]+")
 _WORDS = {"True": "true", "False": "false", "None": "null"}
@@ -56,6 +56,10 @@ class PythonCall:
                 )
         inner = _listed(parameters.listed, tool.strict)
         return sequence(text(f"{tool.name}("), *inner, text(")"))
+
+    def ignored(self, tool: Tool) -> list[str]:
+        """As of :class:`~pyengine.chat.formats.bodies.Body`."""
+        return ignored_in(tool.schema, values=False)
 
     def read(self, stream: Stream, sink: Sink) -> Reading[None]:
         """As of :class:`~pyengine.chat.formats.bodies.Body`."""

@@ -23,7 +23,7 @@ from pyengine.chat.formats.stream import CutShort, Marks, NotACall, Reading, Str
 from pyengine.chat.tools import Tool
 from pyengine.grammar import Grammar, free_text, optional, regex, repeat, sequence, text
 from pyengine.grammar.description import bounded
-from pyengine.grammar.parameters import Parameter, parameters_of, xml_parameter
+from pyengine.grammar.parameters import Parameter, ignored_in, parameters_of, xml_parameter
 
 _NAME = re.compile(r"[^<>\n]+")
 _END_OF_VALUE = Marks(["</parameter>"])
@@ -52,6 +52,10 @@ class XmlCall:
             yield text("</function>")
 
         return sequence(*bounded(parts()))
+
+    def ignored(self, tool: Tool) -> list[str]:
+        """As of :class:`~pyengine.chat.formats.bodies.Body`."""
+        return ignored_in(tool.schema)
 
     def read(self, stream: Stream, sink: Sink) -> Reading[None]:
         """As of :class:`~pyengine.chat.formats.bodies.Body`."""

@@ -31,7 +31,11 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A whole tool call; ``arguments`` is JSON, unless ``max_tokens`` cut it short."""
+    """A tool call.
+
+    ``arguments`` is JSON, but for the last call of an answer whose finish reason is not
+    ``tool_calls``: ``max_tokens`` or a stop string may have cut that short.
+    """
 
     id: str
     name: str
@@ -45,7 +49,7 @@ class ChatUpdate:
     Attributes:
         text: New text of the answer itself.
         finish_reason: In the last update ``stop``, ``length``, or ``tool_calls`` where the answer
-            has some; else None.
+            stopped after calls, the last of them whole; else None.
         reasoning: New text of the reasoning before it.
         tool_calls: What is new of tool calls.
     """
@@ -148,7 +152,7 @@ class Reader:
         if self._hidden is not None:
             text = self._hidden.sub("", text)
             reasoning = self._hidden.sub("", reasoning)
-        if finish == "stop" and self._parser.calls:
+        if finish == "stop" and self._parser.complete:
             finish = "tool_calls"
         return ChatUpdate(
             text,

@@ -1,6 +1,6 @@
 """The value that describes a grammar."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -9,6 +9,9 @@ import msgspec
 from pyengine.errors import InvalidRequestError
 
 _encode = msgspec.json.Encoder().encode
+
+MOST_BYTES = 1 << 20
+"""The longest description; what is longer is refused while it is made."""
 
 
 class Grammar:
@@ -36,7 +39,8 @@ class Grammar:
         """Describe.
 
         Raises:
-            InvalidRequestError: A value is not JSON.
+            InvalidRequestError: A value is not JSON, or the description is longer than
+                :data:`MOST_BYTES`.
         """
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "fields", MappingProxyType(dict(fields)))
@@ -48,6 +52,8 @@ class Grammar:
             raise InvalidRequestError(
                 f"this grammar of kind '{kind}' cannot be written as JSON: {error}"
             ) from None
+        if len(made) > MOST_BYTES:
+            raise _too_long()
         object.__setattr__(self, "_bytes", made)
 
     def description(self) -> bytes:
@@ -55,8 +61,12 @@ class Grammar:
         return self._bytes
 
     def tagged(self, tag: Any) -> Self:
-        """The same grammar with another :attr:`tag`."""
-        return type(self)(self.kind, self.fields, tag)
+        """The same grammar with another :attr:`tag`; nothing is encoded again."""
+        made = object.__new__(type(self))
+        for name in ("kind", "fields", "_bytes"):
+            object.__setattr__(made, name, getattr(self, name))
+        object.__setattr__(made, "tag", tag)
+        return made
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Grammar is immutable")
@@ -73,6 +83,24 @@ class Grammar:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.kind, dict(self.fields), self.tag)
+
+
+def bounded(parts: Iterable[Grammar]) -> Iterator[Grammar]:
+    """The parts of one grammar as they are made, while they are not too long together.
+
+    Raises:
+        InvalidRequestError: They are: what is to come is not even made.
+    """
+    size = 0
+    for part in parts:
+        size += len(part.description())
+        if size > MOST_BYTES:
+            raise _too_long()
+        yield part
+
+
+def _too_long() -> InvalidRequestError:
+    return InvalidRequestError(f"the grammar's description is longer than {MOST_BYTES} bytes")
 
 
 def _spelled(value: Any) -> Any:

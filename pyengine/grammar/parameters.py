@@ -6,24 +6,34 @@ the same schema.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar.algebra import any_of, choice, free_text, json_schema, sequence, text
-from pyengine.grammar.description import Grammar
-
-TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+from pyengine.grammar.description import Grammar, bounded
+from pyengine.grammar.reading import TYPES, SchemaReader, json_types_of, values_of
 
 # What a schema of an object may say that one grammar after the other does say.
 _PLAIN = frozenset(
     "type properties required additionalProperties title description default examples $defs "
     "definitions $schema $id $comment deprecated".split()
 )
-_OF_STRINGS = ("pattern", "format", "minLength", "maxLength")
+_SAYS_NOTHING = frozenset(
+    "type title description default examples $defs definitions $schema $id $comment deprecated "
+    "readOnly writeOnly".split()
+)
+# What more a schema of type string may say that is of no matter to strings.
+_OF_OTHERS = frozenset(
+    "properties required additionalProperties patternProperties propertyNames minProperties "
+    "maxProperties items prefixItems minItems maxItems uniqueItems contains minimum maximum "
+    "exclusiveMinimum exclusiveMaximum multipleOf".split()
+)
+_TAG_NAME = re.compile(r"[^<>\n]+")
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 
 
@@ -32,53 +42,82 @@ class Parameter:
     """One parameter of a function.
 
     Attributes:
-        schema: Of its value; stands alone.
+        given: The schema of its value, as it stands within the function's.
         types: The JSON types that its value may have.
     """
 
     name: str
-    schema: Mapping[str, Any] | bool
+    given: Mapping[str, Any] | bool
     required: bool
     types: frozenset[str]
+    _reader: SchemaReader = field(default_factory=lambda: SchemaReader(True), repr=False)
 
     def plain_grammar(self, until: str, strict: bool) -> Grammar:
         """The value with strings as they are, without ``until`` in it.
 
         Raises:
-            InvalidRequestError: ``strict``, and the schema asks more of a string than to be one of
-                some.
+            InvalidRequestError: One of the values that it may have holds ``until``; or ``strict``,
+                and the schema asks more of a string than to be one of some.
         """
-        made: list[Grammar] = []
-        for branch in _branches(self.schema, self.schema):
-            types = _types(branch, self.schema)
-            if "string" not in types:
-                made.append(_json(branch, self.schema, strict))
-            elif (values := _values(branch)) is not None:
-                made.append(choice(v if isinstance(v, str) else json.dumps(v) for v in values))
-            else:
-                asked = [key for key in _OF_STRINGS if isinstance(branch, dict) and key in branch]
-                if strict and asked:
-                    raise InvalidRequestError(
-                        f"'{asked[0]}' of parameter '{self.name}' cannot be enforced in this "
-                        "model's format of tool calls"
-                    )
-                return free_text([until])
-        return any_of(*made)
+        if strict and (asked := self.ignored()):
+            raise InvalidRequestError(
+                f"'{asked[0]}' of parameter '{self.name}' cannot be enforced in this "
+                "model's format of tool calls"
+            )
+        branches = self._branches()
+        if any(self._is_free(branch) for branch in branches):
+            return free_text([until])
+        return any_of(*bounded(self._plain(branch, until, strict) for branch in branches))
 
     def literal_grammar(self, strict: bool) -> Grammar:
         """The value as a literal of Python, whose strings and numbers are also JSON's."""
-        made: list[Grammar] = []
-        for branch in _branches(self.schema, self.schema):
-            types = _types(branch, self.schema)
-            if (values := _values(branch)) is not None:
-                made.append(choice(_literal(value) for value in values))
-            elif types == {"boolean"}:
-                made.append(choice(["True", "False"]))
-            elif types == {"null"}:
-                made.append(text("None"))
-            else:
-                made.append(_json(branch, self.schema, strict))
-        return any_of(*made)
+        return any_of(*bounded(self._literal(branch, strict) for branch in self._branches()))
+
+    def ignored(self) -> list[str]:
+        """The keywords that :meth:`plain_grammar` enforces for no value, sorted."""
+        asked: set[str] = set()
+        for branch in self._branches():
+            if self._is_free(branch) and isinstance(branch, Mapping):
+                others = _OF_OTHERS if branch.get("type") == "string" else frozenset()
+                asked |= branch.keys() - _SAYS_NOTHING - others
+        return sorted(asked)
+
+    def _branches(self) -> list[Any]:
+        branches = self._reader.branches(self.given)
+        if not branches:
+            raise InvalidRequestError(f"parameter '{self.name}' can have no value")
+        return branches
+
+    def _is_free(self, branch: Any) -> bool:
+        """Whether a branch is text of which nothing can be asked."""
+        return "string" in self._reader.types(branch) and values_of(branch) is None
+
+    def _plain(self, branch: Any, until: str, strict: bool) -> Grammar:
+        values = values_of(branch) if "string" in self._reader.types(branch) else None
+        if values is None:
+            return self._json(branch, strict)
+        written = [v if isinstance(v, str) else json.dumps(v) for v in values]
+        for each in written:
+            if until in each:
+                raise InvalidRequestError(
+                    f"a value of parameter '{self.name}' holds '{until}', which ends a value in "
+                    "this model's format of tool calls"
+                )
+        return choice(written)
+
+    def _literal(self, branch: Any, strict: bool) -> Grammar:
+        types = self._reader.types(branch)
+        if (values := values_of(branch)) is not None:
+            return choice(_literal(value) for value in values)
+        if types == {"boolean"}:
+            return choice(["True", "False"])
+        if types == {"null"}:
+            return text("None")
+        return self._json(branch, strict)
+
+    def _json(self, branch: Any, strict: bool) -> Grammar:
+        alone = self._reader.alone(branch)
+        return json_schema(alone, unenforceable="refuse" if strict else "ignore")
 
     @property
     def is_text(self) -> bool:
@@ -97,7 +136,7 @@ class Parameter:
                 value = msgspec.json.decode(spelled)
             except (msgspec.DecodeError, RecursionError):
                 value = None if spelled == "null" else plain
-            if not isinstance(value, str) and _type_of(value) & self.types:
+            if not isinstance(value, str) and json_types_of(value) & self.types:
                 return spelled
         return json.dumps(plain, ensure_ascii=False)
 
@@ -109,10 +148,12 @@ class Parameters:
     Attributes:
         listed: In the order of the schema.
         others: Whether it takes parameters that are not listed.
+        ignored: Keywords of the whole that are not enforced.
     """
 
     listed: tuple[Parameter, ...]
     others: bool
+    ignored: tuple[str, ...] = ()
 
     def named(self, name: str) -> Parameter:
         """The parameter of that name; one of any type if it is not listed."""
@@ -126,135 +167,83 @@ def parameters_of(schema: Mapping[str, Any], strict: bool) -> Parameters:
     """The parameters that a schema of an object describes.
 
     Raises:
-        InvalidRequestError: ``strict``, and the schema says more of the object than that.
+        InvalidRequestError: The schema is malformed; or ``strict``, and it says more of the object
+            than that.
     """
-    found = _resolved(schema, schema)
+    reader = SchemaReader(schema)
+    found = reader.resolved(schema)
     if not isinstance(found, Mapping):
         found = {}
-    if strict:
-        for key in found.keys() - _PLAIN:
-            raise InvalidRequestError(
-                f"'{key}' of a tool's parameters cannot be enforced in this model's format of "
-                "tool calls"
-            )
-    properties = found.get("properties") or {}
-    required = found.get("required") or ()
+    ignored = sorted(found.keys() - _PLAIN)
+    if strict and ignored:
+        raise InvalidRequestError(
+            f"'{ignored[0]}' of a tool's parameters cannot be enforced in this model's format of "
+            "tool calls"
+        )
+    properties = _properties(found)
+    required = _required(found)
     listed = tuple(
-        Parameter(name, alone := _alone(each, schema), name in required, _types(alone, alone))
+        Parameter(name, each, name in required, reader.types(each), reader)
         for name, each in properties.items()
     )
-    return Parameters(listed, not listed and found.get("additionalProperties", True) is not False)
+    others = not listed and found.get("additionalProperties", True) is not False
+    return Parameters(listed, others, tuple(ignored))
+
+
+def ignored_in(schema: Mapping[str, Any], *, values: bool = True) -> list[str]:
+    """What a model is not held to when its calls are written parameter by parameter.
+
+    One sentence each; ``values``: also what strings as they are (:func:`xml_parameter`) leave out.
+
+    Raises:
+        InvalidRequestError: The schema is malformed.
+    """
+    found = parameters_of(schema, strict=False)
+    made = [f"'{key}' of the parameters is not enforced" for key in found.ignored]
+    for parameter in found.listed if values else ():
+        name = parameter.name
+        made += [f"'{key}' of parameter '{name}' is not enforced" for key in parameter.ignored()]
+    return made
+
+
+def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    properties = schema.get("properties")
+    if properties is None:
+        return {}
+    if not isinstance(properties, Mapping):
+        raise InvalidRequestError("'properties' of a tool's parameters must be an object")
+    for name, each in properties.items():
+        if not isinstance(each, Mapping | bool):
+            raise InvalidRequestError(f"the schema of parameter '{name}' must be an object")
+    return properties
+
+
+def _required(schema: Mapping[str, Any]) -> frozenset[str]:
+    required = schema.get("required")
+    if required is None:
+        return frozenset()
+    if not isinstance(required, list | tuple) or not all(isinstance(r, str) for r in required):
+        raise InvalidRequestError("'required' of a tool's parameters must be a list of strings")
+    return frozenset(required)
 
 
 def xml_parameter(parameter: Parameter, strict: bool) -> Grammar:
     """One parameter as Qwen3-coder writes it: its value on lines of its own, strings as they are.
 
     Raises:
-        InvalidRequestError: As :meth:`Parameter.plain_grammar`.
+        InvalidRequestError: As :meth:`Parameter.plain_grammar`; or its name cannot stand in a tag.
     """
+    if not _TAG_NAME.fullmatch(parameter.name):
+        raise InvalidRequestError(
+            f"the name of parameter '{parameter.name}' cannot be written in this model's format of "
+            "tool calls, which has it in a tag"
+        )
     value = parameter.plain_grammar("</parameter>", strict)
     return sequence(
         text(f"<parameter={parameter.name}>\n"),
         value.tagged(("argument", parameter)),
         text("\n</parameter>"),
     )
-
-
-def _alone(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any] | bool:
-    """A part of ``root`` with the definitions that it may refer to."""
-    if not isinstance(schema, Mapping):
-        return bool(schema)
-    definitions = {key: root[key] for key in ("$defs", "definitions") if key in root}
-    return {**schema, **definitions} if "$ref" in json.dumps(schema) else schema
-
-
-def _json(branch: Any, root: Any, strict: bool) -> Grammar:
-    alone = _alone(branch, root) if isinstance(root, Mapping) else branch
-    return json_schema(alone, unenforceable="refuse" if strict else "ignore")
-
-
-def _resolved(schema: Any, root: Any) -> Any:
-    """What a schema refers to, if that is all it does; itself if it cannot be followed."""
-    seen = set()
-    while isinstance(schema, Mapping) and isinstance(ref := schema.get("$ref"), str):
-        if ref in seen or not ref.startswith("#/"):
-            return schema
-        seen.add(ref)
-        found: Any = root
-        for step in ref[2:].split("/"):
-            step = step.replace("~1", "/").replace("~0", "~")
-            found = found.get(step) if isinstance(found, Mapping) else None
-        if found is None:
-            return schema
-        schema = found
-    return schema
-
-
-def _branches(schema: Any, root: Any) -> Iterator[Any]:
-    """The alternatives of a schema that says nothing but alternatives; else itself."""
-    schema = _resolved(schema, root)
-    if isinstance(schema, Mapping):
-        for key in ("anyOf", "oneOf"):
-            branches = schema.get(key)
-            if isinstance(branches, list) and branches and not schema.keys() & {"type", "allOf"}:
-                for branch in branches:
-                    yield from _branches(branch, root)
-                return
-        kinds = schema.get("type")
-        if isinstance(kinds, list) and "enum" not in schema and "const" not in schema:
-            for kind in kinds:
-                yield {**schema, "type": kind}
-            return
-    yield schema
-
-
-def _types(schema: Any, root: Any, depth: int = 0) -> frozenset[str]:
-    schema = _resolved(schema, root)
-    if not isinstance(schema, Mapping) or depth > 8:
-        return TYPES
-    if (values := _values(schema)) is not None:
-        return frozenset().union(*(_type_of(value) & TYPES for value in values))
-    kinds = schema.get("type")
-    found = TYPES
-    if isinstance(kinds, str | list):
-        found = frozenset([kinds] if isinstance(kinds, str) else kinds)
-        if "number" in found:
-            found |= {"integer"}
-    for key in ("anyOf", "oneOf"):
-        if isinstance(branches := schema.get(key), list):
-            found &= frozenset().union(*(_types(each, root, depth + 1) for each in branches))
-    if isinstance(branches := schema.get("allOf"), list):
-        for each in branches:
-            found &= _types(each, root, depth + 1)
-    return found
-
-
-def _values(schema: Any) -> list[Any] | None:
-    """The values that a schema lists, or None."""
-    if isinstance(schema, Mapping):
-        if "const" in schema:
-            return [schema["const"]]
-        if isinstance(schema.get("enum"), list) and schema["enum"]:
-            return list(schema["enum"])
-    return None
-
-
-def _type_of(value: Any) -> frozenset[str]:
-    match value:
-        case None:
-            return frozenset({"null"})
-        case bool():
-            return frozenset({"boolean"})
-        case str():
-            return frozenset({"string"})
-        case int():
-            return frozenset({"integer", "number"})
-        case float():
-            return frozenset({"number"} | ({"integer"} if value.is_integer() else set()))
-        case list():
-            return frozenset({"array"})
-        case _:
-            return frozenset({"object"})
 
 
 def _literal(value: Any) -> str:

@@ -3,6 +3,7 @@
 pydantic is not needed: only what is pydantic's already brings it.
 """
 
+import typing
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -49,33 +50,79 @@ def schema_of_type(kind: Any) -> dict[str, Any]:
 
 
 def _pydantic_adapter(kind: Any) -> Any:
-    """The adapter of a pydantic model or dataclass, None for another type."""
-    if not hasattr(kind, "__pydantic_validator__"):
+    """The adapter of a type in which a pydantic model or dataclass occurs, None for another."""
+    if not _is_pydantic(kind):
         return None
     import pydantic
 
     return pydantic.TypeAdapter(kind)
 
 
-_OF_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
+def _is_pydantic(kind: Any) -> bool:
+    """Whether a type is pydantic's or has one within: as an argument, or as a field's type."""
+    seen: set[int] = set()
+    waiting = [kind]
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if hasattr(each, "__pydantic_validator__"):
+            return True
+        waiting += typing.get_args(each)
+        if isinstance(each, type) and each.__module__ != "builtins":
+            try:
+                waiting += typing.get_type_hints(each, include_extras=True).values()
+            except (NameError, TypeError, AttributeError):
+                continue  # what cannot be told here, the library tells
+    return False
+
+
+_OF_SCHEMAS = ("anyOf", "oneOf", "prefixItems")
 _OF_NAMED_SCHEMAS = ("properties", "$defs", "definitions", "patternProperties")
-_OF_SCHEMA = ("items", "additionalProperties", "not")
+_OF_SCHEMA = ("items", "additionalProperties")
+# Beside these, an object may have properties that are listed elsewhere.
+_COMBINED = frozenset({"allOf", "anyOf", "oneOf", "$ref", "not", "if"})
 
 
 def _close(schema: Any) -> None:
     """Say that an object has no properties but those listed, wherever nothing is said of it.
 
-    A type's decoder would ignore further ones, so letting the model write them wastes tokens.
+    A type's decoder would ignore further ones, so letting the model write them wastes tokens. What
+    is one of several demands on the same value is left alone: closing it changes their meaning.
     """
-    if not isinstance(schema, dict):
-        return
-    if "properties" in schema:
-        schema.setdefault("additionalProperties", False)
-    for key in _OF_SCHEMAS:
-        for each in schema.get(key, ()):
-            _close(each)
-    for key in _OF_NAMED_SCHEMAS:
-        for each in schema.get(key, {}).values():
-            _close(each)
-    for key in _OF_SCHEMA:
-        _close(schema.get(key))
+    shared = _shared(schema)
+    waiting = [schema]
+    while waiting:
+        each = waiting.pop()
+        if not isinstance(each, dict):
+            continue
+        combined = bool(each.keys() & _COMBINED)
+        if "properties" in each and not combined:
+            each.setdefault("additionalProperties", False)
+        for key in _OF_SCHEMAS:
+            if key == "prefixItems" or "properties" not in each:
+                waiting += each.get(key, ())
+        for key in _OF_NAMED_SCHEMAS:
+            for name, inner in each.get(key, {}).items():
+                if key not in ("$defs", "definitions") or name not in shared:
+                    waiting.append(inner)
+        waiting += [each.get(key) for key in _OF_SCHEMA]
+
+
+def _shared(schema: Any) -> set[str]:
+    """The definitions that are one of several demands somewhere, or negated."""
+    found: set[str] = set()
+    waiting: list[tuple[Any, bool]] = [(schema, False)]
+    while waiting:
+        each, one_of_several = waiting.pop()
+        if isinstance(each, list):
+            waiting += [(inner, one_of_several) for inner in each]
+        elif isinstance(each, dict):
+            ref = each.get("$ref")
+            if isinstance(ref, str) and (one_of_several or "properties" in each):
+                found.add(ref.rpartition("/")[2])
+            for key, inner in each.items():
+                several = key == "not" or (key == "allOf" and (len(inner) > 1 or len(each) > 1))
+                waiting.append((inner, several))
+    return found

@@ -127,3 +127,20 @@ async def test_warnings_come_with_the_first_update() -> None:
     assert [update.warnings async for update in answer] == [("careful",), ()]
     assert (await answer).warnings == ("careful",)
     assert (await answer).message == {"role": "assistant", "content": "ab"}
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+async def test_a_call_that_is_not_whole_is_no_reason_to_finish(
+    finish: Literal["stop", "length"],
+) -> None:
+    call = '<tool_call>\n{"name": "now", "arguments": {"a": 1}}\n</tool_call>'
+    cut = await _answer([_update(call[:-25]), _update("", [], finish)])
+    assert cut.finish_reason == finish
+    assert len(cut.tool_calls) == 1
+    second = await _answer([_update(call + call[:-25]), _update("", [], finish)])
+    assert second.finish_reason == finish
+    whole = await _answer([_update(call), _update("", [], finish)])
+    assert whole.finish_reason == ("tool_calls" if finish == "stop" else "length")
+    head = await _answer([_update(call + call[:20]), _update("", [], finish)])
+    assert (head.text, len(head.tool_calls)) == ("", 1)
+    assert head.finish_reason == whole.finish_reason

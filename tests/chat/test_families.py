@@ -291,3 +291,90 @@ def test_a_tool_of_a_request() -> None:
     assert made == Tool("f", strict=True)
     assert made.schema["additionalProperties"] is False
     assert Tool("f", parameters={"properties": {}}).schema["type"] == "object"
+
+
+@pytest.mark.parametrize(
+    ("name", "whole"),
+    [
+        ("hermes", f"<tool_call>\n{JSON}\n</tool_call>"),
+        ("qwen3_coder", "<tool_call>\n<function=now>\n</function>\n</tool_call>"),
+        ("llama3_json", '{"name": "get_weather", "parameters": {"city": "Paris"}}'),
+        ("llama3_json", '<|python_tag|>{"name": "now", "parameters": {}}'),
+        ("llama_pythonic", "[get_weather(city='Paris')]"),
+        ("llama4_pythonic", "<|python_start|>[now()]<|python_end|>"),
+        ("mistral", f"[TOOL_CALLS] [{JSON}]"),
+        ("mistral_args", '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}'),
+        ("deepseek_v31", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}"),
+        ("phi4_mini", f"<|tool_call|>[{JSON}]<|/tool_call|>"),
+        ("gemma_tool_code", "```tool_code\nnow()\n```"),
+        ("gemma_json", '```json\n{"name": "now", "parameters": {}}\n```'),
+        (
+            "gpt_oss",
+            "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}<|call|>",
+        ),
+        ("gpt_oss", " to=functions.now<|channel|>commentary json<|message|>{}"),
+        ("gpt_oss", "<|channel|>final<|message|>"),
+    ],
+)
+def test_nothing_of_a_call_cut_short_is_text(name: str, whole: str) -> None:
+    form = FORMATS[name]
+    marks = sorted(form.shape.marks, key=len)
+    # Marks are one token each: only behind them, and after the first, can an answer end.
+    first = max((len(mark) for mark in marks if whole.startswith(mark)), default=4)
+    inside = {
+        at
+        for mark in marks
+        for begin in range(len(whole))
+        if whole.startswith(mark, begin)
+        for at in range(begin + 1, begin + len(mark))
+    }
+    for end in set(range(first, len(whole) + 1)) - inside:
+        content, _, calls = told(parse(form.parser(TOOLS), [whole[:end]]))
+        assert content.strip() == "", whole[:end]
+        assert len(calls) <= 1
+
+
+@pytest.mark.parametrize("end", ["<tool_call>", "<tool_call>\n{", "</tool_c"])
+def test_nothing_after_a_call_is_text_if_it_is_cut_short(end: str) -> None:
+    text = f"<tool_call>\n{JSON}\n</tool_call>\n{end}"
+    content, _, calls = told(parse(FORMATS["hermes"].parser(TOOLS), [text]))
+    assert (content, len(calls)) == ("", 1)
+
+
+@pytest.mark.parametrize("text", ["to=5 or so", "to", "<", "a <tool_"])
+def test_text_at_the_end_is_kept(text: str) -> None:
+    for name in ("gpt_oss", "hermes"):
+        assert told(parse(FORMATS[name].parser(TOOLS), [text]))[0] == text
+
+
+@pytest.mark.parametrize("name", ["llama3_json", "gemma_json"])
+def test_content_of_a_grammar_is_no_bare_call(name: str) -> None:
+    text = '{"name": "get_weather", "population": 3}'
+    form = FORMATS[name]
+    assert told(parse(form.parser(TOOLS, content=True), [text])) == (text, "", [])
+    assert told(parse(form.parser(TOOLS), [text]))[2] == [("get_weather", "{}")]
+    marked = {"llama3_json": "<|python_tag|>", "gemma_json": "```json\n"}[name]
+    call = marked + '{"name": "now", "parameters": {}}'
+    assert told(parse(form.parser(TOOLS, content=True), [call]))[2] == [("now", "{}")]
+
+
+def test_what_is_left_out_of_a_schema_is_told() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "code": {"type": "string", "pattern": "^a+$", "description": "a code", "minimum": 3},
+            "count": {"type": "integer", "minimum": 3},
+            "either": {"anyOf": [{"type": "string", "minLength": 2}, {"type": "null"}]},
+        },
+        "minProperties": 1,
+    }
+    tools = [Tool("f", parameters=schema), Tool("now")]
+    whole = "tool 'f': 'minProperties' of the parameters is not enforced"
+    assert FORMATS["qwen3_coder"].warnings(tools) == (
+        whole,
+        "tool 'f': 'pattern' of parameter 'code' is not enforced",
+        "tool 'f': 'minLength' of parameter 'either' is not enforced",
+    )
+    assert FORMATS["llama_pythonic"].warnings(tools) == (whole,)
+    assert FORMATS["hermes"].warnings(tools) == ()
+    assert FORMATS["gpt_oss"].warnings(tools) == ()

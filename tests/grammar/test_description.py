@@ -15,6 +15,7 @@ from pyengine.grammar import (
     Grammar,
     any_of,
     choice,
+    description,
     ebnf,
     free_text,
     json_object,
@@ -166,6 +167,11 @@ class Typed(TypedDict):
     x: int
 
 
+@dataclass
+class Holder:
+    model: Model
+
+
 @pytest.mark.parametrize(
     ("kind", "answer", "value"),
     [
@@ -173,6 +179,7 @@ class Typed(TypedDict):
         (Point, '{"x": 1, "tags": ["t"]}', Point(1, ["t"])),
         (Struct, '{"point": {"x": 2}}', Struct(Point(2))),
         (Typed, '{"x": 3}', {"x": 3}),
+        (Holder, '{"model": {"name": "n"}}', Holder(Model(name="n"))),
     ],
 )
 def test_types_and_their_values(kind: Any, answer: str, value: Any) -> None:
@@ -209,3 +216,50 @@ def test_text_that_begins_with_no_mark(
     pattern = re.compile(any_but(marks))
     assert all(pattern.fullmatch(each) for each in inside)
     assert not any(pattern.fullmatch(each) for each in outside)
+
+
+def test_pydantic_types_within_other_types() -> None:
+    for kind in (list[Model], dict[str, Model], Model | None, list[Holder]):
+        schema = spelled(json_schema(kind))["schema"]
+        assert schema["$defs"]["Model"]["additionalProperties"] is False
+    assert parse_answer('[{"name": "n"}]', list[Model]) == [Model(name="n")]
+    assert parse_answer("null", Model | None) is None
+    assert parse_answer("[1]", list[int]) == [1]
+
+
+def test_demands_on_one_value_are_left_alone() -> None:
+    class Both(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(
+            json_schema_extra={
+                "allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}],
+                "not": {"properties": {"c": {"const": 1}}},
+            }
+        )
+        a: int
+        inner: Model
+
+    schema = spelled(json_schema(Both))["schema"]
+    assert all("additionalProperties" not in each for each in schema["allOf"])
+    assert "additionalProperties" not in schema["not"]
+    assert "additionalProperties" not in schema
+    assert schema["$defs"]["Model"]["additionalProperties"] is False
+
+
+def test_another_tag_encodes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = sequence(text("a"), regex("b")).tagged("x")
+
+    def refused(value: Any) -> bytes:
+        raise AssertionError(value)
+
+    monkeypatch.setattr(description, "_encode", refused)
+    tagged = made.tagged("y")
+    assert tagged.description() is made.description()
+    assert (tagged.kind, tagged.fields, tagged.tag) == (made.kind, made.fields, "y")
+
+
+def test_a_description_has_a_longest() -> None:
+    half = text("x" * (description.MOST_BYTES // 2))
+    with pytest.raises(InvalidRequestError, match="longer than"):
+        text("x" * description.MOST_BYTES)
+    with pytest.raises(InvalidRequestError, match="longer than"):
+        sequence(half, half)

@@ -234,3 +234,8 @@ def test_many_structural_tags_are_compiled() -> None:
     compiled = demo().compile(spelled(structural_tag(older(*names))))
     text = "".join(f'x<{name}>{{"n": 5}}</{name}>' for name in names[:3])
     assert demo().accepted(compiled, text) is None
+
+
+def test_both_forms_at_once_are_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="format"):
+        structural_tag({**older("a"), "type": "structural_tag", "format": TAG})

@@ -22,6 +22,9 @@ class Body(Protocol):
     def grammar(self, tool: Tool) -> Grammar:
         """A call of the tool. Parts with values carry the tag ("arguments", ...)."""
 
+    def ignored(self, tool: Tool) -> list[str]:
+        """What the grammar leaves out of the tool's schema, beside what its compiler warns of."""
+
     def read(self, stream: Stream, sink: Sink) -> Reading[None]:
         """Read a call into the sink.
 
@@ -50,6 +53,10 @@ class JsonCall:
         """As of :class:`Body`."""
         head = f'{{"name": "{tool.name}", "{self.arguments}": '
         return sequence(text(head), arguments_of(tool), text("}"))
+
+    def ignored(self, tool: Tool) -> list[str]:
+        """As of :class:`Body`."""
+        return []
 
     def read(self, stream: Stream, sink: Sink) -> Reading[None]:
         """As of :class:`Body`."""
@@ -104,6 +111,10 @@ class NamedJson:
         head = text(f"{self.before}{tool.name}{self.between}")
         made = arguments_of(tool)
         return sequence(head, made, text(self.after)) if self.after else sequence(head, made)
+
+    def ignored(self, tool: Tool) -> list[str]:
+        """As of :class:`Body`."""
+        return []
 
     def read(self, stream: Stream, sink: Sink) -> Reading[None]:
         """As of :class:`Body`."""

@@ -18,6 +18,9 @@ class Shape(Protocol):
     def marks(self) -> frozenset[str]:
         """Every mark."""
 
+    def ignored(self, tool: Tool) -> list[str]:
+        """What calls of the tool are not held to, beside what the compiler warns of."""
+
     def opens_reasoning(self, prompt: str) -> bool:
         """Whether a prompt that ends like this has opened the reasoning."""
 
@@ -34,9 +37,12 @@ class Shape(Protocol):
         """Answers with ``least`` to ``most`` calls; None: any text."""
 
     def read(
-        self, stream: Stream, sink: Sink, *, calls: bool, reasoning_open: bool
+        self, stream: Stream, sink: Sink, *, calls: bool, reasoning_open: bool, content: bool
     ) -> Reading[None]:
-        """Read a whole answer into the sink; with ``calls``, calls are looked for."""
+        """Read a whole answer into the sink; with ``calls``, calls are looked for.
+
+        ``content``: the text was held to a grammar of its own, with choice ``auto``.
+        """
 
 
 @dataclass(frozen=True)
@@ -99,9 +105,38 @@ class ChatFormat:
             content=content,
         )
 
-    def parser(self, tools: Sequence[Tool] = (), *, reasoning_open: bool = False) -> "Parser":
-        """A parser of one answer. Without tools (as for choice ``none``) it looks for no calls."""
-        return Parser(self, tools, reasoning_open)
+    def warnings(self, tools: Sequence[Tool]) -> tuple[str, ...]:
+        """What :meth:`grammar` leaves out of the schemas of tools that are not strict.
+
+        The compiler's own warnings come beside these; whoever sends a request gets both.
+
+        Raises:
+            InvalidRequestError: A schema is malformed.
+        """
+        return tuple(
+            f"tool '{tool.name}': {each}"
+            for tool in tools
+            if not tool.strict
+            for each in self.shape.ignored(tool)
+        )
+
+    def parser(
+        self,
+        tools: Sequence[Tool] = (),
+        *,
+        reasoning_open: bool = False,
+        content: bool = False,
+    ) -> "Parser":
+        """A parser of one answer.
+
+        Args:
+            tools: Those that may be called; without any (as for choice ``none``) no calls are
+                looked for.
+            reasoning_open: Whether the prompt has opened the reasoning.
+            content: Whether :meth:`grammar` got a ``content`` under choice ``auto``: then calls
+                begin with a mark where the family has one, and JSON without it is the text.
+        """
+        return Parser(self, tools, reasoning_open, content)
 
     def opens_reasoning(self, prompt: str) -> bool:
         """Whether a rendered prompt ends within the reasoning part."""
@@ -117,11 +152,17 @@ class Parser:
 
     __slots__ = ("_reading", "_sink", "_stream")
 
-    def __init__(self, format_: ChatFormat, tools: Sequence[Tool], reasoning_open: bool) -> None:
+    def __init__(
+        self, format_: ChatFormat, tools: Sequence[Tool], reasoning_open: bool, content: bool
+    ) -> None:
         self._stream = Stream()
         self._sink = Sink({tool.name: tool for tool in tools}, format_.make_id)
         self._reading = format_.shape.read(
-            self._stream, self._sink, calls=bool(tools), reasoning_open=reasoning_open
+            self._stream,
+            self._sink,
+            calls=bool(tools),
+            reasoning_open=reasoning_open,
+            content=content,
         )
 
     def feed(self, text: str) -> list[Event]:
@@ -139,5 +180,10 @@ class Parser:
 
     @property
     def calls(self) -> int:
-        """How many calls have begun: above 0, the answer's finish reason is ``tool_calls``."""
+        """How many calls have begun."""
         return self._sink.calls
+
+    @property
+    def complete(self) -> bool:
+        """Whether a call has begun and the last is whole: the finish reason is ``tool_calls``."""
+        return self._sink.complete

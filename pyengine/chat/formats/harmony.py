@@ -21,11 +21,13 @@ from pyengine.chat.formats.sink import Sink, Trimmed
 from pyengine.chat.formats.stream import Marks, NotACall, Reading, Stream
 from pyengine.chat.tools import Tool
 from pyengine.grammar import Grammar, any_of, free_text, optional, sequence, text
+from pyengine.grammar.description import bounded
 
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _ENDS = ("<|end|>", "<|return|>", "<|call|>")
 _NEXT = "<|end|><|start|>assistant"
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.-]+)")
+_TO = "to=functions."
 _NO_HEADER = 200  # characters after which a header has surely no end
 
 
@@ -37,6 +39,10 @@ class Channels:
     def marks(self) -> frozenset[str]:
         """Every mark."""
         return frozenset((_START, _CHANNEL, _MESSAGE, "<|constrain|>", *_ENDS))
+
+    def ignored(self, tool: Tool) -> list[str]:
+        """See :meth:`ChatFormat.warnings`; arguments are JSON, and its compiler warns."""
+        return []
 
     def opens_reasoning(self, prompt: str) -> bool:
         """Whether the prompt ends within an analysis message."""
@@ -57,7 +63,7 @@ class Channels:
             return None
         inner = free_text(_TEXT_STOPS) if content is None else content
         final = sequence(text(f"{_CHANNEL}final{_MESSAGE}"), inner.tagged(("content",)))
-        calls = [_call(tool) for tool in tools] if most != 0 else []
+        calls = list(bounded(_call(tool) for tool in tools)) if most != 0 else []
         answer = any_of(*calls) if least else any_of(final, *calls)
         if calls and content is None and not least:
             # What the model tells the user before it calls.
@@ -73,7 +79,7 @@ class Channels:
         return answer
 
     def read(
-        self, stream: Stream, sink: Sink, *, calls: bool, reasoning_open: bool
+        self, stream: Stream, sink: Sink, *, calls: bool, reasoning_open: bool, content: bool
     ) -> Reading[None]:
         """Read a whole answer."""
         if reasoning_open:
@@ -82,7 +88,9 @@ class Channels:
             stream.hold()
             header = yield from _header(stream)
             if header is None:  # no message: text, up to where one may begin
-                sink.content(stream.held())
+                held = stream.held()
+                if not (stream.ended and stream.at == len(stream.text) and _is_head(held)):
+                    sink.content(held)
                 mark = yield from stream.until(_OUTSIDE, sink.content)
                 if mark in _BEGINS:
                     stream.at -= len(mark)
@@ -130,6 +138,14 @@ def _header(stream: Stream) -> Reading[str | None]:
     return None
 
 
+def _is_head(held: str) -> bool:
+    """Whether a text that ends like this ends within a header."""
+    held = held.lstrip()
+    if not held or len(held) >= _NO_HEADER:
+        return False
+    return held.startswith((*_BEGINS, _TO)) or _TO.startswith(held)
+
+
 def _text(stream: Stream, take: Trimmed) -> Reading[None]:
     """The text of a message."""
     if (yield from stream.until(_TEXT_ENDS, take)) == _START:
@@ -145,6 +161,7 @@ def _read_call(stream: Stream, sink: Sink, name: str) -> Reading[None]:
             sink.start(name)
             stream.release()
             yield from json_text.value(stream, sink.arguments)
+            sink.complete = True
     except NotACall:
         pass
     stream.release()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pyengine.chat.formats.bodies import Body
 from pyengine.chat.formats.sink import Sink
-from pyengine.chat.formats.stream import NotACall, Reading, Stream, marks
+from pyengine.chat.formats.stream import CutShort, NotACall, Reading, Stream, marks
 from pyengine.chat.tools import Tool
 from pyengine.grammar import (
     Grammar,
@@ -26,6 +26,7 @@ from pyengine.grammar import (
     text,
 )
 from pyengine.grammar.algebra import any_but
+from pyengine.grammar.description import bounded
 
 
 @dataclass(frozen=True)
@@ -91,13 +92,14 @@ class Calls:
 
     def grammar(self, tools: Sequence[Tool], most: int | None, bare: bool = False) -> Grammar:
         """One call or more, at most ``most`` (None: any number)."""
-        one = any_of(*(self.body.grammar(tool).tagged(("call", tool.name)) for tool in tools))
+        calls = (self.body.grammar(tool).tagged(("call", tool.name)) for tool in tools)
+        one = any_of(*bounded(calls))
         call = _around(self.begin, one, self.end)
         between = text(self.between) if self.between else None
-        calls = call if most == 1 else repeat(call, min=1, max=most, separator=between)
+        some = call if most == 1 else repeat(call, min=1, max=most, separator=between)
         if bare and self.bare:
-            return _around(self.bare.open, calls, self.bare.close)
-        return _around("".join(self.open), calls, "".join(self.close))
+            return _around(self.bare.open, some, self.bare.close)
+        return _around("".join(self.open), some, "".join(self.close))
 
     def read(self, stream: Stream, sink: Sink, mark: str | None) -> Reading[None]:
         """Read calls from their mark on; None: those that begin the answer without one.
@@ -119,6 +121,7 @@ class Calls:
         following = (self.between + self.begin).strip()
         while True:
             yield from self.body.read(stream, sink)
+            sink.complete = True
             sink.content.border()
             if self.end.strip() and not (yield from stream.next_of([self.end.strip()])):
                 return
@@ -150,6 +153,10 @@ class Marked:
         if self.reasoning is not None:
             found |= {self.reasoning.open, self.reasoning.close}
         return frozenset(mark.strip() for mark in found if mark.strip())
+
+    def ignored(self, tool: Tool) -> list[str]:
+        """See :meth:`ChatFormat.warnings`."""
+        return self.calls.body.ignored(tool)
 
     def opens_reasoning(self, prompt: str) -> bool:
         """Whether the prompt ends with the opening mark of the reasoning."""
@@ -184,17 +191,21 @@ class Marked:
         return sequence(self.reasoning.grammar(reasoning_open), answer)
 
     def read(
-        self, stream: Stream, sink: Sink, *, calls: bool, reasoning_open: bool
+        self, stream: Stream, sink: Sink, *, calls: bool, reasoning_open: bool, content: bool
     ) -> Reading[None]:
         """Read a whole answer."""
         yield from self._read_reasoning(stream, sink, reasoning_open)
         before = marks(*(self.calls.marks if calls else ()))
         after = marks(*self.calls.marks, *self.calls.closers)
-        bare = self.calls.bare if calls else None
+        # As the grammar has it: content of its own grammar may begin as a bare call does.
+        bare = self.calls.bare if calls and not (content and self.calls.marks) else None
         if bare is not None and (yield from stream.comes(bare.first)):
             yield from self._read_calls(stream, sink, None)
         while True:
-            mark = yield from stream.until(after if sink.calls else before, sink.content)
+            some = bool(sink.calls)
+            mark = yield from stream.until(
+                after if some else before, sink.content, partial=not some
+            )
             if mark is None:
                 sink.content.end()
                 return
@@ -203,10 +214,13 @@ class Marked:
                 yield from self._read_calls(stream, sink, mark)
 
     def _read_calls(self, stream: Stream, sink: Sink, mark: str | None) -> Reading[None]:
-        """Read calls; what turns out to be none is text."""
+        """Read calls; what turns out to be none is text, but not the head of one cut short."""
         stream.hold()
         try:
             yield from self.calls.read(stream, sink, mark)
+        except CutShort:
+            stream.release()
+            stream.at = len(stream.text)
         except NotACall:
             if stream.holding:
                 sink.content(stream.held())

@@ -62,6 +62,7 @@ class Sink:
         content: Takes the answer's text.
         reasoning: Takes the reasoning's text.
         calls: How many calls have begun.
+        complete: Whether the last of them is whole, as its reader says.
     """
 
     def __init__(self, tools: Mapping[str, Tool], make_id: Callable[[], str]) -> None:
@@ -72,6 +73,7 @@ class Sink:
         self.content = Trimmed(lambda text: self._add(ContentDelta(text)))
         self.reasoning = Trimmed(lambda text: self._add(ReasoningDelta(text)))
         self.calls = 0
+        self.complete = False
 
     def start(self, name: str) -> Tool:
         """A call of this tool begins.
@@ -85,6 +87,7 @@ class Sink:
         self.content.border()
         self._add(ToolCallStart(self.calls, self._make_id(), name))
         self.calls += 1
+        self.complete = False
         return tool
 
     def arguments(self, fragment: str) -> None:

@@ -21,6 +21,10 @@ class NotACall(Exception):
     """The text does not go on as the reader wants it."""
 
 
+class CutShort(NotACall):
+    """The text ends where more of a call was to come: so far it is one."""
+
+
 class Marks:
     """Strings to find in a text that comes in pieces."""
 
@@ -110,10 +114,10 @@ class Stream:
         """Wait for more text.
 
         Raises:
-            NotACall: There is no more.
+            CutShort: There is no more.
         """
         if self.ended:
-            raise NotACall
+            raise CutShort
         yield
 
     def peek(self) -> Reading[str]:
@@ -188,8 +192,13 @@ class Stream:
                 return
             yield from self.more()
 
-    def until(self, marks: Marks, take: Callable[[str], object]) -> Reading[str | None]:
-        """Pass text on as it comes, up to a mark, which is read. None: the text ended before."""
+    def until(
+        self, marks: Marks, take: Callable[[str], object], *, partial: bool = True
+    ) -> Reading[str | None]:
+        """Pass text on as it comes, up to a mark, which is read. None: the text ended before.
+
+        Where the text ends with the beginning of a mark, that is passed on if ``partial``.
+        """
         while True:
             end, mark = marks.find(self.text, self.at)
             if end > self.at:
@@ -200,7 +209,8 @@ class Stream:
             self.at = end
             if self.ended:
                 if self.at < len(self.text):
-                    take(self.text[self.at :])
+                    if partial:
+                        take(self.text[self.at :])
                     self.at = len(self.text)
                 return None
             yield

@@ -14,15 +14,16 @@ lists and objects are passed on as they come, other values when they are whole.
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pyengine.chat.formats import json_text
 from pyengine.chat.formats.sink import Sink
-from pyengine.chat.formats.stream import Marks, NotACall, Reading, Stream
+from pyengine.chat.formats.stream import CutShort, Marks, NotACall, Reading, Stream
 from pyengine.chat.tools import Tool
 from pyengine.grammar import Grammar, free_text, optional, regex, repeat, sequence, text
-from pyengine.grammar.parameters import Parameter, parameters_of, xml_parameter
+from pyengine.grammar.description import bounded
+from pyengine.grammar.parameters import Parameter, ignored_in, parameters_of, xml_parameter
 
 _NAME = re.compile(r"[^<>\n]+")
 _END_OF_VALUE = Marks(["</parameter>"])
@@ -40,14 +41,21 @@ class XmlCall:
             InvalidRequestError: A strict tool's schema asks for what tags cannot be held to.
         """
         parameters = parameters_of(tool.schema, tool.strict)
-        parts = [text(f"<function={tool.name}>\n")]
-        for parameter in parameters.listed:
-            part = sequence(xml_parameter(parameter, tool.strict), text("\n"))
-            parts.append(part if parameter.required else optional(part))
-        if parameters.others:
-            parts.append(repeat(_any_parameter()))
-        parts.append(text("</function>"))
-        return sequence(*parts)
+
+        def parts() -> Iterator[Grammar]:
+            yield text(f"<function={tool.name}>\n")
+            for parameter in parameters.listed:
+                part = sequence(xml_parameter(parameter, tool.strict), text("\n"))
+                yield part if parameter.required else optional(part)
+            if parameters.others:
+                yield repeat(_any_parameter())
+            yield text("</function>")
+
+        return sequence(*bounded(parts()))
+
+    def ignored(self, tool: Tool) -> list[str]:
+        """As of :class:`~pyengine.chat.formats.bodies.Body`."""
+        return ignored_in(tool.schema)
 
     def read(self, stream: Stream, sink: Sink) -> Reading[None]:
         """As of :class:`~pyengine.chat.formats.bodies.Body`."""
@@ -57,20 +65,27 @@ class XmlCall:
         stream.release()
         parameters = parameters_of(tool.schema, strict=False)
         before = "{"
+        given: set[str] = set()  # the first of two values of one parameter counts
         while (yield from _opens(stream)):
             name = yield from _tag_name(stream)
+            if name in given:
+                yield from _value(stream, _ignore, parameters.named(name))
+                continue
+            given.add(name)
             key = json.dumps(name, ensure_ascii=False)
             sink.arguments(f"{before}{key}: ")
-            yield from _value(stream, sink, parameters.named(name))
+            yield from _value(stream, sink.arguments, parameters.named(name))
             before = ", "
         sink.arguments("{}" if before == "{" else "}")
 
 
 def _opens(stream: Stream) -> Reading[bool]:
     """Whether another parameter comes, rather than the function's end."""
-    found = yield from stream.next_of(["<parameter=", "</function>"])
+    options = ("<parameter=", "</function>")
+    found = yield from stream.next_of(options)
     if found is None:
-        raise NotACall
+        rest = stream.text[stream.at :].lstrip()
+        raise CutShort if any(option.startswith(rest) for option in options) else NotACall
     return found == "<parameter="
 
 
@@ -81,23 +96,23 @@ def _tag_name(stream: Stream) -> Reading[str]:
     return "".join(pieces)
 
 
-def _value(stream: Stream, sink: Sink, parameter: Parameter) -> Reading[None]:
+def _value(stream: Stream, emit: Callable[[str], None], parameter: Parameter) -> Reading[None]:
     """A value up to its closing tag, without the newline on either side."""
     if "string" not in parameter.types and parameter.types & {"array", "object"}:
         yield from stream.space()
         if (yield from stream.peek()) in "[{":  # whose strings may hold the closing tag
-            yield from json_text.value(stream, sink.arguments)
+            yield from json_text.value(stream, emit)
             yield from stream.literal("</parameter>")
             return
     if parameter.is_text:
-        sink.arguments('"')
-        take = _Inner(lambda piece: sink.arguments(json.dumps(piece, ensure_ascii=False)[1:-1]))
+        emit('"')
+        take = _Inner(lambda piece: emit(json.dumps(piece, ensure_ascii=False)[1:-1]))
     else:
         pieces: list[str] = []
         take = _Inner(pieces.append)
     if (yield from stream.until(_END_OF_VALUE, take)) is None:
         raise NotACall
-    sink.arguments('"' if parameter.is_text else parameter.json_of("".join(pieces)))
+    emit('"' if parameter.is_text else parameter.json_of("".join(pieces)))
 
 
 class _Inner:
@@ -128,3 +143,7 @@ def _any_parameter() -> Grammar:
     value = free_text(["</parameter>"]).tagged(("argument", anything))
     name = regex(_ANY_NAME).tagged(("parameter",))
     return sequence(text("<parameter="), name, text(">\n"), value, text("\n</parameter>\n"))
+
+
+def _ignore(text: str) -> None:
+    """A value that counts for nothing."""

@@ -14,7 +14,7 @@ from pyengine.actors.actor import ActorRef
 from pyengine.actors.frontend import Frontend
 from pyengine.actors.request import Generation
 from pyengine.chat.answer import ChatGeneration
-from pyengine.chat.dialect import ChatOptions, Dialect, made_tools
+from pyengine.chat.dialect import ChatOptions, Dialect, made_options
 from pyengine.chat.messages import read_messages
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool, ToolChoice
@@ -24,6 +24,7 @@ from pyengine.errors import (
     ConfigError,
     ContextLengthError,
     EngineDeadError,
+    InvalidGrammarError,
     InvalidRequestError,
     NotReadyError,
 )
@@ -35,6 +36,8 @@ from pyengine.sampling import SamplingParams, check_priority
 from pyengine.telemetry import Totals
 from pyengine.tokenizer import PREDICTED_CHARACTERS, Tokenizer
 
+# As much as the compiler takes; a longer one would crowd the Scheduler's mailbox for nothing.
+MAX_GRAMMAR_BYTES = 1 << 20
 MAX_TIMEOUT_S = 30 * 24 * 3600
 
 
@@ -219,13 +222,16 @@ class AsyncEngine:
             prompt: Text, or token ids.
             params: How tokens are chosen and when to end; None is ``SamplingParams()``.
             priority: Lower runs first; 0 is usual.
-            tenant: Whom the request is charged to when tenants share fairly.
-            cache_salt: Cached prefixes are shared only under the same salt.
+            tenant: Whom the request is charged to when tenants share fairly, and whose recent
+                answers are drafted from. That is no isolation: tenants whose names are given by
+                others can be guessed. Where answers must not touch each other in any way, give
+                each its own ``cache_salt``.
+            cache_salt: Cached prefixes and recent answers are shared only under the same salt.
             timeout: Seconds after which the request ends with RequestTimeoutError.
             grammar: What the answer must look like; see :mod:`pyengine.grammar`. One that cannot be
                 enforced ends the request with InvalidGrammarError.
             close_grammar: End what the grammar has begun within ``max_tokens``, so that the answer
-                parses; it may say less than it would have.
+                parses; it may say less than it would have. Only with a grammar, or with tools.
             prediction: Text or token ids that the answer is expected to repeat in parts. Changes
                 how fast it comes, not what it is.
 
@@ -240,6 +246,7 @@ class AsyncEngine:
         params = params or SamplingParams()
         params.validate()
         check_priority(priority)
+        description = _description(grammar, close_grammar)
         if timeout is not None and not 0 < timeout <= MAX_TIMEOUT_S:
             raise InvalidRequestError(
                 f"'timeout' must be above 0 and at most {MAX_TIMEOUT_S} seconds", param="timeout"
@@ -277,8 +284,8 @@ class AsyncEngine:
             cache_salt=_number(cache_salt),
             arrival_ns=now,
             deadline_ns=0 if timeout is None else now + int(timeout * 1e9),
-            grammar=None if grammar is None else grammar.description(),
-            close_grammar=close_grammar and grammar is not None,
+            grammar=description,
+            close_grammar=close_grammar,
             prediction=self._prediction(prediction),
         )
         return Generation(frontend.submit(submit), token_ids, frontend.abort)
@@ -303,7 +310,7 @@ class AsyncEngine:
         params: SamplingParams | None = None,
         *,
         tools: Sequence[Tool | dict[str, Any]] = (),
-        tool_choice: ToolChoice = "auto",
+        tool_choice: ToolChoice | dict[str, Any] = "auto",
         allowed_tools: Collection[str] | None = None,
         parallel_tool_calls: bool = True,
         grammar: Grammar | None = None,
@@ -322,7 +329,7 @@ class AsyncEngine:
             params: How tokens are chosen and when to end.
             tools: Functions that the model may call, as in OpenAI's chat completions or as Tools.
                 Its calls follow their schemas.
-            tool_choice: ``none``, ``auto``, ``required``, or ``Named(tool)``.
+            tool_choice: ``none``, ``auto``, ``required``, ``Named(tool)``, or OpenAI's object.
             allowed_tools: Names of those that may be called; None is all of them.
             parallel_tool_calls: Whether several may be called at once.
             grammar: What the text of the answer must look like; reasoning may come before it, and
@@ -336,14 +343,14 @@ class AsyncEngine:
             InvalidRequestError: The model has no template, or it refuses the messages; or the model
                 cannot do what is wanted.
         """
-        wanted = ChatOptions(
-            tools=made_tools(tools),
+        wanted = made_options(
+            tools=tools,
             tool_choice=tool_choice,
-            allowed_tools=None if allowed_tools is None else frozenset(allowed_tools),
+            allowed_tools=allowed_tools,
             parallel_tool_calls=parallel_tool_calls,
             grammar=grammar,
             reasoning=reasoning,
-            template_arguments=template_arguments or {},
+            template_arguments=template_arguments,
         )
         text, warnings = self._rendered(messages, wanted)
         plan = self.dialect.plan(text, params or SamplingParams(), wanted)
@@ -356,10 +363,16 @@ class AsyncEngine:
         messages: Sequence[dict[str, Any]],
         *,
         tools: Sequence[Tool | dict[str, Any]] = (),
-        **arguments: Any,
+        reasoning: bool | None = None,
+        template_arguments: dict[str, Any] | None = None,
     ) -> list[int]:
-        """The token ids of a conversation, ready for the assistant's answer."""
-        wanted = ChatOptions(tools=made_tools(tools), template_arguments=arguments)
+        """The token ids of a conversation, ready for the assistant's answer.
+
+        Takes and raises what :meth:`chat` does.
+        """
+        wanted = made_options(
+            tools=tools, reasoning=reasoning, template_arguments=template_arguments
+        )
         return self._tokens(self._rendered(messages, wanted)[0])
 
     def _rendered(
@@ -445,6 +458,32 @@ def _config(model: str | Path | None, settings: dict[str, Any]) -> EngineConfig:
         return EngineConfig(model=None if model is None else str(model), **settings)
     except TypeError as error:
         raise ConfigError(f"{error}".replace("EngineConfig.__init__() ", "")) from None
+
+
+def _description(grammar: Grammar | None, close: bool) -> bytes | None:
+    """What is compiled; refused where it is too long to be sent."""
+    if not isinstance(close, bool):
+        raise InvalidRequestError("'close_grammar' must be a bool", param="close_grammar")
+    if grammar is None:
+        if close:
+            raise InvalidRequestError(
+                "'close_grammar' needs a grammar to close.", param="close_grammar"
+            )
+        return None
+    if not isinstance(grammar, Grammar):
+        raise InvalidRequestError(
+            f"'grammar' must be a Grammar, such as json_schema(...), not {type(grammar).__name__}",
+            param="grammar",
+            code="invalid_type",
+        )
+    description = grammar.description()
+    if len(description) > MAX_GRAMMAR_BYTES:
+        raise InvalidGrammarError(
+            f"the grammar's description has {len(description)} bytes; "
+            f"at most {MAX_GRAMMAR_BYTES} are taken",
+            param="grammar",
+        )
+    return description
 
 
 def _number(name: str | None) -> int:

@@ -14,7 +14,7 @@
     └─────────────────────────┘   Deltas      └───────────────────────────────────────────────┘
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -23,6 +23,8 @@ from pyengine.actors.actor import ActorRef, logger
 from pyengine.actors.detokenizer import DetokenizerActor
 from pyengine.actors.kv_allocator import KvAllocatorActor
 from pyengine.actors.scheduler import SchedulerActor
+from pyengine.chat.dialect import format_of, turn_ends
+from pyengine.chat.template import ChatTemplate
 from pyengine.config import EngineConfig
 from pyengine.model.devices import load_runner
 from pyengine.model.folder import model_folder
@@ -93,8 +95,14 @@ class EngineActors:
     """
 
     def __init__(
-        self, config: EngineConfig, runner: ModelRunner, tokenizer: Tokenizer, queues: Queues
+        self,
+        config: EngineConfig,
+        runner: ModelRunner,
+        tokenizer: Tokenizer,
+        queues: Queues,
+        turn_ends: Sequence[int] = (),
     ) -> None:
+        """Build them; ``turn_ends`` end an answer beside the tokenizer's own end tokens."""
         limits = config.limits
         self.queues = queues
         self.failure: BaseException | None = None
@@ -135,7 +143,9 @@ class EngineActors:
         )
         planner.set_grammars(
             tokenizer.tokenizer_json,
-            list(tokenizer.eos_token_ids),
+            # What ends a turn must be free to come where a grammar lets the answer end, or a model
+            # that was taught to end with it could not end at all.
+            sorted({*tokenizer.eos_token_ids, *turn_ends}),
             runner.info.vocab_size,
             queues.scheduler,
             timeout_s=config.grammar_timeout_s,
@@ -168,8 +178,11 @@ class EngineActors:
             ModelLoadError: The model cannot be had or read.
             ConfigError: The configuration does not fit it.
         """
-        tokenizer = Tokenizer.from_folder(model_folder(config.model))
-        return cls(config, load_runner(config, progress), tokenizer, queues)
+        folder = model_folder(config.model)
+        tokenizer = Tokenizer.from_folder(folder)
+        form = format_of(ChatTemplate.from_folder(folder), config.chat_format)
+        ends = turn_ends(form, tokenizer)
+        return cls(config, load_runner(config, progress), tokenizer, queues, ends)
 
     def start(
         self,

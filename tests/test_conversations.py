@@ -35,6 +35,12 @@ WEATHER: Any = {
     },
 }
 
+NAMED: Any = {"type": "function", "function": {"name": "get_weather"}}
+ALLOWED: Any = {
+    "type": "allowed_tools",
+    "allowed_tools": {"mode": "required", "tools": [NAMED]},
+}
+
 
 @dataclasses.dataclass
 class City:
@@ -99,7 +105,7 @@ async def test_typed_answers(engine: AsyncEngine) -> None:
         assert isinstance(parse_answer(answer.text, City), City)
 
 
-@pytest.mark.parametrize("wanted", ["required", Named("get_weather")])
+@pytest.mark.parametrize("wanted", ["required", Named("get_weather"), NAMED, ALLOWED])
 async def test_a_call_that_must_be(engine: AsyncEngine, wanted: Any) -> None:
     tools = [WEATHER, Tool("now")]
     hello = [{"role": "user", "content": "Hello!"}]
@@ -177,6 +183,22 @@ async def test_what_cannot_be_enforced(engine: AsyncEngine, client: openai.Async
         ({"tools": [{"type": "function"}]}, "tools[0]"),
         ({"tools": [WEATHER], "tool_choice": Named("x")}, "tool_choice"),
         ({"tools": [WEATHER], "allowed_tools": ["x"]}, "tool_choice"),
+        ({"tools": "now"}, "tools"),
+        ({"tools": ["now"]}, "tools[0]"),
+        ({"tools": [WEATHER], "tool_choice": "get_weather"}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": None}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "custom"}}, "tool_choice"),
+        (
+            {"tools": [WEATHER], "tool_choice": {"type": "function", "name": "get_weather"}},
+            "tool_choice.function.name",
+        ),
+        ({"tools": [WEATHER], "tool_choice": ALLOWED, "allowed_tools": []}, "allowed_tools"),
+        ({"tools": [WEATHER], "allowed_tools": "get_weather"}, "allowed_tools"),
+        ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
+        ({"grammar": {"type": "object"}}, "grammar"),
+        ({"reasoning": "low"}, "reasoning"),
+        ({"template_arguments": ["x"]}, "template_arguments"),
+        ({"close_grammar": True}, "close_grammar"),
         ({"reasoning": True}, "reasoning"),
         ({"template_arguments": {"nothing": 1}}, "template_arguments.nothing"),
         ({"template_arguments": {"messages": []}}, "template_arguments.messages"),
@@ -188,6 +210,15 @@ async def test_what_the_model_cannot_do(
     with pytest.raises(InvalidRequestError) as refusal:
         engine.chat(QUESTION, **options)
     assert refusal.value.param == param
+
+
+async def test_render_takes_what_chat_takes(engine: AsyncEngine) -> None:
+    plain = engine.render(QUESTION, reasoning=False, template_arguments={})
+    assert plain == engine.render(QUESTION)
+    assert len(engine.render(QUESTION, tools=[WEATHER])) > len(plain)
+    for options in ({"reasoning": True}, {"template_arguments": {"nothing": 1}}):
+        with pytest.raises(InvalidRequestError):
+            engine.render(QUESTION, **options)  # type: ignore[arg-type]
 
 
 async def test_the_format_may_be_named(engine: AsyncEngine) -> None:

@@ -5,16 +5,19 @@ import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import pyengine
 from pyengine import AsyncEngine, Engine, EngineConfig, SamplingParams
 from pyengine._core import MailboxFull
 from pyengine.actors.scheduler import SchedulerActor
+from pyengine.engine import SCHEDULER_MAILBOX_BYTES
 from pyengine.errors import (
     ConfigError,
     ContextLengthError,
     EngineDeadError,
+    InvalidGrammarError,
     InvalidRequestError,
     ModelLoadError,
     NotReadyError,
@@ -22,6 +25,8 @@ from pyengine.errors import (
     RequestAbortedError,
     RequestTimeoutError,
 )
+from pyengine.grammar import choice
+from pyengine.messages import RequestKey, Submit
 from pyengine.placement.thread import ThreadPlacement
 
 LONG = SamplingParams(temperature=0, max_tokens=1500, ignore_eos=True)
@@ -192,6 +197,40 @@ async def test_options_out_of_range_are_refused(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=option):
         engine.generate("hi", SHORT, **{option: value})  # type: ignore[arg-type]
+    await assert_no_ghost(engine)
+
+
+async def test_a_grammar_that_cannot_be_sent_is_refused(engine: AsyncEngine) -> None:
+    with pytest.raises(InvalidGrammarError) as refusal:
+        engine.generate("hi", SHORT, grammar=choice(["x" * 2**20]))
+    assert refusal.value.param == "grammar"
+    for grammar, close in (({"type": "object"}, False), (None, True), (choice(["a"]), 1)):
+        with pytest.raises(InvalidRequestError, match="grammar"):
+            engine.generate("hi", SHORT, grammar=grammar, close_grammar=close)  # type: ignore[arg-type]
+    await assert_no_ghost(engine)
+
+
+def _too_large(submit: Submit, key: RequestKey) -> Submit:
+    return msgspec.structs.replace(submit, key=key, tokens=bytes(SCHEDULER_MAILBOX_BYTES))
+
+
+async def test_a_request_that_no_mailbox_holds_fails_alone(engine: AsyncEngine) -> None:
+    frontend = engine._frontend
+    assert frontend is not None
+    running = engine.generate("Go on", LONG)
+    (actor,) = frontend.requests.values()
+    with pytest.raises(InvalidRequestError, match="too large"):
+        frontend.submit(_too_large(actor.submit, frontend.next_key()))
+    # The same behind others, as after a restart.
+    frontend._holding = True
+    late = frontend.submit(_too_large(actor.submit, frontend.next_key()))
+    after = engine.generate("hi", SHORT)
+    frontend._holding = False
+    frontend._go_on()
+    with pytest.raises(InvalidRequestError, match="too large"):
+        await late.next_update()
+    assert (await after).usage.completion_tokens == 8
+    running.abort()
     await assert_no_ghost(engine)
 
 

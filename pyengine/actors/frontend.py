@@ -11,6 +11,7 @@ from pyengine.actors.recovery import Recovery
 from pyengine.actors.request import RequestActor
 from pyengine.errors import (
     EngineDeadError,
+    InvalidRequestError,
     OverloadedError,
     PyengineError,
     RequestAbortedError,
@@ -69,7 +70,7 @@ class Frontend:
         self._timeline = timeline
         self._numbers = itertools.count(first_request)
         self._reports: dict[int, asyncio.Future[Report]] = {}
-        self._unsent: deque[bytes] = deque()
+        self._unsent: deque[tuple[bytes, int | None]] = deque()  # and whose request it is
         self._retry: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: asyncio.Future[None] | None = None
@@ -116,6 +117,8 @@ class Frontend:
             if self._scheduler.mailbox.closed:
                 raise EngineDeadError("the engine has stopped") from None
             self._hold()  # its reader has died; we shall be told so in a moment
+        except ValueError:
+            raise _too_large() from None
         else:
             actor.sent = True
 
@@ -185,7 +188,7 @@ class Frontend:
         for actor in [suspect] if suspect is not None else list(self.requests.values()):
             if not actor.sent:
                 actor.sent = True
-                self._send_later(encode_submit(actor.continued()))
+                self._send_later(encode_submit(actor.continued()), actor.submit.key.request)
         if suspect is None:
             self._held = 0
 
@@ -246,21 +249,38 @@ class Frontend:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *arguments)
 
-    def _send_later(self, message: bytes) -> None:
-        """Send now, or as soon as the Scheduler's mailbox has room."""
-        self._unsent.append(message)
+    def _send_later(self, message: bytes, number: int | None = None) -> None:
+        """Send now, or as soon as the Scheduler's mailbox has room; ``number``: whose request."""
+        self._unsent.append((message, number))
         self._flush()
 
     def _flush(self) -> None:
         try:
             while self._unsent:
-                self._scheduler.send(self._unsent[0])
-                self._unsent.popleft()
+                message, number = self._unsent[0]
+                try:
+                    self._scheduler.send(message)
+                except ValueError:  # the mailbox will never have room for it
+                    self._end_unsent(number)
+                else:
+                    self._unsent.popleft()
         except MailboxFull:
             if self._loop is not None and self._retry is None:
                 self._retry = self._loop.call_later(RETRY_S, self._flush_again)
         except MailboxClosed:
             self._unsent.clear()
+
+    def _end_unsent(self, number: int | None) -> None:
+        """Fail the request at the head, which is too large to be sent; the others go on."""
+        self._unsent.popleft()
+        actor = None if number is None else self.requests.pop(number, None)
+        if actor is None:
+            return
+        actor.fail(_too_large())
+        if self._recovery.acquits(actor):
+            self._go_on()
+        if not self.requests:
+            self._wake_idle()
 
     def _flush_again(self) -> None:
         self._retry = None
@@ -323,3 +343,7 @@ class Frontend:
         idle, self._idle = self._idle, None
         if idle is not None and not idle.done():
             idle.set_result(None)
+
+
+def _too_large() -> InvalidRequestError:
+    return InvalidRequestError("the request is too large for the engine's mailbox", param="prompt")

@@ -7,7 +7,7 @@
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,7 @@ from pyengine.chat.formats import FORMATS, ChatFormat, detect
 from pyengine.chat.formats.marked import Marked
 from pyengine.chat.messages import Message, template_messages
 from pyengine.chat.template import ChatTemplate
-from pyengine.chat.tools import Tool, ToolChoice, check_tools
+from pyengine.chat.tools import Named, Tool, ToolChoice, check_tools
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.grammar import Grammar
 from pyengine.sampling import SamplingParams
@@ -69,10 +69,111 @@ def made_tools(given: Sequence[Tool | Mapping[str, Any]]) -> tuple[Tool, ...]:
     Raises:
         InvalidRequestError: One is malformed; named.
     """
-    return tuple(
-        tool if isinstance(tool, Tool) else Tool.from_openai(tool, f"tools[{index}]")
-        for index, tool in enumerate(given)
+    made = []
+    for index, tool in enumerate(given):
+        at = f"tools[{index}]"
+        if not isinstance(tool, Tool | Mapping):
+            raise InvalidRequestError(f"'{at}' must be a Tool or a dict", param=at)
+        made.append(tool if isinstance(tool, Tool) else Tool.from_openai(tool, at))
+    return tuple(made)
+
+
+def made_choice(given: Any) -> tuple[ToolChoice, frozenset[str] | None]:
+    """A choice from what OpenAI's chat completions take, or as it is; and who may be called.
+
+    Raises:
+        InvalidRequestError: It is neither; named.
+    """
+    if given in ("none", "auto", "required") or isinstance(given, Named):
+        return given, None
+    kind = given.get("type") if isinstance(given, Mapping) else None
+    if kind == "function":
+        return Named(_function_name(given, "tool_choice")), None
+    if kind == "allowed_tools" and isinstance(allowed := given.get(kind), Mapping):
+        at = f"tool_choice.{kind}"
+        mode, tools = allowed.get("mode"), allowed.get("tools")
+        if mode not in ("auto", "required"):
+            raise InvalidRequestError(f"'{at}.mode' must be auto or required", param=f"{at}.mode")
+        if not _is_list(tools):
+            raise InvalidRequestError(f"'{at}.tools' must be a list", param=f"{at}.tools")
+        names = (_function_name(tool, f"{at}.tools[{i}]") for i, tool in enumerate(tools))
+        return mode, frozenset(names)
+    raise InvalidRequestError(
+        "'tool_choice' must be none, auto, required, Named(...), or OpenAI's object of type "
+        f"function or allowed_tools, not {_shown(given)}",
+        param="tool_choice",
     )
+
+
+def _function_name(given: Any, at: str) -> str:
+    """The name in ``{"type": "function", "function": {"name": ...}}``."""
+    function = given.get("function") if isinstance(given, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(name, str):
+        raise InvalidRequestError(f"'{at}' must name a function", param=f"{at}.function.name")
+    return name
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else text[:100] + "…"
+
+
+def made_options(
+    *,
+    tools: Sequence[Tool | Mapping[str, Any]] = (),
+    tool_choice: Any = "auto",
+    allowed_tools: Collection[str] | None = None,
+    parallel_tool_calls: bool = True,
+    grammar: Grammar | None = None,
+    reasoning: bool | None = None,
+    template_arguments: Mapping[str, Any] | None = None,
+) -> ChatOptions:
+    """What a caller of the library wants, checked.
+
+    Raises:
+        InvalidRequestError: An argument is not what it should be; named.
+    """
+
+    def check(name: str, holds: bool, wanted: str, value: Any) -> None:
+        if not holds:
+            raise InvalidRequestError(
+                f"'{name}' must be {wanted}, not {_shown(value)}", param=name, code="invalid_type"
+            )
+
+    check("tools", _is_list(tools), "a list", tools)
+    named = allowed_tools is None or (
+        isinstance(allowed_tools, Collection)
+        and not isinstance(allowed_tools, str)
+        and all(isinstance(name, str) for name in allowed_tools)
+    )
+    check("allowed_tools", named, "names of tools", allowed_tools)
+    check(
+        "parallel_tool_calls", isinstance(parallel_tool_calls, bool), "a bool", parallel_tool_calls
+    )
+    check("grammar", grammar is None or isinstance(grammar, Grammar), "a Grammar", grammar)
+    check("reasoning", reasoning is None or isinstance(reasoning, bool), "a bool", reasoning)
+    arguments = {} if template_arguments is None else template_arguments
+    check("template_arguments", isinstance(arguments, Mapping), "a dict", arguments)
+    choice, allowed = made_choice(tool_choice)
+    if allowed is not None and allowed_tools is not None:
+        raise InvalidRequestError(
+            "'tool_choice' and 'allowed_tools' both say which tools may be called; give one",
+            param="allowed_tools",
+        )
+    return ChatOptions(
+        tools=made_tools(tools),
+        tool_choice=choice,
+        allowed_tools=allowed if allowed_tools is None else frozenset(allowed_tools),
+        parallel_tool_calls=parallel_tool_calls,
+        grammar=grammar,
+        reasoning=reasoning,
+        template_arguments=arguments,
+    )
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 @dataclass(frozen=True)
@@ -111,6 +212,20 @@ class Plan:
         return ChatGeneration(generation, reader, warnings)
 
 
+def format_of(template: ChatTemplate | None, name: str | None = None) -> ChatFormat | None:
+    """A model's chat format: by its name (``none`` for none), else what its template tells."""
+    if name is not None:
+        return FORMATS.get(name)
+    # Tokens that the template never writes are not what the model was taught to.
+    return None if template is None else detect(template.tool_source)
+
+
+def turn_ends(form: ChatFormat | None, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The tokens that end an answer in a chat format, beside the model's own."""
+    found = (tokenizer.token_id(spelling) for spelling in (form.stop_tokens if form else ()))
+    return tuple(token for token in found if token is not None)
+
+
 class Dialect:
     """A model's chat template and chat format. Any thread may use it.
 
@@ -128,12 +243,7 @@ class Dialect:
     ) -> None:
         """Take the format by its name, ``none`` for none; None looks at the template."""
         self.template = template
-        self.format: ChatFormat | None = None
-        if chat_format is not None:
-            self.format = FORMATS.get(chat_format)
-        elif template is not None:
-            # Tokens that the template never writes are not what the model was taught to.
-            self.format = detect(template.tool_source)
+        self.format = format_of(template, chat_format)
         self._model_name = model_name
         self._tokenizer = tokenizer
 
@@ -185,9 +295,8 @@ class Dialect:
         tools = options.callable_tools
         is_open = form.opens_reasoning(prompt)
         grammar = self._grammar(form, tools, options, is_open)
-        stops = (self._tokenizer.token_id(spelling) for spelling in form.stop_tokens)
-        if not params.ignore_eos and (found := tuple(s for s in stops if s is not None)):
-            both = (*params.stop_token_ids, *found)
+        if not params.ignore_eos and (stops := turn_ends(form, self._tokenizer)):
+            both = (*params.stop_token_ids, *stops)
             params = msgspec.structs.replace(params, stop_token_ids=both)
         if not tools and not self.reasons:
             return Plan(params, grammar)

@@ -30,11 +30,16 @@ class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MessageToolCall(msgspec.Struct, forbid_unknown_fields=True):
-    """A tool call in an earlier answer of the assistant."""
+    """A tool call in an earlier answer of the assistant.
+
+    ``index`` is what a client that puts streamed deltas together may leave in; it is the call's
+    place.
+    """
 
     id: str
     function: FunctionCall
     type: Literal["function"] = "function"
+    index: int | None = None
 
 
 class Message(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,6 +51,9 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     reasoning_content is what the assistant thought before an earlier answer. Templates that do not
     read it leave earlier thoughts out on purpose: it is left out with a warning then, and refused
     by name for a model that does not reason.
+
+    The name of a tool's message says again which tool the call it answers was of: it must be that,
+    and a template that does not read it loses nothing.
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -142,15 +150,23 @@ def _template_message(
     if role == "developer" and not template.names_developer:
         role = "system"
     made: dict[str, Any] = {"role": role, "content": _text(message, at)}
+    called = None
+    if message.tool_call_id is not None or role == "tool":
+        called = _called(index, messages)
+        made["tool_call_id"] = message.tool_call_id
     if message.name is not None:
-        if "name" not in template.message_keys:
+        if called is not None and message.name != called.function.name:
+            raise InvalidRequestError(
+                f"'{at}.name' must be '{called.function.name}', which the call that it answers "
+                "names.",
+                param=f"{at}.name",
+            )
+        if called is None and "name" not in template.message_keys:
             raise _unsupported(f"{at}.name", " by the model's chat template")
-        made["name"] = message.name
+        if "name" in template.message_keys:
+            made["name"] = message.name
     if message.tool_calls:
         made["tool_calls"] = _tool_calls(message, at, template)
-    if message.tool_call_id is not None or role == "tool":
-        _check_tool_answer(index, messages)
-        made["tool_call_id"] = message.tool_call_id
     return made
 
 
@@ -200,6 +216,9 @@ def _tool_calls(message: Message, at: str, template: ChatTemplate) -> list[dict[
         raise _unsupported(f"{at}.tool_calls", " by the model's chat template")
     made = []
     for number, call in enumerate(message.tool_calls or ()):
+        if call.index is not None and call.index != number:
+            where = f"{at}.tool_calls[{number}].index"
+            raise InvalidRequestError(f"'{where}' must be {number}.", param=where)
         where = f"{at}.tool_calls[{number}].function.arguments"
         try:
             arguments = msgspec.json.decode(call.function.arguments or "{}")
@@ -212,17 +231,18 @@ def _tool_calls(message: Message, at: str, template: ChatTemplate) -> list[dict[
     return made
 
 
-def _check_tool_answer(index: int, messages: Sequence[Message]) -> None:
-    """A tool's message must answer a call of the assistant's message before it."""
+def _called(index: int, messages: Sequence[Message]) -> MessageToolCall:
+    """The call, of the assistant's message before it, that a tool's message answers."""
     message, at = messages[index], f"messages[{index}].tool_call_id"
     if message.role != "tool":
         raise InvalidRequestError(f"'{at}' is only for messages of tools.", param=at)
     before = next((m for m in reversed(messages[:index]) if m.role != "tool"), None)
-    calls = {call.id for call in (before.tool_calls or ())} if before is not None else set()
-    if message.tool_call_id not in calls:
-        raise InvalidRequestError(
-            f"'{at}' must name a tool call of the assistant's message before it.", param=at
-        )
+    for call in (before.tool_calls or ()) if before is not None else ():
+        if call.id == message.tool_call_id:
+            return call
+    raise InvalidRequestError(
+        f"'{at}' must name a tool call of the assistant's message before it.", param=at
+    )
 
 
 def _unsupported(at: str, by: str = "") -> UnsupportedParameterError:

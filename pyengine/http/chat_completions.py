@@ -33,7 +33,7 @@ from pyengine.http.schema.common import (
     seeded,
     usage_object,
 )
-from pyengine.http.structured import Constraint, constraint
+from pyengine.http.structured import Constraint, check_close, constraint
 from pyengine.http.tracing import Asked
 from pyengine.telemetry.timing import server_timing
 from pyengine.tokenizer import PREDICTED_CHARACTERS
@@ -57,10 +57,12 @@ async def create(exchange: "Exchange") -> None:
     exchange.names = _names(request, wanted, options)
     token_ids, text, warnings = await render(engine, request.messages, options)
     plan = engine.dialect.plan(text, params, options)
+    check_close(wanted, plan.grammar)
+    # Before the client is watched: who leaves meanwhile is seen as soon as there is what to abort.
+    prediction = await tokens_of(engine, predicted(request))
     answer_id, created, n = exchange.service.new_id("chatcmpl-"), int(time.time()), request.n or 1
     generations: list[Generation] = []
     exchange.watch(generations, Asked("chat", answer_id, params, bool(request.stream)))
-    prediction = await tokens_of(engine, predicted(request))
     for each in seeded(plan.params, n):
         generations.append(  # noqa: PERF401 (if one is refused, those before it are aborted)
             engine.generate(

@@ -26,7 +26,7 @@ from pyengine.http.schema.completions import (
     CompletionRequest,
     CompletionResponse,
 )
-from pyengine.http.structured import constraint
+from pyengine.http.structured import check_close, constraint
 from pyengine.http.tracing import Asked
 from pyengine.telemetry.timing import server_timing
 
@@ -52,6 +52,7 @@ async def create(exchange: "Exchange") -> None:
     prompts = split_prompts(request.prompt)
     check_prompts(len(prompts), n, limits)
     wanted = constraint(request)
+    check_close(wanted, wanted.grammar)
     exchange.names = {"grammar": wanted.field}
     token_ids = [await _tokens(prompt, engine) for prompt in prompts]
     answer_id, created = exchange.service.new_id("cmpl-"), int(time.time())

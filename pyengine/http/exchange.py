@@ -37,7 +37,7 @@ class Exchange:
     """
 
     __slots__ = (
-        "_asked", "_generations", "_watch", "began", "cut_off", "names", "parameter", "proto",
+        "_asked", "_generations", "_gone", "_watch", "began", "cut_off", "names", "parameter", "proto",
         "request_id", "scope", "service",
     )  # fmt: skip
 
@@ -53,6 +53,7 @@ class Exchange:
         valid = given is not None and _REQUEST_ID.fullmatch(given)
         self.request_id: str = given if valid else service.new_id("req-")
         self._generations: list[Generation] = []
+        self._gone = False
         self._asked: Asked | None = None
         self._watch: asyncio.Future[None] | None = None
 
@@ -77,9 +78,14 @@ class Exchange:
         """Abort ``generations`` when the client leaves, the answer fails or the server stops.
 
         Where requests are traced, they are as ``asked``.
+
+        Raises:
+            RequestAbortedError: The exchange was aborted before.
         """
         self._generations = generations
         self._asked = asked
+        if self._gone:
+            raise RequestAbortedError("the request was aborted")
         self._watch = asyncio.ensure_future(self.proto.client_disconnect())
         self._watch.add_done_callback(self._client_left)
 
@@ -89,7 +95,8 @@ class Exchange:
             self.abort()
 
     def abort(self) -> None:
-        """Abort whatever is generated for this exchange."""
+        """Abort whatever is generated for this exchange, or was going to be."""
+        self._gone = True
         for generation in self._generations:
             generation.abort()
 

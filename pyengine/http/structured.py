@@ -71,6 +71,21 @@ def constraint(request: StructuredFields) -> Constraint:
     return Constraint(_made(field, make), field, close)
 
 
+def check_close(wanted: Constraint, grammar: Grammar | None) -> None:
+    """Refuse to close a grammar where an answer has none.
+
+    Args:
+        wanted: What the request says.
+        grammar: What the whole answer follows, tools counted in.
+
+    Raises:
+        InvalidRequestError: There is nothing to close.
+    """
+    if wanted.close and grammar is None:
+        at = "structured_outputs.close_within_max_tokens"
+        raise InvalidRequestError(f"'{at}' needs a grammar to close.", param=at)
+
+
 def response_format_grammar(
     given: ResponseFormat, options: StructuredOutputs = _NO_OPTIONS, at: str = "response_format"
 ) -> Grammar | None:

@@ -270,3 +270,17 @@ async def test_the_clients_own_parse(client: openai.AsyncOpenAI, engine: FakeEng
     assert grammar is not None
     assert grammar["schema"]["required"] == ["name", "people"]
     assert grammar["unenforceable"] == "refuse"
+
+
+@PATHS
+async def test_there_must_be_something_to_close(
+    http: httpx.AsyncClient, engine: FakeEngine, path: str
+) -> None:
+    asked = {"structured_outputs": {"close_within_max_tokens": True}}
+    answer = await http.post(path, json={**MINIMAL[path], **asked})
+    assert answer.status_code == 400
+    param = answer.json()["error"]["param"]
+    assert param == "structured_outputs.close_within_max_tokens"
+    assert not engine.asked
+    answer = await http.post(path, json={**MINIMAL[path], **asked, "regex": "a"})
+    assert engine.asked[0].close_grammar

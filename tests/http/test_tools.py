@@ -436,6 +436,46 @@ async def test_the_answer_comes_back(client: openai.AsyncOpenAI, engine: FakeEng
     )
 
 
+def _answered(index: object = None, name: object = None) -> list[Any]:
+    """A conversation with two calls, the second as given, and the answer to it."""
+    calls = [
+        {"id": "a", "type": "function", "function": {"name": "now", "arguments": "{}"}},
+        {
+            "id": "b",
+            "type": "function",
+            "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'},
+            "index": index,
+        },
+    ]
+    answer = {"role": "tool", "tool_call_id": "b", "content": "dry", "name": name}
+    return [*HELLO, {"role": "assistant", "content": None, "tool_calls": calls}, answer]
+
+
+@pytest.mark.parametrize(
+    ("index", "name", "param"),
+    [
+        (1, "get_weather", None),
+        (0, None, "messages[1].tool_calls[1].index"),
+        ("1", None, "messages[1].tool_calls[1].index"),
+        (None, "now", "messages[2].name"),
+    ],
+)
+async def test_what_says_again_what_is_known(
+    http: httpx.AsyncClient, engine: FakeEngine, index: object, name: object, param: str | None
+) -> None:
+    body = {"model": MODEL, "messages": _answered(index, name), "tools": [WEATHER, NOW]}
+    answer = await http.post("/v1/chat/completions", json=body)
+    if param is not None:
+        assert answer.json()["error"]["param"] == param
+        return
+    assert answer.status_code == 200, answer.text
+    engine.template = ChatTemplate(TEMPLATE.replace("m.role }}:", "m.role }}:{{ m.name }}"))
+    assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
+    without, with_name = (engine.tokenizer.decode(asked.prompt) for asked in engine.asked)
+    assert without.endswith("tool:dry;")
+    assert with_name.endswith("tool:get_weatherdry;")
+
+
 @pytest.mark.parametrize(
     ("template", "warns"),
     [

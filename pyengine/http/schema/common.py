@@ -26,7 +26,9 @@ class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=Tr
     include_stop_str_in_output, skip_special_tokens (as :class:`pyengine.SamplingParams` has them),
     priority (lower runs first) and cache_salt (cached prefixes are shared only under the same one).
 
-    ``user`` is the tenant that the request is charged to when tenants share fairly. With ``n`` and
+    ``user`` is the tenant that the request is charged to when tenants share fairly, and whose
+    recent answers are drafted from. Anybody can name any user, so it isolates nothing: give those
+    who must not touch each other's cached prefixes or recent answers a cache_salt each. With ``n`` and
     a ``seed``, choice i of a prompt has the tokens that ``seed + i`` gives (modulo 2**64).
     """
 

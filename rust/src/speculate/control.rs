@@ -37,6 +37,9 @@ const PLAIN_FIRST: usize = 3;
 /// where much is lost and patient where little is.
 const LOSS: f32 = 5.0;
 
+/// A step that takes so many times as long as others counts no more than this.
+const STALL: f32 = 2.0;
+
 /// Plain steps of a check.
 const CHECK: u32 = 4;
 
@@ -125,6 +128,8 @@ struct Level {
     /// The same with the draft model, by its iterations, and how many draft tokens there were.
     drafting: Curve,
     drafted: Curve,
+    /// Whether the last step took far longer than the model said.
+    stalled: bool,
     /// How much longer steps took than the model said, of the last few.
     surprise: f32,
     /// Most draft tokens whose time was measured.
@@ -169,6 +174,8 @@ pub(super) struct Control {
     /// Some source can be judged only by trying it.
     blind: bool,
     plain: Curve,
+    /// Mean over median of plain steps, within [`STALL`]: what else holds up the machine.
+    held_up: f32,
     levels: Box<[Level]>,
     level: usize,
     /// Steps in a row that would belong to another level.
@@ -185,6 +192,7 @@ impl Control {
         Self {
             blind,
             plain: Curve::default(),
+            held_up: 1.0,
             levels: (0..LEVELS).map(|_| Level::default()).collect(),
             level: 0,
             elsewhere: 0,
@@ -301,6 +309,9 @@ impl Control {
             self.plain.observe(step.rows, time, self.now);
         }
         let Some(model) = self.model(step.rows) else { return };
+        if !step.speculative && settled {
+            self.held_up += 0.01 * ((time / model.plain).min(STALL) - self.held_up);
+        }
         let purse = self.purse.unwrap_or(PURSE.0 * model.plain) + PURSE_SHARE * time;
         self.purse = Some(purse.min(PURSE.1 * model.plain));
         if step.speculative {
@@ -336,10 +347,14 @@ impl Control {
         let time = step.duration_ns as f32;
         let now = self.now;
         let level = &mut self.levels[self.level];
-        if settled {
+        let expected = model.time(step.drafted, step.device_iterations);
+        // One step that took far too long says nothing of others like it; the second in a row does.
+        let stalled = time > STALL * expected.max(model.plain);
+        let credible = settled && (!stalled || level.stalled);
+        level.stalled = stalled;
+        if credible {
             let over = time - model.plain;
             level.reached = level.reached.max(step.drafted);
-            let expected = model.time(step.drafted, step.device_iterations);
             level.surprise += 0.3 * ((time / expected).min(2.0) - 1.0 - level.surprise);
             if level.surprise.abs() > SURPRISE {
                 // The device does other work than before: what was measured then says little.
@@ -355,9 +370,10 @@ impl Control {
                 level.drafted.observe(step.device_iterations, step.drafted as f32, now);
             }
         }
-        // What stalls the machine now and then is no fault of the drafts.
-        let spent = time.min(3.0 * model.time(step.drafted, step.device_iterations).max(model.plain));
-        let earned = (step.rows + step.accepted) as f32 / step.rows as f32 * model.plain;
+        // What stalls the machine now and then is no fault of the drafts, and plain steps would be stalled as often.
+        let spent = time.min(STALL * model.time(step.drafted, step.device_iterations).max(model.plain));
+        let plain = model.plain * self.held_up.max(1.0);
+        let earned = (step.rows + step.accepted) as f32 / step.rows as f32 * plain;
         level.fast.add(earned, spent, 0.95);
         level.slow.add(earned, spent, 0.99);
         level.lost = (level.lost + spent - earned).max(0.0);

@@ -701,13 +701,15 @@ class GrammarState:
         """
 
     def forced_text(self) -> bytes:
-        """The text that is the only way on (special tokens as spelled); empty if there is none, and of
-        a long one perhaps only the beginning.
+        """The text that is the only way on, special tokens as spelled; empty if there is none.
+
+        Of a long one perhaps only the beginning.
         """
 
     def forced_tokens(self, limit: int = 64) -> list[int]:
-        """At most ``limit`` tokens of that text, up to where a token could begin in it and end beyond
-        it. What that takes grows with ``limit``, not with the text.
+        """At most ``limit`` tokens of that text, up to where one could begin in it and end beyond.
+
+        What that takes grows with ``limit``, not with the text.
         """
 
     def closing_tokens(self, limit: int) -> list[int] | None:

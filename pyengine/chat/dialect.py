@@ -96,7 +96,7 @@ def made_choice(given: Any) -> tuple[ToolChoice, frozenset[str] | None]:
             raise InvalidRequestError(f"'{at}.mode' must be auto or required", param=f"{at}.mode")
         if not _is_list(tools):
             raise InvalidRequestError(f"'{at}.tools' must be a list", param=f"{at}.tools")
-        names = (_function_name(tool, f"{at}.tools[{i}]") for i, tool in enumerate(tools))
+        names = (_function_name(tool, f"{at}.tools[{i}]") for i, tool in enumerate(tools or ()))
         return mode, frozenset(names)
     raise InvalidRequestError(
         "'tool_choice' must be none, auto, required, Named(...), or OpenAI's object of type "
@@ -193,6 +193,8 @@ class Plan:
     _reasoning_open: bool = False
     _hidden: re.Pattern[str] | None = None
     _marks: ReasoningMarks | None = None
+    _content: bool = False  # whether the text of the answer follows a grammar of the request's
+    _warnings: tuple[str, ...] = ()
 
     @property
     def plain(self) -> bool:
@@ -203,13 +205,16 @@ class Plan:
         """The answer that a generation under this plan writes."""
         if self._format is None:
             return ChatGeneration(generation, None, warnings)
+        parser = self._format.parser(
+            self._tools, reasoning_open=self._reasoning_open, content=self._content
+        )
         reader = Reader(
-            self._format.parser(self._tools, reasoning_open=self._reasoning_open),
+            parser,
             hidden=self._hidden,
             marks=self._marks,
             reasoning_open=self._reasoning_open,
         )
-        return ChatGeneration(generation, reader, warnings)
+        return ChatGeneration(generation, reader, warnings + self._warnings)
 
 
 def format_of(template: ChatTemplate | None, name: str | None = None) -> ChatFormat | None:
@@ -305,7 +310,17 @@ class Dialect:
         if params.skip_special_tokens and form.needs_special_tokens(special):
             params = msgspec.structs.replace(params, skip_special_tokens=False)
             hidden = self._special_tokens
-        return Plan(params, grammar, form, tools, is_open, hidden, self._reasoning_marks)
+        return Plan(
+            params,
+            grammar,
+            form,
+            tools,
+            is_open,
+            hidden,
+            self._reasoning_marks,
+            options.grammar is not None and options.tool_choice == "auto",
+            form.warnings(tools),
+        )
 
     def _check_tools(self, options: ChatOptions, template: ChatTemplate) -> None:
         check_tools(options.tools, options.tool_choice)

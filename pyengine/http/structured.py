@@ -161,9 +161,10 @@ def _response_format(
             asked.name, asked.schema, asked.strict, options, f"{at}.json_schema"
         )
     if isinstance(given, StructuralTagFormat):
-        tag = {"type": "structural_tag", "format": given.format}
-        if given.structures is not None or given.triggers is not None:
-            tag = {"structures": given.structures, "triggers": given.triggers}
+        parts = {"structures": given.structures, "triggers": given.triggers, "format": given.format}
+        tag: dict[str, Any] = {name: part for name, part in parts.items() if part is not None}
+        if "format" in tag:
+            tag["type"] = "structural_tag"
         return at, _with_options(at, structural_tag, tag, options)
     return None
 

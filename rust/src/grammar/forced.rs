@@ -93,17 +93,19 @@ pub(super) fn text(parser: &mut TokenParser, tokens: &Tokens) -> anyhow::Result<
 /// # Errors
 /// llguidance has given up, and the parser with it.
 pub(super) fn spelled(parser: &mut TokenParser, tokens: &Tokens, limit: usize) -> anyhow::Result<Vec<u32>> {
+    if limit == 0 {
+        return Ok(Vec::new());
+    }
     let mut walk = Walk::new(parser, tokens);
     let mut bytes = limit.saturating_mul(PER_TOKEN).saturating_add(BEYOND);
-    let mut out = Vec::new();
-    while limit > 0 {
+    let mut out = loop {
         walk.go(bytes.min(FURTHEST))?;
-        out = walk.spelled();
+        let out = walk.spelled();
         if walk.ended || out.len() >= limit || bytes >= FURTHEST {
-            break;
+            break out;
         }
         bytes *= 2;
-    }
+    };
     walk.back()?;
     out.truncate(limit);
     Ok(out)

@@ -382,7 +382,10 @@ impl Grammar for State {
     fn forced_tokens(&mut self, limit: usize, out: &mut Vec<u32>) {
         let before = out.len();
         let mut bytes = limit.saturating_mul(PER_TOKEN).saturating_add(BEYOND);
-        while limit > 0 {
+        if limit == 0 {
+            return;
+        }
+        loop {
             let (text, whole) = self.forced(bytes);
             self.spell(&text, limit, out);
             if whole || out.len() - before == limit {

@@ -167,6 +167,7 @@ async def test_what_does_not_fit_the_context_is_refused(engine: AsyncEngine) -> 
         ("hi", SamplingParams(max_tokens=0), "max_tokens"),
         ("hi", SamplingParams(max_tokens=2.0), "max_tokens"),  # type: ignore[arg-type]
         ("hi", SamplingParams(min_tokens=2**32), "min_tokens"),
+        ("hi", SamplingParams(min_tokens=9, max_tokens=8), "min_tokens"),
         ("hi", SamplingParams(seed=1.5), "seed"),  # type: ignore[arg-type]
         ("hi", SamplingParams(stop=("a", 1)), "stop"),  # type: ignore[arg-type]
         ("hi", SamplingParams(stop_token_ids=(10**6,)), "stop_token_ids"),

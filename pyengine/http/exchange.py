@@ -37,8 +37,8 @@ class Exchange:
     """
 
     __slots__ = (
-        "_asked", "_generations", "_gone", "_watch", "began", "cut_off", "names", "parameter", "proto",
-        "request_id", "scope", "service",
+        "_asked", "_generations", "_gone", "_watch", "began", "cut_off", "names", "parameter",
+        "proto", "request_id", "scope", "service",
     )  # fmt: skip
 
     def __init__(self, service: Service, scope: Scope, proto: HTTPProtocol) -> None:

@@ -28,8 +28,8 @@ class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=Tr
 
     ``user`` is the tenant that the request is charged to when tenants share fairly, and whose
     recent answers are drafted from. Anybody can name any user, so it isolates nothing: give those
-    who must not touch each other's cached prefixes or recent answers a cache_salt each. With ``n`` and
-    a ``seed``, choice i of a prompt has the tokens that ``seed + i`` gives (modulo 2**64).
+    who must not touch each other's cached prefixes or recent answers a cache_salt each. With ``n``
+    and a ``seed``, choice i of a prompt has the tokens that ``seed + i`` gives (modulo 2**64).
     """
 
     model: str

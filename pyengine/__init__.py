@@ -1,28 +1,134 @@
 """pyengine: an asyncio actor-model LLM serving engine with its hot paths in Rust.
 
 The public names, loaded when they are first used, so that importing the package is instant
-and imports no torch.
+and imports no torch. The functions that put grammars together are in :mod:`pyengine.grammar`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyengine.actors.request import Completion, Generation, Update, Usage
     from pyengine.async_engine import AsyncEngine
+    from pyengine.chat.answer import ChatAnswer, ChatGeneration, ChatUpdate, ToolCall, ToolCallDelta
+    from pyengine.chat.tools import Named, Tool
     from pyengine.config import EngineConfig
-    from pyengine.errors import PyengineError
+    from pyengine.errors import (
+        ConfigError,
+        ContextLengthError,
+        EngineDeadError,
+        InvalidGrammarError,
+        InvalidRequestError,
+        ModelLoadError,
+        NotReadyError,
+        OverloadedError,
+        PyengineError,
+        RequestAbortedError,
+        RequestTimeoutError,
+        UnsupportedParameterError,
+    )
+    from pyengine.grammar import (
+        Grammar,
+        choice,
+        ebnf,
+        json_object,
+        json_schema,
+        lark,
+        parse_answer,
+        regex,
+        structural_tag,
+    )
     from pyengine.sampling import SamplingParams
     from pyengine.sync_engine import Engine
 
-__all__ = ["AsyncEngine", "Engine", "EngineConfig", "PyengineError", "SamplingParams"]
+__all__ = [
+    "AsyncEngine",
+    "ChatAnswer",
+    "ChatGeneration",
+    "ChatUpdate",
+    "Completion",
+    "ConfigError",
+    "ContextLengthError",
+    "Engine",
+    "EngineConfig",
+    "EngineDeadError",
+    "Generation",
+    "Grammar",
+    "InvalidGrammarError",
+    "InvalidRequestError",
+    "ModelLoadError",
+    "Named",
+    "NotReadyError",
+    "OverloadedError",
+    "PyengineError",
+    "RequestAbortedError",
+    "RequestTimeoutError",
+    "SamplingParams",
+    "Tool",
+    "ToolCall",
+    "ToolCallDelta",
+    "UnsupportedParameterError",
+    "Update",
+    "Usage",
+    "choice",
+    "ebnf",
+    "json_object",
+    "json_schema",
+    "lark",
+    "parse_answer",
+    "regex",
+    "structural_tag",
+]
 
-_HOMES = {
-    "AsyncEngine": "pyengine.async_engine",
-    "Engine": "pyengine.sync_engine",
-    "EngineConfig": "pyengine.config",
-    "PyengineError": "pyengine.errors",
-    "SamplingParams": "pyengine.sampling",
+_MODULES = {
+    "pyengine.actors.request": (
+        "Completion",
+        "Generation",
+        "Update",
+        "Usage",
+    ),
+    "pyengine.async_engine": ("AsyncEngine",),
+    "pyengine.chat.answer": (
+        "ChatAnswer",
+        "ChatGeneration",
+        "ChatUpdate",
+        "ToolCall",
+        "ToolCallDelta",
+    ),
+    "pyengine.chat.tools": (
+        "Named",
+        "Tool",
+    ),
+    "pyengine.config": ("EngineConfig",),
+    "pyengine.errors": (
+        "ConfigError",
+        "ContextLengthError",
+        "EngineDeadError",
+        "InvalidGrammarError",
+        "InvalidRequestError",
+        "ModelLoadError",
+        "NotReadyError",
+        "OverloadedError",
+        "PyengineError",
+        "RequestAbortedError",
+        "RequestTimeoutError",
+        "UnsupportedParameterError",
+    ),
+    "pyengine.grammar": (
+        "Grammar",
+        "choice",
+        "ebnf",
+        "json_object",
+        "json_schema",
+        "lark",
+        "parse_answer",
+        "regex",
+        "structural_tag",
+    ),
+    "pyengine.sampling": ("SamplingParams",),
+    "pyengine.sync_engine": ("Engine",),
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,15 +7,16 @@ import time
 from array import array
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from pyengine._core import Lane, Stage
 from pyengine.actors.actor import ActorRef
 from pyengine.actors.frontend import Frontend
 from pyengine.actors.request import Generation
 from pyengine.chat.answer import ChatGeneration
-from pyengine.chat.dialect import ChatOptions, Dialect, made_options
+from pyengine.chat.dialect import Dialect
 from pyengine.chat.messages import read_messages
+from pyengine.chat.options import ChatOptions, made_options
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool, ToolChoice
 from pyengine.config import EngineConfig
@@ -29,6 +30,7 @@ from pyengine.errors import (
     NotReadyError,
 )
 from pyengine.grammar.description import Grammar
+from pyengine.keywords import RequestKeywords
 from pyengine.messages import Report, SamplingRules, Submit
 from pyengine.model.folder import model_folder, served_name
 from pyengine.placement import Placement, PlacementName, Watcher, placed
@@ -316,7 +318,7 @@ class AsyncEngine:
         grammar: Grammar | None = None,
         reasoning: bool | None = None,
         template_arguments: dict[str, Any] | None = None,
-        **options: Any,
+        **options: Unpack[RequestKeywords],
     ) -> ChatGeneration:
         """Answer a conversation, through the model's chat template and in its chat format::
 

@@ -25,8 +25,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         min_p: Drop tokens less likely than this times the most likely one; 0 keeps all.
         seed: Key of the random numbers; None takes one at random.
         max_tokens: Most tokens to generate; None goes on to the end of the context.
-        min_tokens: Fewest tokens before an end-of-sequence or stop token ends the request; a
-            grammar that allows nothing but the end ends it before.
+        min_tokens: Fewest tokens before an end-of-sequence or stop token ends the request; at most
+            ``max_tokens``. Under a grammar those tokens are held back while the grammar lets the
+            answer go on; where it does not, the answer ends, shorter than this.
         stop: Strings (or one string) that end the request; not part of the text unless
             ``include_stop``.
         stop_token_ids: Tokens that end the request beside the model's own.
@@ -75,6 +76,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
                 "at least 1, below 2**31",
             ),
             ("min_tokens", 0 <= self.min_tokens < 2**31, "0 or more, below 2**31"),
+            (
+                "min_tokens",
+                self.max_tokens is None or self.min_tokens <= self.max_tokens,
+                f"at most 'max_tokens' ({self.max_tokens})",
+            ),
             ("stop", len(self.stop) <= MAX_STOP_STRINGS, f"at most {MAX_STOP_STRINGS} strings"),
             (
                 "stop",

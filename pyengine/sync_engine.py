@@ -4,13 +4,14 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias, TypeVar, cast, overload
+from typing import Any, Protocol, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
 from pyengine.actors.request import Completion, Update
 from pyengine.async_engine import AsyncEngine
 from pyengine.chat.answer import ChatAnswer, ChatUpdate
 from pyengine.config import EngineConfig
 from pyengine.errors import EngineDeadError
+from pyengine.keywords import ChatKeywords, GenerateKeywords
 from pyengine.sampling import SamplingParams
 
 T = TypeVar("T")
@@ -63,19 +64,26 @@ class Engine:
             self.close()
             raise
 
+    # A str is a sequence of prompts too, for a type checker: the first that fits is taken.
     @overload
-    def generate(
-        self, prompt: Prompt, params: SamplingParams | None = None, **options: Any
+    def generate(  # type: ignore[overload-overlap]
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateKeywords],
     ) -> Completion: ...
     @overload
     def generate(
-        self, prompt: Sequence[Prompt], params: SamplingParams | None = None, **options: Any
+        self,
+        prompt: Sequence[Prompt],
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateKeywords],
     ) -> list[Completion]: ...
     def generate(
         self,
         prompt: Prompt | Sequence[Prompt],
         params: SamplingParams | None = None,
-        **options: Any,
+        **options: Unpack[GenerateKeywords],
     ) -> Completion | list[Completion]:
         """Continue one prompt (text or token ids), or several of them in one batch.
 
@@ -90,13 +98,16 @@ class Engine:
         self,
         messages: Sequence[dict[str, Any]],
         params: SamplingParams | None = None,
-        **options: Any,
+        **options: Unpack[ChatKeywords],
     ) -> ChatAnswer:
         """Answer a conversation. Options as :meth:`AsyncEngine.chat`."""
         return self._run(self._whole(lambda: self.engine.chat(messages, params, **options)))
 
     def stream(
-        self, prompt: Prompt, params: SamplingParams | None = None, **options: Any
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateKeywords],
     ) -> Iterator[Update]:
         """Continue ``prompt`` update by update; leaving the loop early aborts."""
         return self._stream(lambda: self.engine.generate(prompt, params, **options))
@@ -105,7 +116,7 @@ class Engine:
         self,
         messages: Sequence[dict[str, Any]],
         params: SamplingParams | None = None,
-        **options: Any,
+        **options: Unpack[ChatKeywords],
     ) -> Iterator[ChatUpdate]:
         """Answer a conversation update by update; leaving the loop early aborts."""
         return self._stream(lambda: self.engine.chat(messages, params, **options))
@@ -132,7 +143,10 @@ class Engine:
         return await begin()
 
     async def _batch(
-        self, prompts: Sequence[Prompt], params: SamplingParams | None, options: dict[str, Any]
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams | None,
+        options: GenerateKeywords,
     ) -> list[Completion]:
         generations = [self.engine.generate(prompt, params, **options) for prompt in prompts]
         return [await generation for generation in generations]

@@ -167,7 +167,7 @@ async def test_what_cannot_be_enforced(engine: AsyncEngine, client: openai.Async
                 response_format={"type": "json_schema", "json_schema": schema},
             )
         assert answer.value.param == "response_format"
-    broken = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "int"}}}}
+    broken = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"$ref": "#/b"}}}}
     with pytest.raises(openai.BadRequestError) as answer:
         await client.chat.completions.create(
             model=engine.model_name,

@@ -114,34 +114,63 @@ def _usage(delta: Delta) -> Usage:
     )
 
 
-def _warnings(deltas: list[Delta]) -> tuple[str, ...]:
-    return tuple(line for delta in deltas if delta.notice for line in delta.notice.splitlines())
+def _lines(notices: list[str]) -> tuple[str, ...]:
+    return tuple(line for notice in notices for line in notice.splitlines())
 
 
-def _merge(deltas: list[Delta]) -> Update:
-    """One update of all ``deltas`` (at least one), in their order."""
-    last = deltas[-1]
-    return Update(
-        text="".join(delta.text for delta in deltas),
-        token_ids=[token for delta in deltas for token in delta.tokens],
-        finish_reason=last.finish if last.finish in ("stop", "length") else None,
-        stop_string=last.stop_string,
-        stop_token=last.stop_token,
-        usage=_usage(last),
-        warnings=() if last.finish == "refused" else _warnings(deltas),
-    )
+class _Text:
+    """A text that grows, as few pieces whose lengths fall: each is longer than all after it.
+
+    Adding costs O(log n) copies of each character in all; a piece of a few characters on its own
+    would cost fifty bytes.
+    """
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+
+    def add(self, text: str) -> None:
+        """Append."""
+        pieces = self._pieces
+        while pieces and len(pieces[-1]) <= len(text):
+            text = pieces.pop() + text
+        if text:
+            pieces.append(text)
+
+    def __str__(self) -> str:
+        return "".join(self._pieces)
+
+
+_NOTHING = Delta(0, "", (), None, None, None, 0, 0, 0, 0)
 
 
 class RequestActor:
     """One request's state: what was asked, what came, and who waits for more.
 
-    Its mailbox is ``deltas``, filled by the Frontend on the same loop. An actor that dies answers
-    its waiter: :meth:`fail`.
+    The Frontend delivers to it on the same loop. What came is kept as its text and token ids, a
+    few bytes a token: for the whole answer, and to go on after a restart of the engine. An actor
+    that dies answers its waiter: :meth:`fail`.
     """
 
     __slots__ = (
-        "aborted", "deaths", "deltas", "end_ns", "error", "finished", "first_ns", "seen", "sent",
-        "submit", "waiter",
+        "aborted",
+        "deaths",
+        "end_ns",
+        "error",
+        "finished",
+        "first_ns",
+        "fresh",
+        "last",
+        "notices",
+        "sent",
+        "shown",
+        "submit",
+        "text",
+        "tokens",
+        "told",
+        "unseen",
+        "waiter",
     )  # fmt: skip
 
     def __init__(self, submit: Submit) -> None:
@@ -149,8 +178,14 @@ class RequestActor:
         self.sent = False  # whether the engine that runs now has it
         self.aborted = False  # nobody wants it any more; set from any thread
         self.deaths = 0  # engines that died while they had it
-        self.seen = 0  # deltas that an Update has shown already
-        self.deltas: list[Delta] = []
+        self.tokens = array("I")  # all that came
+        self.shown = 0  # how many of them an Update has shown
+        self.text = _Text()  # that an Update has shown
+        self.fresh: list[str] = []  # that none has
+        self.notices: list[str] = []
+        self.told = 0  # how many of them an Update has shown
+        self.last = _NOTHING  # the last delta
+        self.unseen = False  # whether one came since the last Update
         self.finished = False
         self.error: PyengineError | None = None
         self.first_ns = 0  # when the first token was read
@@ -159,7 +194,13 @@ class RequestActor:
 
     def deliver(self, delta: Delta) -> None:
         """Take in one delta."""
-        self.deltas.append(delta)
+        self.last = delta
+        self.unseen = True
+        self.tokens.extend(delta.tokens)
+        if delta.text:
+            self.fresh.append(delta.text)
+        if delta.notice:
+            self.notices.append(delta.notice)
         if not self.first_ns and delta.tokens:
             self.first_ns = time.monotonic_ns()
         if delta.finish is not None:
@@ -172,16 +213,15 @@ class RequestActor:
 
     def _failure(self, finish: FinishReason) -> PyengineError:
         if finish == "refused":
-            notices = [delta.notice for delta in self.deltas if delta.notice]
-            return InvalidGrammarError("".join(notices), param="grammar")
+            return InvalidGrammarError("".join(self.notices), param="grammar")
         return _FAILURES[finish]()
 
     def continued(self) -> Submit:
         """What to submit to a new engine: the prompt, and what was generated before."""
-        generated = array("I", [token for delta in self.deltas for token in delta.tokens])
-        if not generated:
+        if not self.tokens:
             return self.submit
-        return msgspec.structs.replace(self.submit, tokens=self.submit.tokens + generated.tobytes())
+        tokens = self.submit.tokens + self.tokens.tobytes()
+        return msgspec.structs.replace(self.submit, tokens=tokens)
 
     def fail(self, error: PyengineError) -> None:
         """End with ``error``, unless it has ended already."""
@@ -198,7 +238,7 @@ class RequestActor:
     @property
     def outcome(self) -> Outcome:
         """How it stands."""
-        last = self.deltas[-1] if self.deltas else _NOTHING
+        last = self.last
         finish = last.finish
         if finish is None and self.error is not None:
             finish = "abort" if isinstance(self.error, RequestAbortedError) else "error"
@@ -214,34 +254,51 @@ class RequestActor:
         Raises:
             PyengineError: The request did not end well; after what came before was shown.
         """
-        while self.seen == len(self.deltas) and not self.ended:
+        while not self.unseen and not self.ended:
             if self.waiter is None:
                 self.waiter = asyncio.get_running_loop().create_future()
             await asyncio.shield(self.waiter)
-        if self.seen < len(self.deltas):
-            fresh = self.deltas[self.seen :]
-            self.seen = len(self.deltas)
-            update = _merge(fresh)
+        if self.unseen:
+            update = self._update()
             if update.text or update.token_ids or update.warnings or self.error is None:
                 return update
         if self.error is not None:
             raise self.error
         return None
 
+    def _update(self) -> Update:
+        """What came since the last one."""
+        text, last = "".join(self.fresh), self.last
+        self.fresh.clear()
+        self.text.add(text)
+        tokens = self.tokens[self.shown :].tolist()
+        self.shown = len(self.tokens)
+        notices, self.told = self.notices[self.told :], len(self.notices)
+        self.unseen = False
+        return Update(
+            text,
+            tokens,
+            last.finish if last.finish in ("stop", "length") else None,
+            last.stop_string,
+            last.stop_token,
+            _usage(last),
+            () if last.finish == "refused" else _lines(notices),
+        )
+
     async def completion(self) -> Completion:
         """The whole answer, from the first token on, whatever was iterated before."""
         while await self.next_update() is not None:
             pass
-        whole = _merge(self.deltas)
-        assert whole.finish_reason is not None
+        last = self.last
+        assert last.finish == "stop" or last.finish == "length"
         return Completion(
-            whole.text,
-            whole.token_ids,
-            whole.finish_reason,
-            whole.stop_string,
-            whole.stop_token,
-            whole.usage,
-            whole.warnings,
+            str(self.text),
+            self.tokens.tolist(),
+            last.finish,
+            last.stop_string,
+            last.stop_token,
+            _usage(last),
+            _lines(self.notices),
         )
 
     def _wake(self) -> None:
@@ -249,8 +306,6 @@ class RequestActor:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-
-_NOTHING = Delta(0, "", (), None, None, None, 0, 0, 0, 0)
 
 _FAILURES: dict[str, Callable[[], PyengineError]] = {
     "abort": lambda: RequestAbortedError("the request was aborted"),

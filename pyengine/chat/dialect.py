@@ -7,8 +7,8 @@
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,8 +19,9 @@ from pyengine.chat.answer import ChatGeneration, Reader, ReasoningMarks
 from pyengine.chat.formats import FORMATS, ChatFormat, detect
 from pyengine.chat.formats.marked import Marked
 from pyengine.chat.messages import Message, template_messages
+from pyengine.chat.options import ChatOptions
 from pyengine.chat.template import ChatTemplate
-from pyengine.chat.tools import Named, Tool, ToolChoice, check_tools
+from pyengine.chat.tools import Tool, check_tools
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.grammar import Grammar
 from pyengine.sampling import SamplingParams
@@ -29,151 +30,6 @@ from pyengine.tokenizer import Tokenizer
 # Variables by which templates are told whether the model shall think first.
 _SWITCHES = ("enable_thinking", "thinking")
 _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChatOptions:
-    """What a request wants of an answer, beside how it is sampled.
-
-    Attributes:
-        tools: Functions that the model is told of.
-        tool_choice: Whether it must, may or must not call them.
-        allowed_tools: Names of those that it may call; None is all.
-        parallel_tool_calls: Whether it may call several at once.
-        grammar: What the text of the answer must look like.
-        reasoning: Whether it thinks first; None leaves that to the template.
-        template_arguments: Further variables for the template.
-    """
-
-    tools: Sequence[Tool] = ()
-    tool_choice: ToolChoice = "auto"
-    allowed_tools: frozenset[str] | None = None
-    parallel_tool_calls: bool = True
-    grammar: Grammar | None = None
-    reasoning: bool | None = None
-    template_arguments: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def callable_tools(self) -> tuple[Tool, ...]:
-        """The tools that may be called."""
-        if self.tool_choice == "none":
-            return ()
-        if self.allowed_tools is None:
-            return tuple(self.tools)
-        return tuple(tool for tool in self.tools if tool.name in self.allowed_tools)
-
-
-def made_tools(given: Sequence[Tool | Mapping[str, Any]]) -> tuple[Tool, ...]:
-    """Tools from what OpenAI's chat completions take, or as they are.
-
-    Raises:
-        InvalidRequestError: One is malformed; named.
-    """
-    made = []
-    for index, tool in enumerate(given):
-        at = f"tools[{index}]"
-        if not isinstance(tool, Tool | Mapping):
-            raise InvalidRequestError(f"'{at}' must be a Tool or a dict", param=at)
-        made.append(tool if isinstance(tool, Tool) else Tool.from_openai(tool, at))
-    return tuple(made)
-
-
-def made_choice(given: Any) -> tuple[ToolChoice, frozenset[str] | None]:
-    """A choice from what OpenAI's chat completions take, or as it is; and who may be called.
-
-    Raises:
-        InvalidRequestError: It is neither; named.
-    """
-    if given in ("none", "auto", "required") or isinstance(given, Named):
-        return given, None
-    kind = given.get("type") if isinstance(given, Mapping) else None
-    if kind == "function":
-        return Named(_function_name(given, "tool_choice")), None
-    if kind == "allowed_tools" and isinstance(allowed := given.get(kind), Mapping):
-        at = f"tool_choice.{kind}"
-        mode, tools = allowed.get("mode"), allowed.get("tools")
-        if mode not in ("auto", "required"):
-            raise InvalidRequestError(f"'{at}.mode' must be auto or required", param=f"{at}.mode")
-        if not _is_list(tools):
-            raise InvalidRequestError(f"'{at}.tools' must be a list", param=f"{at}.tools")
-        names = (_function_name(tool, f"{at}.tools[{i}]") for i, tool in enumerate(tools or ()))
-        return mode, frozenset(names)
-    raise InvalidRequestError(
-        "'tool_choice' must be none, auto, required, Named(...), or OpenAI's object of type "
-        f"function or allowed_tools, not {_shown(given)}",
-        param="tool_choice",
-    )
-
-
-def _function_name(given: Any, at: str) -> str:
-    """The name in ``{"type": "function", "function": {"name": ...}}``."""
-    function = given.get("function") if isinstance(given, Mapping) else None
-    name = function.get("name") if isinstance(function, Mapping) else None
-    if not isinstance(name, str):
-        raise InvalidRequestError(f"'{at}' must name a function", param=f"{at}.function.name")
-    return name
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else text[:100] + "…"
-
-
-def made_options(
-    *,
-    tools: Sequence[Tool | Mapping[str, Any]] = (),
-    tool_choice: Any = "auto",
-    allowed_tools: Collection[str] | None = None,
-    parallel_tool_calls: bool = True,
-    grammar: Grammar | None = None,
-    reasoning: bool | None = None,
-    template_arguments: Mapping[str, Any] | None = None,
-) -> ChatOptions:
-    """What a caller of the library wants, checked.
-
-    Raises:
-        InvalidRequestError: An argument is not what it should be; named.
-    """
-
-    def check(name: str, holds: bool, wanted: str, value: Any) -> None:
-        if not holds:
-            raise InvalidRequestError(
-                f"'{name}' must be {wanted}, not {_shown(value)}", param=name, code="invalid_type"
-            )
-
-    check("tools", _is_list(tools), "a list", tools)
-    named = allowed_tools is None or (
-        isinstance(allowed_tools, Collection)
-        and not isinstance(allowed_tools, str)
-        and all(isinstance(name, str) for name in allowed_tools)
-    )
-    check("allowed_tools", named, "names of tools", allowed_tools)
-    check(
-        "parallel_tool_calls", isinstance(parallel_tool_calls, bool), "a bool", parallel_tool_calls
-    )
-    check("grammar", grammar is None or isinstance(grammar, Grammar), "a Grammar", grammar)
-    check("reasoning", reasoning is None or isinstance(reasoning, bool), "a bool", reasoning)
-    arguments = {} if template_arguments is None else template_arguments
-    check("template_arguments", isinstance(arguments, Mapping), "a dict", arguments)
-    choice, allowed = made_choice(tool_choice)
-    if allowed is not None and allowed_tools is not None:
-        raise InvalidRequestError(
-            "'tool_choice' and 'allowed_tools' both say which tools may be called; give one",
-            param="allowed_tools",
-        )
-    return ChatOptions(
-        tools=made_tools(tools),
-        tool_choice=choice,
-        allowed_tools=allowed if allowed_tools is None else frozenset(allowed_tools),
-        parallel_tool_calls=parallel_tool_calls,
-        grammar=grammar,
-        reasoning=reasoning,
-        template_arguments=arguments,
-    )
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 @dataclass(frozen=True)
@@ -284,6 +140,7 @@ class Dialect:
         for turn, more in zip(made, others, strict=False):
             turn.update(more)
         self._check_tools(options, self.template)
+        warnings += _tool_warnings(options.tools)
         tools = [_for_template(tool) for tool in options.tools] or None
         arguments = self._arguments(options, self.template)
         return self.template.render(made, tools, **arguments), warnings
@@ -420,16 +277,32 @@ class Dialect:
         return None if close is None or opened is None else ReasoningMarks(opened, close)
 
 
+def _tool_warnings(tools: Sequence[Tool]) -> list[str]:
+    """What of the tools' schemas is left out.
+
+    Raises:
+        InvalidRequestError: One is no schema of arguments; named.
+    """
+    warnings = []
+    for index, tool in enumerate(tools):
+        at = f"tools[{index}].function.parameters"
+        try:
+            warnings += [f"{at}: {line}." for line in tool.warnings]
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"'{at}': {error.message}", param=at) from None
+    return warnings
+
+
 def _for_template(tool: Tool) -> dict[str, Any]:
-    """A tool as templates want it: as in OpenAI's chat completions."""
-    return {
-        "type": "function",
-        "function": {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": dict(tool.parameters),
-        },
-    }
+    """A tool as templates want it: as in OpenAI's chat completions.
+
+    Parameters are there even where none were sent, which means an empty list of them: templates
+    look into them.
+    """
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    return {"type": "function", "function": {**function, "parameters": dict(tool.parameters)}}
 
 
 def _blame(form: ChatFormat, tool: Tool, at: str) -> None:

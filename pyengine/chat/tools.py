@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
+from pyengine.chat.tool_schema import of_object, repaired
 from pyengine.errors import InvalidRequestError
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -59,12 +61,28 @@ class Tool:
             bool(strict),
         )
 
+    @cached_property
+    def _made(self) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+        if self.strict:
+            return of_object(self.parameters), ()
+        made, warnings = repaired(self.parameters)
+        return of_object(made), warnings
+
     @property
     def schema(self) -> Mapping[str, Any]:
-        """:attr:`parameters` as the schema of an object, whether it says so or not."""
-        if self.parameters.keys() & {"type", "$ref", "anyOf", "oneOf", "allOf"}:
-            return self.parameters
-        return {"type": "object", **self.parameters}
+        """:attr:`parameters` as the schema of an object, whether it says so or not.
+
+        What is malformed in a tool that is not strict is left out; see :attr:`warnings`.
+
+        Raises:
+            InvalidRequestError: It allows no object.
+        """
+        return self._made[0]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What of :attr:`parameters` is malformed and left out of :attr:`schema`; raises as it."""
+        return self._made[1]
 
 
 @dataclass(frozen=True)

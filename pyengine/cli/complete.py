@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("-p", "--prompt", help="The text to continue [default: what stdin has].")
 @click.option("--chat", is_flag=True, help="Answer the prompt as a chat message.")
 @click.option("--system", help="With --chat: what the system message says.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object: text, end and usage.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object: text, end, usage.")
 @sampling_options
 @engine_options
 def complete(
@@ -99,7 +99,7 @@ def _as_json(model: str, completion: "Completion | ChatAnswer") -> str:
     import msgspec
 
     usage = completion.usage
-    answer = {
+    answer: dict[str, Any] = {
         "model": model,
         "text": completion.text,
         "finish_reason": completion.finish_reason,
@@ -110,4 +110,6 @@ def _as_json(model: str, completion: "Completion | ChatAnswer") -> str:
             "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
         },
     }
+    if reasoning := getattr(completion, "reasoning", ""):
+        answer["reasoning"] = reasoning
     return msgspec.json.encode(answer).decode()

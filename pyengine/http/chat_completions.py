@@ -9,8 +9,9 @@ import msgspec
 from pyengine._core import Stage
 from pyengine.actors.request import Completion, Generation
 from pyengine.chat.answer import ChatAnswer
-from pyengine.chat.dialect import ChatOptions, Plan
+from pyengine.chat.dialect import Plan
 from pyengine.chat.messages import Message
+from pyengine.chat.options import ChatOptions
 from pyengine.errors import InvalidRequestError
 from pyengine.http import sse
 from pyengine.http.backend import Engine

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from pyengine.chat.dialect import ChatOptions
 from pyengine.chat.messages import text_of_parts
+from pyengine.chat.options import ChatOptions
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Named, Tool, ToolChoice
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError

@@ -18,7 +18,7 @@ DONE = b"data: [DONE]\n\n"
 class _Encoder:
     """What the chunks of one stream have in common.
 
-    ``warnings`` stand in the first chunk, with those of the first update.
+    ``warnings`` stand in the first chunk, with those of the first update; none is told twice.
     """
 
     kind: str
@@ -39,6 +39,7 @@ class _Encoder:
         self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._n = n
         self._warnings = warnings or []
+        self._told_already: set[str] = set()
 
     def last(self, usages: list[Usage]) -> bytes:
         """The chunk of usage, if it was asked for, and the end."""
@@ -56,8 +57,9 @@ class _Encoder:
 
     def _told(self, update: Update | ChatUpdate) -> bytes:
         """The end of a first chunk: with warnings, where there are any."""
-        warnings = [*self._warnings, *update.warnings]
-        self._warnings = []
+        given = dict.fromkeys((*self._warnings, *update.warnings))
+        warnings = [warning for warning in given if warning not in self._told_already]
+        self._told_already.update(warnings)
         if not warnings:
             return self._tail
         return b',"warnings":%b%b' % (_encode(warnings), self._tail)

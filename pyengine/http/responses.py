@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pyengine.chat.dialect import ChatOptions
+from pyengine.chat.options import ChatOptions
 from pyengine.chat.tools import Named, Tool, ToolChoice
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.grammar import Grammar, json_object

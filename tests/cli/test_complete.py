@@ -2,6 +2,9 @@
 
 import json
 
+from pyengine.actors.request import Completion, Usage
+from pyengine.chat.answer import ChatAnswer
+from pyengine.cli.complete import _as_json
 from tests.cli.conftest import Run
 
 SIMULATED = ("--device", "simulated", "--simulated-step-ms", "1")  # its text is noise, at once
@@ -56,3 +59,12 @@ def test_an_invalid_parameter_is_one_line_before_anything_is_loaded(pyengine: Ru
 def test_an_empty_prompt_is_refused(pyengine: Run) -> None:
     done = pyengine("complete", *SIMULATED, given="")
     assert (done.returncode, done.stderr) == (1, "Error: the prompt is empty\n")
+
+
+def test_json_has_the_reasoning() -> None:
+    usage = Usage(3, 0, 2)
+    answer = ChatAnswer("Yes.", [1, 2], "stop", None, None, usage, reasoning="Hm.")
+    made = json.loads(_as_json("m", answer))
+    assert (made["text"], made["reasoning"]) == ("Yes.", "Hm.")
+    whole = Completion("Yes.", [1, 2], "stop", None, None, usage)
+    assert "reasoning" not in json.loads(_as_json("m", whole))

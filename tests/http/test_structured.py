@@ -217,6 +217,7 @@ async def test_closing_and_warnings(
         return
     chunks = [json.loads(event[6:]) for event in answer.text.split("\n\n")[:-2]]
     assert chunks[0]["warnings"] == list(engine.warnings)
+    assert sum("warnings" in chunk for chunk in chunks) == 1  # of both choices
     text = ""
     for chunk in chunks:
         choice = chunk["choices"][0]

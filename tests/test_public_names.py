@@ -1,0 +1,59 @@
+"""What ``import pyengine`` gives, and what it costs."""
+
+import inspect
+import subprocess
+import sys
+from typing import Any, Unpack
+
+import pytest
+
+import pyengine
+from pyengine import AsyncEngine, Engine
+from pyengine.keywords import ChatKeywords, GenerateKeywords, RequestKeywords
+from tests.programs import environment
+
+
+def test_every_name_is_where_it_is_said_to_be() -> None:
+    assert set(pyengine._HOMES) == set(pyengine.__all__)
+    assert list(pyengine.__all__) == sorted(pyengine.__all__)
+    for name in pyengine.__all__:
+        assert getattr(pyengine, name).__name__ == name
+    wanted = {"Tool", "Named", "Grammar", "json_schema", "parse_answer", "InvalidGrammarError"}
+    assert wanted <= set(pyengine.__all__)
+
+
+@pytest.mark.parametrize(
+    "names", ["", "Tool, Named", "json_schema, parse_answer, Grammar", "ConfigError, ToolCall"]
+)
+def test_a_name_brings_no_more_than_it_needs(names: str) -> None:
+    program = f"from pyengine import {names}" if names else "import pyengine"
+    program += "\nimport sys; print([n for n in ('torch', 'transformers') if n in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def _keywords(method: Any) -> set[str]:
+    parameters = inspect.signature(method).parameters.values()
+    return {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
+
+
+def test_keywords_that_are_passed_on_are_those_that_are_taken() -> None:
+    shared = set(RequestKeywords.__annotations__)
+    assert set(GenerateKeywords.__annotations__) == _keywords(AsyncEngine.generate)
+    assert set(ChatKeywords.__annotations__) - shared == _keywords(AsyncEngine.chat)
+    assert shared < set(ChatKeywords.__annotations__)
+    takes: dict[Any, Any] = {
+        Engine.generate: GenerateKeywords,
+        Engine.stream: GenerateKeywords,
+        Engine.chat: ChatKeywords,
+        Engine.stream_chat: ChatKeywords,
+    }
+    for method, keywords in takes.items():
+        assert inspect.signature(method).parameters["options"].annotation == Unpack[keywords]

@@ -750,7 +750,7 @@ class CpuKernels:
         """
 
     def linear(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor, rows: int) -> None:
-        """x W^T + b for the first ``rows`` rows, float32: [rows, inputs] -> ``out`` [rows, outputs].
+        """The first ``rows`` rows of x W^T + b, float32: [rows, inputs] -> ``out`` [rows, outputs].
 
         A row's results are the same bits whatever other rows there are. Only where
         :meth:`CpuLinear.supported`.

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from pyengine import AsyncEngine, EngineConfig, SamplingParams
+from pyengine._core import CpuKernels, CpuProgram, CpuTensor
 from pyengine.demo import DRAFT_PATH, MODEL_PATH
 from pyengine.errors import ModelLoadError
 from pyengine.grammar import choice
+from pyengine.model import layers
 from pyengine.model.cpu import CpuRunner
 from pyengine.model.shape import check_same_tokens, describe
 
@@ -89,6 +93,60 @@ async def test_what_was_not_drafted_for_is_caught_up_with() -> None:
     tokens, right, report = await drafted(prompts(8), mixed(8, 150), **sources)
     assert report["drafted_ngram"] > 0
     assert right == tokens > 0
+
+
+async def test_so_it_is_where_torch_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unsupported:
+        @staticmethod
+        def supported() -> bool:
+            return False
+
+    monkeypatch.setattr(layers, "CpuLinear", Unsupported)
+    tokens, right, _ = await drafted(prompts(6), mixed(6, 40))
+    # A row's last bits depend on its company there, so that a tie may fall either way.
+    assert right > 0.99 * tokens > 0
+
+
+def test_a_program_is_what_its_kernels_do() -> None:
+    runner = CpuRunner.from_config(EngineConfig(mode="interactive"))
+    step, model = runner.buffers(), runner._model
+    assert model is not None
+    assert model.programs is not None
+    tokens = 5
+    step.header[[0, 1, 2, 9]] = 1, tokens, 1, tokens
+    step.token_ids[:tokens] = range(300, 300 + tokens)
+    step.positions[:tokens] = step.slot_mapping[:tokens] = range(tokens)
+    step.query_start[:2] = 0, tokens
+    step.kv_length[0], step.page_indptr[:2] = tokens, (0, 1)
+    step.logit_start[:2] = 0, tokens
+    step.logit_token[:tokens], step.mask_row[:tokens] = range(tokens), -1
+    model.forward()
+    assert model.choose() == tokens
+    recorded = model.logits_rows.tensor[:tokens].clone()
+    model.programs = None  # one call for each kernel
+    model.forward()
+    model.choose()
+    assert torch.equal(model.logits_rows.tensor[:tokens], recorded)
+    assert recorded.std() > 0
+    runner.close()
+
+
+def test_what_was_run_records_no_more() -> None:
+    kernels = CpuKernels(1)
+    program = CpuProgram(kernels)
+    table, out = np.arange(12, dtype=np.float32).reshape(4, 3), np.zeros((2, 3), np.float32)
+    index = CpuTensor(np.array([3, 0, 2, 1], np.int32))
+    program.gather(CpuTensor(table), index, CpuTensor(out))
+    program.run(2)
+    assert (out == table[[3, 0]]).all()
+    program.run(2, 1)
+    assert (out == table[[0, 2]]).all()
+    with pytest.raises(ValueError, match="runs already"):
+        program.gather(CpuTensor(table), index, CpuTensor(out))
+    with pytest.raises(ValueError, match="needs 5"):
+        program.run(2, 3)
+    with pytest.raises(ValueError, match="no row 3 in the table"):
+        kernels.gather(CpuTensor(table[:3].copy()), index, CpuTensor(out), 1)
 
 
 async def test_rows_with_grammars_are_left_to_the_host() -> None:

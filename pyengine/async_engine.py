@@ -233,7 +233,8 @@ class AsyncEngine:
             grammar: What the answer must look like; see :mod:`pyengine.grammar`. One that cannot be
                 enforced ends the request with InvalidGrammarError.
             close_grammar: End what the grammar has begun within ``max_tokens``, so that the answer
-                parses; it may say less than it would have. Only with a grammar, or with tools.
+                parses; it may say less than it would have. Where the end begins depends on how
+                soon one is found. Only with a grammar, or with tools.
             prediction: Text or token ids that the answer is expected to repeat in parts. Changes
                 how fast it comes, not what it is.
 

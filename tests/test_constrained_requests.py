@@ -143,9 +143,8 @@ async def test_speculation_changes_no_answer() -> None:
                     QUESTION,
                     SamplingParams(temperature=0, max_tokens=64),
                     grammar=grammar,
-                    close_grammar=index % 2 == 0,
                 )
-                for index, grammar in enumerate(grammars)
+                for grammar in grammars
             )
             given.append([answer.token_ids for answer in found])
             drafted = sum(answer.usage.accepted_drafts for answer in found)

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import msgspec
 
-from pyengine.errors import InvalidRequestError
+from pyengine.errors import InvalidGrammarError, InvalidRequestError
 
 _encode = msgspec.json.Encoder().encode
 
@@ -99,8 +99,9 @@ def bounded(parts: Iterable[Grammar]) -> Iterator[Grammar]:
         yield part
 
 
-def _too_long() -> InvalidRequestError:
-    return InvalidRequestError(f"the grammar's description is longer than {MOST_BYTES} bytes")
+def _too_long() -> InvalidGrammarError:
+    message = f"the grammar's description is longer than {MOST_BYTES} bytes"
+    return InvalidGrammarError(message, param="grammar")
 
 
 def _spelled(value: Any) -> Any:

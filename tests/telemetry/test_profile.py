@@ -74,8 +74,8 @@ def test_the_report_adds_up(made: Path) -> None:
     assert report.exposed_cpu_ratio == pytest.approx(exposed / report.device_busy_s)
     assert report.exposed_cpu_ratio_busy_loop is not None
     assert report.device_busy_s == pytest.approx(report.steps * 1e-3, rel=0.05)
-    # Every step gives every sequence a token, and more where drafts are right; those at the edges of
-    # the watch may be off.
+    # Every step gives every sequence a token, and more where drafts are right; those at the edges
+    # of the watch may be off.
     assert report.tokens >= 0.8 * 4 * report.steps
     assert report.recorder.lost == 0
     assert report.recorder.cost_s == pytest.approx(

@@ -168,7 +168,7 @@ async def test_whatever_steps_look_like_the_answers_are_the_same(
     given: dict[str, Any] = {"speculation": ALL, "draft_model": "demo"} | config
     answers, report = await ask(some, speculation_adaptive=False, **given)
     assert_same(answers, wanted)
-    assert sum(report[f"drafted_{source}"] for source in ALL) > 100
+    assert sum(report[f"drafted_{source}"] for source in ALL) > 20
 
 
 def long(count: int) -> list[Question]:

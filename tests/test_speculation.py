@@ -111,11 +111,6 @@ def assert_same(got: list[Answer], wanted: list[Answer]) -> None:
     assert not differing, [(index, got[index], wanted[index]) for index in differing[:3]]
 
 
-def share(report: dict[str, int | float], source: str) -> float:
-    """Of the tokens that ``source`` drafted, those that were right."""
-    return report[f"accepted_{source}"] / report[f"drafted_{source}"]
-
-
 @pytest.fixture(scope="module")
 def without(questions: list[Question]) -> list[Answer]:
     """The answers with no speculation."""
@@ -173,7 +168,7 @@ async def test_whatever_steps_look_like_the_answers_are_the_same(
     given: dict[str, Any] = {"speculation": ALL, "draft_model": "demo"} | config
     answers, report = await ask(some, speculation_adaptive=False, **given)
     assert_same(answers, wanted)
-    assert report["drafted_draft_model"] > 0
+    assert sum(report[f"drafted_{source}"] for source in ALL) > 20
 
 
 def long(count: int) -> list[Question]:

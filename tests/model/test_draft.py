@@ -69,7 +69,6 @@ def mixed(count: int, tokens: int) -> list[SamplingParams]:
         {"prefill_chunk": 7},
         {"max_sequences": 3, "max_tokens_per_step": 16},
         {"prefix_cache": False, "block_size": 4},
-        {"num_blocks": 50, "block_size": 8, "max_context": 400},
         {"max_draft": 1},
         {"max_draft": 9},
     ],
@@ -77,11 +76,19 @@ def mixed(count: int, tokens: int) -> list[SamplingParams]:
 )
 async def test_a_model_that_drafts_for_itself_is_always_right(config: dict[str, Any]) -> None:
     tokens, right, report = await drafted(prompts(12), mixed(12, 70), **config)
-    assert tokens > 400
+    assert tokens > 300
     assert right == tokens
-    assert (report["preemptions"] > 0) == ("num_blocks" in config)
     least = config.get("max_draft", 4) / 2
     assert report["completion_tokens"] > least * report["steps"], "so it takes few steps"
+
+
+async def test_what_was_preempted_is_drafted_for_again() -> None:
+    # More than admission keeps room for, so that a small cache preempts.
+    tokens, right, report = await drafted(
+        prompts(10), mixed(10, 180), num_blocks=60, block_size=8, max_context=400
+    )
+    assert report["preemptions"] > 0
+    assert right == tokens > 0
 
 
 async def test_what_was_not_drafted_for_is_caught_up_with() -> None:

@@ -8,6 +8,7 @@
 //! Drafts never take anything from tokens that are certain: no sequence is preempted for them, and no prompt is cut
 //! shorter. Sequences whose tokens are still in flight cannot be drafted for, so while drafts pay, a step is planned
 //! only when the one before is committed; whether they still pay then is measured with that in it.
+//! The draft model is asked in steps without prompts only: those are the steps whose time is judged.
 //! O(decodes + drafts), and what the grammars take to look at their rows' drafts.
 
 use super::plan::Room;
@@ -21,6 +22,10 @@ use crate::speculate::{
 /// Tokens of prompts and answers that are indexed in a step, where that was put off.
 const TENDED: usize = 256;
 
+/// Tokens that the draft model may catch up with in one step, unless one sequence alone has more: what it was not asked
+/// for it has not computed.
+const CAUGHT_UP: usize = 128;
+
 /// What the planner knows of drafts.
 pub(super) struct Drafting {
     pub speculator: Speculator,
@@ -31,6 +36,8 @@ pub(super) struct Drafting {
     firsts: Vec<usize>,
     lengths: Vec<Length>,
     ahead: Vec<u32>,
+    /// By slot: so many tokens of the sequence the draft model has surely computed.
+    computed: Vec<u32>,
     last_commit_ns: u64,
 }
 
@@ -45,6 +52,7 @@ impl Planner {
             firsts: Vec::new(),
             lengths: Vec::new(),
             ahead: Vec::new(),
+            computed: vec![0; self.config.max_sequences],
             last_commit_ns: 0,
         }));
     }
@@ -58,6 +66,7 @@ impl Planner {
     pub(super) fn open_drafting(&mut self, id: RequestId, slot: u32) {
         if let Some(drafting) = &mut self.drafting {
             let request = self.requests.get(id);
+            drafting.computed[slot as usize] = 0;
             drafting.speculator.open(
                 slot,
                 request.history,
@@ -78,25 +87,34 @@ impl Planner {
     /// Gives the decodes drafts from what the step has left.
     pub(super) fn grant_drafts(&mut self, kv: &mut KvAllocator, room: &mut Room) {
         self.drafts.clear();
+        self.caught_up = 0;
         let Some(mut drafting) = self.drafting.take() else { return };
         if drafting.speculator.active() && !self.decodes.is_empty() {
             room.logits -= self.decodes.len() + self.prefills.len();
-            self.propose(&mut drafting);
+            self.propose(&mut drafting, self.prefills.is_empty());
             let prefill = self.prefills.iter().map(|grant| grant.count as usize).sum();
             let Drafting { speculator, rows, lengths, .. } = &mut *drafting;
             speculator.plan_lengths(rows, prefill, lengths);
             for at in 0..self.decodes.len() {
                 let (row, length, first) = (drafting.rows[at], drafting.lengths[at], drafting.firsts[at]);
-                self.decodes[at] = self.draft_grant(kv, room, self.decodes[at], row.segments, length, first);
+                let grant = self.draft_grant(kv, room, self.decodes[at], row.segments, length, first);
+                self.decodes[at] = grant;
+                if grant.on_device && grant.drafts > 0 {
+                    let known = self.table.progress[grant.slot as usize].known;
+                    let computed = &mut drafting.computed[grant.slot as usize];
+                    self.caught_up += (known - 1).saturating_sub(*computed) as usize;
+                    *computed = known;
+                }
             }
         }
         self.drafting = Some(drafting);
     }
 
-    /// Collects what may be drafted for each decode.
-    fn propose(&mut self, drafting: &mut Drafting) {
+    /// Collects what may be drafted for each decode; `on_device` says whether the draft model may be asked.
+    fn propose(&mut self, drafting: &mut Drafting, on_device: bool) {
         drafting.rows.clear();
         drafting.firsts.clear();
+        let mut behind = 0;
         for grant in &self.decodes {
             let slot = grant.slot;
             let progress = &self.table.progress[slot as usize];
@@ -113,7 +131,14 @@ impl Planner {
                 }
                 segments = drafting.speculator.propose(slot, &drafting.ahead, limit, &mut self.drafts);
             }
-            let mut device = limit;
+            let mut device = 0;
+            if on_device {
+                let lacks = (progress.known - 1).saturating_sub(drafting.computed[slot as usize]) as usize;
+                if behind == 0 || behind + lacks <= CAUGHT_UP {
+                    behind += lacks;
+                    device = limit;
+                }
+            }
             if let Some(grammar) = &mut request.grammar {
                 // A draft that the grammar forbids is wrong for certain. The device's model knows no grammar.
                 let drafts = &self.drafts[first..];
@@ -177,6 +202,10 @@ impl Planner {
         request.accepted_drafts += accepted;
         request.rejected_drafts += judged - accepted;
         if let Some(drafting) = &mut self.drafting {
+            if row.segments.iter().any(|segment| segment.source == Source::DraftModel) {
+                // The last draft was chosen, and not computed.
+                drafting.computed[row.slot as usize] += accepted.min(row.drafts - 1);
+            }
             let mut segments = row.segments;
             segments.truncate(judged as usize);
             drafting.speculator.judged(row.slot, &segments, accepted as usize);
@@ -196,6 +225,7 @@ impl Planner {
                 drafted: record.num_logits - record.num_sampled,
                 accepted,
                 device_iterations: record.device_drafts,
+                caught_up: record.caught_up,
                 speculative: record.speculative,
                 duration_ns: now_ns.saturating_sub(begun),
             });

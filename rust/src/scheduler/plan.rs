@@ -67,6 +67,7 @@ impl Planner {
         record.planned_ns = now_ns;
         record.prefills = self.prefills.len();
         record.speculative = speculative;
+        record.caught_up = if speculative { self.caught_up } else { 0 };
         if self.in_flight.is_empty() {
             self.timeline.set_in_flight_since(now_ns);
         }

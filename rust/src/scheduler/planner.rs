@@ -70,6 +70,8 @@ pub(super) struct StepRecord {
     pub speculative: bool,
     // Tokens that the draft model drafted one after the other.
     pub device_drafts: usize,
+    // Tokens that it computed because it had not been asked for them before.
+    pub caught_up: usize,
     // When it was planned.
     pub planned_ns: u64,
 }
@@ -147,6 +149,8 @@ pub struct Planner {
     pub(super) prefills: Vec<Grant>,
     // Draft tokens of the step that is being planned.
     pub(super) drafts: Vec<u32>,
+    // Tokens of its sequences that the draft model has not computed yet.
+    pub(super) caught_up: usize,
     pub(super) drafting: Option<Box<Drafting>>,
     // How far admission looks ahead; a field so that tests can make it short-sighted.
     pub(super) horizon: u32,
@@ -220,6 +224,7 @@ impl Planner {
             decodes: Vec::with_capacity(max_sequences),
             prefills: Vec::with_capacity(max_sequences),
             drafts: Vec::new(),
+            caught_up: 0,
             drafting: None,
             horizon: policy::GROWTH_TOKENS,
             stuck: None,

@@ -40,6 +40,11 @@ const LOSS: f32 = 5.0;
 /// A step that takes so many times as long as others counts no more than this.
 const STALL: f32 = 2.0;
 
+/// Steps over which is paid what it took the draft model to catch up with a sequence, and the most of it that one step
+/// may leave to pay, in plain steps.
+const PAID_IN: f32 = 16.0;
+const LATE: f32 = 50.0;
+
 /// Plain steps of a check.
 const CHECK: u32 = 4;
 
@@ -54,6 +59,8 @@ pub struct StepOutcome {
     pub accepted: usize,
     /// Iterations of the device's draft model in it.
     pub device_iterations: usize,
+    /// Tokens that the draft model computed besides, as it had not been asked for them before.
+    pub caught_up: usize,
     /// Whether it was planned while [`active`](super::Speculator::active) held, with drafts or without.
     pub speculative: bool,
     /// From the step before it to it, as throughput sees it.
@@ -118,6 +125,8 @@ struct Level {
     slow: Balance,
     /// What was lost since things last went well.
     lost: f32,
+    /// What it took the draft model to catch up, as far as it is not paid yet.
+    debt: f32,
     wait: u64,
     next_probe: u64,
     /// Throughput with drafts over that without, as the model expects it; and what it was when a probe failed.
@@ -350,8 +359,9 @@ impl Control {
         let expected = model.time(step.drafted, step.device_iterations);
         // One step that took far too long says nothing of others like it; the second in a row does.
         let stalled = time > STALL * expected.max(model.plain);
-        let credible = settled && (!stalled || level.stalled);
-        level.stalled = stalled;
+        let late = step.caught_up > 2 * step.rows;
+        let credible = settled && !late && (!stalled || level.stalled);
+        level.stalled = stalled && !late;
         if credible {
             let over = time - model.plain;
             level.reached = level.reached.max(step.drafted);
@@ -371,7 +381,13 @@ impl Control {
             }
         }
         // What stalls the machine now and then is no fault of the drafts, and plain steps would be stalled as often.
-        let spent = time.min(STALL * model.time(step.drafted, step.device_iterations).max(model.plain));
+        // To catch up is an investment, which is paid off by and by.
+        if late {
+            level.debt += (time - expected).clamp(0.0, LATE * model.plain);
+        }
+        let paid = level.debt / PAID_IN;
+        level.debt -= paid;
+        let spent = paid + if late { expected } else { time.min(STALL * expected.max(model.plain)) };
         let plain = model.plain * self.held_up.max(1.0);
         let earned = (step.rows + step.accepted) as f32 / step.rows as f32 * plain;
         level.fast.add(earned, spent, 0.95);

@@ -124,7 +124,7 @@ impl Speculator {
     pub fn new(config: SpeculationConfig, max_sequences: usize) -> Self {
         Self {
             history: History::new(if config.suffix { config.history_tokens } else { 0 }),
-            control: Control::new(config.draft_model || config.forced),
+            control: Control::new(config.forced),
             config,
             sequences: std::iter::repeat_with(Sequence::default).take(max_sequences).collect(),
             acceptance: Acceptance::default(),
@@ -493,8 +493,15 @@ mod tests {
             }
             let duration_ns = base + token * (4 + drafted as u64) + if speculative { 500_000 } else { 0 };
             (tokens, time) = (tokens + 4 + accepted as u64, time + duration_ns);
-            let step =
-                StepOutcome { rows: 4, drafted, accepted, device_iterations: 0, speculative, duration_ns };
+            let step = StepOutcome {
+                rows: 4,
+                drafted,
+                accepted,
+                device_iterations: 0,
+                caught_up: 0,
+                speculative,
+                duration_ns,
+            };
             speculator.observe(&step);
         }
         (tokens as f64 / time as f64) / (4.0 / (base + 4 * token) as f64)
@@ -583,7 +590,7 @@ mod tests {
                     }
                     Call::Observe(rows, drafted, device_iterations, speculative, duration_ns) => {
                         let accepted = drafted / 2;
-                        speculator.observe(&StepOutcome { rows, drafted, accepted, device_iterations, speculative, duration_ns });
+                        speculator.observe(&StepOutcome { rows, drafted, accepted, device_iterations, caught_up: 0, speculative, duration_ns });
                     }
                     Call::Tend(budget) => speculator.tend(budget),
                 }

@@ -167,6 +167,7 @@ impl Engine {
             drafted,
             accepted,
             device_iterations: iterations,
+            caught_up: 0,
             speculative,
             duration_ns: time as u64,
         });

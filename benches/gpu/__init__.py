@@ -1,0 +1,4 @@
+"""What the GPU takes for each part of the work, beside its floor and its peers.
+
+``python -m benches.gpu`` runs all parts; one file is one part and answers one question.
+"""

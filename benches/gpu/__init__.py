@@ -2,3 +2,8 @@
 
 ``python -m benches.gpu`` runs all parts; one file is one part and answers one question.
 """
+
+import os
+
+# As the engine sets it before it loads torch: here torch comes first.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -45,7 +45,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def no_memory_is_left() -> Iterator[None]:
-    """Memory of one test is not held while the next runs; errors of kernels belong to their test."""
+    """Memory of one test is not held while the next runs; a kernel's error is that of its test."""
     yield
     if torch.cuda.is_available():
         torch.cuda.synchronize()

@@ -43,7 +43,7 @@ def run(bench: Bench) -> Generator[Row]:
     dtype = torch.bfloat16 if bench.cuda else torch.float32
     for mebibytes in (1,) if bench.tiny else (512, 2048, 8192):
         yield from memory(bench, mebibytes)
-    for m, k, n in ((64, 64, 64),) if bench.tiny else MATMULS:
+    for m, k, n in ((256, 256, 256),) if bench.tiny else MATMULS:
         a = torch.randn(m, k, dtype=dtype, device=bench.device)
         b = torch.randn(n, k, dtype=dtype, device=bench.device)
         out = torch.empty(m, n, dtype=dtype, device=bench.device)

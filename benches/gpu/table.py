@@ -24,8 +24,12 @@ def shown(name: str, value: Any) -> str:
 
 
 def heading(name: str) -> str:
-    """The column ``name`` as it is written over it."""
-    return name.removesuffix("_s").removesuffix("_bytes").removesuffix("_ratio").replace("_", " ")
+    """The column ``name`` as it is written over it: units are with the figures."""
+    if name.endswith("_per_s"):
+        return name.removesuffix("_per_s").replace("_", " ") + "/s"
+    for unit in ("_s", "_bytes", "_ratio"):
+        name = name.removesuffix(unit)
+    return name.replace("_", " ")
 
 
 def table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

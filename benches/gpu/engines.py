@@ -32,7 +32,7 @@ SETTLED_TOKENS = 8
 
 
 def engine_config(bench: Bench, **settings: Any) -> EngineConfig:
-    """A server with neither shared prefixes nor drafts, dummy weights where the model is a shape."""
+    """A server without shared prefixes and drafts; dummy weights where the model is a shape."""
     given: dict[str, Any] = {
         "mode": "server",
         "device": bench.device.type,

@@ -149,8 +149,7 @@ def work(task: dict[str, Any], tell: Tell) -> None:
         ceilings=None if task["ceilings"] is None else Ceilings(**task["ceilings"]),
         say=lambda text: tell({"say": text}),
     )
-    with torch.inference_mode():
-        status, why = run_part(part(task["name"]), bench, lambda row: tell({"row": row}))
+    status, why = run_part(part(task["name"]), bench, lambda row: tell({"row": row}))
     tell({"status": status, "why": why})
 
 

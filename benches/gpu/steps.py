@@ -87,17 +87,13 @@ def step_seconds(
     return statistics.median(times[settle:])
 
 
-def _steps(
-    runner: ModelRunner, rows: int, each: int, context: int, count: int
-) -> Iterator[float]:
+def _steps(runner: ModelRunner, rows: int, each: int, context: int, count: int) -> Iterator[float]:
     flying: deque[Any] = deque()
     left = count
     while left or flying:
         if left and len(flying) <= runner.overlap:
             buffers = runner.buffers()
-            fill(
-                buffers, rows, each, context, runner.info.block_size, blocks=runner.num_blocks
-            )
+            fill(buffers, rows, each, context, runner.info.block_size, blocks=runner.num_blocks)
             handle = runner.launch(buffers)
             handle.sample()
             flying.append(handle)

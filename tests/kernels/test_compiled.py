@@ -14,7 +14,7 @@ from triton.compiler import ASTSource
 from pyengine.kernels import sampling, verify
 
 FLOATS = {"logits_ptr", "temperature_ptr", "top_p_ptr", "min_p_ptr"}
-LONGS = {"seed_ptr", "position_ptr"}
+LONGS = {"header_ptr", "seed_ptr", "position_ptr"}
 
 def compile(kernel, **constants):
     types = {}

@@ -1,8 +1,8 @@
 """A kernel that only reads: what decode does with weights and keys. In Triton."""
 
 import torch
-import triton
-import triton.language as tl
+
+from pyengine.kernels.language import tl, triton
 
 BLOCK = 4096
 LOOPS = 16

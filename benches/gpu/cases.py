@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from benches.gpu.floors import Ceilings
@@ -25,7 +26,7 @@ class Case:
 
     kernel: str
     at: str
-    make: dict[str, Callable[[], Sequence[Work]]]
+    make: "dict[str, Make]"
     read: float = 0.0
     copied: float = 0.0
     flops: float = 0.0
@@ -35,20 +36,19 @@ class Case:
         return ceilings.seconds(self.read, self.copied, self.flops)
 
 
-def by(bench: Bench, module: str, name: str) -> dict[str, Callable[..., Any]]:
-    """The implementations of a kernel of ``pyengine.kernels``: on a GPU that in Triton, too.
+Make = Callable[[], Sequence[Work]]
 
-    What is missing fails where it is asked for, so that it becomes a note in its row.
+
+def by(
+    bench: Bench, module: str, name: str, *, both: bool = False
+) -> dict[str, Callable[..., Any]]:
+    """The implementations of a kernel of ``pyengine.kernels``.
+
+    On a GPU that in Triton, and its reference in torch if ``both``: not where that looks at numbers
+    on the device, and so waits for it. On the CPU the reference alone.
     """
-
-    def call(attribute: str) -> Callable[..., Any]:
-        from importlib import import_module
-
-        found: Callable[..., Any] = getattr(import_module(f"pyengine.kernels.{module}"), attribute)
-        return found
-
-    def late(attribute: str) -> Callable[..., Any]:
-        return lambda *arguments: call(attribute)(*arguments)
-
-    implementations = {"torch": late(f"{name}_reference")}
-    return {"triton": late(name)} | implementations if bench.cuda else implementations
+    found = import_module(f"pyengine.kernels.{module}")
+    implementations = {"torch": getattr(found, f"{name}_reference")}
+    if not bench.cuda:
+        return implementations
+    return {"triton": getattr(found, name)} | (implementations if both else {})

@@ -15,11 +15,9 @@ from benches.gpu.cases import Case
 from benches.gpu.floors import LLAMA_3_8B, Shape
 from benches.gpu.layer_cases import layer_cases
 from benches.gpu.part import Bench, Part
-from benches.gpu.sampling_cases import sampling_cases
+from benches.gpu.sampling_cases import flashinfer_cases, sampling_cases
 
-TINY = Shape(
-    layers=2, hidden=64, intermediate=96, heads=4, kv_heads=2, head_dim=16, vocabulary=500
-)
+TINY = Shape(layers=2, hidden=64, intermediate=96, heads=4, kv_heads=2, head_dim=16, vocabulary=500)
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,10 @@ def run(bench: Bench) -> Generator[Row]:
     """Kernel by kernel, few rows first."""
     shape = TINY if bench.tiny else LLAMA_3_8B
     cases = itertools.chain(
-        attention_cases(bench, shape), layer_cases(bench, shape), sampling_cases(bench, shape)
+        layer_cases(bench, shape), sampling_cases(bench, shape), attention_cases(bench, shape)
     )
+    if bench.cuda:
+        cases = itertools.chain(cases, flashinfer_cases(bench, shape))
     for case in cases:
         for implementation in case.make:
             yield measured(bench, case, implementation)

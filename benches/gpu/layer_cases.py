@@ -34,7 +34,7 @@ def layer_cases(bench: Bench, shape: Shape) -> Iterator[Case]:
             f"{count} rows",
             works(
                 bench,
-                by(bench, "activation", "silu_mul"),
+                by(bench, "activation", "silu_mul", both=True),
                 partial(silu_buffers, bench, shape, count, dtype),
                 copied,
             ),
@@ -60,22 +60,25 @@ def works(
 
 def norm(bench: Bench, shape: Shape, rows: int, dtype: torch.dtype) -> Case:
     """Residual addition and norm: two read, two written, and the weight."""
-    size = {"dtype": dtype, "device": bench.device}
+    size: dict[str, Any] = {"dtype": dtype, "device": bench.device}
 
     def buffers() -> tuple[Any, ...]:
         residual, branch, out = (torch.randn(rows, shape.hidden, **size) for _ in range(3))
         return residual, branch, torch.ones(shape.hidden, **size), EPSILON, out
 
     copied = (4 * rows + 1) * shape.hidden * dtype.itemsize
-    implementations = by(bench, "norm", "add_rms_norm")
+    implementations = by(bench, "norm", "add_rms_norm", both=True)
     return Case(
-        "add_rms_norm", f"{rows} rows", works(bench, implementations, buffers, copied), copied=copied
+        "add_rms_norm",
+        f"{rows} rows",
+        works(bench, implementations, buffers, copied),
+        copied=copied,
     )
 
 
 def rope(bench: Bench, shape: Shape, tokens: int, dtype: torch.dtype) -> Case:
-    """Rotation of queries in place, of keys into the cache, and values there: all read and written."""
-    size = {"dtype": dtype, "device": bench.device}
+    """Queries are rotated in place, keys and values go to the cache: all read and written."""
+    size: dict[str, Any] = {"dtype": dtype, "device": bench.device}
     blocks = -(-tokens // BLOCK_SIZE)
 
     def buffers() -> tuple[Any, ...]:
@@ -95,7 +98,10 @@ def rope(bench: Bench, shape: Shape, tokens: int, dtype: torch.dtype) -> Case:
     copied = tokens * (2 * shape.qkv_width * dtype.itemsize + 4 * shape.head_dim)
     implementations = by(bench, "rope", "rope_append")
     return Case(
-        "rope_append", f"{tokens} tokens", works(bench, implementations, buffers, copied), copied=copied
+        "rope_append",
+        f"{tokens} tokens",
+        works(bench, implementations, buffers, copied),
+        copied=copied,
     )
 
 
@@ -118,7 +124,7 @@ def products(bench: Bench, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
         for rows in (1, 2) if bench.tiny else (*GEMV_ROWS, 64):
 
             def buffers(rows: int = rows, outputs: int = outputs, inputs: int = inputs) -> Any:
-                size = {"dtype": dtype, "device": bench.device}
+                size: dict[str, Any] = {"dtype": dtype, "device": bench.device}
                 weight = torch.randn(outputs, inputs, **size)
                 return torch.randn(rows, inputs, **size), weight, torch.empty(rows, outputs, **size)
 

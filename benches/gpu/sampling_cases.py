@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import torch
 
-from benches.gpu.cases import Case, by
+from benches.gpu.cases import Case, Make, by
 from benches.gpu.floors import Shape
 from benches.gpu.part import Bench
 from benches.gpu.timing import Work
@@ -63,23 +64,53 @@ def sample_case(bench: Bench, name: str, rules: dict[str, float], logits: torch.
     rows = len(logits)
     step = inputs(bench, rows, 1, **rules)
     tokens = torch.zeros(rows, dtype=torch.int32, device=bench.device)
-
-    def make(call: Callable[..., None]) -> Sequence[Work]:
-        return [partial(call, step, logits, tokens)]
-
-    made = {"torch": partial(make, sampling_reference.sample)}
+    made: dict[str, Make]
     if bench.cuda:
-        made = {"triton": partial(make, sampling.sample), **made}
-        probabilities = {"greedy": lambda: logits.argmax(-1)}
-        if name in probabilities:
-            made["torch.argmax"] = lambda: [probabilities[name]]
+        made = {
+            "triton": partial(_one, sampling.sample, (step, logits, tokens)),
+            "torch": partial(_one, of_torch, (logits, rules)),
+        }
+    else:
+        made = {"torch": partial(_one, sampling_reference.sample, (step, logits, tokens))}
     return Case("sample", f"{rows} rows, {name}", made, read=logits.nbytes)
+
+
+def of_torch(logits: torch.Tensor, rules: dict[str, float]) -> torch.Tensor:
+    """Tokens by torch's own operators, as a plain program has them."""
+    if rules["temperature"] == 0:
+        return logits.argmax(-1)
+    probabilities = (logits.float() / rules["temperature"]).softmax(-1)
+    if "top_p" in rules:
+        probabilities, order = probabilities.sort(-1, descending=True)
+        outside = probabilities.cumsum(-1) - probabilities >= rules["top_p"]
+        probabilities = probabilities.masked_fill(outside, 0)
+    # An exponential race, as multinomial would wait for the device.
+    chosen = (probabilities / torch.empty_like(probabilities).exponential_()).argmax(-1)
+    return order.gather(-1, chosen[:, None]) if "top_p" in rules else chosen
+
+
+def flashinfer_cases(bench: Bench, shape: Shape) -> Iterator[Case]:
+    """FlashInfer's sampling, whose seeds are not ours; last, for it may compile for a while."""
+    for rows in ROWS:
+        logits = torch.randn(rows, shape.vocabulary, device=bench.device).mul_(3)
+        calls: dict[str, Callable[[Any], object]] = {
+            "temperature": lambda found, x=logits: found.sampling_from_logits(x, seed=1, offset=0),
+            "top-p 0.9": lambda found, x=logits: found.top_p_sampling_from_probs(
+                found.softmax(x, 0.8), 0.9, seed=1, offset=0
+            ),
+        }
+        for name, call in calls.items():
+
+            def make(call: Callable[[Any], object] = call) -> Sequence[Work]:
+                return [partial(call, import_module("flashinfer.sampling"))]
+
+            yield Case("sample", f"{rows} rows, {name}", {"flashinfer": make}, read=logits.nbytes)
 
 
 def top_case(bench: Bench, logits: torch.Tensor) -> Case:
     """The likeliest tokens of each row with their log-probabilities."""
     rows = len(logits)
-    like = {"device": bench.device}
+    like: dict[str, Any] = {"device": bench.device}
     top = min(TOP, logits.shape[1])
     arguments = (
         logits,
@@ -88,7 +119,7 @@ def top_case(bench: Bench, logits: torch.Tensor) -> Case:
         torch.zeros(rows, top, **like),
         torch.zeros(rows, **like),
     )
-    made = {
+    made: dict[str, Make] = {
         name: partial(_one, call, arguments)
         for name, call in by(bench, "top_logprobs", "top_logprobs").items()
     }
@@ -99,11 +130,11 @@ def edit_case(bench: Bench, logits: torch.Tensor) -> Case:
     """Penalties and bias: some tokens of each row."""
     rows, vocabulary = logits.shape
     edits = rows * EDITS
-    like = {"device": bench.device}
+    like: dict[str, Any] = {"device": bench.device}
     start = torch.arange(0, edits + 1, EDITS, dtype=torch.int32, **like)
     token = torch.randint(0, vocabulary, (edits,), dtype=torch.int32, **like)
     factor, add = torch.full((edits,), 1.1, **like), torch.zeros(edits, **like)
-    made = {
+    made: dict[str, Make] = {
         name: partial(_one, call, (logits.float(), start, token, factor, add))
         for name, call in by(bench, "edit", "edit").items()
     }
@@ -122,7 +153,9 @@ def verify_case(bench: Bench, rows: int, drafts: int) -> Case:
     sequence = torch.arange(rows, **like)
     counts, last = torch.zeros(rows, **like), torch.zeros(rows, **like)
     arguments = (step, header, ids, tokens, sequence, counts, torch.zeros_like(tokens), last)
-    made = {name: partial(_one, call, arguments) for name, call in by(bench, "verify", "verify").items()}
+    made: dict[str, Make] = {
+        name: partial(_one, call, arguments) for name, call in by(bench, "verify", "verify").items()
+    }
     return Case("verify", f"{rows} rows, {drafts} drafts", made, copied=16 * rows * each)
 
 

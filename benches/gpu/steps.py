@@ -19,11 +19,13 @@ def fill(
     block_size: int,
     *,
     blocks: int | None = None,
+    sampled: int | None = None,
     temperature: float = 0.0,
 ) -> None:
-    """Write a step of ``rows`` rows, each with ``each`` new tokens behind ``context``, all sampled.
+    """Write a step of ``rows`` rows, each with ``each`` new tokens behind ``context``.
 
-    A row's tokens behind its first are drafts. Its pages lie apart, as they do in a used cache.
+    A row's last ``sampled`` tokens are sampled after; those of them behind the first are drafts.
+    Its pages lie apart, as they do in a used cache.
 
     Args:
         step: Written.
@@ -32,12 +34,15 @@ def fill(
         context: Tokens of each that are in the cache.
         block_size: Tokens of a KV block.
         blocks: Blocks of the cache, to scatter pages over; None takes as few as will do.
+        sampled: Tokens of each that are sampled after; None is all.
         temperature: Of every row; 0 is greedy.
 
     Raises:
         ValueError: The step does not fit the cache.
     """
     tokens, length = rows * each, context + each
+    sampled = each if sampled is None else sampled
+    logits = rows * sampled
     pages = -(-length // block_size)
     if blocks is not None and rows * pages > blocks:
         raise ValueError(f"takes {rows * pages} KV blocks, {blocks} fit the memory")
@@ -46,7 +51,7 @@ def fill(
     places = np.tile(np.arange(context, length, dtype=np.int32), (rows, 1))  # [rows, each]
     slots = np.take_along_axis(table, places // block_size, 1) * block_size + places % block_size
     step.header[:] = 0
-    header = {0: rows, 1: tokens, 2: rows, 3: rows * pages, 5: each, 6: length, 9: tokens}
+    header = {0: rows, 1: tokens, 2: rows, 3: rows * pages, 5: each, 6: length, 9: logits}
     greedy = rows if temperature == 0 else 0
     for index, value in (header | {8: greedy, 12: rows if each == 1 else 0}).items():
         step.header[index] = value
@@ -62,15 +67,15 @@ def fill(
     step.sample_sequence[:rows] = np.arange(rows)
     rules: dict[str, Any] = {
         "temperature": temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0,
-        "sample_position": length, "device_drafts": 0,
+        "sample_position": length - sampled + 1, "device_drafts": 0,
     }  # fmt: skip
     for name, value in rules.items():
         getattr(step, name)[:rows] = value
     step.seed[:rows] = np.arange(rows)
-    step.logit_start[: rows + 1] = np.arange(rows + 1) * each
-    step.logit_row[:tokens] = np.arange(rows).repeat(each)
-    step.logit_token[:tokens] = np.arange(tokens)
-    step.mask_row[:tokens] = -1
+    step.logit_start[: rows + 1] = np.arange(rows + 1) * sampled
+    step.logit_row[:logits] = np.arange(rows).repeat(sampled)
+    step.logit_token[:logits] = np.arange(tokens).reshape(rows, each)[:, each - sampled :].ravel()
+    step.mask_row[:logits] = -1
 
 
 def step_seconds(

@@ -13,6 +13,7 @@ from pyengine.errors import ConfigError
 Mode = Literal["interactive", "local", "server"]
 Device = Literal["cpu", "simulated"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+LoadFormat = Literal["auto", "dummy"]
 Proposer = Literal["forced", "prediction", "ngram", "suffix", "draft_model"]
 
 ENVIRONMENT_PREFIX = "PYENGINE_"
@@ -44,6 +45,9 @@ class EngineConfig:
 
     Attributes:
         model: Folder in Hugging Face format, or a hub name; None is the demo model of the package.
+        load_format: ``auto`` reads the model's weights; ``dummy`` makes them up, at random, for
+            measuring: a folder needs none then, and ``model`` may also be ``llama-3-8b`` or
+            ``llama-3-70b``, the shapes of those models with the demo model's tokenizer.
         served_name: Name that the model answers to; None takes the folder's or the hub's.
         chat_format: How the model marks tool calls and reasoning, by the names of
             ``pyengine.chat.formats.FORMATS``; ``none`` leaves its answers as they are. None takes
@@ -84,6 +88,7 @@ class EngineConfig:
     """
 
     model: str | None = None
+    load_format: LoadFormat = "auto"
     served_name: str | None = None
     chat_format: str | None = None
     mode: Mode = "local"
@@ -109,7 +114,12 @@ class EngineConfig:
     simulated_step_ms: float = 8.0
 
     def __post_init__(self) -> None:
-        for name, allowed in (("mode", Mode), ("device", Device), ("dtype", Dtype)):
+        for name, allowed in (
+            ("mode", Mode),
+            ("device", Device),
+            ("dtype", Dtype),
+            ("load_format", LoadFormat),
+        ):
             if getattr(self, name) not in get_args(allowed):
                 choices = ", ".join(get_args(allowed))
                 raise ConfigError(

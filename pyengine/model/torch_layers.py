@@ -12,7 +12,7 @@ from pyengine.model.device_step import DeviceStep
 from pyengine.model.layers import Buffer, check_heads, logits_rows, share
 from pyengine.model.matmul import Matmul
 from pyengine.model.runner import ModelInfo
-from pyengine.model.torch_ops import torch_matmul, torch_ops
+from pyengine.model.torch_ops import TorchOps, torch_matmul, torch_ops
 
 
 class TorchParts:
@@ -55,7 +55,7 @@ class TorchParts:
         self.num_blocks = num_blocks
         self.group: Group = group or Alone()
         self.ranks = self.group.size
-        self.ops = torch_ops(device)
+        self.ops: TorchOps = torch_ops(device)
         self.matmul: Matmul = torch_matmul(device)
         self.caches: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.weights: list[torch.Tensor] = []

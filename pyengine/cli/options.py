@@ -19,6 +19,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 ENGINE_OPTIONS: dict[str, str] = {
     "mode": "Preset of limits: one sequence at once, a few, or many.",
+    "load_format": "'dummy' makes the weights up, to measure a model without its files; MODEL may "
+    "then also be llama-3-8b or llama-3-70b.",
     "served_name": "Name that the model answers to [default: the folder's, or the hub's].",
     "chat_format": "How the model marks tool calls and reasoning, such as hermes or qwen3; 'none' "
     "leaves its answers as they are [default: what its chat template tells].",

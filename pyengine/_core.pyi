@@ -278,9 +278,9 @@ class StepLayout:
     def pad(self, buffers: _Buffer, rows: int, tokens: int, logits: int) -> None:
         """Make the step in ``buffers`` so long, for a graph that computes no shorter one.
 
-        What is added changes nothing: tokens 0 at position 0 whose keys and values go nowhere (slot
-        -1), logits of token 0 without a mask. Rows that are added have one token each and see the
-        first slot of page 0 if every row of the step has one token and ``tokens == rows``; otherwise
+        What is added changes nothing: tokens 0 at position 0 whose keys and values go nowhere
+        (slot -1), logits of token 0 without a mask. Rows that are added have one token each and see
+        the first slot of page 0 if every row of the step has one token and ``tokens == rows``; else
         they have no tokens. The header keeps the step's own numbers.
 
         Raises:

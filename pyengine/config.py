@@ -15,6 +15,7 @@ Device = Literal["auto", "cpu", "cuda", "simulated"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 KvCacheDtype = Literal["auto", "bfloat16", "float16", "float8_e4m3"]
 AttentionName = Literal["auto", "flashinfer", "triton", "torch"]
+LoadFormat = Literal["auto", "dummy"]
 Proposer = Literal["forced", "prediction", "ngram", "suffix", "draft_model"]
 
 ENVIRONMENT_PREFIX = "PYENGINE_"
@@ -49,6 +50,9 @@ class EngineConfig:
 
     Attributes:
         model: Folder in Hugging Face format, or a hub name; None is the demo model of the package.
+        load_format: ``auto`` reads the model's weights; ``dummy`` makes them up, at random, for
+            measuring: a folder needs none then, and ``model`` may also be ``llama-3-8b`` or
+            ``llama-3-70b``, the shapes of those models with the demo model's tokenizer.
         served_name: Name that the model answers to; None takes the folder's or the hub's.
         chat_format: How the model marks tool calls and reasoning, by the names of
             ``pyengine.chat.formats.FORMATS``; ``none`` leaves its answers as they are. None takes
@@ -97,6 +101,7 @@ class EngineConfig:
     """
 
     model: str | None = None
+    load_format: LoadFormat = "auto"
     served_name: str | None = None
     chat_format: str | None = None
     mode: Mode = "local"
@@ -289,6 +294,7 @@ _CHOICES = {
     "mode": Mode,
     "device": Device,
     "dtype": Dtype,
+    "load_format": LoadFormat,
     "kv_cache_dtype": KvCacheDtype,
     "attention": AttentionName,
 }

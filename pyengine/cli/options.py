@@ -19,11 +19,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 ENGINE_OPTIONS: dict[str, str] = {
     "mode": "Preset of limits: one sequence at once, a few, or many.",
+    "load_format": "'dummy' makes the weights up, to measure a model without its files; MODEL may "
+    "then also be llama-3-8b or llama-3-70b.",
     "served_name": "Name that the model answers to [default: the folder's, or the hub's].",
     "chat_format": "How the model marks tool calls and reasoning, such as hermes or qwen3; 'none' "
     "leaves its answers as they are [default: what its chat template tells].",
-    "device": "Where model steps run [default: the GPU if there is one]; 'simulated' needs no weights "
-    "and measures the rest.",
+    "device": "Where model steps run [default: a GPU if there is one]; 'simulated' needs no "
+    "weights and measures the rest.",
     "dtype": "Of weights and computation; 'auto' is float32 on the CPU, bfloat16 on a GPU.",
     "max_sequences": "Most sequences in one step [default: the mode's].",
     "max_tokens_per_step": "Most tokens in one step [default: the mode's].",

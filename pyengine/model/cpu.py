@@ -21,10 +21,11 @@ from pyengine.model.shape import ModelShape, describe, make_layout
 ONE_THREAD_BYTES = 32 << 20
 
 
-def default_threads(info: ModelInfo) -> int:
+def default_threads(shape: ModelShape) -> int:
     """Threads of a step unless configured: the machine's, or one for a tiny model."""
-    weights = sum(path.stat().st_size for path in info.folder.glob("*.safetensors"))
-    return 1 if weights < ONE_THREAD_BYTES else torch.get_num_threads()
+    weights = sum(path.stat().st_size for path in shape.info.folder.glob("*.safetensors"))
+    tiny = weights < ONE_THREAD_BYTES and not shape.dummy
+    return 1 if tiny else torch.get_num_threads()
 
 
 class CpuStepHandle:
@@ -131,7 +132,7 @@ class CpuRunner:
             shape,
             make_layout(config, shape.info),
             max_sequences=config.limits.max_sequences,
-            threads=config.threads or default_threads(shape.info),
+            threads=config.threads or default_threads(shape),
             progress=progress,
         )
 

@@ -7,7 +7,7 @@ from pyengine.model.architectures import Architecture, find_architecture
 from pyengine.model.batch import StepBuffers
 from pyengine.model.cpu_layers import CpuParts, CpuStepTensors
 from pyengine.model.layers import Buffer
-from pyengine.model.loader import Checkpoint
+from pyengine.model.loader import open_weights
 from pyengine.model.runner import Progress
 from pyengine.model.sampler.cpu import Sampler
 from pyengine.model.shape import ModelShape
@@ -67,10 +67,7 @@ class CpuModel:
             max_sampled=len(buffers.logit_row),
             num_blocks=shape.num_blocks,
         )
-        with (
-            torch.inference_mode(),
-            Checkpoint(shape.info.folder, dtype, progress) as weights,
-        ):
+        with torch.inference_mode(), open_weights(shape, readers=0, progress=progress) as weights:
             self._model: Architecture = build(shape.info, shape.config, weights, self._parts)
             self.num_parameters = weights.num_parameters
 

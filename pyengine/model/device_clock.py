@@ -1,8 +1,8 @@
 """When the device worked, in ``time.monotonic_ns()``: its own marks, set against the host's clock.
 
-A device's marks (CUDA events) say how far apart two moments were, not when they were. What ties them
-to the host's clock are two things that are certain of every step: it began after it was launched,
-and it ended before the host had waited for it::
+A device's marks (CUDA events) say how far apart two moments were, not when they were. What ties
+them to the host's clock are two things that are certain of every step: it began after it was
+launched, and it ended before the host had waited for it::
 
     host    ── launched ───────────────────────────── returned ──►
     device          └──── started ────── ended ──────────┘

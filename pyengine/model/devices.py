@@ -40,9 +40,9 @@ def load_runner(config: EngineConfig, progress: Progress | None = None) -> Model
         from pyengine.model.simulated import SimulatedRunner
 
         return SimulatedRunner.from_config(config)
-    # OpenMP reads this when torch loads it. Its threads otherwise spin while they wait, and take the
-    # cores from the kernels' threads and from the rest of the engine: on two busy cores a step of 16
-    # sequences took 30 times as long.
+    # OpenMP reads this when torch loads it. Its threads otherwise spin while they wait, and take
+    # the cores from the kernels' threads and from the rest of the engine: on two busy cores a step
+    # of 16 sequences took 30 times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     config = settled(config)
     if config.device == "cuda":

@@ -12,7 +12,7 @@ from pyengine.model.device_step import DeviceStep
 from pyengine.model.layers import Buffer, check_heads, logits_rows, share
 from pyengine.model.matmul import Matmul
 from pyengine.model.runner import ModelInfo
-from pyengine.model.torch_ops import torch_matmul, torch_ops
+from pyengine.model.torch_ops import TorchOps, torch_matmul, torch_ops
 
 
 class TorchParts:
@@ -32,6 +32,7 @@ class TorchParts:
         matmul: Multiplies by weights.
         caches: Keys and values of each layer, [blocks, block_size, kv heads, head_dim], once
             attention is made.
+        weights: Of the linear layers, this rank's.
     """
 
     def __init__(
@@ -54,14 +55,14 @@ class TorchParts:
         self.num_blocks = num_blocks
         self.group: Group = group or Alone()
         self.ranks = self.group.size
-        self.ops = torch_ops(device)
+        self.ops: TorchOps = torch_ops(device)
         self.matmul: Matmul = torch_matmul(device)
         self.caches: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._weights: list[torch.Tensor] = []
+        self.weights: list[torch.Tensor] = []
 
     def measure(self) -> None:
         """Settle how each shape of weights is multiplied by; once they are loaded."""
-        for weight in self._weights:
+        for weight in self.weights:
             self.matmul.measure(weight)
 
     def buffer(self, rows: int, width: int) -> Buffer:
@@ -77,7 +78,7 @@ class TorchParts:
         self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, reduce: bool = False
     ) -> "TorchLinear":
         """By a library, or for few rows by a GEMV; see :class:`Matmul`."""
-        self._weights.append(weight)
+        self.weights.append(weight)
         return TorchLinear(self, weight, bias, reduce=reduce and self.ranks > 1)
 
     def head(self, weight: torch.Tensor, info: ModelInfo) -> "TorchLinear | GatheredHead":

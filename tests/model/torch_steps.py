@@ -13,7 +13,7 @@ from pyengine.distributed.group import Group
 from pyengine.model.attention.torch import TorchAttention
 from pyengine.model.batch import StepBuffers
 from pyengine.model.device_step import DeviceStep
-from pyengine.model.loader import Checkpoint
+from pyengine.model.loader import open_weights
 from pyengine.model.runner import Sampled
 from pyengine.model.shape import describe
 from pyengine.model.torch_layers import TorchParts
@@ -34,9 +34,11 @@ class GreedyRunner:
         num_blocks: int = 96,
         block_size: int = 16,
         group: Group | None = None,
+        load_format: str = "auto",
     ) -> None:
         config = EngineConfig(
             model=str(folder),
+            load_format=load_format,  # type: ignore[arg-type]
             dtype=dtype,  # type: ignore[arg-type]
             num_blocks=num_blocks,
             block_size=block_size,
@@ -59,7 +61,8 @@ class GreedyRunner:
             num_blocks,
             group,
         )
-        with Checkpoint(shape.info.folder, kind) as weights:
+        rank, ranks = parts.group.rank, parts.ranks
+        with open_weights(shape, rank=rank, ranks=ranks, readers=2) as weights:
             self.model = TorchModel(shape, layout, parts, weights)
         self.host = StepBuffers(layout)
         self.step = DeviceStep(layout, parts.device, self.host)

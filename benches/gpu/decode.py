@@ -54,7 +54,7 @@ class Row:
 def run(bench: Bench) -> Generator[Row]:
     """Points by context, few sequences first."""
     sequences = (1, 2) if bench.tiny else SEQUENCES
-    contexts = (16, 64) if bench.tiny else CONTEXTS
+    contexts = (8, 24) if bench.tiny else CONTEXTS
     config = engine_config(bench, max_sequences=sequences[-1])
     longest = answer_tokens(
         sequences[-1], contexts[-1], config.limits.max_tokens_per_step, window(bench)
@@ -73,7 +73,7 @@ def run(bench: Bench) -> Generator[Row]:
 
 def window(bench: Bench) -> int:
     """Steps that a figure is taken over, about."""
-    return 64 if bench.tiny else WINDOW
+    return 32 if bench.tiny else WINDOW
 
 
 async def point(
@@ -104,4 +104,4 @@ async def point(
     )
 
 
-PART = Part("decode", "How long does a token take, beside its floor?", 130.0, Row, run)
+PART = Part("decode", "How long does a token take, beside its floor?", 120.0, Row, run)

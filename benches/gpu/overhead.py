@@ -59,7 +59,7 @@ def run(bench: Bench) -> Generator[Row]:
             config=config,
             placement=placement,
             sequences=sequences,
-            seconds=0.3 if bench.tiny else 3.0,
+            seconds=0.2 if bench.tiny else 3.0,
             prompt_tokens=8 if bench.tiny else 32,
         )
         report, _ = asyncio.run(profile(options))
@@ -78,4 +78,4 @@ def run(bench: Bench) -> Generator[Row]:
         )
 
 
-PART = Part("overhead", "How long does the device wait for the CPU?", 75.0, Row, run)
+PART = Part("overhead", "How long does the device wait for the CPU?", 60.0, Row, run)

@@ -10,7 +10,7 @@ BLOCK = 4096
 LOOPS = 16
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def read_kernel(x_ptr: Any, out_ptr: Any, BLOCK: tl.constexpr, LOOPS: tl.constexpr) -> None:  # noqa: N803 - as Triton has them
     """One sum a program, of ``LOOPS`` blocks that lie together."""
     program = tl.program_id(0)

@@ -23,7 +23,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from io import RawIOBase
 from pathlib import Path
@@ -43,9 +43,10 @@ NAMES = (
     "ceilings", "kernels", "decode", "overhead", "ttft", "graphs", "speculation", "baselines",
 )  # fmt: skip
 MODEL = "llama-3-8b"
+PROGRAM = (sys.executable, "-m", "benches.gpu")
 TINY_SHARE_S = 30.0
-# Processes that end a little late have this long before they are killed.
-GRACE_S = 6.0
+# A part's process is told to be done so long before it is killed.
+GRACE_S = 5.0
 
 
 def part(name: str) -> Part:
@@ -98,10 +99,8 @@ class Report:
         return "\n\n".join(texts)
 
 
-def run(
-    names: tuple[str, ...], device: str, tiny: bool, model: str | None, isolated: bool
-) -> Report:
-    """Run the parts of those names, the ceilings before all others."""
+def run(names: Sequence[str], device: str, tiny: bool, model: str | None, apart: bool) -> Report:
+    """Run the parts of those names in their order; ``apart`` in a process each."""
     setup = {"device": device, "tiny": tiny, "model": model, "parts": list(names)}
     report = Report(setup)
     spare = 0.0
@@ -111,10 +110,10 @@ def run(
         report.say(name, f"{result.question} ({share:.0f} s at most)")
         began = time.monotonic()
         task = {
-            "name": name, "device": device, "tiny": tiny, "model": model, "share_s": share,
+            "name": name, "device": device, "tiny": tiny, "model": model, "deadline": began + share,
             "ceilings": None if report.ceilings is None else asdict(report.ceilings),
         }  # fmt: skip
-        (_isolated if isolated else work)(task, lambda event: _take(report, event))
+        (isolated if apart else work)(task, lambda event: _take(report, event))
         result.seconds = time.monotonic() - began
         spare = max(0.0, share - result.seconds)
         report.say(name, result.status if result.why is None else f"{result.status}: {result.why}")
@@ -145,7 +144,7 @@ def work(task: dict[str, Any], tell: Tell) -> None:
         device=device,
         tiny=task["tiny"],
         model=task["model"],
-        deadline=time.monotonic() + task["share_s"],
+        deadline=task["deadline"] - GRACE_S,
         ceilings=None if task["ceilings"] is None else Ceilings(**task["ceilings"]),
         say=lambda text: tell({"say": text}),
     )
@@ -153,19 +152,11 @@ def work(task: dict[str, Any], tell: Tell) -> None:
     tell({"status": status, "why": why})
 
 
-def _isolated(task: dict[str, Any], tell: Tell) -> None:
+def isolated(task: dict[str, Any], tell: Tell, program: Sequence[str] = PROGRAM) -> None:
     """As :func:`work`, in a process of its own, which is killed when its time is over."""
     reading, writing = os.pipe()
-    command = [
-        sys.executable,
-        "-m",
-        "benches.gpu",
-        "--part",
-        json.dumps(task),
-        "--events",
-        str(writing),
-    ]
-    deadline = time.monotonic() + task["share_s"] + GRACE_S
+    command = [*program, "--part", json.dumps(task), "--events", str(writing)]
+    deadline = task["deadline"]
     child = subprocess.Popen(command, pass_fds=[writing], stdout=sys.stderr, start_new_session=True)
     os.close(writing)
     told = False

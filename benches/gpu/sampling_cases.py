@@ -89,20 +89,27 @@ def of_torch(logits: torch.Tensor, rules: dict[str, float]) -> torch.Tensor:
     return order.gather(-1, chosen[:, None]) if "top_p" in rules else chosen
 
 
+def of_flashinfer(flashinfer: Any, logits: torch.Tensor) -> object:
+    """A token of each row; of the logits as they are, for there it takes no temperature."""
+    return flashinfer.sampling_from_logits(logits, seed=1, offset=0)
+
+
+def top_p_of_flashinfer(flashinfer: Any, logits: torch.Tensor) -> object:
+    """A token of each row, after softmax."""
+    probabilities = flashinfer.softmax(logits, temperature=0.8)
+    return flashinfer.top_p_sampling_from_probs(probabilities, 0.9, seed=1, offset=0)
+
+
 def flashinfer_cases(bench: Bench, shape: Shape) -> Iterator[Case]:
     """FlashInfer's sampling, whose seeds are not ours; last, for it may compile for a while."""
     for rows in ROWS:
         logits = torch.randn(rows, shape.vocabulary, device=bench.device).mul_(3)
-        calls: dict[str, Callable[[Any], object]] = {
-            "temperature": lambda found, x=logits: found.sampling_from_logits(x, seed=1, offset=0),
-            "top-p 0.9": lambda found, x=logits: found.top_p_sampling_from_probs(
-                found.softmax(x, 0.8), 0.9, seed=1, offset=0
-            ),
-        }
-        for name, call in calls.items():
+        for name, call in {"temperature": of_flashinfer, "top-p 0.9": top_p_of_flashinfer}.items():
 
-            def make(call: Callable[[Any], object] = call) -> Sequence[Work]:
-                return [partial(call, import_module("flashinfer.sampling"))]
+            def make(
+                call: Callable[[Any, torch.Tensor], object] = call, logits: torch.Tensor = logits
+            ) -> Sequence[Work]:
+                return [partial(call, import_module("flashinfer.sampling"), logits)]
 
             yield Case("sample", f"{rows} rows, {name}", {"flashinfer": make}, read=logits.nbytes)
 
@@ -159,5 +166,5 @@ def verify_case(bench: Bench, rows: int, drafts: int) -> Case:
     return Case("verify", f"{rows} rows, {drafts} drafts", made, copied=16 * rows * each)
 
 
-def _one(call: Callable[..., None], arguments: tuple[Any, ...]) -> Sequence[Work]:
+def _one(call: Callable[..., object], arguments: tuple[Any, ...]) -> Sequence[Work]:
     return [partial(call, *arguments)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pyengine.model.batch import StepBuffers
-from pyengine.model.runner import ModelRunner
+from pyengine.model.runner import ModelRunner, StepHandle
 
 
 def fill(
@@ -53,7 +53,9 @@ def fill(
     step.header[:] = 0
     header = {0: rows, 1: tokens, 2: rows, 3: rows * pages, 5: each, 6: length, 9: logits}
     greedy = rows if temperature == 0 else 0
-    for index, value in (header | {8: greedy, 12: rows if each == 1 else 0}).items():
+    # Rows that bring nothing but their last known token, and drafts.
+    decoding = rows if sampled == each else 0
+    for index, value in (header | {8: greedy, 12: decoding}).items():
         step.header[index] = value
     step.token_ids[:tokens] = np.arange(tokens) % 1000 + 5
     step.positions[:tokens] = places.ravel()
@@ -78,22 +80,17 @@ def fill(
     step.mask_row[:logits] = -1
 
 
-def step_seconds(
-    runner: ModelRunner, rows: int, each: int, context: int, count: int, settle: int
-) -> float:
-    """Median seconds of the device for such a step, of ``count`` after ``settle`` others.
+def step_times(
+    runner: ModelRunner, rows: int, each: int, context: int, count: int
+) -> Iterator[float]:
+    """Seconds of the device for each of ``count`` such steps.
 
-    Launched one behind the other as the engine does, so that the device has no pause.
+    They are launched one behind the other as the engine does it, so that the device has no pause.
 
     Raises:
         ValueError: The step does not fit the cache.
     """
-    times = list(_steps(runner, rows, each, context, settle + count))
-    return statistics.median(times[settle:])
-
-
-def _steps(runner: ModelRunner, rows: int, each: int, context: int, count: int) -> Iterator[float]:
-    flying: deque[Any] = deque()
+    flying: deque[StepHandle] = deque()
     left = count
     while left or flying:
         if left and len(flying) <= runner.overlap:
@@ -107,3 +104,14 @@ def _steps(runner: ModelRunner, rows: int, each: int, context: int, count: int) 
             handle = flying.popleft()
             handle.wait()
             yield (handle.end_ns - handle.start_ns) * 1e-9
+
+
+def step_seconds(
+    runner: ModelRunner, rows: int, each: int, context: int, count: int, settle: int
+) -> float:
+    """Median of ``count`` :func:`step_times` after ``settle`` others.
+
+    Raises:
+        ValueError: The step does not fit the cache.
+    """
+    return statistics.median(list(step_times(runner, rows, each, context, settle + count))[settle:])

@@ -47,7 +47,7 @@ class Row:
 
 def run(bench: Bench) -> Generator[Row]:
     """One prompt at a time."""
-    prompts = (16, 200) if bench.tiny else PROMPTS
+    prompts = (8, 40) if bench.tiny else PROMPTS
     config = engine_config(bench, max_sequences=16, max_context=prompts[-1] + 1)
     with asyncio.Runner() as loop:
         opened = started(bench, config)
@@ -85,4 +85,4 @@ async def point(bench: Bench, engine: AsyncEngine, model: Model, prompt: int) ->
     )
 
 
-PART = Part("ttft", "How long does the first token take, beside its floor?", 30.0, Row, run)
+PART = Part("ttft", "How long does the first token take, beside its floor?", 25.0, Row, run)

@@ -12,7 +12,7 @@ from pyengine.errors import ConfigError
 
 Mode = Literal["interactive", "local", "server"]
 Device = Literal["cpu", "simulated"]
-Dtype = Literal["auto", "float32", "bfloat16"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Proposer = Literal["forced", "prediction", "ngram", "suffix", "draft_model"]
 
 ENVIRONMENT_PREFIX = "PYENGINE_"

@@ -5,10 +5,10 @@ does not ask for is never read.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,6 +18,49 @@ from pyengine.model.runner import Progress
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+
+
+class Weights(Protocol):
+    """What architectures load their weights from, as those of one rank; see :mod:`.layers`.
+
+    Attributes:
+        num_parameters: Numbers of the whole model, as far as it was asked for.
+    """
+
+    num_parameters: int
+
+    def whole(self, name: str, *shape: int) -> torch.Tensor:
+        """The tensor called ``name``, of this shape; the same for all ranks.
+
+        Raises:
+            ModelLoadError: It is missing, or has another shape.
+        """
+
+    def outputs(self, rows: Mapping[str, int], *rest: int) -> torch.Tensor:
+        """A share of the rows of each of the tensors [rows[name], *rest], one below the other.
+
+        Rows that ranks do not divide are filled up with zeros at the last one.
+
+        Raises:
+            ModelLoadError: One is missing, or has another shape.
+        """
+
+    def inputs(self, name: str, *shape: int) -> torch.Tensor:
+        """A share of the columns of the tensor called ``name``.
+
+        Raises:
+            ModelLoadError: It is missing, or has another shape.
+        """
+
+    def rows_of(self, whole: torch.Tensor) -> torch.Tensor:
+        """A share of the rows of a tensor that :meth:`whole` gave."""
+
+    def wait(self) -> None:
+        """Return when all that was asked for is there.
+
+        Raises:
+            ModelLoadError: Something could not be read.
+        """
 
 
 class Checkpoint:
@@ -92,18 +135,32 @@ class Checkpoint:
             self._progress(self._loaded, self._total)
         return found.to(self.dtype)
 
-    def fused(self, names: Sequence[str], rows: Sequence[int], *rest: int) -> torch.Tensor:
-        """The tensors ``names`` of shapes [rows[i], *rest], one below the other.
+    def whole(self, name: str, *shape: int) -> torch.Tensor:
+        """See :class:`Weights`."""
+        return self.tensor(name, shape).contiguous()
 
-        Raises:
-            ModelLoadError: One is missing, or has another shape.
-        """
-        out = torch.empty(sum(rows), *rest, dtype=self.dtype)
+    def outputs(self, rows: Mapping[str, int], *rest: int) -> torch.Tensor:
+        """See :class:`Weights`."""
+        if len(rows) == 1:
+            ((name, count),) = rows.items()
+            return self.tensor(name, (count, *rest))
+        out = torch.empty(sum(rows.values()), *rest, dtype=self.dtype)
         start = 0
-        for name, count in zip(names, rows, strict=True):
+        for name, count in rows.items():
             out[start : start + count] = self.tensor(name, (count, *rest))
             start += count
         return out
+
+    def inputs(self, name: str, *shape: int) -> torch.Tensor:
+        """See :class:`Weights`."""
+        return self.tensor(name, shape)
+
+    def rows_of(self, whole: torch.Tensor) -> torch.Tensor:
+        """See :class:`Weights`."""
+        return whole
+
+    def wait(self) -> None:
+        """See :class:`Weights`."""
 
 
 def _weight_files(folder: Path) -> list[Path]:

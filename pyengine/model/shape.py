@@ -14,7 +14,7 @@ from pyengine.errors import ConfigError, ModelLoadError
 from pyengine.model.folder import draft_folder, model_folder, served_name
 from pyengine.model.runner import ModelInfo
 
-ITEM_BYTES = {"float32": 4, "bfloat16": 2}
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)

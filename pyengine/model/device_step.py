@@ -1,0 +1,61 @@
+"""The step buffers as a torch device sees them."""
+
+import numpy as np
+import torch
+
+from pyengine._core import StepLayout
+from pyengine.model.batch import StepBuffers
+
+# torch has no arithmetic on unsigned words; the bits are the same.
+_SIGNED = {"uint64": "int64", "uint32": "int32"}
+
+
+class DeviceStep:
+    """A tensor for each field of :class:`pyengine.model.batch.StepBuffers`, by its name.
+
+    All are views of one block of device memory, so that a step comes by one copy; ``seed`` is
+    int64, ``mask`` int32 of the same bits. On the CPU the block is the host's own.
+
+    Attributes:
+        host: The host's side of the step in flight.
+        memory: uint8 [layout.nbytes] on the device.
+    """
+
+    header: torch.Tensor
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    slot_mapping: torch.Tensor
+    query_start: torch.Tensor
+    kv_length: torch.Tensor
+    page_indptr: torch.Tensor
+    page_indices: torch.Tensor
+    row_sequence: torch.Tensor
+    sample_rows: torch.Tensor
+    sample_sequence: torch.Tensor
+    temperature: torch.Tensor
+    top_k: torch.Tensor
+    top_p: torch.Tensor
+    min_p: torch.Tensor
+    seed: torch.Tensor
+    sample_position: torch.Tensor
+    device_drafts: torch.Tensor
+    logit_start: torch.Tensor
+    logit_row: torch.Tensor
+    logit_token: torch.Tensor
+    mask_row: torch.Tensor
+    feed_token: torch.Tensor
+    feed_sequence: torch.Tensor
+    mask: torch.Tensor
+
+    def __init__(self, layout: StepLayout, device: torch.device, host: StepBuffers) -> None:
+        """On the CPU of ``host``'s memory, else of fresh zeroed memory."""
+        self.host = host
+        if device.type == "cpu":
+            self.memory = torch.from_numpy(host.memory)
+        else:
+            self.memory = torch.zeros(layout.nbytes, dtype=torch.uint8, device=device)
+        for name, (dtype, offset, count) in layout.fields().items():
+            end = offset + count * np.dtype(dtype).itemsize
+            kind = getattr(torch, _SIGNED.get(dtype, dtype))
+            setattr(self, name, self.memory[offset:end].view(kind))
+        self.mask = self.mask.view(-1, layout.mask_words)

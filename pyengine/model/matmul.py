@@ -1,0 +1,106 @@
+"""Which kernel multiplies: torch's library, or for the few rows of a decoding step a GEMV.
+
+A step of few rows only reads the weights; libraries that are made for many rows do not always read
+them at the full bandwidth. What is faster is measured, once for each shape and number of rows.
+"""
+
+import statistics
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+MAX_GEMV_ROWS = 8
+
+Timer = Callable[[Callable[[], None]], float]
+"""Seconds that a call takes on the device."""
+
+
+class Gemv(Protocol):
+    """x W^T + b for at most :data:`MAX_GEMV_ROWS` rows of ``x``."""
+
+    def __call__(
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        out: torch.Tensor,
+        bias: torch.Tensor | None = None,
+    ) -> None:
+        """X [rows, in], weight [out, in], bias [out] -> ``out`` [rows, out]."""
+
+
+def library(
+    x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None
+) -> None:
+    """X W^T + b by torch: x [rows, in], weight [out, in], bias [out] -> ``out`` [rows, out]."""
+    if bias is None:
+        torch.mm(x, weight.t(), out=out)
+    else:
+        torch.addmm(bias, x, weight.t(), out=out)
+
+
+class Matmul:
+    """x W^T + b by whatever was measured as faster. One thread at a time.
+
+    Until :meth:`measure` has seen a shape, and where there is no GEMV, it is the library.
+    """
+
+    def __init__(self, gemv: Gemv | None = None, timer: Timer | None = None) -> None:
+        """``gemv`` is the contender, ``timer`` the judge; without both there is no contest."""
+        self._gemv = gemv
+        self._timer = timer
+        # By [out, in] and rows: whether the GEMV was faster.
+        self._faster: dict[tuple[int, int, int], bool] = {}
+
+    def measure(self, weight: torch.Tensor) -> None:
+        """Settle what multiplies by weights of this shape. Not while a graph is captured."""
+        outputs, inputs = weight.shape
+        if self._gemv is None or self._timer is None or (outputs, inputs, 1) in self._faster:
+            return
+        gemv = self._gemv
+        for rows in range(1, MAX_GEMV_ROWS + 1):
+            x, out = weight.new_ones(rows, inputs), weight.new_empty(rows, outputs)
+            ours = self._timer(lambda x=x, out=out: gemv(x, weight, out))  # type: ignore[misc]
+            theirs = self._timer(lambda x=x, out=out: library(x, weight, out))  # type: ignore[misc]
+            self._faster[outputs, inputs, rows] = ours < theirs
+
+    def __call__(
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        out: torch.Tensor,
+        bias: torch.Tensor | None = None,
+    ) -> None:
+        """X [rows, in], weight [out, in], bias [out] -> ``out`` [rows, out]."""
+        outputs, inputs = weight.shape
+        if self._gemv is not None and self._faster.get((outputs, inputs, len(x))):
+            self._gemv(x, weight, out, bias)
+        else:
+            library(x, weight, out, bias)
+
+
+def cuda_timer(device: torch.device) -> Timer:
+    """A timer of what is queued on ``device``'s current stream: the median of several runs.
+
+    Before each the cache is written over, as a model's other layers do.
+    """
+    flush = torch.empty(256 << 20, dtype=torch.uint8, device=device)
+
+    def time(work: Callable[[], None]) -> float:
+        work()  # compiles
+        times: list[float] = []
+        for _ in range(7):
+            begin, end = _event(), _event()
+            flush.zero_()
+            begin.record()
+            work()
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end) / 1e3)
+        return statistics.median(times)
+
+    return time
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

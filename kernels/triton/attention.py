@@ -20,10 +20,9 @@ head_dim * 2 elements; parts add heads * (head_dim + 1) floats each, written and
 from dataclasses import dataclass
 
 import torch
-import triton
-import triton.language as tl
 
 from pyengine.kernels.attention_tiling import Tiling, power_of_two
+from pyengine.kernels.language import tl, triton
 
 FEW_PARTS, MANY_PARTS = 4, 32
 """Parts that the merging kernel loads at a time."""

@@ -4,7 +4,7 @@ Nothing here may depend on what a step contains: a captured graph keeps what is 
 such that they fit an H200 (227 KB of shared memory and 65,536 registers to a processor).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -63,42 +63,64 @@ def power_of_two(number: int) -> int:
     return 1 << max(0, number - 1).bit_length()
 
 
-def tiling_for(heads: Heads, rows: int, tokens: int, context: int, processors: int) -> Tiling:
+def tiling_for(
+    heads: Heads, rows: int, tokens: int, *, one_query: bool, context: int, processors: int
+) -> Tiling:
     """How to cut a launch.
 
     Args:
         heads: Heads and types.
         rows: Sequences, those that pad a graph's bucket counted in.
-        tokens: Query tokens; as many as rows is decoding.
+        tokens: Query tokens.
+        one_query: Every row has one.
         context: Most keys that a row can have in any step.
         processors: Of the device.
     """
+    # Of a graph's rows most may have no queries, and those of another all.
+    each = 1 if one_query else max(8, -(-tokens // max(1, rows)))
+    if tokens > 8 * rows:
+        each = max(each, 64 // heads.group)  # one of the rows may be a prompt
+    tile = _tile(heads, heads.group * each)
+    queries = tile.rows // heads.group
+    busy = rows if one_query else -(-tokens // queries) + min(rows, tokens) // 4
+    return _split(tile, busy * heads.kv, context, processors, MOST_SPLITS)
+
+
+def prefix_tiling_for(
+    heads: Heads, tokens: int, *, context: int, processors: int, splits: int
+) -> Tiling:
+    """How to cut the launch in which all tokens attend to a shared prefix, into at most ``splits``
+    parts of the keys; otherwise as :func:`tiling_for`.
+    """
+    tile = _tile(heads, heads.group * tokens)
+    tiles = -(-tokens // (tile.rows // heads.group))
+    return _split(tile, tiles * heads.kv, context, processors, splits)
+
+
+def parts_size(processors: int) -> int:
+    """Most tokens * heads * parts of a launch that cuts keys and in which no prefix is shared."""
+    return processors * max(4 * 32, 2 * 128)
+
+
+def _tile(heads: Heads, wanted: int) -> Tiling:
+    """A tile for ``wanted`` query heads of query tokens of a key and value head, not split."""
     dim = power_of_two(heads.dim)
     # float32 goes past the tensor cores, through registers.
     large = heads.dtype == torch.float32 or dim > 128
-    wanted = heads.group * -(-tokens // max(1, rows))
-    if tokens > 8 * rows:
-        wanted = max(wanted, 64)  # one of the rows may be a prompt
-    most = 64 if large else 128
-    each = max(16, power_of_two(heads.group), min(power_of_two(wanted), most))
+    rows = max(16, power_of_two(heads.group), min(power_of_two(wanted), 64 if large else 128))
     if large:
         keys = 32
     elif heads.kv_dtype.itemsize == 1:
-        keys = 128 if each <= 32 else 64
+        keys = 128 if rows <= 32 else 64
     else:
-        keys = 128 if each > 64 else 64
-    tiles = rows if tokens <= rows else tokens // (each // heads.group) + rows
+        keys = 128 if rows > 64 else 64
+    warps = 8 if rows * dim >= 128 * 128 else 4
+    return Tiling(rows, keys, 1, warps, stages=2 if large else 3)
+
+
+def _split(tile: Tiling, programs: int, context: int, processors: int, most: int) -> Tiling:
+    """``tile`` with as many splits as keep the processors busy."""
     # Four programs fit on a processor where their tiles are small, else one or two.
-    programs = processors * (4 if each <= 32 else 2)
-    splits = programs // max(1, tiles * heads.kv)
-    splits = max(1, min(splits, -(-context // SMALLEST_SPLIT), MOST_SPLITS))
-    warps = 8 if each * dim >= 128 * 128 else 4
-    return Tiling(each, keys, splits, warps, stages=2 if large else 3)
-
-
-def parts_size(heads: Heads, processors: int) -> int:
-    """Tokens * heads * parts that every launch which cuts keys stays within, and twice as many.
-
-    The other half is for the parts of a prefix that rows share.
-    """
-    return 2 * processors * max(4 * 32, 2 * 128)
+    room = processors * (4 if tile.rows <= 32 else 2)
+    splits = min(room // max(1, programs), -(-context // SMALLEST_SPLIT), most)
+    return replace(tile, splits=max(1, splits))

@@ -5,8 +5,7 @@ Every operation is IEEE float32, rounded on its own and in the same order as in
 that use these with ``enable_fp_fusion=False``: a fused multiply-add rounds once less.
 """
 
-import triton
-import triton.language as tl
+from pyengine.kernels.language import tl, triton
 
 
 @triton.jit

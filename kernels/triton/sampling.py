@@ -12,10 +12,9 @@ first pass a row is in the cache.
 """
 
 import torch
-import triton
-import triton.language as tl
 
 from pyengine.kernels.inputs import SamplingInputs
+from pyengine.kernels.language import tl, triton
 from pyengine.kernels.noise import exponential, mass, weight
 
 BLOCK = 1024

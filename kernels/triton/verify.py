@@ -1,10 +1,9 @@
 """Which drafts hold, on the device that sampled: one kernel, and nothing goes back to the CPU."""
 
 import torch
-import triton
-import triton.language as tl
 
 from pyengine.kernels.inputs import SamplingInputs
+from pyengine.kernels.language import tl, triton
 
 ROWS = 256
 """Sampling rows that the kernel works on at a time."""

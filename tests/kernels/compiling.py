@@ -1,0 +1,117 @@
+"""Compiles the kernels for a GPU of compute capability 9.0, which takes none, and prints of each
+what its code has. A program: Triton is not to interpret here.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from triton import compiler
+from triton.backends.compiler import GPUTarget
+
+from pyengine.kernels import activation, feed, norm, rope, sampling, verify
+
+TYPES = {
+    torch.float32: "*fp32",
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.float8_e4m3fn: "*fp8e4nv",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+}
+
+
+def code_of(
+    kernel: Any,
+    pointers: Mapping[str, torch.dtype],
+    constants: Mapping[str, Any],
+    floats: tuple[str, ...] = (),
+    odd: tuple[str, ...] = (),
+    fusion: bool = True,
+) -> str:
+    """The PTX of a kernel for tensors that begin where 16 bytes do.
+
+    Args:
+        kernel: What triton.jit made.
+        pointers: Types of the tensors.
+        constants: Values of the constexpr arguments.
+        floats: Numbers that are floats.
+        odd: Integers that are no multiples of 16; the others are taken as such.
+        fusion: Whether multiplications and additions may be fused.
+    """
+    types, attributes = {}, {}
+    for place, name in enumerate(kernel.arg_names):
+        if name in constants:
+            types[name] = "constexpr"
+        elif name in floats:
+            types[name] = "fp32"
+        else:
+            types[name] = TYPES[pointers[name]] if name in pointers else "i32"
+            if name not in odd:
+                attributes[(place,)] = [["tt.divisibility", 16]]
+    source = compiler.ASTSource(kernel, types, dict(constants), attributes)
+    options = {"enable_fp_fusion": fusion}
+    compiled = compiler.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    return str(compiled.asm["ptx"])
+
+
+def widest(code: str, operation: str) -> int:
+    """Bytes of the widest access to global memory by a thread."""
+    found = re.findall(rf"{operation}\.global(?:\.\w+)*?(?:\.v(\d))?\.b(\d+)", code)
+    return max((int(count or 1) * int(bits) // 8 for count, bits in found), default=0)
+
+
+def exact(code: str) -> bool:
+    """Whether every operation rounds on its own, as IEEE has it."""
+    return not any(sign in code for sign in ("fma.rn.f32", ".ftz", "div.full", "approx"))
+
+
+def sampler() -> None:
+    floats = dict.fromkeys(
+        ("logits_ptr", "temperature_ptr", "top_p_ptr", "min_p_ptr"), torch.float32
+    )
+    longs = dict.fromkeys(("seed_ptr", "position_ptr"), torch.int64)
+    for kernel, constants in (
+        (sampling.sample_kernel, {"BLOCK": sampling.BLOCK, "WAYS": sampling.WAYS}),
+        (verify.verify_kernel, {"ROWS": verify.ROWS}),
+    ):
+        ints = {name: torch.int32 for name in kernel.arg_names if name.endswith("_ptr")}
+        numbers = tuple(name for name in kernel.arg_names if not name.endswith("_ptr"))
+        code = code_of(kernel, ints | floats | longs, constants, odd=numbers, fusion=False)
+        print(kernel.__name__, exact(code))
+
+
+def layers() -> None:
+    """Of Llama-3-8B: rows of 4096, a feed-forward layer of 14336, 32 heads of 128 over 8."""
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        names = ("residual_ptr", "branch_ptr", "weight_ptr", "out_ptr")
+        constants = {"HAS_BRANCH": True, "BLOCK": 4096}
+        code = code_of(
+            norm.add_rms_norm_kernel, dict.fromkeys(names, dtype), constants, ("count", "epsilon")
+        )
+        print("add_rms_norm", dtype, widest(code, "ld"), widest(code, "st"))
+        names = ("gate_up_ptr", "out_ptr")
+        constants = {"BLOCK": activation.BLOCK}
+        code = code_of(activation.silu_mul_kernel, dict.fromkeys(names, dtype), constants)
+        print("silu_mul", dtype, widest(code, "ld"), widest(code, "st"))
+        for cache in (dtype, torch.float8_e4m3fn):
+            types = {
+                "qkv_ptr": dtype,
+                "angles_ptr": torch.float32,
+                "positions_ptr": torch.int32,
+                "slots_ptr": torch.int32,
+                "keys_ptr": cache,
+                "values_ptr": cache,
+            }
+            constants = {"HALF": 64, "HALF_BLOCK": 64, "HEADS": 16}
+            code = code_of(rope.rope_append_kernel, types, constants, odd=("num_kv_heads",))
+            print("rope_append", dtype, cache, widest(code, "ld"), widest(code, "st"))
+    types = dict.fromkeys(feed.feed_kernel.arg_names[:5], torch.int32) | {"header_ptr": torch.int64}
+    code_of(feed.feed_kernel, types, {"NUM_FEEDS": feed.NUM_FEEDS, "BLOCK": feed.BLOCK})
+    print("feed")
+
+
+if __name__ == "__main__":
+    sampler()
+    layers()

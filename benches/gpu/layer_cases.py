@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from benches.gpu.cases import Case, by
-from benches.gpu.floors import Shape
+from benches.gpu.floors import Shape, kv_token_bytes
 from benches.gpu.part import Bench
 from benches.gpu.timing import Work, copies
+from pyengine.kernels.blocks import BlockCaches
 
 ROWS = (1, 64, 256, 8192)
 GEMV_ROWS = (1, 2, 4, 8)
@@ -147,21 +148,25 @@ def library(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def block_copies(bench: Bench, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
-    """Blocks of one layer's keys and values, as forks and compaction copy them."""
-    for count in (2,) if bench.tiny else (16, 256):
+    """Blocks of all layers' keys and values, as forks and compaction copy them."""
+    for count in (2,) if bench.tiny else (1, 16, 256):
 
-        def buffers(count: int = count) -> tuple[Any, ...]:
-            cache = (2 * count, BLOCK_SIZE, shape.kv_heads, shape.head_dim)
-            keys, values = (torch.zeros(cache, dtype=dtype, device=bench.device) for _ in range(2))
+        def make(call: Callable[..., Any], count: int = count) -> Sequence[Work]:
+            size = (2 * count, BLOCK_SIZE, shape.kv_heads, shape.head_dim)
+            caches = BlockCaches.of(
+                [
+                    torch.zeros(size, dtype=dtype, device=bench.device)
+                    for _ in range(2 * shape.layers)
+                ]
+            )
             sources = torch.arange(count, dtype=torch.int32, device=bench.device)
-            return keys, values, sources, sources + count
+            return [partial(call, caches, sources, sources + count)]
 
-        block = BLOCK_SIZE * shape.kv_heads * shape.head_dim * dtype.itemsize
-        copied = 2 * 2 * count * block
+        block = BLOCK_SIZE * kv_token_bytes(shape, dtype.itemsize)
         implementations = by(bench, "blocks", "copy_blocks")
         yield Case(
             "copy_blocks",
-            f"{count} blocks",
-            works(bench, implementations, buffers, copied),
-            copied=copied,
+            f"{count} blocks of {block >> 10} KiB",
+            {name: partial(make, call) for name, call in implementations.items()},
+            copied=2 * count * block,
         )

@@ -130,6 +130,8 @@ def top_case(bench: Bench, logits: torch.Tensor) -> Case:
         name: partial(_one, call, arguments)
         for name, call in by(bench, "top_logprobs", "top_logprobs").items()
     }
+    if bench.cuda:
+        made["torch"] = partial(_one, lambda: logits.float().log_softmax(-1).topk(top), ())
     return Case("top_logprobs", f"{rows} rows, {top} each", made, read=logits.nbytes)
 
 
@@ -139,7 +141,8 @@ def edit_case(bench: Bench, logits: torch.Tensor) -> Case:
     edits = rows * EDITS
     like: dict[str, Any] = {"device": bench.device}
     start = torch.arange(0, edits + 1, EDITS, dtype=torch.int32, **like)
-    token = torch.randint(0, vocabulary, (edits,), dtype=torch.int32, **like)
+    # Apart from each other, as tokens are; each once in a row.
+    token = (torch.arange(edits, **like) * 7919 % vocabulary).to(torch.int32)
     factor, add = torch.full((edits,), 1.1, **like), torch.zeros(edits, **like)
     made: dict[str, Make] = {
         name: partial(_one, call, (logits.float(), start, token, factor, add))

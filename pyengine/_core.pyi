@@ -233,7 +233,6 @@ class StepLayout:
     query_start      max_rows + 1  int32: tokens of row r are query_start[r]:query_start[r + 1]
     kv_length        max_rows      int32: the row's KV tokens after this step
     page_indptr      max_rows + 1  int32: pages of row r are page_indptr[r]:page_indptr[r + 1]
-    page_indices     max_pages     int32: the blocks that cover each row's kv_length
     row_sequence     max_rows      int32: index of the row's sequence, in 0..max_sequences
     sample_rows      max_rows      int32: the rows that sample
     sample_sequence  max_rows      int32: into which last_token each of them samples
@@ -248,6 +247,7 @@ class StepLayout:
     mask_row         max_logits    int32: row of mask with what may be sampled; -1 is all
     feed_token       max_rows      int32: token_ids[feed_token[i]] = last_token[feed_sequence[i]]
     feed_sequence    max_rows      int32: is done on the device before the step
+    page_indices     max_pages     int32: the blocks that cover each row's kv_length
     mask             max_logits    uint32, mask_words each: bit t % 32 of word t // 32 is token t
     ===============  ============  =================================================================
 
@@ -274,6 +274,18 @@ class StepLayout:
     @property
     def mask_words(self) -> int:
         """Words of a mask: a bit for each of ``vocab_size`` tokens."""
+
+    def pad(self, buffers: _Buffer, rows: int, tokens: int, logits: int) -> None:
+        """Make the step in ``buffers`` so long, for a graph that computes no shorter one.
+
+        What is added changes nothing: tokens 0 at position 0 whose keys and values go nowhere
+        (slot -1), logits of token 0 without a mask. Rows that are added have one token each and see
+        the first slot of page 0 if every row of the step has one token and ``tokens == rows``; else
+        they have no tokens. The header keeps the step's own numbers.
+
+        Raises:
+            ValueError: The step is longer, or the layout shorter; nothing was written.
+        """
 
     def fields(self) -> dict[str, tuple[str, int, int]]:
         """Name -> (numpy dtype, byte offset, number of elements), in the order of the buffer."""

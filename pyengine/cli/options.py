@@ -24,12 +24,18 @@ ENGINE_OPTIONS: dict[str, str] = {
     "served_name": "Name that the model answers to [default: the folder's, or the hub's].",
     "chat_format": "How the model marks tool calls and reasoning, such as hermes or qwen3; 'none' "
     "leaves its answers as they are [default: what its chat template tells].",
-    "device": "Where model steps run; 'simulated' needs no weights and measures the rest.",
-    "dtype": "Of weights and KV cache; 'auto' is float32 on the CPU.",
+    "device": "Where model steps run [default: a GPU if there is one]; 'simulated' needs no "
+    "weights and measures the rest.",
+    "dtype": "Of weights and computation; 'auto' is float32 on the CPU, bfloat16 on a GPU.",
     "max_sequences": "Most sequences in one step [default: the mode's].",
     "max_tokens_per_step": "Most tokens in one step [default: the mode's].",
-    "kv_cache_mib": "Memory of the KV cache, in MiB [default: the mode's].",
+    "kv_cache_mib": "Memory of the KV cache, in MiB [default: the mode's; on a GPU what is left].",
+    "kv_cache_dtype": "Of the KV cache on a GPU [default: that of the weights].",
     "max_context": "Longest prompt and answer together, in tokens [default: the model's].",
+    "attention": "What computes attention on a GPU [default: the best that there is].",
+    "gpu_memory_fraction": "Share of the GPU's memory that may be taken [default: 0.9].",
+    "graph_memory_mib": "Memory of CUDA graphs, in MiB; 0 is no graphs [default: 1024].",
+    "tensor_parallel": "Devices that share the model [default: 1].",
     "threads": "CPU threads of a model step [default: the machine's cores].",
     "prefix_cache": "Share the cache of equal prompt prefixes [default: yes].",
     "speculation": "Who drafts tokens ahead, with commas: forced, prediction, ngram, suffix, "

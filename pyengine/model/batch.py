@@ -111,6 +111,11 @@ class StepBuffers:
         return int(self.header[2])
 
     @property
+    def num_pages(self) -> int:
+        """Pages of its rows, all together."""
+        return int(self.header[3])
+
+    @property
     def num_feeds(self) -> int:
         """Tokens that only the runner knows; see ``feed_token``."""
         return int(self.header[4])
@@ -124,6 +129,11 @@ class StepBuffers:
     def num_masks(self) -> int:
         """Masks that are to be filled before it samples."""
         return int(self.header[10])
+
+    @property
+    def num_decode_rows(self) -> int:
+        """The first so many rows decode; those behind them compute prompts."""
+        return int(self.header[12])
 
     @property
     def step_id(self) -> int:

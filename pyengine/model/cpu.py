@@ -1,8 +1,9 @@
 """The CPU as a device: a launch computes the whole step, and its tokens are there."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -82,9 +83,11 @@ class CpuRunner:
 
     Attributes:
         overlap: 0: launch computes.
+        notes: Nothing else was settled.
     """
 
     overlap = 0
+    notes: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,

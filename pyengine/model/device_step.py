@@ -14,7 +14,12 @@ class DeviceStep:
     """A tensor for each field of :class:`pyengine.model.batch.StepBuffers`, by its name.
 
     All are views of one block of device memory, so that a step comes by one copy; ``seed`` is
-    int64, ``mask`` int32 of the same bits. On the CPU the block is the host's own.
+    int64, ``mask`` int32 of the same bits. There is one for all steps, which a device works on in
+    their order: the copy of a step comes behind the last kernel of the step before. On the CPU the
+    block is the host's own::
+
+        host     header | token_ids | ... | page_indices ...... | mask .........
+        device   └────────── take() ──────────────┘ used        └ take_masks() ┘ used
 
     Attributes:
         host: The host's side of the step in flight.
@@ -50,12 +55,41 @@ class DeviceStep:
     def __init__(self, layout: StepLayout, device: torch.device, host: StepBuffers) -> None:
         """On the CPU of ``host``'s memory, else of fresh zeroed memory."""
         self.host = host
-        if device.type == "cpu":
+        self._shared = device.type == "cpu"
+        if self._shared:
             self.memory = torch.from_numpy(host.memory)
         else:
             self.memory = torch.zeros(layout.nbytes, dtype=torch.uint8, device=device)
-        for name, (dtype, offset, count) in layout.fields().items():
+        fields = layout.fields()
+        for name, (dtype, offset, count) in fields.items():
             end = offset + count * np.dtype(dtype).itemsize
             kind = getattr(torch, _SIGNED.get(dtype, dtype))
             setattr(self, name, self.memory[offset:end].view(kind))
         self.mask = self.mask.view(-1, layout.mask_words)
+        self._pages = fields["page_indices"][1]
+        self._mask = fields["mask"][1]
+        self._mask_bytes = 4 * layout.mask_words
+
+    def take(self, host: StepBuffers, memory: torch.Tensor, pages: int) -> None:
+        """Queue the copy of a step: all but its masks, in one piece.
+
+        Args:
+            host: The step.
+            memory: uint8 [layout.nbytes], ``host``'s memory; pinned, if the device is a GPU.
+            pages: How many of its page indices count.
+
+        Raises:
+            ValueError: On the CPU, if it is not the memory that this is made of.
+        """
+        self.host = host
+        if not self._shared:
+            end = self._pages + 4 * pages
+            self.memory[:end].copy_(memory[:end], non_blocking=True)
+        elif memory.data_ptr() != self.memory.data_ptr():
+            raise ValueError("on the CPU a step is where it was planned")
+
+    def take_masks(self, memory: torch.Tensor, masks: int) -> None:
+        """Queue the copy of the first ``masks`` masks, which are filled by now."""
+        if not self._shared:
+            end = self._mask + masks * self._mask_bytes
+            self.memory[self._mask : end].copy_(memory[self._mask : end], non_blocking=True)

@@ -1,6 +1,6 @@
 """The interface behind which every device stands. Imports no torch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -32,11 +32,12 @@ class ModelInfo:
         num_heads: Query heads.
         num_kv_heads: Key and value heads.
         head_dim: Elements of a head.
-        dtype: Of weights and KV cache, ``float32`` or ``bfloat16``.
+        dtype: Of weights and computation: ``float32``, ``bfloat16`` or ``float16``.
         block_size: Tokens in a KV block.
         block_bytes: Bytes of one KV block: keys and values, all layers, those of the draft model
             too.
         num_parameters: Of the model; 0 where there are no weights.
+        kv_cache_dtype: Of the KV cache: as ``dtype``, or ``float8_e4m3``; empty is as ``dtype``.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ModelInfo:
     block_size: int
     block_bytes: int
     num_parameters: int = 0
+    kv_cache_dtype: str = ""
 
 
 class Sampled(NamedTuple):
@@ -112,6 +114,10 @@ class ModelRunner(Protocol):
     @property
     def device(self) -> str:
         """The device in words, for a person."""
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """What else was settled as it started, by name, for a person."""
 
     @property
     def overlap(self) -> int:

@@ -20,7 +20,7 @@ from pyengine.model.folder import (
 )
 from pyengine.model.runner import ModelInfo
 
-ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3": 1}
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def describe(config: EngineConfig) -> ModelShape:
+def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelShape:
     """Read the model's folder and settle context, data type and cache size.
+
+    Args:
+        config: A device of ``auto`` counts as the CPU.
+        measured_blocks: KV blocks that a GPU has memory for; counts where the configuration says
+            nothing of the cache. Until it is known a GPU's cache holds one sequence, the longest.
 
     Raises:
         ModelLoadError: A folder is missing, its config.json lacks something, or the draft model
@@ -81,14 +86,14 @@ def describe(config: EngineConfig) -> ModelShape:
     info, model = _read(config_folder(config.model), name, config)
     info = replace(info, folder=folder)
     if not config.drafts_with_model or config.draft_model is None:
-        return _with_cache(config, info, model)
+        return _with_cache(config, info, model, measured_blocks)
     drafts = draft_folder(config.draft_model)
     check_same_tokens(folder, drafts)
     draft, draft_model = _read(drafts, config.draft_model, config)
     dummy = config.load_format == "dummy"
     # A block holds the keys and values of both.
     block_bytes = info.block_bytes + draft.block_bytes
-    shape = _with_cache(config, replace(info, block_bytes=block_bytes), model)
+    shape = _with_cache(config, replace(info, block_bytes=block_bytes), model, measured_blocks)
     # Positions beyond those that it was made for cost acceptance and nothing else.
     draft = replace(draft, max_context=shape.info.max_context)
     return replace(shape, draft=ModelShape(draft, shape.num_blocks, draft_model, dummy=dummy))
@@ -142,7 +147,9 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
     hidden, heads = number("hidden_size"), number("num_attention_heads")
     head_dim, layers = number("head_dim", hidden // heads), number("num_hidden_layers")
     kv_heads = number("num_key_value_heads", heads)
-    dtype = "float32" if config.dtype == "auto" else config.dtype
+    by_device = "bfloat16" if config.device == "cuda" else "float32"
+    dtype = by_device if config.dtype == "auto" else config.dtype
+    kv_dtype = dtype if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
     info = ModelInfo(
         name=name,
         folder=folder,
@@ -157,13 +164,20 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
         head_dim=head_dim,
         dtype=dtype,
         block_size=config.block_size,
-        block_bytes=2 * layers * kv_heads * head_dim * config.block_size * ITEM_BYTES[dtype],
+        block_bytes=2 * layers * kv_heads * head_dim * config.block_size * ITEM_BYTES[kv_dtype],
+        kv_cache_dtype=kv_dtype,
     )
     return info, model
 
 
-def _with_cache(config: EngineConfig, info: ModelInfo, model: dict[str, Any]) -> ModelShape:
-    num_blocks = _num_blocks(config, info.block_bytes)
+def _with_cache(
+    config: EngineConfig, info: ModelInfo, model: dict[str, Any], measured: int | None
+) -> ModelShape:
+    if config.num_blocks is None and config.kv_cache_mib is None and config.device == "cuda":
+        longest = min(info.max_context, config.max_context or info.max_context)
+        num_blocks = -(-longest // config.block_size) if measured is None else measured
+    else:
+        num_blocks = _num_blocks(config, info.block_bytes)
     limits = (info.max_context, num_blocks * config.block_size, config.max_context)
     context = min(limit for limit in limits if limit is not None)
     dummy = config.load_format == "dummy"

@@ -12,7 +12,8 @@ Imports no torch.
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -75,9 +76,11 @@ class SimulatedRunner:
 
     Attributes:
         overlap: One step may run while the next is planned and launched.
+        notes: Nothing else was settled.
     """
 
     overlap = 1
+    notes: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,

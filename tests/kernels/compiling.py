@@ -71,7 +71,7 @@ def sampler() -> None:
     floats = dict.fromkeys(
         ("logits_ptr", "temperature_ptr", "top_p_ptr", "min_p_ptr"), torch.float32
     )
-    longs = dict.fromkeys(("seed_ptr", "position_ptr"), torch.int64)
+    longs = dict.fromkeys(("header_ptr", "seed_ptr", "position_ptr"), torch.int64)
     for kernel, constants in (
         (sampling.sample_kernel, {"BLOCK": sampling.BLOCK, "WAYS": sampling.WAYS}),
         (verify.verify_kernel, {"ROWS": verify.ROWS}),

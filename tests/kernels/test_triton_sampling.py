@@ -127,7 +127,9 @@ def test_more_rows_than_are_verified_at_a_time(reference: bool) -> None:
     compare = verify.verify_reference if reference else verify.verify
     out = [torch.full((n,), -7, dtype=torch.int32, device=DEVICE) for n in (rows, total, rows)]
     sequence = torch.arange(rows, dtype=torch.int32, device=DEVICE).flip(0)
-    compare(inputs, as_tensor(step.token_ids), tokens.to(DEVICE), sequence, *out, rows)
+    header = torch.zeros(16, dtype=torch.int64, device=DEVICE)
+    header[2] = rows
+    compare(inputs, header, as_tensor(step.token_ids), tokens.to(DEVICE), sequence, *out)
     assert out[0].tolist() == counts.tolist()
     check_kept(step, tokens.numpy(), *(tensor.cpu().numpy() for tensor in out))
 

@@ -56,6 +56,11 @@ impl PyStepLayout {
         self.inner.nbytes()
     }
 
+    fn pad(&self, buffers: &Bound<'_, PyAny>, rows: usize, tokens: usize, logits: usize) -> PyResult<()> {
+        let buffer = StepMemory::get(buffers)?;
+        guarded(|| self.inner.pad(buffer.bytes(), rows, tokens, logits))
+    }
+
     fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let fields = PyDict::new(py);
         for field in self.inner.fields() {

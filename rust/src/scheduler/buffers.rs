@@ -121,8 +121,6 @@ step_fields! {
     kv_length: i32 = |layout: &StepLayout| layout.max_rows;
     /// `page_indptr[row]..page_indptr[row + 1]` are the pages of a row.
     page_indptr: i32 = |layout: &StepLayout| layout.max_rows + 1;
-    /// The blocks that cover `kv_length` of each row, row after row.
-    page_indices: i32 = |layout: &StepLayout| layout.max_pages;
     /// Index of the row's sequence in the sequence table.
     row_sequence: i32 = |layout: &StepLayout| layout.max_rows;
     /// The rows that sample a token.
@@ -157,6 +155,9 @@ step_fields! {
     feed_token: i32 = |layout: &StepLayout| layout.max_rows;
     /// ... from `last_token` of this index in the sequence table.
     feed_sequence: i32 = |layout: &StepLayout| layout.max_rows;
+    /// The blocks that cover `kv_length` of each row, row after row. Behind the fields that a step has from the
+    /// beginning, so that a device copies these and what is used of it in one piece.
+    page_indices: i32 = |layout: &StepLayout| layout.max_pages;
     /// Grammar masks, `mask_words` each: bit `t % 32` of word `t / 32` is token `t`. Written by `fill_masks`.
     mask: u32 = |layout: &StepLayout| layout.max_logits * layout.mask_words;
 }

@@ -25,6 +25,7 @@ mod drafts;
 mod grammars;
 mod intake;
 mod outbox;
+mod padding;
 mod plan;
 mod planner;
 mod policy;

@@ -1,0 +1,312 @@
+"""Steps on a torch device: queued on one stream, overlapped, replayed from graphs.
+
+::
+
+    CPU     plan │ launch ── copy, plan attention, feed, forward ──┐ sample ── masks, logits,
+            N+1  │                                                 │           sampler, copy back
+    device  ── step N ──────────────┤├─ copy ─ feed ─ forward ─────┤├─ logits ─ sampler ─ copy ─┤
+                                     start                  (masks) └────────────────────── end
+
+Nothing waits on the way, and nothing is read back but the tokens of a step, into pinned memory, when
+all of it is done: which token a sequence goes on with stays on the device, for the step behind.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pyengine._core import StepLayout
+from pyengine.model.attention.backend import AttentionBackend
+from pyengine.model.batch import BufferRing, StepBuffers
+from pyengine.model.device_clock import DeviceClock
+from pyengine.model.device_queue import DeviceQueue, EventMark
+from pyengine.model.device_step import DeviceStep
+from pyengine.model.graphs import MAX_TOKENS, Graphs, bucket
+from pyengine.model.runner import ModelInfo, Sampled
+from pyengine.model.sampler.torch import TorchSampler
+
+
+class StepModel(Protocol):
+    """What a runner needs of a model; see :class:`pyengine.model.torch_model.TorchModel`."""
+
+    backend: AttentionBackend
+    rows_per_call: int
+
+    def forward(self, step: DeviceStep, tokens: int) -> None:
+        """Compute the first ``tokens`` tokens, and store their keys and values."""
+
+    def logits(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
+        """Logits [rows, vocab_size] after ``logit_token[first : first + rows]``."""
+
+
+class TorchStep:
+    """A step in flight; see :class:`pyengine.model.runner.StepHandle`.
+
+    Attributes:
+        start_ns: When the device began it; 0, like the others, until it was waited for.
+        end_ns: And ended it.
+        waited_ns: From when to when it waited for its masks.
+    """
+
+    def __init__(self, runner: "TorchRunner", index: int, buffers: StepBuffers) -> None:
+        """In flight from now on, in set ``index``."""
+        self._runner = runner
+        self.index = index
+        self.buffers = buffers
+        self.start_ns = self.end_ns = 0
+        self.waited_ns = (0, 0)
+        self.launched_ns = time.monotonic_ns()
+        self.start: EventMark | None = None
+        self.forwarded: EventMark | None = None
+        self.masked: EventMark | None = None
+        self.end: EventMark | None = None
+
+    def sample(self) -> None:
+        """Queue the choice of its tokens."""
+        self._runner.sample(self)
+
+    def wait(self) -> Sampled:
+        """Its tokens, when they are there."""
+        return self._runner.wait(self)
+
+
+class _HostSet:
+    """What one step in flight has on the host."""
+
+    def __init__(self, layout: StepLayout, queue: DeviceQueue, results: int) -> None:
+        self.memory = queue.host_memory(layout.nbytes)
+        self.buffers = StepBuffers(layout, self.memory.numpy())
+        self.results = queue.host_memory(4 * results).view(torch.int32)
+        self.numbers: NDArray[np.int32] = self.results.numpy()
+
+
+class TorchRunner:
+    """A model on a torch device, behind :class:`pyengine.model.runner.ModelRunner`.
+
+    Only the scheduler's thread may call it. A step's work in Python does not grow with the step.
+
+    Attributes:
+        info: The model.
+        layout: Of the step buffers.
+        num_blocks: KV blocks.
+        overlap: 1 on a GPU, 0 on the CPU.
+        device: The device in words.
+        notes: What else was settled, by name, in words.
+        graphs: The graphs of its steps; None where there are none.
+    """
+
+    def __init__(
+        self,
+        model: StepModel,
+        info: ModelInfo,
+        layout: StepLayout,
+        queue: DeviceQueue,
+        *,
+        num_blocks: int,
+        max_sequences: int,
+        graphs: Graphs | None = None,
+        device: str = "torch",
+        notes: Mapping[str, str] | None = None,
+    ) -> None:
+        """A runner of ``model``, whose memory is all taken.
+
+        Args:
+            model: On the queue's device.
+            info: The model's shape.
+            layout: Of the step buffers.
+            queue: Where it works.
+            num_blocks: KV blocks of the model.
+            max_sequences: Slots of the sequence table.
+            graphs: Keeps graphs; None: every step is queued kernel by kernel.
+            device: The device in words.
+            notes: What else was settled.
+        """
+        self.info = info
+        self.layout = layout
+        self.num_blocks = num_blocks
+        self.overlap = queue.overlap
+        self.device = device
+        self.notes: Mapping[str, str] = notes or {}
+        self.graphs = graphs
+        fields = layout.fields()
+        self._max_rows, self._max_logits = fields["sample_rows"][2], fields["logit_row"][2]
+        self._max_tokens = fields["token_ids"][2]
+        self._model: StepModel | None = model
+        self._queue = queue
+        self._sets = [
+            _HostSet(layout, queue, self._max_rows + self._max_logits)
+            for _ in range(self.overlap + 1)
+        ]
+        sets = iter(self._sets)
+        self._ring = BufferRing(len(self._sets), lambda: next(sets).buffers)
+        self._step = DeviceStep(layout, queue.device, self._sets[0].buffers)
+        self._sampler = TorchSampler(self._step, layout, max_sequences)
+        self._unsampled: TorchStep | None = None
+        with queue.working():
+            mark = queue.mark()
+            mark.wait()
+        self._clock = DeviceClock(mark, time.monotonic_ns())
+
+    def buffers(self) -> StepBuffers:
+        """The free set of buffers to plan into."""
+        return self._ring.free()
+
+    def launch(self, buffers: StepBuffers) -> TorchStep:
+        """Queue the copy and the forward pass of ``buffers``.
+
+        Raises:
+            RuntimeError: The runner is closed, or the step before was not sampled.
+        """
+        model = self._open()
+        if self._unsampled is not None:
+            raise RuntimeError("the step before is not sampled yet")
+        step = TorchStep(self, self._ring.take(buffers), buffers)
+        try:
+            with self._queue.working():
+                step.start = self._queue.mark()
+                self._forward(model, step)
+                if buffers.num_masks:
+                    step.forwarded = self._queue.mark()
+        except BaseException:
+            self._abandon(step)
+            raise
+        self._unsampled = step
+        return step
+
+    def sample(self, step: TorchStep) -> None:
+        """Queue the masks, the logits and the choice of tokens of ``step``, and their way back."""
+        model = self._open()
+        if self._unsampled is not step:
+            raise RuntimeError("the step is sampled already")
+        self._unsampled = None
+        home, logits = self._sets[step.index], step.buffers.num_logits
+        try:
+            with self._queue.working():
+                if masks := step.buffers.num_masks:
+                    step.masked = self._queue.mark()
+                    self._step.take_masks(home.memory, masks)
+                self._choose(model, logits)
+                used = self._sampler.used(logits)
+                home.results[:used].copy_(self._sampler.results[:used], non_blocking=True)
+                step.end = self._queue.mark()
+        except BaseException:
+            self._abandon(step)
+            raise
+
+    def wait(self, step: TorchStep) -> Sampled:
+        """The tokens of ``step``, when they are there; its set is free then."""
+        if step.end is None or step.start is None:
+            raise RuntimeError("the step was not sampled")
+        try:
+            slept = step.end.wait()
+        finally:
+            self._ring.give_back(step.index)
+        waited = (
+            None
+            if step.forwarded is None or step.masked is None
+            else (step.forwarded, step.masked)
+        )
+        step.start_ns, step.waited_ns, step.end_ns = self._clock.step(
+            step.start,
+            step.end,
+            waited,
+            launched_ns=step.launched_ns,
+            returned_ns=time.monotonic_ns(),
+            slept=slept,
+        )
+        numbers, buffers = self._sets[step.index].numbers, step.buffers
+        tokens = numbers[self._max_rows : self._max_rows + buffers.num_logits]
+        return Sampled(tokens, numbers[: buffers.num_sampled])
+
+    def close(self) -> None:
+        """Give weights, cache and graphs back. Idempotent."""
+        if self._model is None:
+            return
+        with suppress(Exception):  # a device that failed has nothing left to do
+            self._queue.finish()
+        self._model = None
+        if self.graphs is not None:
+            self.graphs.clear()
+
+    def _open(self) -> StepModel:
+        if self._model is None:
+            raise RuntimeError("the runner is closed")
+        return self._model
+
+    def _abandon(self, step: TorchStep) -> None:
+        """End a step that failed: nothing may read its set any more when it is free."""
+        with suppress(Exception):  # why the device fails is what the caller is told
+            self._queue.finish()
+        self._ring.give_back(step.index)
+
+    def _forward(self, model: StepModel, step: TorchStep) -> None:
+        buffers, device, backend = step.buffers, self._step, model.backend
+        rows, tokens, logits = buffers.num_rows, buffers.num_tokens, buffers.num_logits
+        device.host = buffers
+        variant = backend.variant(device)
+        graph = key = None
+        if self.graphs is not None:
+            self.graphs.begin_step()
+            logits = self._logits_bucket(model, logits)
+            if backend.captures and (size := self._bucket(buffers)):
+                key = ("forward", variant, size)
+                graph = self.graphs.find(key)
+                if graph is None and not self.graphs.is_due(key):
+                    key = None
+                else:
+                    rows, tokens = min(size, self._max_rows), size
+        self.layout.pad(buffers.memory, rows, tokens, logits)
+        pages = buffers.num_pages + rows - buffers.num_rows
+        memory = self._sets[step.index].memory
+        device.take(buffers, memory, min(pages, len(buffers.page_indices)))
+        backend.plan(device, variant, rows, tokens, captured=key is not None)
+        self._sampler.feed()
+        if graph is not None:
+            graph.replay()
+            return
+        model.forward(device, tokens)
+        if self.graphs is not None and key is not None:
+            self.graphs.capture(key, lambda: model.forward(device, tokens))
+
+    def _choose(self, model: StepModel, logits: int) -> None:
+        per_call = model.rows_per_call
+        if self.graphs is None or logits > per_call or not logits:
+            for first in range(0, logits, per_call):
+                rows = min(per_call, logits - first)
+                self._sampler.sample(model.logits(self._step, rows, first), first)
+            self._sampler.verify()
+            return
+        rows = self._logits_bucket(model, logits)
+        key = ("sample", rows)
+        graph = self.graphs.find(key)
+        if graph is not None:
+            graph.replay()
+            return
+        work = self._chooser(model, rows)
+        work()
+        if self.graphs.is_due(key):
+            self.graphs.capture(key, work)
+
+    def _chooser(self, model: StepModel, rows: int) -> Callable[[], None]:
+        def choose() -> None:
+            self._sampler.sample(model.logits(self._step, rows))
+            self._sampler.verify()
+
+        return choose
+
+    def _bucket(self, buffers: StepBuffers) -> int | None:
+        """Tokens of the graph for a step; None if it has prompts, or is large."""
+        rows, tokens = buffers.num_rows, buffers.num_tokens
+        most = self._max_rows if rows == tokens else self._max_tokens
+        if buffers.num_decode_rows < rows or tokens > MAX_TOKENS:
+            return None
+        return bucket(tokens, min(most, self._max_tokens))
+
+    def _logits_bucket(self, model: StepModel, logits: int) -> int:
+        most = min(model.rows_per_call, self._max_logits)
+        return bucket(logits, most) if 0 < logits <= most else logits

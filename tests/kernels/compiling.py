@@ -10,7 +10,18 @@ import torch
 from triton import compiler
 from triton.backends.compiler import GPUTarget
 
-from pyengine.kernels import activation, feed, norm, rope, sampling, verify
+from pyengine.kernels import (
+    activation,
+    blocks,
+    edit,
+    feed,
+    gemv,
+    norm,
+    rope,
+    sampling,
+    top_logprobs,
+    verify,
+)
 
 TYPES = {
     torch.float32: "*fp32",
@@ -110,8 +121,53 @@ def layers() -> None:
     types = dict.fromkeys(feed.feed_kernel.arg_names[:5], torch.int32) | {"header_ptr": torch.int64}
     code_of(feed.feed_kernel, types, {"NUM_FEEDS": feed.NUM_FEEDS, "BLOCK": feed.BLOCK})
     print("feed")
+    types = dict.fromkeys(("addresses_ptr",), torch.int64)
+    types |= dict.fromkeys(("sources_ptr", "targets_ptr"), torch.int32)
+    constants = {"ALIGNED": True, "WORDS": blocks.WORDS}
+    code = code_of(blocks.copy_blocks_kernel, types, constants)
+    print("copy_blocks", widest(code, "ld"), widest(code, "st"))
+    for m in (1, 8):
+        names = ("x_ptr", "weight_ptr", "bias_ptr", "out_ptr")
+        block = min(gemv.SUMS // (m * gemv.ROWS), 1024)
+        constants = {
+            "M": m,
+            "M_BLOCK": m,
+            "HAS_BIAS": True,
+            "ROWS": gemv.ROWS,
+            "BLOCK": block,
+        }
+        code = code_of(gemv.gemv_kernel, dict.fromkeys(names, torch.bfloat16), constants)
+        print("gemv", m, widest(code, "ld"), 16)
+
+
+def logits() -> None:
+    """Rows of logits as a model gives them."""
+    for dtype in (torch.float32, torch.bfloat16):
+        names = {"logits_ptr": dtype}
+        ints = dict.fromkeys(("start_ptr", "token_ptr"), torch.int32)
+        floats = dict.fromkeys(("factor_ptr", "add_ptr", "before_ptr"), torch.float32)
+        for keeps, restores in ((False, False), (True, False), (True, True)):
+            constants = {
+                "KEEPS": keeps,
+                "RESTORES": restores,
+                "PARTS": edit.PARTS,
+                "BLOCK": edit.BLOCK,
+            }
+            odd = ("vocabulary", "first")
+            code = code_of(
+                edit.edit_kernel, names | ints | floats, constants, odd=odd, fusion=False
+            )
+            print("edit", exact(code))
+        ints = dict.fromkeys(("chosen_ptr", "tokens_ptr"), torch.int32)
+        floats = dict.fromkeys(("logprobs_ptr", "chosen_logprobs_ptr"), torch.float32)
+        constants = {"LANES": top_logprobs.LANES, "COLUMN": 64}
+        odd = ("wanted", "tokens_stride", "logprobs_stride")
+        kernel = top_logprobs.top_logprobs_kernel
+        code = code_of(kernel, names | ints | floats, constants, odd=odd)
+        print("top_logprobs", widest(code, "ld"), 16)
 
 
 if __name__ == "__main__":
     sampler()
     layers()
+    logits()

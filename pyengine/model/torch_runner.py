@@ -111,6 +111,7 @@ class TorchRunner:
         num_blocks: int,
         max_sequences: int,
         graphs: Graphs | None = None,
+        one_size: bool = False,
         device: str = "torch",
         notes: Mapping[str, str] | None = None,
     ) -> None:
@@ -124,6 +125,8 @@ class TorchRunner:
             num_blocks: KV blocks of the model.
             max_sequences: Slots of the sequence table.
             graphs: Keeps graphs; None: every step is queued kernel by kernel.
+            one_size: Pad a step that has no graph as if it had one. Ranks that share a model
+                exchange numbers of one size, and do not all have the same graphs.
             device: The device in words.
             notes: What else was settled.
         """
@@ -134,6 +137,7 @@ class TorchRunner:
         self.device = device
         self.notes: Mapping[str, str] = notes or {}
         self.graphs = graphs
+        self._one_size = one_size
         fields = layout.fields()
         self._max_rows, self._max_logits = fields["sample_rows"][2], fields["logit_row"][2]
         self._max_tokens = fields["token_ids"][2]
@@ -261,10 +265,11 @@ class TorchRunner:
             if backend.captures and (size := self._bucket(buffers)):
                 key = ("forward", variant, size)
                 graph = self.graphs.find(key)
-                if graph is None and not self.graphs.is_due(key):
-                    key = None
-                else:
+                used = graph is not None or self.graphs.is_due(key)
+                if used or self._one_size:
                     rows, tokens = min(size, self._max_rows), size
+                if not used:
+                    key = None
         self.layout.pad(buffers.memory, rows, tokens, logits)
         pages = buffers.num_pages + rows - buffers.num_rows
         memory = self._sets[step.index].memory

@@ -21,7 +21,7 @@ class Bench:
     Attributes:
         device: Where everything runs.
         tiny: Whether only to show that it works: small shapes, few repetitions.
-        model: The model or named shape that engines are built with; None is the demo model.
+        model: The named shape, or the folder of one, that engines are built with.
         ceilings: What the device was measured to do; None before that is known.
         deadline: ``time.monotonic()`` by which the part is to be done.
         say: Tells the one who waits what is under way.
@@ -30,7 +30,7 @@ class Bench:
 
     device: torch.device
     tiny: bool
-    model: str | None
+    model: str
     deadline: float
     ceilings: Ceilings | None = None
     say: Callable[[str], None] = lambda text: None

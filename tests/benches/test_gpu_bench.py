@@ -13,13 +13,15 @@ import torch
 from benches.gpu.part import Bench, Part, run_part
 from benches.gpu.run import NAMES, Report, isolated, part, run
 from benches.gpu.table import line, table
+from benches.gpu.tiny import tiny_model
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return run(NAMES, "cpu", True, None, apart=False)
+    with tiny_model() as folder:
+        return run(NAMES, "cpu", True, folder, apart=False)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,7 +85,7 @@ def counting(count: int) -> Part:
 )
 def test_what_was_measured_is_kept(count: int, left_s: float, status: str, rows: int) -> None:
     got: list[dict[str, Any]] = []
-    bench = Bench(CPU, True, None, time.monotonic() + left_s)
+    bench = Bench(CPU, True, "none", time.monotonic() + left_s)
     ended, why = run_part(counting(count), bench, got.append)
     assert ended == status
     assert (why is None) == (status == "complete")
@@ -95,7 +97,7 @@ def task(name: str, seconds: float) -> dict[str, Any]:
         "name": name,
         "device": "cpu",
         "tiny": True,
-        "model": None,
+        "model": "none",
         "deadline": time.monotonic() + seconds,
         "ceilings": None,
     }

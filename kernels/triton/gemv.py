@@ -56,7 +56,7 @@ def gemv_kernel(
 def gemv(
     x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None
 ) -> None:
-    """x W^T + b for few rows, summed in float32 and rounded once.
+    """X W^T + b for few rows, summed in float32 and rounded once.
 
     Queues one kernel on the current stream; can be captured. A row's result is the same bits
     whatever other rows there are, as long as there are as many.

@@ -52,10 +52,17 @@ class DeviceStep:
     feed_sequence: torch.Tensor
     mask: torch.Tensor
 
-    def __init__(self, layout: StepLayout, device: torch.device, host: StepBuffers) -> None:
-        """On the CPU of ``host``'s memory, else of fresh zeroed memory."""
+    def __init__(
+        self,
+        layout: StepLayout,
+        device: torch.device,
+        host: StepBuffers,
+        *,
+        shared: bool | None = None,
+    ) -> None:
+        """Of ``host``'s memory, or of fresh zeroed memory; unless said, shared on the CPU."""
         self.host = host
-        self._shared = device.type == "cpu"
+        self._shared = device.type == "cpu" if shared is None else shared
         if self._shared:
             self.memory = torch.from_numpy(host.memory)
         else:
@@ -79,14 +86,14 @@ class DeviceStep:
             pages: How many of its page indices count.
 
         Raises:
-            ValueError: On the CPU, if it is not the memory that this is made of.
+            ValueError: Memory is shared, but not this one.
         """
         self.host = host
         if not self._shared:
             end = self._pages + 4 * pages
             self.memory[:end].copy_(memory[:end], non_blocking=True)
         elif memory.data_ptr() != self.memory.data_ptr():
-            raise ValueError("on the CPU a step is where it was planned")
+            raise ValueError("where memory is shared, a step is where it was planned")
 
     def take_masks(self, memory: torch.Tensor, masks: int) -> None:
         """Queue the copy of the first ``masks`` masks, which are filled by now."""

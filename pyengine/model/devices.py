@@ -46,9 +46,9 @@ def load_runner(config: EngineConfig, progress: Progress | None = None) -> Model
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     config = settled(config)
     if config.device == "cuda":
-        from pyengine.model.torch_runner import TorchRunner
+        from pyengine.model.torch_start import start_on_gpu
 
-        return TorchRunner.from_config(config, progress)
+        return start_on_gpu(config, progress)
     from pyengine.model.cpu import CpuRunner
 
     return CpuRunner.from_config(config, progress)

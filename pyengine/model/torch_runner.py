@@ -7,8 +7,9 @@
     device  ── step N ──────────────┤├─ copy ─ feed ─ forward ─────┤├─ logits ─ sampler ─ copy ─┤
                                      start                  (masks) └────────────────────── end
 
-Nothing waits on the way, and nothing is read back but the tokens of a step, into pinned memory, when
-all of it is done: which token a sequence goes on with stays on the device, for the step behind.
+Nothing waits on the way, and nothing is read back but the tokens of a step, into pinned memory,
+when all of it is done: which token a sequence goes on with stays on the device, for the step
+behind.
 """
 
 import time
@@ -144,9 +145,14 @@ class TorchRunner:
         ]
         sets = iter(self._sets)
         self._ring = BufferRing(len(self._sets), lambda: next(sets).buffers)
-        self._step = DeviceStep(layout, queue.device, self._sets[0].buffers)
+        # With several sets in turn the device needs a place of its own.
+        self._step = DeviceStep(
+            layout, queue.device, self._sets[0].buffers, shared=self.overlap == 0
+        )
         self._sampler = TorchSampler(self._step, layout, max_sequences)
         self._unsampled: TorchStep | None = None
+        # Weights and buffers were made on another stream, for which this one does not wait.
+        queue.finish()
         with queue.working():
             mark = queue.mark()
             mark.wait()
@@ -207,9 +213,7 @@ class TorchRunner:
         finally:
             self._ring.give_back(step.index)
         waited = (
-            None
-            if step.forwarded is None or step.masked is None
-            else (step.forwarded, step.masked)
+            None if step.forwarded is None or step.masked is None else (step.forwarded, step.masked)
         )
         step.start_ns, step.waited_ns, step.end_ns = self._clock.step(
             step.start,

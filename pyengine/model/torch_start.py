@@ -1,0 +1,242 @@
+"""From a configuration to a runner on a torch device: load, measure, divide the memory.
+
+On a GPU the model is loaded with a cache for its largest step, which is computed once (and with it
+kernels are compiled and libraries loaded); what all that took says how large the cache can be.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from pyengine._core import StepLayout
+from pyengine.config import EngineConfig
+from pyengine.errors import ConfigError
+from pyengine.model.attention.backend import AttentionBackend
+from pyengine.model.attention.torch import TorchAttention
+from pyengine.model.batch import StepBuffers
+from pyengine.model.device_queue import CpuQueue, CudaCapturer, CudaQueue, DeviceQueue
+from pyengine.model.graphs import Capturer, Graphs
+from pyengine.model.loader import open_weights
+from pyengine.model.memory import GRAPH_MIB, Measured, Memory, divide, stage
+from pyengine.model.runner import Progress
+from pyengine.model.shape import ITEM_BYTES, ModelShape, describe, make_layout
+from pyengine.model.torch_layers import TorchParts
+from pyengine.model.torch_model import TorchModel
+from pyengine.model.torch_runner import TorchRunner
+
+TORCH_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float8_e4m3": torch.float8_e4m3fn,
+}
+
+
+def start_on_cpu(
+    config: EngineConfig,
+    progress: Progress | None = None,
+    *,
+    attention: AttentionBackend | None = None,
+    capturer: Capturer | None = None,
+    queue: DeviceQueue | None = None,
+) -> TorchRunner:
+    """The runner of ``config`` in torch on the CPU: everything but a GPU, for several ranks and
+    for tests.
+
+    Args:
+        config: ``device`` is not looked at; a cache without a size is the mode's.
+        progress: Called with (bytes loaded, bytes in all).
+        attention: What attends, unless torch.
+        capturer: What stands in for CUDA graphs, if anything.
+        queue: Where steps are queued, unless they are done at once.
+
+    Raises:
+        ConfigError: A limit makes no sense.
+        ModelLoadError: The model cannot be loaded; says why.
+    """
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    device, shape = torch.device("cpu"), describe(config)
+    layout = make_layout(config, shape.info)
+    backend = attention or TorchAttention()
+    model = _load(shape, layout, device, backend, progress)
+    return TorchRunner(
+        model,
+        replace(shape.info, num_parameters=model.num_parameters),
+        layout,
+        queue or CpuQueue(),
+        num_blocks=shape.num_blocks,
+        max_sequences=config.limits.max_sequences,
+        graphs=None if capturer is None else Graphs(capturer, _graph_bytes(config)),
+        device=f"cpu, {shape.info.dtype}, torch",
+        notes={"attention": backend.name},
+    )
+
+
+def start_on_gpu(config: EngineConfig, progress: Progress | None = None) -> TorchRunner:
+    """The runner of ``config`` on the current GPU.
+
+    Args:
+        config: Its device is ``cuda``.
+        progress: Called with (bytes loaded, bytes in all).
+
+    Raises:
+        ConfigError: A limit makes no sense, or the GPU's memory is not enough: says for what, and
+            which setting to change.
+        ModelLoadError: The model cannot be loaded; says why.
+    """
+    device = torch.device("cuda", torch.cuda.current_device())
+    free_before, total = torch.cuda.mem_get_info(device)
+    shape = describe(config)
+    layout = make_layout(config, shape.info)
+    longest = min(shape.info.max_context, config.limits.max_tokens_per_step)
+    probe = replace(shape, num_blocks=-(-longest // config.block_size))
+    backend = _attention(config)
+    with stage(
+        f"the weights of {shape.info.name}",
+        "Take a smaller model, or free the memory that others hold.",
+        "model",
+    ):
+        model = _load(probe, layout, device, backend, progress)
+    # What loading needed on its way is not what steps need.
+    torch.cuda.empty_cache()
+    queue = CudaQueue(device)
+    built = _Built(config, shape, layout, model, queue)
+    with stage(
+        f"a step of {config.limits.max_tokens_per_step} tokens",
+        "Lower 'max_tokens_per_step' or 'max_sequences'.",
+        "max_tokens_per_step",
+    ):
+        warm_up(built.runner(probe), longest)
+    free_now, _ = torch.cuda.mem_get_info(device)
+    info = shape.info
+    weights = min(model.num_parameters * ITEM_BYTES[info.dtype], free_before - free_now)
+    workspace = free_before - free_now - weights - probe.num_blocks * info.block_bytes
+    asked = None if config.num_blocks is None and config.kv_cache_mib is None else shape.num_blocks
+    memory = divide(
+        Measured(total, total - free_before, weights, max(0, workspace)),
+        fraction=config.gpu_memory_fraction,
+        graphs=_graph_bytes(config) if backend.captures else 0,
+        block_bytes=info.block_bytes,
+        block_size=info.block_size,
+        blocks=asked,
+    )
+    with stage("the KV cache", "Lower 'gpu_memory_fraction'.", "gpu_memory_fraction"):
+        model.resize_cache(memory.num_blocks)
+    return built.runner(describe(config, memory.num_blocks), memory)
+
+
+@dataclass(frozen=True)
+class _Built:
+    """What runners on a GPU have in common: the one that is measured, and the one that stays."""
+
+    config: EngineConfig
+    shape: ModelShape
+    layout: StepLayout
+    model: TorchModel
+    queue: CudaQueue
+
+    def runner(self, shape: ModelShape, memory: Memory | None = None) -> TorchRunner:
+        """With the cache of ``shape``; graphs and figures only when the memory is divided."""
+        notes = {"attention": self.model.backend.name}
+        graphs = None
+        if memory is not None:
+            notes["memory"] = str(memory)
+            graphs = Graphs(CudaCapturer(), memory.graphs) if memory.graphs else None
+        name = torch.cuda.get_device_name(self.queue.device)
+        return TorchRunner(
+            self.model,
+            replace(shape.info, num_parameters=self.model.num_parameters),
+            self.layout,
+            self.queue,
+            num_blocks=shape.num_blocks,
+            max_sequences=self.config.limits.max_sequences,
+            graphs=graphs,
+            device=f"cuda, {name}, {shape.info.dtype}",
+            notes=notes,
+        )
+
+
+def warm_up(runner: TorchRunner, longest: int) -> None:
+    """Compute the largest step that there may be, and the smallest.
+
+    Args:
+        runner: With blocks for ``longest`` tokens, which all rows share: what is stored is rubbish.
+        longest: Tokens of the longest row.
+    """
+    fields = runner.layout.fields()
+    most = min(fields["token_ids"][2], fields["sample_rows"][2] * longest)
+    lengths = [longest] * (most // longest) + [most % longest] * (most % longest > 0)
+    for rows in (lengths, [1]):
+        buffers = runner.buffers()
+        write_step(buffers, rows, runner.info.block_size, min(fields["logit_row"][2], sum(rows)))
+        step = runner.launch(buffers)
+        step.sample()
+        step.wait()
+
+
+def write_step(buffers: StepBuffers, lengths: Sequence[int], block_size: int, logits: int) -> None:
+    """Plan a step of rows of so many tokens from position 0 on, all in the blocks from 0 on.
+
+    One of them samples, ``logits`` rows' worth of drafts counted in.
+    """
+    tokens = sum(lengths)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    pages = [np.arange(-(-length // block_size)) for length in lengths]
+    positions = np.concatenate([np.arange(length) for length in lengths])
+    indices = np.concatenate(pages)
+    rows = len(lengths)
+    buffers.token_ids[:tokens] = 0
+    buffers.positions[:tokens] = buffers.slot_mapping[:tokens] = positions
+    buffers.query_start[: rows + 1] = starts
+    buffers.kv_length[:rows] = lengths
+    buffers.page_indptr[: rows + 1] = np.concatenate([[0], np.cumsum([len(p) for p in pages])])
+    buffers.page_indices[: len(indices)] = indices
+    buffers.row_sequence[:rows] = buffers.sample_rows[:1] = buffers.sample_sequence[:1] = 0
+    buffers.temperature[0], buffers.top_p[0], buffers.min_p[0] = 1.0, 0.9, 0.0
+    buffers.top_k[0] = buffers.seed[0] = buffers.sample_position[0] = 0
+    buffers.logit_start[:2] = 0, 1
+    buffers.logit_row[:logits] = 0
+    buffers.logit_token[:logits] = np.arange(logits) % tokens
+    buffers.mask_row[:logits] = -1
+    buffers.header[:] = 0
+    longest, decodes = max(lengths), rows if tokens == rows else 0
+    buffers.header[[0, 1, 2, 3, 5, 6, 9, 12]] = (
+        rows, tokens, 1, len(indices), longest, longest, logits, decodes,
+    )  # fmt: skip
+
+
+def _load(
+    shape: ModelShape,
+    layout: StepLayout,
+    device: torch.device,
+    backend: AttentionBackend,
+    progress: Progress | None,
+) -> TorchModel:
+    fields, info = layout.fields(), shape.info
+    parts = TorchParts(
+        device,
+        TORCH_DTYPES[info.dtype],
+        TORCH_DTYPES[info.kv_cache_dtype],
+        backend,
+        fields["token_ids"][2],
+        fields["logit_row"][2],
+        shape.num_blocks,
+    )
+    with open_weights(shape, device, progress=progress) as weights:
+        return TorchModel(shape, layout, parts, weights)
+
+
+def _attention(config: EngineConfig) -> AttentionBackend:
+    if config.attention not in ("auto", "torch"):
+        raise ConfigError(
+            f"'attention' of {config.attention!r} is not there; there is: torch", param="attention"
+        )
+    return TorchAttention()
+
+
+def _graph_bytes(config: EngineConfig) -> int:
+    mebibytes = GRAPH_MIB if config.graph_memory_mib is None else config.graph_memory_mib
+    return mebibytes << 20

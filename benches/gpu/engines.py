@@ -79,6 +79,7 @@ async def started(
             f"{engine.model_name} on {placement} is up after {time.perf_counter() - begin:.1f} s: "
             f"{engine.info.num_blocks} blocks of {config.block_size} tokens"
         )
+        bench.about({"engine": engine.info.device, **engine.info.notes})
         await engine.generate([1, 2, 3], greedy(4))
         yield engine, model
     finally:

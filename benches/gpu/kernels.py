@@ -18,8 +18,6 @@ from benches.gpu.layer_cases import layer_cases
 from benches.gpu.part import Bench, Part
 from benches.gpu.sampling_cases import flashinfer_cases, sampling_cases
 
-TINY = Shape(layers=2, hidden=64, intermediate=96, heads=4, kv_heads=2, head_dim=16, vocabulary=500)
-
 
 @dataclass(frozen=True)
 class Row:

@@ -25,6 +25,7 @@ class Bench:
         ceilings: What the device was measured to do; None before that is known.
         deadline: ``time.monotonic()`` by which the part is to be done.
         say: Tells the one who waits what is under way.
+        about: Adds facts to those of the machine: what the engine chose there.
         clock: Times work on the device.
     """
 
@@ -34,6 +35,7 @@ class Bench:
     deadline: float
     ceilings: Ceilings | None = None
     say: Callable[[str], None] = lambda text: None
+    about: Callable[[dict[str, str]], None] = lambda facts: None
     clock: Stopwatch = field(init=False)
 
     def __post_init__(self) -> None:

@@ -132,8 +132,8 @@ def _take(report: Report, event: Event) -> None:
             report.add_row(name, row)
         case {"say": text}:
             report.say(name, text)
-        case {"machine": machine}:
-            report.machine = report.machine or machine
+        case {"about": found}:
+            report.machine = found | report.machine
         case {"status": status, "why": why}:
             report.parts[name].status, report.parts[name].why = status, why
 
@@ -141,7 +141,7 @@ def _take(report: Report, event: Event) -> None:
 def work(task: dict[str, Any], tell: Tell) -> None:
     """Run the part that ``task`` names, in this process; ``tell`` takes its events."""
     device = torch.device(task["device"])
-    tell({"machine": facts(device)})
+    tell({"about": facts(device)})
     bench = Bench(
         device=device,
         tiny=task["tiny"],
@@ -149,6 +149,7 @@ def work(task: dict[str, Any], tell: Tell) -> None:
         deadline=task["deadline"] - GRACE_S,
         ceilings=None if task["ceilings"] is None else Ceilings(**task["ceilings"]),
         say=lambda text: tell({"say": text}),
+        about=lambda found: tell({"about": found}),
     )
     status, why = run_part(part(task["name"]), bench, lambda row: tell({"row": row}))
     tell({"status": status, "why": why})

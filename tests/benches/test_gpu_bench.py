@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from benches.gpu.part import Bench, Part, run_part
 from benches.gpu.run import NAMES, Report, isolated, part, run
 from benches.gpu.table import line, table
 from benches.gpu.tiny import tiny_model
+from tests.torch_devices import start, use_torch
 
 CPU = torch.device("cpu")
 
@@ -106,7 +107,7 @@ def task(name: str, seconds: float) -> dict[str, Any]:
 def test_a_part_in_its_own_process() -> None:
     events: list[dict[str, Any]] = []
     isolated(task("ceilings", 60.0), events.append)
-    assert events[0]["machine"]["device"] == "cpu"
+    assert events[0]["about"]["device"] == "cpu"
     assert {event["row"]["what"] for event in events if "row" in event} == {
         "copy",
         "read",
@@ -146,3 +147,35 @@ def test_a_table_has_units_and_no_empty_columns() -> None:
         "bb         -   12 B      -",
     ]
     assert line(rows[0]) == "a, time 2.1 ms, size 3 MiB, share 3.10%"
+
+
+@pytest.fixture
+def on_torch(monkeypatch: pytest.MonkeyPatch, report: Report) -> Iterator[Bench]:
+    """The bench on the runner of GPUs, with graphs and steps that overlap, on the CPU."""
+    for name in ("graphs", "speculation"):
+        monkeypatch.setattr(f"benches.gpu.{name}.load_runner", lambda c: start(c, "overlapping"))
+    use_torch(monkeypatch, "overlapping")
+    with tiny_model() as folder:
+        yield Bench(CPU, True, folder, time.monotonic() + 100, report.ceilings)
+
+
+@pytest.mark.parametrize("name", ["decode", "ttft", "speculation"])
+def test_a_part_on_the_runner_of_gpus(on_torch: Bench, name: str) -> None:
+    rows: list[dict[str, Any]] = []
+    assert run_part(part(name), on_torch, rows.append) == ("complete", None)
+    assert rows
+    assert all(row["note"] is None for row in rows)
+
+
+def test_captures_are_seen(on_torch: Bench) -> None:
+    rows: list[dict[str, Any]] = []
+    assert run_part(part("graphs"), on_torch, rows.append) == ("complete", None)
+    # A forward pass and a sampler for each bucket, as large as the recorder says.
+    assert [(row["bucket"], row["graphs"], row["graph_bytes"]) for row in rows] == [
+        (1, 2, 2 << 20),
+        (2, 2, 2 << 20),
+    ]
+    for row in rows:
+        assert row["capture_s"] >= row["longest_s"] > 0
+        assert row["replay_s"] > 0
+        assert row["note"] is None

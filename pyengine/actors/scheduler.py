@@ -126,6 +126,8 @@ class SchedulerActor(ThreadActor):
         self.in_flight.append(step)
         try:
             step.handle = self.runner.launch(buffers)
+        except EngineDeadError:
+            raise
         except Exception as error:  # noqa: BLE001 - ends its rows
             step.error = error
         self.timeline.lap(Stage.LAUNCH)
@@ -142,6 +144,8 @@ class SchedulerActor(ThreadActor):
             self.planner.fill_masks(step.buffers.mask)
         try:
             step.handle.sample()
+        except EngineDeadError:
+            raise
         except Exception as error:  # noqa: BLE001 - as at the launch
             step.handle, step.error = None, error
         self.timeline.lap(Stage.SAMPLE)
@@ -155,6 +159,8 @@ class SchedulerActor(ThreadActor):
         if handle is not None:
             try:
                 sampled = handle.wait()
+            except EngineDeadError:
+                raise
             except Exception as failure:  # noqa: BLE001 - as at the launch
                 error = failure
             else:

@@ -35,7 +35,7 @@ ENGINE_OPTIONS: dict[str, str] = {
     "attention": "What computes attention on a GPU [default: the best that there is].",
     "gpu_memory_fraction": "Share of the GPU's memory that may be taken [default: 0.9].",
     "graph_memory_mib": "Memory of CUDA graphs, in MiB; 0 is no graphs [default: 1024].",
-    "tensor_parallel": "Devices that share the model [default: 1].",
+    "tensor_parallel": "GPUs, or processes on the CPU, that share the model [default: 1].",
     "threads": "CPU threads of a model step [default: the machine's cores].",
     "prefix_cache": "Share the cache of equal prompt prefixes [default: yes].",
     "speculation": "Who drafts tokens ahead, with commas: forced, prediction, ngram, suffix, "

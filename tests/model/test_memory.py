@@ -95,7 +95,9 @@ def test_what_does_not_fit_says_what_to_change(
 
 def test_a_stage_that_runs_out_of_memory_says_which() -> None:
     with (
-        pytest.raises(ConfigError, match="not enough for a step of 9 tokens: none left. Lower it"),
+        pytest.raises(
+            ConfigError, match=r"not enough for a step of 9 tokens: none left\. Lower it"
+        ),
         stage("a step of 9 tokens", "Lower it.", "max_tokens_per_step"),
     ):
         raise torch.OutOfMemoryError("none left")

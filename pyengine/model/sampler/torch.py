@@ -1,6 +1,8 @@
 """Sampling on torch devices: Triton's kernels on a GPU, their references in torch elsewhere."""
 
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 
 import torch
 
@@ -38,7 +40,11 @@ class TorchSampler:
         on_gpu = device.type == "cuda"
         self._feed = feed.feed if on_gpu else feed.feed_reference
         self._edit = edit.edit if on_gpu else edit.edit_reference
-        self._sample = sampling.sample if on_gpu else sampling_reference.sample
+        self._sample: Callable[..., None] = sampling_reference.sample
+        if on_gpu:
+            vocabulary = 32 * layout.mask_words  # or a little less
+            scratch = sampling.SamplingScratch.for_rows(logits, vocabulary, device)
+            self._sample = partial(sampling.sample, scratch=scratch)
         self._verify = verify.verify if on_gpu else verify.verify_reference
 
     def feed(self) -> None:

@@ -77,7 +77,8 @@ class EngineConfig:
         gpu_memory_fraction: Share of a GPU's memory that the engine may take; None is 0.9.
         graph_memory_mib: Memory of CUDA graphs in MiB, the least recently used given up; 0 is no
             graphs, None is 1024.
-        tensor_parallel: Devices that share the model, each with a part of every layer.
+        tensor_parallel: GPUs that share the model, each with a part of every layer and a process
+            of its own; on the CPU, processes. Its KV heads must be divisible by it.
         threads: CPU threads of a model step; None takes the machine's cores, one for a tiny model.
         speculation: Who drafts tokens ahead: ``forced`` (text that a grammar leaves no choice in),
             ``prediction`` (what the client expects), ``ngram`` (what followed the same words
@@ -211,10 +212,17 @@ class EngineConfig:
 
     def _check_device(self) -> None:
         """Refuse what the device cannot do; ``auto`` is checked once it is known which it is."""
-        if self.tensor_parallel > 1:
+        if self.tensor_parallel > 1 and self.device == "simulated":
             raise ConfigError(
-                f"'tensor_parallel' of {self.tensor_parallel}: a model runs on one device",
+                f"'tensor_parallel' is {self.tensor_parallel}, but the simulated device has no "
+                "model to share",
                 param="tensor_parallel",
+            )
+        if self.tensor_parallel > 1 and self.draft_model is not None:
+            raise ConfigError(
+                f"'draft_model' is {self.draft_model!r}, but it would draft on one device alone: "
+                f"it does not go with 'tensor_parallel' of {self.tensor_parallel}",
+                param="draft_model",
             )
         for name in _UNFIT.get(self.device, ()):
             if getattr(self, name) != _DEFAULTS[name]:

@@ -185,7 +185,12 @@ class EngineActors:
         tokenizer = Tokenizer.from_folder(folder)
         form = format_of(ChatTemplate.from_folder(folder), config.chat_format)
         ends = turn_ends(form, tokenizer)
-        return cls(config, load_runner(config, progress), tokenizer, queues, ends)
+        runner = load_runner(config, progress)
+        try:
+            return cls(config, runner, tokenizer, queues, ends)
+        except BaseException:
+            runner.close()
+            raise
 
     def start(
         self,

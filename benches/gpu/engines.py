@@ -32,8 +32,10 @@ SETTLED_TOKENS = 8
 
 
 def engine_config(bench: Bench, **settings: Any) -> EngineConfig:
-    """A server without shared prefixes and drafts; dummy weights where the model is a shape."""
+    """A server with dummy weights, without shared prefixes and drafts."""
     given: dict[str, Any] = {
+        "model": bench.model,
+        "load_format": "dummy",
         "mode": "server",
         "device": bench.device.type,
         "prefix_cache": False,
@@ -41,8 +43,6 @@ def engine_config(bench: Bench, **settings: Any) -> EngineConfig:
         "max_tokens_per_step": 256 if bench.tiny else PREFILL_TOKENS,
         **settings,
     }
-    if bench.model is not None:
-        given |= {"model": bench.model, "load_format": "dummy"}
     if bench.cuda:
         given |= {"dtype": "bfloat16"}
     return EngineConfig(**given)
@@ -79,6 +79,7 @@ async def started(
             f"{engine.model_name} on {placement} is up after {time.perf_counter() - begin:.1f} s: "
             f"{engine.info.num_blocks} blocks of {config.block_size} tokens"
         )
+        bench.about({"engine": engine.info.device, **engine.info.notes})
         await engine.generate([1, 2, 3], greedy(4))
         yield engine, model
     finally:

@@ -10,14 +10,13 @@ import itertools
 from collections.abc import Generator
 from dataclasses import dataclass
 
+from benches.gpu import tiny
 from benches.gpu.attention_cases import attention_cases
 from benches.gpu.cases import Case
-from benches.gpu.floors import LLAMA_3_8B, Shape
+from benches.gpu.floors import LLAMA_3_8B
 from benches.gpu.layer_cases import layer_cases
 from benches.gpu.part import Bench, Part
 from benches.gpu.sampling_cases import flashinfer_cases, sampling_cases
-
-TINY = Shape(layers=2, hidden=64, intermediate=96, heads=4, kv_heads=2, head_dim=16, vocabulary=500)
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Row:
 
 def run(bench: Bench) -> Generator[Row]:
     """Kernel by kernel, few rows first."""
-    shape = TINY if bench.tiny else LLAMA_3_8B
+    shape = tiny.SHAPE if bench.tiny else LLAMA_3_8B
     cases = itertools.chain(
         layer_cases(bench, shape), sampling_cases(bench, shape), attention_cases(bench, shape)
     )

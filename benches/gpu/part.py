@@ -21,19 +21,21 @@ class Bench:
     Attributes:
         device: Where everything runs.
         tiny: Whether only to show that it works: small shapes, few repetitions.
-        model: The model or named shape that engines are built with; None is the demo model.
+        model: The named shape, or the folder of one, that engines are built with.
         ceilings: What the device was measured to do; None before that is known.
         deadline: ``time.monotonic()`` by which the part is to be done.
         say: Tells the one who waits what is under way.
+        about: Adds facts to those of the machine: what the engine chose there.
         clock: Times work on the device.
     """
 
     device: torch.device
     tiny: bool
-    model: str | None
+    model: str
     deadline: float
     ceilings: Ceilings | None = None
     say: Callable[[str], None] = lambda text: None
+    about: Callable[[dict[str, str]], None] = lambda facts: None
     clock: Stopwatch = field(init=False)
 
     def __post_init__(self) -> None:

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from io import RawIOBase
 from pathlib import Path
@@ -35,6 +36,7 @@ from benches.gpu.floors import Ceilings
 from benches.gpu.machine import facts
 from benches.gpu.part import Bench, Part, Result, run_part
 from benches.gpu.table import line, table
+from benches.gpu.tiny import tiny_model
 
 Event = dict[str, Any]
 Tell = Callable[[Event], None]
@@ -99,7 +101,7 @@ class Report:
         return "\n\n".join(texts)
 
 
-def run(names: Sequence[str], device: str, tiny: bool, model: str | None, apart: bool) -> Report:
+def run(names: Sequence[str], device: str, tiny: bool, model: str, apart: bool) -> Report:
     """Run the parts of those names in their order; ``apart`` in a process each."""
     setup = {"device": device, "tiny": tiny, "model": model, "parts": list(names)}
     report = Report(setup)
@@ -130,8 +132,8 @@ def _take(report: Report, event: Event) -> None:
             report.add_row(name, row)
         case {"say": text}:
             report.say(name, text)
-        case {"machine": machine}:
-            report.machine = report.machine or machine
+        case {"about": found}:
+            report.machine = found | report.machine
         case {"status": status, "why": why}:
             report.parts[name].status, report.parts[name].why = status, why
 
@@ -139,7 +141,7 @@ def _take(report: Report, event: Event) -> None:
 def work(task: dict[str, Any], tell: Tell) -> None:
     """Run the part that ``task`` names, in this process; ``tell`` takes its events."""
     device = torch.device(task["device"])
-    tell({"machine": facts(device)})
+    tell({"about": facts(device)})
     bench = Bench(
         device=device,
         tiny=task["tiny"],
@@ -147,6 +149,7 @@ def work(task: dict[str, Any], tell: Tell) -> None:
         deadline=task["deadline"] - GRACE_S,
         ceilings=None if task["ceilings"] is None else Ceilings(**task["ceilings"]),
         say=lambda text: tell({"say": text}),
+        about=lambda found: tell({"about": found}),
     )
     status, why = run_part(part(task["name"]), bench, lambda row: tell({"row": row}))
     tell({"status": status, "why": why})
@@ -209,7 +212,7 @@ def main() -> None:
     parser.add_argument(
         "--tiny", action="store_true", help="small shapes: shows that all of it runs"
     )
-    parser.add_argument("--model", default=None, help=f"{MODEL}, or another shape or folder")
+    parser.add_argument("--model", help=f"the shape, by name or folder; {MODEL} unless tiny")
     parser.add_argument("--json", metavar="PATH", help="write the figures there; - prints them")
     parser.add_argument("--here", action="store_true", help="all parts in this process")
     parser.add_argument("--part", help=argparse.SUPPRESS)
@@ -224,8 +227,9 @@ def main() -> None:
         parser.error("on a CPU this takes hours; add --tiny")
     # The floors of every other part are over the ceilings.
     names = tuple(n for n in NAMES if not given.only or n in given.only or n == "ceilings")
-    model = given.model if given.tiny else given.model or MODEL
-    report = run(names, given.device, given.tiny, model, not given.here)
+    with nullcontext(MODEL) if not given.tiny else tiny_model() as default:
+        model = given.model or default
+        report = run(names, given.device, given.tiny, model, apart=not given.here)
     figures = json.dumps(report.as_json(), indent=2)
     if given.json == "-":
         print(figures)

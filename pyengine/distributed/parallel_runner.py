@@ -11,16 +11,17 @@ function of logits, rules, masks, seeds and positions, so no token has to be tol
 """
 
 import os
+from collections.abc import Mapping
 
 from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
 from pyengine.distributed.group import TorchGroup, host_store
 from pyengine.distributed.ranks import Ranks, rank_config
+from pyengine.distributed.start import rank_device, start_rank
 from pyengine.distributed.wire import Kind, Ranges
 from pyengine.errors import PyengineError
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelInfo, ModelRunner, Progress, Sampled, StepHandle
-from pyengine.model.torch_start import rank_device, start_on
 
 
 class ParallelStep:
@@ -84,6 +85,7 @@ class ParallelRunner:
         overlap: Rank 0's.
         num_blocks: KV blocks, of which every rank has its heads' part.
         layout: Of the step buffers.
+        notes: Rank 0's, and the processes.
         ranks: The other ranks.
     """
 
@@ -93,6 +95,7 @@ class ParallelRunner:
         self.device = f"{ranks.size} x {mine.device}"
         self.overlap = mine.overlap
         self.num_blocks = mine.num_blocks
+        self.notes: Mapping[str, str] = dict(mine.notes) | {"ranks": _words(ranks)}
         self.layout: StepLayout = mine.layout
         self.ranks = ranks
         self._mine = mine
@@ -123,7 +126,7 @@ class ParallelRunner:
                 ranks.on_failure = group.abort
                 ranks.check()
                 told = ranks.progress(progress) if progress else None
-                mine = start_on(device, config, told, group)
+                mine = start_rank(device, config, group, told)
             except PyengineError:
                 raise
             except Exception as error:
@@ -173,3 +176,7 @@ class ParallelRunner:
         """Give this rank's memory back and end the others. Idempotent."""
         self.ranks.close()
         self._mine.close()
+
+
+def _words(ranks: Ranks) -> str:
+    return f"{ranks.size}, processes {', '.join(map(str, [os.getpid(), *ranks.pids]))}"

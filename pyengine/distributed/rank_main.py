@@ -106,7 +106,7 @@ def main(descriptor: int) -> int:
     try:
         # torch reads the environment that this sets.
         from pyengine.distributed.group import TorchGroup, host_store
-        from pyengine.model.torch_start import rank_device, start_on
+        from pyengine.distributed.start import rank_device, start_rank
 
         config = begin.config
         device = rank_device(config, begin.rank)
@@ -115,8 +115,8 @@ def main(descriptor: int) -> int:
         assert isinstance(meet, Meet)
         threading.Thread(target=line.end_with_it, name="pyengine-control", daemon=True).start()
         group = TorchGroup(host_store(meet.port), begin.rank, config.tensor_parallel, device)
-        runner = start_on(
-            device, config, lambda done, total: line.say(Loading(done, total)), group
+        runner = start_rank(
+            device, config, group, lambda done, total: line.say(Loading(done, total))
         )
         gc.collect()
         gc.freeze()

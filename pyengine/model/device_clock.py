@@ -16,7 +16,7 @@ Times since the mark before are added up in integers: the device gives them in f
 which are exact to 0.1 us for as long as a step takes, but not for a day.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 WAKE_NS = 1_000_000
 
@@ -24,8 +24,8 @@ WAKE_NS = 1_000_000
 class Mark(Protocol):
     """A moment on the device's queue, known when it has come."""
 
-    def elapsed_time(self, later: "Mark", /) -> float:
-        """Milliseconds from this mark to a ``later`` one (negative if it was before)."""
+    def elapsed_time(self, later: Any, /) -> float:
+        """Milliseconds from this mark to a ``later`` one of its kind."""
 
 
 class StepTimes(NamedTuple):

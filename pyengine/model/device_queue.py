@@ -47,7 +47,7 @@ class DeviceQueue(Protocol):
         """The moment at which everything queued so far is done."""
 
     def finish(self) -> None:
-        """Wait until everything queued is done."""
+        """Wait until everything that the device was asked for is done, here or elsewhere."""
 
 
 class HostMark:
@@ -163,7 +163,7 @@ class CudaQueue:
 
     def finish(self) -> None:
         """See :class:`DeviceQueue`."""
-        self._stream.synchronize()  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize(self.device)
 
 
 class CudaCapturer:

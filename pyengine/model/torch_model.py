@@ -65,3 +65,16 @@ class TorchModel:
         with torch.inference_mode():
             self._model.logits(step, rows, first)
         return self._model.logits_rows.tensor[:rows]
+
+    def resize_cache(self, num_blocks: int) -> None:
+        """An empty cache of so many blocks, in the place of the one that there is."""
+        for index, (keys, values) in enumerate(self.caches):
+            shape = (num_blocks, *keys.shape[1:])
+            kind, device = keys.dtype, keys.device
+            # The old one goes first: there may be no room for both.
+            self.caches[index] = (keys.new_empty(0), values.new_empty(0))
+            del keys, values
+            self.caches[index] = (
+                torch.zeros(shape, dtype=kind, device=device),
+                torch.zeros(shape, dtype=kind, device=device),
+            )

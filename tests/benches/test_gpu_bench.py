@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +13,16 @@ import torch
 from benches.gpu.part import Bench, Part, run_part
 from benches.gpu.run import NAMES, Report, isolated, part, run
 from benches.gpu.table import line, table
+from benches.gpu.tiny import tiny_model
+from tests.torch_devices import start, use_torch
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return run(NAMES, "cpu", True, None, apart=False)
+    with tiny_model() as folder:
+        return run(NAMES, "cpu", True, folder, apart=False)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,7 +86,7 @@ def counting(count: int) -> Part:
 )
 def test_what_was_measured_is_kept(count: int, left_s: float, status: str, rows: int) -> None:
     got: list[dict[str, Any]] = []
-    bench = Bench(CPU, True, None, time.monotonic() + left_s)
+    bench = Bench(CPU, True, "none", time.monotonic() + left_s)
     ended, why = run_part(counting(count), bench, got.append)
     assert ended == status
     assert (why is None) == (status == "complete")
@@ -95,7 +98,7 @@ def task(name: str, seconds: float) -> dict[str, Any]:
         "name": name,
         "device": "cpu",
         "tiny": True,
-        "model": None,
+        "model": "none",
         "deadline": time.monotonic() + seconds,
         "ceilings": None,
     }
@@ -104,7 +107,7 @@ def task(name: str, seconds: float) -> dict[str, Any]:
 def test_a_part_in_its_own_process() -> None:
     events: list[dict[str, Any]] = []
     isolated(task("ceilings", 60.0), events.append)
-    assert events[0]["machine"]["device"] == "cpu"
+    assert events[0]["about"]["device"] == "cpu"
     assert {event["row"]["what"] for event in events if "row" in event} == {
         "copy",
         "read",
@@ -144,3 +147,35 @@ def test_a_table_has_units_and_no_empty_columns() -> None:
         "bb         -   12 B      -",
     ]
     assert line(rows[0]) == "a, time 2.1 ms, size 3 MiB, share 3.10%"
+
+
+@pytest.fixture
+def on_torch(monkeypatch: pytest.MonkeyPatch, report: Report) -> Iterator[Bench]:
+    """The bench on the runner of GPUs, with graphs and steps that overlap, on the CPU."""
+    for name in ("graphs", "speculation"):
+        monkeypatch.setattr(f"benches.gpu.{name}.load_runner", lambda c: start(c, "overlapping"))
+    use_torch(monkeypatch, "overlapping")
+    with tiny_model() as folder:
+        yield Bench(CPU, True, folder, time.monotonic() + 100, report.ceilings)
+
+
+@pytest.mark.parametrize("name", ["decode", "ttft", "speculation"])
+def test_a_part_on_the_runner_of_gpus(on_torch: Bench, name: str) -> None:
+    rows: list[dict[str, Any]] = []
+    assert run_part(part(name), on_torch, rows.append) == ("complete", None)
+    assert rows
+    assert all(row["note"] is None for row in rows)
+
+
+def test_captures_are_seen(on_torch: Bench) -> None:
+    rows: list[dict[str, Any]] = []
+    assert run_part(part("graphs"), on_torch, rows.append) == ("complete", None)
+    # A forward pass and a sampler for each bucket, as large as the recorder says.
+    assert [(row["bucket"], row["graphs"], row["graph_bytes"]) for row in rows] == [
+        (1, 2, 2 << 20),
+        (2, 2, 2 << 20),
+    ]
+    for row in rows:
+        assert row["capture_s"] >= row["longest_s"] > 0
+        assert row["replay_s"] > 0
+        assert row["note"] is None

@@ -15,6 +15,7 @@ __all__ = [
     "STEP_BOUNDS_NS",
     "Accountant",
     "CompiledGrammar",
+    "CpuEdits",
     "CpuKernels",
     "CpuLinear",
     "CpuProgram",
@@ -226,7 +227,8 @@ class StepLayout:
     ===============  ============  =================================================================
     header           16            int64: num_rows, num_tokens, num_sampled, num_pages, num_feeds,
                                    max_query_length, max_kv_length, step_id, num_greedy,
-                                   num_logits, num_masks, max_device_drafts, num_decode_rows, 0...
+                                   num_logits, num_masks, max_device_drafts, num_decode_rows,
+                                   num_edits, max_logprobs + 1, 0
     token_ids        max_tokens    int32: input tokens
     positions        max_tokens    int32: their places in their sequences
     slot_mapping     max_tokens    int32: where their KV goes, block * block_size + offset
@@ -247,9 +249,17 @@ class StepLayout:
     mask_row         max_logits    int32: row of mask with what may be sampled; -1 is all
     feed_token       max_rows      int32: token_ids[feed_token[i]] = last_token[feed_sequence[i]]
     feed_sequence    max_rows      int32: is done on the device before the step
+    logprobs         max_rows      int32: log-probabilities wanted by sampling row, -1 is none
     page_indices     max_pages     int32: the blocks that cover each row's kv_length
+    edit_start       max_logits+1  int32: edits of logits row l are edit_start[l]:edit_start[l + 1]
+    edit_token       max_edits     int32: the logit of this token is divided by the factor if it is
+    edit_factor      max_edits     float32: positive, else multiplied,
+    edit_add         max_edits     float32: and then this is added
     mask             max_logits    uint32, mask_words each: bit t % 32 of word t // 32 is token t
     ===============  ============  =================================================================
+
+    ``num_edits`` is a bound, and at least 1 where edits may come, until ``Planner.fill_edits``
+    writes how many there are. There is room for the vocabulary's, and for 512 a row.
 
     Rows that decode come first, then those that prefill. A sequence keeps its index until it ends
     or is preempted.
@@ -393,6 +403,18 @@ class Planner:
 
         Args:
             masks: uint32, the field ``mask`` of the step's buffer.
+
+        Raises:
+            ValueError: No step is in flight, or one before it.
+        """
+
+    def fill_edits(self, buffers: _Buffer) -> int:
+        """Fill the edits of the step that was planned last, and their number; returns that.
+
+        To be called when every step before it is committed.
+
+        Args:
+            buffers: The step's buffers, as :meth:`plan` wrote them.
 
         Raises:
             ValueError: No step is in flight, or one before it.
@@ -847,6 +869,29 @@ class CpuRules:
         """
 
 @final
+class CpuEdits:
+    """Which logits are edited, and how; see :class:`pyengine.model.batch.StepBuffers`."""
+
+    def __new__(
+        cls,
+        *,
+        start: NDArray[Any],
+        token: NDArray[Any],
+        factor: NDArray[Any],
+        add: NDArray[Any],
+        before: NDArray[Any],
+    ) -> CpuEdits:
+        """Views of the arrays, which are read anew at every call.
+
+        Args:
+            start: int32, one more than logits rows: where the edits of each begin.
+            token: int32 by edit, like the three that follow; none twice in a row.
+            factor: float32, divides the token's logit if it is positive, else multiplies it.
+            add: float32, is added then.
+            before: float32, where the logits go that were there.
+        """
+
+@final
 class CpuLinear:
     """The weights of a linear layer in float32, laid out for :meth:`CpuKernels.linear`."""
 
@@ -944,6 +989,16 @@ class CpuKernels:
             first: First logits row.
             rows: Number of logits rows.
         """
+
+    def edit(self, edits: CpuEdits, logits: CpuTensor, first: int, rows: int) -> None:
+        """Edit the logits rows ``first`` to ``first + rows`` of the step, in place.
+
+        ``logits`` is [rows or more, vocabulary], that of logits row ``first`` first. What was
+        there is kept in ``edits``.
+        """
+
+    def restore(self, edits: CpuEdits, logits: CpuTensor, first: int, rows: int) -> None:
+        """Undo :meth:`edit`, with the same arguments."""
 
     def verify(
         self,

@@ -20,6 +20,7 @@ from pyengine.chat.options import ChatOptions, made_options
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool, ToolChoice
 from pyengine.config import EngineConfig
+from pyengine.edits import edit_rules
 from pyengine.engine import EngineInfo, Progress
 from pyengine.errors import (
     ConfigError,
@@ -290,6 +291,7 @@ class AsyncEngine:
             grammar=description,
             close_grammar=close_grammar,
             prediction=self._prediction(prediction),
+            edits=edit_rules(params, self.tokenizer, self.info.vocab_size),
         )
         return Generation(frontend.submit(submit), token_ids, frontend.abort)
 

@@ -40,6 +40,24 @@ class SamplingRules(msgspec.Struct, array_like=True, gc=False, frozen=True):
     seed: int
 
 
+class EditRules(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """What is changed in the logits before anything else; see :class:`pyengine.SamplingParams`.
+
+    Attributes:
+        presence: The presence penalty; 0 is off.
+        frequency: The frequency penalty; 0 is off.
+        repetition: The repetition penalty; 1 is off.
+        bias: Tokens, none twice, and what is added to their logits.
+        bad_words: Sequences of tokens of which the last must not follow the others.
+    """
+
+    presence: float
+    frequency: float
+    repetition: float
+    bias: tuple[tuple[int, float], ...]
+    bad_words: tuple[tuple[int, ...], ...]
+
+
 class Submit(msgspec.Struct, array_like=True, gc=False):
     """A new request, or one that goes on after a restart; frontend to scheduler.
 
@@ -56,6 +74,7 @@ class Submit(msgspec.Struct, array_like=True, gc=False):
         grammar: What the answer must look like; see :meth:`pyengine.grammar.Grammar.description`.
         close_grammar: End what the grammar has begun within ``max_tokens``.
         prediction: What the answer is expected to be, token ids like ``tokens``; a draft.
+        edits: Penalties, biases and bad words; None without any.
     """
 
     key: RequestKey
@@ -76,6 +95,7 @@ class Submit(msgspec.Struct, array_like=True, gc=False):
     grammar: bytes | None = None
     close_grammar: bool = False
     prediction: bytes = b""
+    edits: EditRules | None = None
 
 
 class Delta(msgspec.Struct, array_like=True, gc=False):

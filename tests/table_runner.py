@@ -13,7 +13,7 @@ from pyengine.model.graphs import Capturer, Graphs
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch_runner import TorchRunner
 from pyengine.model.torch_start import write_step
-from tests.model.draws import Step, on_cpu, random_logits, random_step
+from tests.model.draws import Step, edit_arrays, on_cpu, random_logits, random_step
 from tests.torch_devices import OverlappingQueue, PaddedAttention, RecordingCapturer
 
 VOCABULARY = 90
@@ -118,19 +118,24 @@ def fill(buffers: Any, drawn: Step, arrays: dict[str, Any]) -> None:
     masks = 0 if drawn.mask is None else len(drawn.mask)
     buffers.token_ids[:tokens] = drawn.token_ids
     buffers.sample_sequence[:rows] = range(rows)
-    buffers.header[[2, 9, 10]] = rows, count, masks
+    buffers.header[[2, 9, 10, 13]] = rows, count, masks, drawn.edits is not None
 
 
 def assert_samples_as_rust(runner: TorchRunner, model: Table) -> None:
-    """Steps with drafts, masks and rules of any kind."""
+    """Steps with drafts, masks, edits and rules of any kind."""
     random = np.random.default_rng(5)
-    for _ in range(12):
+    for number in range(12):
         drawn = random_step(random, 9, VOCABULARY)
         arrays = drawn.arrays()
         count = len(arrays["logit_row"])
         if count > 48:
             continue
         logits = random_logits(random, count, VOCABULARY)
+        if number % 2:
+            factor = np.where(random.random(logits.shape) < 0.1, 1.5, 1.0)
+            add = np.where(random.random(logits.shape) < 0.1, random.normal(0, 2, logits.shape), 0)
+            add[random.random(logits.shape) < 0.05] = -np.inf
+            drawn.edits = factor, add
         expected, counts = on_cpu(drawn, logits)
         model.table[:count] = torch.from_numpy(logits)
         buffers = runner.buffers()
@@ -139,6 +144,11 @@ def assert_samples_as_rust(runner: TorchRunner, model: Table) -> None:
         if drawn.mask is not None:
             # As the planner does: masks are filled while the forward pass runs.
             buffers.mask[: len(drawn.mask)] = drawn.mask
+        if drawn.edits is not None:
+            edits = edit_arrays(*drawn.edits)
+            for name, values in edits.items():
+                getattr(buffers, f"edit_{name}")[: len(values)] = values
+            buffers.header[13] = len(edits["token"])
         step.sample()
         sampled = step.wait()
         assert sampled.tokens.tolist() == expected.tolist()

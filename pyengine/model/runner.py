@@ -84,10 +84,10 @@ class StepHandle(Protocol):
 
     @property
     def waited_ns(self) -> tuple[int, int]:
-        """From when to when in between it waited for the step's masks; equal if it did not."""
+        """From when to when in between it waited for masks or edits; equal if it did not."""
 
     def sample(self) -> None:
-        """Choose the tokens, now that the step's masks are in its buffers. Once, before ``wait``.
+        """Choose the tokens, now that masks and edits are in the buffers. Once, before ``wait``.
 
         Does not wait: the device goes on from its forward pass to the sampler. If it raises, the
         step is over, and its set is free again.

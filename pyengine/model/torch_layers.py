@@ -62,8 +62,7 @@ class TorchParts:
 
     def measure(self) -> None:
         """Settle how each shape of weights is multiplied by; once they are loaded."""
-        for weight in self.weights:
-            self.matmul.measure(weight)
+        self.matmul.measure(self.weights)
 
     def buffer(self, rows: int, width: int) -> Buffer:
         """Zeros [rows, width]."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from pyengine.kernels import activation, norm, rope
-from pyengine.model.matmul import Matmul
+from pyengine.kernels import activation, gemv, norm, rope
+from pyengine.model.matmul import Matmul, cuda_timer
 
 
 @dataclass(frozen=True)
@@ -52,4 +52,4 @@ def torch_ops(device: torch.device) -> TorchOps:
 
 def torch_matmul(device: torch.device) -> Matmul:
     """What multiplies by weights on ``device``."""
-    return Matmul()
+    return Matmul(gemv.gemv, lambda: cuda_timer(device)) if device.type == "cuda" else Matmul()

@@ -5,7 +5,7 @@
     CPU     plan │ launch ── copy, plan attention, feed, forward ──┐ sample ── masks, logits,
             N+1  │                                                 │           sampler, copy back
     device  ── step N ──────────────┤├─ copy ─ feed ─ forward ─────┤├─ logits ─ sampler ─ copy ─┤
-                                     start                  (masks) └────────────────────── end
+                                     start           (masks, edits) └────────────────────── end
 
 Nothing waits on the way, and nothing is read back but the tokens of a step, into pinned memory,
 when all of it is done: which token a sequence goes on with stays on the device, for the step
@@ -111,6 +111,7 @@ class TorchRunner:
         num_blocks: int,
         max_sequences: int,
         graphs: Graphs | None = None,
+        one_size: bool = False,
         device: str = "torch",
         notes: Mapping[str, str] | None = None,
     ) -> None:
@@ -124,6 +125,8 @@ class TorchRunner:
             num_blocks: KV blocks of the model.
             max_sequences: Slots of the sequence table.
             graphs: Keeps graphs; None: every step is queued kernel by kernel.
+            one_size: Pad a step that has no graph as if it had one. Ranks that share a model
+                exchange numbers of one size, and do not all have the same graphs.
             device: The device in words.
             notes: What else was settled.
         """
@@ -134,6 +137,7 @@ class TorchRunner:
         self.device = device
         self.notes: Mapping[str, str] = notes or {}
         self.graphs = graphs
+        self._one_size = one_size
         fields = layout.fields()
         self._max_rows, self._max_logits = fields["sample_rows"][2], fields["logit_row"][2]
         self._max_tokens = fields["token_ids"][2]
@@ -176,7 +180,7 @@ class TorchRunner:
             with self._queue.working():
                 step.start = self._queue.mark()
                 self._forward(model, step)
-                if buffers.num_masks:
+                if buffers.late:
                     step.forwarded = self._queue.mark()
         except BaseException:
             self._abandon(step)
@@ -185,18 +189,19 @@ class TorchRunner:
         return step
 
     def sample(self, step: TorchStep) -> None:
-        """Queue the masks, the logits and the choice of tokens of ``step``, and their way back."""
+        """Queue masks, edits, logits and the choice of tokens of ``step``, and their way back."""
         model = self._open()
         if self._unsampled is not step:
             raise RuntimeError("the step is sampled already")
         self._unsampled = None
-        home, logits = self._sets[step.index], step.buffers.num_logits
+        home, buffers = self._sets[step.index], step.buffers
+        logits = buffers.num_logits
         try:
             with self._queue.working():
-                if masks := step.buffers.num_masks:
+                if step.forwarded is not None:
                     step.masked = self._queue.mark()
-                    self._step.take_masks(home.memory, masks)
-                self._choose(model, logits)
+                    self._step.take_late(home.memory, self._logits_bucket(model, logits))
+                self._choose(model, logits, edited=buffers.num_edits > 0)
                 used = self._sampler.used(logits)
                 home.results[:used].copy_(self._sampler.results[:used], non_blocking=True)
                 step.end = self._queue.mark()
@@ -260,10 +265,11 @@ class TorchRunner:
             if backend.captures and (size := self._bucket(buffers)):
                 key = ("forward", variant, size)
                 graph = self.graphs.find(key)
-                if graph is None and not self.graphs.is_due(key):
-                    key = None
-                else:
+                used = graph is not None or self.graphs.is_due(key)
+                if used or self._one_size:
                     rows, tokens = min(size, self._max_rows), size
+                if not used:
+                    key = None
         self.layout.pad(buffers.memory, rows, tokens, logits)
         pages = buffers.num_pages + rows - buffers.num_rows
         memory = self._sets[step.index].memory
@@ -277,28 +283,29 @@ class TorchRunner:
         if self.graphs is not None and key is not None:
             self.graphs.capture(key, lambda: model.forward(device, tokens))
 
-    def _choose(self, model: StepModel, logits: int) -> None:
+    def _choose(self, model: StepModel, logits: int, *, edited: bool) -> None:
         per_call = model.rows_per_call
         if self.graphs is None or logits > per_call or not logits:
             for first in range(0, logits, per_call):
                 rows = min(per_call, logits - first)
-                self._sampler.sample(model.logits(self._step, rows, first), first)
+                numbers = model.logits(self._step, rows, first)
+                self._sampler.sample(numbers, first, edited=edited)
             self._sampler.verify()
             return
         rows = self._logits_bucket(model, logits)
-        key = ("sample", rows)
+        key = ("sample", rows, edited)
         graph = self.graphs.find(key)
         if graph is not None:
             graph.replay()
             return
-        work = self._chooser(model, rows)
+        work = self._chooser(model, rows, edited)
         work()
         if self.graphs.is_due(key):
             self.graphs.capture(key, work)
 
-    def _chooser(self, model: StepModel, rows: int) -> Callable[[], None]:
+    def _chooser(self, model: StepModel, rows: int, edited: bool) -> Callable[[], None]:
         def choose() -> None:
-            self._sampler.sample(model.logits(self._step, rows))
+            self._sampler.sample(model.logits(self._step, rows), edited=edited)
             self._sampler.verify()
 
         return choose

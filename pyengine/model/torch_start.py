@@ -12,6 +12,7 @@ import torch
 
 from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
+from pyengine.distributed.group import Alone, Group
 from pyengine.errors import ConfigError
 from pyengine.model.attention.backend import AttentionBackend
 from pyengine.model.attention.torch import TorchAttention
@@ -41,6 +42,7 @@ def start_on_cpu(
     attention: AttentionBackend | None = None,
     capturer: Capturer | None = None,
     queue: DeviceQueue | None = None,
+    group: Group | None = None,
 ) -> TorchRunner:
     """The runner of ``config`` in torch on the CPU: everything but a GPU, for several ranks and
     for tests.
@@ -51,6 +53,7 @@ def start_on_cpu(
         attention: What attends, unless torch.
         capturer: What stands in for CUDA graphs, if anything.
         queue: Where steps are queued, unless they are done at once.
+        group: The ranks that share the model, if it is not alone; each of them calls this.
 
     Raises:
         ConfigError: A limit makes no sense.
@@ -61,7 +64,7 @@ def start_on_cpu(
     device, shape = torch.device("cpu"), describe(config)
     layout = make_layout(config, shape.info)
     backend = attention or TorchAttention()
-    model = _load(shape, layout, device, backend, progress)
+    model = _load(shape, layout, device, backend, progress, group)
     return TorchRunner(
         model,
         replace(shape.info, num_parameters=model.num_parameters),
@@ -70,17 +73,22 @@ def start_on_cpu(
         num_blocks=shape.num_blocks,
         max_sequences=config.limits.max_sequences,
         graphs=None if capturer is None else Graphs(capturer, _graph_bytes(config)),
+        one_size=group is not None,
         device=f"cpu, {shape.info.dtype}, torch",
         notes={"attention": backend.name},
     )
 
 
-def start_on_gpu(config: EngineConfig, progress: Progress | None = None) -> TorchRunner:
+def start_on_gpu(
+    config: EngineConfig, progress: Progress | None = None, *, group: Group | None = None
+) -> TorchRunner:
     """The runner of ``config`` on the current GPU.
 
     Args:
         config: Its device is ``cuda``.
         progress: Called with (bytes loaded, bytes in all).
+        group: The ranks that share the model, if it is not alone; each of them calls this, and
+            their caches get as many blocks as there is room for on all of their GPUs.
 
     Raises:
         ConfigError: A limit makes no sense, or the GPU's memory is not enough: says for what, and
@@ -99,7 +107,7 @@ def start_on_gpu(config: EngineConfig, progress: Progress | None = None) -> Torc
         "Take a smaller model, or free the memory that others hold.",
         "model",
     ):
-        model = _load(probe, layout, device, backend, progress)
+        model = _load(probe, layout, device, backend, progress, group)
     # What loading needed on its way is not what steps need.
     torch.cuda.empty_cache()
     queue = CudaQueue(device)
@@ -111,21 +119,27 @@ def start_on_gpu(config: EngineConfig, progress: Progress | None = None) -> Torc
     ):
         warm_up(built.runner(probe), longest)
     free_now, _ = torch.cuda.mem_get_info(device)
-    info = shape.info
-    weights = min(model.num_parameters * ITEM_BYTES[info.dtype], free_before - free_now)
-    workspace = free_before - free_now - weights - probe.num_blocks * info.block_bytes
+    info, group = shape.info, group or Alone()
+    # Every rank has its heads' part of each block.
+    block_bytes = info.block_bytes // group.size
+    weights = min(
+        model.num_parameters // group.size * ITEM_BYTES[info.dtype], free_before - free_now
+    )
+    workspace = free_before - free_now - weights - probe.num_blocks * block_bytes
     asked = None if config.num_blocks is None and config.kv_cache_mib is None else shape.num_blocks
     memory = divide(
         Measured(total, total - free_before, weights, max(0, workspace)),
         fraction=config.gpu_memory_fraction,
         graphs=_graph_bytes(config) if backend.captures else 0,
-        block_bytes=info.block_bytes,
+        block_bytes=block_bytes,
         block_size=info.block_size,
         blocks=asked,
     )
+    blocks = group.least(memory.num_blocks)
+    memory = replace(memory, num_blocks=blocks, cache=blocks * block_bytes)
     with stage("the KV cache", "Lower 'gpu_memory_fraction'.", "gpu_memory_fraction"):
-        model.resize_cache(memory.num_blocks)
-    return built.runner(describe(config, memory.num_blocks), memory)
+        model.resize_cache(blocks)
+    return built.runner(describe(config, blocks), memory)
 
 
 @dataclass(frozen=True)
@@ -154,6 +168,7 @@ class _Built:
             num_blocks=shape.num_blocks,
             max_sequences=self.config.limits.max_sequences,
             graphs=graphs,
+            one_size=self.config.tensor_parallel > 1,
             device=f"cuda, {name}, {shape.info.dtype}",
             notes=notes,
         )
@@ -214,6 +229,7 @@ def _load(
     device: torch.device,
     backend: AttentionBackend,
     progress: Progress | None,
+    group: Group | None,
 ) -> TorchModel:
     fields, info = layout.fields(), shape.info
     parts = TorchParts(
@@ -224,8 +240,10 @@ def _load(
         fields["token_ids"][2],
         fields["logit_row"][2],
         shape.num_blocks,
+        group,
     )
-    with open_weights(shape, device, progress=progress) as weights:
+    rank, ranks = parts.group.rank, parts.ranks
+    with open_weights(shape, device, rank=rank, ranks=ranks, progress=progress) as weights:
         return TorchModel(shape, layout, parts, weights)
 
 

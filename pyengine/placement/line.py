@@ -13,9 +13,7 @@ import msgspec
 EXIT_TIMEOUT_S = 10.0
 
 
-def spawn(
-    module: str, inherited: Sequence[int]
-) -> tuple["subprocess.Popen[bytes]", socket.socket]:
+def spawn(module: str, inherited: Sequence[int]) -> tuple["subprocess.Popen[bytes]", socket.socket]:
     """Run ``module`` with its end of a control line as argument; and our end of it.
 
     It inherits the descriptors. The line ends when either process does, whatever ends that.

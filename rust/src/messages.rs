@@ -36,6 +36,21 @@ pub struct SamplingRules {
     pub seed: u64,
 }
 
+/// What is added to logits or taken from them before anything else looks at them; see `scheduler/edits.rs`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EditRules {
+    /// Taken once from the logit of every token that was generated; 0 is off.
+    pub presence: f32,
+    /// Taken as often as the token was generated; 0 is off.
+    pub frequency: f32,
+    /// Divides positive logits of tokens of the prompt and the answer, and multiplies others; 1 is off.
+    pub repetition: f32,
+    /// Added to the logits of these tokens.
+    pub bias: Vec<(u32, f32)>,
+    /// Sequences of tokens that must not be completed.
+    pub bad_words: Vec<Vec<u32>>,
+}
+
 /// A new request, or one that goes on after a restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Submit {
@@ -78,6 +93,8 @@ pub struct Submit {
     /// What the client expects the answer to be, token ids as in `tokens`: a draft.
     #[serde(with = "serde_bytes")]
     pub prediction: Vec<u8>,
+    /// Penalties, biases and bad words, if there are any.
+    pub edits: Option<EditRules>,
 }
 
 /// What the detokenizer must know before the first token of a request.

@@ -79,17 +79,21 @@ def exact(code: str) -> bool:
 
 
 def sampler() -> None:
-    floats = dict.fromkeys(
-        ("logits_ptr", "temperature_ptr", "top_p_ptr", "min_p_ptr"), torch.float32
-    )
+    """Rows of one program, and of several."""
+    numbers = ("logits_ptr", "temperature_ptr", "top_p_ptr", "min_p_ptr", "best_ptr", "time_ptr")
+    floats = dict.fromkeys(numbers, torch.float32)
     longs = dict.fromkeys(("header_ptr", "seed_ptr", "position_ptr"), torch.int64)
+    block, ways = {"BLOCK": sampling.BLOCK}, {"WAYS": sampling.WAYS}
     for kernel, constants in (
-        (sampling.sample_kernel, {"BLOCK": sampling.BLOCK, "WAYS": sampling.WAYS}),
+        (sampling.sample_kernel, {"PARTS": 1} | block | ways),
+        (sampling.sample_kernel, {"PARTS": 64} | block | ways),
+        (sampling.peak_kernel, {"PARTS": 64} | block),
+        (sampling.finish_kernel, {"PARTS": 64}),
         (verify.verify_kernel, {"ROWS": verify.ROWS}),
     ):
         ints = {name: torch.int32 for name in kernel.arg_names if name.endswith("_ptr")}
-        numbers = tuple(name for name in kernel.arg_names if not name.endswith("_ptr"))
-        code = code_of(kernel, ints | floats | longs, constants, odd=numbers, fusion=False)
+        odd = tuple(name for name in kernel.arg_names if not name.endswith("_ptr"))
+        code = code_of(kernel, ints | floats | longs, constants, odd=odd, fusion=False)
         print(kernel.__name__, exact(code))
 
 

@@ -38,9 +38,9 @@ class Contest:
 @pytest.mark.parametrize("faster_up_to", [0, 3, 8])
 def test_the_faster_one_multiplies(faster_up_to: int, bias: torch.Tensor | None) -> None:
     contest = Contest(faster_up_to)
-    matmul = Matmul(contest.gemv, contest.time)
+    matmul = Matmul(contest.gemv, lambda: contest.time)
     weight = torch.randn(6, 10)
-    matmul.measure(weight)
+    matmul.measure([weight])
     contest.rows.clear()
     for rows in range(1, 12):
         x, out = torch.randn(rows, 10), torch.empty(rows, 6)
@@ -52,12 +52,12 @@ def test_the_faster_one_multiplies(faster_up_to: int, bias: torch.Tensor | None)
 
 def test_a_shape_is_measured_once_and_an_unknown_one_is_the_librarys() -> None:
     contest = Contest(8)
-    matmul = Matmul(contest.gemv, contest.time)
-    matmul.measure(torch.randn(6, 10))
+    matmul = Matmul(contest.gemv, lambda: contest.time)
+    matmul.measure([torch.randn(6, 10)])
     assert contest.timed == 2 * MAX_GEMV_ROWS
-    matmul.measure(torch.randn(6, 10))
+    matmul.measure([torch.randn(6, 10)])
     assert contest.timed == 2 * MAX_GEMV_ROWS
-    matmul.measure(torch.randn(10, 6))
+    matmul.measure([torch.randn(10, 6)])
     assert contest.timed == 4 * MAX_GEMV_ROWS
     contest.rows.clear()
     matmul(torch.randn(1, 3), torch.randn(4, 3), torch.empty(1, 4))
@@ -66,6 +66,6 @@ def test_a_shape_is_measured_once_and_an_unknown_one_is_the_librarys() -> None:
 
 def test_without_a_contender_there_is_no_contest() -> None:
     matmul, out = Matmul(), torch.empty(2, 3)
-    matmul.measure(torch.ones(3, 4))
+    matmul.measure([torch.ones(3, 4)])
     matmul(torch.ones(2, 4), torch.ones(3, 4), out)
     assert out.eq(4).all()

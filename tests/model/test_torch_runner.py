@@ -29,7 +29,7 @@ from tests.torch_devices import KINDS, start, use_torch
 def test_equal_logits_give_the_cpus_tokens(
     overlap: bool, rows_per_call: int, graphs: int | None
 ) -> None:
-    """Drafts, masks and rules of any kind, in the buffers of a step."""
+    """Drafts, masks, edits and rules of any kind, in the buffers of a step."""
     runner, model = table_runner(Table(rows_per_call=rows_per_call), overlap=overlap, graphs=graphs)
     assert_samples_as_rust(runner, model)
 
@@ -243,6 +243,7 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
     {"grammar": json_schema({"type": "object", "properties": {"name": {"type": "string"}}})},
     {},
     {"params": SamplingParams(temperature=0.8, top_p=0.9, seed=11, max_tokens=30)},
+    {"params": SamplingParams(temperature=0, repetition_penalty=1.4, presence_penalty=0.5)},
     {"params": SamplingParams(temperature=1.2, top_k=20, seed=12, max_tokens=30)},
 )
 

@@ -57,7 +57,7 @@ class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
     prompt_cache_options: Any = None
 
 
-# As UNSUPPORTED: field -> values that ask for nothing.
+# Field -> values that ask for nothing; null always does. Anything else is refused by name.
 UNSUPPORTED_IN_CHAT: dict[str, tuple[Any, ...]] = {
     "logprobs": (False,),
     "top_logprobs": (0,),

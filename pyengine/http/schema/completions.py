@@ -20,7 +20,7 @@ class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=T
     suffix: str | None = None
 
 
-# As UNSUPPORTED: field -> values that ask for nothing.
+# As UNSUPPORTED_IN_CHAT: field -> values that ask for nothing.
 UNSUPPORTED_IN_COMPLETIONS: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),  # more exactly, n
     "echo": (False,),

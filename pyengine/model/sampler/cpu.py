@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine._core import CpuKernels, CpuRules, CpuTensor
+from pyengine._core import CpuEdits, CpuKernels, CpuRules, CpuTensor
 from pyengine.model.batch import StepBuffers
 
 
@@ -33,6 +33,14 @@ class Sampler:
             mask=buffers.mask,
             mask_words=buffers.mask.shape[-1],
         )
+        self._buffers = buffers
+        self._edits = CpuEdits(
+            start=buffers.edit_start,
+            token=buffers.edit_token,
+            factor=buffers.edit_factor,
+            add=buffers.edit_add,
+            before=np.zeros(len(buffers.edit_token), np.float32),
+        )
         self.tokens: NDArray[np.int32] = np.zeros(len(buffers.logit_row), np.int32)
         self.counts: NDArray[np.int32] = np.zeros(len(buffers.temperature), np.int32)
         self._token_ids = CpuTensor(buffers.token_ids)
@@ -40,7 +48,12 @@ class Sampler:
         self._counts = CpuTensor(self.counts)
 
     def sample(self, logits: CpuTensor, first: int, rows: int) -> None:
-        """Fill ``tokens[first : first + rows]`` from the first ``rows`` rows of ``logits``."""
+        """Fill ``tokens[first : first + rows]`` from the first ``rows`` rows of ``logits``.
+
+        Edits are made in ``logits``.
+        """
+        if self._buffers.num_edits:
+            self._kernels.edit(self._edits, logits, first, rows)
         self._kernels.sample(self.rules, logits, self.kernel_tokens, first, rows)
 
     def verify(self, sampled: int) -> NDArray[np.int32]:

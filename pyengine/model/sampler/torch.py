@@ -1,11 +1,13 @@
 """Sampling on torch devices: Triton's kernels on a GPU, their references in torch elsewhere."""
 
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 
 import torch
 
 from pyengine._core import StepLayout
-from pyengine.kernels import feed, sampling, sampling_reference, verify
+from pyengine.kernels import edit, feed, sampling, sampling_reference, verify
 from pyengine.kernels.inputs import SamplingInputs
 from pyengine.model.device_step import DeviceStep
 
@@ -37,7 +39,12 @@ class TorchSampler:
         self.last_token = torch.zeros(max_sequences, dtype=torch.int32, device=device)
         on_gpu = device.type == "cuda"
         self._feed = feed.feed if on_gpu else feed.feed_reference
-        self._sample = sampling.sample if on_gpu else sampling_reference.sample
+        self._edit = edit.edit if on_gpu else edit.edit_reference
+        self._sample: Callable[..., None] = sampling_reference.sample
+        if on_gpu:
+            vocabulary = 32 * layout.mask_words  # or a little less
+            scratch = sampling.SamplingScratch.for_rows(logits, vocabulary, device)
+            self._sample = partial(sampling.sample, scratch=scratch)
         self._verify = verify.verify if on_gpu else verify.verify_reference
 
     def feed(self) -> None:
@@ -48,8 +55,15 @@ class TorchSampler:
                 step.header, step.token_ids, step.feed_token, step.feed_sequence, self.last_token
             )
 
-    def sample(self, logits: torch.Tensor, first: int = 0) -> None:
-        """Choose the tokens of the logits rows from ``first`` on, [rows, vocabulary]."""
+    def sample(self, logits: torch.Tensor, first: int = 0, *, edited: bool = False) -> None:
+        """Choose the tokens of the logits rows from ``first`` on, [rows, vocabulary].
+
+        ``edited``: the step has edits, which are made in ``logits``.
+        """
+        step = self._step
+        if edited:
+            edits = (step.edit_start, step.edit_token, step.edit_factor, step.edit_add)
+            self._edit(logits, *edits, first)
         self._sample(self._inputs, logits, self._tokens, first)
 
     def verify(self) -> None:

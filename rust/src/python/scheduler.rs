@@ -188,6 +188,11 @@ impl PyPlanner {
         py.detach(|| self.work(|planner, _| planner.fill_masks(masks)))
     }
 
+    fn fill_edits(&self, buffers: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let buffer = StepMemory::get(buffers)?;
+        self.work(|planner, _| planner.fill_edits(buffer.bytes()))
+    }
+
     fn commit(&self, sampled: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<usize> {
         let (sampled, counts) = (int32(sampled)?, int32(counts)?);
         let (sampled, counts) = (elements(&sampled), elements(&counts));

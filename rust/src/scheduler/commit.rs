@@ -114,6 +114,9 @@ impl Planner {
             progress.known = known;
             taken += 1;
             self.table.tokens[at].push(token);
+            if let Some(edits) = &mut request.edits {
+                edits.push(token);
+            }
             self.distributions.token(request, known - request.prompt_length, self.now_ns);
             if let Taken::Ends(reason, stop_token) = verdict {
                 end = Some((reason, stop_token));

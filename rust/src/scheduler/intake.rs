@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::closing::Closing;
+use super::edits::Edits;
 use super::outbox::OutRow;
 use super::planner::{Planner, finish_index};
 use super::policy::Ticket;
@@ -118,6 +119,13 @@ impl Planner {
             && body.prompt_length > 0
             && prompt_bytes <= body.tokens.len()
             && tokens.iter().all(|token| *token <= i32::MAX as u32);
+        let split = (body.prompt_length as usize).min(tokens.len());
+        let (prompt, answer) = tokens.split_at(split);
+        let vocab_size = self.layout.vocab_size();
+        let edits = body.edits.as_ref().filter(|_| sound);
+        let edits =
+            edits.map(|rules| Edits::new(rules, vocab_size, prompt, answer).map(Box::new)).transpose();
+        let sound = sound && edits.is_ok();
         let announced = self.outbox.open(OpenStream {
             key: body.key,
             prompt_length: body.prompt_length,
@@ -158,6 +166,7 @@ impl Planner {
             grammar_ns: 0,
             complaint: None,
             closing: body.close_grammar.then(Closing::default),
+            edits: edits.ok().flatten(),
             history: body.tenant ^ body.cache_salt.rotate_left(32),
             prediction: prediction(&body.prediction),
             accepted_drafts: 0,

@@ -28,33 +28,26 @@ PROMPTS = ((1, 1024, 0), (1, 8000, 0), (1, 1024, 7000), (8, 1024, 0))
 MOST_ROWS_OF_TORCH = 16
 
 
-def attention_cases(bench: Bench, shape: Shape) -> Iterator[Case]:
-    """All of them."""
+def attention_cases(bench: Bench, shape: Shape, names: Sequence[str]) -> Iterator[Case]:
+    """All of them, by the backends of those names."""
     kinds = {"decode": DECODES, "drafts": DRAFTS, "prompt": PROMPTS}
     if bench.tiny:
         kinds = {"decode": ((2, 1, 20),), "drafts": ((2, 3, 20),), "prompt": ((1, 24, 0),)}
     dtype = torch.bfloat16 if bench.cuda else torch.float32
     for kind, sizes in kinds.items():
         for rows, each, context in sizes:
-            names = [
-                name for name in backends(bench) if name != "torch" or rows <= MOST_ROWS_OF_TORCH
-            ]
+            able = [name for name in names if name != "torch" or rows <= MOST_ROWS_OF_TORCH]
             kv, queries = layer_bytes(shape, rows, each, context, dtype.itemsize)
             yield Case(
                 f"attention, {kind}",
                 f"{rows} x {each} tokens behind {context}",
                 {
                     name: partial(attends, bench, shape, name, (rows, each, context), dtype)
-                    for name in names
+                    for name in able
                 },
                 read=kv + queries,
                 flops=layer_flops(shape, rows, each, context),
             )
-
-
-def backends(bench: Bench) -> tuple[str, ...]:
-    """Names of the backends that the device can have."""
-    return ("triton", "flashinfer", "torch") if bench.cuda else ("torch",)
 
 
 def made(

@@ -28,7 +28,7 @@ from pyengine.telemetry.workload import tokens
 # Tokens of a prompt in one step: as much as keeps matrix products busy.
 PREFILL_TOKENS = 8192
 # Tokens that every sequence has got before the window begins.
-SETTLED_TOKENS = 8
+SETTLED_TOKENS = 16
 
 
 def engine_config(bench: Bench, **settings: Any) -> EngineConfig:
@@ -40,11 +40,12 @@ def engine_config(bench: Bench, **settings: Any) -> EngineConfig:
         "device": bench.device.type,
         "prefix_cache": False,
         "speculation": (),
+        "max_draft": 0,
         "max_tokens_per_step": 256 if bench.tiny else PREFILL_TOKENS,
         **settings,
     }
     if bench.cuda:
-        given |= {"dtype": "bfloat16"}
+        given |= {"dtype": "bfloat16", "attention": bench.attention}
     return EngineConfig(**given)
 
 

@@ -1,13 +1,14 @@
 """What do CUDA graphs cost, and what do they save?
 
-Decode steps of each bucket, from the first: some kernel by kernel, then those behind the capture.
+Decode steps of each bucket, first kernel by kernel, then with graphs, captured as they are wanted.
 Capturing is timed where the runner asks for it, on the CPU, whose time it is; while it lasts, the
 device works on the step before.
 """
 
 import statistics
 import time
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from benches.gpu.engines import engine_config
@@ -16,13 +17,13 @@ from benches.gpu.steps import step_times
 from pyengine.model.devices import load_runner
 from pyengine.model.graphs import Graphs
 from pyengine.model.runner import ModelRunner
+from pyengine.model.torch_runner import TorchRunner
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXT = 512
+# Steps of each kind, of which the first compile and capture.
 STEPS = 32
-# Of a bucket's steps, those that were computed before any graph, but for the first, which compiles.
-EAGER = slice(1, 3)
-REPLAYED = slice(20, None)
+SETTLED = 20
 # So much that no graph is given up.
 MEMORY_MIB = 8192
 
@@ -67,16 +68,19 @@ def run(bench: Bench) -> Generator[Row]:
     config = engine_config(bench, max_sequences=buckets[-1], max_context=context + 64, **settings)
     runner = load_runner(config)
     try:
-        captures = watched(runner)
+        graphs = graphs_of(runner)
+        captures = watched(graphs)
         for bucket in buckets:
             captures.clear()
-            times = list(step_times(runner, bucket, 1, context, STEPS))
-            yield row(bucket, times, captures, graphs_of(runner) is not None)
+            with without_graphs(runner):
+                eager = list(step_times(runner, bucket, 1, context, STEPS))
+            replayed = list(step_times(runner, bucket, 1, context, STEPS)) if graphs else []
+            yield row(bucket, eager, replayed, captures)
     finally:
         runner.close()
 
 
-def row(bucket: int, times: list[float], captures: list[Capture], has_graphs: bool) -> Row:
+def row(bucket: int, eager: list[float], replayed: list[float], captures: list[Capture]) -> Row:
     """The figures of one bucket, from the times of its steps."""
     return Row(
         bucket,
@@ -84,31 +88,43 @@ def row(bucket: int, times: list[float], captures: list[Capture], has_graphs: bo
         capture_s=sum(c.seconds for c in captures) if captures else None,
         longest_s=max(c.seconds for c in captures) if captures else None,
         graph_bytes=sum(c.nbytes for c in captures) if captures else None,
-        eager_s=statistics.median(times[EAGER]),
-        replay_s=statistics.median(times[REPLAYED]) if captures else None,
-        note=None if has_graphs else "no graphs on this device",
+        eager_s=statistics.median(eager[SETTLED:]),
+        replay_s=statistics.median(replayed[SETTLED:]) if replayed else None,
+        note=None if replayed else "no graphs on this device",
     )
 
 
 def graphs_of(runner: ModelRunner) -> Graphs | None:
     """Those of a runner that has them."""
-    found = getattr(runner, "graphs", None)
-    assert found is None or isinstance(found, Graphs)
-    return found
+    return runner.graphs if isinstance(runner, TorchRunner) else None
 
 
-def watched(runner: ModelRunner) -> list[Capture]:
-    """Every capture of ``runner`` from now on, as it happens."""
-    graphs, captures = graphs_of(runner), list[Capture]()
-    if graphs is not None:
-        capture = graphs.capture
+@contextmanager
+def without_graphs(runner: ModelRunner) -> Iterator[None]:
+    """Its steps are queued kernel by kernel."""
+    if not isinstance(runner, TorchRunner):
+        yield
+        return
+    kept, runner.graphs = runner.graphs, None
+    try:
+        yield
+    finally:
+        runner.graphs = kept
 
-        def timed(key: Hashable, work: Callable[[], None]) -> None:
-            begin, used = time.perf_counter(), graphs.used
-            capture(key, work)
-            captures.append(Capture(time.perf_counter() - begin, graphs.used - used))
 
-        graphs.capture = timed  # type: ignore[method-assign]
+def watched(graphs: Graphs | None) -> list[Capture]:
+    """Every capture from now on, as it happens."""
+    captures: list[Capture] = []
+    if graphs is None:
+        return captures
+    capture = graphs.capture
+
+    def timed(key: Hashable, work: Callable[[], None]) -> None:
+        begin, used = time.perf_counter(), graphs.used
+        capture(key, work)
+        captures.append(Capture(time.perf_counter() - begin, graphs.used - used))
+
+    graphs.capture = timed  # type: ignore[method-assign]
     return captures
 
 

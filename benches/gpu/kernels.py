@@ -48,10 +48,14 @@ def run(bench: Bench) -> Generator[Row]:
     """Kernel by kernel, few rows first."""
     shape = tiny.SHAPE if bench.tiny else LLAMA_3_8B
     cases = itertools.chain(
-        layer_cases(bench, shape), sampling_cases(bench, shape), attention_cases(bench, shape)
+        layer_cases(bench, shape),
+        sampling_cases(bench, shape),
+        attention_cases(bench, shape, ("triton", "torch") if bench.cuda else ("torch",)),
     )
     if bench.cuda:
-        cases = itertools.chain(cases, flashinfer_cases(bench, shape))
+        # Last, for it may compile for minutes at its first use.
+        theirs = attention_cases(bench, shape, ["flashinfer"])
+        cases = itertools.chain(cases, theirs, flashinfer_cases(bench, shape))
     for case in cases:
         for implementation in case.make:
             yield measured(bench, case, implementation)

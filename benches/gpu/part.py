@@ -23,6 +23,7 @@ class Bench:
         tiny: Whether only to show that it works: small shapes, few repetitions.
         model: The named shape, or the folder of one, that engines are built with.
         ceilings: What the device was measured to do; None before that is known.
+        attention: What engines attend with on a GPU.
         deadline: ``time.monotonic()`` by which the part is to be done.
         say: Tells the one who waits what is under way.
         about: Adds facts to those of the machine: what the engine chose there.
@@ -34,6 +35,7 @@ class Bench:
     model: str
     deadline: float
     ceilings: Ceilings | None = None
+    attention: str = "auto"
     say: Callable[[str], None] = lambda text: None
     about: Callable[[dict[str, str]], None] = lambda facts: None
     clock: Stopwatch = field(init=False)

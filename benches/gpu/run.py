@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from datetime import UTC, datetime
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
@@ -101,20 +102,27 @@ class Report:
         return "\n\n".join(texts)
 
 
-def run(names: Sequence[str], device: str, tiny: bool, model: str, apart: bool) -> Report:
+def run(
+    names: Sequence[str],
+    device: str,
+    tiny: bool,
+    model: str,
+    *,
+    attention: str = "auto",
+    apart: bool = True,
+) -> Report:
     """Run the parts of those names in their order; ``apart`` in a process each."""
-    setup = {"device": device, "tiny": tiny, "model": model, "parts": list(names)}
-    report = Report(setup)
+    given = {"device": device, "tiny": tiny, "model": model, "attention": attention}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    report = Report({"begun": now, "parts": list(names), **given})
     spare = 0.0
     for name in names:
         share = (TINY_SHARE_S if tiny else part(name).share_s) + spare
         report.parts[name] = result = Result(part(name).question, share)
         report.say(name, f"{result.question} ({share:.0f} s at most)")
         began = time.monotonic()
-        task = {
-            "name": name, "device": device, "tiny": tiny, "model": model, "deadline": began + share,
-            "ceilings": None if report.ceilings is None else asdict(report.ceilings),
-        }  # fmt: skip
+        ceilings = None if report.ceilings is None else asdict(report.ceilings)
+        task = {"name": name, "deadline": began + share, "ceilings": ceilings, **given}
         (isolated if apart else work)(task, lambda event: _take(report, event))
         result.seconds = time.monotonic() - began
         spare = max(0.0, share - result.seconds)
@@ -146,6 +154,7 @@ def work(task: dict[str, Any], tell: Tell) -> None:
         device=device,
         tiny=task["tiny"],
         model=task["model"],
+        attention=task["attention"],
         deadline=task["deadline"] - GRACE_S,
         ceilings=None if task["ceilings"] is None else Ceilings(**task["ceilings"]),
         say=lambda text: tell({"say": text}),
@@ -213,6 +222,7 @@ def main() -> None:
         "--tiny", action="store_true", help="small shapes: shows that all of it runs"
     )
     parser.add_argument("--model", help=f"the shape, by name or folder; {MODEL} unless tiny")
+    parser.add_argument("--attention", default="auto", help="what engines attend with")
     parser.add_argument("--json", metavar="PATH", help="write the figures there; - prints them")
     parser.add_argument("--here", action="store_true", help="all parts in this process")
     parser.add_argument("--part", help=argparse.SUPPRESS)
@@ -229,7 +239,14 @@ def main() -> None:
     names = tuple(n for n in NAMES if not given.only or n in given.only or n == "ceilings")
     with nullcontext(MODEL) if not given.tiny else tiny_model() as default:
         model = given.model or default
-        report = run(names, given.device, given.tiny, model, apart=not given.here)
+        report = run(
+            names,
+            given.device,
+            given.tiny,
+            model,
+            attention=given.attention,
+            apart=not given.here,
+        )
     figures = json.dumps(report.as_json(), indent=2)
     if given.json == "-":
         print(figures)

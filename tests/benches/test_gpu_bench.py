@@ -99,6 +99,7 @@ def task(name: str, seconds: float) -> dict[str, Any]:
         "device": "cpu",
         "tiny": True,
         "model": "none",
+        "attention": "auto",
         "deadline": time.monotonic() + seconds,
         "ceilings": None,
     }

@@ -184,6 +184,7 @@ def test_programs_that_share_rows_give_the_tokens_of_rust(
 def launches() -> dict[str, tuple[Callable[[], None], list[Any]]]:
     """Each kernel on tensors of its own: a call, and what it writes."""
     residual, branch, out = (normal(9, WIDTH, seed=seed) for seed in range(3))
+    gain = normal(WIDTH, seed=3)
     gate_up, gated = normal(9, 2 * INTERMEDIATE), normal(9, INTERMEDIATE)
     qkv = normal(9, (HEADS + 2 * KV_HEADS) * DIM)
     angles, positions = normal(100, DIM), integers(0, 100, 9)
@@ -201,7 +202,7 @@ def launches() -> dict[str, tuple[Callable[[], None], list[Any]]]:
     edited, factor = logits.clone(), normal(3).abs() + 1
     weight, result = normal(WIDTH, WIDTH), normal(3, WIDTH)
     return {
-        "norm": (lambda: norm.add_rms_norm(residual, branch, residual[0], 1e-5, out), [out]),
+        "norm": (lambda: norm.add_rms_norm(residual, branch, gain, 1e-5, out), [residual, out]),
         "activation": (lambda: activation.silu_mul(gate_up, gated), [gated]),
         "rope": (
             lambda: rope.rope_append(qkv, angles, positions, slots, keys, values, HEADS),

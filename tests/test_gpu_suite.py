@@ -11,6 +11,7 @@ from tests.programs import REPOSITORY, environment
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu")
 
 
+@pytest.mark.timeout(300)  # imports all of torch and transformers, on a busy machine perhaps
 @pytest.mark.skipif(find_spec("triton") is None, reason="torch has no triton here")
 def test_every_module_is_collected_and_marked() -> None:
     done = subprocess.run(

@@ -13,7 +13,7 @@ from benches.gpu.steps import fill
 from benches.gpu.timing import Work, copies
 from pyengine._core import StepLayout
 from pyengine.model.attention.backend import AttentionBackend
-from pyengine.model.attention.torch import TorchAttention
+from pyengine.model.attention.choice import AttentionShape, choose, detect, make_backend
 from pyengine.model.batch import StepBuffers
 from pyengine.model.device_step import DeviceStep
 
@@ -51,12 +51,35 @@ def attention_cases(bench: Bench, shape: Shape, names: Sequence[str]) -> Iterato
 
 
 def made(
-    bench: Bench, shape: Shape, name: str, layout: StepLayout, dtype: torch.dtype
+    bench: Bench, shape: Shape, name: str, size: tuple[int, int, int], dtype: torch.dtype
 ) -> AttentionBackend:
-    """The backend ``name`` for steps of ``layout``."""
-    if name == "torch":
-        return TorchAttention()
-    raise NotImplementedError(name)
+    """The backend ``name`` for steps of that size.
+
+    Raises:
+        ConfigError: The machine, or the shape, is not for it; says why.
+    """
+    rows, each, context = size
+    kind = str(dtype).removeprefix("torch.")
+    wanted = AttentionShape(
+        num_heads=shape.heads,
+        num_kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        dtype=kind,
+        kv_dtype=kind,
+        block_size=BLOCK_SIZE,
+        max_rows=rows,
+        max_tokens=rows * each,
+        max_pages=pages_of(size),
+        max_context=context + each,
+    )
+    chosen = choose(wanted, detect(bench.device), name)
+    return make_backend(chosen.name, wanted, bench.device)
+
+
+def pages_of(size: tuple[int, int, int]) -> int:
+    """Pages of all rows."""
+    rows, each, context = size
+    return rows * -(-(context + each) // BLOCK_SIZE)
 
 
 def layer_bytes(shape: Shape, rows: int, each: int, context: int, item: int) -> tuple[int, int]:
@@ -76,13 +99,13 @@ def attends(
 ) -> Sequence[Work]:
     """Calls of the backend ``name`` for one step, over caches of several layers in turn."""
     rows, each, context = size
-    tokens, pages = rows * each, rows * -(-(context + each) // BLOCK_SIZE)
+    tokens, pages = rows * each, pages_of(size)
     layout = StepLayout(tokens, rows, pages, max_draft=MOST_DRAFTS, vocab_size=shape.vocabulary)
     host = StepBuffers(layout)
     fill(host, rows, each, context, BLOCK_SIZE, sampled=min(each, 1 + MOST_DRAFTS))
     step = DeviceStep(layout, bench.device, host)
     step.memory.copy_(torch.from_numpy(host.memory))
-    backend = made(bench, shape, name, layout, dtype)
+    backend = made(bench, shape, name, size, dtype)
     variant = backend.variant(step)
     backend.plan(step, variant, rows, tokens, captured=bench.cuda and backend.captures)
     like: dict[str, Any] = {"dtype": dtype, "device": bench.device}

@@ -66,8 +66,9 @@ def sample_case(bench: Bench, name: str, rules: dict[str, float], logits: torch.
     tokens = torch.zeros(rows, dtype=torch.int32, device=bench.device)
     made: dict[str, Make]
     if bench.cuda:
+        scratch = sampling.SamplingScratch.for_rows(rows, logits.shape[1], bench.device)
         made = {
-            "triton": partial(_one, sampling.sample, (step, logits, tokens)),
+            "triton": partial(_one, sampling.sample, (step, logits, tokens, 0, scratch)),
             "torch": partial(_one, of_torch, (logits, rules)),
         }
     else:

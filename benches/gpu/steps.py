@@ -69,7 +69,7 @@ def fill(
     step.sample_sequence[:rows] = np.arange(rows)
     rules: dict[str, Any] = {
         "temperature": temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0,
-        "sample_position": length - sampled + 1, "device_drafts": 0,
+        "sample_position": length - sampled + 1, "device_drafts": 0, "logprobs": -1,
     }  # fmt: skip
     for name, value in rules.items():
         getattr(step, name)[:rows] = value

@@ -206,6 +206,7 @@ def _lines(pipe: RawIOBase, deadline: float) -> Iterator[Event]:
 
 
 def _child(task: str, events: int) -> None:
+    os.set_inheritable(events, False)
     with os.fdopen(events, "w", buffering=1) as pipe:
         work(json.loads(task), lambda event: print(json.dumps(event), file=pipe, flush=True))
 

@@ -420,13 +420,22 @@ class Planner:
             ValueError: No step is in flight, or one before it.
         """
 
-    def commit(self, sampled: _Buffer, counts: _Buffer) -> int:
+    def commit(
+        self,
+        sampled: _Buffer,
+        counts: _Buffer,
+        logprobs: tuple[_Buffer, _Buffer, _Buffer] | None = None,
+    ) -> int:
         """Take the tokens (int32, one for each of its logits) of the oldest step in flight.
 
         ``counts`` (int32, one per sampling row) says how many of each row's count: those up to and
         with the first that differs from its draft. A negative token says that the sampler found
         none: that request ends with ``error``. Sends one TokensOut to the detokenizer. Returns how
         many requests ended.
+
+        Where the step wants log-probabilities, ``logprobs`` has by logits the most likely tokens
+        (int32, as many for each, -1 where there are no more), theirs, and those of the chosen
+        tokens (both float32).
 
         Raises:
             ValueError: No step is in flight, or the numbers are not those of the step.
@@ -999,6 +1008,33 @@ class CpuKernels:
 
     def restore(self, edits: CpuEdits, logits: CpuTensor, first: int, rows: int) -> None:
         """Undo :meth:`edit`, with the same arguments."""
+
+    def top_logprobs(
+        self,
+        rules: CpuRules,
+        wanted: CpuTensor,
+        logits: CpuTensor,
+        chosen: CpuTensor,
+        tokens: CpuTensor,
+        logprobs: CpuTensor,
+        of_chosen: CpuTensor,
+        first: int,
+        rows: int,
+    ) -> None:
+        """The log-softmax of the logits rows ``first`` to ``first + rows``, where it is wanted.
+
+        Args:
+            rules: Of the step.
+            wanted: int32 by sampling row: how many most likely tokens; -1 is nothing at all.
+            logits: [rows or more, vocabulary], those of logits row ``first`` first.
+            chosen: int32 by logits row of the step: what was chosen; -1 is no token.
+            tokens: int32 [logits rows of the step, most]: becomes the most likely, in order (of
+                equals the lower id first), then -1.
+            logprobs: float32, of the same shape: theirs.
+            of_chosen: float32 by logits row: that of the chosen token.
+            first: First logits row.
+            rows: Number of logits rows.
+        """
 
     def verify(
         self,

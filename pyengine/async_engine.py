@@ -292,8 +292,10 @@ class AsyncEngine:
             close_grammar=close_grammar,
             prediction=self._prediction(prediction),
             edits=edit_rules(params, self.tokenizer, self.info.vocab_size),
+            logprobs=params.logprobs,
         )
-        return Generation(frontend.submit(submit), token_ids, frontend.abort)
+        actor = frontend.submit(submit, self.tokenizer.token_bytes)
+        return Generation(actor, token_ids, frontend.abort)
 
     def _prediction(self, prediction: str | Sequence[int] | None) -> bytes:
         """The tokens of a prediction, as messages carry them."""

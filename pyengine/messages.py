@@ -75,6 +75,8 @@ class Submit(msgspec.Struct, array_like=True, gc=False):
         close_grammar: End what the grammar has begun within ``max_tokens``.
         prediction: What the answer is expected to be, token ids like ``tokens``; a draft.
         edits: Penalties, biases and bad words; None without any.
+        logprobs: Of how many most likely tokens the log-probabilities are wanted, beside each
+            token's own; None is none at all.
     """
 
     key: RequestKey
@@ -96,6 +98,7 @@ class Submit(msgspec.Struct, array_like=True, gc=False):
     close_grammar: bool = False
     prediction: bytes = b""
     edits: EditRules | None = None
+    logprobs: int | None = None
 
 
 class Delta(msgspec.Struct, array_like=True, gc=False):
@@ -114,6 +117,8 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
         accepted_drafts: Draft tokens that were verified and taken, up to here.
         rejected_drafts: Draft tokens that were verified and dropped, up to here.
         notice: Why the request was refused; else what of its grammar is not enforced.
+        logprobs: If the request wants them, a record for each of ``tokens``, as
+            :mod:`pyengine.logprobs` reads them.
     """
 
     request: int
@@ -129,6 +134,7 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
     accepted_drafts: int = 0
     rejected_drafts: int = 0
     notice: str | None = None
+    logprobs: bytes = b""
 
 
 class ReportRequest(msgspec.Struct, array_like=True, gc=False):

@@ -10,6 +10,7 @@ from pyengine.errors import InvalidRequestError
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 1024
 MAX_STOP_TOKENS = 128
+MAX_LOGPROBS = 20
 MAX_BIASES = 1024
 MAX_BAD_WORDS = 128
 MAX_BAD_WORD_LENGTH = 256
@@ -48,6 +49,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         ignore_eos: Go on past the model's end-of-sequence tokens.
         include_stop: Leave the stop string that matched in the text.
         skip_special_tokens: Leave special tokens out of the text.
+        logprobs: Tell the log-probability of every token of the text, and those of so many most
+            likely tokens in its place, 0 to 20: the log-softmax of the model's logits as they are,
+            before any of the rules above. None tells nothing.
 
     Raises:
         InvalidRequestError: By :meth:`validate`, naming the parameter.
@@ -70,6 +74,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     include_stop: bool = False
     skip_special_tokens: bool = True
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -105,6 +110,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
                 "bad_words",
                 all(0 < len(word) <= MAX_BAD_WORD_LENGTH for word in self.bad_words),
                 f"strings of 1 to {MAX_BAD_WORD_LENGTH} characters",
+            ),
+            (
+                "logprobs",
+                self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
+                f"from 0 to {MAX_LOGPROBS}",
             ),
             ("seed", self.seed is None or -(2**63) <= self.seed < 2**63, "a 64-bit integer"),
             (

@@ -171,7 +171,7 @@ class SchedulerActor(ThreadActor):
                 self.timeline.lap(Stage.COPY_BACK)
                 # Before the commit, which says that this step's time on the device is known.
                 self.record_device(step.number, handle)
-                self.planner.commit(sampled.tokens, sampled.counts)
+                self.planner.commit(sampled.tokens, sampled.counts, sampled.logprobs)
                 return
         ended = self.planner.fail_step()
         logger.error("a model step failed; %d requests end with it", ended, exc_info=error)

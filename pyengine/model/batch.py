@@ -155,6 +155,11 @@ class StepBuffers:
         return int(self.header[13])
 
     @property
+    def num_logprobs(self) -> int:
+        """Of how many likely tokens a row wants log-probabilities, at most; -1 if none does."""
+        return int(self.header[14]) - 1
+
+    @property
     def late(self) -> bool:
         """Whether masks or edits are filled after the launch, before it samples."""
         return bool(self.header[10] or self.header[13])

@@ -168,7 +168,8 @@ class CpuRunner:
 
     def _sample(self, model: CpuModel, buffers: StepBuffers) -> Sampled:
         count, rows = model.choose(), buffers.num_sampled
-        sampled = Sampled(model.sampler.tokens[:count], model.sampler.verify(rows))
+        sampler = model.sampler
+        sampled = Sampled(sampler.tokens[:count], sampler.verify(rows), sampler.logprobs(count))
         self._last_token[buffers.sample_sequence[:rows]] = sampled.tokens[
             buffers.logit_start[:rows] + sampled.counts - 1
         ]

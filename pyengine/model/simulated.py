@@ -23,7 +23,7 @@ from pyengine._core import StepLayout, pick_allowed
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
 from pyengine.model.batch import BufferRing, StepBuffers
-from pyengine.model.runner import ModelInfo, Sampled
+from pyengine.model.runner import LogProbs, ModelInfo, Sampled
 from pyengine.model.shape import describe, make_layout
 
 
@@ -154,7 +154,19 @@ class SimulatedRunner:
             counts = matching(buffers, tokens)
         last = buffers.logit_start[:rows] + counts - 1
         self._last_token[buffers.sample_sequence[:rows]] = tokens[last]
-        return Sampled(tokens, counts)
+        return Sampled(tokens, counts, self._logprobs(buffers, count))
+
+    def _logprobs(self, buffers: StepBuffers, count: int) -> LogProbs | None:
+        """What it says at random is as likely as all else that it says."""
+        if buffers.num_logprobs < 0:
+            return None
+        most = min(buffers.num_logprobs, len(self._tokens))
+        first = np.full((count, buffers.num_logprobs), -1, np.int32)
+        first[:, :most] = np.sort(self._tokens)[:most]
+        each = np.float32(-np.log(len(self._tokens)))
+        return LogProbs(
+            first, np.full(first.shape, each, np.float32), np.full(count, each, np.float32)
+        )
 
     def _words(self, buffers: StepBuffers, count: int) -> NDArray[np.int32]:
         # The finalizer of MurmurHash3 over seed and position: neighbours give unrelated tokens.

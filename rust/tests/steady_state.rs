@@ -68,6 +68,7 @@ fn submit(request: u64) -> Vec<u8> {
         close_grammar: false,
         prediction: Vec::new(),
         edits: None,
+        logprobs: None,
     });
     let mut bytes = Vec::new();
     message.encode_into(&mut bytes).unwrap();

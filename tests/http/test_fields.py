@@ -40,6 +40,8 @@ IMPLEMENTED: dict[str, dict[str, Any]] = {
         "frequency_penalty": 0.5,
         "presence_penalty": -0.5,
         "logit_bias": {"5": 100},
+        "logprobs": True,
+        "top_logprobs": 0,
     },
     "/v1/completions": {
         "max_tokens": 3,
@@ -53,6 +55,7 @@ IMPLEMENTED: dict[str, dict[str, Any]] = {
         "frequency_penalty": 0.5,
         "presence_penalty": -0.5,
         "logit_bias": {"5": -2.5},
+        "logprobs": 5,
     },
 }
 IMPLEMENTED["/v1/responses"] = {
@@ -72,7 +75,6 @@ IMPLEMENTED["/v1/responses"] = {
 # A value that asks for something, for fields that are refused.
 ASKING: dict[str, Any] = {
     "best_of": 2,
-    "logprobs": True,
     "top_logprobs": 2,
     "suffix": "end",
     "echo": True,
@@ -84,7 +86,6 @@ ASKING: dict[str, Any] = {
 }
 NEUTRAL: dict[str, Any] = {
     "best_of": 1,
-    "logprobs": False,
     "top_logprobs": 0,
     "suffix": "",
     "echo": False,
@@ -127,14 +128,12 @@ async def test_every_field_of_the_spec(
         asking = ASKING.get(name, ["x"])
         if path == "/v1/responses" and name == "tools":
             asking = [{"type": "function", "name": "f"}]
-        elif (name, path) == ("logprobs", "/v1/completions"):
-            asking = 1
         answer = await http.post(path, json={**WALKED[path], name: asking})
         assert answer.status_code == 400, f"{name} was taken"
         error = answer.json()["error"]
         assert (error["param"], error["code"]) == (name, "unsupported_parameter")
         assert name in error["message"]
-        if name in NEUTRAL and (name, path) != ("logprobs", "/v1/completions"):
+        if name in NEUTRAL:
             answer = await http.post(path, json={**WALKED[path], name: NEUTRAL[name]})
             assert answer.status_code == 200, f"{name}: {answer.text}"
 

@@ -23,8 +23,9 @@ class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=Tr
     """Fields of both kinds of completion. None is "not given", as in OpenAI's.
 
     Beyond OpenAI's: top_k, min_p, repetition_penalty, bad_words, min_tokens, ignore_eos,
-    stop_token_ids, include_stop_str_in_output, skip_special_tokens (as :class:`pyengine.SamplingParams` has them),
-    priority (lower runs first) and cache_salt (cached prefixes are shared only under the same one).
+    stop_token_ids, include_stop_str_in_output, skip_special_tokens (as
+    :class:`pyengine.SamplingParams` has them), priority (lower runs first) and cache_salt (cached
+    prefixes are shared only under the same one).
 
     ``user`` is the tenant that the request is charged to when tenants share fairly, and whose
     recent answers are drafted from. Anybody can name any user, so it isolates nothing: give those
@@ -107,7 +108,9 @@ def include_usage(request: GenerationRequest) -> bool:
     return options is not None and bool(options.include_usage)
 
 
-def sampling_params(request: GenerationRequest, max_tokens: int | None) -> SamplingParams:
+def sampling_params(
+    request: GenerationRequest, max_tokens: int | None, logprobs: int | None
+) -> SamplingParams:
     """The sampling parameters of a request, within their ranges.
 
     Raises:
@@ -134,6 +137,7 @@ def sampling_params(request: GenerationRequest, max_tokens: int | None) -> Sampl
         ignore_eos=bool(request.ignore_eos),
         include_stop=bool(request.include_stop_str_in_output),
         skip_special_tokens=request.skip_special_tokens is not False,
+        logprobs=logprobs,
     )
     params.validate()
     return params

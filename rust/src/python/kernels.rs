@@ -6,6 +6,7 @@
 use half::bf16;
 use pyengine_kernels_cpu::linear;
 use pyengine_kernels_cpu::sampler::edits::Edits;
+use pyengine_kernels_cpu::sampler::logprobs::{self, Table};
 use pyengine_kernels_cpu::sampler::{self, Rules, mask, verify};
 use pyengine_kernels_cpu::step::{BadStep, Step};
 use pyengine_kernels_cpu::threads::Threads;
@@ -506,6 +507,26 @@ impl CpuKernels {
         guarded(|| edits.run(logits, first, rows, true))
     }
 
+    #[pyo3(signature = (rules, wanted, logits, chosen, tokens, logprobs, of_chosen, first, rows))]
+    #[allow(clippy::too_many_arguments)]
+    fn top_logprobs(
+        &self,
+        py: Python<'_>,
+        rules: &CpuRules,
+        wanted: &CpuTensor,
+        logits: &CpuTensor,
+        chosen: &CpuTensor,
+        tokens: &CpuTensor,
+        logprobs: &CpuTensor,
+        of_chosen: &CpuTensor,
+        first: usize,
+        rows: usize,
+    ) -> PyResult<()> {
+        let inputs = [wanted, logits, chosen];
+        let outputs = [tokens, logprobs, of_chosen];
+        py.detach(|| guarded(|| top_logprobs(&self.threads, rules, inputs, outputs, first, rows)))
+    }
+
     #[pyo3(signature = (rules, token_ids, tokens, counts, sampled))]
     fn verify(
         &self,
@@ -551,6 +572,39 @@ pub(super) fn sample(
     by_element!(logits, T => {
         let logits = logits.read::<T>("logits", rows.saturating_mul(vocabulary))?;
         sampler::sample(threads, logits, vocabulary, &rules, first, &mut tokens[first..]);
+        Ok::<_, Error>(())
+    })
+}
+
+/// Fills `[tokens, logprobs, of_chosen]`, by logits row of the step, for the logits rows `first..first + rows`, from
+/// `[wanted, logits, chosen]`.
+fn top_logprobs(
+    threads: &Threads,
+    rules: &CpuRules,
+    [wanted, logits, chosen]: [&CpuTensor; 3],
+    [tokens, logprobs, of_chosen]: [&CpuTensor; 3],
+    first: usize,
+    rows: usize,
+) -> Result<(), Error> {
+    let (vocabulary, width) = (logits.width(), tokens.width());
+    let end = first.saturating_add(rows);
+    let rules = rules.view()?;
+    rules.check(first, end, vocabulary)?;
+    let wanted = wanted.read::<i32>("wanted", rules.temperature.len())?;
+    let picked = chosen.read::<i32>("chosen", end)?;
+    let table = Table {
+        tokens: tokens.write("tokens", end.saturating_mul(width), &[logits, chosen, logprobs, of_chosen])?,
+        logprobs: logprobs.write(
+            "logprobs",
+            end.saturating_mul(width),
+            &[logits, chosen, tokens, of_chosen],
+        )?,
+        chosen: of_chosen.write("of_chosen", end, &[logits, chosen, tokens, logprobs])?,
+        width,
+    };
+    by_element!(logits, T => {
+        let logits = logits.read::<T>("logits", rows.saturating_mul(vocabulary))?;
+        logprobs::top_logprobs(threads, logits, vocabulary, &rules, wanted, picked, first, rows, table);
         Ok::<_, Error>(())
     })
 }

@@ -21,6 +21,8 @@ use crate::telemetry::Stage;
 const MAX_MESSAGES: usize = 4096;
 /// And their bytes, once passed.
 const MAX_BYTES: usize = 1 << 20;
+/// Most likely tokens that a request may want the log-probabilities of.
+const MAX_LOGPROBS: usize = 20;
 
 impl Planner {
     /// Takes in what `receive` brings (it fills the buffer, or says that there is nothing); returns the raw
@@ -125,7 +127,8 @@ impl Planner {
         let edits = body.edits.as_ref().filter(|_| sound);
         let edits =
             edits.map(|rules| Edits::new(rules, vocab_size, prompt, answer).map(Box::new)).transpose();
-        let sound = sound && edits.is_ok();
+        let sound =
+            sound && edits.is_ok() && body.logprobs.is_none_or(|count| usize::from(count) <= MAX_LOGPROBS);
         let announced = self.outbox.open(OpenStream {
             key: body.key,
             prompt_length: body.prompt_length,
@@ -133,6 +136,7 @@ impl Planner {
             stop: body.stop,
             include_stop: body.include_stop,
             skip_special_tokens: body.skip_special_tokens,
+            logprobs: body.logprobs.is_some(),
         })?;
 
         let context = (self.config.max_context as u32).min(self.capacity.saturating_add(1));
@@ -167,6 +171,7 @@ impl Planner {
             complaint: None,
             closing: body.close_grammar.then(Closing::default),
             edits: edits.ok().flatten(),
+            logprobs: body.logprobs,
             history: body.tenant ^ body.cache_salt.rotate_left(32),
             prediction: prediction(&body.prediction),
             accepted_drafts: 0,

@@ -25,6 +25,7 @@ mod drafts;
 mod edits;
 mod grammars;
 mod intake;
+mod logprobs;
 mod outbox;
 mod padding;
 mod plan;
@@ -37,5 +38,6 @@ mod simulation;
 
 pub use buffers::{ALIGNMENT, Field, HEADER_LENGTH, StepBuffers, StepLayout};
 pub use draft_passes::DraftPasses;
+pub use logprobs::LogProbs;
 pub use outbox::Outlet;
 pub use planner::{Planner, PlannerConfig};

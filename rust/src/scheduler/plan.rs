@@ -277,6 +277,7 @@ impl Planner {
         record.num_sampled = tally.sampled;
         record.num_logits = tally.logits;
         record.device_drafts = tally.device_drafts;
+        record.logprobs = tally.logprobs;
         out.logit_start[tally.sampled] = tally.logits as i32;
         out.header.fill(0);
         let step = self.counters.steps as usize;
@@ -292,6 +293,7 @@ impl Planner {
             masks,
             device_drafts,
             edits,
+            logprobs,
         } = tally;
         let (rows, decodes) = (record.rows.len(), self.decodes.len());
         let values = [
@@ -309,6 +311,7 @@ impl Planner {
             device_drafts,
             decodes,
             edits,
+            logprobs,
         ];
         out.header.iter_mut().zip(values).for_each(|(field, value)| *field = value as i64);
     }
@@ -380,6 +383,9 @@ impl Planner {
                 let drafts = out.token_ids[first_draft..tokens.end].iter().map(|token| *token as u32);
                 record.drafts.extend(drafts);
             }
+            let logprobs = request.logprobs;
+            out.logprobs[tally.sampled] = logprobs.map_or(-1, i32::from);
+            tally.logprobs = tally.logprobs.max(logprobs.map_or(0, |count| usize::from(count) + 1));
             fill_logits(out, tally, drafts as usize, constrained);
             fill_sample(out, tally, row, slot, end - drafts as usize, &self.table.sampling[at]);
             if grant.on_device {
@@ -404,6 +410,8 @@ struct Tally {
     masks: usize,
     device_drafts: usize,
     edits: usize,
+    // One more than the most that a row wants.
+    logprobs: usize,
 }
 
 /// The draft tokens of a row: the host's, or places that the device fills in.

@@ -73,6 +73,8 @@ pub(super) struct StepRecord {
     pub speculative: bool,
     // Tokens that the draft model drafted one after the other.
     pub device_drafts: usize,
+    // One more than the most log-probabilities that a row wants.
+    pub logprobs: usize,
     // Tokens that it computed because it had not been asked for them before.
     pub caught_up: usize,
     // When it was planned.

@@ -73,6 +73,8 @@ pub struct Request {
     pub closing: Option<Closing>,
     /// What is changed in its logits, at the last known token.
     pub edits: Option<Box<Edits>>,
+    /// Log-probabilities of how many most likely tokens it wants beside each token's own, if any.
+    pub logprobs: Option<u8>,
     /// Under which number its answer helps to draft others: those of its tenant under its salt.
     pub history: u64,
     /// What its client expects of it.

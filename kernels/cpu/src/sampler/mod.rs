@@ -28,6 +28,7 @@
 
 pub mod edits;
 pub mod greedy;
+pub mod logprobs;
 pub mod mask;
 pub mod min_p;
 pub mod order;

@@ -169,6 +169,7 @@ impl World {
             close_grammar: false,
             prediction: Vec::new(),
             edits: None,
+            logprobs: None,
         };
         change(&mut submit);
         let resumed = resumed.min(submit.max_tokens as usize);

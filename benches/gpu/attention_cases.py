@@ -24,8 +24,8 @@ DECODES = ((1, 1, 512), (1, 1, 4096), (1, 1, 8000), (16, 1, 512), (16, 1, 4096),
            (64, 1, 4096), (256, 1, 512))  # fmt: skip
 DRAFTS = ((1, 5, 1024), (16, 5, 1024), (64, 5, 1024))
 PROMPTS = ((1, 1024, 0), (1, 8000, 0), (1, 1024, 7000), (8, 1024, 0))
-# torch's attends row by row: of many rows it is no use to anyone, and slow to measure.
-MOST_ROWS_OF_TORCH = 16
+# torch's attends row by row, with a mask of all pairs: much of it is slow to measure.
+MOST_OF_TORCH = (16, 1024)
 
 
 def attention_cases(bench: Bench, shape: Shape, names: Sequence[str]) -> Iterator[Case]:
@@ -36,7 +36,8 @@ def attention_cases(bench: Bench, shape: Shape, names: Sequence[str]) -> Iterato
     dtype = torch.bfloat16 if bench.cuda else torch.float32
     for kind, sizes in kinds.items():
         for rows, each, context in sizes:
-            able = [name for name in names if name != "torch" or rows <= MOST_ROWS_OF_TORCH]
+            small = rows <= MOST_OF_TORCH[0] and rows * each <= MOST_OF_TORCH[1]
+            able = [name for name in names if name != "torch" or small]
             kv, queries = layer_bytes(shape, rows, each, context, dtype.itemsize)
             yield Case(
                 f"attention, {kind}",

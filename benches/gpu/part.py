@@ -41,7 +41,7 @@ class Bench:
     clock: Stopwatch = field(init=False)
 
     def __post_init__(self) -> None:
-        self.clock = Stopwatch(self.device, 0.002 if self.tiny else 0.1)
+        self.clock = Stopwatch(self.device, 0.002 if self.tiny else 0.05)
 
     @property
     def left_s(self) -> float:

@@ -37,6 +37,7 @@ from benches.gpu.floors import Ceilings
 from benches.gpu.machine import facts
 from benches.gpu.part import Bench, Part, Result, run_part
 from benches.gpu.table import line, table
+from benches.gpu.targets import as_row, findings
 from benches.gpu.tiny import tiny_model
 
 Event = dict[str, Any]
@@ -88,8 +89,14 @@ class Report:
             "machine": self.machine,
             "ceilings": None if self.ceilings is None else asdict(self.ceilings),
             "parts": {name: asdict(result) for name, result in self.parts.items()},
+            "targets": self.targets(),
             "seconds": time.monotonic() - self.start,
         }
+
+    def targets(self) -> list[dict[str, Any]]:
+        """What the figures are to show, and what they show."""
+        rows = {name: result.rows for name, result in self.parts.items()}
+        return [as_row(finding) for finding in findings(rows)]
 
     def as_text(self) -> str:
         """The tables."""
@@ -98,6 +105,9 @@ class Report:
             state = result.status if result.why is None else f"{result.status}: {result.why}"
             texts.append(f"{name}: {result.question} ({state}, {result.seconds:.0f} s)")
             texts[-1] += "\n\n" + table(part(name).columns, result.rows) if result.rows else ""
+        targets = self.targets()
+        if any(target["measured"] is not None for target in targets):
+            texts.append("targets\n\n" + table(tuple(targets[0]), targets))
         texts.append(f"{time.monotonic() - self.start:.0f} seconds in all")
         return "\n\n".join(texts)
 
@@ -206,6 +216,7 @@ def _lines(pipe: RawIOBase, deadline: float) -> Iterator[Event]:
 
 
 def _child(task: str, events: int) -> None:
+    os.set_inheritable(events, False)
     with os.fdopen(events, "w", buffering=1) as pipe:
         work(json.loads(task), lambda event: print(json.dumps(event), file=pipe, flush=True))
 

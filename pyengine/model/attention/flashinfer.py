@@ -10,6 +10,7 @@ import torch
 
 from pyengine.model.attention.cascade import cascade_pays, decodes, shared_tokens
 from pyengine.model.attention.choice import AttentionShape
+from pyengine.model.attention.flashinfer_workspace import GRAPH_TOKENS
 from pyengine.model.attention.flashinfer_wrappers import (
     Cascade,
     Decode,
@@ -75,17 +76,22 @@ class FlashInferAttention:
     ) -> None:
         """Plan the wrapper of this size; waits for the device only if it is behind the last but
         one step of this size.
+
+        Raises:
+            ValueError: For a graph of more tokens than there is a workspace for.
         """
+        if captured and tokens > GRAPH_TOKENS:
+            raise ValueError(f"a graph has at most {GRAPH_TOKENS} tokens here, not {tokens}")
         kind = "cascade" if variant.endswith("_cascade") else variant
         if kind == "decode" and rows != tokens:
             kind = "ragged"  # a step of one query a row in a graph with room for more
         key = (variant, rows, tokens) if captured else (kind, 0, 0)
         wrapper = self._wrappers.get(key)
-        with torch.inference_mode(False):
-            if wrapper is None:
+        if wrapper is None:
+            with torch.inference_mode(False):  # its buffers are written to in any mode
                 wrapper = _KINDS[kind](self._memory, step, rows, captured)
-                self._wrappers[key] = wrapper
-            wrapper.plan(step, rows, tokens, self._found)
+            self._wrappers[key] = wrapper
+        wrapper.plan(step, rows, tokens, self._found)
         self._current = wrapper
 
     def attend(

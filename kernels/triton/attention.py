@@ -225,7 +225,8 @@ def attend_kernel(
             HEAD_DIM, DIM, BLOCK_SIZE, KEYS, True,
         )  # fmt: skip
 
-        result = sum_values / tl.where(total == 0.0, 1.0, total)[:, None]
+        total = tl.where(total == 0.0, 1.0, total)  # of no keys: a sum of minus infinity, and zeros
+        result = sum_values / total[:, None]
         if WHOLE:
             at = token.to(tl.int64) * out_stride + head * HEAD_DIM
             pointers = out_ptr + at[:, None] + dims[None, :]

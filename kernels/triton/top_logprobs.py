@@ -11,8 +11,8 @@ lanes is the best of the row, and only its lane has to be looked through again f
 
 import torch
 
+from pyengine.kernels.candidates import order_key
 from pyengine.kernels.language import tl, triton
-from pyengine.kernels.sampling import order_key
 
 LANES = 2048
 """Tokens that a program looks at at a time."""

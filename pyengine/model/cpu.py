@@ -34,19 +34,19 @@ class CpuStepHandle:
     Attributes:
         start_ns: ``time.monotonic_ns()`` at its beginning.
         end_ns: At its end; 0 until it is sampled.
-        waited_ns: From when to when masks were filled, between forward pass and sampling.
+        waited_ns: From when to when masks and edits were filled, between forward pass and sampling.
     """
 
     def __init__(
-        self, sample: Callable[[], Sampled], over: Callable[[], None], *, masked: bool
+        self, sample: Callable[[], Sampled], over: Callable[[], None], *, late: bool
     ) -> None:
-        """Tokens are chosen by ``sample``, of a ``masked`` step behind its masks; ``over`` is
-        called when the buffers are free.
+        """Tokens are chosen by ``sample``, of a ``late`` step once its masks and edits are filled;
+        ``over`` is called when the buffers are free.
         """
         self.start_ns = time.monotonic_ns()
         self.end_ns = 0
         self.waited_ns = (0, 0)
-        self._masked = masked
+        self._late = late
         self._sample = sample
         self._over = over
         self._sampled: Sampled | None = None
@@ -58,7 +58,7 @@ class CpuStepHandle:
 
     def sample(self) -> None:
         """Choose the tokens; they are there when it returns."""
-        if self._masked:
+        if self._late:
             self.waited_ns = (self.waited_ns[0], time.monotonic_ns())
         try:
             self._sampled = self._sample()
@@ -149,7 +149,7 @@ class CpuRunner:
         handle = CpuStepHandle(
             lambda: self._sample(model, buffers),
             lambda: self._ring.give_back(index),
-            masked=buffers.num_masks > 0,
+            late=buffers.late,
         )
         try:
             buffers.feed(self._last_token)
@@ -168,7 +168,8 @@ class CpuRunner:
 
     def _sample(self, model: CpuModel, buffers: StepBuffers) -> Sampled:
         count, rows = model.choose(), buffers.num_sampled
-        sampled = Sampled(model.sampler.tokens[:count], model.sampler.verify(rows))
+        sampler = model.sampler
+        sampled = Sampled(sampler.tokens[:count], sampler.verify(rows), sampler.logprobs(count))
         self._last_token[buffers.sample_sequence[:rows]] = sampled.tokens[
             buffers.logit_start[:rows] + sampled.counts - 1
         ]

@@ -4,9 +4,10 @@ On a GPU work is queued on one stream of our own and done in its order, while th
 the CPU it is done when it is asked for.
 """
 
+import gc
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
 import torch
@@ -178,11 +179,21 @@ class CudaCapturer:
         """See :class:`pyengine.model.graphs.Capturer`."""
         before, _ = torch.cuda.mem_get_info()
         graph: Any = torch.cuda.CUDAGraph()
-        # Other threads may call CUDA meanwhile: only this one's calls are captured.
-        graph.capture_begin(capture_error_mode="thread_local")
+        collects = gc.isenabled()
+        # What a collection frees may be such as must not be freed while this thread captures.
+        gc.disable()
         try:
-            work()
-        finally:
+            # Other threads may call CUDA meanwhile: what they do does not spoil the capture.
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                work()
+            except BaseException:
+                with suppress(Exception):  # it is spoilt; what spoilt it is what counts
+                    graph.capture_end()
+                raise
             graph.capture_end()
+        finally:
+            if collects:
+                gc.enable()
         after, _ = torch.cuda.mem_get_info()
         return graph, max(before - after, 0)

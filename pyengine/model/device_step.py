@@ -9,6 +9,8 @@ from pyengine.model.batch import StepBuffers
 # torch has no arithmetic on unsigned words; the bits are the same.
 _SIGNED = {"uint64": "int64", "uint32": "int32"}
 
+_EDITS = ("edit_token", "edit_factor", "edit_add")
+
 
 class DeviceStep:
     """A tensor for each field of :class:`pyengine.model.batch.StepBuffers`, by its name.
@@ -18,8 +20,8 @@ class DeviceStep:
     their order: the copy of a step comes behind the last kernel of the step before. On the CPU the
     block is the host's own::
 
-        host     header | token_ids | ... | page_indices ...... | mask .........
-        device   └────────── take() ──────────────┘ used        └ take_masks() ┘ used
+        host     header | token_ids | ... | page_indices ...... | edits ... | mask .........
+        device   └────────── take() ──────────────┘ used        └┘ used  take_late() ┘ used
 
     Attributes:
         host: The host's side of the step in flight.
@@ -50,6 +52,11 @@ class DeviceStep:
     mask_row: torch.Tensor
     feed_token: torch.Tensor
     feed_sequence: torch.Tensor
+    logprobs: torch.Tensor
+    edit_start: torch.Tensor
+    edit_token: torch.Tensor
+    edit_factor: torch.Tensor
+    edit_add: torch.Tensor
     mask: torch.Tensor
 
     def __init__(
@@ -73,12 +80,11 @@ class DeviceStep:
             kind = getattr(torch, _SIGNED.get(dtype, dtype))
             setattr(self, name, self.memory[offset:end].view(kind))
         self.mask = self.mask.view(-1, layout.mask_words)
-        self._pages = fields["page_indices"][1]
-        self._mask = fields["mask"][1]
+        self._starts = {name: offset for name, (_, offset, _) in fields.items()}
         self._mask_bytes = 4 * layout.mask_words
 
     def take(self, host: StepBuffers, memory: torch.Tensor, pages: int) -> None:
-        """Queue the copy of a step: all but its masks, in one piece.
+        """Queue the copy of a step: all but its masks and edits, in one piece.
 
         Args:
             host: The step.
@@ -90,13 +96,31 @@ class DeviceStep:
         """
         self.host = host
         if not self._shared:
-            end = self._pages + 4 * pages
-            self.memory[:end].copy_(memory[:end], non_blocking=True)
+            self._copy(memory, 0, self._starts["page_indices"] + 4 * pages)
         elif memory.data_ptr() != self.memory.data_ptr():
             raise ValueError("where memory is shared, a step is where it was planned")
 
-    def take_masks(self, memory: torch.Tensor, masks: int) -> None:
-        """Queue the copy of the first ``masks`` masks, which are filled by now."""
-        if not self._shared:
-            end = self._mask + masks * self._mask_bytes
-            self.memory[self._mask : end].copy_(memory[self._mask : end], non_blocking=True)
+    def take_late(self, memory: torch.Tensor, rows: int) -> None:
+        """Queue the copy of the step's masks and edits, which are filled by now.
+
+        Args:
+            memory: As at :meth:`take`.
+            rows: Logits rows of the step, or of its graph's bucket: those that are added get no
+                edits.
+        """
+        host = self.host
+        masks, edits = host.num_masks, host.num_edits
+        if edits:
+            host.edit_start[host.num_logits + 1 : rows + 1] = edits
+        if self._shared:
+            return
+        if edits:
+            lengths = {"edit_start": rows + 1, **dict.fromkeys(_EDITS, edits)}
+            for name, length in lengths.items():
+                self._copy(memory, self._starts[name], 4 * length)
+        if masks:
+            self._copy(memory, self._starts["mask"], masks * self._mask_bytes)
+
+    def _copy(self, memory: torch.Tensor, start: int, nbytes: int) -> None:
+        end = start + nbytes
+        self.memory[start:end].copy_(memory[start:end], non_blocking=True)

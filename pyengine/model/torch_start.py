@@ -13,15 +13,15 @@ import torch
 from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
 from pyengine.distributed.group import Alone, Group
-from pyengine.errors import ConfigError
 from pyengine.model.attention.backend import AttentionBackend
+from pyengine.model.attention.choice import AttentionShape, choose, detect, make_backend
 from pyengine.model.attention.torch import TorchAttention
 from pyengine.model.batch import StepBuffers
 from pyengine.model.device_queue import CpuQueue, CudaCapturer, CudaQueue, DeviceQueue
 from pyengine.model.graphs import Capturer, Graphs
 from pyengine.model.loader import open_weights
 from pyengine.model.memory import GRAPH_MIB, Measured, Memory, divide, stage
-from pyengine.model.runner import Progress
+from pyengine.model.runner import ModelInfo, Progress
 from pyengine.model.shape import ITEM_BYTES, ModelShape, describe, make_layout
 from pyengine.model.torch_layers import TorchParts
 from pyengine.model.torch_model import TorchModel
@@ -101,39 +101,36 @@ def start_on_gpu(
     layout = make_layout(config, shape.info)
     longest = min(shape.info.max_context, config.limits.max_tokens_per_step)
     probe = replace(shape, num_blocks=-(-longest // config.block_size))
-    backend = _attention(config)
+    group = group or Alone()
+    asks = attention_shape(shape.info, layout, group.size)
+    choice = choose(asks, detect(device), config.attention)
     with stage(
         f"the weights of {shape.info.name}",
         "Take a smaller model, or free the memory that others hold.",
         "model",
     ):
+        backend = make_backend(choice.name, asks, device)
         model = _load(probe, layout, device, backend, progress, group)
     # What loading needed on its way is not what steps need.
     torch.cuda.empty_cache()
-    queue = CudaQueue(device)
-    built = _Built(config, shape, layout, model, queue)
+    built = _Built(config, layout, model, CudaQueue(device), choice.why)
     with stage(
         f"a step of {config.limits.max_tokens_per_step} tokens",
         "Lower 'max_tokens_per_step' or 'max_sequences'.",
         "max_tokens_per_step",
     ):
         warm_up(built.runner(probe), longest)
-    free_now, _ = torch.cuda.mem_get_info(device)
-    info, group = shape.info, group or Alone()
+    taken = free_before - torch.cuda.mem_get_info(device)[0]
     # Every rank has its heads' part of each block.
-    block_bytes = info.block_bytes // group.size
-    weights = min(
-        model.num_parameters // group.size * ITEM_BYTES[info.dtype], free_before - free_now
-    )
-    workspace = free_before - free_now - weights - probe.num_blocks * block_bytes
-    asked = None if config.num_blocks is None and config.kv_cache_mib is None else shape.num_blocks
+    block_bytes = shape.info.block_bytes // group.size
+    weights = model.num_parameters // group.size * ITEM_BYTES[shape.info.dtype]
     memory = divide(
-        Measured(total, total - free_before, weights, max(0, workspace)),
+        measured(total, free_before, taken, weights, probe.num_blocks * block_bytes),
         fraction=config.gpu_memory_fraction,
         graphs=_graph_bytes(config) if backend.captures else 0,
         block_bytes=block_bytes,
-        block_size=info.block_size,
-        blocks=asked,
+        block_size=shape.info.block_size,
+        blocks=shape.num_blocks if config.num_blocks or config.kv_cache_mib else None,
     )
     blocks = group.least(memory.num_blocks)
     memory = replace(memory, num_blocks=blocks, cache=blocks * block_bytes)
@@ -142,19 +139,50 @@ def start_on_gpu(
     return built.runner(describe(config, blocks), memory)
 
 
+def measured(total: int, free: int, taken: int, weights: int, cache: int) -> Measured:
+    """What of a GPU is whose, in bytes.
+
+    Args:
+        total: All that it has.
+        free: What was free before the engine began.
+        taken: What was taken since.
+        weights: Of the model.
+        cache: Of the KV cache that it had meanwhile.
+    """
+    weights = min(weights, taken)
+    return Measured(total, total - free, weights, max(0, taken - weights - cache))
+
+
+def attention_shape(info: ModelInfo, layout: StepLayout, ranks: int = 1) -> AttentionShape:
+    """What a rank's share of the model asks of attention."""
+    lengths = {name: length for name, (_, _, length) in layout.fields().items()}
+    return AttentionShape(
+        num_heads=info.num_heads // ranks,
+        num_kv_heads=info.num_kv_heads // ranks,
+        head_dim=info.head_dim,
+        dtype=info.dtype,
+        kv_dtype=str(TORCH_DTYPES[info.kv_cache_dtype]).removeprefix("torch."),
+        block_size=info.block_size,
+        max_rows=lengths["sample_rows"],
+        max_tokens=lengths["token_ids"],
+        max_pages=lengths["page_indices"],
+        max_context=info.max_context,
+    )
+
+
 @dataclass(frozen=True)
 class _Built:
     """What runners on a GPU have in common: the one that is measured, and the one that stays."""
 
     config: EngineConfig
-    shape: ModelShape
     layout: StepLayout
     model: TorchModel
     queue: CudaQueue
+    attention: str
 
     def runner(self, shape: ModelShape, memory: Memory | None = None) -> TorchRunner:
         """With the cache of ``shape``; graphs and figures only when the memory is divided."""
-        notes = {"attention": self.model.backend.name}
+        notes = {"attention": self.attention}
         graphs = None
         if memory is not None:
             notes["memory"] = str(memory)
@@ -245,14 +273,6 @@ def _load(
     rank, ranks = parts.group.rank, parts.ranks
     with open_weights(shape, device, rank=rank, ranks=ranks, progress=progress) as weights:
         return TorchModel(shape, layout, parts, weights)
-
-
-def _attention(config: EngineConfig) -> AttentionBackend:
-    if config.attention not in ("auto", "torch"):
-        raise ConfigError(
-            f"'attention' of {config.attention!r} is not there; there is: torch", param="attention"
-        )
-    return TorchAttention()
 
 
 def _graph_bytes(config: EngineConfig) -> int:

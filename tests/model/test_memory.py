@@ -5,8 +5,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
+from pyengine.model.attention.choice import Capabilities, choose
 from pyengine.model.memory import Measured, divide, gibibytes, stage
+from pyengine.model.shape import describe, make_layout
+from pyengine.model.torch_start import attention_shape, measured
 
 GIB = 2**30
 H200 = Measured(total=140 * GIB, others=GIB, weights=15 * GIB, workspace=2 * GIB)
@@ -95,9 +99,30 @@ def test_what_does_not_fit_says_what_to_change(
 
 def test_a_stage_that_runs_out_of_memory_says_which() -> None:
     with (
-        pytest.raises(ConfigError, match="not enough for a step of 9 tokens: none left. Lower it"),
+        pytest.raises(
+            ConfigError, match=r"not enough for a step of 9 tokens: none left\. Lower it"
+        ),
         stage("a step of 9 tokens", "Lower it.", "max_tokens_per_step"),
     ):
         raise torch.OutOfMemoryError("none left")
     with pytest.raises(ValueError, match="another"), stage("x", "y", "z"):
         raise ValueError("another")
+
+
+def test_what_is_taken_beside_weights_and_cache_is_workspace() -> None:
+    assert measured(100, 90, 60, weights=40, cache=12) == Measured(100, 10, 40, 8)
+    # Numbers that came from different sources never give less than nothing.
+    assert measured(100, 90, 30, weights=40, cache=12) == Measured(100, 10, 30, 0)
+
+
+def test_attention_is_asked_for_what_a_rank_has() -> None:
+    config = EngineConfig(device="cuda", kv_cache_dtype="float8_e4m3", max_sequences=4)
+    shape = describe(config)
+    asked = attention_shape(shape.info, make_layout(config, shape.info), 2)
+    assert asked.num_heads * 2 == shape.info.num_heads
+    assert asked.num_kv_heads * 2 == shape.info.num_kv_heads
+    assert (asked.dtype, asked.kv_dtype) == ("bfloat16", "float8_e4m3fn")
+    assert (asked.max_rows, asked.max_tokens) == (4, 1024)
+    assert asked.max_pages == 4 * -(-shape.info.max_context // 16)
+    hopper = Capabilities("cuda", (9, 0), triton="3.6.0")
+    assert choose(asked, hopper).name == "triton"

@@ -10,116 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
 from pyengine.errors import EngineDeadError, RequestAbortedError
 from pyengine.grammar import choice, json_schema, regex
 from pyengine.model.cpu import CpuRunner
-from pyengine.model.device_queue import CpuQueue
-from pyengine.model.device_step import DeviceStep
-from pyengine.model.graphs import PATIENCE, Graphs
-from pyengine.model.runner import ModelInfo
-from pyengine.model.torch_runner import TorchRunner
-from pyengine.model.torch_start import warm_up, write_step
-from tests.model.draws import Step, on_cpu, random_logits, random_step
+from pyengine.model.graphs import PATIENCE
+from pyengine.model.torch_start import warm_up
 from tests.models import greedy, random_llama
-from tests.torch_devices import (
-    KINDS,
-    OverlappingQueue,
-    PaddedAttention,
-    RecordingCapturer,
-    start,
-    use_torch,
-)
-
-VOCABULARY = 90
-
-
-class Table:
-    """A model without layers: the logits of a step are those in a table, by logits row."""
-
-    def __init__(self, log: list[Any] | None = None, rows_per_call: int = 1000) -> None:
-        self.log = [] if log is None else log
-        self.backend: Any = NoAttention(self.log)
-        self.rows_per_call = rows_per_call
-        self.table = torch.zeros(64, VOCABULARY)
-        self.fail: str | None = None
-
-    def forward(self, step: DeviceStep, tokens: int) -> None:
-        self.log.append(("forward", tokens))
-        if self.fail == "forward":
-            raise RuntimeError("no forward pass")
-
-    def logits(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
-        self.log.append(("logits", rows, first))
-        if self.fail == "logits":
-            raise RuntimeError("no logits")
-        return self.table[first : first + rows]
-
-
-class NoAttention(PaddedAttention):
-    """Only plans."""
-
-    def plan(
-        self, step: DeviceStep, variant: str, rows: int, tokens: int, *, captured: bool
-    ) -> None:
-        self.log.append(("plan", variant, rows, tokens, captured))
-
-
-INFO = ModelInfo(
-    name="table",
-    folder=Path(),
-    architecture="none",
-    vocab_size=VOCABULARY,
-    max_context=64,
-    eos_token_ids=(),
-    num_layers=0,
-    hidden_size=8,
-    num_heads=1,
-    num_kv_heads=1,
-    head_dim=8,
-    dtype="float32",
-    block_size=16,
-    block_bytes=0,
-)
-
-
-def table_runner(
-    model: Table | None = None, *, overlap: bool = False, graphs: int | None = None
-) -> tuple[TorchRunner, Table]:
-    model = model or Table()
-    runner = TorchRunner(
-        model,
-        INFO,
-        StepLayout(64, 16, 64, max_draft=4, vocab_size=VOCABULARY),
-        OverlappingQueue() if overlap else CpuQueue(),
-        num_blocks=32,
-        max_sequences=16,
-        graphs=None if graphs is None else Graphs(RecordingCapturer(log=model.log), graphs),
-    )
-    return runner, model
-
-
-def plan(runner: TorchRunner, rows: int, tokens_each: int = 1, masks: int = 0) -> Any:
-    """A step of so many rows that decode, each sampling behind its last token."""
-    buffers = runner.buffers()
-    write_step(buffers, [tokens_each] * rows, 16, rows)
-    buffers.header[[2, 10, 12]] = rows, masks, rows
-    buffers.sample_sequence[:rows] = range(rows)
-    buffers.temperature[:rows] = 0.0
-    buffers.logit_start[: rows + 1] = range(rows + 1)
-    buffers.logit_row[:rows] = range(rows)
-    buffers.logit_token[:rows] = np.arange(1, rows + 1) * tokens_each - 1
-    return buffers
-
-
-def run(runner: TorchRunner, rows: int, tokens_each: int = 1) -> list[int]:
-    step = runner.launch(plan(runner, rows, tokens_each))
-    step.sample()
-    return step.wait().tokens.tolist()
+from tests.table_runner import Table, assert_samples_as_rust, plan, run, table_runner
+from tests.test_logprobs import RULES, assert_those_of
+from tests.torch_devices import KINDS, start, use_torch
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -128,46 +30,9 @@ def run(runner: TorchRunner, rows: int, tokens_each: int = 1) -> list[int]:
 def test_equal_logits_give_the_cpus_tokens(
     overlap: bool, rows_per_call: int, graphs: int | None
 ) -> None:
-    """Drafts, masks and rules of any kind, in the buffers of a step."""
+    """Drafts, masks, edits and rules of any kind, in the buffers of a step."""
     runner, model = table_runner(Table(rows_per_call=rows_per_call), overlap=overlap, graphs=graphs)
-    random = np.random.default_rng(5)
-    for _ in range(12):
-        drawn = random_step(random, 9, VOCABULARY)
-        arrays = drawn.arrays()
-        count = len(arrays["logit_row"])
-        if count > 48:
-            continue
-        logits = random_logits(random, count, VOCABULARY)
-        expected, counts = on_cpu(drawn, logits)
-        model.table[:count] = torch.from_numpy(logits)
-        buffers = runner.buffers()
-        fill(buffers, drawn, arrays)
-        step = runner.launch(buffers)
-        if drawn.mask is not None:
-            # As the planner does: masks are filled while the forward pass runs.
-            buffers.mask[: len(drawn.mask)] = drawn.mask
-        step.sample()
-        sampled = step.wait()
-        assert sampled.tokens.tolist() == expected.tolist()
-        assert sampled.counts.tolist() == counts.tolist()
-        last = arrays["logit_start"][:-1] + counts - 1
-        assert runner._sampler.last_token[: drawn.rows].tolist() == [
-            max(int(token), 0) for token in expected[last]
-        ]
-
-
-def fill(buffers: Any, drawn: Step, arrays: dict[str, Any]) -> None:
-    count, tokens = len(arrays["logit_row"]), len(drawn.token_ids)
-    rows = drawn.rows
-    buffers.header[:] = 0
-    write_step(buffers, [1], 16, 1)
-    for name, values in arrays.items():
-        if name != "mask":
-            getattr(buffers, name)[: len(values)] = values
-    masks = 0 if drawn.mask is None else len(drawn.mask)
-    buffers.token_ids[:tokens] = drawn.token_ids
-    buffers.sample_sequence[:rows] = range(rows)
-    buffers.header[[2, 9, 10]] = rows, count, masks
+    assert_samples_as_rust(runner, model)
 
 
 def test_sets_take_turns_and_steps_go_in_order() -> None:
@@ -263,6 +128,18 @@ def test_every_replay_is_planned_for_its_bucket() -> None:
     del log[:]
     run(runner, 3, 2)
     assert log[:3] == [("plan", "ragged", 8, 8, True), "replay", ("forward", 8)]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_cannot_be_captured_is_computed(fails: bool, caplog: pytest.LogCaptureFixture) -> None:
+    runner, model = table_runner(graphs=1 << 30 if fails else 1)
+    assert runner.graphs is not None
+    runner.graphs._capturer.fails = fails  # type: ignore[attr-defined]
+    model.table[:, 5] = 1.0
+    for _ in range(20):
+        assert run(runner, 3) == [5, 5, 5]
+    assert (len(runner.graphs), model.log.count("capture")) == (0, 2)
+    assert len(caplog.records) == 2
 
 
 def test_steps_with_prompts_and_large_ones_are_not_captured() -> None:
@@ -379,6 +256,7 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
     {"grammar": json_schema({"type": "object", "properties": {"name": {"type": "string"}}})},
     {},
     {"params": SamplingParams(temperature=0.8, top_p=0.9, seed=11, max_tokens=30)},
+    {"params": SamplingParams(temperature=0, repetition_penalty=1.4, presence_penalty=0.5)},
     {"params": SamplingParams(temperature=1.2, top_k=20, seed=12, max_tokens=30)},
 )
 
@@ -448,6 +326,28 @@ async def settled(engine: AsyncEngine) -> dict[str, int | float]:
     while (report := await engine.report())["running"] + report["in_flight"]:
         pass  # each report is an answer from the scheduler, a step later
     return report
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("drafts", [(), ("ngram",)], ids=["no drafts", "drafts"])
+async def test_log_probabilities_are_those_of_transformers(
+    kind: str, drafts: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the model: edits are undone before they are read."""
+    runners = use_torch(monkeypatch, kind)
+    model = random_llama(tmp_path, seed=3)
+    prompts = [[(7 * i * i + 3 * j) % 256 for j in range(5 + 9 * i)] for i in range(4)]
+    given: dict[str, Any] = {"max_tokens": 24, "ignore_eos": True}
+    async with AsyncEngine(
+        tmp_path, max_sequences=3, speculation=drafts, speculation_adaptive=False
+    ) as engine:
+        for rules, top in itertools.product(RULES, (0, 3)):
+            params = SamplingParams(logprobs=top, **given, **rules)
+            answers = await asyncio.gather(*(engine.generate(p, params) for p in prompts))
+            for prompt, answer in zip(prompts, answers, strict=True):
+                assert_those_of(model, prompt, answer, top, 2e-4)
+    if runners[0].graphs is not None:
+        assert runners[0].graphs.captures > 2
 
 
 async def test_the_engine_says_what_attends(monkeypatch: pytest.MonkeyPatch) -> None:

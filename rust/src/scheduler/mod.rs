@@ -22,8 +22,10 @@ mod crew;
 mod distributions;
 mod draft_passes;
 mod drafts;
+mod edits;
 mod grammars;
 mod intake;
+mod logprobs;
 mod outbox;
 mod padding;
 mod plan;
@@ -36,5 +38,6 @@ mod simulation;
 
 pub use buffers::{ALIGNMENT, Field, HEADER_LENGTH, StepBuffers, StepLayout};
 pub use draft_passes::DraftPasses;
+pub use logprobs::LogProbs;
 pub use outbox::Outlet;
 pub use planner::{Planner, PlannerConfig};

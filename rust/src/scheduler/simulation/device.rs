@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::super::StepBuffers;
+use super::edits::{digest, recount};
 use super::grammar::Threes;
 use crate::grammar::Grammar;
 use crate::messages::{FinishReason, SamplingRules, Submit};
@@ -51,7 +52,10 @@ impl Expected {
                 let follows = grammar.as_ref().is_some_and(|grammar| grammar.allows(token));
                 free || (follows && !(early && token == STOP_TOKEN))
             };
-            let token = choose(chain, submit.sampling.seed, position as u64, allows);
+            let edits = submit.edits.as_deref();
+            let edits = edits.map_or(Vec::new(), |rules| recount(rules, prompt, &tokens[prompt.len()..]));
+            let edited = mix(chain, digest(edits.into_iter()));
+            let token = choose(edited, submit.sampling.seed, position as u64, allows);
             grammar.as_mut().map(|grammar| grammar.advance(token));
             tokens.push(token);
             chain = extend(chain, token);
@@ -200,7 +204,15 @@ impl Device {
                 let after = step.logit_token[logit] as usize;
                 assert_eq!(after, step.query_start[row + 1] as usize - 1 - drafts + number);
                 let position = step.sample_position[at] as u64 + number as u64;
-                let token = choose(chains[after], step.seed[at], position, allows);
+                let edits = match step.header[13] {
+                    0 => 0..0,
+                    _ => step.edit_start[logit] as usize..step.edit_start[logit + 1] as usize,
+                };
+                assert!(edits.end <= step.header[13] as usize);
+                assert!(edits.is_empty() || expected.submit.edits.is_some());
+                let edit = |at: usize| (step.edit_token[at] as u32, step.edit_factor[at], step.edit_add[at]);
+                let edited = mix(chains[after], digest(edits.map(edit)));
+                let token = choose(edited, step.seed[at], position, allows);
                 result.push(token as i32);
                 if right {
                     count += 1;

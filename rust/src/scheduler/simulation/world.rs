@@ -36,6 +36,7 @@ pub(super) struct Setup {
     pub(super) horizon: u32,
     // Who drafts, and how much.
     pub(super) drafts: Drafts,
+    pub(super) max_edits: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -77,7 +78,8 @@ impl World {
         let kv = KvAllocator::new(setup.num_blocks, setup.block_size, setup.prefix_cache).unwrap();
         let layout =
             StepLayout::new(setup.max_tokens, setup.max_rows, setup.max_pages, setup.drafts.most(), 64)
-                .unwrap();
+                .unwrap()
+                .with_max_edits(setup.max_edits);
         let ring = Arc::new(Mutex::new((VecDeque::new(), usize::MAX)));
         let outlet_ring = Arc::clone(&ring);
         let outlet: Outlet = Box::new(move |bytes| {
@@ -166,6 +168,8 @@ impl World {
             grammar: None,
             close_grammar: false,
             prediction: Vec::new(),
+            edits: None,
+            logprobs: None,
         };
         change(&mut submit);
         let resumed = resumed.min(submit.max_tokens as usize);
@@ -205,7 +209,7 @@ impl World {
         if rows > 0 {
             let view = self.planner.layout.view(bytes).unwrap();
             assert_eq!(view.header[0] as usize, rows);
-            let constrained = view.header[10] > 0;
+            let constrained = view.header[10] > 0 || view.header[13] > 0;
             let owners: HashMap<u32, RequestKey> = view.row_sequence[..rows]
                 .iter()
                 .map(|slot| (*slot as u32, self.planner.table.request[*slot as usize]))
@@ -217,6 +221,11 @@ impl World {
             let view = self.planner.layout.view(bytes).unwrap();
             let filled = self.planner.fill_masks(view.mask).unwrap();
             assert_eq!(view.header[10] as usize, filled);
+            // SAFETY: as above.
+            let bytes = unsafe { self.words.align_to_mut::<u8>() }.1;
+            let edits = self.planner.fill_edits(bytes).unwrap();
+            let view = self.planner.layout.view(bytes).unwrap();
+            assert_eq!(view.header[13] as usize, edits);
             self.device.run(view, |slot| self.expected[&owners[&slot]].clone());
         }
         self.check();
@@ -370,6 +379,7 @@ pub(super) fn roomy() -> Setup {
         depth: 1,
         horizon: 64,
         drafts: Drafts::Nobody,
+        max_edits: 64,
     }
 }
 

@@ -33,9 +33,12 @@ class RecordingCapturer:
 
     size: int = 1 << 20
     log: list[Any] = field(default_factory=list)
+    fails: bool = False
 
     def capture(self, work: Callable[[], None]) -> tuple[Recorded, int]:
         self.log.append("capture")
+        if self.fails:
+            raise RuntimeError("an operation that no graph takes")
         return Recorded(work, self.log), self.size
 
 

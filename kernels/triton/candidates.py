@@ -34,19 +34,22 @@ def load(logits, mask, masked, offsets, vocabulary):
 @triton.jit
 def look(logits, mask, masked, begin, end, BLOCK: tl.constexpr):
     """Of a part of a row: best logit, its lowest token or -1, how many are allowed, the last."""
-    best = tl.full([], float("-inf"), tl.float32)
-    token = tl.full([], -1, tl.int32)
-    allowed_count = tl.full([], 0, tl.int32)
-    only = tl.full([], -1, tl.int32)
+    # Each thread keeps what it saw; they are put together once, at the end.
+    bests = tl.full([BLOCK], float("-inf"), tl.float32)
+    tokens = tl.full([BLOCK], -1, tl.int32)
+    counts = tl.zeros([BLOCK], tl.int32)
+    lasts = tl.full([BLOCK], -1, tl.int32)
     for start in range(begin, end, BLOCK):
         offsets = start + tl.arange(0, BLOCK)
         value, allowed = load(logits, mask, masked, offsets, end)
-        allowed_count += tl.sum(allowed.to(tl.int32), axis=0)
-        only = tl.maximum(only, tl.max(tl.where(allowed, offsets, -1), axis=0))
-        peak = tl.max(value, axis=0)
-        where = tl.min(tl.where(value == peak, offsets, NO_TOKEN), axis=0)
-        token = tl.where(peak > best, where, token)
-        best = tl.maximum(best, peak)
+        counts += allowed.to(tl.int32)
+        lasts = tl.where(allowed, offsets, lasts)
+        tokens = tl.where(value > bests, offsets, tokens)
+        bests = tl.maximum(bests, value)
+    best = tl.max(bests, axis=0)
+    token = tl.min(tl.where(bests == best, tokens, NO_TOKEN), axis=0)
+    allowed_count = tl.sum(counts, axis=0)
+    only = tl.max(lasts, axis=0)
     return best, token, allowed_count, only
 
 
@@ -87,25 +90,26 @@ def first_until(
     ways = tl.arange(0, WAYS).to(tl.int64)
     while low < high:
         tried = low + (high - low + 1) * ways // WAYS  # [WAYS]
-        reached = tl.zeros([WAYS], tl.int64)
+        sums = tl.zeros([BLOCK, WAYS], tl.int64)
         for start in range(0, vocabulary, BLOCK):
             offsets = start + tl.arange(0, BLOCK)
             value, _ = load(logits, mask, masked, offsets, vocabulary)
             each = amount(value, best, temperature, BY_MASS)
             hit = order_key(value)[:, None] >= tried[None, :]  # [BLOCK, WAYS]
-            reached += tl.sum(tl.where(hit, each[:, None], 0), axis=0)
-        enough = reached >= target
+            sums += tl.where(hit, each[:, None], 0)
+        enough = tl.sum(sums, axis=0) >= target
         low = tl.max(tl.where(enough, tried, low), axis=0)
         high = tl.min(tl.where(enough, high, tried - 1), axis=0)
 
     threshold = low.to(tl.int32)
     level = (threshold ^ ((threshold >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
-    above = tl.full([], 0, tl.int64)
+    sums_above = tl.zeros([BLOCK], tl.int64)
     for start in range(0, vocabulary, BLOCK):
         offsets = start + tl.arange(0, BLOCK)
         value, _ = load(logits, mask, masked, offsets, vocabulary)
         each = amount(value, best, temperature, BY_MASS)
-        above += tl.sum(tl.where(value > level, each, 0), axis=0)
+        sums_above += tl.where(value > level, each, 0)
+    above = tl.sum(sums_above, axis=0)
     # Of equal logits the lowest ids, as many as are still wanted.
     one = tl.maximum(amount(level, best, temperature, BY_MASS), 1)
     wanted = (target - above + one - 1) // one
@@ -136,12 +140,13 @@ def limits(
             False, BLOCK, WAYS,
         )  # fmt: skip
     if top_p < 1.0:
-        total = tl.full([], 0, tl.int64)
+        masses = tl.zeros([BLOCK], tl.int64)
         for start in range(0, vocabulary, BLOCK):
             offsets = start + tl.arange(0, BLOCK)
             value, _ = load(logits, mask, masked, offsets, vocabulary)
             each = mass(value, best, temperature)
-            total += tl.sum(tl.where(keeps(value, offsets, level, last), each, 0), axis=0)
+            masses += tl.where(keeps(value, offsets, level, last), each, 0)
+        total = tl.sum(masses, axis=0)
         wanted = tl.ceil(top_p.to(tl.float64) * total.to(tl.float64)).to(tl.int64)
         level, last = first_until(
             logits, mask, masked, vocabulary, best, temperature, tl.maximum(wanted, 1),

@@ -12,7 +12,7 @@ from pyengine.kernels.language import tl, triton
 def exponential(word):
     """-ln((word + 1/2) / 2^32) of uint32 words, by Cephes' polynomial (S. L. Moshier)."""
     high = (word >> 31) != 0
-    small = tl.where(high, ~word, word).to(tl.int32, bitcast=True).to(tl.float32)
+    small = tl.where(high, word ^ 0xFFFFFFFF, word).to(tl.int32, bitcast=True).to(tl.float32)
     f = (small + 0.5) * 2.3283064365386963e-10  # 2^-32: u, or 1 - u
     shifted = f.to(tl.int32, bitcast=True) - 0x3F3504F3  # √½
     e = (shifted >> 23).to(tl.float32)

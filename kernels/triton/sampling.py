@@ -225,6 +225,8 @@ def sample(
     if rows == 0:
         return
     block = min(BLOCK, max(128, triton.next_power_of_2(vocabulary)))
+    # As many threads as the race has lanes, a quarter of the block.
+    warps = max(4, block // 128)
     parts = 1 if scratch is None else parts_of(rows, vocabulary)
     if scratch is None:
         # Nobody reads or writes it then.
@@ -246,7 +248,7 @@ def sample(
         inputs.temperature, inputs.top_k, inputs.top_p, inputs.min_p, inputs.seed,
         inputs.sample_position, inputs.logit_start, inputs.logit_row, inputs.mask_row,
         inputs.mask, inputs.mask.shape[-1], tokens, *looked, *raced,
-        PARTS=parts, BLOCK=block, WAYS=WAYS, enable_fp_fusion=False,
+        PARTS=parts, BLOCK=block, WAYS=WAYS, num_warps=warps, enable_fp_fusion=False,
     )  # fmt: skip
     if parts > 1:
         finish_kernel[(rows,)](*raced, tokens, first, PARTS=parts, num_warps=1)

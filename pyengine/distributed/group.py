@@ -4,6 +4,10 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 import torch
+import torch.distributed
+
+# Not all of what it has is in its types.
+distributed: Any = torch.distributed
 
 # A rank that dies closes its connections, and nobody waits for it; one that loads may take long.
 PATIENCE = timedelta(days=1)
@@ -55,9 +59,7 @@ class Alone:
 
 def host_store(port: int | None = None) -> Any:
     """Where ranks of this machine meet: None opens it, at ``.port``; the others connect to that."""
-    from torch import distributed
-
-    return _named(distributed, "TCPStore")(
+    return distributed.TCPStore(
         HERE,
         port or 0,
         is_master=port is None,
@@ -88,9 +90,7 @@ class TorchGroup:
         Raises:
             RuntimeError: They did not come in time.
         """
-        from torch import distributed
-
-        prefixed = _named(distributed, "PrefixStore")
+        prefixed = distributed.PrefixStore
         self.rank = rank
         self.size = size
         self._host: Any = _gloo(prefixed("host", store), rank, size)
@@ -114,15 +114,16 @@ class TorchGroup:
         return int(numbers[0])
 
     def abort(self) -> None:
-        """End what waits for ranks that will not come: it fails. Any thread; idempotent."""
-        for group in {id(g): g for g in (self._device, self._host)}.values():
-            group.abort()
+        """End what waits on a GPU for a rank that has died: it fails then. Any thread; idempotent.
+
+        On the CPU whoever waits hears of it as the connection is closed.
+        """
+        if self._device is not self._host:
+            self._device.abort()
 
 
 def _gloo(store: Any, rank: int, size: int) -> Any:
-    from torch import distributed
-
-    gloo = _named(distributed, "ProcessGroupGloo")
+    gloo = distributed.ProcessGroupGloo
     options = gloo._Options()
     # By its name a machine may be anywhere on the network; the ranks are all here.
     options._devices = [gloo.create_device(hostname=HERE)]
@@ -131,9 +132,7 @@ def _gloo(store: Any, rank: int, size: int) -> Any:
 
 
 def _nccl(store: Any, rank: int, size: int, device: torch.device) -> Any:
-    from torch import distributed
-
-    nccl = _named(distributed, "ProcessGroupNCCL")
+    nccl = distributed.ProcessGroupNCCL
     options = nccl.Options()
     options._timeout = PATIENCE
     group = nccl(store, rank, size, options)
@@ -142,10 +141,8 @@ def _nccl(store: Any, rank: int, size: int, device: torch.device) -> Any:
 
 
 def _options(operation: str) -> Any:
-    from torch.distributed import AllreduceOptions, ReduceOp
-
-    options = AllreduceOptions()
-    options.reduceOp = getattr(ReduceOp, operation)
+    options = distributed.AllreduceOptions()
+    options.reduceOp = getattr(distributed.ReduceOp, operation)
     # On the current stream itself, without one of its own beside it and the events between.
     options.asyncOp = False
     return options
@@ -155,8 +152,3 @@ def _finish(work: Any) -> None:
     """On the CPU wait for the end; on a GPU order the current stream behind it."""
     if work is not None:
         work.wait()
-
-
-def _named(module: Any, name: str) -> Any:
-    """What ``module`` has without saying so in its types."""
-    return getattr(module, name)

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections import deque
 
 import msgspec
@@ -18,12 +19,16 @@ import msgspec
 from pyengine._core import Mailbox, MailboxClosed
 from pyengine.distributed.control import Begin, Here, Meet, Ready, decode_to_rank, encode
 from pyengine.distributed.wire import Kind, kind_of, write
+from pyengine.errors import PyengineError
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelRunner, StepHandle
 from pyengine.placement.control import Failed, Loading
 
 # A step comes while the one before it is computed: whoever looks is not late.
 SPIN_US = 50
+
+# A rank that dies takes those down that wait for it, and should be the one that is named.
+LAST_WORD_S = 0.5
 
 
 class Line:
@@ -125,6 +130,8 @@ def main(descriptor: int) -> int:
     except MailboxClosed:
         return 0
     except Exception as error:  # noqa: BLE001 - whatever it was, rank 0 is told
+        if not isinstance(error, PyengineError):
+            time.sleep(LAST_WORD_S)
         line.say(Failed.of(error))
         return 1
     return 0

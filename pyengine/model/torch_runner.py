@@ -17,19 +17,19 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pyengine._core import StepLayout
 from pyengine.model.attention.backend import AttentionBackend
 from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.device_clock import DeviceClock
-from pyengine.model.device_queue import DeviceQueue, EventMark
+from pyengine.model.device_queue import DeviceQueue
 from pyengine.model.device_step import DeviceStep
 from pyengine.model.graphs import MAX_TOKENS, Graphs, bucket
 from pyengine.model.runner import ModelInfo, Sampled
+from pyengine.model.sampler.results import Wanted
 from pyengine.model.sampler.torch import TorchSampler
+from pyengine.model.torch_step import HostSet, TorchStep
 
 
 class StepModel(Protocol):
@@ -43,47 +43,6 @@ class StepModel(Protocol):
 
     def logits(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
         """Logits [rows, vocab_size] after ``logit_token[first : first + rows]``."""
-
-
-class TorchStep:
-    """A step in flight; see :class:`pyengine.model.runner.StepHandle`.
-
-    Attributes:
-        start_ns: When the device began it; 0, like the others, until it was waited for.
-        end_ns: And ended it.
-        waited_ns: From when to when it waited for its masks.
-    """
-
-    def __init__(self, runner: "TorchRunner", index: int, buffers: StepBuffers) -> None:
-        """In flight from now on, in set ``index``."""
-        self._runner = runner
-        self.index = index
-        self.buffers = buffers
-        self.start_ns = self.end_ns = 0
-        self.waited_ns = (0, 0)
-        self.launched_ns = time.monotonic_ns()
-        self.start: EventMark | None = None
-        self.forwarded: EventMark | None = None
-        self.masked: EventMark | None = None
-        self.end: EventMark | None = None
-
-    def sample(self) -> None:
-        """Queue the choice of its tokens."""
-        self._runner.sample(self)
-
-    def wait(self) -> Sampled:
-        """Its tokens, when they are there."""
-        return self._runner.wait(self)
-
-
-class _HostSet:
-    """What one step in flight has on the host."""
-
-    def __init__(self, layout: StepLayout, queue: DeviceQueue, results: int) -> None:
-        self.memory = queue.host_memory(layout.nbytes)
-        self.buffers = StepBuffers(layout, self.memory.numpy())
-        self.results = queue.host_memory(4 * results).view(torch.int32)
-        self.numbers: NDArray[np.int32] = self.results.numpy()
 
 
 class TorchRunner:
@@ -143,10 +102,7 @@ class TorchRunner:
         self._max_tokens = fields["token_ids"][2]
         self._model: StepModel | None = model
         self._queue = queue
-        self._sets = [
-            _HostSet(layout, queue, self._max_rows + self._max_logits)
-            for _ in range(self.overlap + 1)
-        ]
+        self._sets = [HostSet(layout, queue) for _ in range(self.overlap + 1)]
         sets = iter(self._sets)
         self._ring = BufferRing(len(self._sets), lambda: next(sets).buffers)
         # With several sets in turn the device needs a place of its own.
@@ -175,7 +131,8 @@ class TorchRunner:
         model = self._open()
         if self._unsampled is not None:
             raise RuntimeError("the step before is not sampled yet")
-        step = TorchStep(self, self._ring.take(buffers), buffers)
+        index = self._ring.take(buffers)
+        step = TorchStep(self, index, self._sets[index])
         try:
             with self._queue.working():
                 step.start = self._queue.mark()
@@ -194,16 +151,15 @@ class TorchRunner:
         if self._unsampled is not step:
             raise RuntimeError("the step is sampled already")
         self._unsampled = None
-        home, buffers = self._sets[step.index], step.buffers
-        logits = buffers.num_logits
+        home, logits = step.home, step.buffers.num_logits
+        wanted = Wanted.by(step.buffers)
         try:
             with self._queue.working():
                 if step.forwarded is not None:
-                    step.masked = self._queue.mark()
+                    step.completed = self._queue.mark()
                     self._step.take_late(home.memory, self._logits_bucket(model, logits))
-                self._choose(model, logits, edited=buffers.num_edits > 0)
-                used = self._sampler.used(logits)
-                home.results[:used].copy_(self._sampler.results[:used], non_blocking=True)
+                self._choose(model, logits, wanted)
+                home.results.take(self._sampler.results, logits, wanted.top)
                 step.end = self._queue.mark()
         except BaseException:
             self._abandon(step)
@@ -218,7 +174,9 @@ class TorchRunner:
         finally:
             self._ring.give_back(step.index)
         waited = (
-            None if step.forwarded is None or step.masked is None else (step.forwarded, step.masked)
+            None
+            if step.forwarded is None or step.completed is None
+            else (step.forwarded, step.completed)
         )
         step.start_ns, step.waited_ns, step.end_ns = self._clock.step(
             step.start,
@@ -228,9 +186,7 @@ class TorchRunner:
             returned_ns=time.monotonic_ns(),
             slept=slept,
         )
-        numbers, buffers = self._sets[step.index].numbers, step.buffers
-        tokens = numbers[self._max_rows : self._max_rows + buffers.num_logits]
-        return Sampled(tokens, numbers[: buffers.num_sampled])
+        return step.home.results.read(step.buffers)
 
     def close(self) -> None:
         """Give weights, cache and graphs back. Idempotent."""
@@ -272,8 +228,7 @@ class TorchRunner:
                     key = None
         self.layout.pad(buffers.memory, rows, tokens, logits)
         pages = buffers.num_pages + rows - buffers.num_rows
-        memory = self._sets[step.index].memory
-        device.take(buffers, memory, min(pages, len(buffers.page_indices)))
+        device.take(buffers, step.home.memory, min(pages, len(buffers.page_indices)))
         backend.plan(device, variant, rows, tokens, captured=key is not None)
         self._sampler.feed()
         if graph is not None:
@@ -283,29 +238,28 @@ class TorchRunner:
         if self.graphs is not None and key is not None:
             self.graphs.capture(key, lambda: model.forward(device, tokens))
 
-    def _choose(self, model: StepModel, logits: int, *, edited: bool) -> None:
+    def _choose(self, model: StepModel, logits: int, wanted: Wanted) -> None:
         per_call = model.rows_per_call
         if self.graphs is None or logits > per_call or not logits:
             for first in range(0, logits, per_call):
                 rows = min(per_call, logits - first)
-                numbers = model.logits(self._step, rows, first)
-                self._sampler.sample(numbers, first, edited=edited)
+                self._sampler.sample(model.logits(self._step, rows, first), wanted, first)
             self._sampler.verify()
             return
         rows = self._logits_bucket(model, logits)
-        key = ("sample", rows, edited)
+        key = ("sample", rows, wanted)
         graph = self.graphs.find(key)
         if graph is not None:
             graph.replay()
             return
-        work = self._chooser(model, rows, edited)
+        work = self._chooser(model, rows, wanted)
         work()
         if self.graphs.is_due(key):
             self.graphs.capture(key, work)
 
-    def _chooser(self, model: StepModel, rows: int, edited: bool) -> Callable[[], None]:
+    def _chooser(self, model: StepModel, rows: int, wanted: Wanted) -> Callable[[], None]:
         def choose() -> None:
-            self._sampler.sample(model.logits(self._step, rows), edited=edited)
+            self._sampler.sample(model.logits(self._step, rows), wanted)
             self._sampler.verify()
 
         return choose

@@ -16,6 +16,7 @@ from pyengine.distributed.group import Alone, Group
 from pyengine.model.attention.backend import AttentionBackend
 from pyengine.model.attention.choice import AttentionShape, choose, detect, make_backend
 from pyengine.model.attention.torch import TorchAttention
+from pyengine.model.attention.warm_up import warm_up as make_ready
 from pyengine.model.batch import StepBuffers
 from pyengine.model.device_queue import CpuQueue, CudaCapturer, CudaQueue, DeviceQueue
 from pyengine.model.graphs import Capturer, Graphs
@@ -105,12 +106,13 @@ def start_on_gpu(
     asks = attention_shape(shape.info, layout, group.size)
     choice = choose(asks, detect(device), config.attention)
     with stage(
-        f"the weights of {shape.info.name}",
+        f"the weights and attention of {shape.info.name}",
         "Take a smaller model, or free the memory that others hold.",
         "model",
     ):
         backend = make_backend(choice.name, asks, device)
         model = _load(probe, layout, device, backend, progress, group)
+        make_ready(backend, asks, device)
     # What loading needed on its way is not what steps need.
     torch.cuda.empty_cache()
     built = _Built(config, layout, model, CudaQueue(device), choice.why)

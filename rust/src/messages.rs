@@ -94,7 +94,7 @@ pub struct Submit {
     #[serde(with = "serde_bytes")]
     pub prediction: Vec<u8>,
     /// Penalties, biases and bad words, if there are any.
-    pub edits: Option<EditRules>,
+    pub edits: Option<Box<EditRules>>,
     /// Log-probabilities of how many most likely tokens are wanted beside each token's own; `None` is none at all.
     pub logprobs: Option<u8>,
 }

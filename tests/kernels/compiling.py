@@ -40,6 +40,7 @@ def code_of(
     floats: tuple[str, ...] = (),
     odd: tuple[str, ...] = (),
     fusion: bool = True,
+    warps: int = 4,
 ) -> str:
     """The PTX of a kernel for tensors that begin where 16 bytes do.
 
@@ -50,6 +51,7 @@ def code_of(
         floats: Numbers that are floats.
         odd: Integers that are no multiples of 16; the others are taken as such.
         fusion: Whether multiplications and additions may be fused.
+        warps: Of a program.
     """
     types, attributes = {}, {}
     for place, name in enumerate(kernel.arg_names):
@@ -62,7 +64,7 @@ def code_of(
             if name not in odd:
                 attributes[(place,)] = [["tt.divisibility", 16]]
     source = compiler.ASTSource(kernel, types, dict(constants), attributes)
-    options = {"enable_fp_fusion": fusion}
+    options = {"enable_fp_fusion": fusion, "num_warps": warps}
     compiled = compiler.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     return str(compiled.asm["ptx"])
 
@@ -93,7 +95,8 @@ def sampler() -> None:
     ):
         ints = {name: torch.int32 for name in kernel.arg_names if name.endswith("_ptr")}
         odd = tuple(name for name in kernel.arg_names if not name.endswith("_ptr"))
-        code = code_of(kernel, ints | floats | longs, constants, odd=odd, fusion=False)
+        warps = 8 if kernel is sampling.sample_kernel else 4
+        code = code_of(kernel, ints | floats | longs, constants, odd=odd, fusion=False, warps=warps)
         print(kernel.__name__, exact(code))
 
 
@@ -103,8 +106,9 @@ def layers() -> None:
         names = ("residual_ptr", "branch_ptr", "weight_ptr", "out_ptr")
         constants = {"HAS_BRANCH": True, "BLOCK": 4096}
         code = code_of(
-            norm.add_rms_norm_kernel, dict.fromkeys(names, dtype), constants, ("count", "epsilon")
-        )
+            norm.add_rms_norm_kernel, dict.fromkeys(names, dtype), constants,
+            ("count", "epsilon"), warps=8,
+        )  # fmt: skip
         print("add_rms_norm", dtype, widest(code, "ld"), widest(code, "st"))
         names = ("gate_up_ptr", "out_ptr")
         constants = {"BLOCK": activation.BLOCK}
@@ -167,7 +171,7 @@ def logits() -> None:
         constants = {"LANES": top_logprobs.LANES, "COLUMN": 64}
         odd = ("wanted", "tokens_stride", "logprobs_stride")
         kernel = top_logprobs.top_logprobs_kernel
-        code = code_of(kernel, names | ints | floats, constants, odd=odd)
+        code = code_of(kernel, names | ints | floats, constants, odd=odd, warps=8)
         print("top_logprobs", widest(code, "ld"), 16)
 
 

@@ -11,9 +11,9 @@ from triton.backends.compiler import GPUTarget
 
 from pyengine.kernels import attention
 from pyengine.kernels.attention_tiling import Heads, Tiling, prefix_tiling_for, tiling_for
-from tests.kernels.compiling import TYPES
+from tests.kernels.compiling import TYPES, code_of, widest
 
-LAUNCHES = [(1, 1, True), (64, 64, True), (8, 40, False), (4, 2048, False)]
+LAUNCHES = [(1, 1, True), (8, 40, False), (4, 2048, False)]
 """Rows, tokens, and whether each row has one."""
 
 
@@ -53,7 +53,17 @@ def compile_attention(heads: Heads, tiling: Tiling, whole: bool, **flags: bool) 
     )  # fmt: skip
 
 
+def compile_merge(at_once: int) -> None:
+    pointers = {"out_ptr": torch.bfloat16}
+    pointers |= dict.fromkeys(("part_values_ptr", "part_sums_ptr"), torch.float32)
+    constants = {"HEAD_DIM": 128, "DIM": 128, "AT_ONCE": at_once}
+    code = code_of(attention.merge_kernel, pointers, constants, odd=("parts",))
+    print("merge", widest(code, "ld"))
+
+
 def main() -> None:
+    for at_once in (attention.FEW_PARTS, attention.MANY_PARTS):
+        compile_merge(at_once)
     for kv_dtype in (torch.bfloat16, torch.float8_e4m3fn):
         heads = Heads(32, 8, 128, torch.bfloat16, kv_dtype)
         for rows, tokens, one in LAUNCHES:
@@ -62,6 +72,7 @@ def main() -> None:
     heads = Heads(4, 1, 128, torch.bfloat16, torch.bfloat16)
     tiling = prefix_tiling_for(heads, 64, context=8192, processors=132, splits=8)
     compile_attention(heads, tiling, False, PREFIX=True)
+    tiling = tiling_for(heads, 64, 64, one_query=True, context=8192, processors=132)
     compile_attention(heads, tiling, False, SHARES=True, ONE_QUERY=True)
 
 

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyengine.model.attention import triton as backend
-from pyengine.model.attention.cascade import cascade_pays, shared_tokens
+from pyengine.model.attention.cascade import cascade_pays, decodes, shared_tokens
 from pyengine.model.attention.choice import make_backend
 from pyengine.model.attention.torch import TorchAttention
+from pyengine.model.attention.warm_up import warm_up
 from pyengine.model.batch import StepBuffers
 from tests.model.paged_steps import Step, fill, layout_of, pad, random_table, shape_of
 
@@ -88,6 +89,47 @@ def test_backends_are_made_by_name() -> None:
             one,
             1,  # type: ignore[arg-type]
         )
+
+
+class Recorder:
+    """Notes what it is asked for; the steps that it sees are those of a planner."""
+
+    name, captures = "recorder", True
+
+    def __init__(self) -> None:
+        self.planned: list[tuple[str, int, int]] = []
+
+    def variant(self, step: Any) -> str:
+        return "decode" if decodes(step.host) else "ragged"
+
+    def plan(self, step: Any, variant: str, rows: int, tokens: int, *, captured: bool) -> None:
+        host = step.host
+        assert host.query_start[: rows + 1].tolist()[-1] == tokens == host.num_tokens
+        assert (np.diff(host.page_indptr[: rows + 1]) * 4 >= host.kv_length[:rows]).all()
+        assert rows < 2 or shared_tokens(host, 4) == 4
+        self.planned.append((variant, rows, tokens))
+
+    def attend(self, step: Any, queries: Any, *more: Any) -> None:
+        assert queries.count_nonzero() == 0
+
+
+def test_every_kind_of_step_is_warmed_up() -> None:
+    recorder = Recorder()
+    warm_up(recorder, shape_of(max_tokens=128, max_context=128, max_pages=512), CPU)
+    assert recorder.planned == [
+        ("decode", 1, 1),
+        ("decode", 2, 2),
+        ("decode_cascade", 2, 2),
+        ("decode", 8, 8),
+        ("decode_cascade", 8, 8),
+        ("ragged", 1, 4),
+        ("ragged", 4, 16),
+        ("ragged_cascade", 4, 16),
+        ("ragged", 1, 64),
+        ("ragged", 1, 124),
+    ]
+    small = shape_of(max_tokens=4, max_rows=2, max_context=8, max_pages=4)
+    warm_up(backend.TritonAttention(small, CPU, processors=1), small, CPU)
 
 
 @settings(deadline=None)

@@ -20,6 +20,7 @@ from pyengine.model.graphs import PATIENCE
 from pyengine.model.torch_start import warm_up
 from tests.models import greedy, random_llama
 from tests.table_runner import Table, assert_samples_as_rust, plan, run, table_runner
+from tests.test_logprobs import RULES, assert_those_of
 from tests.torch_devices import KINDS, start, use_torch
 
 
@@ -127,6 +128,18 @@ def test_every_replay_is_planned_for_its_bucket() -> None:
     del log[:]
     run(runner, 3, 2)
     assert log[:3] == [("plan", "ragged", 8, 8, True), "replay", ("forward", 8)]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_cannot_be_captured_is_computed(fails: bool, caplog: pytest.LogCaptureFixture) -> None:
+    runner, model = table_runner(graphs=1 << 30 if fails else 1)
+    assert runner.graphs is not None
+    runner.graphs._capturer.fails = fails  # type: ignore[attr-defined]
+    model.table[:, 5] = 1.0
+    for _ in range(20):
+        assert run(runner, 3) == [5, 5, 5]
+    assert (len(runner.graphs), model.log.count("capture")) == (0, 2)
+    assert len(caplog.records) == 2
 
 
 def test_steps_with_prompts_and_large_ones_are_not_captured() -> None:
@@ -313,6 +326,28 @@ async def settled(engine: AsyncEngine) -> dict[str, int | float]:
     while (report := await engine.report())["running"] + report["in_flight"]:
         pass  # each report is an answer from the scheduler, a step later
     return report
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("drafts", [(), ("ngram",)], ids=["no drafts", "drafts"])
+async def test_log_probabilities_are_those_of_transformers(
+    kind: str, drafts: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the model: edits are undone before they are read."""
+    runners = use_torch(monkeypatch, kind)
+    model = random_llama(tmp_path, seed=3)
+    prompts = [[(7 * i * i + 3 * j) % 256 for j in range(5 + 9 * i)] for i in range(4)]
+    given: dict[str, Any] = {"max_tokens": 24, "ignore_eos": True}
+    async with AsyncEngine(
+        tmp_path, max_sequences=3, speculation=drafts, speculation_adaptive=False
+    ) as engine:
+        for rules, top in itertools.product(RULES, (0, 3)):
+            params = SamplingParams(logprobs=top, **given, **rules)
+            answers = await asyncio.gather(*(engine.generate(p, params) for p in prompts))
+            for prompt, answer in zip(prompts, answers, strict=True):
+                assert_those_of(model, prompt, answer, top, 2e-4)
+    if runners[0].graphs is not None:
+        assert runners[0].graphs.captures > 2
 
 
 async def test_the_engine_says_what_attends(monkeypatch: pytest.MonkeyPatch) -> None:

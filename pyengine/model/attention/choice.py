@@ -118,7 +118,7 @@ def _needs_gpu(machine: Capabilities, least: tuple[int, int], why: str = "") -> 
 
 
 def _heads(shape: AttentionShape) -> str | None:
-    if shape.num_heads % shape.num_kv_heads:
+    if shape.num_kv_heads < 1 or shape.num_heads % shape.num_kv_heads:
         return f"{shape.num_heads} heads cannot share {shape.num_kv_heads} key and value heads"
     if shape.kv_dtype not in (shape.dtype, FLOAT8):
         return f"a cache of {shape.kv_dtype} does not go with a model of {shape.dtype}"

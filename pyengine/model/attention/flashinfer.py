@@ -10,6 +10,7 @@ import torch
 
 from pyengine.model.attention.cascade import cascade_pays, decodes, shared_tokens
 from pyengine.model.attention.choice import AttentionShape
+from pyengine.model.attention.flashinfer_workspace import GRAPH_TOKENS
 from pyengine.model.attention.flashinfer_wrappers import (
     Cascade,
     Decode,
@@ -75,7 +76,12 @@ class FlashInferAttention:
     ) -> None:
         """Plan the wrapper of this size; waits for the device only if it is behind the last but
         one step of this size.
+
+        Raises:
+            ValueError: For a graph of more tokens than there is a workspace for.
         """
+        if captured and tokens > GRAPH_TOKENS:
+            raise ValueError(f"a graph has at most {GRAPH_TOKENS} tokens here, not {tokens}")
         kind = "cascade" if variant.endswith("_cascade") else variant
         if kind == "decode" and rows != tokens:
             kind = "ragged"  # a step of one query a row in a graph with room for more

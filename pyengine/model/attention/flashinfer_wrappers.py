@@ -17,11 +17,9 @@ import numpy as np
 import torch
 
 from pyengine.model.attention.choice import AttentionShape
+from pyengine.model.attention.flashinfer_workspace import workspace_bytes
 from pyengine.model.attention.page_tables import Ints, PageTables, page_tables, without_prefix
 from pyengine.model.device_step import DeviceStep
-
-WORKSPACE_BYTES = 256 * 2**20
-"""For what parts of the keys give before they are merged; twice what FlashInfer recommends."""
 
 
 class Event(Protocol):
@@ -101,13 +99,16 @@ class Memory:
         self.device = device
         self.library = library
         self.q_dtype, self.kv_dtype = getattr(torch, shape.dtype), getattr(torch, shape.kv_dtype)
-        self.workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
+        cuda = device.type == "cuda"
+        hopper = cuda and torch.cuda.get_device_capability(device)[0] == 9
+        size = workspace_bytes(shape, hopper=hopper)
+        self.workspace = torch.zeros(size, dtype=torch.uint8, device=device)
         # Seven numbers for each tile of 64 tokens or more and head, where the GPU is one of Hopper.
         tiles = shape.max_tokens // 64 + shape.max_rows + 2
-        size = 2**20 + 32 * shape.num_heads * tiles
-        self.plans = [torch.zeros(size, dtype=torch.uint8, device=device) for _ in range(2)]
+        each = 2**20 + 32 * shape.num_heads * tiles
+        self.plans = [torch.zeros(each, dtype=torch.uint8, device=device) for _ in range(2)]
         self.own_indices = self.ints(shape.max_pages)
-        self.memory_bytes = WORKSPACE_BYTES + 2 * size + 4 * shape.max_pages
+        self.memory_bytes = size + 2 * each + 4 * shape.max_pages
 
     def ints(self, count: int) -> torch.Tensor:
         """Zeros, int32 [count], on the device."""

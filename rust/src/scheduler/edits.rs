@@ -78,9 +78,8 @@ impl Edits {
     /// frontend sends: tokens beyond the vocabulary, penalties that are no numbers.
     pub fn new(rules: &EditRules, vocab_size: usize, prompt: &[u32], generated: &[u32]) -> Result<Self> {
         let invalid = |message: &str| Err(Error::InvalidArgument(message.into()));
-        if !(rules.repetition > 0.0 && rules.repetition.is_finite())
-            || !(rules.presence.is_finite() && rules.frequency.is_finite())
-        {
+        let penalties = [rules.presence, rules.frequency, rules.repetition];
+        if rules.repetition <= 0.0 || penalties.iter().any(|penalty| !penalty.is_finite()) {
             return invalid("a penalty is out of its range");
         }
         let mut edits = Self {

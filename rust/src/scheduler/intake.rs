@@ -124,7 +124,7 @@ impl Planner {
         let split = (body.prompt_length as usize).min(tokens.len());
         let (prompt, answer) = tokens.split_at(split);
         let vocab_size = self.layout.vocab_size();
-        let edits = body.edits.as_ref().filter(|_| sound);
+        let edits = body.edits.as_deref().filter(|_| sound);
         let edits =
             edits.map(|rules| Edits::new(rules, vocab_size, prompt, answer).map(Box::new)).transpose();
         let sound =

@@ -87,13 +87,13 @@ fn who_found_no_place_for_edits_has_the_next_turn() {
         world.submit(&body, 0, |submit| {
             submit.max_tokens = 9;
             submit.stop_token_ids.clear();
-            submit.edits = Some(EditRules {
+            submit.edits = Some(Box::new(EditRules {
                 presence: 1.0,
                 frequency: 0.0,
                 repetition: 1.5,
                 bias: Vec::new(),
                 bad_words: vec![vec![1, 2]],
-            });
+            }));
         })
     });
     let plain = world.submit(&prompt(7, 4), 0, |submit| submit.max_tokens = 30);
@@ -132,18 +132,18 @@ fn edits_of_a_sequence_that_ended_are_none_and_unsound_ones_are_an_error() {
         EditRules { bad_words: vec![vec![1, 64]], ..rules.clone() },
     ];
     for edits in unsound {
-        let key = world.submit(&prompt(0, 5), 0, |submit| submit.edits = Some(rules.clone()));
+        let key = world.submit(&prompt(0, 5), 0, |submit| submit.edits = Some(Box::new(rules.clone())));
         // The submission as it was meant stays expected; what is sent is not.
         let Some(Message::Submit(mut submit)) =
             world.inbox.pop_back().map(|bytes| Message::decode(&bytes).unwrap())
         else {
             panic!()
         };
-        submit.edits = Some(edits);
+        submit.edits = Some(Box::new(edits));
         world.post(&Message::Submit(submit));
         world.cut.insert(key, FinishReason::Error);
     }
-    let key = world.submit(&prompt(1, 5), 0, |submit| submit.edits = Some(rules.clone()));
+    let key = world.submit(&prompt(1, 5), 0, |submit| submit.edits = Some(Box::new(rules.clone())));
     world.drain();
     assert_eq!(world.plan(), 1);
     world.cut.insert(key, FinishReason::Abort);

@@ -52,7 +52,7 @@ impl Expected {
                 let follows = grammar.as_ref().is_some_and(|grammar| grammar.allows(token));
                 free || (follows && !(early && token == STOP_TOKEN))
             };
-            let edits = submit.edits.as_ref();
+            let edits = submit.edits.as_deref();
             let edits = edits.map_or(Vec::new(), |rules| recount(rules, prompt, &tokens[prompt.len()..]));
             let edited = mix(chain, digest(edits.into_iter()));
             let token = choose(edited, submit.sampling.seed, position as u64, allows);

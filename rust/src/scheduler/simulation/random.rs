@@ -98,7 +98,7 @@ pub(super) fn happen(world: &mut World, event: &Event) {
                 submit.tenant = tenant;
                 submit.cache_salt = salt;
                 submit.grammar = grammar.map(|length| vec![length]);
-                submit.edits = edits.clone();
+                submit.edits = edits.clone().map(Box::new);
             });
         }
         Event::Deadline { after_ns } => {

@@ -16,6 +16,9 @@ from benches.gpu.table import line, table
 from benches.gpu.tiny import tiny_model
 from tests.torch_devices import start, use_torch
 
+# A busy machine takes its time to import transformers.
+pytestmark = pytest.mark.timeout(300)
+
 CPU = torch.device("cpu")
 
 

@@ -5,13 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
-if not torch.cuda.is_available():
-    pytest.skip("no CUDA device", allow_module_level=True)
-
-from pyengine.kernels import (  # noqa: E402
+from pyengine.kernels import (
     activation,
     blocks,
     edit,
@@ -22,11 +18,9 @@ from pyengine.kernels import (  # noqa: E402
     sampling,
     top_logprobs,
 )
-from tests.kernels.backends import backend  # noqa: E402
-from tests.kernels.pairs import DTYPES, assert_close, both  # noqa: E402
-from tests.model.draws import on_cpu, random_logits, random_step  # noqa: E402
-
-pytestmark = pytest.mark.gpu
+from tests.kernels.backends import backend
+from tests.kernels.pairs import DTYPES, assert_close, both
+from tests.model.draws import on_cpu, random_logits, random_step
 
 WIDTH, INTERMEDIATE, VOCABULARY = 4096, 14_336, 128_256
 HEADS, KV_HEADS, DIM, BLOCK_SIZE, CONTEXT = 32, 8, 128, 16, 8192

@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
@@ -75,7 +76,8 @@ class Rank:
 
     def hear(self, heard: Callable[["Rank", FromRank], None]) -> PyengineError:
         """Hand on what it says until its line ends; what it died of."""
-        with self.line.makefile("rb") as lines:
+        # The line is reset, not closed, if it dies before it has read what it was told.
+        with self.line.makefile("rb") as lines, suppress(ConnectionError):
             for line in lines:
                 message = decode_from_rank(line)
                 if isinstance(message, Failed):

@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from pyengine.kernels import (
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from pyengine.kernels import (  # noqa: E402
     activation,
     blocks,
     edit,
@@ -18,9 +20,11 @@ from pyengine.kernels import (
     sampling,
     top_logprobs,
 )
-from tests.kernels.backends import backend
-from tests.kernels.pairs import DTYPES, assert_close, both
-from tests.model.draws import on_cpu, random_logits, random_step
+from tests.kernels.backends import backend  # noqa: E402
+from tests.kernels.pairs import DTYPES, assert_close, both  # noqa: E402
+from tests.model.draws import on_cpu, random_logits, random_step  # noqa: E402
+
+pytestmark = pytest.mark.gpu
 
 WIDTH, INTERMEDIATE, VOCABULARY = 4096, 14_336, 128_256
 HEADS, KV_HEADS, DIM, BLOCK_SIZE, CONTEXT = 32, 8, 128, 16, 8192

@@ -7,21 +7,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from pyengine.kernels.attention import Pages
-from pyengine.kernels.attention_reference import attention_reference
-from pyengine.model.attention.choice import (
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from pyengine.kernels.attention import Pages  # noqa: E402
+from pyengine.kernels.attention_reference import attention_reference  # noqa: E402
+from pyengine.model.attention.choice import (  # noqa: E402
     NAMES,
     AttentionShape,
     detect,
     make_backend,
     refusal,
 )
-from pyengine.model.batch import StepBuffers
-from tests.model import fake_flashinfer
-from tests.model.paged_steps import FIELDS, Step, fill, layout_of, pad, random_table
+from pyengine.model.batch import StepBuffers  # noqa: E402
+from tests.model import fake_flashinfer  # noqa: E402
+from tests.model.paged_steps import FIELDS, Step, fill, layout_of, pad, random_table  # noqa: E402
 
+pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda", 0)
 BLOCKS, SIZE = 9000, 16
 CONTEXTS = [1, 15, 16, 17, 128, 129, 1000, 4096, 8192]

@@ -87,11 +87,11 @@ class FlashInferAttention:
             kind = "ragged"  # a step of one query a row in a graph with room for more
         key = (variant, rows, tokens) if captured else (kind, 0, 0)
         wrapper = self._wrappers.get(key)
-        with torch.inference_mode(False):
-            if wrapper is None:
+        if wrapper is None:
+            with torch.inference_mode(False):  # its buffers are written to in any mode
                 wrapper = _KINDS[kind](self._memory, step, rows, captured)
-                self._wrappers[key] = wrapper
-            wrapper.plan(step, rows, tokens, self._found)
+            self._wrappers[key] = wrapper
+        wrapper.plan(step, rows, tokens, self._found)
         self._current = wrapper
 
     def attend(

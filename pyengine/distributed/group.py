@@ -1,5 +1,7 @@
 """The ranks that share a model, and what they exchange."""
 
+import os
+import socket
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -58,13 +60,22 @@ class Alone:
 
 
 def host_store(port: int | None = None) -> Any:
-    """Where ranks of this machine meet: None opens it, at ``.port``; the others connect to that."""
+    """Where ranks of this machine meet: None opens it, at ``.port``; the others connect to that.
+
+    Nobody else's machine can.
+    """
+    listening = None
+    if port is None:
+        with socket.create_server((HERE, 0)) as server:
+            port = server.getsockname()[1]
+            listening = server.detach()  # the store's from now on
     return distributed.TCPStore(
         HERE,
-        port or 0,
-        is_master=port is None,
+        port,
+        is_master=listening is not None,
         wait_for_workers=False,
         timeout=timedelta(seconds=MEETING_S),
+        master_listen_fd=listening,
     )
 
 
@@ -133,6 +144,8 @@ def _gloo(store: Any, rank: int, size: int) -> Any:
 
 
 def _nccl(store: Any, rank: int, size: int, device: torch.device) -> Any:
+    # NCCL reads this as it begins: where ranks find each other, beside the links between GPUs.
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     nccl = distributed.ProcessGroupNCCL
     options = nccl.Options()
     options._timeout = PATIENCE

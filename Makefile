@@ -1,7 +1,7 @@
 # Everything runs in .venv in this folder. Variables:
 #   PYTHON=python3.12     the interpreter that .venv is made with (3.11 or newer)
 #   TORCH_BACKEND=cpu     take torch's small CPU build instead of the one on PyPI
-#   PORT=8000 ARGS=...    for `make serve`
+#   PORT=8000 ARGS=...    for `make serve`; ARGS for `make bench-gpu` too
 
 PYTHON ?= python3
 TORCH_BACKEND ?=
@@ -13,7 +13,7 @@ CORE := pyengine/_core.abi3.so
 RUST := Cargo.toml Cargo.lock $(shell find rust kernels -name '*.rs' -o -name Cargo.toml)
 UV := VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv
 
-.PHONY: setup serve test check bench format lock clean
+.PHONY: setup serve test check bench bench-gpu format lock clean
 
 setup: $(CORE)  ## make .venv with everything in it, and build the Rust module
 
@@ -34,6 +34,9 @@ check: $(CORE)  ## formatters, linters, types, clippy, the stub against the bina
 
 bench: $(CORE)  ## every bench, each beside its floor or peer
 	@for bench in benches/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+
+bench-gpu: $(CORE)  ## everything in benches/gpu on a CUDA GPU, within 8 minutes
+	$(BIN)/python -m benches.gpu $(ARGS)
 
 format: $(CORE)  ## let the formatters write
 	cargo fmt --all

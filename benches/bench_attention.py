@@ -20,7 +20,7 @@ import torch
 
 from pyengine._core import CpuKernels, CpuStep
 from pyengine.model.attention.cpu import cache_tensor
-from pyengine.model.layers import Workspace, cpu_tensor
+from pyengine.model.cpu_layers import cpu_tensor, workspace
 
 HEADS, KV_HEADS, DIM, BLOCK = 8, 2, 64, 16
 CASES = [(1, 512), (16, 512), (64, 512), (1, 2048), (16, 2048), (64, 2048)]
@@ -54,9 +54,9 @@ def case(kernels: CpuKernels, sequences: int, context: int, bandwidth: float) ->
     table = torch.tensor(blocks).view(sequences, pages)
     keys = cache_tensor(len(blocks), KV_HEADS, DIM, BLOCK, dtype=torch.float32).normal_()
     values = cache_tensor(len(blocks), KV_HEADS, BLOCK, DIM, dtype=torch.float32).normal_()
-    qkv = Workspace(sequences, (HEADS + 2 * KV_HEADS) * DIM, torch.float32)
+    qkv = workspace(sequences, (HEADS + 2 * KV_HEADS) * DIM, torch.float32)
     qkv.tensor.normal_()
-    out = Workspace(sequences, HEADS * DIM, torch.float32)
+    out = workspace(sequences, HEADS * DIM, torch.float32)
     last = table[:, (context - 1) // BLOCK].numpy()
     step = CpuStep(
         np.array([sequences, sequences], np.int64),

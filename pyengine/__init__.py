@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         regex,
         structural_tag,
     )
+    from pyengine.logprobs import TokenLogprob, TopLogprob
     from pyengine.sampling import SamplingParams
     from pyengine.sync_engine import Engine
 
@@ -64,9 +65,11 @@ __all__ = [
     "RequestAbortedError",
     "RequestTimeoutError",
     "SamplingParams",
+    "TokenLogprob",
     "Tool",
     "ToolCall",
     "ToolCallDelta",
+    "TopLogprob",
     "UnsupportedParameterError",
     "Update",
     "Usage",
@@ -125,6 +128,7 @@ _MODULES = {
         "regex",
         "structural_tag",
     ),
+    "pyengine.logprobs": ("TokenLogprob", "TopLogprob"),
     "pyengine.sampling": ("SamplingParams",),
     "pyengine.sync_engine": ("Engine",),
 }

@@ -15,6 +15,7 @@ __all__ = [
     "STEP_BOUNDS_NS",
     "Accountant",
     "CompiledGrammar",
+    "CpuEdits",
     "CpuKernels",
     "CpuLinear",
     "CpuProgram",
@@ -226,14 +227,14 @@ class StepLayout:
     ===============  ============  =================================================================
     header           16            int64: num_rows, num_tokens, num_sampled, num_pages, num_feeds,
                                    max_query_length, max_kv_length, step_id, num_greedy,
-                                   num_logits, num_masks, max_device_drafts, num_decode_rows, 0...
+                                   num_logits, num_masks, max_device_drafts, num_decode_rows,
+                                   num_edits, max_logprobs + 1, 0
     token_ids        max_tokens    int32: input tokens
     positions        max_tokens    int32: their places in their sequences
     slot_mapping     max_tokens    int32: where their KV goes, block * block_size + offset
     query_start      max_rows + 1  int32: tokens of row r are query_start[r]:query_start[r + 1]
     kv_length        max_rows      int32: the row's KV tokens after this step
     page_indptr      max_rows + 1  int32: pages of row r are page_indptr[r]:page_indptr[r + 1]
-    page_indices     max_pages     int32: the blocks that cover each row's kv_length
     row_sequence     max_rows      int32: index of the row's sequence, in 0..max_sequences
     sample_rows      max_rows      int32: the rows that sample
     sample_sequence  max_rows      int32: into which last_token each of them samples
@@ -248,8 +249,17 @@ class StepLayout:
     mask_row         max_logits    int32: row of mask with what may be sampled; -1 is all
     feed_token       max_rows      int32: token_ids[feed_token[i]] = last_token[feed_sequence[i]]
     feed_sequence    max_rows      int32: is done on the device before the step
+    logprobs         max_rows      int32: log-probabilities wanted by sampling row, -1 is none
+    page_indices     max_pages     int32: the blocks that cover each row's kv_length
+    edit_start       max_logits+1  int32: edits of logits row l are edit_start[l]:edit_start[l + 1]
+    edit_token       max_edits     int32: the logit of this token is divided by the factor if it is
+    edit_factor      max_edits     float32: positive, else multiplied,
+    edit_add         max_edits     float32: and then this is added
     mask             max_logits    uint32, mask_words each: bit t % 32 of word t // 32 is token t
     ===============  ============  =================================================================
+
+    ``num_edits`` is a bound, and at least 1 where edits may come, until ``Planner.fill_edits``
+    writes how many there are. There is room for the vocabulary's, and for 512 a row.
 
     Rows that decode come first, then those that prefill. A sequence keeps its index until it ends
     or is preempted.
@@ -274,6 +284,18 @@ class StepLayout:
     @property
     def mask_words(self) -> int:
         """Words of a mask: a bit for each of ``vocab_size`` tokens."""
+
+    def pad(self, buffers: _Buffer, rows: int, tokens: int, logits: int) -> None:
+        """Make the step in ``buffers`` so long, for a graph that computes no shorter one.
+
+        What is added changes nothing: tokens 0 at position 0 whose keys and values go nowhere
+        (slot -1), logits of token 0 without a mask. Rows that are added have one token each and see
+        the first slot of page 0 if every row of the step has one token and ``tokens == rows``; else
+        they have no tokens. The header keeps the step's own numbers.
+
+        Raises:
+            ValueError: The step is longer, or the layout shorter; nothing was written.
+        """
 
     def fields(self) -> dict[str, tuple[str, int, int]]:
         """Name -> (numpy dtype, byte offset, number of elements), in the order of the buffer."""
@@ -386,13 +408,34 @@ class Planner:
             ValueError: No step is in flight, or one before it.
         """
 
-    def commit(self, sampled: _Buffer, counts: _Buffer) -> int:
+    def fill_edits(self, buffers: _Buffer) -> int:
+        """Fill the edits of the step that was planned last, and their number; returns that.
+
+        To be called when every step before it is committed.
+
+        Args:
+            buffers: The step's buffers, as :meth:`plan` wrote them.
+
+        Raises:
+            ValueError: No step is in flight, or one before it.
+        """
+
+    def commit(
+        self,
+        sampled: _Buffer,
+        counts: _Buffer,
+        logprobs: tuple[_Buffer, _Buffer, _Buffer] | None = None,
+    ) -> int:
         """Take the tokens (int32, one for each of its logits) of the oldest step in flight.
 
         ``counts`` (int32, one per sampling row) says how many of each row's count: those up to and
         with the first that differs from its draft. A negative token says that the sampler found
         none: that request ends with ``error``. Sends one TokensOut to the detokenizer. Returns how
         many requests ended.
+
+        Where the step wants log-probabilities, ``logprobs`` has by logits the most likely tokens
+        (int32, as many for each, -1 where there are no more), theirs, and those of the chosen
+        tokens (both float32).
 
         Raises:
             ValueError: No step is in flight, or the numbers are not those of the step.
@@ -835,6 +878,29 @@ class CpuRules:
         """
 
 @final
+class CpuEdits:
+    """Which logits are edited, and how; see :class:`pyengine.model.batch.StepBuffers`."""
+
+    def __new__(
+        cls,
+        *,
+        start: NDArray[Any],
+        token: NDArray[Any],
+        factor: NDArray[Any],
+        add: NDArray[Any],
+        before: NDArray[Any],
+    ) -> CpuEdits:
+        """Views of the arrays, which are read anew at every call.
+
+        Args:
+            start: int32, one more than logits rows: where the edits of each begin.
+            token: int32 by edit, like the three that follow; none twice in a row.
+            factor: float32, divides the token's logit if it is positive, else multiplies it.
+            add: float32, is added then.
+            before: float32, where the logits go that were there.
+        """
+
+@final
 class CpuLinear:
     """The weights of a linear layer in float32, laid out for :meth:`CpuKernels.linear`."""
 
@@ -929,6 +995,43 @@ class CpuKernels:
             rules: Of the step.
             logits: [rows or more, vocabulary], those of logits row ``first`` first.
             out: int32 by logits row of the step; entries ``first`` to ``first + rows`` are written.
+            first: First logits row.
+            rows: Number of logits rows.
+        """
+
+    def edit(self, edits: CpuEdits, logits: CpuTensor, first: int, rows: int) -> None:
+        """Edit the logits rows ``first`` to ``first + rows`` of the step, in place.
+
+        ``logits`` is [rows or more, vocabulary], that of logits row ``first`` first. What was
+        there is kept in ``edits``.
+        """
+
+    def restore(self, edits: CpuEdits, logits: CpuTensor, first: int, rows: int) -> None:
+        """Undo :meth:`edit`, with the same arguments."""
+
+    def top_logprobs(
+        self,
+        rules: CpuRules,
+        wanted: CpuTensor,
+        logits: CpuTensor,
+        chosen: CpuTensor,
+        tokens: CpuTensor,
+        logprobs: CpuTensor,
+        of_chosen: CpuTensor,
+        first: int,
+        rows: int,
+    ) -> None:
+        """The log-softmax of the logits rows ``first`` to ``first + rows``, where it is wanted.
+
+        Args:
+            rules: Of the step.
+            wanted: int32 by sampling row: how many most likely tokens; -1 is nothing at all.
+            logits: [rows or more, vocabulary], those of logits row ``first`` first.
+            chosen: int32 by logits row of the step: what was chosen; -1 is no token.
+            tokens: int32 [logits rows of the step, most]: becomes the most likely, in order (of
+                equals the lower id first), then -1.
+            logprobs: float32, of the same shape: theirs.
+            of_chosen: float32 by logits row: that of the chosen token.
             first: First logits row.
             rows: Number of logits rows.
         """

@@ -20,6 +20,7 @@ from pyengine.chat.options import ChatOptions, made_options
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool, ToolChoice
 from pyengine.config import EngineConfig
+from pyengine.edits import edit_rules
 from pyengine.engine import EngineInfo, Progress
 from pyengine.errors import (
     ConfigError,
@@ -290,8 +291,11 @@ class AsyncEngine:
             grammar=description,
             close_grammar=close_grammar,
             prediction=self._prediction(prediction),
+            edits=edit_rules(params, self.tokenizer, self.info.vocab_size),
+            logprobs=params.logprobs,
         )
-        return Generation(frontend.submit(submit), token_ids, frontend.abort)
+        actor = frontend.submit(submit, self.tokenizer.token_bytes)
+        return Generation(actor, token_ids, frontend.abort)
 
     def _prediction(self, prediction: str | Sequence[int] | None) -> bytes:
         """The tokens of a prediction, as messages carry them."""

@@ -11,8 +11,11 @@ import msgspec
 from pyengine.errors import ConfigError
 
 Mode = Literal["interactive", "local", "server"]
-Device = Literal["cpu", "simulated"]
-Dtype = Literal["auto", "float32", "bfloat16"]
+Device = Literal["auto", "cpu", "cuda", "simulated"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+KvCacheDtype = Literal["auto", "bfloat16", "float16", "float8_e4m3"]
+AttentionName = Literal["auto", "flashinfer", "triton", "torch"]
+LoadFormat = Literal["auto", "dummy"]
 Proposer = Literal["forced", "prediction", "ngram", "suffix", "draft_model"]
 
 ENVIRONMENT_PREFIX = "PYENGINE_"
@@ -21,7 +24,10 @@ MAX_DRAFT = 64
 
 @dataclass(frozen=True)
 class Limits:
-    """What a mode presets: sequences and tokens in one step, memory of the KV cache in MiB."""
+    """What a mode presets: sequences and tokens in one step, memory of the KV cache in MiB.
+
+    A GPU's KV cache does not go by the mode: it gets what weights and workspaces leave.
+    """
 
     max_sequences: int
     max_tokens_per_step: int
@@ -44,23 +50,35 @@ class EngineConfig:
 
     Attributes:
         model: Folder in Hugging Face format, or a hub name; None is the demo model of the package.
+        load_format: ``auto`` reads the model's weights; ``dummy`` makes them up, at random, for
+            measuring: a folder needs none then, and ``model`` may also be ``llama-3-8b`` or
+            ``llama-3-70b``, the shapes of those models with the demo model's tokenizer.
         served_name: Name that the model answers to; None takes the folder's or the hub's.
         chat_format: How the model marks tool calls and reasoning, by the names of
             ``pyengine.chat.formats.FORMATS``; ``none`` leaves its answers as they are. None takes
             what its chat template tells.
         mode: Preset of limits: interactive (1 sequence), local (16) or server (256).
-        device: ``cpu``, or ``simulated``: a device that takes ``simulated_step_ms`` for a step and
-            needs no weights.
-        dtype: Of weights and KV cache; ``auto`` is float32 on the CPU.
+        device: ``cpu``, ``cuda``, or ``simulated``: a device that takes ``simulated_step_ms`` for a
+            step and needs no weights. ``auto`` is ``cuda`` where torch sees a GPU, else ``cpu``.
+        dtype: Of weights and computation; ``auto`` is float32 on the CPU and bfloat16 on a GPU.
         max_sequences: Most sequences in one step.
         max_tokens_per_step: Most tokens in one step, prefill and decode together.
-        kv_cache_mib: Memory of the KV cache in MiB, unless ``num_blocks`` says it in blocks.
+        kv_cache_mib: Memory of the KV cache in MiB, unless ``num_blocks`` says it in blocks; None
+            takes the mode's on the CPU, and on a GPU what ``gpu_memory_fraction`` leaves for it.
+        kv_cache_dtype: Of the KV cache on a GPU, ``float8_e4m3`` with a scale of 1; ``auto`` is
+            ``dtype``, and the CPU has no other.
         num_blocks: Blocks of the KV cache; None takes what ``kv_cache_mib`` holds.
         block_size: Tokens in a block.
         max_context: Longest prompt and answer together; None takes the model's.
         max_waiting: Most requests that wait; one more is refused as overloaded.
         prefill_chunk: Most prompt tokens of one sequence in one step; None is the whole budget.
         prefix_cache: Share the blocks of equal prompt prefixes.
+        attention: What computes attention on a GPU; ``auto`` takes the best that the machine has.
+        gpu_memory_fraction: Share of a GPU's memory that the engine may take; None is 0.9.
+        graph_memory_mib: Memory of CUDA graphs in MiB, the least recently used given up; 0 is no
+            graphs, None is 1024.
+        tensor_parallel: GPUs that share the model, each with a part of every layer and a process
+            of its own; on the CPU, processes. Its KV heads must be divisible by it.
         threads: CPU threads of a model step; None takes the machine's cores, one for a tiny model.
         speculation: Who drafts tokens ahead: ``forced`` (text that a grammar leaves no choice in),
             ``prediction`` (what the client expects), ``ngram`` (what followed the same words
@@ -84,20 +102,26 @@ class EngineConfig:
     """
 
     model: str | None = None
+    load_format: LoadFormat = "auto"
     served_name: str | None = None
     chat_format: str | None = None
     mode: Mode = "local"
-    device: Device = "cpu"
+    device: Device = "auto"
     dtype: Dtype = "auto"
     max_sequences: int | None = None
     max_tokens_per_step: int | None = None
     kv_cache_mib: int | None = None
+    kv_cache_dtype: KvCacheDtype = "auto"
     num_blocks: int | None = None
     block_size: int = 16
     max_context: int | None = None
     max_waiting: int = 4096
     prefill_chunk: int | None = None
     prefix_cache: bool = True
+    attention: AttentionName = "auto"
+    gpu_memory_fraction: float | None = None
+    graph_memory_mib: int | None = None
+    tensor_parallel: int = 1
     threads: int | None = None
     speculation: tuple[Proposer, ...] | None = None
     draft_model: str | None = None
@@ -109,7 +133,7 @@ class EngineConfig:
     simulated_step_ms: float = 8.0
 
     def __post_init__(self) -> None:
-        for name, allowed in (("mode", Mode), ("device", Device), ("dtype", Dtype)):
+        for name, allowed in _CHOICES.items():
             if getattr(self, name) not in get_args(allowed):
                 choices = ", ".join(get_args(allowed))
                 raise ConfigError(
@@ -135,6 +159,17 @@ class EngineConfig:
         if self.block_size & (self.block_size - 1):
             raise ConfigError(
                 f"'block_size' must be a power of two, not {self.block_size}", param="block_size"
+            )
+        if not 0 < (1.0 if self.gpu_memory_fraction is None else self.gpu_memory_fraction) <= 1:
+            raise ConfigError(
+                f"'gpu_memory_fraction' must be above 0 and at most 1, not "
+                f"{self.gpu_memory_fraction}",
+                param="gpu_memory_fraction",
+            )
+        if (self.graph_memory_mib or 0) < 0:
+            raise ConfigError(
+                f"'graph_memory_mib' must be 0 or more, not {self.graph_memory_mib}",
+                param="graph_memory_mib",
             )
         if not 0 <= self.max_draft <= MAX_DRAFT:
             raise ConfigError(
@@ -167,11 +202,39 @@ class EngineConfig:
                 "draft_model",
                 param="draft_model",
             )
+        self._check_device()
         if not 0 < self.grammar_timeout_s < math.inf:
             raise ConfigError("'grammar_timeout_s' must be above 0", param="grammar_timeout_s")
         if not 0 <= self.simulated_step_ms < math.inf:
             raise ConfigError(
                 "'simulated_step_ms' must be a number of 0 or more", param="simulated_step_ms"
+            )
+
+    def _check_device(self) -> None:
+        """Refuse what the device cannot do; ``auto`` is checked once it is known which it is."""
+        if self.tensor_parallel > 1 and self.device == "simulated":
+            raise ConfigError(
+                f"'tensor_parallel' is {self.tensor_parallel}, but the simulated device has no "
+                "model to share",
+                param="tensor_parallel",
+            )
+        if self.tensor_parallel > 1 and self.draft_model is not None:
+            raise ConfigError(
+                f"'draft_model' is {self.draft_model!r}, but it would draft on one device alone: "
+                f"it does not go with 'tensor_parallel' of {self.tensor_parallel}",
+                param="draft_model",
+            )
+        for name in _UNFIT.get(self.device, ()):
+            if getattr(self, name) != _DEFAULTS[name]:
+                raise ConfigError(
+                    f"'{name}' is {getattr(self, name)!r}, but the device is {self.device}, which "
+                    "has no such thing",
+                    param=name,
+                )
+        if self.dtype == "float16" and self.device == "cpu":
+            raise ConfigError(
+                "'dtype' of float16 is for GPUs; the CPU computes in float32 or bfloat16",
+                param="dtype",
             )
 
     @property
@@ -235,6 +298,26 @@ def split_names(text: str) -> tuple[str, ...]:
     return () if text == "none" else tuple(name.strip() for name in text.split(","))
 
 
+_CHOICES = {
+    "mode": Mode,
+    "device": Device,
+    "dtype": Dtype,
+    "load_format": LoadFormat,
+    "kv_cache_dtype": KvCacheDtype,
+    "attention": AttentionName,
+}
+
+_OF_GPUS = ("kv_cache_dtype", "attention", "gpu_memory_fraction", "graph_memory_mib")
+
+# What makes no sense on a device, or is not done there.
+_UNFIT: dict[str, tuple[str, ...]] = {
+    "cpu": _OF_GPUS,
+    "simulated": _OF_GPUS,
+    "cuda": ("threads", "draft_model"),
+}
+
+_DEFAULTS = {field.name: field.default for field in fields(EngineConfig)}
+
 _POSITIVE = (
     "max_sequences",
     "max_tokens_per_step",
@@ -244,6 +327,7 @@ _POSITIVE = (
     "max_context",
     "max_waiting",
     "prefill_chunk",
+    "tensor_parallel",
     "threads",
     "speculation_history",
     "grammar_cache_mib",

@@ -6,7 +6,7 @@ import msgspec
 
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 
-_WHERE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>key in )?\$\.?(?P<at>.*)`)?$", re.DOTALL)
+_WHERE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key` in `)?\$\.?(?P<at>.*)`)?$", re.DOTALL)
 _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<field>.*)`$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<field>.*)`$", re.DOTALL)
 _LONGEST_NAME = 100

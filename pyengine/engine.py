@@ -15,7 +15,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from pyengine._core import Accountant, Lane, Mailbox, Planner, Recorder, Vocabulary
@@ -76,12 +76,14 @@ class EngineInfo:
         vocab_size: Token ids are below this.
         num_blocks: Blocks of the KV cache.
         device: The device in words, for a person.
+        notes: What else was settled as it started, by name, for a person.
     """
 
     max_context: int
     vocab_size: int
     num_blocks: int
     device: str
+    notes: dict[str, str] = field(default_factory=dict)
 
 
 class EngineActors:
@@ -112,6 +114,7 @@ class EngineActors:
             vocab_size=runner.info.vocab_size,
             num_blocks=runner.num_blocks,
             device=runner.device,
+            notes=dict(runner.notes),
         )
         scheduler_ref = ActorRef("scheduler", queues.scheduler)
         frontends = tuple(
@@ -182,7 +185,12 @@ class EngineActors:
         tokenizer = Tokenizer.from_folder(folder)
         form = format_of(ChatTemplate.from_folder(folder), config.chat_format)
         ends = turn_ends(form, tokenizer)
-        return cls(config, load_runner(config, progress), tokenizer, queues, ends)
+        runner = load_runner(config, progress)
+        try:
+            return cls(config, runner, tokenizer, queues, ends)
+        except BaseException:
+            runner.close()
+            raise
 
     def start(
         self,

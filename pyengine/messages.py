@@ -40,6 +40,24 @@ class SamplingRules(msgspec.Struct, array_like=True, gc=False, frozen=True):
     seed: int
 
 
+class EditRules(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """What is changed in the logits before anything else; see :class:`pyengine.SamplingParams`.
+
+    Attributes:
+        presence: The presence penalty; 0 is off.
+        frequency: The frequency penalty; 0 is off.
+        repetition: The repetition penalty; 1 is off.
+        bias: Tokens, none twice, and what is added to their logits.
+        bad_words: Sequences of tokens of which the last must not follow the others.
+    """
+
+    presence: float
+    frequency: float
+    repetition: float
+    bias: tuple[tuple[int, float], ...]
+    bad_words: tuple[tuple[int, ...], ...]
+
+
 class Submit(msgspec.Struct, array_like=True, gc=False):
     """A new request, or one that goes on after a restart; frontend to scheduler.
 
@@ -56,6 +74,9 @@ class Submit(msgspec.Struct, array_like=True, gc=False):
         grammar: What the answer must look like; see :meth:`pyengine.grammar.Grammar.description`.
         close_grammar: End what the grammar has begun within ``max_tokens``.
         prediction: What the answer is expected to be, token ids like ``tokens``; a draft.
+        edits: Penalties, biases and bad words; None without any.
+        logprobs: Of how many most likely tokens the log-probabilities are wanted, beside each
+            token's own; None is none at all.
     """
 
     key: RequestKey
@@ -76,6 +97,8 @@ class Submit(msgspec.Struct, array_like=True, gc=False):
     grammar: bytes | None = None
     close_grammar: bool = False
     prediction: bytes = b""
+    edits: EditRules | None = None
+    logprobs: int | None = None
 
 
 class Delta(msgspec.Struct, array_like=True, gc=False):
@@ -94,6 +117,8 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
         accepted_drafts: Draft tokens that were verified and taken, up to here.
         rejected_drafts: Draft tokens that were verified and dropped, up to here.
         notice: Why the request was refused; else what of its grammar is not enforced.
+        logprobs: If the request wants them, a record for each of ``tokens``, as
+            :mod:`pyengine.logprobs` reads them.
     """
 
     request: int
@@ -109,6 +134,7 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
     accepted_drafts: int = 0
     rejected_drafts: int = 0
     notice: str | None = None
+    logprobs: bytes = b""
 
 
 class ReportRequest(msgspec.Struct, array_like=True, gc=False):

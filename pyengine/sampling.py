@@ -1,6 +1,7 @@
 """How a request's tokens are chosen and when it ends."""
 
 import math
+import re
 
 import msgspec
 
@@ -9,12 +10,17 @@ from pyengine.errors import InvalidRequestError
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 1024
 MAX_STOP_TOKENS = 128
+MAX_LOGPROBS = 20
+MAX_BIASES = 1024
+MAX_BAD_WORDS = 128
+MAX_BAD_WORD_LENGTH = 256
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling parameters of one request.
 
-    Rules apply in this order: temperature, top-k, top-p, min-p; each sees what the one before
+    Rules apply in this order: repetition penalty, presence and frequency penalties, bias and bad
+    words, the mask of a grammar, temperature, top-k, top-p, min-p; each sees what the one before
     it left. Random numbers are counter-based, keyed by (seed, position of the token), so a seed
     gives the same tokens in whatever batch the request runs.
 
@@ -23,6 +29,15 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         top_k: Keep this many most likely tokens; 0 keeps all.
         top_p: Keep the fewest tokens whose probabilities reach this; 1 keeps all.
         min_p: Drop tokens less likely than this times the most likely one; 0 keeps all.
+        presence_penalty: Taken from the logit of every token that was generated, from -2 to 2.
+        frequency_penalty: Taken from it as often as the token was generated, from -2 to 2.
+        repetition_penalty: Divides positive logits of tokens that are in the prompt or the answer,
+            and multiplies negative ones (Keskar et al., "CTRL", 2019); 1 is off, more repeats less.
+        logit_bias: Added to the logits of tokens, by their ids, from -100 to 100.
+        bad_words: Texts that the answer must not contain, in their usual tokens at the beginning of
+            a text and behind a space: the last of these is never chosen where the others stand
+            before it, be they the prompt's. Where a grammar leaves no other token, it is chosen all
+            the same; where all that a grammar allows is forbidden, the request fails.
         seed: Key of the random numbers; None takes one at random.
         max_tokens: Most tokens to generate; None goes on to the end of the context.
         min_tokens: Fewest tokens before an end-of-sequence or stop token ends the request; at most
@@ -34,6 +49,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         ignore_eos: Go on past the model's end-of-sequence tokens.
         include_stop: Leave the stop string that matched in the text.
         skip_special_tokens: Leave special tokens out of the text.
+        logprobs: Tell the log-probability of every token of the text, and those of so many most
+            likely tokens in its place, 0 to 20: the log-softmax of the model's logits as they are,
+            before any of the rules above. None tells nothing.
 
     Raises:
         InvalidRequestError: By :meth:`validate`, naming the parameter.
@@ -43,6 +61,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = {}
+    bad_words: tuple[str, ...] = ()
     seed: int | None = None
     max_tokens: int | None = None
     min_tokens: int = 0
@@ -51,6 +74,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     include_stop: bool = False
     skip_special_tokens: bool = True
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -61,14 +85,37 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         try:
             msgspec.convert(msgspec.structs.asdict(self), SamplingParams)
         except msgspec.ValidationError as error:
-            reason, _, path = str(error).partition(" - at `$.")
-            name = path.rstrip("`").partition("[")[0]
+            reason, _, path = str(error).partition(" - at `")
+            name = re.split(r"[^\w]", path.partition("$.")[2], maxsplit=1)[0]
             raise InvalidRequestError(f"'{name}': {reason}", param=name) from None
         checks = (
             ("temperature", 0.0 <= self.temperature <= 2.0, "between 0 and 2"),
             ("top_k", 0 <= self.top_k < 2**31, "0 (off) or a positive integer"),
             ("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1"),
             ("min_p", 0.0 <= self.min_p <= 1.0, "between 0 and 1"),
+            ("presence_penalty", -2.0 <= self.presence_penalty <= 2.0, "between -2 and 2"),
+            ("frequency_penalty", -2.0 <= self.frequency_penalty <= 2.0, "between -2 and 2"),
+            ("repetition_penalty", 0.01 <= self.repetition_penalty <= 100.0, "from 0.01 to 100"),
+            ("logit_bias", len(self.logit_bias) <= MAX_BIASES, f"at most {MAX_BIASES} tokens"),
+            (
+                "logit_bias",
+                all(
+                    0 <= token < 2**31 and -100.0 <= bias <= 100.0
+                    for token, bias in self.logit_bias.items()
+                ),
+                "token ids of 0 or more, each with a bias between -100 and 100",
+            ),
+            ("bad_words", len(self.bad_words) <= MAX_BAD_WORDS, f"at most {MAX_BAD_WORDS} strings"),
+            (
+                "bad_words",
+                all(0 < len(word) <= MAX_BAD_WORD_LENGTH for word in self.bad_words),
+                f"strings of 1 to {MAX_BAD_WORD_LENGTH} characters",
+            ),
+            (
+                "logprobs",
+                self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
+                f"from 0 to {MAX_LOGPROBS}",
+            ),
             ("seed", self.seed is None or -(2**63) <= self.seed < 2**63, "a 64-bit integer"),
             (
                 "max_tokens",

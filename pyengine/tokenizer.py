@@ -7,11 +7,13 @@ for prompts and tests.
 import asyncio
 import json
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import tokenizers
 
+from pyengine._core import Vocabulary
 from pyengine.errors import ContextLengthError, InvalidRequestError, ModelLoadError
 
 # Characters from which encoding leaves the event loop: below, a thread costs more than it frees.
@@ -106,6 +108,24 @@ class Tokenizer:
         """The text of ``token_ids``."""
         text: str = self._inner.decode(token_ids, skip_special_tokens=skip_special_tokens)
         return text
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes of a token's text; empty beyond the vocabulary.
+
+        The first call reads the vocabulary, which takes tenths of a second for a large one.
+        """
+        if token >= len(self._vocabulary):
+            return b""
+        return self._vocabulary.token_bytes(token)
+
+    async def load_bytes(self) -> None:
+        """Read on a thread what :meth:`token_bytes` needs."""
+        if "_vocabulary" not in self.__dict__:
+            await asyncio.to_thread(lambda: self._vocabulary)
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary.from_tokenizer_json(self._text)
 
     def token_id(self, token: str) -> int | None:
         """The id of a token by its spelling in the vocabulary, or None."""

@@ -26,6 +26,7 @@ CONTENTS = (
     "pyengine/demo/model/config.json",
     "pyengine/demo/model/model.safetensors",
     "pyengine/demo/model/tokenizer.json",
+    "pyengine/model/shapes/llama-3-8b/config.json",
     *(f"pyengine/kernels/{path.name}" for path in (REPOSITORY / "kernels/triton").glob("*.py")),
 )
 

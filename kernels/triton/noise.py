@@ -5,15 +5,14 @@ Every operation is IEEE float32, rounded on its own and in the same order as in
 that use these with ``enable_fp_fusion=False``: a fused multiply-add rounds once less.
 """
 
-import triton
-import triton.language as tl
+from pyengine.kernels.language import tl, triton
 
 
 @triton.jit
 def exponential(word):
     """-ln((word + 1/2) / 2^32) of uint32 words, by Cephes' polynomial (S. L. Moshier)."""
     high = (word >> 31) != 0
-    small = tl.where(high, ~word, word).to(tl.int32, bitcast=True).to(tl.float32)
+    small = tl.where(high, word ^ 0xFFFFFFFF, word).to(tl.int32, bitcast=True).to(tl.float32)
     f = (small + 0.5) * 2.3283064365386963e-10  # 2^-32: u, or 1 - u
     shifted = f.to(tl.int32, bitcast=True) - 0x3F3504F3  # √½
     e = (shifted >> 23).to(tl.float32)

@@ -1,21 +1,21 @@
 """Which drafts hold, on the device that sampled: one kernel, and nothing goes back to the CPU."""
 
 import torch
-import triton
-import triton.language as tl
 
 from pyengine.kernels.inputs import SamplingInputs
+from pyengine.kernels.language import tl, triton
 
 ROWS = 256
 """Sampling rows that the kernel works on at a time."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sampled"])
 def verify_kernel(
-    logit_start_ptr, logit_token_ptr, token_ids_ptr, tokens_ptr, sequence_ptr,
-    counts_ptr, compacted_ptr, last_token_ptr, sampled, ROWS: tl.constexpr,
+    header_ptr, logit_start_ptr, logit_token_ptr, token_ids_ptr, tokens_ptr, sequence_ptr,
+    counts_ptr, compacted_ptr, last_token_ptr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """One program for all rows, for where a row's tokens go depends on those before it."""
+    sampled = tl.load(header_ptr + 2).to(tl.int32)
     written = tl.full([], 0, tl.int32)
     for start in range(0, sampled, ROWS):
         row = start + tl.arange(0, ROWS)
@@ -46,21 +46,23 @@ def verify_kernel(
 
 def verify(
     inputs: SamplingInputs,
+    header: torch.Tensor,
     token_ids: torch.Tensor,
     tokens: torch.Tensor,
     sample_sequence: torch.Tensor,
     counts: torch.Tensor,
     compacted: torch.Tensor,
     last_token: torch.Tensor,
-    sampled: int,
 ) -> None:
     """Compare the drafts of the step with what was sampled in their places.
 
     Queues the kernel on the current stream, behind :func:`pyengine.kernels.sampling.sample`, and
-    returns.
+    returns. How many rows sample is read on the device, so that a CUDA graph of it serves every
+    step.
 
     Args:
         inputs: Of the step.
+        header: int64 [16], the step's; its third number is that of sampling rows.
         token_ids: int32 [tokens], the tokens of the step, drafts among them.
         tokens: int32 by logits row: what was sampled.
         sample_sequence: int32 by sampling row: its slot in the sequence table.
@@ -69,29 +71,27 @@ def verify(
         compacted: int32, as long as ``tokens``, written: the tokens that hold, row after row.
         last_token: int32 by slot of the sequence table, written: the last of them, which the next
             step begins with; 0 where nothing could be sampled, so that it can be looked up.
-        sampled: Number of sampling rows.
     """
-    if sampled:
-        verify_kernel[(1,)](
-            inputs.logit_start, inputs.logit_token, token_ids, tokens, sample_sequence,
-            counts, compacted, last_token, sampled, ROWS=ROWS,
-        )  # fmt: skip
+    verify_kernel[(1,)](
+        header, inputs.logit_start, inputs.logit_token, token_ids, tokens, sample_sequence,
+        counts, compacted, last_token, ROWS=ROWS,
+    )  # fmt: skip
 
 
 def verify_reference(
     inputs: SamplingInputs,
+    header: torch.Tensor,
     token_ids: torch.Tensor,
     tokens: torch.Tensor,
     sample_sequence: torch.Tensor,
     counts: torch.Tensor,
     compacted: torch.Tensor,
     last_token: torch.Tensor,
-    sampled: int,
 ) -> None:
     """As :func:`verify`, in Python."""
     written = 0
     starts = inputs.logit_start.tolist()
-    for row in range(sampled):
+    for row in range(int(header[2])):
         begin, end = starts[row], starts[row + 1]
         count = 1
         while begin + count < end:

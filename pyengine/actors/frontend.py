@@ -16,6 +16,7 @@ from pyengine.errors import (
     PyengineError,
     RequestAbortedError,
 )
+from pyengine.logprobs import Spelling, unspelled
 from pyengine.messages import (
     Delta,
     Report,
@@ -89,8 +90,12 @@ class Frontend:
         """A key for a new request."""
         return RequestKey(self.index, next(self._numbers))
 
-    def submit(self, submit: Submit) -> RequestActor:
+    def submit(self, submit: Submit, spelling: Spelling = unspelled) -> RequestActor:
         """Begin a request. While the engine is restarted it waits.
+
+        Args:
+            submit: The request.
+            spelling: The bytes of a token by its id, for log-probabilities.
 
         Raises:
             OverloadedError: The Scheduler's mailbox is full, or too many wait for the engine.
@@ -99,7 +104,7 @@ class Frontend:
         if self.failure is not None:
             raise self.failure
         self._timeline.begin()
-        actor = RequestActor(submit)
+        actor = RequestActor(submit, spelling)
         if self._holding:
             self._hold()
         else:

@@ -27,6 +27,7 @@ from pyengine.errors import (
     RequestAbortedError,
     RequestTimeoutError,
 )
+from pyengine.logprobs import LogprobRecords, Spelling, TokenLogprob, unspelled
 from pyengine.messages import Delta, FinishReason, RequestKey, Submit
 from pyengine.telemetry.timing import Timing
 
@@ -65,6 +66,7 @@ class Update:
         stop_token: The stop token that ended the request, if one did.
         usage: Counts up to here.
         warnings: What of the request's grammar is not enforced, as it allowed; told once.
+        logprobs: The tokens whose text begins in this one, if log-probabilities are wanted.
     """
 
     text: str
@@ -74,6 +76,7 @@ class Update:
     stop_token: int | None
     usage: Usage
     warnings: tuple[str, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class Completion:
     stop_token: int | None
     usage: Usage
     warnings: tuple[str, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,7 @@ class RequestActor:
         "first_ns",
         "fresh",
         "last",
+        "logprobs",
         "notices",
         "sent",
         "shown",
@@ -173,8 +178,11 @@ class RequestActor:
         "waiter",
     )  # fmt: skip
 
-    def __init__(self, submit: Submit) -> None:
+    def __init__(self, submit: Submit, spelling: Spelling = unspelled) -> None:
+        """Nothing has come. ``spelling`` tells the bytes of tokens, where any are told of."""
         self.submit = submit
+        wanted = submit.logprobs
+        self.logprobs = None if wanted is None else LogprobRecords(wanted, spelling)
         self.sent = False  # whether the engine that runs now has it
         self.aborted = False  # nobody wants it any more; set from any thread
         self.deaths = 0  # engines that died while they had it
@@ -197,6 +205,8 @@ class RequestActor:
         self.last = delta
         self.unseen = True
         self.tokens.extend(delta.tokens)
+        if self.logprobs is not None:
+            self.logprobs.add(delta.tokens, delta.logprobs)
         if delta.text:
             self.fresh.append(delta.text)
         if delta.notice:
@@ -283,6 +293,7 @@ class RequestActor:
             last.stop_token,
             _usage(last),
             () if last.finish == "refused" else _lines(notices),
+            None if self.logprobs is None else self.logprobs.tell(text),
         )
 
     async def completion(self) -> Completion:
@@ -299,6 +310,7 @@ class RequestActor:
             last.stop_token,
             _usage(last),
             _lines(self.notices),
+            None if self.logprobs is None else self.logprobs.whole(),
         )
 
     def _wake(self) -> None:

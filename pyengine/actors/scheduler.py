@@ -41,7 +41,8 @@ class StepInFlight:
         buffers: What it reads.
         handle: The device's end of it; None if it was dead at launch.
         error: What killed it.
-        sampled: Whether its tokens are being chosen: at launch, or once its masks are filled.
+        sampled: Whether its tokens are being chosen: at launch, or once its masks and edits are
+            filled.
     """
 
     number: int
@@ -111,7 +112,8 @@ class SchedulerActor(ThreadActor):
         if self.in_flight and (not launched or len(self.in_flight) > self.runner.overlap):
             self.commit()
             launched = True
-        # A grammar goes by all tokens before: masks are filled while the step computes already.
+        # Grammars and penalties go by all tokens before: what they say is filled in while the step
+        # computes already.
         if self.in_flight:
             self.sample(self.in_flight[-1])
         return launched
@@ -126,22 +128,28 @@ class SchedulerActor(ThreadActor):
         self.in_flight.append(step)
         try:
             step.handle = self.runner.launch(buffers)
+        except EngineDeadError:
+            raise
         except Exception as error:  # noqa: BLE001 - ends its rows
             step.error = error
         self.timeline.lap(Stage.LAUNCH)
-        if not buffers.num_masks:
+        if not buffers.late:
             self.sample(step)
         return True
 
     def sample(self, step: StepInFlight) -> None:
-        """Fill the masks of ``step``, if it has any, and let the device choose its tokens."""
+        """Fill masks and edits of ``step``, if it has any, and let the device choose its tokens."""
         if step.sampled or step.handle is None:
             return
         step.sampled = True
         if step.buffers.num_masks:
             self.planner.fill_masks(step.buffers.mask)
+        if step.buffers.num_edits:
+            self.planner.fill_edits(step.buffers.memory)
         try:
             step.handle.sample()
+        except EngineDeadError:
+            raise
         except Exception as error:  # noqa: BLE001 - as at the launch
             step.handle, step.error = None, error
         self.timeline.lap(Stage.SAMPLE)
@@ -155,13 +163,15 @@ class SchedulerActor(ThreadActor):
         if handle is not None:
             try:
                 sampled = handle.wait()
+            except EngineDeadError:
+                raise
             except Exception as failure:  # noqa: BLE001 - as at the launch
                 error = failure
             else:
                 self.timeline.lap(Stage.COPY_BACK)
                 # Before the commit, which says that this step's time on the device is known.
                 self.record_device(step.number, handle)
-                self.planner.commit(sampled.tokens, sampled.counts)
+                self.planner.commit(sampled.tokens, sampled.counts, sampled.logprobs)
                 return
         ended = self.planner.fail_step()
         logger.error("a model step failed; %d requests end with it", ended, exc_info=error)

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from pyengine.actors.request import Generation, Outcome, Update, Usage
 from pyengine.chat.formats import ContentDelta, Parser, ReasoningDelta, ToolCallStart
+from pyengine.logprobs import TokenLogprob
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -52,6 +53,8 @@ class ChatUpdate:
             stopped after calls, the last of them whole; else None.
         reasoning: New text of the reasoning before it.
         tool_calls: What is new of tool calls.
+        logprobs: Of all tokens that the model wrote, those of reasoning, calls and marks too, where
+            they are wanted.
     """
 
     text: str
@@ -63,6 +66,7 @@ class ChatUpdate:
     warnings: tuple[str, ...] = ()
     reasoning: str = ""
     tool_calls: tuple[ToolCallDelta, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,7 @@ class ChatAnswer:
     warnings: tuple[str, ...] = ()
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] | None = None
 
     @property
     def message(self) -> dict[str, Any]:
@@ -164,6 +169,7 @@ class Reader:
             update.warnings,
             reasoning,
             tuple(calls),
+            update.logprobs,
         )
 
     def _counted(self, update: Update, spoke: bool) -> Usage:
@@ -233,6 +239,7 @@ class ChatGeneration:
                 update.stop_token,
                 update.usage,
                 update.warnings,
+                logprobs=update.logprobs,
             )
         else:
             made = self._reader.read(update)
@@ -289,4 +296,7 @@ def _joined(updates: list[ChatUpdate]) -> ChatAnswer:
         tuple(
             ToolCall(*named, "".join(pieces)) for named, pieces in zip(ids, arguments, strict=True)
         ),
+        None
+        if last.logprobs is None
+        else tuple(entry for update in updates for entry in update.logprobs or ()),
     )

@@ -19,15 +19,23 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 ENGINE_OPTIONS: dict[str, str] = {
     "mode": "Preset of limits: one sequence at once, a few, or many.",
+    "load_format": "'dummy' makes the weights up, to measure a model without its files; MODEL may "
+    "then also be llama-3-8b or llama-3-70b.",
     "served_name": "Name that the model answers to [default: the folder's, or the hub's].",
     "chat_format": "How the model marks tool calls and reasoning, such as hermes or qwen3; 'none' "
     "leaves its answers as they are [default: what its chat template tells].",
-    "device": "Where model steps run; 'simulated' needs no weights and measures the rest.",
-    "dtype": "Of weights and KV cache; 'auto' is float32 on the CPU.",
+    "device": "Where model steps run [default: a GPU if there is one]; 'simulated' needs no "
+    "weights and measures the rest.",
+    "dtype": "Of weights and computation; 'auto' is float32 on the CPU, bfloat16 on a GPU.",
     "max_sequences": "Most sequences in one step [default: the mode's].",
     "max_tokens_per_step": "Most tokens in one step [default: the mode's].",
-    "kv_cache_mib": "Memory of the KV cache, in MiB [default: the mode's].",
+    "kv_cache_mib": "Memory of the KV cache, in MiB [default: the mode's; on a GPU what is left].",
+    "kv_cache_dtype": "Of the KV cache on a GPU [default: that of the weights].",
     "max_context": "Longest prompt and answer together, in tokens [default: the model's].",
+    "attention": "What computes attention on a GPU [default: the best that there is].",
+    "gpu_memory_fraction": "Share of the GPU's memory that may be taken [default: 0.9].",
+    "graph_memory_mib": "Memory of CUDA graphs, in MiB; 0 is no graphs [default: 1024].",
+    "tensor_parallel": "GPUs, or processes on the CPU, that share the model [default: 1].",
     "threads": "CPU threads of a model step [default: the machine's cores].",
     "prefix_cache": "Share the cache of equal prompt prefixes [default: yes].",
     "speculation": "Who drafts tokens ahead, with commas: forced, prediction, ngram, suffix, "
@@ -44,6 +52,12 @@ SAMPLING_OPTIONS: dict[str, str] = {
     "top_k": "Choose among this many most likely tokens [default: all].",
     "top_p": "Choose among the fewest tokens that reach this probability [default: 1].",
     "min_p": "Drop tokens less likely than this times the most likely one [default: 0].",
+    "presence_penalty": "Make tokens that came already less likely, -2 to 2 [default: 0].",
+    "frequency_penalty": "The same for each time that they came, -2 to 2 [default: 0].",
+    "repetition_penalty": "The same for tokens of the prompt too; above 1 repeats less "
+    "[default: 1].",
+    "logit_bias": """Added to logits, a JSON object of token ids: '{"5": -100}'.""",
+    "bad_words": "Text that must not come; may be given several times.",
     "seed": "The same seed gives the same answer [default: random].",
     "stop": "Text that ends the answer; may be given several times.",
     "ignore_eos": "Go on past the model's own end.",
@@ -111,6 +125,8 @@ def _flag(name: str, hint: Any, text: str, *, negatable: bool) -> Callable[[Comm
     """A click option for a field of type ``hint``, None unless given."""
     flag = spelled(name)
     kind = next((arg for arg in get_args(hint) if arg is not NoneType), hint)
+    if get_origin(hint) is dict:
+        return click.option(flag, type=_Json(hint), default=None, help=text)
     if get_origin(hint) is Literal:
         return click.option(flag, type=click.Choice(get_args(hint)), default=None, help=text)
     if get_origin(hint) is tuple:
@@ -121,3 +137,21 @@ def _flag(name: str, hint: Any, text: str, *, negatable: bool) -> Callable[[Comm
         spelling = f"{flag}/--no-{flag[2:]}" if negatable else flag
         return click.option(spelling, is_flag=True, default=None, help=text)
     return click.option(flag, type=kind, default=None, help=text)
+
+
+class _Json(click.ParamType):  # type: ignore[type-arg]
+    """A value of some type, in JSON."""
+
+    name = "JSON"
+
+    def __init__(self, hint: Any) -> None:
+        self._hint = hint
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value, or a message that says what is wrong with it."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return msgspec.json.decode(value, type=self._hint)
+        except msgspec.MsgspecError as error:
+            return self.fail(f"{value!r}: {error}", param, ctx)

@@ -13,7 +13,7 @@ from pyengine.sampling import SamplingParams
 def changed(params: SamplingParams, text: str) -> SamplingParams:
     """``params`` with the settings in ``text``: ``NAME=VALUE``, more after spaces or semicolons.
 
-    A list is written with commas, or as JSON in quotes; ``none`` unsets.
+    A list is written with commas, or as JSON in quotes, a mapping as JSON; ``none`` unsets.
 
     Raises:
         InvalidRequestError: A name or value that is none; nothing is changed.
@@ -51,7 +51,7 @@ def _read(name: str, text: str, hint: Any) -> Any:
     elif get_origin(hint) is tuple:
         value = [part for part in text.split(",") if part]
     try:
-        if text.startswith("["):
+        if text.startswith(("[", "{")):
             return msgspec.json.decode(text, type=hint)
         return msgspec.convert(value, hint, strict=False)
     except msgspec.MsgspecError as error:

@@ -171,6 +171,7 @@ def summary(engine: "AsyncEngine", url: str, placement: "PlacementName", workers
         + (f", {workers} HTTP workers" if workers > 1 else ""),
         "context": f"{info.max_context} tokens",
         "cache": f"{cache}, prefix cache {'on' if config.prefix_cache else 'off'}",
+        **info.notes,
     }
     question = {
         "model": engine.model_name,
@@ -178,9 +179,9 @@ def summary(engine: "AsyncEngine", url: str, placement: "PlacementName", workers
     }
     return "\n".join(
         [
-            *(f"  {name:<8} {value}" for name, value in lines.items()),
-            f"  try      curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\",
-            f"             -d '{json.dumps(question)}'",
+            *(f"  {name:<9} {value}" for name, value in lines.items()),
+            f"  try       curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\",
+            f"              -d '{json.dumps(question)}'",
         ]
     )
 

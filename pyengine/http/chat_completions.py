@@ -17,6 +17,7 @@ from pyengine.http import sse
 from pyengine.http.backend import Engine
 from pyengine.http.chat_options import chat_options, predicted
 from pyengine.http.chunks import AnswerChunks, ChatChunks
+from pyengine.http.logprobs import chat_logprobs, wanted_in_chat
 from pyengine.http.schema.chat import (
     UNSUPPORTED_IN_CHAT,
     AnswerFunction,
@@ -52,13 +53,15 @@ async def create(exchange: "Exchange") -> None:
     engine, limits = exchange.service.require_model(request.model), exchange.service.limits
     check_common(request, limits)
     refuse_unsupported(request, UNSUPPORTED_IN_CHAT)
-    params = sampling_params(request, _max_tokens(request))
+    params = sampling_params(request, _max_tokens(request), wanted_in_chat(request))
     wanted = constraint(request)
     options = chat_options(request, wanted.grammar, engine.dialect.template, limits)
     exchange.names = _names(request, wanted, options)
     token_ids, text, warnings = await render(engine, request.messages, options)
     plan = engine.dialect.plan(text, params, options)
     check_close(wanted, plan.grammar)
+    if params.logprobs is not None:
+        await engine.tokenizer.load_bytes()
     # Before the client is watched: who leaves meanwhile is seen as soon as there is what to abort.
     prediction = await tokens_of(engine, predicted(request))
     answer_id, created, n = exchange.service.new_id("chatcmpl-"), int(time.time()), request.n or 1
@@ -90,7 +93,12 @@ async def create(exchange: "Exchange") -> None:
         created=created,
         model=engine.model_name,
         choices=[
-            ChatChoice(index, _message(whole, request), whole.finish_reason)
+            ChatChoice(
+                index,
+                _message(whole, request),
+                whole.finish_reason,
+                chat_logprobs(whole.logprobs),
+            )
             for index, whole in enumerate(wholes)
         ],
         usage=usage_object([whole.usage for whole in wholes], n),

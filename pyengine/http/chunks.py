@@ -1,6 +1,7 @@
 """The chunks of completions, encoded around a prefix that is made once a stream."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -8,6 +9,7 @@ from pyengine.actors.request import Update, Usage
 from pyengine.chat.answer import ChatUpdate, ToolCallDelta
 from pyengine.errors import PyengineError
 from pyengine.http.errors import error_body
+from pyengine.http.logprobs import chat_logprobs, completion_logprobs
 from pyengine.http.schema.common import usage_object
 
 _encode = msgspec.json.Encoder().encode
@@ -68,11 +70,19 @@ class _Encoder:
 class _ChatEncoder(_Encoder):
     kind = "chat.completion.chunk"
 
-    def _choice(self, index: int, delta: bytes, finish: bytes, tail: bytes | None = None) -> bytes:
-        return b'%b[{"index":%d,"delta":%b,"logprobs":null,"finish_reason":%b}]%b' % (
+    def _choice(
+        self,
+        index: int,
+        delta: bytes,
+        finish: bytes,
+        tail: bytes | None = None,
+        logprobs: bytes = b"null",
+    ) -> bytes:
+        return b'%b[{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}]%b' % (
             self._head,
             index,
             delta,
+            logprobs,
             finish,
             self._tail if tail is None else tail,
         )
@@ -90,7 +100,8 @@ class ChatChunks(_ChatEncoder):
         """The text, and the finish reason in a chunk of its own."""
         data = b""
         if update.text:
-            data = self._choice(index, b'{"content":%b}' % _encode(update.text), b"null")
+            delta = b'{"content":%b}' % _encode(update.text)
+            data = self._choice(index, delta, b"null", logprobs=_in_chat(update))
         if update.finish_reason is not None:
             data += self._choice(index, b"{}", _encode(update.finish_reason))
         return data
@@ -123,12 +134,19 @@ class AnswerChunks(_ChatEncoder):
         return self._choice(index, delta, b"null", self._told(update))
 
     def update(self, index: int, update: ChatUpdate) -> bytes:
-        """Reasoning, text, calls and the finish reason, each in a chunk of its own."""
-        return b"".join(self._choice(index, delta, b"null") for delta in self._deltas(update)) + (
-            b""
-            if update.finish_reason is None
-            else self._choice(index, b"{}", _encode(update.finish_reason))
-        )
+        """Reasoning, text, calls and the finish reason, each in a chunk of its own.
+
+        The first of them has the log-probabilities of all.
+        """
+        data, logprobs = b"", _in_chat(update) if update.logprobs else b"null"
+        for delta in self._deltas(update):
+            data += self._choice(index, delta, b"null", logprobs=logprobs)
+            logprobs = b"null"
+        if update.finish_reason is not None or logprobs != b"null":
+            # Tokens may be told of before it is clear what their text is.
+            finish = _encode(update.finish_reason)
+            data += self._choice(index, b"{}", finish, logprobs=logprobs)
+        return data
 
     def _deltas(self, update: ChatUpdate) -> Iterator[bytes]:
         if update.reasoning and self._include_reasoning:
@@ -137,6 +155,11 @@ class AnswerChunks(_ChatEncoder):
             yield b'{"content":%b}' % _encode(update.text)
         for call in update.tool_calls:
             yield b'{"tool_calls":[%b]}' % _call(call)
+
+
+def _in_chat(update: Update | ChatUpdate) -> bytes:
+    """The log-probabilities of an update, or null."""
+    return b"null" if update.logprobs is None else _encode(chat_logprobs(update.logprobs))
 
 
 def _call(call: ToolCallDelta) -> bytes:
@@ -160,20 +183,29 @@ class CompletionChunks(_Encoder):
         tail = self._told(update)
         if tail is self._tail:
             return b""
-        return self._choice(index, b'""', b"null", tail)
+        return self._choice(index, b'""', b"null", tail, None)
 
     def update(self, index: int, update: Update) -> bytes:
         """The text and the finish reason in one chunk."""
         if not update.text and update.finish_reason is None:
             return b""
         finish = _encode(update.finish_reason)
-        return self._choice(index, _encode(update.text), finish, self._tail)
+        logprobs = completion_logprobs(update.logprobs)
+        return self._choice(index, _encode(update.text), finish, self._tail, logprobs)
 
-    def _choice(self, index: int, text: bytes, finish: bytes, tail: bytes) -> bytes:
-        return b'%b[{"index":%d,"text":%b,"logprobs":null,"finish_reason":%b}]%b' % (
+    def _choice(
+        self,
+        index: int,
+        text: bytes,
+        finish: bytes,
+        tail: bytes,
+        logprobs: dict[str, Any] | None,
+    ) -> bytes:
+        return b'%b[{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b}]%b' % (
             self._head,
             index,
             text,
+            b"null" if logprobs is None else _encode(logprobs),
             finish,
             tail,
         )

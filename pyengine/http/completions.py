@@ -12,6 +12,7 @@ from pyengine.http import sse
 from pyengine.http.backend import Engine
 from pyengine.http.chunks import CompletionChunks
 from pyengine.http.limits import check_prompts
+from pyengine.http.logprobs import check_in_completions, completion_logprobs
 from pyengine.http.schema.common import (
     check_common,
     include_usage,
@@ -48,13 +49,16 @@ async def create(exchange: "Exchange") -> None:
     check_common(request, limits)
     refuse_unsupported(request, {**UNSUPPORTED_IN_COMPLETIONS, "best_of": (n,)})
     max_tokens = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
-    params = sampling_params(request, max_tokens)
+    check_in_completions(request.logprobs)
+    params = sampling_params(request, max_tokens, request.logprobs)
     prompts = split_prompts(request.prompt)
     check_prompts(len(prompts), n, limits)
     wanted = constraint(request)
     check_close(wanted, wanted.grammar)
     exchange.names = {"grammar": wanted.field}
     token_ids = [await _tokens(prompt, engine) for prompt in prompts]
+    if params.logprobs is not None:
+        await engine.tokenizer.load_bytes()
     answer_id, created = exchange.service.new_id("cmpl-"), int(time.time())
     generations: list[Generation] = []
     exchange.watch(generations, Asked("text_completion", answer_id, params, bool(request.stream)))
@@ -80,7 +84,9 @@ async def create(exchange: "Exchange") -> None:
         return
     wholes = [await generation for generation in generations]
     choices = [
-        CompletionChoice(index, whole.text, whole.finish_reason)
+        CompletionChoice(
+            index, whole.text, whole.finish_reason, completion_logprobs(whole.logprobs)
+        )
         for index, whole in enumerate(wholes)
     ]
     response = CompletionResponse(

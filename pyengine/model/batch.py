@@ -27,7 +27,8 @@ class StepBuffers:
     Attributes:
         memory: uint8 [layout.nbytes], the memory itself; ``Planner.plan`` writes here.
         header: int64 [16]: rows, tokens, sampled rows, pages, feeds, longest query, longest
-            context, step id, greedy rows, logits, masks, longest device draft, decoding rows.
+            context, step id, greedy rows, logits, masks, longest device draft, decoding rows,
+            edits, 1 + the most log-probabilities that a row wants.
         token_ids: int32 [T].
         positions: int32 [T], of each token in its sequence.
         slot_mapping: int32 [T], block * block_size + offset: where the token's KV is stored.
@@ -53,6 +54,14 @@ class StepBuffers:
         feed_token: int32 [R], indices into ``token_ids`` of tokens that the host does not know
             yet: the runner puts there what it sampled last for ``feed_sequence``.
         feed_sequence: int32 [R], slots in the sequence table.
+        logprobs: int32 [R], by sampled row: of how many most likely tokens the log-probabilities
+            are wanted, beside the chosen one's; -1 is none at all.
+        edit_start: int32 [L + 1], the first edit of each of the logits. Filled after the launch, if
+            the header has any edits, like the three that follow.
+        edit_token: int32 [E], the token whose logit is changed: divided by the factor if it is
+            positive, else multiplied; then something is added.
+        edit_factor: float32 [E].
+        edit_add: float32 [E].
         mask: uint32 [M, words], bit t % 32 of word t // 32 is token t; filled after the launch.
     """
 
@@ -80,6 +89,11 @@ class StepBuffers:
     mask_row: NDArray[np.int32]
     feed_token: NDArray[np.int32]
     feed_sequence: NDArray[np.int32]
+    logprobs: NDArray[np.int32]
+    edit_start: NDArray[np.int32]
+    edit_token: NDArray[np.int32]
+    edit_factor: NDArray[np.float32]
+    edit_add: NDArray[np.float32]
     mask: NDArray[np.uint32]
 
     def __init__(self, layout: StepLayout, memory: NDArray[np.uint8] | None = None) -> None:
@@ -111,6 +125,11 @@ class StepBuffers:
         return int(self.header[2])
 
     @property
+    def num_pages(self) -> int:
+        """Pages of its rows, all together."""
+        return int(self.header[3])
+
+    @property
     def num_feeds(self) -> int:
         """Tokens that only the runner knows; see ``feed_token``."""
         return int(self.header[4])
@@ -124,6 +143,26 @@ class StepBuffers:
     def num_masks(self) -> int:
         """Masks that are to be filled before it samples."""
         return int(self.header[10])
+
+    @property
+    def num_decode_rows(self) -> int:
+        """The first so many rows decode; those behind them compute prompts."""
+        return int(self.header[12])
+
+    @property
+    def num_edits(self) -> int:
+        """Edits of logits. Before they are filled a bound, above 0 if there may be any."""
+        return int(self.header[13])
+
+    @property
+    def num_logprobs(self) -> int:
+        """Of how many likely tokens a row wants log-probabilities, at most; -1 if none does."""
+        return int(self.header[14]) - 1
+
+    @property
+    def late(self) -> bool:
+        """Whether masks or edits are filled after the launch, before it samples."""
+        return bool(self.header[10] or self.header[13])
 
     @property
     def step_id(self) -> int:

@@ -1,8 +1,9 @@
 """The CPU as a device: a launch computes the whole step, and its tokens are there."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -20,10 +21,11 @@ from pyengine.model.shape import ModelShape, describe, make_layout
 ONE_THREAD_BYTES = 32 << 20
 
 
-def default_threads(info: ModelInfo) -> int:
+def default_threads(shape: ModelShape) -> int:
     """Threads of a step unless configured: the machine's, or one for a tiny model."""
-    weights = sum(path.stat().st_size for path in info.folder.glob("*.safetensors"))
-    return 1 if weights < ONE_THREAD_BYTES else torch.get_num_threads()
+    weights = sum(path.stat().st_size for path in shape.info.folder.glob("*.safetensors"))
+    tiny = weights < ONE_THREAD_BYTES and not shape.dummy
+    return 1 if tiny else torch.get_num_threads()
 
 
 class CpuStepHandle:
@@ -32,19 +34,19 @@ class CpuStepHandle:
     Attributes:
         start_ns: ``time.monotonic_ns()`` at its beginning.
         end_ns: At its end; 0 until it is sampled.
-        waited_ns: From when to when masks were filled, between forward pass and sampling.
+        waited_ns: From when to when masks and edits were filled, between forward pass and sampling.
     """
 
     def __init__(
-        self, sample: Callable[[], Sampled], over: Callable[[], None], *, masked: bool
+        self, sample: Callable[[], Sampled], over: Callable[[], None], *, late: bool
     ) -> None:
-        """Tokens are chosen by ``sample``, of a ``masked`` step behind its masks; ``over`` is
-        called when the buffers are free.
+        """Tokens are chosen by ``sample``, of a ``late`` step once its masks and edits are filled;
+        ``over`` is called when the buffers are free.
         """
         self.start_ns = time.monotonic_ns()
         self.end_ns = 0
         self.waited_ns = (0, 0)
-        self._masked = masked
+        self._late = late
         self._sample = sample
         self._over = over
         self._sampled: Sampled | None = None
@@ -56,7 +58,7 @@ class CpuStepHandle:
 
     def sample(self) -> None:
         """Choose the tokens; they are there when it returns."""
-        if self._masked:
+        if self._late:
             self.waited_ns = (self.waited_ns[0], time.monotonic_ns())
         try:
             self._sampled = self._sample()
@@ -81,9 +83,11 @@ class CpuRunner:
 
     Attributes:
         overlap: 0: launch computes.
+        notes: Nothing else was settled.
     """
 
     overlap = 0
+    notes: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -128,7 +132,7 @@ class CpuRunner:
             shape,
             make_layout(config, shape.info),
             max_sequences=config.limits.max_sequences,
-            threads=config.threads or default_threads(shape.info),
+            threads=config.threads or default_threads(shape),
             progress=progress,
         )
 
@@ -145,7 +149,7 @@ class CpuRunner:
         handle = CpuStepHandle(
             lambda: self._sample(model, buffers),
             lambda: self._ring.give_back(index),
-            masked=buffers.num_masks > 0,
+            late=buffers.late,
         )
         try:
             buffers.feed(self._last_token)
@@ -164,7 +168,8 @@ class CpuRunner:
 
     def _sample(self, model: CpuModel, buffers: StepBuffers) -> Sampled:
         count, rows = model.choose(), buffers.num_sampled
-        sampled = Sampled(model.sampler.tokens[:count], model.sampler.verify(rows))
+        sampler = model.sampler
+        sampled = Sampled(sampler.tokens[:count], sampler.verify(rows), sampler.logprobs(count))
         self._last_token[buffers.sample_sequence[:rows]] = sampled.tokens[
             buffers.logit_start[:rows] + sampled.counts - 1
         ]

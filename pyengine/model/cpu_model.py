@@ -5,8 +5,9 @@ import torch
 from pyengine._core import CpuKernels, CpuProgram, CpuStep, CpuTensor, StepLayout
 from pyengine.model.architectures import Architecture, find_architecture
 from pyengine.model.batch import StepBuffers
-from pyengine.model.layers import Kernels, Workspace
-from pyengine.model.loader import Checkpoint
+from pyengine.model.cpu_layers import CpuParts, CpuStepTensors
+from pyengine.model.layers import Buffer
+from pyengine.model.loader import open_weights
 from pyengine.model.runner import Progress
 from pyengine.model.sampler.cpu import Sampler
 from pyengine.model.shape import ModelShape
@@ -45,41 +46,42 @@ class CpuModel:
         build = find_architecture(shape.info.architecture)
         self.buffers = buffers = StepBuffers(layout)
         self.sampler = Sampler(kernels, buffers)
-        self._kernels = kernels
-        self._token_ids = CpuTensor(buffers.token_ids)
-        self._logit_token = CpuTensor(buffers.logit_token)
-        self._step = CpuStep(
-            buffers.header,
-            buffers.positions,
-            buffers.slot_mapping,
-            buffers.query_start,
-            buffers.kv_length,
-            buffers.page_indptr,
-            buffers.page_indices,
+        self._step = CpuStepTensors(
+            CpuTensor(buffers.token_ids),
+            CpuTensor(buffers.logit_token),
+            CpuStep(
+                buffers.header,
+                buffers.positions,
+                buffers.slot_mapping,
+                buffers.query_start,
+                buffers.kv_length,
+                buffers.page_indptr,
+                buffers.page_indices,
+            ),
         )
-        device = Kernels(
-            kernels=kernels,
+        dtype = DTYPES[shape.info.dtype]
+        self._parts = CpuParts(
+            kernels,
+            dtype,
             max_tokens=len(buffers.token_ids),
             max_sampled=len(buffers.logit_row),
             num_blocks=shape.num_blocks,
         )
-        with (
-            torch.inference_mode(),
-            Checkpoint(shape.info.folder, DTYPES[shape.info.dtype], progress) as weights,
-        ):
-            self._model: Architecture = build(shape.info, shape.config, weights, device)
+        with torch.inference_mode(), open_weights(shape, readers=0, progress=progress) as weights:
+            self._model: Architecture = build(shape.info, shape.config, weights, self._parts)
             self.num_parameters = weights.num_parameters
 
-        self.programs = self._record() if self._model.recordable else None
+        self.programs = self._record() if self._parts.recordable else None
 
     def _record(self) -> tuple[CpuProgram, CpuProgram]:
-        forward, logits = CpuProgram(self._kernels), CpuProgram(self._kernels)
-        self._model.forward(forward, self._step, self._token_ids, 0)
-        self._model.logits(logits, self._logit_token, 0)
+        with self._parts.recording() as forward:
+            self._model.forward(self._step, 0)
+        with self._parts.recording() as logits:
+            self._model.logits(self._step, 0)
         return forward, logits
 
     @property
-    def logits_rows(self) -> Workspace:
+    def logits_rows(self) -> Buffer:
         """The logits of the rows that were sampled last, [rows, vocabulary]."""
         return self._model.logits_rows
 
@@ -90,7 +92,7 @@ class CpuModel:
             self.programs[0].run(tokens)
             return
         with torch.inference_mode():
-            self._model.forward(self._kernels, self._step, self._token_ids, tokens)
+            self._model.forward(self._step, tokens)
 
     def choose(self) -> int:
         """Sample every logits row into ``sampler.tokens``; returns how many there are."""
@@ -102,6 +104,6 @@ class CpuModel:
                 self.programs[1].run(rows, first)
             else:
                 with torch.inference_mode():
-                    self._model.logits(self._kernels, self._logit_token, rows, first)
+                    self._model.logits(self._step, rows, first)
             self.sampler.sample(workspace.kernel, first, rows)
         return count

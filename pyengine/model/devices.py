@@ -1,10 +1,27 @@
 """The choice of a device: which runner a configuration gets. Imports torch only when needed."""
 
 import os
+from dataclasses import replace
 
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
 from pyengine.model.runner import ModelRunner, Progress
+
+
+def settled(config: EngineConfig) -> EngineConfig:
+    """``config`` with the device that ``auto`` is on this machine.
+
+    Raises:
+        ConfigError: There is no such device here, or a setting does not fit it.
+    """
+    if config.device in ("cpu", "simulated"):
+        return config
+    has_gpu = _has_gpu()
+    if config.device == "auto":
+        return replace(config, device="cuda" if has_gpu else "cpu")
+    if not has_gpu:
+        raise ConfigError("'device' is cuda, but torch sees no GPU here", param="device")
+    return config
 
 
 def load_runner(config: EngineConfig, progress: Progress | None = None) -> ModelRunner:
@@ -12,24 +29,37 @@ def load_runner(config: EngineConfig, progress: Progress | None = None) -> Model
 
     Args:
         config: ``max_context`` and ``num_blocks`` of None follow from the model and
-            ``kv_cache_mib``.
+            ``kv_cache_mib``, or the memory of the GPU.
         progress: Called with (bytes loaded, bytes in all), on this thread.
 
     Raises:
         ConfigError: The device is not one of ours, or a limit makes no sense.
         ModelLoadError: The model cannot be loaded; says why and what to do.
+        EngineDeadError: One of several ranks died.
     """
     if config.device == "simulated":
         from pyengine.model.simulated import SimulatedRunner
 
         return SimulatedRunner.from_config(config)
-    if config.device == "cpu":
-        # OpenMP reads this when torch loads it. Its threads otherwise spin while they wait, and
-        # take the cores from the kernels' threads and from the rest of the engine: on two busy
-        # cores a step of 16 sequences took 30 times as long.
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # OpenMP reads this when torch loads it. Its threads otherwise spin while they wait, and take
+    # the cores from the kernels' threads and from the rest of the engine: on two busy cores a step
+    # of 16 sequences took 30 times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    config = settled(config)
+    if config.tensor_parallel > 1:
+        from pyengine.distributed.parallel_runner import ParallelRunner
 
-        from pyengine.model.cpu import CpuRunner
+        return ParallelRunner.start(config, progress)
+    if config.device == "cuda":
+        from pyengine.model.torch_start import start_on_gpu
 
-        return CpuRunner.from_config(config, progress)
-    raise ConfigError(f"'device' must be cpu or simulated, not {config.device!r}", param="device")
+        return start_on_gpu(config, progress)
+    from pyengine.model.cpu import CpuRunner
+
+    return CpuRunner.from_config(config, progress)
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()

@@ -7,19 +7,40 @@ from pyengine.errors import ModelLoadError
 # What serving needs of a hub repository; weights in other formats stay there.
 HUB_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
 
+# Shapes of well-known models, without weights: for ``load_format="dummy"``.
+SHAPES_PATH = Path(__file__).parent / "shapes"
+NAMED_SHAPES = ("llama-3-8b", "llama-3-70b")
+
 # The draft model by this name is the demo model's small sibling.
 DEMO_DRAFT = "demo"
+
+
+def is_named_shape(model: str | None) -> bool:
+    """Whether ``model`` names a shape of the package, and no folder here."""
+    return model in NAMED_SHAPES and not Path(model).is_dir()
+
+
+def config_folder(model: str | None) -> Path:
+    """The folder with the config.json of ``model``.
+
+    Raises:
+        ModelLoadError: As :func:`model_folder`.
+    """
+    if model is not None and is_named_shape(model):
+        return SHAPES_PATH / model
+    return model_folder(model)
 
 
 def model_folder(model: str | None) -> Path:
     """The folder in Hugging Face format that ``model`` names; None is the demo model.
 
-    A name that is no folder here is taken from the hub (or its local cache, when offline).
+    A name that is no folder here is taken from the hub (or its local cache, when offline). A named
+    shape has no files but its config.json: it goes by the demo model's tokenizer and template.
 
     Raises:
         ModelLoadError: There is no such folder, and the hub does not give it.
     """
-    if model is None:
+    if model is None or is_named_shape(model):
         from pyengine.demo import MODEL_PATH
 
         return MODEL_PATH

@@ -1,123 +1,185 @@
-"""Weights from a Hugging Face folder: model.safetensors, or shards with an index.
+"""Where a model's weights come from: straight to the device, and of each only the rank's share.
 
-The files are mapped into memory, and a tensor is read when it is asked for; what its architecture
-does not ask for is never read.
+::
+
+    outputs   ranks divide rows       inputs   ranks divide columns
+    ┌───────────┐ rank 0              ┌─────┬─────┐
+    ├───────────┤                     │  0  │  1  │
+    └───────────┘ rank 1              └─────┴─────┘
 """
 
-import json
-from collections.abc import Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 import torch
-from safetensors import SafetensorError, safe_open
 
-from pyengine.errors import ModelLoadError
+from pyengine.model.layers import share
 from pyengine.model.runner import Progress
+from pyengine.model.shape import ModelShape
 
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
+READERS = 8
+"""Threads that read weights: a disk, and the copies to a GPU, are faster in parallel."""
+
+Slices = tuple[slice, ...]
 
 
-class Checkpoint:
-    """The tensors of one folder. One thread at a time.
+class Weights(Protocol):
+    """What architectures load their weights from, as those of one rank; see :mod:`.layers`.
 
     Attributes:
-        num_parameters: Numbers read so far.
+        num_parameters: Numbers of the whole model, as far as it was asked for.
     """
 
-    def __init__(self, folder: Path, dtype: torch.dtype, progress: Progress | None = None) -> None:
-        """Open the folder's weights, to be read as ``dtype``.
+    num_parameters: int
 
-        Raises:
-            ModelLoadError: There are none, or a file is damaged or missing.
-        """
-        self.folder = folder
-        self.dtype = dtype
-        self._progress = progress
-        self._files: list[Any] = []
-        self._home: dict[str, Any] = {}
-        paths = _weight_files(folder)
-        self._total = sum(path.stat().st_size for path in paths)
-        self._loaded = 0
-        self.num_parameters = 0
-        for path in paths:
-            try:
-                file: Any = safe_open(path, framework="pt")
-            except (OSError, SafetensorError) as error:
-                raise ModelLoadError(f"cannot read the weights in {path}: {error}") from error
-            self._files.append(file)
-            self._home |= dict.fromkeys(file.keys(), file)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._files.clear()
-        self._home.clear()
-        if error is None and self._progress is not None:
-            self._progress(self._total, self._total)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._home
-
-    def tensor(self, name: str, shape: Sequence[int]) -> torch.Tensor:
-        """The tensor called ``name``, of this shape, in the checkpoint's data type.
+    def whole(self, name: str, *shape: int) -> torch.Tensor:
+        """The tensor called ``name``, of this shape; the same for all ranks.
 
         Raises:
             ModelLoadError: It is missing, or has another shape.
         """
-        file = self._home.get(name)
-        if file is None:
-            raise ModelLoadError(f"the weights in {self.folder} lack {name!r}")
-        found: torch.Tensor = file.get_tensor(name)
-        if tuple(found.shape) != tuple(shape):
-            raise ModelLoadError(
-                f"{name!r} in {self.folder} has shape {list(found.shape)}; config.json wants "
-                f"{list(shape)}"
-            )
-        if not found.is_floating_point():
-            raise ModelLoadError(
-                f"{name!r} in {self.folder} is {found.dtype}: quantized weights are not supported"
-            )
-        self._loaded += found.nbytes
-        self.num_parameters += found.numel()
-        if self._progress is not None:
-            self._progress(self._loaded, self._total)
-        return found.to(self.dtype)
 
-    def fused(self, names: Sequence[str], rows: Sequence[int], *rest: int) -> torch.Tensor:
-        """The tensors ``names`` of shapes [rows[i], *rest], one below the other.
+    def outputs(self, rows: Mapping[str, int], *rest: int) -> torch.Tensor:
+        """A share of the rows of each of the tensors [rows[name], *rest], one below the other.
+
+        Rows that ranks do not divide are filled up with zeros at the last one.
 
         Raises:
             ModelLoadError: One is missing, or has another shape.
         """
-        out = torch.empty(sum(rows), *rest, dtype=self.dtype)
+
+    def inputs(self, name: str, *shape: int) -> torch.Tensor:
+        """A share of the columns of the tensor called ``name``.
+
+        Raises:
+            ModelLoadError: It is missing, or has another shape.
+        """
+
+    def rows_of(self, whole: torch.Tensor) -> torch.Tensor:
+        """A share of the rows of a tensor that :meth:`whole` gave."""
+
+    def wait(self) -> None:
+        """Return when all that was asked for is there.
+
+        Raises:
+            ModelLoadError: Something could not be read.
+        """
+
+
+class RankWeights(ABC):
+    """Weights whose shares are filled in, at once or later; see :class:`Weights`.
+
+    Attributes:
+        device: Where they go.
+        dtype: What they become.
+        rank: Whose share this is.
+        ranks: Among how many.
+        num_parameters: Numbers of the whole model, as far as it was asked for.
+    """
+
+    def __init__(self, device: torch.device, dtype: torch.dtype, rank: int, ranks: int) -> None:
+        self.device = device
+        self.dtype = dtype
+        self.rank = rank
+        self.ranks = ranks
+        self.num_parameters = 0
+
+    @abstractmethod
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Raise ModelLoadError unless there is a tensor called ``name`` of this shape."""
+
+    @abstractmethod
+    def fill(self, out: torch.Tensor, name: str, shape: tuple[int, ...], part: Slices) -> None:
+        """Fill ``out`` with ``part`` of the tensor ``name``, by the end of :meth:`wait`."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """See :class:`Weights`."""
+
+    def whole(self, name: str, *shape: int) -> torch.Tensor:
+        """See :class:`Weights`."""
+        return self._filled(name, shape, ())
+
+    def outputs(self, rows: Mapping[str, int], *rest: int) -> torch.Tensor:
+        """See :class:`Weights`."""
+        if self.ranks == 1 and len(rows) == 1:
+            ((name, count),) = rows.items()
+            return self._filled(name, (count, *rest), ())
+        mine = sum(share(count, self.ranks) for count in rows.values())
+        out = torch.empty(mine, *rest, dtype=self.dtype, device=self.device)
         start = 0
-        for name, count in zip(names, rows, strict=True):
-            out[start : start + count] = self.tensor(name, (count, *rest))
-            start += count
+        for name, count in rows.items():
+            self._expect(name, (count, *rest))
+            part, every = self._part(count), share(count, self.ranks)
+            there = part.stop - part.start
+            self.fill(out[start : start + there], name, (count, *rest), (part,))
+            out[start + there : start + every].zero_()
+            start += every
         return out
 
+    def inputs(self, name: str, *shape: int) -> torch.Tensor:
+        """See :class:`Weights`."""
+        return self._filled(name, shape, (slice(0, shape[0]), self._part(shape[1])))
 
-def _weight_files(folder: Path) -> list[Path]:
-    single, index = folder / SINGLE_FILE, folder / INDEX_FILE
-    if single.is_file():
-        return [single]
-    if not index.is_file():
-        raise ModelLoadError(f"{folder} has neither {SINGLE_FILE} nor {INDEX_FILE}")
-    try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ModelLoadError(f"cannot read {index}: {error}") from error
-    paths = [folder / name for name in names]
-    missing = [path.name for path in paths if not path.is_file()]
-    if missing:
-        raise ModelLoadError(f"{folder} lacks {', '.join(missing)}, named in {INDEX_FILE}")
-    return paths
+    def rows_of(self, whole: torch.Tensor) -> torch.Tensor:
+        """See :class:`Weights`."""
+        if self.ranks == 1:
+            return whole
+        self.wait()
+        part = self._part(len(whole))
+        out = whole.new_zeros(share(len(whole), self.ranks), *whole.shape[1:])
+        out[: part.stop - part.start] = whole[part]
+        return out
+
+    def _filled(self, name: str, shape: tuple[int, ...], part: Slices) -> torch.Tensor:
+        self._expect(name, shape)
+        sizes = [p.stop - p.start for p in part] + list(shape[len(part) :])
+        out = torch.empty(sizes, dtype=self.dtype, device=self.device)
+        self.fill(out, name, shape, part)
+        return out
+
+    def _expect(self, name: str, shape: tuple[int, ...]) -> None:
+        self.check(name, shape)
+        self.num_parameters += math.prod(shape)
+
+    def _part(self, size: int) -> slice:
+        each = share(size, self.ranks)
+        return slice(min(size, self.rank * each), min(size, (self.rank + 1) * each))
+
+
+def open_weights(
+    shape: ModelShape,
+    device: torch.device | None = None,
+    *,
+    rank: int = 0,
+    ranks: int = 1,
+    readers: int = READERS,
+    progress: Progress | None = None,
+) -> AbstractContextManager[RankWeights]:
+    """The weights of ``shape``, from its folder or made up.
+
+    Args:
+        shape: The model.
+        device: Where they go; None is the CPU.
+        rank: Whose share is read.
+        ranks: Among how many.
+        readers: Threads that read; with 0 a tensor is there when it is asked for.
+        progress: Called with (bytes loaded, bytes in all), on the caller's thread.
+
+    Raises:
+        ModelLoadError: There are none, or a file is damaged or missing.
+    """
+    device, dtype = device or torch.device("cpu"), getattr(torch, shape.info.dtype)
+    if shape.dummy:
+        from pyengine.model.dummy import DummyWeights
+
+        deviation = float(shape.config.get("initializer_range") or 0.02)
+        return DummyWeights(device, dtype, rank, ranks, deviation=deviation)
+    from pyengine.model.checkpoint import Checkpoint
+
+    return Checkpoint(
+        shape.info.folder, device, dtype, rank, ranks, readers=readers, progress=progress
+    )

@@ -1,6 +1,6 @@
 """The interface behind which every device stands. Imports no torch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -32,11 +32,12 @@ class ModelInfo:
         num_heads: Query heads.
         num_kv_heads: Key and value heads.
         head_dim: Elements of a head.
-        dtype: Of weights and KV cache, ``float32`` or ``bfloat16``.
+        dtype: Of weights and computation: ``float32``, ``bfloat16`` or ``float16``.
         block_size: Tokens in a KV block.
         block_bytes: Bytes of one KV block: keys and values, all layers, those of the draft model
             too.
         num_parameters: Of the model; 0 where there are no weights.
+        kv_cache_dtype: Of the KV cache: as ``dtype``, or ``float8_e4m3``; empty is as ``dtype``.
     """
 
     name: str
@@ -54,6 +55,24 @@ class ModelInfo:
     block_size: int
     block_bytes: int
     num_parameters: int = 0
+    kv_cache_dtype: str = ""
+
+
+class LogProbs(NamedTuple):
+    """The log-softmax of logits as the model gave them: before edits, mask and temperature.
+
+    By logits of the step, those behind wrong drafts too; rows that want none hold anything.
+
+    Attributes:
+        tokens: int32 [num_logits, K], the most likely tokens in order, K being at least what the
+            step's header wants; of equals the lower id first, -1 where there are no more.
+        logprobs: float32 [num_logits, K], theirs.
+        chosen: float32 [num_logits], those of the sampled tokens.
+    """
+
+    tokens: NDArray[np.int32]
+    logprobs: NDArray[np.float32]
+    chosen: NDArray[np.float32]
 
 
 class Sampled(NamedTuple):
@@ -63,10 +82,12 @@ class Sampled(NamedTuple):
         tokens: int32 [num_logits], -1 where no token was possible.
         counts: int32 [num_sampled], how many tokens of each row count: those up to and with the
             first that differs from its draft.
+        logprobs: Where a row of the step wants them.
     """
 
     tokens: NDArray[np.int32]
     counts: NDArray[np.int32]
+    logprobs: LogProbs | None = None
 
 
 class StepHandle(Protocol):
@@ -82,10 +103,10 @@ class StepHandle(Protocol):
 
     @property
     def waited_ns(self) -> tuple[int, int]:
-        """From when to when in between it waited for the step's masks; equal if it did not."""
+        """From when to when in between it waited for masks or edits; equal if it did not."""
 
     def sample(self) -> None:
-        """Choose the tokens, now that the step's masks are in its buffers. Once, before ``wait``.
+        """Choose the tokens, now that masks and edits are in the buffers. Once, before ``wait``.
 
         Does not wait: the device goes on from its forward pass to the sampler. If it raises, the
         step is over, and its set is free again.
@@ -112,6 +133,10 @@ class ModelRunner(Protocol):
     @property
     def device(self) -> str:
         """The device in words, for a person."""
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """What else was settled as it started, by name, for a person."""
 
     @property
     def overlap(self) -> int:

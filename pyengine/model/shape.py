@@ -11,10 +11,16 @@ from typing import Any
 from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError, ModelLoadError
-from pyengine.model.folder import draft_folder, model_folder, served_name
+from pyengine.model.folder import (
+    config_folder,
+    draft_folder,
+    is_named_shape,
+    model_folder,
+    served_name,
+)
 from pyengine.model.runner import ModelInfo
 
-ITEM_BYTES = {"float32": 4, "bfloat16": 2}
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3": 1}
 
 
 @dataclass(frozen=True)
@@ -26,12 +32,14 @@ class ModelShape:
         num_blocks: KV blocks of the configuration.
         config: The model's config.json.
         draft: The draft model, with the same blocks; None where there is none.
+        dummy: Whether its weights are made up.
     """
 
     info: ModelInfo
     num_blocks: int
     config: dict[str, Any]
     draft: "ModelShape | None" = None
+    dummy: bool = False
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -53,28 +61,42 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def describe(config: EngineConfig) -> ModelShape:
+def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelShape:
     """Read the model's folder and settle context, data type and cache size.
+
+    Args:
+        config: A device of ``auto`` counts as the CPU.
+        measured_blocks: KV blocks that a GPU has memory for; counts where the configuration says
+            nothing of the cache. Until it is known a GPU's cache holds one sequence, the longest.
 
     Raises:
         ModelLoadError: A folder is missing, its config.json lacks something, or the draft model
             has other tokens.
-        ConfigError: The KV cache does not hold one block.
+        ConfigError: The KV cache does not hold one block, or the model is a shape without weights
+            and none are to be made up.
     """
+    if is_named_shape(config.model) and config.load_format != "dummy":
+        raise ConfigError(
+            f"{config.model!r} is the shape of a model without its weights: give its folder or hub "
+            "name, or 'load_format' dummy for random weights",
+            param="load_format",
+        )
     folder = model_folder(config.model)
     name = config.served_name or served_name(config.model)
-    info, model = _read(folder, name, config)
+    info, model = _read(config_folder(config.model), name, config)
+    info = replace(info, folder=folder)
     if not config.drafts_with_model or config.draft_model is None:
-        return _with_cache(config, info, model)
+        return _with_cache(config, info, model, measured_blocks)
     drafts = draft_folder(config.draft_model)
     check_same_tokens(folder, drafts)
     draft, draft_model = _read(drafts, config.draft_model, config)
+    dummy = config.load_format == "dummy"
     # A block holds the keys and values of both.
     block_bytes = info.block_bytes + draft.block_bytes
-    shape = _with_cache(config, replace(info, block_bytes=block_bytes), model)
+    shape = _with_cache(config, replace(info, block_bytes=block_bytes), model, measured_blocks)
     # Positions beyond those that it was made for cost acceptance and nothing else.
     draft = replace(draft, max_context=shape.info.max_context)
-    return replace(shape, draft=ModelShape(draft, shape.num_blocks, draft_model))
+    return replace(shape, draft=ModelShape(draft, shape.num_blocks, draft_model, dummy=dummy))
 
 
 def check_same_tokens(folder: Path, drafts: Path) -> None:
@@ -125,7 +147,9 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
     hidden, heads = number("hidden_size"), number("num_attention_heads")
     head_dim, layers = number("head_dim", hidden // heads), number("num_hidden_layers")
     kv_heads = number("num_key_value_heads", heads)
-    dtype = "float32" if config.dtype == "auto" else config.dtype
+    by_device = "bfloat16" if config.device == "cuda" else "float32"
+    dtype = by_device if config.dtype == "auto" else config.dtype
+    kv_dtype = dtype if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
     info = ModelInfo(
         name=name,
         folder=folder,
@@ -140,16 +164,24 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
         head_dim=head_dim,
         dtype=dtype,
         block_size=config.block_size,
-        block_bytes=2 * layers * kv_heads * head_dim * config.block_size * ITEM_BYTES[dtype],
+        block_bytes=2 * layers * kv_heads * head_dim * config.block_size * ITEM_BYTES[kv_dtype],
+        kv_cache_dtype=kv_dtype,
     )
     return info, model
 
 
-def _with_cache(config: EngineConfig, info: ModelInfo, model: dict[str, Any]) -> ModelShape:
-    num_blocks = _num_blocks(config, info.block_bytes)
+def _with_cache(
+    config: EngineConfig, info: ModelInfo, model: dict[str, Any], measured: int | None
+) -> ModelShape:
+    if config.num_blocks is None and config.kv_cache_mib is None and config.device == "cuda":
+        longest = min(info.max_context, config.max_context or info.max_context)
+        num_blocks = -(-longest // config.block_size) if measured is None else measured
+    else:
+        num_blocks = _num_blocks(config, info.block_bytes)
     limits = (info.max_context, num_blocks * config.block_size, config.max_context)
     context = min(limit for limit in limits if limit is not None)
-    return ModelShape(replace(info, max_context=context), num_blocks, model)
+    dummy = config.load_format == "dummy"
+    return ModelShape(replace(info, max_context=context), num_blocks, model, dummy=dummy)
 
 
 def make_layout(config: EngineConfig, info: ModelInfo) -> StepLayout:

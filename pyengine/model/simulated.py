@@ -12,7 +12,8 @@ Imports no torch.
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from pyengine._core import StepLayout, pick_allowed
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
 from pyengine.model.batch import BufferRing, StepBuffers
-from pyengine.model.runner import ModelInfo, Sampled
+from pyengine.model.runner import LogProbs, ModelInfo, Sampled
 from pyengine.model.shape import describe, make_layout
 
 
@@ -71,13 +72,16 @@ class SimulatedRunner:
     """The simulated device, behind the interface of :class:`pyengine.model.runner.ModelRunner`.
 
     Which token follows depends on seed and position alone, whatever the batch; rows without
-    temperature take seed 0. Only the scheduler's thread may call it.
+    temperature take seed 0. There are no logits: of the edits of logits it minds those that forbid
+    a token, and of the others nothing comes here. Only the scheduler's thread may call it.
 
     Attributes:
         overlap: One step may run while the next is planned and launched.
+        notes: Nothing else was settled.
     """
 
     overlap = 1
+    notes: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -150,7 +154,19 @@ class SimulatedRunner:
             counts = matching(buffers, tokens)
         last = buffers.logit_start[:rows] + counts - 1
         self._last_token[buffers.sample_sequence[:rows]] = tokens[last]
-        return Sampled(tokens, counts)
+        return Sampled(tokens, counts, self._logprobs(buffers, count))
+
+    def _logprobs(self, buffers: StepBuffers, count: int) -> LogProbs | None:
+        """What it says at random is as likely as all else that it says."""
+        if buffers.num_logprobs < 0:
+            return None
+        most = min(buffers.num_logprobs, len(self._tokens))
+        first = np.full((count, buffers.num_logprobs), -1, np.int32)
+        first[:, :most] = np.sort(self._tokens)[:most]
+        each = np.float32(-np.log(len(self._tokens)))
+        return LogProbs(
+            first, np.full(first.shape, each, np.float32), np.full(count, each, np.float32)
+        )
 
     def _words(self, buffers: StepBuffers, count: int) -> NDArray[np.int32]:
         # The finalizer of MurmurHash3 over seed and position: neighbours give unrelated tokens.
@@ -165,10 +181,41 @@ class SimulatedRunner:
         chosen = self._tokens[(mixed % np.uint64(len(self._tokens))).view(np.int64)]
         if self._eos_below and self._eos is not None:
             chosen[(mixed >> np.uint64(32)) < self._eos_below] = self._eos
+        forbidden = forbidden_tokens(buffers, count) if buffers.num_edits else None
+        if forbidden is not None:
+            self._avoid(forbidden, buffers, chosen)
         if buffers.num_masks:
             words = buffers.mask.shape[1]
             pick_allowed(buffers.mask.reshape(-1), words, buffers.mask_row[:count], mixed, chosen)
         return chosen
+
+    def _avoid(
+        self, forbidden: NDArray[np.int64], buffers: StepBuffers, chosen: NDArray[np.int32]
+    ) -> None:
+        """Take what is forbidden out of the masks, and in its place say the word after it."""
+        rows, tokens = forbidden
+        masks = buffers.mask_row[rows]
+        bits = np.uint32(1) << (tokens % 32).astype(np.uint32)
+        masked = masks >= 0
+        np.bitwise_and.at(buffers.mask, (masks[masked], tokens[masked] // 32), ~bits[masked])
+        keys, each = rows << 32 | tokens, np.arange(len(chosen)) << 32
+        order = np.argsort(self._tokens)
+        for _ in range(len(self._tokens)):
+            wrong = np.isin(each | chosen, keys)
+            if not wrong.any():
+                return
+            place = order[np.searchsorted(self._tokens, chosen[wrong], sorter=order) % len(order)]
+            chosen[wrong] = self._tokens[(place + 1) % len(self._tokens)]
+        chosen[np.isin(each | chosen, keys)] = -1
+
+
+def forbidden_tokens(buffers: StepBuffers, count: int) -> NDArray[np.int64]:
+    """int64 [2, n]: rows of the step's ``count`` logits, and tokens that must not come there."""
+    starts = buffers.edit_start[: count + 1].astype(np.int64)
+    rows = np.repeat(np.arange(count), np.diff(starts))
+    edits = slice(starts[0], starts[-1])
+    never = np.isneginf(buffers.edit_add[edits])
+    return np.stack([rows[never], buffers.edit_token[edits][never].astype(np.int64)])
 
 
 def matching(buffers: StepBuffers, tokens: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -13,6 +13,22 @@ import msgspec
 EXIT_TIMEOUT_S = 10.0
 
 
+def spawn(module: str, inherited: Sequence[int]) -> tuple["subprocess.Popen[bytes]", socket.socket]:
+    """Run ``module`` with its end of a control line as argument; and our end of it.
+
+    It inherits the descriptors. The line ends when either process does, whatever ends that.
+    """
+    mine, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno(), *inherited],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    return process, mine
+
+
 class Child:
     """A process that runs one of pyengine's modules, and our end of its control line.
 
@@ -35,14 +51,7 @@ class Child:
     @classmethod
     async def start(cls, module: str, inherited: Sequence[int]) -> "Child":
         """Run ``module`` with its end of the line as argument; it inherits the descriptors."""
-        mine, theirs = socket.socketpair()
-        with theirs:
-            process = subprocess.Popen(  # noqa: ASYNC220 - milliseconds, once
-                [sys.executable, "-m", module, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno(), *inherited],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
+        process, mine = spawn(module, inherited)  # milliseconds, once
         return cls(process, *await asyncio.open_connection(sock=mine))
 
     def say(self, message: msgspec.Struct) -> None:

@@ -36,6 +36,21 @@ pub struct SamplingRules {
     pub seed: u64,
 }
 
+/// What is added to logits or taken from them before anything else looks at them; see `scheduler/edits.rs`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EditRules {
+    /// Taken once from the logit of every token that was generated; 0 is off.
+    pub presence: f32,
+    /// Taken as often as the token was generated; 0 is off.
+    pub frequency: f32,
+    /// Divides positive logits of tokens of the prompt and the answer, and multiplies others; 1 is off.
+    pub repetition: f32,
+    /// Added to the logits of these tokens.
+    pub bias: Vec<(u32, f32)>,
+    /// Sequences of tokens that must not be completed.
+    pub bad_words: Vec<Vec<u32>>,
+}
+
 /// A new request, or one that goes on after a restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Submit {
@@ -78,6 +93,10 @@ pub struct Submit {
     /// What the client expects the answer to be, token ids as in `tokens`: a draft.
     #[serde(with = "serde_bytes")]
     pub prediction: Vec<u8>,
+    /// Penalties, biases and bad words, if there are any.
+    pub edits: Option<Box<EditRules>>,
+    /// Log-probabilities of how many most likely tokens are wanted beside each token's own; `None` is none at all.
+    pub logprobs: Option<u8>,
 }
 
 /// What the detokenizer must know before the first token of a request.
@@ -96,6 +115,8 @@ pub struct OpenStream {
     pub include_stop: bool,
     /// Leave special tokens out of the text.
     pub skip_special_tokens: bool,
+    /// Its tokens come with log-probabilities, and are to be placed in the text.
+    pub logprobs: bool,
 }
 
 /// Why a request ended. Serialized by name.
@@ -137,6 +158,11 @@ pub struct SequenceTokens {
     pub accepted_drafts: u32,
     /// Draft tokens that were verified and dropped, up to here.
     pub rejected_drafts: u32,
+    /// If it wants them, as many bytes for each of the tokens, little-endian: four for the detokenizer, the token's
+    /// log-probability (f32), and pairs of a token (i32, -1 where there are no more) and its log-probability, the most
+    /// likely first.
+    #[serde(with = "serde_bytes")]
+    pub logprobs: Vec<u8>,
 }
 
 /// Words for whoever asked: why a grammar was refused, or what of it is not enforced.
@@ -177,6 +203,10 @@ pub struct Delta {
     pub rejected_drafts: u32,
     /// What the request is told besides; see [`Notice`].
     pub notice: Option<String>,
+    /// As in [`SequenceTokens`], for each of `tokens`. The first four bytes (i32) are where the token's text begins, in
+    /// characters from the beginning of the answer; -1 for a token that has no text.
+    #[serde(with = "serde_bytes")]
+    pub logprobs: Vec<u8>,
 }
 
 /// A message on a ring. On the wire: `[tag, fields...]`.
@@ -274,6 +304,7 @@ mod tests {
             accepted_drafts: 4,
             rejected_drafts: 5,
             notice: Some("so".into()),
+            logprobs: vec![1, 2],
         };
         for message in [
             Message::Abort(key),

@@ -67,6 +67,8 @@ fn submit(request: u64) -> Vec<u8> {
         grammar: None,
         close_grammar: false,
         prediction: Vec::new(),
+        edits: None,
+        logprobs: None,
     });
     let mut bytes = Vec::new();
     message.encode_into(&mut bytes).unwrap();

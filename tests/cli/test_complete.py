@@ -41,6 +41,23 @@ def test_a_stop_string_ends_the_text(pyengine: Run) -> None:
     assert cut["finish_reason"] == "stop"
 
 
+def test_penalties_and_bad_words_are_options(pyengine: Run) -> None:
+    ask = ("complete", "--chat", "-p", QUESTION, "--temperature", "0", "--max-tokens", "20")
+    plain = pyengine(*ask).stdout
+    assert "Paris" in plain
+    for options in (
+        ("--bad-words", "Paris", "--bad-words", "London"),
+        ("--logit-bias", '{"483": -100}'),
+        ("--repetition-penalty", "2.5", "--presence-penalty", "1"),
+    ):
+        done = pyengine(*ask, *options)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout != plain
+    done = pyengine("complete", "-p", "x", "--logit-bias", "5")
+    assert done.returncode == 2
+    assert "--logit-bias" in done.stderr
+
+
 def test_settings_reach_the_engine(pyengine: Run) -> None:
     done = pyengine("complete", *SIMULATED, "-p", "x" * 600, "--max-context", "64")
     assert done.returncode == 1

@@ -20,6 +20,12 @@ BEFORE = SamplingParams(seed=3, max_tokens=9)
         ("""stop='["a,b", "\\n"]'""", {"stop": ("a,b", "\n")}),
         ("stop=", {"stop": ()}),
         ("stop_token_ids=5,6", {"stop_token_ids": (5, 6)}),
+        (
+            "presence_penalty=-1 bad_words=no,never",
+            {"presence_penalty": -1.0, "bad_words": ("no", "never")},
+        ),
+        ("""logit_bias='{"5": -2, "7": 1.5}'""", {"logit_bias": {5: -2.0, 7: 1.5}}),
+        ("logprobs=3", {"logprobs": 3}),
     ],
 )
 def test_what_is_typed_is_set_and_the_rest_stays(text: str, after: dict[str, object]) -> None:

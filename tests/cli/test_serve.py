@@ -6,10 +6,15 @@ import signal
 import socket
 import subprocess
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import openai
 import pytest
 
+from pyengine.cli.serve import summary
+from pyengine.config import EngineConfig
+from pyengine.engine import EngineInfo
 from tests.cli.conftest import Run
 from tests.programs import served
 
@@ -54,6 +59,18 @@ def test_the_summary_says_what_was_chosen_and_its_curl_works() -> None:
         )
         assert json.loads(done.stdout)["choices"][0]["message"]["content"]
         assert server.end(signal.SIGINT) == 0
+
+
+def test_the_summary_says_what_the_device_settled() -> None:
+    info = EngineInfo(
+        2048, 512, 99, "cuda, A GPU, bfloat16", {"attention": "triton 3", "memory": "80.0 GiB: ..."}
+    )
+    engine: Any = SimpleNamespace(config=EngineConfig(), info=info, model_name="m")
+    lines = summary(engine, "http://here", "process").splitlines()
+    assert "  device    cuda, A GPU, bfloat16, engine in a process of its own" in lines
+    assert "  cache     99 blocks of 16 tokens, prefix cache on" in lines
+    assert "  attention triton 3" in lines
+    assert "  memory    80.0 GiB: ..." in lines
 
 
 def test_a_running_answer_is_finished_before_the_server_stops() -> None:

@@ -4,14 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
-if not torch.cuda.is_available():
-    pytest.skip("no CUDA device", allow_module_level=True)
-
-from tests.kernels.backends import backend  # noqa: E402
-from tests.model.draws import (  # noqa: E402
+from tests.kernels.backends import backend
+from tests.model.draws import (
     RULES,
     SMALL_RULES,
     Language,
@@ -25,7 +21,6 @@ from tests.model.draws import (  # noqa: E402
     random_step,
 )
 
-pytestmark = pytest.mark.gpu
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 

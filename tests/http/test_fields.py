@@ -37,6 +37,11 @@ IMPLEMENTED: dict[str, dict[str, Any]] = {
         "tool_choice": "none",
         "response_format": {"type": "json_object"},
         "prediction": {"type": "content", "content": "x"},
+        "frequency_penalty": 0.5,
+        "presence_penalty": -0.5,
+        "logit_bias": {"5": 100},
+        "logprobs": True,
+        "top_logprobs": 0,
     },
     "/v1/completions": {
         "max_tokens": 3,
@@ -47,6 +52,10 @@ IMPLEMENTED: dict[str, dict[str, Any]] = {
         "stream": True,
         "user": "u",
         "n": 2,
+        "frequency_penalty": 0.5,
+        "presence_penalty": -0.5,
+        "logit_bias": {"5": -2.5},
+        "logprobs": 5,
     },
 }
 IMPLEMENTED["/v1/responses"] = {
@@ -66,11 +75,7 @@ IMPLEMENTED["/v1/responses"] = {
 # A value that asks for something, for fields that are refused.
 ASKING: dict[str, Any] = {
     "best_of": 2,
-    "logprobs": True,
     "top_logprobs": 2,
-    "frequency_penalty": 0.5,
-    "presence_penalty": -0.5,
-    "logit_bias": {"5": 100},
     "suffix": "end",
     "echo": True,
     "store": True,
@@ -81,11 +86,7 @@ ASKING: dict[str, Any] = {
 }
 NEUTRAL: dict[str, Any] = {
     "best_of": 1,
-    "logprobs": False,
     "top_logprobs": 0,
-    "frequency_penalty": 0,
-    "presence_penalty": 0.0,
-    "logit_bias": {},
     "suffix": "",
     "echo": False,
     "store": False,
@@ -127,14 +128,12 @@ async def test_every_field_of_the_spec(
         asking = ASKING.get(name, ["x"])
         if path == "/v1/responses" and name == "tools":
             asking = [{"type": "function", "name": "f"}]
-        elif (name, path) == ("logprobs", "/v1/completions"):
-            asking = 1
         answer = await http.post(path, json={**WALKED[path], name: asking})
         assert answer.status_code == 400, f"{name} was taken"
         error = answer.json()["error"]
         assert (error["param"], error["code"]) == (name, "unsupported_parameter")
         assert name in error["message"]
-        if name in NEUTRAL and (name, path) != ("logprobs", "/v1/completions"):
+        if name in NEUTRAL:
             answer = await http.post(path, json={**WALKED[path], name: NEUTRAL[name]})
             assert answer.status_code == 200, f"{name}: {answer.text}"
 
@@ -148,7 +147,18 @@ async def test_every_field_of_the_spec(
             "stream_options.include_obfuscation",
         ),
         ({"stream": True, "stream_options": {"more": 1}}, "stream_options.more"),
-        ({"repetition_penalty": 1.1}, "repetition_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"presence_penalty": 2.01}, "presence_penalty"),
+        ({"frequency_penalty": -2.01}, "frequency_penalty"),
+        ({"frequency_penalty": "much"}, "frequency_penalty"),
+        ({"logit_bias": {"5": 101}}, "logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias"),
+        ({"logit_bias": {"five": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": "much"}}, "logit_bias[...]"),
+        ({"logit_bias": [5]}, "logit_bias"),
+        ({"bad_words": "x"}, "bad_words"),
+        ({"bad_words": [""]}, "bad_words"),
+        ({"bad_words": [1]}, "bad_words[0]"),
         ({"priority": 1 << 31}, "priority"),
         ({"temperature": 2.1}, "temperature"),
         ({"temperature": "hot"}, "temperature"),

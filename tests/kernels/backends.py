@@ -17,22 +17,31 @@ def as_tensor(array: NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(array).to(DEVICE)
 
 
-def backend(reference: bool, dtype: torch.dtype = torch.float32) -> Backend:
-    """Samples and verifies in torch, or in Triton: interpreted where there is no GPU."""
-    sample = sampling_reference.sample if reference else sampling.sample
+def backend(reference: bool, dtype: torch.dtype = torch.float32, shared: bool = False) -> Backend:
+    """Samples and verifies in torch, or in Triton: interpreted where there is no GPU.
+
+    ``shared``: programs share rows where these are few.
+    """
+    sample: Any = sampling_reference.sample if reference else sampling.sample
     compare = verify.verify_reference if reference else verify.verify
 
     def run(step: Step, logits: NDArray[Any]) -> tuple[Ints, Ints]:
         inputs = SamplingInputs.from_numpy(step.arrays(), DEVICE)
         tokens = torch.full((len(logits),), -7, dtype=torch.int32, device=DEVICE)
         counts = torch.full((step.rows,), -7, dtype=torch.int32, device=DEVICE)
-        sample(inputs, as_tensor(logits).to(dtype), tokens)
+        given = (inputs, as_tensor(logits).to(dtype), tokens)
+        if shared:
+            scratch = sampling.SamplingScratch.for_rows(*logits.shape, DEVICE)
+            sample(*given, scratch=scratch)
+        else:
+            sample(*given)
         compacted, last_token = torch.full_like(tokens, -7), torch.full_like(counts, -7)
         # Rows have sequences in the reverse order.
         sequence = torch.arange(step.rows, dtype=torch.int32, device=DEVICE).flip(0)
         ids = as_tensor(step.token_ids)
-        given = (inputs, ids, tokens, sequence, counts, compacted, last_token)
-        compare(*given, step.rows)
+        header = torch.zeros(16, dtype=torch.int64, device=DEVICE)
+        header[2] = step.rows
+        compare(inputs, header, ids, tokens, sequence, counts, compacted, last_token)
         check_kept(step, *(t.cpu().numpy() for t in (tokens, counts, compacted, last_token)))
         return tokens.cpu().numpy(), counts.cpu().numpy()
 

@@ -1,4 +1,4 @@
-"""The kernels compile for a GPU, which takes none, and keep every rounding."""
+"""The kernels compile for a GPU, which takes none; and are defined where there is no Triton."""
 
 import os
 import subprocess
@@ -7,42 +7,64 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = """
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from pyengine.kernels import sampling, verify
+from tests.conftest import REPOSITORY
 
-FLOATS = {"logits_ptr", "temperature_ptr", "top_p_ptr", "min_p_ptr"}
-LONGS = {"seed_ptr", "position_ptr"}
 
-def compile(kernel, **constants):
-    types = {}
-    for name in kernel.arg_names:
-        pointer = "*fp32" if name in FLOATS else "*i64" if name in LONGS else "*i32"
-        number = pointer if name.endswith("_ptr") else "i32"
-        types[name] = "constexpr" if name in constants else number
-    compiled = triton.compile(
-        ASTSource(kernel, types, constants),
-        target=GPUTarget("cuda", 90, 32),
-        options={"enable_fp_fusion": False},
-    )
-    code = compiled.asm["ptx"]
-    print(kernel.__name__, "fma.rn.f32" in code, ".ftz" in code, "div.full" in code)
-
-compile(sampling.sample_kernel, BLOCK=sampling.BLOCK, WAYS=sampling.WAYS)
-compile(verify.verify_kernel, ROWS=verify.ROWS)
-"""
+def run(*arguments: str, **variables: str) -> list[str]:
+    """A Python program's lines."""
+    env = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": str(REPOSITORY), **variables}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=REPOSITORY, env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 @pytest.mark.timeout(300)
-def test_kernels_compile_and_fuse_nothing(tmp_path: Path) -> None:
-    env = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        "sample_kernel False False False",
-        "verify_kernel False False False",
-    ]
+def test_kernels_compile(tmp_path: Path) -> None:
+    lines = run("-m", "tests.kernels.compiling", TRITON_CACHE_DIR=str(tmp_path))
+    # What has the bits of the CPU fuses nothing.
+    bits = {line.split()[0] for line in lines if line.endswith(" True")}
+    assert bits == {"sample_kernel", "peak_kernel", "finish_kernel", "verify_kernel", "edit"}
+    # What is bound by memory takes 16 bytes at a time.
+    wide = {line.split()[0] for line in lines if line.endswith(" 16 16")}
+    assert wide == {
+        "add_rms_norm",
+        "silu_mul",
+        "rope_append",
+        "copy_blocks",
+        "gemv",
+        "top_logprobs",
+    }
+    neither = [line for line in lines if not line.endswith((" True", " 16 16"))]
+    assert neither == ["feed"]
+
+
+WITHOUT_TRITON = """
+import importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "triton" else find(name, *more)
+import torch
+from pathlib import Path
+from pyengine import kernels
+
+for path in Path(kernels.__file__).parent.glob("*.py"):
+    importlib.import_module(f"pyengine.kernels.{path.stem}")
+assert not any(name.startswith("triton.language") for name in sys.modules)
+from pyengine.kernels.activation import silu_mul, silu_mul_reference
+
+out = torch.zeros(1, 2)
+silu_mul_reference(torch.ones(1, 4), out)
+print(out.count_nonzero().item())
+try:
+    silu_mul(torch.ones(1, 4), out)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_without_triton_there_are_the_references() -> None:
+    lines = run("-c", WITHOUT_TRITON)
+    assert lines[0] == "2"
+    assert lines[1].startswith("this kernel needs triton")

@@ -25,14 +25,16 @@ from tests.model.draws import (
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
-def assert_tokens_of_rust(step: Step, reference: bool, dtype: torch.dtype, seed: int) -> None:
+def assert_tokens_of_rust(
+    step: Step, reference: bool, dtype: torch.dtype, seed: int, shared: bool = False
+) -> None:
     random = np.random.default_rng(seed)
     arrays = step.arrays()
     vocabulary = arrays["mask"].shape[1] * 32 - int(random.integers(0, 32))
     logits = random_logits(random, len(arrays["logit_row"]), vocabulary)
     rounded = torch.from_numpy(logits).to(dtype).float().numpy()
     tokens, counts = on_cpu(step, rounded)
-    theirs, their_counts = backend(reference, dtype)(step, rounded)
+    theirs, their_counts = backend(reference, dtype, shared)(step, rounded)
     assert theirs.tolist() == tokens.tolist()
     assert their_counts.tolist() == counts.tolist()
 
@@ -56,6 +58,34 @@ def test_triton_gives_the_tokens_of_rust(vocabulary: int, dtype: torch.dtype) ->
     assert_tokens_of_rust(step, False, dtype, vocabulary)
 
 
+@pytest.mark.parametrize(
+    ("vocabulary", "dtype", "parts"),
+    [(129, torch.float32, 2), (600, torch.bfloat16, 8), (600, torch.float32, 2)],
+)
+def test_programs_that_share_rows_give_the_tokens_of_rust(
+    vocabulary: int, dtype: torch.dtype, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = random_step(np.random.default_rng(vocabulary + parts), 6, vocabulary)
+    # Most rows without the rules that take one program and many passes, which are slow here.
+    step.top_k[1:], step.top_p[1:] = 0, 1.0
+    rows = len(step.arrays()["logit_row"])
+    # The parts of a large vocabulary, of a small one.
+    monkeypatch.setattr(sampling, "BLOCK", 128)
+    monkeypatch.setattr(sampling, "MAX_PARTS", parts)
+    assert sampling.parts_of(rows, vocabulary) == parts
+    assert_tokens_of_rust(step, False, dtype, vocabulary, shared=True)
+
+
+def test_how_many_programs_share_a_row() -> None:
+    parts = {rows: sampling.parts_of(rows, 128_256) for rows in (1, 8, 64, 263, 264, 1000)}
+    assert parts == {1: 64, 8: 64, 64: 8, 263: 2, 264: 1, 1000: 1}
+    assert sampling.parts_of(1, 1) == 1
+    scratch = sampling.SamplingScratch.for_rows(300, 128_256, DEVICE)
+    assert len(scratch.winner) == max(
+        rows * sampling.parts_of(rows, 128_256) for rows in range(1, 301)
+    )
+
+
 @pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
 @pytest.mark.parametrize("rules", SMALL_RULES, ids=str)
 def test_three_tokens_of_the_reference(rules: dict[str, Any], masked: bool) -> None:
@@ -74,7 +104,7 @@ def test_three_tokens_of_the_reference(rules: dict[str, Any], masked: bool) -> N
 @pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
 def test_three_tokens_of_triton(masked: bool) -> None:
     """Few, for they are interpreted; on a GPU tests/gpu draws as many as the distribution needs."""
-    language, sequences = Language(4), 2 * len(SMALL_RULES)
+    language, sequences = Language(4), len(SMALL_RULES)
     plain = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
     each = [plain | SMALL_RULES[sequence % len(SMALL_RULES)] for sequence in range(sequences)]
     rules = {name: np.array([rule[name] for rule in each]) for name in plain}
@@ -87,21 +117,29 @@ def test_three_tokens_of_triton(masked: bool) -> None:
     assert (drawn == generate(on_cpu, language, rules, **given)[0]).all()
 
 
-@pytest.mark.parametrize("reference", [True, False], ids=["torch", "triton"])
-def test_extremes(reference: bool) -> None:
+@pytest.mark.parametrize("how", ["torch", "triton", "shared"])
+def test_extremes(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "MAX_PARTS", 4)
+    monkeypatch.setattr(sampling, "BLOCK", 128)
+    # Shared rows are as much wider as it takes.
+    wide = 60 if how == "shared" else 1
+    sampler = backend(how == "torch", shared=how == "shared")
     nan, inf = np.nan, np.inf
     rows = [
         [nan] * 5, [-inf] * 5, [nan, -inf, 2, -inf, nan], [nan, 5, 2, inf, -inf],
         [1, inf, inf, 0, 0], [-0.0, 0.0, -1, -0.0, -2],
     ]  # fmt: skip
-    logits = np.array(rows, np.float32)
+    logits = np.full((len(rows), 4 * wide + 1), -inf, np.float32)
+    logits[:, ::wide] = rows
     for rules in ({"temperature": 0.0}, {}, {"temperature": 1e-38}, {"top_k": 2, "top_p": 0.9}):
         step = Step(len(rows), **rules)
-        tokens = backend(reference)(step, logits)[0]
+        tokens = sampler(step, logits)[0]
         assert tokens.tolist() == on_cpu(step, logits)[0].tolist()
-        assert tokens[:4].tolist() == [-1, -1, 2, 3]
-    only = pack(np.eye(6, 5, dtype=bool))
-    assert backend(reference)(Step(6, mask=only), logits)[0].tolist() == [0, 1, 2, 3, 4, -1]
+        assert tokens[:4].tolist() == [-1, -1, 2 * wide, 3 * wide]
+    only = np.zeros((6, logits.shape[1]), bool)
+    only[:, ::wide] = np.eye(6, 5, dtype=bool)
+    tokens = sampler(Step(6, mask=pack(only)), logits)[0]
+    assert tokens.tolist() == [0, wide, 2 * wide, 3 * wide, 4 * wide, -1]
 
 
 @pytest.mark.parametrize("reference", [True, False], ids=["torch", "triton"])
@@ -127,7 +165,9 @@ def test_more_rows_than_are_verified_at_a_time(reference: bool) -> None:
     compare = verify.verify_reference if reference else verify.verify
     out = [torch.full((n,), -7, dtype=torch.int32, device=DEVICE) for n in (rows, total, rows)]
     sequence = torch.arange(rows, dtype=torch.int32, device=DEVICE).flip(0)
-    compare(inputs, as_tensor(step.token_ids), tokens.to(DEVICE), sequence, *out, rows)
+    header = torch.zeros(16, dtype=torch.int64, device=DEVICE)
+    header[2] = rows
+    compare(inputs, header, as_tensor(step.token_ids), tokens.to(DEVICE), sequence, *out)
     assert out[0].tolist() == counts.tolist()
     check_kept(step, tokens.numpy(), *(tensor.cpu().numpy() for tensor in out))
 
@@ -155,3 +195,6 @@ def test_arguments_are_checked() -> None:
         sampling.sample(inputs, torch.zeros(5, 2, device=DEVICE).T, tokens)
     with pytest.raises(ValueError, match="in one piece"):
         sampling.sample(inputs, torch.zeros(2, 0, device=DEVICE), tokens)
+    scratch = sampling.SamplingScratch.for_rows(1, 3000, DEVICE)
+    with pytest.raises(ValueError, match="less than 2 rows"):
+        sampling.sample(inputs, torch.zeros(2, 3000, device=DEVICE), tokens, scratch=scratch)

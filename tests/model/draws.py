@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine._core import CpuKernels, CpuRules, CpuTensor
+from pyengine._core import CpuEdits, CpuKernels, CpuRules, CpuTensor
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -50,6 +50,8 @@ class Step:
     mask_row: Any = None
     token_ids: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
     logit_token: Ints | None = None
+    # By logits row and token, [logits, vocabulary] each: what divides or multiplies, what is added.
+    edits: tuple[Floats, Floats] | None = None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays by their names in the step buffers, and ``mask_words``."""
@@ -80,6 +82,17 @@ class Step:
         }
 
 
+def edit_arrays(factor: Floats, add: Floats) -> dict[str, NDArray[Any]]:
+    """The edits of a step, by their names in :class:`CpuEdits`: those that change something."""
+    rows, tokens = np.nonzero((factor != 1) | (add != 0))
+    return {
+        "start": np.searchsorted(rows, np.arange(len(factor) + 1)).astype(np.int32),
+        "token": tokens.astype(np.int32),
+        "factor": factor[rows, tokens].astype(np.float32),
+        "add": add[rows, tokens].astype(np.float32),
+    }
+
+
 Backend = Callable[[Step, NDArray[Any]], tuple[Ints, Ints]]
 """Samples a step from logits [logits rows, vocabulary]: tokens, and counts of those that hold."""
 
@@ -91,6 +104,11 @@ def on_cpu(step: Step, logits: NDArray[Any], threads: int = 2) -> tuple[Ints, In
     tokens = np.full(len(logits), -7, np.int32)
     counts = np.full(step.rows, -7, np.int32)
     kernels, out = CpuKernels(threads), CpuTensor(tokens)
+    if step.edits is not None:
+        arrays = edit_arrays(*step.edits)
+        edits = CpuEdits(**arrays, before=np.zeros(len(arrays["token"]), np.float32))
+        logits = logits.copy()
+        kernels.edit(edits, CpuTensor(logits), 0, len(logits))
     kernels.sample(rules, CpuTensor(logits), out, 0, len(logits))
     kernels.verify(rules, CpuTensor(step.token_ids), out, CpuTensor(counts), step.rows)
     return tokens, counts
@@ -216,11 +234,21 @@ class Language:
         self.allowed = random.random((PREFIXES, VOCABULARY)) < 0.6
         self.allowed[np.arange(PREFIXES), random.integers(0, VOCABULARY, PREFIXES)] = True
 
-    def joint(self, rules: Mapping[str, Any], masked: bool) -> Floats:
+    def joint(
+        self, rules: Mapping[str, Any], masked: bool, penalties: Mapping[str, Any] | None = None
+    ) -> Floats:
         """Exact probabilities of the 125 sequences."""
+        logits = self.logits
+        if penalties is not None:
+            texts = [t for n in range(LENGTH) for t in np.ndindex((VOCABULARY,) * n)]
+            factor, add = (
+                np.concatenate([edits(np.array([t], np.int32), **penalties)[i] for t in texts])
+                for i in (0, 1)
+            )
+            logits = np.where(logits > 0, logits / factor, logits * factor) + add
         each = [
             exact(row, **rules, allowed=allowed if masked else None)
-            for row, allowed in zip(self.logits, self.allowed, strict=True)
+            for row, allowed in zip(logits, self.allowed, strict=True)
         ]
         joint, first = np.ones(1), 0
         for length in range(LENGTH):
@@ -228,6 +256,36 @@ class Language:
             joint = (joint[:, None] * table).reshape(-1)
             first += VOCABULARY**length
         return joint
+
+
+def edits(
+    text: Ints,
+    *,
+    presence: float = 0.0,
+    frequency: float = 0.0,
+    repetition: float = 1.0,
+    bias: Mapping[int, float] | None = None,
+    prompt: tuple[int, ...] = (),
+    bad_word: tuple[int, ...] = (),
+) -> tuple[Floats, Floats]:
+    """What divides, and what is added, after each of ``text`` [n, length]: [n, VOCABULARY] each.
+
+    By their definitions; negative tokens are none.
+    """
+    counts = (text[:, :, None] == np.arange(VOCABULARY)).sum(axis=1)
+    seen = (counts > 0) | np.isin(np.arange(VOCABULARY), prompt)
+    add = -presence * (counts > 0) - frequency * counts
+    for token, value in (bias or {}).items():
+        add[:, token] += value
+    if bad_word:
+        *before, last = bad_word
+        whole = np.concatenate([np.tile(np.array(prompt, np.int32), (len(text), 1)), text], axis=1)
+        length = len(prompt) + (text >= 0).sum(axis=1)
+        stands = length >= len(before)
+        for back, token in enumerate(reversed(before), 1):
+            stands &= whole[np.arange(len(text)), length - back] == token
+        add[stands, last] = -np.inf
+    return np.where(seen, repetition, 1.0), add
 
 
 def prefix_number(tokens: Ints, length: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -260,6 +318,7 @@ def generate(
     masked: bool,
     drafts: Callable[[int], Ints],
     sequences: int,
+    penalties: Mapping[str, Any] | None = None,
 ) -> tuple[NDArray[np.int64], float]:
     """Three tokens of every sequence, in steps of as many as hold.
 
@@ -271,6 +330,7 @@ def generate(
         drafts: Of a step's number: int32 [sequences, LENGTH], a proposal for every position; a
             negative one proposes nothing there and after it.
         sequences: How many; their seeds are 0, 1, 2, ...
+        penalties: As :func:`edits` takes them.
 
     Returns:
         The sequences as numbers in base five, and the tokens a step and sequence.
@@ -304,6 +364,9 @@ def generate(
             token_ids=ids.reshape(-1),
             logit_token=(row * (LENGTH + 1) + have[row] + within).astype(np.int32),
         )
+        if penalties is not None:
+            before = np.where(places < (have[row] + within)[:, None], text[row], -1)
+            step.edits = edits(before, **penalties)
         tokens, counts = backend(step, language.logits[prefix])
         starts = lengths.cumsum() - lengths
         for at in range(LENGTH):

@@ -15,7 +15,7 @@ from pyengine._core import CpuKernels, CpuProgram, CpuTensor
 from pyengine.demo import DRAFT_PATH, MODEL_PATH
 from pyengine.errors import ModelLoadError
 from pyengine.grammar import choice
-from pyengine.model import layers
+from pyengine.model import cpu_layers
 from pyengine.model.cpu import CpuRunner
 from pyengine.model.shape import check_same_tokens, describe
 
@@ -108,7 +108,7 @@ async def test_so_it_is_where_torch_takes_part(monkeypatch: pytest.MonkeyPatch) 
         def supported() -> bool:
             return False
 
-    monkeypatch.setattr(layers, "CpuLinear", Unsupported)
+    monkeypatch.setattr(cpu_layers, "CpuLinear", Unsupported)
     tokens, right, _ = await drafted(prompts(6), mixed(6, 40))
     # A row's last bits depend on its company there, so that a tie may fall either way.
     assert right > 0.99 * tokens > 0

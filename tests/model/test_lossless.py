@@ -61,6 +61,43 @@ def test_three_tokens_have_their_joint_distribution(rules: dict[str, Any], maske
     assert (drawn == again).all()
 
 
+PENALTIES: list[dict[str, Any]] = [
+    {"presence": 1.5},
+    {"frequency": 1.2},
+    {"frequency": -0.8},
+    {"repetition": 1.7, "prompt": (1, 3)},
+    {"repetition": 0.6},
+    {"bias": {2: 1.5, 4: -2.5}},
+    {"bias": {0: -100.0}},
+    {"bad_word": (1, 3)},
+    {"prompt": (4,), "bad_word": (4, 2)},
+    {"presence": 0.5, "frequency": 0.4, "repetition": 1.4, "bias": {1: 0.7}, "bad_word": (0, 0)},
+]
+
+
+@pytest.mark.parametrize(
+    ("rules", "penalties", "masked"),
+    [
+        *(({}, penalties, False) for penalties in PENALTIES),
+        ({}, PENALTIES[-1], True),
+        (SMALL_RULES[-1], PENALTIES[-1], False),
+    ],
+    ids=str,
+)
+def test_three_tokens_under_penalties(
+    rules: dict[str, Any], penalties: dict[str, Any], masked: bool
+) -> None:
+    language = Language(1)
+    # What is forbidden leaves something else.
+    language.allowed[:, 0] = language.allowed[:, 4] = True
+    given: dict[str, Any] = {"masked": masked, "sequences": SEQUENCES, "penalties": penalties}
+    drawn, per_step = generate(on_cpu, language, rules, drafts=from_another_language, **given)
+    assert_drawn_from(drawn, language.joint(rules, masked, penalties))
+    assert per_step > 1.05, "drafts were taken"
+    undrafted, _ = generate(on_cpu, language, rules, drafts=none, **given)
+    assert (drawn == undrafted).all()
+
+
 def test_greedy_is_the_same_with_drafts() -> None:
     language = Language(2)
     given: dict[str, Any] = {"masked": False, "sequences": SEQUENCES}

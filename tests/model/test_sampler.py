@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pyengine._core import CpuKernels, CpuRules, CpuTensor, pick_allowed
-from tests.model.draws import RULES, Step, assert_drawn_from, exact, on_cpu, pack
+from pyengine._core import CpuEdits, CpuKernels, CpuRules, CpuTensor, pick_allowed
+from tests.model.draws import (
+    RULES,
+    Step,
+    assert_drawn_from,
+    edit_arrays,
+    exact,
+    on_cpu,
+    pack,
+    random_logits,
+)
 
 DRAWS = 20_000
 
@@ -102,6 +111,59 @@ def test_pick_takes_the_nth_allowed_token() -> None:
         pick_allowed(mask, 3, np.array([3], np.int32), hashes, out)
     with pytest.raises(ValueError, match="hashes has 8 elements, needs 9"):
         pick_allowed(mask, 3, np.zeros(9, np.int32), hashes, np.zeros(9, np.int32))
+
+
+def test_edits_change_logits_and_are_undone() -> None:
+    random = np.random.default_rng(8)
+    raw = random.normal(0, 2, (6, 300)).astype(np.float32)
+    factor = np.where(random.random(raw.shape) < 0.1, 1.4, 1.0)
+    add = np.where(random.random(raw.shape) < 0.1, random.normal(0, 3, raw.shape), 0.0)
+    add[:, 17] = -np.inf
+    arrays = edit_arrays(factor, add)
+    edits = CpuEdits(**arrays, before=np.zeros(len(arrays["token"]), np.float32))
+    logits, kernels = raw.copy(), CpuKernels(1)
+    for first, rows in ((0, 4), (4, 2)):
+        part = CpuTensor(logits[first : first + rows])
+        kernels.edit(edits, part, first, rows)
+        wanted = np.where(raw > 0, raw / factor, raw * factor) + add
+        np.testing.assert_allclose(logits[first : first + rows], wanted[first : first + rows], 1e-6)
+        kernels.restore(edits, part, first, rows)
+    assert (logits == raw).all()
+    with pytest.raises(ValueError, match="more logits rows"):
+        kernels.edit(edits, CpuTensor(logits), 3, 4)
+    with pytest.raises(ValueError, match="an edit of a token that there is not"):
+        kernels.edit(edits, CpuTensor(np.zeros((6, 20), np.float32)), 0, 6)
+
+
+@pytest.mark.parametrize("width", [0, 3, 20])
+def test_log_probabilities_are_the_log_softmax(width: int) -> None:
+    random = np.random.default_rng(9)
+    logits = random_logits(random, 40, 500)
+    logits[np.isinf(logits)] = 0.0
+    step = Step(20, lengths=np.full(20, 2, np.int32))
+    rules = CpuRules(**step.arrays(), mask_words=1)
+    wanted = random.integers(-1, width + 1, 20).astype(np.int32)
+    chosen = random.integers(0, 500, 40).astype(np.int32)
+    tokens = np.full((40, max(width, 1)), -7, np.int32)
+    logprobs, of_chosen = np.full(tokens.shape, -7, np.float32), np.full(40, -7, np.float32)
+    out = [CpuTensor(array) for array in (tokens, logprobs, of_chosen)]
+    kernels = CpuKernels(2)
+    for first, rows in ((0, 25), (25, 15)):
+        part = CpuTensor(logits[first : first + rows].copy())
+        kernels.top_logprobs(
+            rules, CpuTensor(wanted), part, CpuTensor(chosen), out[0], out[1], out[2], first, rows
+        )
+    for row in range(40):
+        count = wanted[row // 2]
+        if count < 0:
+            assert of_chosen[row] == -7
+            continue
+        numbers = np.where(np.isnan(logits[row]), -np.inf, logits[row]).astype(np.float64)
+        exactly = numbers - numbers.max() - np.log(np.exp(numbers - numbers.max()).sum())
+        order = np.lexsort((np.arange(500), -numbers))[:count]
+        assert tokens[row, :count].tolist() == order.tolist()
+        np.testing.assert_allclose(logprobs[row, :count], exactly[order], atol=1e-4)
+        np.testing.assert_allclose(of_chosen[row], exactly[chosen[row]], atol=1e-4)
 
 
 def test_arguments_are_checked() -> None:

@@ -40,9 +40,10 @@ class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
 
-    # Refused unless neutral: see UNSUPPORTED_IN_CHAT.
     logprobs: bool | None = None
     top_logprobs: int | None = None
+
+    # Refused unless neutral: see UNSUPPORTED_IN_CHAT.
     functions: Any = None
     function_call: Any = None
     modalities: Any = None
@@ -57,10 +58,8 @@ class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
     prompt_cache_options: Any = None
 
 
-# As UNSUPPORTED: field -> values that ask for nothing.
+# Field -> values that ask for nothing; null always does. Anything else is refused by name.
 UNSUPPORTED_IN_CHAT: dict[str, tuple[Any, ...]] = {
-    "logprobs": (False,),
-    "top_logprobs": (0,),
     "functions": ([],),
     "function_call": ("none", "auto"),
     "modalities": (["text"],),
@@ -108,7 +107,7 @@ class ChatChoice(msgspec.Struct, gc=False):
     index: int
     message: AnswerMessage
     finish_reason: str
-    logprobs: None = None
+    logprobs: dict[str, Any] | None = None
 
 
 class ChatResponse(msgspec.Struct, gc=False, kw_only=True):

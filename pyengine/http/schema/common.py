@@ -22,9 +22,10 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
 class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=True):
     """Fields of both kinds of completion. None is "not given", as in OpenAI's.
 
-    Beyond OpenAI's: top_k, min_p, min_tokens, ignore_eos, stop_token_ids,
-    include_stop_str_in_output, skip_special_tokens (as :class:`pyengine.SamplingParams` has them),
-    priority (lower runs first) and cache_salt (cached prefixes are shared only under the same one).
+    Beyond OpenAI's: top_k, min_p, repetition_penalty, bad_words, min_tokens, ignore_eos,
+    stop_token_ids, include_stop_str_in_output, skip_special_tokens (as
+    :class:`pyengine.SamplingParams` has them), priority (lower runs first) and cache_salt (cached
+    prefixes are shared only under the same one).
 
     ``user`` is the tenant that the request is charged to when tenants share fairly, and whose
     recent answers are drafted from. Anybody can name any user, so it isolates nothing: give those
@@ -53,18 +54,11 @@ class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=Tr
     cache_salt: str | None = None
     n: int | None = None
 
-    # Refused unless neutral: see UNSUPPORTED.
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
-    logit_bias: Any = None
-
-
-# Field -> values that ask for nothing; null always does. Anything else is refused by name.
-UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "frequency_penalty": (0.0,),
-    "presence_penalty": (0.0,),
-    "logit_bias": ({},),
-}
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    bad_words: list[str] | None = None
 
 
 def refuse_unsupported(request: msgspec.Struct, fields: dict[str, tuple[Any, ...]]) -> None:
@@ -89,7 +83,6 @@ def check_common(request: GenerationRequest, limits: Limits) -> None:
     Raises:
         InvalidRequestError: Naming the field.
     """
-    refuse_unsupported(request, UNSUPPORTED)
     if request.n is not None and not 1 <= request.n <= limits.choices:
         raise InvalidRequestError(
             f"'n' must be from 1 to {limits.choices}, not {request.n}.", param="n"
@@ -115,7 +108,9 @@ def include_usage(request: GenerationRequest) -> bool:
     return options is not None and bool(options.include_usage)
 
 
-def sampling_params(request: GenerationRequest, max_tokens: int | None) -> SamplingParams:
+def sampling_params(
+    request: GenerationRequest, max_tokens: int | None, logprobs: int | None
+) -> SamplingParams:
     """The sampling parameters of a request, within their ranges.
 
     Raises:
@@ -127,6 +122,13 @@ def sampling_params(request: GenerationRequest, max_tokens: int | None) -> Sampl
         top_k=request.top_k or 0,
         top_p=1.0 if request.top_p is None else request.top_p,
         min_p=request.min_p or 0.0,
+        presence_penalty=request.presence_penalty or 0.0,
+        frequency_penalty=request.frequency_penalty or 0.0,
+        repetition_penalty=(
+            1.0 if request.repetition_penalty is None else request.repetition_penalty
+        ),
+        logit_bias=request.logit_bias or {},
+        bad_words=tuple(request.bad_words or ()),
         seed=request.seed,
         max_tokens=max_tokens,
         min_tokens=request.min_tokens or 0,
@@ -135,6 +137,7 @@ def sampling_params(request: GenerationRequest, max_tokens: int | None) -> Sampl
         ignore_eos=bool(request.ignore_eos),
         include_stop=bool(request.include_stop_str_in_output),
         skip_special_tokens=request.skip_special_tokens is not False,
+        logprobs=logprobs,
     )
     params.validate()
     return params

@@ -13,18 +13,18 @@ class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=T
     # A string, strings, token ids, or lists of token ids; told apart once decoded.
     prompt: str | list[str | int | list[int]]
 
+    logprobs: int | None = None
+
     # Refused unless neutral (best_of: as many as n): see UNSUPPORTED_IN_COMPLETIONS.
     best_of: int | None = None
     echo: bool | None = None
-    logprobs: int | None = None
     suffix: str | None = None
 
 
-# As UNSUPPORTED: field -> values that ask for nothing.
+# As UNSUPPORTED_IN_CHAT: field -> values that ask for nothing.
 UNSUPPORTED_IN_COMPLETIONS: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),  # more exactly, n
     "echo": (False,),
-    "logprobs": (),
     "suffix": ("",),
 }
 
@@ -35,7 +35,7 @@ class CompletionChoice(msgspec.Struct, gc=False):
     index: int
     text: str
     finish_reason: str
-    logprobs: None = None
+    logprobs: dict[str, Any] | None = None
 
 
 class CompletionResponse(msgspec.Struct, gc=False, kw_only=True):

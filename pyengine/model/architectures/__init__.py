@@ -3,11 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from pyengine._core import CpuStep, CpuTensor
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.llama import Llama
-from pyengine.model.layers import Kernels, Ops, Workspace
-from pyengine.model.loader import Checkpoint
+from pyengine.model.layers import Buffer, Parts, Step
+from pyengine.model.loader import Weights
 from pyengine.model.runner import ModelInfo
 
 
@@ -15,24 +14,17 @@ class Architecture(Protocol):
     """A model with its weights, and the buffers of its steps."""
 
     @property
-    def logits_rows(self) -> Workspace:
+    def logits_rows(self) -> Buffer:
         """Where ``logits`` writes: its rows are the most that one call takes."""
 
-    @property
-    def recordable(self) -> bool:
-        """Whether a program can record it: all of it is done by the kernels."""
+    def forward(self, step: Step, tokens: int) -> None:
+        """Compute the first ``tokens`` tokens of a step, and store their keys and values."""
 
-    def forward(self, on: Ops, step: CpuStep, token_ids: CpuTensor, tokens: int) -> None:
-        """Compute the tokens of a step, int32 [tokens], and store their keys and values."""
-
-    def logits(self, on: Ops, last: CpuTensor, rows: int, first: int = 0) -> None:
-        """Logits after the tokens ``last[first : first + rows]`` of the step, in ``logits_rows``.
-
-        ``last`` is int32, indices into the step's tokens.
-        """
+    def logits(self, step: Step, rows: int, first: int = 0) -> None:
+        """Logits after the tokens ``logit_token[first : first + rows]``, in ``logits_rows``."""
 
 
-Build = Callable[[ModelInfo, Mapping[str, Any], Checkpoint, Kernels], Architecture]
+Build = Callable[[ModelInfo, Mapping[str, Any], Weights, Parts], Architecture]
 
 ARCHITECTURES: dict[str, Build] = {"LlamaForCausalLM": Llama}
 

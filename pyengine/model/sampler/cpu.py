@@ -1,10 +1,14 @@
 """Sampling on the CPU: the Rust sampler over the rules in the step buffers."""
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine._core import CpuKernels, CpuRules, CpuTensor
+from pyengine._core import CpuEdits, CpuKernels, CpuRules, CpuTensor
 from pyengine.model.batch import StepBuffers
+from pyengine.model.runner import LogProbs
+from pyengine.sampling import MAX_LOGPROBS
 
 
 class Sampler:
@@ -33,6 +37,14 @@ class Sampler:
             mask=buffers.mask,
             mask_words=buffers.mask.shape[-1],
         )
+        self._buffers = buffers
+        self._edits = CpuEdits(
+            start=buffers.edit_start,
+            token=buffers.edit_token,
+            factor=buffers.edit_factor,
+            add=buffers.edit_add,
+            before=np.zeros(len(buffers.edit_token), np.float32),
+        )
         self.tokens: NDArray[np.int32] = np.zeros(len(buffers.logit_row), np.int32)
         self.counts: NDArray[np.int32] = np.zeros(len(buffers.temperature), np.int32)
         self._token_ids = CpuTensor(buffers.token_ids)
@@ -40,8 +52,56 @@ class Sampler:
         self._counts = CpuTensor(self.counts)
 
     def sample(self, logits: CpuTensor, first: int, rows: int) -> None:
-        """Fill ``tokens[first : first + rows]`` from the first ``rows`` rows of ``logits``."""
+        """Fill ``tokens[first : first + rows]`` from the first ``rows`` rows of ``logits``.
+
+        Edits are made in ``logits``.
+        """
+        if self._buffers.num_edits:
+            self._kernels.edit(self._edits, logits, first, rows)
         self._kernels.sample(self.rules, logits, self.kernel_tokens, first, rows)
+        if self._buffers.num_logprobs >= 0:
+            if self._buffers.num_edits:
+                self._kernels.restore(self._edits, logits, first, rows)
+            self._read_logprobs(logits, first, rows)
+
+    def logprobs(self, count: int) -> LogProbs | None:
+        """Those of the first ``count`` logits rows, once they are sampled, if any row wants them.
+
+        Valid until the next step.
+        """
+        if self._buffers.num_logprobs < 0:
+            return None
+        tokens, logprobs, chosen = self._logprobs
+        return LogProbs(tokens[:count], logprobs[:count], chosen[:count])
+
+    @cached_property
+    def _logprobs(self) -> LogProbs:
+        # As large as a step may be, and made when somebody asks.
+        rows = len(self._buffers.logit_row)
+        return LogProbs(
+            np.zeros((rows, MAX_LOGPROBS), np.int32),
+            np.zeros((rows, MAX_LOGPROBS), np.float32),
+            np.zeros(rows, np.float32),
+        )
+
+    @cached_property
+    def _logprobs_kernel(self) -> tuple[CpuTensor, CpuTensor, CpuTensor, CpuTensor]:
+        tokens, logprobs, chosen = (CpuTensor(array) for array in self._logprobs)
+        return CpuTensor(self._buffers.logprobs), tokens, logprobs, chosen
+
+    def _read_logprobs(self, logits: CpuTensor, first: int, rows: int) -> None:
+        wanted, tokens, logprobs, chosen = self._logprobs_kernel
+        self._kernels.top_logprobs(
+            self.rules,
+            wanted,
+            logits,
+            self.kernel_tokens,
+            tokens,
+            logprobs,
+            chosen,
+            first,
+            rows,
+        )
 
     def verify(self, sampled: int) -> NDArray[np.int32]:
         """Compare the drafts with what was sampled; call it once every logits row is sampled.

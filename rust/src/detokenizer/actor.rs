@@ -315,6 +315,7 @@ mod tests {
                 stop: stop.iter().map(ToString::to_string).collect(),
                 include_stop: false,
                 skip_special_tokens: true,
+                logprobs: request == 77,
             }));
         }
 

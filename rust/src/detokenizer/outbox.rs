@@ -21,8 +21,8 @@ use crate::error::{Error, Result};
 use crate::mailbox::Mailbox;
 use crate::messages::{Delta, Message};
 
-/// Bytes of a delta on the wire at most, besides text, tokens, stop string and notice.
-const DELTA_OVERHEAD: usize = 96;
+/// Bytes of a delta on the wire at most, besides text, tokens, log-probabilities, stop string and notice.
+const DELTA_OVERHEAD: usize = 104;
 /// Bytes of a token on the wire at most.
 const TOKEN_BYTES: usize = 5;
 
@@ -174,7 +174,7 @@ impl FrontendOutbox {
 fn size(delta: &Delta) -> usize {
     let words = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     let besides = words(&delta.stop_string) + words(&delta.notice);
-    DELTA_OVERHEAD + delta.text.len() + besides + delta.tokens.len() * TOKEN_BYTES
+    DELTA_OVERHEAD + delta.text.len() + besides + delta.tokens.len() * TOKEN_BYTES + delta.logprobs.len()
 }
 
 fn join(before: &mut Delta, delta: Delta) {
@@ -182,25 +182,33 @@ fn join(before: &mut Delta, delta: Delta) {
     let mut tokens = std::mem::take(&mut before.tokens);
     text.push_str(&delta.text);
     tokens.extend_from_slice(&delta.tokens);
+    let mut logprobs = std::mem::take(&mut before.logprobs);
+    logprobs.extend_from_slice(&delta.logprobs);
     let notice = before.notice.take().or_else(|| delta.notice.clone());
-    *before = Delta { text, tokens, notice, ..delta };
+    *before = Delta { text, tokens, notice, logprobs, ..delta };
 }
 
 /// Takes a first part off a delta that is over `limit` for its text or its tokens.
 fn cut(delta: &mut Delta, limit: usize) -> Option<Delta> {
     let room = limit - DELTA_OVERHEAD;
-    if delta.text.len() + delta.tokens.len() * TOKEN_BYTES <= room {
+    // Bytes of a token's log-probabilities.
+    let record = delta.logprobs.len() / delta.tokens.len().max(1);
+    let each = TOKEN_BYTES + record;
+    if delta.text.len() + delta.tokens.len() * each <= room {
         return None;
     }
-    let tokens = delta.tokens.len().min(room / 2 / TOKEN_BYTES);
-    let mut text = delta.text.len().min(room - tokens * TOKEN_BYTES);
+    // One token at least, be the ring ever so small.
+    let tokens = delta.tokens.len().min((room / 2 / each).max(1));
+    let mut text = delta.text.len().min(room.saturating_sub(tokens * each));
     while !delta.text.is_char_boundary(text) {
         text -= 1;
     }
     let after = delta.tokens.split_off(tokens);
+    let logprobs_after = delta.logprobs.split_off(tokens * record);
     let part = Delta {
         text: delta.text[..text].to_owned(),
         tokens: std::mem::replace(&mut delta.tokens, after),
+        logprobs: std::mem::replace(&mut delta.logprobs, logprobs_after),
         finish: None,
         stop_string: None,
         stop_token: None,
@@ -281,6 +289,7 @@ mod tests {
             accepted_drafts: 0,
             rejected_drafts: 0,
             notice: None,
+            logprobs: &[],
         }
     }
 

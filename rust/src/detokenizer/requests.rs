@@ -40,6 +40,7 @@ pub(super) struct Requests {
     pub stop_share: StopShare,
     row: SequenceTokens,
     text: String,
+    logprobs: Vec<u8>,
 }
 
 impl Requests {
@@ -54,6 +55,7 @@ impl Requests {
             stop_share: StopShare::default(),
             row: empty_row(),
             text: String::new(),
+            logprobs: Vec::new(),
         }
     }
 
@@ -123,8 +125,13 @@ impl Requests {
             _ => return self.refuse(open, generated.len() as u32),
         };
 
+        let mut stream =
+            Stream::new(self.vocabulary.clone(), stops, open.include_stop, open.skip_special_tokens);
+        if open.logprobs {
+            stream.keep_places();
+        }
         let mut request = Request {
-            stream: Stream::new(self.vocabulary.clone(), stops, open.include_stop, open.skip_special_tokens),
+            stream,
             prompt_tokens: open.prompt_length,
             cached_tokens: 0,
             queued_us: 0,
@@ -166,6 +173,7 @@ impl Requests {
             accepted_drafts: 0,
             rejected_drafts: 0,
             notice: None,
+            logprobs: &[],
         };
         self.frontends[open.key.frontend as usize].add(delta)?;
         self.scheduler.send(&Message::Abort(open.key))
@@ -192,6 +200,7 @@ impl Requests {
             }
         };
         let mut taken = found.map_or(row.tokens.len(), |found| found.tokens);
+        place(&row.logprobs, row.tokens.len(), request.stream.places(), &mut self.logprobs);
         if found.is_none() && row.finish.is_some() {
             found = request.stream.finish(&mut self.text);
             taken = row.tokens.len();
@@ -214,6 +223,7 @@ impl Requests {
                 notice: notice.as_deref(),
                 stop_string: found.map(|found| request.stream.stop_string(found.index)),
                 stop_token: if found.is_some() { None } else { row.stop_token },
+                logprobs: &self.logprobs[..self.logprobs.len() / row.tokens.len().max(1) * taken],
                 ..request.delta(key, &self.text, &row.tokens[..taken])
             };
             self.frontends[key.frontend as usize].add(delta)?;
@@ -245,7 +255,22 @@ impl Request {
             accepted_drafts: self.accepted_drafts,
             rejected_drafts: self.rejected_drafts,
             notice: None,
+            logprobs: &[],
         }
+    }
+}
+
+/// Copies `logprobs` of `tokens` tokens to `out`, with the `places` of the first of them in the text; the others have
+/// none.
+fn place(logprobs: &[u8], tokens: usize, places: &[i32], out: &mut Vec<u8>) {
+    out.clear();
+    if logprobs.is_empty() || tokens == 0 {
+        return;
+    }
+    out.extend_from_slice(logprobs);
+    let places = places.iter().copied().chain(std::iter::repeat(-1));
+    for (record, place) in out.chunks_exact_mut(logprobs.len() / tokens).zip(places) {
+        record[..4].copy_from_slice(&place.to_le_bytes());
     }
 }
 

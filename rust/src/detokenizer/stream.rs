@@ -58,6 +58,16 @@ pub struct Stream {
     strip: Option<(char, usize)>,
     stops: Option<Box<Stops>>,
     ended: bool,
+    places: Option<Box<Places>>,
+}
+
+/// Where in the text tokens begin.
+#[derive(Debug, Clone, Default)]
+struct Places {
+    /// Characters of the whole text so far, also those that are withheld.
+    characters: usize,
+    /// Of the tokens of the last push.
+    of_tokens: Vec<i32>,
 }
 
 #[derive(Debug, Clone)]
@@ -112,7 +122,20 @@ impl Stream {
             strip: rules.strip,
             stops,
             ended: false,
+            places: None,
         }
+    }
+
+    /// From now on [`Self::places`] tells where tokens are. Before the first token.
+    pub fn keep_places(&mut self) {
+        self.places = Some(Box::default());
+    }
+
+    /// Where in the text each token of the last push begins, in characters from the beginning of the answer; -1 for a
+    /// token that has no text of its own. Tokens that make up one character begin together. Empty unless
+    /// [`kept`](Self::keep_places); shorter than the push where a stop string was found.
+    pub fn places(&self) -> &[i32] {
+        self.places.as_ref().map_or(&[], |places| &places.of_tokens)
     }
 
     /// Appends to `text` what `tokens` bring for certain. After a match, and after [`Self::finish`], nothing comes any
@@ -128,18 +151,21 @@ impl Stream {
         text: &mut String,
         meter: &mut impl Meter,
     ) -> Option<StopMatch> {
+        if let Some(places) = &mut self.places {
+            places.of_tokens.clear();
+        }
         if self.ended {
             return None;
         }
         let Some(mut stops) = self.stops.take() else {
             for &token in tokens {
-                self.decode(token, text);
+                self.decode_placed(token, text);
             }
             return None;
         };
         for (at, &token) in tokens.iter().enumerate() {
             let scanned = stops.held.len();
-            self.decode(token, &mut stops.held);
+            self.decode_placed(token, &mut stops.held);
             meter.search();
             let mut found = stops.scan(scanned);
             if found.is_none() && self.run_would_match(&mut stops) {
@@ -183,23 +209,43 @@ impl Stream {
         self.stops.as_ref().map_or("", |stops| &stops.strings.strings()[index])
     }
 
-    fn decode(&mut self, token: u32, out: &mut String) {
-        if self.skip_special_tokens && self.vocabulary.is_special(token) {
+    fn decode_placed(&mut self, token: u32, out: &mut String) {
+        let Some(mut places) = self.places.take() else {
+            self.decode(token, out);
             return;
+        };
+        let before = out.len();
+        let own = self.decode(token, out);
+        let start = places.characters;
+        places.characters += out[before..].chars().count();
+        // Before its own text may stand that of a run of bytes which it has ended.
+        let place = own.map_or(-1, |own| start.max(places.characters.saturating_sub(own)) as i32);
+        places.of_tokens.push(place);
+        self.places = Some(places);
+    }
+
+    /// The most characters of the text that are the token's own; `None` if it has none.
+    fn decode(&mut self, token: u32, out: &mut String) -> Option<usize> {
+        if self.skip_special_tokens && self.vocabulary.is_special(token) {
+            return None;
         }
         // An id that no token has is skipped like a special token: it does not end a run of bytes either.
-        let Some(piece) = self.vocabulary.piece(token, self.first) else { return };
+        let piece = self.vocabulary.piece(token, self.first)?;
         self.first = false;
         let start = out.len();
+        let mut own = usize::MAX;
         match (&mut self.assembler, piece) {
             (Assembler::Lossy(lossy), Piece::Bytes(bytes)) => lossy.push(bytes, out),
             (Assembler::Lossy(lossy), Piece::Byte(byte)) => lossy.push(&[byte], out),
             (Assembler::ByteRuns(runs), Piece::Byte(byte)) => runs.push_byte(byte, out),
             (Assembler::ByteRuns(runs), Piece::Bytes(bytes)) => {
-                runs.push_text(std::str::from_utf8(bytes).unwrap_or_default(), out);
+                let text = std::str::from_utf8(bytes).unwrap_or_default();
+                own = text.chars().count();
+                runs.push_text(text, out);
             }
         }
         self.strip_from(start, out);
+        Some(own)
     }
 
     fn flush(&mut self, out: &mut String) {
@@ -428,6 +474,52 @@ mod tests {
             let expected = model(&vocabulary, &tokens, &stops, include);
             prop_assert_eq!(&run(stream(&vocabulary, &borrowed, include), &tokens, &sizes), &expected);
             prop_assert_eq!(&run(stream(&vocabulary, &borrowed, include), &tokens, &[usize::MAX]), &expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_token_is_placed_behind_the_text_before_it(
+            kind in any::<bool>(),
+            tokens in tokens(),
+            stops in proptest::collection::vec("[ab é\n]{1,3}", 0..3),
+            sizes in proptest::collection::vec(1..5usize, 1..5),
+        ) {
+            let vocabulary = if kind { bytes() } else { fallback() };
+            let borrowed: Vec<_> = stops.iter().map(String::as_str).collect();
+            let mut placed = stream(&vocabulary, &borrowed, false);
+            placed.keep_places();
+            let (mut places, mut text, mut sizes) = (Vec::new(), String::new(), sizes.iter().cycle());
+            let mut rest = &tokens[..];
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at((*sizes.next().unwrap()).min(rest.len()));
+                let found = placed.push(now, &mut text);
+                let count = found.map_or(now.len(), |found| found.tokens);
+                prop_assert_eq!(placed.places().len(), count);
+                places.extend_from_slice(placed.places());
+                if found.is_some() {
+                    break;
+                }
+                rest = later;
+            }
+            let mut before = stream(&vocabulary, &[], false);
+            let mut text = String::new();
+            for (token, place) in tokens.iter().zip(&places) {
+                let characters = text.chars().count() as i32;
+                let skipped = vocabulary.is_special(*token) || vocabulary.piece(*token, false).is_none();
+                let textual = matches!(vocabulary.piece(*token, false), Some(Piece::Bytes(_)));
+                before.push(&[*token], &mut text);
+                if skipped {
+                    prop_assert_eq!(*place, -1);
+                } else if kind || !textual {
+                    prop_assert_eq!(*place, characters);
+                } else {
+                    // Behind the run of bytes that it has ended.
+                    let own = decode(&vocabulary, &[260, *token]).chars().count() as i32 - 1;
+                    let after = text.chars().count() as i32;
+                    prop_assert_eq!(*place, characters.max(after - own));
+                }
+            }
         }
     }
 

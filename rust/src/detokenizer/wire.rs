@@ -27,6 +27,8 @@ pub(super) struct DeltaRef<'a> {
     pub accepted_drafts: u32,
     pub rejected_drafts: u32,
     pub notice: Option<&'a str>,
+    #[serde(with = "serde_bytes")]
+    pub logprobs: &'a [u8],
 }
 
 /// A Deltas message that grows by one delta after the other.
@@ -97,6 +99,7 @@ pub(super) fn empty_row() -> SequenceTokens {
         queued_us: 0,
         accepted_drafts: 0,
         rejected_drafts: 0,
+        logprobs: Vec::new(),
     }
 }
 
@@ -137,17 +140,17 @@ impl<'de, F: FnMut(&SequenceTokens) -> Result<()>> Visitor<'de> for Rows<'_, F> 
 impl<'de> DeserializeSeed<'de> for Row<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> std::result::Result<(), D::Error> {
-        deserializer.deserialize_tuple(8, self)
+        deserializer.deserialize_tuple(9, self)
     }
 }
 
 impl<'de> Visitor<'de> for Row<'_> {
     type Value = ();
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("a sequence's tokens: eight fields")
+        f.write_str("a sequence's tokens: nine fields")
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> std::result::Result<(), A::Error> {
-        let missing = |at| serde::de::Error::invalid_length(at, &"eight fields");
+        let missing = |at| serde::de::Error::invalid_length(at, &"nine fields");
         let SequenceTokens {
             key,
             tokens,
@@ -157,6 +160,7 @@ impl<'de> Visitor<'de> for Row<'_> {
             queued_us,
             accepted_drafts,
             rejected_drafts,
+            logprobs,
         } = self.0;
         *key = fields.next_element()?.ok_or_else(|| missing(0))?;
         fields.next_element_seed(Tokens(tokens))?.ok_or_else(|| missing(1))?;
@@ -166,6 +170,9 @@ impl<'de> Visitor<'de> for Row<'_> {
         *queued_us = fields.next_element()?.ok_or_else(|| missing(5))?;
         *accepted_drafts = fields.next_element()?.ok_or_else(|| missing(6))?;
         *rejected_drafts = fields.next_element()?.ok_or_else(|| missing(7))?;
+        let bytes: &serde_bytes::Bytes = fields.next_element()?.ok_or_else(|| missing(8))?;
+        logprobs.clear();
+        logprobs.extend_from_slice(bytes);
         Ok(())
     }
 }
@@ -216,6 +223,7 @@ mod tests {
             queued_us: 70_000,
             accepted_drafts: 300,
             rejected_drafts: 2,
+            logprobs: vec![9; 300],
         };
         let message = Message::TokensOut(vec![first, empty_row()]);
         let mut bytes = Vec::new();
@@ -256,6 +264,7 @@ mod tests {
                         accepted_drafts: 5,
                         rejected_drafts: 6,
                         notice: Some("n"),
+                        logprobs: &[7; 3],
                     })
                     .unwrap();
                 expected.push(Delta {
@@ -272,6 +281,7 @@ mod tests {
                     accepted_drafts: 5,
                     rejected_drafts: 6,
                     notice: Some("n".into()),
+                    logprobs: vec![7; 3],
                 });
             }
             assert_eq!(Message::decode(batch.message()).unwrap(), Message::Deltas(expected));

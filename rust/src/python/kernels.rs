@@ -5,6 +5,8 @@
 
 use half::bf16;
 use pyengine_kernels_cpu::linear;
+use pyengine_kernels_cpu::sampler::edits::Edits;
+use pyengine_kernels_cpu::sampler::logprobs::{self, Table};
 use pyengine_kernels_cpu::sampler::{self, Rules, mask, verify};
 use pyengine_kernels_cpu::step::{BadStep, Step};
 use pyengine_kernels_cpu::threads::Threads;
@@ -292,6 +294,61 @@ impl CpuRules {
     }
 }
 
+/// The edits of logits in the step buffers, and room for what was there before.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuEdits {
+    start: CpuTensor,
+    token: CpuTensor,
+    factor: CpuTensor,
+    add: CpuTensor,
+    before: CpuTensor,
+}
+
+#[pymethods]
+impl CpuEdits {
+    #[new]
+    #[pyo3(signature = (*, start, token, factor, add, before))]
+    fn new(
+        start: &Bound<'_, PyAny>,
+        token: &Bound<'_, PyAny>,
+        factor: &Bound<'_, PyAny>,
+        add: &Bound<'_, PyAny>,
+        before: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            start: CpuTensor::new(start)?,
+            token: CpuTensor::new(token)?,
+            factor: CpuTensor::new(factor)?,
+            add: CpuTensor::new(add)?,
+            before: CpuTensor::new(before)?,
+        })
+    }
+}
+
+impl CpuEdits {
+    /// Edits `rows` rows of `logits`, from logits row `first` of the step on, or undoes that.
+    fn run(&self, logits: &CpuTensor, first: usize, rows: usize, undo: bool) -> Result<(), Error> {
+        let edits = Edits {
+            start: self.start.read_all("start")?,
+            token: self.token.read_all("token")?,
+            factor: self.factor.read_all("factor")?,
+            add: self.add.read_all("add")?,
+        };
+        let vocabulary = logits.width();
+        edits.check(first, first.saturating_add(rows), vocabulary)?;
+        let others = [logits, &self.start, &self.token, &self.factor, &self.add];
+        let before = self.before.write::<f32>("before", edits.token.len(), &others)?;
+        by_element!(logits, T => {
+            let logits = logits.write::<T>("logits", rows.saturating_mul(vocabulary), &others[1..])?;
+            match undo {
+                true => edits.restore(logits, vocabulary, first, before),
+                false => edits.apply(logits, vocabulary, first, before),
+            }
+            Ok::<_, Error>(())
+        })
+    }
+}
+
 /// The weights of a linear layer, packed for `CpuKernels.linear`.
 #[pyclass(frozen, module = "pyengine._core")]
 pub(crate) struct CpuLinear {
@@ -439,6 +496,37 @@ impl CpuKernels {
         py.detach(|| guarded(|| sample(&self.threads, rules, logits, out, first, rows)))
     }
 
+    /// A few numbers a row: to let go of the GIL would cost more.
+    #[pyo3(signature = (edits, logits, first, rows))]
+    fn edit(&self, edits: &CpuEdits, logits: &CpuTensor, first: usize, rows: usize) -> PyResult<()> {
+        guarded(|| edits.run(logits, first, rows, false))
+    }
+
+    #[pyo3(signature = (edits, logits, first, rows))]
+    fn restore(&self, edits: &CpuEdits, logits: &CpuTensor, first: usize, rows: usize) -> PyResult<()> {
+        guarded(|| edits.run(logits, first, rows, true))
+    }
+
+    #[pyo3(signature = (rules, wanted, logits, chosen, tokens, logprobs, of_chosen, first, rows))]
+    #[allow(clippy::too_many_arguments)]
+    fn top_logprobs(
+        &self,
+        py: Python<'_>,
+        rules: &CpuRules,
+        wanted: &CpuTensor,
+        logits: &CpuTensor,
+        chosen: &CpuTensor,
+        tokens: &CpuTensor,
+        logprobs: &CpuTensor,
+        of_chosen: &CpuTensor,
+        first: usize,
+        rows: usize,
+    ) -> PyResult<()> {
+        let inputs = [wanted, logits, chosen];
+        let outputs = [tokens, logprobs, of_chosen];
+        py.detach(|| guarded(|| top_logprobs(&self.threads, rules, inputs, outputs, first, rows)))
+    }
+
     #[pyo3(signature = (rules, token_ids, tokens, counts, sampled))]
     fn verify(
         &self,
@@ -488,6 +576,39 @@ pub(super) fn sample(
     })
 }
 
+/// Fills `[tokens, logprobs, of_chosen]`, by logits row of the step, for the logits rows `first..first + rows`, from
+/// `[wanted, logits, chosen]`.
+fn top_logprobs(
+    threads: &Threads,
+    rules: &CpuRules,
+    [wanted, logits, chosen]: [&CpuTensor; 3],
+    [tokens, logprobs, of_chosen]: [&CpuTensor; 3],
+    first: usize,
+    rows: usize,
+) -> Result<(), Error> {
+    let (vocabulary, width) = (logits.width(), tokens.width());
+    let end = first.saturating_add(rows);
+    let rules = rules.view()?;
+    rules.check(first, end, vocabulary)?;
+    let wanted = wanted.read::<i32>("wanted", rules.temperature.len())?;
+    let picked = chosen.read::<i32>("chosen", end)?;
+    let table = Table {
+        tokens: tokens.write("tokens", end.saturating_mul(width), &[logits, chosen, logprobs, of_chosen])?,
+        logprobs: logprobs.write(
+            "logprobs",
+            end.saturating_mul(width),
+            &[logits, chosen, tokens, of_chosen],
+        )?,
+        chosen: of_chosen.write("of_chosen", end, &[logits, chosen, tokens, logprobs])?,
+        width,
+    };
+    by_element!(logits, T => {
+        let logits = logits.read::<T>("logits", rows.saturating_mul(vocabulary))?;
+        logprobs::top_logprobs(threads, logits, vocabulary, &rules, wanted, picked, first, rows, table);
+        Ok::<_, Error>(())
+    })
+}
+
 /// For each row the `hash % n`-th of the n tokens that its mask allows; see the stub.
 #[pyfunction]
 fn pick_allowed(
@@ -522,6 +643,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CpuTensor>()?;
     module.add_class::<CpuStep>()?;
     module.add_class::<CpuRules>()?;
+    module.add_class::<CpuEdits>()?;
     module.add_class::<CpuLinear>()?;
     module.add_class::<CpuKernels>()?;
     module.add_class::<CpuProgram>()?;

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pyo3::buffer::{PyBuffer, PyUntypedBuffer};
+use pyo3::buffer::{Element, PyBuffer, PyUntypedBuffer};
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -21,7 +21,7 @@ use crate::grammar::compile::{Settings, Threads};
 use crate::grammar::context::GrammarContext;
 use crate::kv_allocator::KvAllocator as Blocks;
 use crate::messages::Message;
-use crate::scheduler::{Planner, PlannerConfig, StepLayout};
+use crate::scheduler::{LogProbs, Planner, PlannerConfig, StepLayout};
 use crate::speculate::{Source, SpeculationConfig};
 use crate::telemetry::now_ns;
 
@@ -54,6 +54,11 @@ impl PyStepLayout {
     #[getter]
     fn nbytes(&self) -> usize {
         self.inner.nbytes()
+    }
+
+    fn pad(&self, buffers: &Bound<'_, PyAny>, rows: usize, tokens: usize, logits: usize) -> PyResult<()> {
+        let buffer = StepMemory::get(buffers)?;
+        guarded(|| self.inner.pad(buffer.bytes(), rows, tokens, logits))
     }
 
     fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -183,10 +188,31 @@ impl PyPlanner {
         py.detach(|| self.work(|planner, _| planner.fill_masks(masks)))
     }
 
-    fn commit(&self, sampled: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<usize> {
+    fn fill_edits(&self, buffers: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let buffer = StepMemory::get(buffers)?;
+        self.work(|planner, _| planner.fill_edits(buffer.bytes()))
+    }
+
+    #[pyo3(signature = (sampled, counts, logprobs = None))]
+    fn commit(
+        &self,
+        sampled: &Bound<'_, PyAny>,
+        counts: &Bound<'_, PyAny>,
+        logprobs: Option<(Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+    ) -> PyResult<usize> {
         let (sampled, counts) = (int32(sampled)?, int32(counts)?);
         let (sampled, counts) = (elements(&sampled), elements(&counts));
-        self.work(|planner, blocks| planner.commit(blocks, sampled, counts, now_ns()))
+        let buffers = logprobs
+            .map(|(tokens, logprobs, chosen)| {
+                Ok::<_, PyErr>((int32(&tokens)?, numbers::<f32>(&logprobs)?, numbers::<f32>(&chosen)?))
+            })
+            .transpose()?;
+        let logprobs = buffers.as_ref().map(|(tokens, logprobs, chosen)| LogProbs {
+            tokens: elements(tokens),
+            logprobs: elements(logprobs),
+            chosen: elements(chosen),
+        });
+        self.work(|planner, blocks| planner.commit_with(blocks, sampled, counts, logprobs, now_ns()))
     }
 
     fn fail_step(&self) -> PyResult<usize> {
@@ -263,20 +289,27 @@ impl StepMemory {
 }
 
 pub(super) fn int32(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<i32>> {
-    let buffer: PyBuffer<i32> = PyBuffer::get(object)
-        .map_err(|_| PyTypeError::new_err("tokens and counts must be buffers of int32"))?;
+    numbers(object).map_err(|error| match error.is_instance_of::<PyTypeError>(object.py()) {
+        true => PyTypeError::new_err("tokens and counts must be buffers of int32"),
+        false => error,
+    })
+}
+
+fn numbers<T: Element>(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<T>> {
+    let buffer: PyBuffer<T> = PyBuffer::get(object)
+        .map_err(|_| PyTypeError::new_err("log-probabilities must be buffers of float32"))?;
     if !buffer.is_c_contiguous() {
-        return Err(PyBufferError::new_err("tokens and counts must be contiguous"));
+        return Err(PyBufferError::new_err("what was sampled must be contiguous"));
     }
     Ok(buffer)
 }
 
-pub(super) fn elements(buffer: &PyBuffer<i32>) -> &[i32] {
+pub(super) fn elements<T: Element>(buffer: &PyBuffer<T>) -> &[T] {
     match buffer.item_count() {
         0 => &[],
-        // SAFETY: contiguous, aligned and of i32, as `PyBuffer` has checked; held as long as the slice; not written
-        // meanwhile, as the stub asks.
-        length => unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<i32>(), length) },
+        // SAFETY: contiguous, aligned and of this type, as `PyBuffer` has checked; held as long as the slice; not
+        // written meanwhile, as the stub asks.
+        length => unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<T>(), length) },
     }
 }
 

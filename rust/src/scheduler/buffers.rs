@@ -7,13 +7,16 @@
 //!  └────────┴───────────┴───────────┴──────────────┴─────────────┴─────┴──────────────┘
 //! ```
 //!
-//! A layout is three bounds; where a field lies follows from them, in O(fields) and without allocation.
+//! A layout is a few bounds; where a field lies follows from them, in O(fields) and without allocation.
 //! The reader makes views over the fields once and finds in `header` how much of each counts in this step.
 
 use crate::error::{Error, Result};
 
 /// Every field begins at a multiple of this.
 pub const ALIGNMENT: usize = 64;
+
+/// Edits of a step for each row that it may have, unless the vocabulary is larger than all of these.
+const EDITS_PER_ROW: usize = 512;
 
 /// Number of elements of the header.
 pub const HEADER_LENGTH: usize = 16;
@@ -38,6 +41,8 @@ pub struct StepLayout {
     max_rows: usize,
     max_pages: usize,
     max_logits: usize,
+    max_edits: usize,
+    vocab_size: usize,
     mask_words: usize,
 }
 
@@ -107,7 +112,9 @@ macro_rules! step_fields {
 
 step_fields! {
     /// `[num_rows, num_tokens, num_sampled, num_pages, num_feeds, max_query_length, max_kv_length, step_id,
-    /// num_greedy, num_logits, num_masks, max_device_drafts, num_decode_rows, 0...]`
+    /// num_greedy, num_logits, num_masks, max_device_drafts, num_decode_rows, num_edits, max_logprobs + 1, 0]`.
+    /// `num_edits` is a bound, and at least 1 where edits may come, until `fill_edits` writes how many there are.
+    /// `max_logprobs + 1` is 0 where no row wants log-probabilities.
     header: i64 = |_: &StepLayout| HEADER_LENGTH;
     /// Input token of each position; those in the feed list hold 0.
     token_ids: i32 = |layout: &StepLayout| layout.max_tokens;
@@ -121,8 +128,6 @@ step_fields! {
     kv_length: i32 = |layout: &StepLayout| layout.max_rows;
     /// `page_indptr[row]..page_indptr[row + 1]` are the pages of a row.
     page_indptr: i32 = |layout: &StepLayout| layout.max_rows + 1;
-    /// The blocks that cover `kv_length` of each row, row after row.
-    page_indices: i32 = |layout: &StepLayout| layout.max_pages;
     /// Index of the row's sequence in the sequence table.
     row_sequence: i32 = |layout: &StepLayout| layout.max_rows;
     /// The rows that sample a token.
@@ -157,6 +162,21 @@ step_fields! {
     feed_token: i32 = |layout: &StepLayout| layout.max_rows;
     /// ... from `last_token` of this index in the sequence table.
     feed_sequence: i32 = |layout: &StepLayout| layout.max_rows;
+    /// How many most likely tokens each sampling row wants the log-probabilities of, beside the chosen one's; -1 is none
+    /// at all.
+    logprobs: i32 = |layout: &StepLayout| layout.max_rows;
+    /// The blocks that cover `kv_length` of each row, row after row. Behind the fields that a step has from the
+    /// beginning, so that a device copies these and what is used of it in one piece.
+    page_indices: i32 = |layout: &StepLayout| layout.max_pages;
+    /// `edit_start[l]..edit_start[l + 1]` are the edits of logits row `l`. Written by `fill_edits`, as the three that
+    /// follow; not at all where `num_edits` is 0.
+    edit_start: i32 = |layout: &StepLayout| layout.max_logits + 1;
+    /// The token whose logit is changed; none twice in a row.
+    edit_token: i32 = |layout: &StepLayout| layout.max_edits;
+    /// Divides the logit if it is positive, else multiplies it; then ...
+    edit_factor: f32 = |layout: &StepLayout| layout.max_edits;
+    /// ... this is added.
+    edit_add: f32 = |layout: &StepLayout| layout.max_edits;
     /// Grammar masks, `mask_words` each: bit `t % 32` of word `t / 32` is token `t`. Written by `fill_masks`.
     mask: u32 = |layout: &StepLayout| layout.max_logits * layout.mask_words;
 }
@@ -185,7 +205,9 @@ impl StepLayout {
                 return Err(Error::InvalidArgument(format!("{name} must be between 1 and {}", LIMIT - 1)));
             }
         }
-        Ok(Self { max_tokens, max_rows, max_pages, max_logits, mask_words })
+        // A logits row has at most one edit a token: one row always finds a place.
+        let max_edits = vocab_size.max(max_rows.saturating_mul(EDITS_PER_ROW)).min(LIMIT - 1);
+        Ok(Self { max_tokens, max_rows, max_pages, max_logits, max_edits, vocab_size, mask_words })
     }
 
     /// Most tokens of a step.
@@ -201,6 +223,22 @@ impl StepLayout {
     /// Most tokens that a step samples, those of all rows together.
     pub fn max_logits(&self) -> usize {
         self.max_logits
+    }
+
+    /// Most edits of a step, those of all logits rows together.
+    pub fn max_edits(&self) -> usize {
+        self.max_edits
+    }
+
+    /// The same with room for fewer edits, at least those of one row.
+    #[cfg(test)]
+    pub fn with_max_edits(self, max_edits: usize) -> Self {
+        Self { max_edits: max_edits.max(self.vocab_size), ..self }
+    }
+
+    /// Tokens of the vocabulary.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
     }
 
     /// Words of one grammar mask.

@@ -9,6 +9,7 @@
 //!
 //! O(rows + tokens), besides the blocks of what ends; one message to the detokenizer.
 
+use super::logprobs::{self, LogProbs};
 use super::outbox::OutRow;
 use super::planner::{Planner, RowRecord, StepRecord};
 use super::requests::Taken;
@@ -34,10 +35,24 @@ impl Planner {
         counts: &[i32],
         now_ns: u64,
     ) -> Result<usize> {
+        self.commit_with(kv, sampled, counts, None, now_ns)
+    }
+
+    /// [`Self::commit`] of a step that may have rows that want log-probabilities.
+    pub fn commit_with(
+        &mut self,
+        kv: &mut KvAllocator,
+        sampled: &[i32],
+        counts: &[i32],
+        logprobs: Option<LogProbs<'_>>,
+        now_ns: u64,
+    ) -> Result<usize> {
         let Some(record) = self.in_flight.pop_front() else {
             return Err(Error::InvalidArgument("no step is in flight".into()));
         };
-        if let Err(error) = check_sampled(&record, sampled, counts) {
+        let checked =
+            check_sampled(&record, sampled, counts).and_then(|()| logprobs::check(&record, logprobs));
+        if let Err(error) = checked {
             self.in_flight.push_front(record);
             return Err(error);
         }
@@ -45,6 +60,7 @@ impl Planner {
         let before = self.requests.len();
         let mut accepted = 0;
         let (mut sampled, mut counts) = (sampled, counts.iter());
+        let mut logit = 0;
         for row in &record.rows {
             let tokens = match row.samples {
                 true => {
@@ -55,8 +71,9 @@ impl Planner {
                 false => &[],
             };
             if self.table.is_current(row.slot, row.generation) {
-                accepted += self.commit_row(kv, row, tokens);
+                accepted += self.commit_row(kv, row, tokens, logprobs.map(|logprobs| (logprobs, logit)));
             }
+            logit += if row.samples { row.drafts as usize + 1 } else { 0 };
         }
         let ended = before - self.requests.len();
         self.observe_step(&record, accepted);
@@ -66,7 +83,13 @@ impl Planner {
     }
 
     /// Returns how many drafts were right.
-    fn commit_row(&mut self, kv: &mut KvAllocator, row: &RowRecord, sampled: &[i32]) -> usize {
+    fn commit_row(
+        &mut self,
+        kv: &mut KvAllocator,
+        row: &RowRecord,
+        sampled: &[i32],
+        logprobs: Option<(LogProbs<'_>, usize)>,
+    ) -> usize {
         let at = row.slot as usize;
         let progress = &mut self.table.progress[at];
         let prefilled = progress.committed < progress.prefill;
@@ -79,10 +102,17 @@ impl Planner {
             self.remember(kv, row.slot, &tokens);
             self.table.tokens[at] = tokens;
         }
-        if row.samples { self.append(kv, row, sampled) } else { 0 }
+        if row.samples { self.append(kv, row, sampled, logprobs) } else { 0 }
     }
 
-    fn append(&mut self, kv: &mut KvAllocator, row: &RowRecord, sampled: &[i32]) -> usize {
+    /// Takes what a row sampled, with the step's log-probabilities and where the row's are among them.
+    fn append(
+        &mut self,
+        kv: &mut KvAllocator,
+        row: &RowRecord,
+        sampled: &[i32],
+        logprobs: Option<(LogProbs<'_>, usize)>,
+    ) -> usize {
         let at = row.slot as usize;
         let id = self.table.request[at];
         self.table.progress[at].pending -= 1;
@@ -114,6 +144,9 @@ impl Planner {
             progress.known = known;
             taken += 1;
             self.table.tokens[at].push(token);
+            if let Some(edits) = &mut request.edits {
+                edits.push(token);
+            }
             self.distributions.token(request, known - request.prompt_length, self.now_ns);
             if let Taken::Ends(reason, stop_token) = verdict {
                 end = Some((reason, stop_token));
@@ -129,7 +162,7 @@ impl Planner {
             let _ = self.outbox.notice(Notice { key, text });
         }
         if taken > 0 || end.is_some() {
-            self.tell(row.slot, taken, end);
+            self.tell(row.slot, taken, end, logprobs);
         }
         if let Some(drafting) = &mut self.drafting {
             let tokens = &self.table.tokens[at];
@@ -146,7 +179,7 @@ impl Planner {
     }
 
     /// Tells the detokenizer of the last `taken` tokens of a sequence, and of its end.
-    fn tell(&mut self, slot: u32, taken: usize, end: Option<End>) {
+    fn tell(&mut self, slot: u32, taken: usize, end: Option<End>, logprobs: Option<(LogProbs<'_>, usize)>) {
         let tokens = &self.table.tokens[slot as usize];
         let request = self.requests.get(self.table.request[slot as usize]);
         let first = tokens.len() - taken == request.prompt_length as usize;
@@ -156,6 +189,9 @@ impl Planner {
             queued_us: if first || end.is_some() { request.queued_us } else { 0 },
             ..request.row()
         };
+        if let (Some(count), Some((logprobs, first))) = (request.logprobs, logprobs) {
+            logprobs.write(first, taken, count.into(), self.outbox.logprobs());
+        }
         self.outbox.row(row, &tokens[tokens.len() - taken..]);
     }
 

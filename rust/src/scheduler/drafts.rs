@@ -129,6 +129,10 @@ impl Planner {
             let lacks = (progress.known - 1).saturating_sub(drafting.computed[slot as usize]) as usize;
             let left = (progress.limit - progress.known) as usize;
             let mut device = if on_device { limit } else { 0 };
+            if request.edits.is_some() {
+                // They go by the drafts too, which the host does not see on the device.
+                device = 0;
+            }
             if let Some(grammar) = &mut request.grammar {
                 // A draft that the grammar forbids is wrong for certain. The device's model knows no grammar.
                 let drafts = &self.drafts[first..];
@@ -163,9 +167,10 @@ impl Planner {
         let wanted = if on_device { usize::from(length.device) } else { segments.total() };
         let held = (planned + 1).div_ceil(self.block_size);
         let reach = ((held + room.pages) * self.block_size).saturating_sub(planned + 1);
-        let blocks = &mut self.table.blocks[grant.slot as usize];
         let mut count = wanted.min(room.tokens).min(room.logits).min(reach);
+        count = self.seat_drafts(grant.slot, count, room);
         let needed = (planned + 1 + count).div_ceil(self.block_size);
+        let blocks = &mut self.table.blocks[grant.slot as usize];
         if needed > blocks.len() && kv.allocate(needed - blocks.len(), blocks).is_err() {
             count = count.min(blocks.len() * self.block_size - planned - 1);
         }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::closing::Closing;
+use super::edits::Edits;
 use super::outbox::OutRow;
 use super::planner::{Planner, finish_index};
 use super::policy::Ticket;
@@ -20,6 +21,8 @@ use crate::telemetry::Stage;
 const MAX_MESSAGES: usize = 4096;
 /// And their bytes, once passed.
 const MAX_BYTES: usize = 1 << 20;
+/// Most likely tokens that a request may want the log-probabilities of.
+const MAX_LOGPROBS: usize = 20;
 
 impl Planner {
     /// Takes in what `receive` brings (it fills the buffer, or says that there is nothing); returns the raw
@@ -118,6 +121,14 @@ impl Planner {
             && body.prompt_length > 0
             && prompt_bytes <= body.tokens.len()
             && tokens.iter().all(|token| *token <= i32::MAX as u32);
+        let split = (body.prompt_length as usize).min(tokens.len());
+        let (prompt, answer) = tokens.split_at(split);
+        let vocab_size = self.layout.vocab_size();
+        let edits = body.edits.as_deref().filter(|_| sound);
+        let edits =
+            edits.map(|rules| Edits::new(rules, vocab_size, prompt, answer).map(Box::new)).transpose();
+        let sound =
+            sound && edits.is_ok() && body.logprobs.is_none_or(|count| usize::from(count) <= MAX_LOGPROBS);
         let announced = self.outbox.open(OpenStream {
             key: body.key,
             prompt_length: body.prompt_length,
@@ -125,6 +136,7 @@ impl Planner {
             stop: body.stop,
             include_stop: body.include_stop,
             skip_special_tokens: body.skip_special_tokens,
+            logprobs: body.logprobs.is_some(),
         })?;
 
         let context = (self.config.max_context as u32).min(self.capacity.saturating_add(1));
@@ -158,6 +170,8 @@ impl Planner {
             grammar_ns: 0,
             complaint: None,
             closing: body.close_grammar.then(Closing::default),
+            edits: edits.ok().flatten(),
+            logprobs: body.logprobs,
             history: body.tenant ^ body.cache_salt.rotate_left(32),
             prediction: prediction(&body.prediction),
             accepted_drafts: 0,

@@ -16,7 +16,7 @@ use crate::messages::{FinishReason, Message, Notice, OpenStream, RequestKey};
 pub type Outlet = Box<dyn FnMut(&[u8]) -> Result<()> + Send>;
 
 /// More than a row without its tokens, or the frame around the rows, can take in msgpack.
-const ROW_BYTES: usize = 64;
+const ROW_BYTES: usize = 72;
 /// A token takes at most this.
 const TOKEN_BYTES: usize = 5;
 
@@ -44,6 +44,8 @@ pub struct OutRow {
 struct Entry {
     row: OutRow,
     end: usize,
+    // The same in `Outbox::logprobs`.
+    logprobs: usize,
 }
 
 /// The way to the detokenizer.
@@ -52,6 +54,7 @@ pub struct Outbox {
     limit: usize,
     rows: Vec<Entry>,
     tokens: Vec<u32>,
+    logprobs: Vec<u8>,
     scratch: Vec<u8>,
     held: VecDeque<Vec<u8>>,
 }
@@ -70,6 +73,7 @@ impl Outbox {
             limit,
             rows: Vec::new(),
             tokens: Vec::new(),
+            logprobs: Vec::new(),
             scratch: Vec::new(),
             held: VecDeque::new(),
         })
@@ -88,7 +92,12 @@ impl Outbox {
     /// Adds a row with its new tokens to the next `TokensOut`.
     pub fn row(&mut self, row: OutRow, tokens: &[u32]) {
         self.tokens.extend_from_slice(tokens);
-        self.rows.push(Entry { row, end: self.tokens.len() });
+        self.rows.push(Entry { row, end: self.tokens.len(), logprobs: self.logprobs.len() });
+    }
+
+    /// Where the log-probabilities of the next row are appended.
+    pub fn logprobs(&mut self) -> &mut Vec<u8> {
+        &mut self.logprobs
     }
 
     /// Tells a request something besides its tokens, before the rows of this call.
@@ -125,32 +134,44 @@ impl Outbox {
     pub fn flush(&mut self) -> Result<()> {
         let mut result = self.retry();
         let (rows, tokens) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.tokens));
-        let (mut rest, mut start) = (&rows[..], 0);
+        let logprobs = std::mem::take(&mut self.logprobs);
+        let (mut rest, mut start) = (&rows[..], (0, 0));
         while !rest.is_empty() {
             let count = self.fitting(rest, start);
             let (chunk, others) = rest.split_at(count);
-            let encoded = self.encode_rows(chunk, start, &tokens);
+            let encoded = self.encode_rows(chunk, start, &tokens, &logprobs);
             let sent = encoded.and_then(|()| self.send_scratch());
             result = result.and(sent);
-            start = chunk.last().map_or(start, |entry| entry.end);
+            start = chunk.last().map_or(start, |entry| (entry.end, entry.logprobs));
             rest = others;
         }
-        (self.rows, self.tokens) = (rows, tokens);
+        (self.rows, self.tokens, self.logprobs) = (rows, tokens, logprobs);
         self.rows.clear();
         self.tokens.clear();
+        self.logprobs.clear();
         result
     }
 
-    /// How many rows one message takes, at least one; their tokens begin at `start`.
-    fn fitting(&self, rows: &[Entry], start: usize) -> usize {
-        let bytes = |at: usize| ROW_BYTES * (at + 2) + TOKEN_BYTES * (rows[at].end - start);
+    /// How many rows one message takes, at least one; their tokens and log-probabilities begin at `start`.
+    fn fitting(&self, rows: &[Entry], start: (usize, usize)) -> usize {
+        let bytes = |at: usize| {
+            ROW_BYTES * (at + 2) + TOKEN_BYTES * (rows[at].end - start.0) + rows[at].logprobs - start.1
+        };
         (0..rows.len()).position(|at| bytes(at) > self.limit).unwrap_or(rows.len()).max(1)
     }
 
-    fn encode_rows(&mut self, rows: &[Entry], mut start: usize, tokens: &[u32]) -> Result<()> {
+    fn encode_rows(
+        &mut self,
+        rows: &[Entry],
+        mut start: (usize, usize),
+        tokens: &[u32],
+        logprobs: &[u8],
+    ) -> Result<()> {
         self.scratch.clear();
-        let bodies = rows.iter().map(|&Entry { row, end }| {
-            let taken = &tokens[std::mem::replace(&mut start, end)..end];
+        let bodies = rows.iter().map(|&Entry { row, end, logprobs: logprobs_end }| {
+            let (from, logprobs_from) = std::mem::replace(&mut start, (end, logprobs_end));
+            let taken = &tokens[from..end];
+            let logprobs = serde_bytes::Bytes::new(&logprobs[logprobs_from..logprobs_end]);
             let OutRow {
                 key,
                 finish,
@@ -160,7 +181,17 @@ impl Outbox {
                 accepted_drafts,
                 rejected_drafts,
             } = row;
-            (key, taken, finish, stop_token, cached_tokens, queued_us, accepted_drafts, rejected_drafts)
+            (
+                key,
+                taken,
+                finish,
+                stop_token,
+                cached_tokens,
+                queued_us,
+                accepted_drafts,
+                rejected_drafts,
+                logprobs,
+            )
         });
         let malformed = |error: rmp_serde::encode::Error| Error::MalformedMessage(error.to_string());
         rmp_serde::encode::write(&mut self.scratch, &("tokens_out", Rows(RefCell::new(bodies))))
@@ -235,7 +266,12 @@ mod tests {
         let (mut out, ring) = outbox(1 << 16, 10);
         let tokens = [vec![u32::MAX; 3], vec![], vec![7]];
         let rows = [row(u64::MAX, Some(FinishReason::Overloaded)), row(1, None), row(2, None)];
-        rows.iter().zip(&tokens).for_each(|(row, tokens)| out.row(*row, tokens));
+        rows.iter().zip(&tokens).for_each(|(row, tokens)| {
+            if row.key.request == 1 {
+                out.logprobs().extend([1, 2, 3]);
+            }
+            out.row(*row, tokens);
+        });
         out.flush().unwrap();
         let wanted = rows.iter().zip(tokens).map(|(row, tokens)| SequenceTokens {
             key: row.key,
@@ -246,6 +282,7 @@ mod tests {
             queued_us: row.queued_us,
             accepted_drafts: row.accepted_drafts,
             rejected_drafts: row.rejected_drafts,
+            logprobs: if row.key.request == 1 { vec![1, 2, 3] } else { Vec::new() },
         });
         let mut bytes = Vec::new();
         Message::TokensOut(wanted.collect()).encode_into(&mut bytes).unwrap();
@@ -322,6 +359,7 @@ mod tests {
                 stop,
                 include_stop: false,
                 skip_special_tokens: true,
+                logprobs: false,
             };
             assert!(!out.open(stream).unwrap());
         }

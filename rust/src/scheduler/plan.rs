@@ -7,6 +7,7 @@
 //! O(running + admitted) and O(tokens + pages) of the step; no allocation in steady state.
 
 use super::buffers::StepBuffers;
+use super::edits::EditRecord;
 use super::planner::{Grant, MaskRecord, Planner, RowRecord, Runner, StepRecord};
 use super::policy;
 use super::sequence_table::{Progress, RequestId};
@@ -20,6 +21,7 @@ pub(super) struct Room {
     pub tokens: usize,
     pub pages: usize,
     pub logits: usize,
+    pub edits: usize,
     // Nobody is admitted: a sequence was preempted or left out.
     closed: bool,
     now_ns: u64,
@@ -44,9 +46,11 @@ impl Planner {
         }
         let pages = self.layout.max_pages();
         let (tokens, logits) = (self.config.max_tokens_per_step, self.layout.max_logits());
-        let mut room = Room { tokens, pages, logits, closed: false, now_ns };
+        let edits = self.layout.max_edits();
+        let mut room = Room { tokens, pages, logits, edits, closed: false, now_ns };
         self.decodes.clear();
         self.prefills.clear();
+        self.seat_edits(&mut room);
         self.grant_decodes(kv, &mut room);
         self.timeline.lap(Stage::Allocate);
         self.grant_prefills(&mut room);
@@ -87,7 +91,7 @@ impl Planner {
         while let Some(&Runner { slot, .. }) = self.running.get(next) {
             next += 1;
             let progress = self.table.progress[slot as usize];
-            if progress.remaining() != 1 {
+            if progress.remaining() != 1 || self.lacks_seat(slot) {
                 continue;
             }
             let pages = (progress.planned as usize + 1).div_ceil(self.block_size);
@@ -128,11 +132,15 @@ impl Planner {
 
     /// Gives a prefill its share of the step, which may be none.
     fn grant_prefill(&mut self, slot: u32, room: &mut Room) {
-        let progress = &self.table.progress[slot as usize];
+        let progress = self.table.progress[slot as usize];
         let reach = (room.pages * self.block_size).saturating_sub(progress.planned as usize);
         let wanted = policy::share(progress.remaining(), room.tokens, self.config.prefill_chunk);
-        let count = wanted.min(reach);
+        let mut count = wanted.min(reach);
         room.closed |= count < wanted;
+        if count > 0 && count == progress.remaining() as usize && !self.seat_prefill(slot, &progress, room) {
+            // It samples in a step that has a place for its edits.
+            count -= 1;
+        }
         if count > 0 {
             room.tokens -= count;
             room.pages -= (progress.planned as usize + count).div_ceil(self.block_size);
@@ -236,6 +244,7 @@ impl Planner {
         self.table.tenant[at] = request.ticket.tenant;
         self.table.order[at] = order;
         self.open_drafting(id, slot);
+        self.editing += usize::from(self.requests.get(id).edits.is_some());
         let request = self.requests.get_mut(id);
         let position = self.running.partition_point(|runner| runner.order < order);
         self.running.insert(position, Runner { order, slot });
@@ -268,6 +277,7 @@ impl Planner {
         record.num_sampled = tally.sampled;
         record.num_logits = tally.logits;
         record.device_drafts = tally.device_drafts;
+        record.logprobs = tally.logprobs;
         out.logit_start[tally.sampled] = tally.logits as i32;
         out.header.fill(0);
         let step = self.counters.steps as usize;
@@ -282,6 +292,8 @@ impl Planner {
             logits,
             masks,
             device_drafts,
+            edits,
+            logprobs,
         } = tally;
         let (rows, decodes) = (record.rows.len(), self.decodes.len());
         let values = [
@@ -298,6 +310,8 @@ impl Planner {
             masks,
             device_drafts,
             decodes,
+            edits,
+            logprobs,
         ];
         out.header.iter_mut().zip(values).for_each(|(field, value)| *field = value as i64);
     }
@@ -356,12 +370,22 @@ impl Planner {
         let generation = self.table.generation(slot);
         record.rows.push(RowRecord { slot, generation, count, drafts, segments: grant.segments, samples });
         if samples {
-            let constrained = self.requests.get(self.table.request[at]).grammar.is_some();
+            let request = self.requests.get(self.table.request[at]);
+            let constrained = request.grammar.is_some();
+            if let Some(edits) = &request.edits {
+                let first = tally.logits as u32;
+                record.edits.push(EditRecord { slot, generation, first, drafts });
+                // Nobody knows yet how many there are. A step without any must look otherwise.
+                tally.edits = (tally.edits + edits.bound(drafts as usize)).max(1);
+            }
             if constrained {
                 record.masks.push(MaskRecord { slot, generation, drafts });
                 let drafts = out.token_ids[first_draft..tokens.end].iter().map(|token| *token as u32);
                 record.drafts.extend(drafts);
             }
+            let logprobs = request.logprobs;
+            out.logprobs[tally.sampled] = logprobs.map_or(-1, i32::from);
+            tally.logprobs = tally.logprobs.max(logprobs.map_or(0, |count| usize::from(count) + 1));
             fill_logits(out, tally, drafts as usize, constrained);
             fill_sample(out, tally, row, slot, end - drafts as usize, &self.table.sampling[at]);
             if grant.on_device {
@@ -385,6 +409,9 @@ struct Tally {
     logits: usize,
     masks: usize,
     device_drafts: usize,
+    edits: usize,
+    // One more than the most that a row wants.
+    logprobs: usize,
 }
 
 /// The draft tokens of a row: the host's, or places that the device fills in.

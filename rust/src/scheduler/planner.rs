@@ -16,6 +16,7 @@ use super::buffers::StepLayout;
 use super::crew::Crew;
 use super::distributions::Distributions;
 use super::drafts::Drafting;
+use super::edits::EditRecord;
 use super::outbox::{OutRow, Outbox, Outlet};
 use super::policy::{self, Tenants, WaitingQueue};
 use super::requests::Requests;
@@ -65,11 +66,15 @@ pub(super) struct StepRecord {
     pub masks: Vec<MaskRecord>,
     // Their drafts, one row's after the other's.
     pub drafts: Vec<u32>,
+    // Rows with penalties and the like, in the order of their logits.
+    pub edits: Vec<EditRecord>,
     pub prefills: usize,
     // Planned while drafts were wanted.
     pub speculative: bool,
     // Tokens that the draft model drafted one after the other.
     pub device_drafts: usize,
+    // One more than the most log-probabilities that a row wants.
+    pub logprobs: usize,
     // Tokens that it computed because it had not been asked for them before.
     pub caught_up: usize,
     // When it was planned.
@@ -140,6 +145,9 @@ pub struct Planner {
     pub(super) end_tokens: Vec<u32>,
     // Requests that wait for their grammar.
     pub(super) compiling: usize,
+    // Running sequences with edits, and who has the first turn among them.
+    pub(super) editing: usize,
+    pub(super) edit_turn: (i32, u64),
     pub(super) waiting: WaitingQueue,
     pub(super) tenants: Tenants,
     pub(super) deadlines: BTreeSet<(u64, RequestId)>,
@@ -216,6 +224,8 @@ impl Planner {
             fillers: None,
             end_tokens: Vec::new(),
             compiling: 0,
+            editing: 0,
+            edit_turn: (i32::MIN, 0),
             waiting: WaitingQueue::default(),
             tenants: Tenants::default(),
             deadlines: BTreeSet::new(),
@@ -371,6 +381,7 @@ impl Planner {
         }
         kv.release(&self.table.blocks[at]);
         self.table.blocks[at].clear();
+        self.editing -= usize::from(self.requests.get(self.table.request[at]).edits.is_some());
         let order = self.table.order[at];
         if let Ok(position) = self.running.binary_search_by_key(&order, |runner| runner.order) {
             self.running.remove(position);
@@ -395,6 +406,7 @@ impl Planner {
         record.rows.clear();
         record.masks.clear();
         record.drafts.clear();
+        record.edits.clear();
         self.spare.push(record);
     }
 
@@ -434,6 +446,11 @@ impl Planner {
             holds(progress.committed < progress.known, "the last known token has no committed KV")?;
             holds(progress.planned as usize <= blocks * self.block_size, "blocks cover what is planned")?;
         }
+        let editing = self
+            .running
+            .iter()
+            .filter(|runner| self.requests.get(self.table.request[runner.slot as usize]).edits.is_some());
+        holds(editing.count() == self.editing, "sequences with edits are counted")?;
         let rows =
             |slot| self.in_flight.iter().flat_map(|step| &step.rows).filter(move |row| row.slot == slot);
         for runner in &self.running {

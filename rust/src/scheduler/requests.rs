@@ -8,6 +8,7 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 
 use super::closing::Closing;
+use super::edits::Edits;
 use super::outbox::OutRow;
 use super::policy::Ticket;
 use super::sequence_table::RequestId;
@@ -70,6 +71,10 @@ pub struct Request {
     pub complaint: Option<String>,
     /// Ends what the grammar has begun before `limit`.
     pub closing: Option<Closing>,
+    /// What is changed in its logits, at the last known token.
+    pub edits: Option<Box<Edits>>,
+    /// Log-probabilities of how many most likely tokens it wants beside each token's own, if any.
+    pub logprobs: Option<u8>,
     /// Under which number its answer helps to draft others: those of its tenant under its salt.
     pub history: u64,
     /// What its client expects of it.

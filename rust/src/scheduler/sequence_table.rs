@@ -68,6 +68,8 @@ pub struct SequenceTable {
     pub tenant: Vec<TenantId>,
     /// Its place among the running, by [`running_order`](super::policy::running_order).
     pub order: Vec<(i32, u64)>,
+    /// Whether its edits have a place in the step that is being planned.
+    pub seated: Vec<bool>,
     generation: Vec<u32>,
     live: Vec<bool>,
     free: Vec<u32>,
@@ -85,6 +87,7 @@ impl SequenceTable {
             request: vec![0; capacity],
             tenant: vec![0; capacity],
             order: vec![(0, 0); capacity],
+            seated: vec![false; capacity],
             generation: vec![0; capacity],
             live: vec![false; capacity],
             free: (0..capacity as u32).rev().collect(),

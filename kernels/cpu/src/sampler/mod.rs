@@ -15,6 +15,8 @@
 //! say which drafts hold by comparing, and speculation changes no token. All arithmetic is IEEE f32 in a
 //! fixed order or exact integers, so that another device can come to the same tokens bit by bit.
 //!
+//! Logits may be edited before all of that ([`edits`]), in place.
+//!
 //! Candidates are *in order*: the larger logit first, the lower id first of equals. Every rule but
 //! min-p keeps the first of them ([`order::Cut`]).
 //!
@@ -24,7 +26,9 @@
 //!
 //! O(vocabulary) per row, and O(n log n) for the n tokens that top-k or top-p sorts.
 
+pub mod edits;
 pub mod greedy;
+pub mod logprobs;
 pub mod mask;
 pub mod min_p;
 pub mod order;

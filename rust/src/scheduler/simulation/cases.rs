@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
+use super::super::LogProbs;
 use super::device::Expected;
 use super::random::{Event, happen};
 use super::world::{Setup, World, prompt, roomy};
 use crate::error::Error;
-use crate::messages::{FinishReason, Message, RequestKey, Submit};
+use crate::messages::{EditRules, FinishReason, Message, RequestKey, Submit};
 
 /// Runs steps until `done`; each is drained, planned and, one behind, committed.
 fn steps(world: &mut World, most: usize, mut done: impl FnMut(&World) -> bool) {
@@ -75,6 +76,110 @@ fn the_worst_class_is_preempted_first() {
     let id = world.planner.requests.find(keys[0]).unwrap();
     assert_eq!(world.planner.requests.get(id).slot, None);
     assert!(world.planner.requests.get(id).ticket.resumed);
+    world.finish();
+}
+
+#[test]
+fn a_step_that_wants_log_probabilities_must_get_them() {
+    let mut world = World::new(&Setup { depth: 0, ..roomy() });
+    world.submit(&prompt(0, 6), 0, |submit| submit.logprobs = Some(2));
+    world.drain();
+    assert_eq!(world.plan(), 1);
+    let (kv, planner) = (&mut world.kv, &mut world.planner);
+    let logprobs = |tokens, logprobs, chosen| Some(LogProbs { tokens, logprobs, chosen });
+    for given in [
+        None,
+        logprobs(&[1, 2], &[0.0; 2], &[]),
+        logprobs(&[1], &[0.0; 1], &[0.0]),
+        logprobs(&[1, 2], &[0.0; 3], &[0.0]),
+    ] {
+        assert!(planner.commit_with(kv, &[1], &[1], given, 1).is_err());
+    }
+    let key = world.submit(&prompt(1, 6), 0, |submit| submit.logprobs = Some(21));
+    world.cut.insert(key, FinishReason::Error);
+    world.finish();
+}
+
+#[test]
+fn who_found_no_place_for_edits_has_the_next_turn() {
+    // A row has 40 edits and more; the step has room for 64.
+    let mut world = World::new(&Setup { depth: 0, ..roomy() });
+    let keys = [0, 1, 2, 3].map(|_| {
+        let body: Vec<u32> = (0..40).collect();
+        world.submit(&body, 0, |submit| {
+            submit.max_tokens = 9;
+            submit.stop_token_ids.clear();
+            submit.edits = Some(Box::new(EditRules {
+                presence: 1.0,
+                frequency: 0.0,
+                repetition: 1.5,
+                bias: Vec::new(),
+                bad_words: vec![vec![1, 2]],
+            }));
+        })
+    });
+    let plain = world.submit(&prompt(7, 4), 0, |submit| submit.max_tokens = 30);
+    let lengths = |world: &World| keys.map(|key| world.streams.get(&key).map_or(0, |own| own.tokens.len()));
+    let mut patience = 200;
+    while lengths(&world).iter().any(|length| *length < 9) {
+        happen(&mut world, &Event::Step);
+        world.read();
+        let now = lengths(&world);
+        let under_way = now.iter().filter(|length| **length > 0);
+        let (least, most) = (under_way.clone().min(), under_way.max());
+        assert!(most.copied().unwrap_or(0) <= least.copied().unwrap_or(0) + 2, "{now:?}");
+        patience -= 1;
+        assert!(patience > 0, "{now:?}");
+    }
+    steps(&mut world, 50, finished(plain));
+    world.finish();
+}
+
+#[test]
+fn edits_of_a_sequence_that_ended_are_none_and_unsound_ones_are_an_error() {
+    let mut world = World::new(&roomy());
+    let rules = EditRules {
+        presence: 0.0,
+        frequency: 1.0,
+        repetition: 1.0,
+        bias: vec![(3, 1.0)],
+        bad_words: Vec::new(),
+    };
+    let unsound = [
+        EditRules { bias: vec![(64, 1.0)], ..rules.clone() },
+        EditRules { bias: vec![(3, f32::NAN)], ..rules.clone() },
+        EditRules { repetition: 0.0, ..rules.clone() },
+        EditRules { frequency: f32::INFINITY, ..rules.clone() },
+        EditRules { bad_words: vec![vec![]], ..rules.clone() },
+        EditRules { bad_words: vec![vec![1, 64]], ..rules.clone() },
+    ];
+    for edits in unsound {
+        let key = world.submit(&prompt(0, 5), 0, |submit| submit.edits = Some(Box::new(rules.clone())));
+        // The submission as it was meant stays expected; what is sent is not.
+        let Some(Message::Submit(mut submit)) =
+            world.inbox.pop_back().map(|bytes| Message::decode(&bytes).unwrap())
+        else {
+            panic!()
+        };
+        submit.edits = Some(Box::new(edits));
+        world.post(&Message::Submit(submit));
+        world.cut.insert(key, FinishReason::Error);
+    }
+    let key = world.submit(&prompt(1, 5), 0, |submit| submit.edits = Some(Box::new(rules.clone())));
+    world.drain();
+    assert_eq!(world.plan(), 1);
+    world.cut.insert(key, FinishReason::Abort);
+    // SAFETY: every byte of a u64 is a u8.
+    let bytes = unsafe { world.words.align_to_mut::<u8>() }.1;
+    assert_eq!(world.planner.plan(&mut world.kv, bytes, 1).unwrap(), 1);
+    assert!(world.planner.fill_edits(bytes).is_err(), "a step before it is in flight");
+    world.commit();
+    world.post(&Message::Abort(key));
+    world.drain();
+    // SAFETY: as above.
+    let bytes = unsafe { world.words.align_to_mut::<u8>() }.1;
+    assert_eq!(world.planner.fill_edits(bytes).unwrap(), 0);
+    world.planner.commit(&mut world.kv, &[1], &[1], 1).unwrap();
     world.finish();
 }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::super::StepBuffers;
+use super::edits::{digest, recount};
 use super::grammar::Threes;
 use crate::grammar::Grammar;
 use crate::messages::{FinishReason, SamplingRules, Submit};
@@ -25,6 +26,11 @@ pub(super) fn extend(chain: u64, token: u32) -> u64 {
 pub(super) fn choose(chain: u64, seed: u64, position: u64, allows: impl Fn(u32) -> bool) -> u32 {
     let allowed: Vec<u32> = (0..VOCABULARY as u32).filter(|token| allows(*token)).collect();
     allowed[(mix(mix(chain, seed), position) % allowed.len() as u64) as usize]
+}
+
+/// What stands for the log-probability of a token at a position.
+pub(super) fn logprob(token: u32, position: usize) -> f32 {
+    position as f32 + token as f32 / 64.0
 }
 
 pub(super) fn rules(seed: u64) -> SamplingRules {
@@ -51,7 +57,10 @@ impl Expected {
                 let follows = grammar.as_ref().is_some_and(|grammar| grammar.allows(token));
                 free || (follows && !(early && token == STOP_TOKEN))
             };
-            let token = choose(chain, submit.sampling.seed, position as u64, allows);
+            let edits = submit.edits.as_deref();
+            let edits = edits.map_or(Vec::new(), |rules| recount(rules, prompt, &tokens[prompt.len()..]));
+            let edited = mix(chain, digest(edits.into_iter()));
+            let token = choose(edited, submit.sampling.seed, position as u64, allows);
             grammar.as_mut().map(|grammar| grammar.advance(token));
             tokens.push(token);
             chain = extend(chain, token);
@@ -88,6 +97,8 @@ impl Expected {
 pub(super) struct Outcome {
     pub(super) tokens: Vec<i32>,
     pub(super) counts: Vec<i32>,
+    // The log-probability of each token, which tells where it stands; others are told two of.
+    pub(super) logprobs: Option<Vec<f32>>,
     // Where it wrote KV.
     pub(super) cells: Vec<usize>,
 }
@@ -164,7 +175,15 @@ impl Device {
         }
         assert_eq!((step.header[5] as usize, step.header[6] as usize), (longest_query, longest_kv));
         let (tokens, counts) = self.sample(&step, &chains, owner);
-        self.results.push_back(Outcome { tokens, counts, cells: written });
+        let logprobs = (step.header[14] > 0).then(|| {
+            let place = |logit: usize| {
+                let row = step.logit_row[logit] as usize;
+                let position = step.sample_position[row] as usize + logit - step.logit_start[row] as usize;
+                logprob(tokens[logit] as u32, position)
+            };
+            (0..tokens.len()).map(place).collect()
+        });
+        self.results.push_back(Outcome { tokens, counts, logprobs, cells: written });
     }
 
     /// Chooses tokens for each sampling row, after the prefixes whose `chains` they are by token of the step, and says
@@ -184,6 +203,8 @@ impl Device {
             let wanted = expected.submit.sampling;
             let got = (step.temperature[at], step.top_k[at] as u32, step.top_p[at], step.min_p[at]);
             assert_eq!(got, (wanted.temperature, wanted.top_k, wanted.top_p, wanted.min_p));
+            assert_eq!(step.logprobs[at], expected.submit.logprobs.map_or(-1, i32::from));
+            assert!(i64::from(step.logprobs[at]) < step.header[14]);
             let logits = step.logit_start[at] as usize..step.logit_start[at + 1] as usize;
             let drafts = logits.len() - 1;
             assert_eq!(step.sample_position[at] + drafts as i64, i64::from(step.kv_length[row]));
@@ -200,7 +221,15 @@ impl Device {
                 let after = step.logit_token[logit] as usize;
                 assert_eq!(after, step.query_start[row + 1] as usize - 1 - drafts + number);
                 let position = step.sample_position[at] as u64 + number as u64;
-                let token = choose(chains[after], step.seed[at], position, allows);
+                let edits = match step.header[13] {
+                    0 => 0..0,
+                    _ => step.edit_start[logit] as usize..step.edit_start[logit + 1] as usize,
+                };
+                assert!(edits.end <= step.header[13] as usize);
+                assert!(edits.is_empty() || expected.submit.edits.is_some());
+                let edit = |at: usize| (step.edit_token[at] as u32, step.edit_factor[at], step.edit_add[at]);
+                let edited = mix(chains[after], digest(edits.map(edit)));
+                let token = choose(edited, step.seed[at], position, allows);
                 result.push(token as i32);
                 if right {
                     count += 1;

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use super::super::{Outlet, Planner, PlannerConfig, StepLayout};
-use super::device::{Device, Expected, STOP_TOKEN, VOCABULARY, mix, rules};
+use super::super::{LogProbs, Outlet, Planner, PlannerConfig, StepLayout};
+use super::device::{Device, Expected, STOP_TOKEN, VOCABULARY, logprob, mix, rules};
 use super::grammar::Slow;
 use crate::error::Error;
 use crate::kv_allocator::KvAllocator;
@@ -36,6 +36,7 @@ pub(super) struct Setup {
     pub(super) horizon: u32,
     // Who drafts, and how much.
     pub(super) drafts: Drafts,
+    pub(super) max_edits: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -77,7 +78,8 @@ impl World {
         let kv = KvAllocator::new(setup.num_blocks, setup.block_size, setup.prefix_cache).unwrap();
         let layout =
             StepLayout::new(setup.max_tokens, setup.max_rows, setup.max_pages, setup.drafts.most(), 64)
-                .unwrap();
+                .unwrap()
+                .with_max_edits(setup.max_edits);
         let ring = Arc::new(Mutex::new((VecDeque::new(), usize::MAX)));
         let outlet_ring = Arc::clone(&ring);
         let outlet: Outlet = Box::new(move |bytes| {
@@ -166,6 +168,8 @@ impl World {
             grammar: None,
             close_grammar: false,
             prediction: Vec::new(),
+            edits: None,
+            logprobs: None,
         };
         change(&mut submit);
         let resumed = resumed.min(submit.max_tokens as usize);
@@ -205,7 +209,7 @@ impl World {
         if rows > 0 {
             let view = self.planner.layout.view(bytes).unwrap();
             assert_eq!(view.header[0] as usize, rows);
-            let constrained = view.header[10] > 0;
+            let constrained = view.header[10] > 0 || view.header[13] > 0;
             let owners: HashMap<u32, RequestKey> = view.row_sequence[..rows]
                 .iter()
                 .map(|slot| (*slot as u32, self.planner.table.request[*slot as usize]))
@@ -217,6 +221,11 @@ impl World {
             let view = self.planner.layout.view(bytes).unwrap();
             let filled = self.planner.fill_masks(view.mask).unwrap();
             assert_eq!(view.header[10] as usize, filled);
+            // SAFETY: as above.
+            let bytes = unsafe { self.words.align_to_mut::<u8>() }.1;
+            let edits = self.planner.fill_edits(bytes).unwrap();
+            let view = self.planner.layout.view(bytes).unwrap();
+            assert_eq!(view.header[13] as usize, edits);
             self.device.run(view, |slot| self.expected[&owners[&slot]].clone());
         }
         self.check();
@@ -225,7 +234,13 @@ impl World {
 
     pub(super) fn commit(&mut self) -> bool {
         let Some(result) = self.device.results.pop_front() else { return false };
-        self.planner.commit(&mut self.kv, &result.tokens, &result.counts, self.now_ns).unwrap();
+        let pairs: Vec<i32> = (0..2 * result.tokens.len() as i32).collect();
+        let values: Vec<f32> = pairs.iter().map(|pair| *pair as f32).collect();
+        let logprobs = result.logprobs.as_ref();
+        let logprobs = logprobs.map(|chosen| LogProbs { tokens: &pairs, logprobs: &values, chosen });
+        self.planner
+            .commit_with(&mut self.kv, &result.tokens, &result.counts, logprobs, self.now_ns)
+            .unwrap();
         self.check();
         true
     }
@@ -263,6 +278,21 @@ impl World {
                         let stream = self.streams.get_mut(&row.key).expect("announced before its tokens");
                         assert_eq!(stream.finish, None, "{:?} after its end", row.key);
                         assert!(row.cached_tokens <= self.expected[&row.key].submit.prompt_length);
+                        let submit = &self.expected[&row.key].submit;
+                        assert!(submit.logprobs.is_some() || row.logprobs.is_empty());
+                        if let Some(count) = submit.logprobs {
+                            let size = 8 + 8 * usize::from(count);
+                            assert_eq!(row.logprobs.len(), row.tokens.len() * size);
+                            for (at, record) in row.logprobs.chunks(size).enumerate() {
+                                let position = submit.prompt_length as usize + stream.tokens.len() + at;
+                                assert_eq!(record[4..8], logprob(row.tokens[at], position).to_le_bytes());
+                                for pair in record[8..].chunks(8) {
+                                    let (token, value) = pair.split_at(4);
+                                    let token = i32::from_le_bytes(token.try_into().unwrap());
+                                    assert_eq!(value, (token as f32).to_le_bytes());
+                                }
+                            }
+                        }
                         stream.tokens.extend(row.tokens);
                         stream.finish = row.finish;
                     }
@@ -370,6 +400,7 @@ pub(super) fn roomy() -> Setup {
         depth: 1,
         horizon: 64,
         drafts: Drafts::Nobody,
+        max_edits: 64,
     }
 }
 

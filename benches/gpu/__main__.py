@@ -1,0 +1,6 @@
+"""The command."""
+
+from benches.gpu.run import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One model over several devices, a process for each."""

@@ -1,0 +1,45 @@
+"""What rank 0 and another rank say to each other on the control line, beside the steps.
+
+::
+
+    rank 0   Begin ─────────────► Meet ──────────────────────► (steps, by the ring) ─► end of line
+    rank                 ◄─ Here            ◄─ Loading ... ◄─ Ready
+                         ◄─ Failed, at any time, as the last word
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from pyengine.config import EngineConfig
+from pyengine.placement.control import Failed, Loading
+
+
+class Begin(msgspec.Struct, tag=True):
+    """Whose part to load, and the descriptors of the ring with the steps; to a rank."""
+
+    config: EngineConfig
+    rank: int
+    steps: tuple[int, int]
+
+
+class Here(msgspec.Struct, tag=True):
+    """Torch is imported, and the ring attached; from a rank."""
+
+
+class Meet(msgspec.Struct, tag=True):
+    """All are here: come to the store at this port; to a rank."""
+
+    port: int
+
+
+class Ready(msgspec.Struct, tag=True):
+    """The weights are loaded; from a rank."""
+
+
+ToRank = Begin | Meet
+FromRank = Here | Loading | Ready | Failed
+
+encode = msgspec.json.Encoder().encode
+decode_to_rank: Callable[[bytes], ToRank] = msgspec.json.Decoder(ToRank).decode
+decode_from_rank: Callable[[bytes], FromRank] = msgspec.json.Decoder(FromRank).decode

@@ -1,0 +1,182 @@
+"""A model that several ranks share, as one runner: rank 0 is in this process.
+
+::
+
+    rank 0   plan ─► launch ─► forward ────────► sample ─► logits, sampler ─► tokens
+                       │ step    ▲ sums            │ masks   ▲ shares            of rank 0
+    rank 1             └───────► forward ──────────└───────► logits, sampler ─► the same tokens
+
+Every rank has the whole step and all of the logits, and chooses the tokens itself: they are a
+function of logits, rules, masks, seeds and positions, so no token has to be told.
+"""
+
+import os
+from collections.abc import Mapping
+
+from pyengine._core import StepLayout
+from pyengine.config import EngineConfig
+from pyengine.distributed.group import TorchGroup, host_store
+from pyengine.distributed.ranks import Ranks, rank_config
+from pyengine.distributed.start import rank_device, start_rank
+from pyengine.distributed.wire import Kind, Ranges
+from pyengine.errors import PyengineError
+from pyengine.model.batch import StepBuffers
+from pyengine.model.runner import ModelInfo, ModelRunner, Progress, Sampled, StepHandle
+
+
+class ParallelStep:
+    """A step in flight on all ranks; see :class:`pyengine.model.runner.StepHandle`."""
+
+    def __init__(self, runner: "ParallelRunner", buffers: StepBuffers, mine: StepHandle) -> None:
+        self._runner = runner
+        self._buffers = buffers
+        self._mine = mine
+
+    @property
+    def start_ns(self) -> int:
+        """Rank 0's, like the others."""
+        return self._mine.start_ns
+
+    @property
+    def end_ns(self) -> int:
+        """When it ended."""
+        return self._mine.end_ns
+
+    @property
+    def waited_ns(self) -> tuple[int, int]:
+        """From when to when it waited for its masks."""
+        return self._mine.waited_ns
+
+    def sample(self) -> None:
+        """Choose the tokens, on all ranks.
+
+        Raises:
+            EngineDeadError: A rank has died, or cannot go on with the others.
+        """
+        self._runner.send_late(self._buffers)
+        try:
+            self._mine.sample()
+        except Exception as error:
+            raise self._runner.blame(error) from error
+
+    def wait(self) -> Sampled:
+        """Rank 0's tokens.
+
+        Raises:
+            EngineDeadError: A rank has died, or cannot go on with the others.
+        """
+        try:
+            sampled = self._mine.wait()
+        except Exception as error:
+            raise self._runner.blame(error) from error
+        self._runner.check()
+        return sampled
+
+
+class ParallelRunner:
+    """Runs every step on all ranks; behind :class:`pyengine.model.runner.ModelRunner`.
+
+    A rank that fails ends them all: from then on every call raises what ended it. Only the
+    scheduler's thread may call, but for ``close``.
+
+    Attributes:
+        info: The whole model.
+        device: The devices in words.
+        overlap: Rank 0's.
+        num_blocks: KV blocks, of which every rank has its heads' part.
+        layout: Of the step buffers.
+        notes: Rank 0's, and the processes.
+        ranks: The other ranks.
+    """
+
+    def __init__(self, mine: ModelRunner, ranks: Ranks, group: TorchGroup) -> None:
+        """``mine`` is rank 0's part; ``ranks`` have loaded theirs."""
+        self.info: ModelInfo = mine.info
+        self.device = f"{ranks.size} x {mine.device}"
+        self.overlap = mine.overlap
+        self.num_blocks = mine.num_blocks
+        self.notes: Mapping[str, str] = dict(mine.notes) | {"ranks": _words(ranks)}
+        self.layout: StepLayout = mine.layout
+        self.ranks = ranks
+        self._mine = mine
+        self._group = group
+        self._ranges = Ranges(mine.layout)
+
+    @classmethod
+    def start(cls, config: EngineConfig, progress: Progress | None = None) -> "ParallelRunner":
+        """Start the other ranks, and load the model with them.
+
+        Args:
+            config: Its ``tensor_parallel`` is how many ranks there are, its device settled.
+            progress: Called with (bytes loaded, bytes in all), on this thread.
+
+        Raises:
+            ConfigError: The model cannot be divided so, or there are fewer GPUs.
+            ModelLoadError: The model cannot be loaded; names the rank that could not.
+            EngineDeadError: A rank died.
+        """
+        config = rank_config(config, os.cpu_count() or 1)
+        device = rank_device(config, 0)
+        ranks = Ranks(config)
+        try:
+            store = host_store()
+            ranks.meet(store.port)
+            try:
+                group = TorchGroup(store, 0, config.tensor_parallel, device)
+                ranks.on_failure = group.abort
+                ranks.check()
+                told = ranks.progress(progress) if progress else None
+                mine = start_rank(device, config, group, told)
+            except PyengineError:
+                raise
+            except Exception as error:
+                raise ranks.blame(error) from error
+            ranks.wait_ready()
+            return cls(mine, ranks, group)
+        except BaseException:
+            ranks.close()
+            raise
+
+    def buffers(self) -> StepBuffers:
+        """The free set of buffers to plan into.
+
+        Raises:
+            EngineDeadError: A rank has died.
+        """
+        self.check()
+        return self._mine.buffers()
+
+    def launch(self, buffers: StepBuffers) -> ParallelStep:
+        """Start the forward pass on all ranks.
+
+        Raises:
+            EngineDeadError: A rank has died, or cannot go on with the others.
+        """
+        self.ranks.send(Kind.LAUNCH, self._ranges.early(buffers), buffers.memory)
+        try:
+            return ParallelStep(self, buffers, self._mine.launch(buffers))
+        except Exception as error:
+            raise self.blame(error) from error
+
+    def send_late(self, buffers: StepBuffers) -> None:
+        """Let the others sample ``buffers``, whose masks are filled."""
+        self.ranks.send(Kind.SAMPLE, self._ranges.late(buffers), buffers.memory)
+
+    def check(self) -> None:
+        """Raise what ended a rank, if one has."""
+        self.ranks.check()
+
+    def blame(self, error: Exception) -> PyengineError:
+        """What to raise for ``error`` in this rank, after which it is out of step with others."""
+        failure = self.ranks.blame(error)
+        self.ranks.failure = failure
+        return failure
+
+    def close(self) -> None:
+        """Give this rank's memory back and end the others. Idempotent."""
+        self.ranks.close()
+        self._mine.close()
+
+
+def _words(ranks: Ranks) -> str:
+    return f"{ranks.size}, processes {', '.join(map(str, [os.getpid(), *ranks.pids]))}"

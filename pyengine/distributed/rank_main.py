@@ -1,0 +1,143 @@
+"""A rank's process: ``python -m pyengine.distributed.rank_main CONTROL_FD``.
+
+It loads its part of the model, runs the steps that rank 0 sends, and ends when its control line
+does, whatever it waits for then.
+"""
+
+import contextlib
+import gc
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import deque
+
+import msgspec
+
+from pyengine._core import Mailbox, MailboxClosed
+from pyengine.distributed.control import Begin, Here, Meet, Ready, decode_to_rank, encode
+from pyengine.distributed.wire import Kind, kind_of, write
+from pyengine.errors import PyengineError
+from pyengine.model.batch import StepBuffers
+from pyengine.model.runner import ModelRunner, StepHandle
+from pyengine.placement.control import Failed, Loading
+
+# A step comes while the one before it is computed: whoever looks is not late.
+SPIN_US = 50
+
+# A rank that dies takes those down that wait for it, and should be the one that is named.
+LAST_WORD_S = 0.5
+
+
+class Line:
+    """A rank's end of the control line. Any thread may say something."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._lock = threading.Lock()
+        self._lines = self._socket.makefile("rb")
+
+    def hear(self) -> Begin | Meet:
+        """The next message; ends the process at the end of the line."""
+        line = self._lines.readline()
+        if not line:
+            os._exit(0)
+        return decode_to_rank(line)
+
+    def end_with_it(self) -> None:
+        """End the process with the line."""
+        while self._lines.readline():
+            pass
+        os._exit(0)
+
+    def say(self, message: msgspec.Struct) -> None:
+        """Send one line; one that nobody reads any more is dropped."""
+        with self._lock, contextlib.suppress(OSError):
+            self._socket.sendall(encode(message) + b"\n")
+
+
+class Follower:
+    """Runs the steps in a ring on a runner, in the order of rank 0. One thread."""
+
+    def __init__(self, ring: Mailbox, runner: ModelRunner) -> None:
+        self._ring = ring
+        self._runner = runner
+        self._in_flight: deque[StepHandle] = deque()
+        self._step: tuple[StepBuffers, StepHandle] | None = None
+
+    def run(self) -> None:
+        """Until the ring is closed.
+
+        Raises:
+            MailboxClosed: It is.
+            Exception: Whatever made a step fail.
+        """
+        while True:
+            self._ring.wait(None, SPIN_US)
+            for message in self._ring.drain():
+                self._obey(message)
+
+    def _obey(self, message: bytes) -> None:
+        kind = kind_of(message)
+        if kind in (Kind.MORE_TO_LAUNCH, Kind.LAUNCH):
+            if len(self._in_flight) > self._runner.overlap:
+                self._in_flight.popleft().wait()
+            buffers = self._runner.buffers()
+            write(message, buffers.memory)
+            if kind == Kind.LAUNCH:
+                handle = self._runner.launch(buffers)
+                self._step = buffers, handle
+                self._in_flight.append(handle)
+            return
+        assert self._step is not None
+        buffers, handle = self._step
+        write(message, buffers.memory)
+        if kind == Kind.SAMPLE:
+            handle.sample()
+            self._step = None
+
+
+def main(descriptor: int) -> int:
+    """Run a rank until its control line ends; the process's exit status."""
+    # As the engine's process: what a signal to the whole group means, the starter decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    line = Line(descriptor)
+    begin = line.hear()
+    assert isinstance(begin, Begin)
+    ring = Mailbox.attach(*begin.steps)
+    try:
+        # torch reads the environment that this sets.
+        from pyengine.distributed.group import TorchGroup, host_store
+        from pyengine.distributed.start import rank_device, start_rank
+
+        config = begin.config
+        device = rank_device(config, begin.rank)
+        line.say(Here())
+        meet = line.hear()
+        assert isinstance(meet, Meet)
+        threading.Thread(target=line.end_with_it, name="pyengine-control", daemon=True).start()
+        group = TorchGroup(host_store(meet.port), begin.rank, config.tensor_parallel, device)
+        runner = start_rank(
+            device, config, group, lambda done, total: line.say(Loading(done, total))
+        )
+        gc.collect()
+        gc.freeze()
+        line.say(Ready())
+        Follower(ring, runner).run()
+    except MailboxClosed:
+        return 0
+    except Exception as error:  # noqa: BLE001 - whatever it was, rank 0 is told
+        if not isinstance(error, PyengineError):
+            time.sleep(LAST_WORD_S)
+        line.say(Failed.of(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    status = main(int(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(status)

@@ -1,0 +1,101 @@
+"""How a step gets from rank 0 to the others: what of its buffers counts, in pieces of a ring.
+
+::
+
+    plan      header | fields ..... | page_indices used | ····· | late fields ··········
+    LAUNCH    └──────────── one range ────────────────┘
+    SAMPLE                                                        └ used ┘ └ used ┘
+
+What is filled late (masks, edits of logits) goes once it is there, in a message of its own: behind
+it the ranks sample, as rank 0 does. A message is its kind, an offset and bytes for there; a long
+range takes several, of which the last has the kind that says go.
+"""
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyengine._core import StepLayout
+from pyengine.model.batch import StepBuffers
+
+PIECE_BYTES = 1 << 20
+RING_BYTES = 8 * PIECE_BYTES
+_HEAD = struct.Struct("<qq")
+
+LATE = ("edit_start", "edit_token", "edit_factor", "edit_add", "mask")
+
+Range = tuple[int, int]
+
+
+class Kind(IntEnum):
+    """What to do behind a message's bytes."""
+
+    MORE_TO_LAUNCH = 0
+    LAUNCH = 1
+    MORE_TO_SAMPLE = 2
+    SAMPLE = 3
+
+
+class Ranges:
+    """Which bytes of step buffers count. Any thread."""
+
+    def __init__(self, layout: StepLayout) -> None:
+        """For steps of ``layout``, whose page indices and late fields lie behind all others."""
+        fields = layout.fields()
+        self._fields = {
+            name: (start, np.dtype(kind).itemsize) for name, (kind, start, _) in fields.items()
+        }
+        self._mask_words = layout.mask_words
+        pages, _ = self._fields["page_indices"]
+        behind = {name for name, (start, _) in self._fields.items() if start > pages}
+        if behind - set(LATE):
+            raise ValueError(f"{behind - set(LATE)} lie behind the page indices")
+
+    def early(self, step: StepBuffers) -> list[Range]:
+        """What is there when a step is planned: [start, end) in bytes."""
+        return [(0, self._first("page_indices", step.num_pages)[1])]
+
+    def late(self, step: StepBuffers) -> list[Range]:
+        """What is filled by the time it is sampled."""
+        # How many edits there are is known only now.
+        ranges = [(0, step.header.nbytes)]
+        if edits := step.num_edits:
+            counts = dict.fromkeys(LATE[1:4], edits) | {"edit_start": step.num_logits + 1}
+            ranges += [self._first(name, count) for name, count in counts.items()]
+        if step.num_masks:
+            ranges.append(self._first("mask", step.num_masks * self._mask_words))
+        return ranges
+
+    def _first(self, name: str, count: int) -> Range:
+        """The first ``count`` items of a field."""
+        start, size = self._fields[name]
+        return start, start + count * size
+
+
+def messages(kind: Kind, ranges: list[Range], memory: NDArray[np.uint8]) -> Iterator[bytearray]:
+    """``ranges`` of ``memory`` as messages; ``kind`` is LAUNCH or SAMPLE, and comes last."""
+    pieces = [
+        (at, min(end, at + PIECE_BYTES))
+        for start, end in ranges
+        for at in range(start, end, PIECE_BYTES)
+    ] or [(0, 0)]
+    for number, (start, end) in enumerate(pieces, 1):
+        last = number == len(pieces)
+        message = bytearray(_HEAD.pack(kind if last else kind - 1, start))
+        message += memory[start:end].data
+        yield message
+
+
+def kind_of(message: bytes) -> Kind:
+    """What to do behind ``message``."""
+    return Kind(_HEAD.unpack_from(message)[0])
+
+
+def write(message: bytes, memory: NDArray[np.uint8]) -> None:
+    """Put the message's bytes where they belong."""
+    start = _HEAD.unpack_from(message)[1]
+    data = np.frombuffer(message, np.uint8, offset=_HEAD.size)
+    memory[start : start + len(data)] = data

@@ -1,0 +1,59 @@
+"""What a request changes in the logits, as the scheduler takes it: by token ids."""
+
+from collections.abc import Iterator
+
+from pyengine.errors import InvalidRequestError
+from pyengine.messages import EditRules
+from pyengine.sampling import SamplingParams
+from pyengine.tokenizer import Tokenizer
+
+
+def edit_rules(params: SamplingParams, tokenizer: Tokenizer, vocab_size: int) -> EditRules | None:
+    """The penalties, biases and bad words of ``params``; None if there are none.
+
+    Args:
+        params: Whose ranges are checked.
+        tokenizer: Spells the bad words.
+        vocab_size: Logits of a row.
+
+    Raises:
+        InvalidRequestError: A token is not in the vocabulary, or a bad word has no tokens.
+    """
+    beyond = next((token for token in params.logit_bias if token >= vocab_size), None)
+    if beyond is not None:
+        raise InvalidRequestError(
+            f"'logit_bias' must name tokens from 0 to {vocab_size - 1}, not {beyond}",
+            param="logit_bias",
+        )
+    rules = EditRules(
+        params.presence_penalty,
+        params.frequency_penalty,
+        params.repetition_penalty,
+        tuple((token, float(bias)) for token, bias in params.logit_bias.items() if bias),
+        tuple(
+            spelling
+            for index, word in enumerate(params.bad_words)
+            for spelling in _spellings(word, index, tokenizer, vocab_size)
+        ),
+    )
+    neutral = (rules.presence, rules.frequency, rules.repetition) == (0.0, 0.0, 1.0)
+    return None if neutral and not rules.bias and not rules.bad_words else rules
+
+
+def _spellings(
+    word: str, index: int, tokenizer: Tokenizer, vocab_size: int
+) -> Iterator[tuple[int, ...]]:
+    """The tokens of a bad word at the beginning of a text and within it, behind a space."""
+    bare = word.lstrip(" ")
+    plain = tuple(tokenizer.encode(bare or word, add_special_tokens=False))
+    if not plain or max(plain) >= vocab_size:
+        raise InvalidRequestError(
+            f"'bad_words[{index}]' has no tokens that the model can say",
+            param=f"bad_words[{index}]",
+        )
+    yield plain
+    if bare:
+        spaced = tuple(tokenizer.encode(f" {bare}", add_special_tokens=False))
+        # Where the space is a token of its own, the word is forbidden behind it already.
+        if spaced[-len(plain) :] != plain and max(spaced) < vocab_size:
+            yield spaced

@@ -1,0 +1,103 @@
+r"""Log-probabilities as OpenAI's two kinds of completion write them, and how they are asked for.
+
+In a chat they are those of all that the model wrote, in order: where its format marks reasoning or
+calls, the tokens of these and of the marks are among them. In a text completion, tokens that are
+no whole character are written ``bytes:\xe2\x82``, and ``text_offset`` counts from the beginning
+of the answer. Minus infinity, which JSON does not have, is -9999.0.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyengine.errors import InvalidRequestError
+from pyengine.http.schema.chat import ChatRequest
+from pyengine.logprobs import TokenLogprob, TopLogprob
+from pyengine.sampling import MAX_LOGPROBS
+
+NEVER = -9999.0
+MOST_IN_COMPLETIONS = 5
+
+
+def wanted_in_chat(request: ChatRequest) -> int | None:
+    """How many likely tokens a conversation's request wants to see; None is no log-probabilities.
+
+    Raises:
+        InvalidRequestError: Its fields do not go together, or are out of range.
+    """
+    top = request.top_logprobs
+    if top is not None and not 0 <= top <= MAX_LOGPROBS:
+        raise InvalidRequestError(
+            f"'top_logprobs' must be from 0 to {MAX_LOGPROBS}, not {top}.", param="top_logprobs"
+        )
+    if not request.logprobs:
+        if top:
+            raise InvalidRequestError(
+                "'top_logprobs' is only allowed when 'logprobs' is true.", param="top_logprobs"
+            )
+        return None
+    if request.include_reasoning is False:
+        raise InvalidRequestError(
+            "'logprobs' tells the tokens of the reasoning too, which 'include_reasoning' leaves "
+            "out; give one.",
+            param="include_reasoning",
+        )
+    return top or 0
+
+
+def check_in_completions(logprobs: int | None) -> None:
+    """Refuse a number of likely tokens that a text completion cannot have.
+
+    Raises:
+        InvalidRequestError: Naming the field.
+    """
+    if logprobs is not None and not 0 <= logprobs <= MOST_IN_COMPLETIONS:
+        raise InvalidRequestError(
+            f"'logprobs' must be from 0 to {MOST_IN_COMPLETIONS}, not {logprobs}.", param="logprobs"
+        )
+
+
+def chat_logprobs(entries: Iterable[TokenLogprob] | None) -> dict[str, Any] | None:
+    """``logprobs`` of a choice of a chat completion, or of a chunk of it."""
+    if entries is None:
+        return None
+    content = [
+        {**_chat_token(entry), "top_logprobs": [_chat_token(top) for top in entry.top]}
+        for entry in entries
+    ]
+    return {"content": content, "refusal": None}
+
+
+def completion_logprobs(entries: Iterable[TokenLogprob] | None) -> dict[str, Any] | None:
+    """``logprobs`` of a choice of a text completion, or of a chunk of it."""
+    if entries is None:
+        return None
+    entries = list(entries)
+    return {
+        "text_offset": [entry.text_offset for entry in entries],
+        "token_logprobs": [_finite(entry.logprob) for entry in entries],
+        "tokens": [_spelled(entry) for entry in entries],
+        # The chosen token is among them, whether it is one of the most likely or not.
+        "top_logprobs": [
+            {_spelled(top): _finite(top.logprob) for top in (*entry.top, entry)}
+            for entry in entries
+        ],
+    }
+
+
+def _chat_token(entry: TopLogprob) -> dict[str, Any]:
+    return {
+        "token": entry.token,
+        "logprob": _finite(entry.logprob),
+        "bytes": list(entry.bytes) or None,
+    }
+
+
+def _spelled(entry: TopLogprob) -> str:
+    try:
+        return entry.bytes.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in entry.bytes)
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, NEVER)

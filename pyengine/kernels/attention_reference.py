@@ -1,0 +1,1 @@
+../../kernels/triton/attention_reference.py

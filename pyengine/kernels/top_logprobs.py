@@ -1,0 +1,1 @@
+../../kernels/triton/top_logprobs.py

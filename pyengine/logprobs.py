@@ -1,0 +1,112 @@
+"""Log-probabilities of an answer's tokens, from the records that come with its deltas.
+
+A record is little-endian: where the token's text begins in the answer (int32, characters; -1 for a
+token without text), its log-probability (float32), and pairs of a likely token (int32, -1 where
+there are no more) and its log-probability.
+
+A token is told of together with the beginning of its text. So the tokens that a stop string has cut
+off, the token that ended the answer and special tokens that are left out of the text are not told
+of: text and entries agree. Tokens that make up one character together are told of together.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Spelling = Callable[[int], bytes]
+"""The bytes of a token; empty for one that has none."""
+
+
+def unspelled(token: int) -> bytes:
+    """A spelling of tokens that nobody has told the bytes of."""
+    return b""
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogprob:
+    """A token that might have come, and its log-probability.
+
+    Attributes:
+        token_id: Its id.
+        token: Its text; bytes that are no whole character are replaced by U+FFFD.
+        bytes: Its bytes.
+        logprob: Its log-probability.
+    """
+
+    token_id: int
+    token: str
+    bytes: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob(TopLogprob):
+    """A token that came; see :class:`TopLogprob`.
+
+    Attributes:
+        text_offset: Where its text begins in the answer, in characters.
+        top: The most likely tokens in its place, in order.
+    """
+
+    text_offset: int
+    top: tuple[TopLogprob, ...]
+
+
+class LogprobRecords:
+    """The records of one request, and how many of them were told. One thread at a time."""
+
+    __slots__ = ("_characters", "_count", "_format", "_read", "_records", "_spelling")
+
+    def __init__(self, count: int, spelling: Spelling) -> None:
+        """``count`` likely tokens for each token, spelled by ``spelling``."""
+        self._count = count
+        self._spelling = spelling
+        self._format = struct.Struct("<if" + "if" * count)
+        self._records = bytearray()
+        self._characters = 0  # of the text that was told
+        self._read = 0  # records that were told, or will never be
+
+    def add(self, tokens: tuple[int, ...], records: bytes) -> None:
+        """Take in what came with ``tokens``."""
+        size = self._format.size
+        if len(records) != len(tokens) * size:
+            raise ValueError(f"{len(records)} bytes are no records of {len(tokens)} tokens")
+        for at, token in enumerate(tokens):
+            self._records += token.to_bytes(4, "little")
+            self._records += records[at * size : (at + 1) * size]
+
+    def tell(self, text: str) -> tuple[TokenLogprob, ...]:
+        """The tokens whose text begins in what is told now: ``text``, behind all before."""
+        self._characters += len(text)
+        told, self._read = self._between(self._read)
+        return told
+
+    def whole(self) -> tuple[TokenLogprob, ...]:
+        """All that was told."""
+        return self._between(0)[0]
+
+    def _between(self, first: int) -> tuple[tuple[TokenLogprob, ...], int]:
+        size = 4 + self._format.size
+        found, at = [], first
+        while (at + 1) * size <= len(self._records):
+            token = int.from_bytes(self._records[at * size : at * size + 4], "little")
+            place, logprob, *pairs = self._format.unpack_from(self._records, at * size + 4)
+            if place >= self._characters:
+                break
+            at += 1
+            if place >= 0:
+                found.append(self._entry(token, place, logprob, pairs))
+        return tuple(found), at
+
+    def _entry(self, token: int, place: int, logprob: float, pairs: list[float]) -> TokenLogprob:
+        spelled = self._spelling(token)
+        top = []
+        for other, likely in zip(pairs[::2], pairs[1::2], strict=True):
+            if other >= 0:
+                spelling = self._spelling(int(other))
+                top.append(TopLogprob(int(other), _text(spelling), spelling, likely))
+        return TokenLogprob(token, _text(spelled), spelled, logprob, place, tuple(top))
+
+
+def _text(spelling: bytes) -> str:
+    return spelling.decode("utf-8", "replace")

@@ -1,0 +1,81 @@
+"""Page tables as FlashInfer takes them, made from a step's arrays on the host by numpy.
+
+A row's pages are ``indices[indptr[row] : indptr[row + 1]]`` and hold page_size tokens each but the
+last, which holds ``last_page_len``. In a graph the launch is for a fixed number of query tokens:
+those that pad it are one more row, without keys::
+
+    rows          a   b   + +  |  the tokens that no row has
+    qo_indptr     0   2   3 3 3   6
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyengine.model.batch import StepBuffers
+
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class PageTables:
+    """What a plan is made from; int32 each.
+
+    Attributes:
+        query_start: [rows + 1], FlashInfer's ``qo_indptr``.
+        indptr: [rows + 1].
+        kv_length: [rows], keys of each row.
+        last_page_len: [rows]; 0 where a row has no pages.
+    """
+
+    query_start: Ints
+    indptr: Ints
+    kv_length: Ints
+    last_page_len: Ints
+
+
+def last_page_len(kv_length: Ints, page_size: int) -> Ints:
+    """Tokens in the last page of rows with so many: int32 [rows], from 1 to ``page_size``; 0 of 0.
+
+    O(rows).
+    """
+    return np.where(kv_length > 0, (kv_length - 1) % page_size + 1, 0).astype(np.int32)
+
+
+def page_tables(host: StepBuffers, rows: int, tokens: int | None, page_size: int) -> PageTables:
+    """Those of the first ``rows`` rows, O(rows).
+
+    Args:
+        host: The step, padded to ``rows``.
+        rows: Rows of the launch.
+        tokens: Query tokens of a launch of fixed size: one more row has those that pad it. None:
+            the launch is as long as the step.
+        page_size: Tokens in a page.
+    """
+    query_start, indptr = host.query_start[: rows + 1], host.page_indptr[: rows + 1]
+    lengths = host.kv_length[:rows]
+    if tokens is not None:
+        query_start = np.append(query_start, np.int32(tokens))
+        indptr, lengths = np.append(indptr, indptr[-1]), np.append(lengths, np.int32(0))
+    return PageTables(query_start, indptr, lengths, last_page_len(lengths, page_size))
+
+
+def without_prefix(
+    tables: PageTables, indices: Ints, shared: int, page_size: int
+) -> tuple[PageTables, Ints]:
+    """The tables without the first ``shared`` tokens (full pages) of every row, and their indices.
+
+    Rows that have no more than that, which only pad the step, have nothing left.
+    O(rows + pages), in numpy.
+    """
+    pages = shared // page_size
+    own = np.maximum(np.diff(tables.indptr) - pages, 0)
+    indptr = np.zeros(len(own) + 1, np.int32)
+    np.cumsum(own, out=indptr[1:])
+    lengths = np.maximum(tables.kv_length - shared, 0)
+    # Entry j of row i is at indptr[i] + pages + (j - the row's first).
+    shift = np.repeat(tables.indptr[:-1] + pages - indptr[:-1], own)
+    left = indices[np.arange(indptr[-1], dtype=np.int32) + shift]
+    lasts = last_page_len(lengths, page_size)
+    return PageTables(tables.query_start, indptr, lengths, lasts), left

@@ -1,0 +1,79 @@
+"""The kernels of a backend made ready before the first request, which would otherwise wait.
+
+Triton compiles a kernel for each shape of its tiles, FlashInfer's are compiled or fetched at their
+first plan: seconds to minutes the first time on a machine, afterwards from the disk.
+"""
+
+import numpy as np
+import torch
+
+from pyengine._core import StepLayout
+from pyengine.model.attention.backend import AttentionBackend
+from pyengine.model.attention.choice import AttentionShape
+from pyengine.model.batch import StepBuffers
+from pyengine.model.device_step import DeviceStep
+
+
+def warm_up(backend: AttentionBackend, shape: AttentionShape, device: torch.device) -> None:
+    """Attend in steps of every kind once, over a cache of one block, and wait for them.
+
+    Args:
+        backend: Made for ``shape`` on ``device``; nothing is in flight.
+        shape: Heads, and the largest step.
+        device: Of the model.
+    """
+    if shape.max_context < 2 * shape.block_size:
+        return  # a page before every row's queries has no room
+    layout = StepLayout(
+        shape.max_tokens, shape.max_rows, shape.max_pages, max_draft=1, vocab_size=1
+    )
+    dtype, kv_dtype = getattr(torch, shape.dtype), getattr(torch, shape.kv_dtype)
+    cache = (1, shape.block_size, shape.num_kv_heads, shape.head_dim)
+    with torch.no_grad():
+        host = StepBuffers(layout)
+        step = DeviceStep(layout, device, host)
+        keys, values = (torch.zeros(cache, device=device).to(kv_dtype) for _ in range(2))
+        queries, out = (
+            torch.zeros(
+                shape.max_tokens, shape.num_heads, shape.head_dim, dtype=dtype, device=device
+            )
+            for _ in range(2)
+        )
+        for counts in _steps(shape):
+            _fill(host, counts, shape)
+            rows, tokens = len(counts), sum(counts)
+            step.memory.copy_(torch.from_numpy(host.memory))
+            kind = backend.variant(step)
+            kinds = [kind]
+            if rows > 1 and kind in ("decode", "ragged"):
+                kinds.append(f"{kind}_cascade")  # all rows begin with the only page there is
+            for variant in kinds:
+                backend.plan(step, variant, rows, tokens, captured=False)
+                backend.attend(step, queries, keys, values, out, tokens)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+
+def _steps(shape: AttentionShape) -> list[list[int]]:
+    """Query tokens by row: few and many rows that decode, that verify drafts, and prompts."""
+    rows, tokens = shape.max_rows, shape.max_tokens
+    most = min(tokens, shape.max_context - shape.block_size)
+    steps = [
+        *([1] * count for count in (1, min(2, rows), min(rows, tokens))),
+        [min(4, most)],
+        [min(4, most)] * min(rows, 4, tokens // 4),
+        [min(64, most)],
+        [most],
+    ]
+    return [counts for counts in steps if sum(counts) > 0]
+
+
+def _fill(host: StepBuffers, counts: list[int], shape: AttentionShape) -> None:
+    """A step of rows with ``counts`` queries behind one full page: page 0, like all others."""
+    rows = len(counts)
+    lengths = np.array(counts, np.int32) + shape.block_size
+    pages = -(-lengths // shape.block_size)
+    host.header[:7] = rows, sum(counts), rows, pages.sum(), 0, max(counts), lengths.max()
+    host.query_start[1 : rows + 1] = np.cumsum(counts)
+    host.kv_length[:rows] = lengths
+    host.page_indptr[1 : rows + 1] = np.cumsum(pages)

@@ -1,0 +1,284 @@
+"""From a configuration to a runner on a torch device: load, measure, divide the memory.
+
+On a GPU the model is loaded with a cache for its largest step, which is computed once (and with it
+kernels are compiled and libraries loaded); what all that took says how large the cache can be.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from pyengine._core import StepLayout
+from pyengine.config import EngineConfig
+from pyengine.distributed.group import Alone, Group
+from pyengine.model.attention.backend import AttentionBackend
+from pyengine.model.attention.choice import AttentionShape, choose, detect, make_backend
+from pyengine.model.attention.torch import TorchAttention
+from pyengine.model.attention.warm_up import warm_up as make_ready
+from pyengine.model.batch import StepBuffers
+from pyengine.model.device_queue import CpuQueue, CudaCapturer, CudaQueue, DeviceQueue
+from pyengine.model.graphs import Capturer, Graphs
+from pyengine.model.loader import open_weights
+from pyengine.model.memory import GRAPH_MIB, Measured, Memory, divide, stage
+from pyengine.model.runner import ModelInfo, Progress
+from pyengine.model.shape import ITEM_BYTES, ModelShape, describe, make_layout
+from pyengine.model.torch_layers import TorchParts
+from pyengine.model.torch_model import TorchModel
+from pyengine.model.torch_runner import TorchRunner
+
+TORCH_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float8_e4m3": torch.float8_e4m3fn,
+}
+
+
+def start_on_cpu(
+    config: EngineConfig,
+    progress: Progress | None = None,
+    *,
+    attention: AttentionBackend | None = None,
+    capturer: Capturer | None = None,
+    queue: DeviceQueue | None = None,
+    group: Group | None = None,
+) -> TorchRunner:
+    """The runner of ``config`` in torch on the CPU: everything but a GPU, for several ranks and
+    for tests.
+
+    Args:
+        config: ``device`` is not looked at; a cache without a size is the mode's.
+        progress: Called with (bytes loaded, bytes in all).
+        attention: What attends, unless torch.
+        capturer: What stands in for CUDA graphs, if anything.
+        queue: Where steps are queued, unless they are done at once.
+        group: The ranks that share the model, if it is not alone; each of them calls this.
+
+    Raises:
+        ConfigError: A limit makes no sense.
+        ModelLoadError: The model cannot be loaded; says why.
+    """
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    device, shape = torch.device("cpu"), describe(config)
+    layout = make_layout(config, shape.info)
+    backend = attention or TorchAttention()
+    model = _load(shape, layout, device, backend, progress, group)
+    return TorchRunner(
+        model,
+        replace(shape.info, num_parameters=model.num_parameters),
+        layout,
+        queue or CpuQueue(),
+        num_blocks=shape.num_blocks,
+        max_sequences=config.limits.max_sequences,
+        graphs=None if capturer is None else Graphs(capturer, _graph_bytes(config)),
+        one_size=group is not None,
+        device=f"cpu, {shape.info.dtype}, torch",
+        notes={"attention": backend.name},
+    )
+
+
+def start_on_gpu(
+    config: EngineConfig, progress: Progress | None = None, *, group: Group | None = None
+) -> TorchRunner:
+    """The runner of ``config`` on the current GPU.
+
+    Args:
+        config: Its device is ``cuda``.
+        progress: Called with (bytes loaded, bytes in all).
+        group: The ranks that share the model, if it is not alone; each of them calls this, and
+            their caches get as many blocks as there is room for on all of their GPUs.
+
+    Raises:
+        ConfigError: A limit makes no sense, or the GPU's memory is not enough: says for what, and
+            which setting to change.
+        ModelLoadError: The model cannot be loaded; says why.
+    """
+    device = torch.device("cuda", torch.cuda.current_device())
+    # What another engine of this process had is not taken by others.
+    torch.cuda.empty_cache()
+    free_before, total = torch.cuda.mem_get_info(device)
+    shape = describe(config)
+    layout = make_layout(config, shape.info)
+    longest = min(shape.info.max_context, config.limits.max_tokens_per_step)
+    probe = replace(shape, num_blocks=-(-longest // config.block_size))
+    group = group or Alone()
+    asks = attention_shape(shape.info, layout, group.size)
+    choice = choose(asks, detect(device), config.attention)
+    with stage(
+        f"the weights and attention of {shape.info.name}",
+        "Take a smaller model, or free the memory that others hold.",
+        "model",
+    ):
+        backend = make_backend(choice.name, asks, device)
+        model = _load(probe, layout, device, backend, progress, group)
+        make_ready(backend, asks, device)
+    # What loading needed on its way is not what steps need.
+    torch.cuda.empty_cache()
+    built = _Built(config, layout, model, CudaQueue(device), choice.why)
+    with stage(
+        f"a step of {config.limits.max_tokens_per_step} tokens",
+        "Lower 'max_tokens_per_step' or 'max_sequences'.",
+        "max_tokens_per_step",
+    ):
+        warm_up(built.runner(probe), longest)
+    taken = free_before - torch.cuda.mem_get_info(device)[0]
+    # Every rank has its heads' part of each block.
+    block_bytes = shape.info.block_bytes // group.size
+    weights = model.num_parameters // group.size * ITEM_BYTES[shape.info.dtype]
+    memory = divide(
+        measured(total, free_before, taken, weights, probe.num_blocks * block_bytes),
+        fraction=config.gpu_memory_fraction,
+        graphs=_graph_bytes(config) if backend.captures else 0,
+        block_bytes=block_bytes,
+        block_size=shape.info.block_size,
+        blocks=shape.num_blocks if config.num_blocks or config.kv_cache_mib else None,
+    )
+    blocks = group.least(memory.num_blocks)
+    memory = replace(memory, num_blocks=blocks, cache=blocks * block_bytes)
+    with stage("the KV cache", "Lower 'gpu_memory_fraction'.", "gpu_memory_fraction"):
+        model.resize_cache(blocks)
+    return built.runner(describe(config, blocks), memory)
+
+
+def measured(total: int, free: int, taken: int, weights: int, cache: int) -> Measured:
+    """What of a GPU is whose, in bytes.
+
+    Args:
+        total: All that it has.
+        free: What was free before the engine began.
+        taken: What was taken since.
+        weights: Of the model.
+        cache: Of the KV cache that it had meanwhile.
+    """
+    weights = min(weights, taken)
+    return Measured(total, total - free, weights, max(0, taken - weights - cache))
+
+
+def attention_shape(info: ModelInfo, layout: StepLayout, ranks: int = 1) -> AttentionShape:
+    """What a rank's share of the model asks of attention."""
+    lengths = {name: length for name, (_, _, length) in layout.fields().items()}
+    return AttentionShape(
+        num_heads=info.num_heads // ranks,
+        num_kv_heads=info.num_kv_heads // ranks,
+        head_dim=info.head_dim,
+        dtype=info.dtype,
+        kv_dtype=str(TORCH_DTYPES[info.kv_cache_dtype]).removeprefix("torch."),
+        block_size=info.block_size,
+        max_rows=lengths["sample_rows"],
+        max_tokens=lengths["token_ids"],
+        max_pages=lengths["page_indices"],
+        max_context=info.max_context,
+    )
+
+
+@dataclass(frozen=True)
+class _Built:
+    """What runners on a GPU have in common: the one that is measured, and the one that stays."""
+
+    config: EngineConfig
+    layout: StepLayout
+    model: TorchModel
+    queue: CudaQueue
+    attention: str
+
+    def runner(self, shape: ModelShape, memory: Memory | None = None) -> TorchRunner:
+        """With the cache of ``shape``; graphs and figures only when the memory is divided."""
+        notes = {"attention": self.attention}
+        graphs = None
+        if memory is not None:
+            notes["memory"] = str(memory)
+            graphs = Graphs(CudaCapturer(), memory.graphs) if memory.graphs else None
+        name = torch.cuda.get_device_name(self.queue.device)
+        return TorchRunner(
+            self.model,
+            replace(shape.info, num_parameters=self.model.num_parameters),
+            self.layout,
+            self.queue,
+            num_blocks=shape.num_blocks,
+            max_sequences=self.config.limits.max_sequences,
+            graphs=graphs,
+            one_size=self.config.tensor_parallel > 1,
+            device=f"cuda, {name}, {shape.info.dtype}",
+            notes=notes,
+        )
+
+
+def warm_up(runner: TorchRunner, longest: int) -> None:
+    """Compute the largest step that there may be, and the smallest.
+
+    Args:
+        runner: With blocks for ``longest`` tokens, which all rows share: what is stored is rubbish.
+        longest: Tokens of the longest row.
+    """
+    fields = runner.layout.fields()
+    most = min(fields["token_ids"][2], fields["sample_rows"][2] * longest)
+    lengths = [longest] * (most // longest) + [most % longest] * (most % longest > 0)
+    for rows in (lengths, [1]):
+        buffers = runner.buffers()
+        write_step(buffers, rows, runner.info.block_size, min(fields["logit_row"][2], sum(rows)))
+        step = runner.launch(buffers)
+        step.sample()
+        step.wait()
+
+
+def write_step(buffers: StepBuffers, lengths: Sequence[int], block_size: int, logits: int) -> None:
+    """Plan a step of rows of so many tokens from position 0 on, all in the blocks from 0 on.
+
+    One of them samples, ``logits`` rows' worth of drafts counted in.
+    """
+    tokens = sum(lengths)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    pages = [np.arange(-(-length // block_size)) for length in lengths]
+    positions = np.concatenate([np.arange(length) for length in lengths])
+    indices = np.concatenate(pages)
+    rows = len(lengths)
+    buffers.token_ids[:tokens] = 0
+    buffers.positions[:tokens] = buffers.slot_mapping[:tokens] = positions
+    buffers.query_start[: rows + 1] = starts
+    buffers.kv_length[:rows] = lengths
+    buffers.page_indptr[: rows + 1] = np.concatenate([[0], np.cumsum([len(p) for p in pages])])
+    buffers.page_indices[: len(indices)] = indices
+    buffers.row_sequence[:rows] = buffers.sample_rows[:1] = buffers.sample_sequence[:1] = 0
+    buffers.temperature[0], buffers.top_p[0], buffers.min_p[0] = 1.0, 0.9, 0.0
+    buffers.top_k[0] = buffers.seed[0] = buffers.sample_position[0] = 0
+    buffers.logit_start[:2] = 0, 1
+    buffers.logit_row[:logits] = 0
+    buffers.logit_token[:logits] = np.arange(logits) % tokens
+    buffers.mask_row[:logits] = -1
+    buffers.header[:] = 0
+    longest, decodes = max(lengths), rows if tokens == rows else 0
+    buffers.header[[0, 1, 2, 3, 5, 6, 9, 12]] = (
+        rows, tokens, 1, len(indices), longest, longest, logits, decodes,
+    )  # fmt: skip
+
+
+def _load(
+    shape: ModelShape,
+    layout: StepLayout,
+    device: torch.device,
+    backend: AttentionBackend,
+    progress: Progress | None,
+    group: Group | None,
+) -> TorchModel:
+    fields, info = layout.fields(), shape.info
+    parts = TorchParts(
+        device,
+        TORCH_DTYPES[info.dtype],
+        TORCH_DTYPES[info.kv_cache_dtype],
+        backend,
+        fields["token_ids"][2],
+        fields["logit_row"][2],
+        shape.num_blocks,
+        group,
+    )
+    rank, ranks = parts.group.rank, parts.ranks
+    with open_weights(shape, device, rank=rank, ranks=ranks, progress=progress) as weights:
+        return TorchModel(shape, layout, parts, weights)
+
+
+def _graph_bytes(config: EngineConfig) -> int:
+    mebibytes = GRAPH_MIB if config.graph_memory_mib is None else config.graph_memory_mib
+    return mebibytes << 20

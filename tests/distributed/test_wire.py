@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+
+from pyengine._core import StepLayout
+from pyengine.distributed.wire import LATE, PIECE_BYTES, Kind, Ranges, kind_of, messages, write
+from pyengine.model.batch import StepBuffers
+
+LAYOUT = StepLayout(64, 8, 300, max_draft=3, vocab_size=1000)
+
+
+def filled() -> StepBuffers:
+    """Step buffers of noise, with a header that counts."""
+    step = StepBuffers(LAYOUT)
+    step.memory[:] = np.random.default_rng(3).integers(1, 255, len(step.memory), np.uint8)
+    step.header[:] = 0
+    step.header[:5] = 4, 40, 3, 17, 1
+    step.header[9:11] = 9, 2
+    return step
+
+
+def sent(kind: Kind, step: StepBuffers, to: StepBuffers) -> list[Kind]:
+    ranges = Ranges(LAYOUT)
+    chosen = ranges.early(step) if kind == Kind.LAUNCH else ranges.late(step)
+    kinds = []
+    for message in messages(kind, chosen, step.memory):
+        write(bytes(message), to.memory)
+        kinds.append(kind_of(bytes(message)))
+    return kinds
+
+
+def test_a_step_arrives_without_what_does_not_count() -> None:
+    step, there = filled(), StepBuffers(LAYOUT)
+    assert sent(Kind.LAUNCH, step, there) == [Kind.LAUNCH]
+    for name in LAYOUT.fields():
+        if name not in ("page_indices", *LATE):
+            assert np.array_equal(getattr(there, name), getattr(step, name)), name
+    assert np.array_equal(there.page_indices[:17], step.page_indices[:17])
+    assert not there.page_indices[17:].any()
+    assert not there.mask.any()
+
+
+def test_masks_and_edits_come_later_with_the_number_of_edits() -> None:
+    step, there = filled(), StepBuffers(LAYOUT)
+    step.header[13] = 5
+    assert set(sent(Kind.SAMPLE, step, there)) == {Kind.SAMPLE, Kind.MORE_TO_SAMPLE}
+    assert there.num_edits == 5
+    for name, count in {"edit_start": 10, "edit_token": 5, "edit_factor": 5, "mask": 2}.items():
+        field, wanted = getattr(there, name), getattr(step, name)
+        assert np.array_equal(field[:count].view(np.uint32), wanted[:count].view(np.uint32)), name
+        assert not field[count:].any()
+    assert not there.token_ids.any()
+
+
+def test_without_masks_and_edits_the_word_comes_alone() -> None:
+    step, there = filled(), StepBuffers(LAYOUT)
+    step.header[10] = 0
+    there.header[13] = 1  # a bound, for the rank does not know better
+    assert sent(Kind.SAMPLE, step, there) == [Kind.SAMPLE]
+    assert there.num_edits == 0
+    assert not there.memory[128:].any()
+
+
+@pytest.mark.parametrize("kind", [Kind.LAUNCH, Kind.SAMPLE])
+def test_what_is_long_comes_in_pieces_of_which_the_last_says_go(kind: Kind) -> None:
+    memory = np.random.default_rng(5).integers(0, 255, 3 * PIECE_BYTES + 7, np.uint8)
+    there, ranges = (
+        np.zeros_like(memory),
+        [(5, 2 * PIECE_BYTES), (2 * PIECE_BYTES - 9, len(memory))],
+    )
+    kinds = []
+    for message in messages(kind, ranges, memory):
+        assert len(message) <= PIECE_BYTES + 16
+        kinds.append(kind_of(bytes(message)))
+        write(bytes(message), there)
+    assert kinds == [kind - 1] * 3 + [kind]
+    for start, end in ranges:
+        assert np.array_equal(there[start:end], memory[start:end])
+    assert not there[:5].any()

@@ -1,0 +1,52 @@
+"""Tests that need a CUDA device: collected everywhere, skipped where there is none.
+
+That they are collected keeps them from rotting where no GPU is. What they are run on is printed
+at the end of a run.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+# torch's builds without CUDA come without triton.
+collect_ignore_glob = [] if find_spec("triton") else ["test_*.py"]
+
+FOLDER = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder, and skip it where there is no GPU."""
+    here = [item for item in items if item.path.is_relative_to(FOLDER)]
+    skip = None if torch.cuda.is_available() else pytest.mark.skip(reason="no CUDA device")
+    for item in here:
+        item.add_marker(pytest.mark.gpu)
+        if skip is not None:
+            item.add_marker(skip)
+
+
+@cache
+def device_facts() -> list[str]:
+    """What figures and failures depend on."""
+    from benches.gpu.machine import facts
+
+    return [f"{name}: {value}" for name, value in facts(torch.device("cuda")).items()]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if torch.cuda.is_available():
+        terminalreporter.section("device")
+        for line in device_facts():
+            terminalreporter.line(line)
+
+
+@pytest.fixture(autouse=True)
+def no_memory_is_left() -> Iterator[None]:
+    """Memory of one test is not held while the next runs; a kernel's error is that of its test."""
+    yield
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()

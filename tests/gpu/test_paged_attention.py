@@ -1,0 +1,238 @@
+"""Attention backends on a GPU: Llama-3-8B's heads, any context, graphs, and no synchronization."""
+
+import inspect
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from pyengine.kernels.attention import Pages  # noqa: E402
+from pyengine.kernels.attention_reference import attention_reference  # noqa: E402
+from pyengine.model.attention.choice import (  # noqa: E402
+    NAMES,
+    AttentionShape,
+    detect,
+    make_backend,
+    refusal,
+)
+from pyengine.model.batch import StepBuffers  # noqa: E402
+from tests.model import fake_flashinfer  # noqa: E402
+from tests.model.paged_steps import FIELDS, Step, fill, layout_of, pad, random_table  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+CUDA = torch.device("cuda", 0)
+BLOCKS, SIZE = 9000, 16
+CONTEXTS = [1, 15, 16, 17, 128, 129, 1000, 4096, 8192]
+TOLERANCE = {"bfloat16": 2e-2, "float16": 5e-3, "float32": 2e-3}
+
+
+def llama(dtype: str = "bfloat16", kv_dtype: str | None = None, **more: Any) -> AttentionShape:
+    given: dict[str, Any] = {
+        "num_heads": 32, "num_kv_heads": 8, "head_dim": 128, "dtype": dtype,
+        "kv_dtype": kv_dtype or dtype, "block_size": SIZE, "max_rows": 64, "max_tokens": 2048,
+        "max_pages": 64 * 513, "max_context": 8208,
+    }  # fmt: skip
+    return AttentionShape(**(given | more))
+
+
+SHAPES = [
+    llama(),
+    llama("float16"),
+    llama("float32"),
+    llama("bfloat16", "float8_e4m3fn"),
+    llama(num_heads=4, num_kv_heads=1),
+    llama(num_heads=28, num_kv_heads=4),
+    llama(num_heads=8, num_kv_heads=8, head_dim=64),
+    llama(num_heads=8, num_kv_heads=2, head_dim=80),
+    llama(num_heads=8, num_kv_heads=2, head_dim=256),
+]
+
+
+@pytest.fixture(autouse=True)
+def exact_products() -> Iterator[None]:
+    """The reference's float32 is float32."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+class Bench:
+    """A backend on the GPU, one layer's cache, and steps."""
+
+    def __init__(self, name: str, shape: AttentionShape) -> None:
+        if (reason := refusal(name, shape, detect(CUDA))) is not None:
+            pytest.skip(f"{name}: {reason}")
+        self.shape = shape
+        self.backend = make_backend(name, shape, CUDA)
+        self.step: Any = Step(StepBuffers(layout_of(shape)), CUDA)
+        generator = torch.Generator(CUDA).manual_seed(0)
+        cache = (BLOCKS, SIZE, shape.num_kv_heads, shape.head_dim)
+        self.dtype, kv_dtype = getattr(torch, shape.dtype), getattr(torch, shape.kv_dtype)
+        self.keys, self.values = (
+            torch.randn(cache, generator=generator, device=CUDA).to(kv_dtype) for _ in range(2)
+        )
+        self.random = np.random.default_rng(0)
+        self.queries = self.buffer(2 * shape.num_kv_heads)
+        self.queries.normal_(generator=generator)
+        self.out = self.buffer(0)
+
+    def buffer(self, more: int) -> Any:
+        """[tokens, heads, head_dim], of tokens that have ``more`` heads beside these."""
+        shape = self.shape
+        wide = torch.zeros(
+            shape.max_tokens, shape.num_heads + more, shape.head_dim, device=CUDA, dtype=self.dtype
+        )
+        return wide[:, : shape.num_heads]
+
+    def fill(self, lengths: list[int], counts: list[int], shared: int = 0) -> None:
+        self.lengths, self.counts = lengths, counts
+        table = random_table(self.random, lengths, SIZE, BLOCKS, shared)
+        fill(self.step.host, lengths, counts, table)
+
+    def plan(self, variant: str, rows: int, tokens: int, captured: bool) -> None:
+        pad(self.step.host, rows, tokens)
+        self.step.take()
+        self.backend.plan(self.step, variant, rows, tokens, captured=captured)
+
+    def attend(self, tokens: int) -> None:
+        self.backend.attend(
+            self.step, self.queries[:tokens], self.keys, self.values, self.out[:tokens], tokens
+        )
+
+    def check(self) -> None:
+        tokens = sum(self.counts)
+        right = torch.zeros_like(self.out[:tokens])
+        arrays = {name: torch.from_numpy(getattr(self.step.host, name)).to(CUDA) for name in FIELDS}
+        attention_reference(
+            self.queries[:tokens], self.keys, self.values, Pages(**arrays), right,
+            rows=len(self.lengths), one_query=False, scale=self.shape.head_dim**-0.5,
+        )  # fmt: skip
+        limit = TOLERANCE[self.shape.dtype]
+        got = self.out[:tokens].float()
+        torch.testing.assert_close(got, right.float(), rtol=limit, atol=limit)
+
+
+def name_of(value: Any) -> str:
+    if not isinstance(value, AttentionShape):
+        return str(value)
+    heads = f"{value.num_heads}/{value.num_kv_heads}x{value.head_dim}"
+    return f"{heads}-{value.dtype}-{value.kv_dtype}"
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=name_of)
+@pytest.mark.parametrize("name", NAMES)
+def test_backends_are_the_reference(name: str, shape: AttentionShape) -> None:
+    bench = Bench(name, shape)
+    for lengths, counts in (
+        (CONTEXTS, [1] * len(CONTEXTS)),
+        ([8192], [1]),
+        (list(range(1, 65)), [1] * 64),
+        (CONTEXTS, [min(5, length) for length in CONTEXTS]),
+        ([1000, 300, 4096, 17], [600, 1, 33, 17]),
+        ([1999], [1999]),
+    ):
+        bench.fill(lengths, counts)
+        variant = bench.backend.variant(bench.step)
+        bench.plan(variant, len(lengths), sum(counts), captured=False)
+        bench.attend(sum(counts))
+        bench.check()
+
+
+@pytest.mark.parametrize("counts", [1, 4])
+@pytest.mark.parametrize("kv_dtype", ["bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("name", ["flashinfer", "triton"])
+def test_a_shared_prefix(name: str, kv_dtype: str, counts: int) -> None:
+    bench = Bench(name, llama("bfloat16", kv_dtype))
+    bench.fill([4096 + 7 * row + 9 for row in range(32)], [counts] * 32, shared=256)
+    variant = bench.backend.variant(bench.step)
+    assert variant.endswith("_cascade")
+    bench.plan(variant, 32, 32 * counts, captured=False)
+    bench.attend(32 * counts)
+    bench.check()
+
+
+@pytest.mark.parametrize("kv_dtype", ["bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("variant", ["decode", "ragged", "decode_cascade", "ragged_cascade"])
+@pytest.mark.parametrize("name", ["flashinfer", "triton"])
+def test_graphs_serve_steps_that_differ(name: str, variant: str, kv_dtype: str) -> None:
+    bench = Bench(name, llama("bfloat16", kv_dtype))
+    random = np.random.default_rng(1)
+    shared = 256 if variant.endswith("_cascade") else 0
+    rows = tokens = 16
+    graph = None
+    for _ in range(6):
+        used = int(random.integers(12, rows + 1))
+        counts = [1] * used
+        if variant.startswith("ragged"):
+            used = int(random.integers(2, 5)) if not shared else 8
+            counts = [2] * used
+        lengths = [shared * SIZE + int(random.integers(2, 3000)) for _ in counts]
+        bench.fill(lengths, counts, shared)
+        if shared:
+            assert bench.backend.variant(bench.step).endswith("_cascade")
+        bench.plan(variant, rows, tokens, captured=True)
+        bench.out.fill_(float("nan"))
+        if graph is None:
+            bench.attend(tokens)
+            bench.check()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                bench.attend(tokens)
+        graph.replay()
+        bench.check()
+
+
+@pytest.mark.parametrize("name", ["flashinfer", "triton"])
+def test_steps_do_not_wait_for_the_device(name: str) -> None:
+    bench = Bench(name, llama())
+    shared = [1000] * 8, [1] * 8
+    ragged = [1000] * 8, [3] * 8
+    for given in (shared, ragged):  # compiles, and allocates
+        bench.fill(*given)
+        bench.plan(bench.backend.variant(bench.step), 8, sum(given[1]), captured=True)
+        bench.attend(sum(given[1]))
+    torch.cuda.synchronize()
+    for given in (shared, ragged):
+        bench.fill(*given)
+        pad(bench.step.host, 8, sum(given[1]))
+        bench.step.take()
+        variant = bench.backend.variant(bench.step)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            bench.backend.plan(bench.step, variant, 8, sum(given[1]), captured=True)
+            bench.attend(sum(given[1]))
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        bench.check()
+
+
+@pytest.mark.skipif(find_spec("flashinfer") is None, reason="flashinfer is not installed")
+@pytest.mark.parametrize(
+    ("fake", "real"),
+    [
+        (fake_flashinfer.BatchDecode, "BatchDecodeWithPagedKVCacheWrapper"),
+        (fake_flashinfer.BatchPrefill, "BatchPrefillWithPagedKVCacheWrapper"),
+        (fake_flashinfer.MultiLevelCascade, "MultiLevelCascadeAttentionWrapper"),
+    ],
+)
+def test_the_fakes_take_what_the_library_takes(fake: Any, real: str) -> None:
+    import flashinfer
+
+    for method in ("__init__", "reset_workspace_buffer", "plan", "run"):
+        theirs = inspect.signature(getattr(getattr(flashinfer, real), method)).parameters
+        ours = inspect.signature(getattr(fake, method)).parameters
+        assert set(ours) - {"self", "device"} <= set(theirs), method
+        required = {
+            name
+            for name, parameter in theirs.items()
+            if parameter.default is parameter.empty
+            and parameter.kind is not parameter.VAR_POSITIONAL
+        }
+        assert required <= set(ours), method

@@ -1,0 +1,95 @@
+"""Steps for attention backends: random rows on the host, and the device's side of them."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pyengine._core import StepLayout
+from pyengine.kernels.attention import Pages
+from pyengine.kernels.attention_reference import attention_reference
+from pyengine.model.attention.choice import AttentionShape
+from pyengine.model.batch import StepBuffers
+
+FIELDS = ("query_start", "kv_length", "page_indptr", "page_indices")
+
+
+def shape_of(**more: Any) -> AttentionShape:
+    given: dict[str, Any] = {
+        "num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "dtype": "float32",
+        "kv_dtype": "float32", "block_size": 4, "max_rows": 8, "max_tokens": 32, "max_pages": 64,
+        "max_context": 64,
+    }  # fmt: skip
+    return AttentionShape(**(given | more))
+
+
+def layout_of(shape: AttentionShape) -> StepLayout:
+    return StepLayout(shape.max_tokens, shape.max_rows, shape.max_pages, max_draft=4, vocab_size=32)
+
+
+def fill(
+    host: StepBuffers,
+    lengths: list[int],
+    counts: list[int],
+    table: list[list[int]],
+) -> None:
+    """Write a step of rows with ``lengths`` keys, the last ``counts`` of them with queries."""
+    rows, tokens = len(lengths), sum(counts)
+    host.header[:7] = rows, tokens, rows, sum(map(len, table)), 0, max(counts), max(lengths)
+    host.query_start[: rows + 1] = [0, *np.cumsum(counts)]
+    host.kv_length[:rows] = lengths
+    host.page_indptr[: rows + 1] = [0, *np.cumsum([len(pages) for pages in table])]
+    host.page_indices[: host.header[3]] = [page for pages in table for page in pages]
+
+
+def random_table(
+    random: np.random.Generator, lengths: list[int], block_size: int, blocks: int, shared: int = 0
+) -> list[list[int]]:
+    """Pages of rows that begin with the same ``shared`` pages."""
+    free = random.permutation(blocks).tolist()
+    common = [free.pop() for _ in range(shared)]
+    return [
+        [*common, *[free.pop() for _ in range(-(-length // block_size) - shared)]]
+        for length in lengths
+    ]
+
+
+def pad(host: StepBuffers, rows: int, tokens: int) -> None:
+    """As :meth:`StepLayout.pad` does."""
+    has, used, pages = host.num_rows, host.num_tokens, int(host.header[3])
+    decodes = has == used and rows == tokens
+    more = np.arange(1, rows - has + 1) if decodes else np.zeros(rows - has, int)
+    host.query_start[has + 1 : rows + 1] = used + more
+    host.page_indptr[has + 1 : rows + 1] = pages + more
+    host.page_indices[pages : pages + len(more)] = 0
+    host.kv_length[has:rows] = int(decodes)
+
+
+class Step:
+    """A step whose device is behind: what is on it is as old as the last :meth:`take`."""
+
+    def __init__(self, host: StepBuffers, device: torch.device | str = "cpu") -> None:
+        self.host = host
+        for name in FIELDS:
+            setattr(self, name, torch.from_numpy(getattr(host, name)).clone().to(device))
+
+    def take(self) -> None:
+        for name in FIELDS:
+            getattr(self, name).copy_(torch.from_numpy(getattr(self.host, name)))
+
+
+def expected(
+    arrays: dict[str, NDArray[np.int32]],
+    rows: int,
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+) -> torch.Tensor:
+    """What the reference gives, zeros for tokens of no row."""
+    out = torch.zeros(queries.shape, dtype=queries.dtype, device=queries.device)
+    attention_reference(
+        queries, keys, values, Pages(**{name: torch.from_numpy(arrays[name]) for name in FIELDS}),
+        out, rows=rows, one_query=False, scale=queries.shape[-1] ** -0.5,
+    )  # fmt: skip
+    return out

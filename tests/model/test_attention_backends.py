@@ -1,0 +1,169 @@
+"""Backends of attention against torch's, and what rows of a step share."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyengine.model.attention import triton as backend
+from pyengine.model.attention.cascade import cascade_pays, decodes, shared_tokens
+from pyengine.model.attention.choice import make_backend
+from pyengine.model.attention.torch import TorchAttention
+from pyengine.model.attention.warm_up import warm_up
+from pyengine.model.batch import StepBuffers
+from tests.model.paged_steps import Step, fill, layout_of, pad, random_table, shape_of
+
+pytest.importorskip("triton")
+CPU, BLOCKS = torch.device("cpu"), 40
+
+
+def attend(
+    ours: Any, step: Any, variant: str, rows: int, tokens: int, queries: torch.Tensor
+) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    keys, values = (torch.randn(BLOCKS, 4, 2, 16, generator=generator) for _ in range(2))
+    out = torch.zeros_like(queries)
+    ours.plan(step, variant, rows, tokens, captured=ours.captures)
+    ours.attend(step, queries, keys, values, out, tokens)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("lengths", "counts", "bucket", "shared", "variant"),
+    [
+        ([9, 1, 20], [1, 1, 1], (4, 4), 0, "decode"),
+        ([9, 6, 20], [1, 5, 2], (8, 8), 0, "ragged"),
+        ([14, 9, 20], [1, 1, 1], (4, 4), 2, "decode_cascade"),
+        ([14, 9, 20], [3, 1, 4], (8, 8), 1, "ragged_cascade"),
+    ],
+)
+def test_triton_is_torch(
+    lengths: list[int],
+    counts: list[int],
+    bucket: tuple[int, int],
+    shared: int,
+    variant: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backend, "cascade_pays", lambda *_, **__: True)
+    shape = shape_of()
+    step: Any = Step(StepBuffers(layout_of(shape)))
+    table = random_table(np.random.default_rng(5), lengths, 4, BLOCKS, shared)
+    fill(step.host, lengths, counts, table)
+    step.take()
+    queries = torch.randn(bucket[1], 4, 16, generator=torch.Generator().manual_seed(1))
+    tokens = sum(counts)
+    right = attend(TorchAttention(), step, "ragged", len(lengths), tokens, queries)
+    ours = backend.TritonAttention(shape, CPU, processors=2)
+    assert ours.variant(step) == variant
+    pad(step.host, *bucket)
+    step.take()
+    for _ in range(2):
+        got = attend(ours, step, variant, *bucket, queries)
+        torch.testing.assert_close(got[:tokens], right[:tokens], rtol=1e-5, atol=1e-6)
+
+
+def test_a_prefix_without_room_for_its_parts_is_read_by_each_row() -> None:
+    shape = shape_of(num_heads=4, max_tokens=600)
+    step: Any = Step(StepBuffers(layout_of(shape)))
+    ours = backend.TritonAttention(shape, CPU, processors=1)
+    ours.plan(step, "ragged_cascade", 8, 600, captured=True)
+    assert ours._launch is not None
+    assert ours._launch[-1] is None
+    ours.plan(step, "ragged_cascade", 8, 8, captured=True)
+    assert ours._launch[-1] is not None
+
+
+def test_backends_are_made_by_name() -> None:
+    assert make_backend("torch", shape_of(), CPU).name == "torch"
+    one = torch.zeros(1, 4, 16)
+    with pytest.raises(RuntimeError, match="before plan"):
+        backend.TritonAttention(shape_of(), CPU, processors=1).attend(
+            None,
+            one,
+            one,
+            one,
+            one,
+            1,  # type: ignore[arg-type]
+        )
+
+
+class Recorder:
+    """Notes what it is asked for; the steps that it sees are those of a planner."""
+
+    name, captures = "recorder", True
+
+    def __init__(self) -> None:
+        self.planned: list[tuple[str, int, int]] = []
+
+    def variant(self, step: Any) -> str:
+        return "decode" if decodes(step.host) else "ragged"
+
+    def plan(self, step: Any, variant: str, rows: int, tokens: int, *, captured: bool) -> None:
+        host = step.host
+        assert host.query_start[: rows + 1].tolist()[-1] == tokens == host.num_tokens
+        assert (np.diff(host.page_indptr[: rows + 1]) * 4 >= host.kv_length[:rows]).all()
+        assert rows < 2 or shared_tokens(host, 4) == 4
+        self.planned.append((variant, rows, tokens))
+
+    def attend(self, step: Any, queries: Any, *more: Any) -> None:
+        assert queries.count_nonzero() == 0
+
+
+def test_every_kind_of_step_is_warmed_up() -> None:
+    recorder = Recorder()
+    warm_up(recorder, shape_of(max_tokens=128, max_context=128, max_pages=512), CPU)
+    assert recorder.planned == [
+        ("decode", 1, 1),
+        ("decode", 2, 2),
+        ("decode_cascade", 2, 2),
+        ("decode", 8, 8),
+        ("decode_cascade", 8, 8),
+        ("ragged", 1, 4),
+        ("ragged", 4, 16),
+        ("ragged_cascade", 4, 16),
+        ("ragged", 1, 64),
+        ("ragged", 1, 124),
+    ]
+    small = shape_of(max_tokens=4, max_rows=2, max_context=8, max_pages=4)
+    warm_up(backend.TritonAttention(small, CPU, processors=1), small, CPU)
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 3)), min_size=1, max_size=5),
+    shared=st.integers(0, 30),
+)
+def test_shared_tokens(rows: list[tuple[int, int]], shared: int) -> None:
+    counts = [count for _, count in rows]
+    lengths = [shared * 4 + own + count for (own, count) in rows]
+    table = random_table(np.random.default_rng(shared), lengths, 4, 500, shared)
+    host = StepBuffers(layout_of(shape_of(max_pages=500)))
+    fill(host, lengths, counts, table)
+    before = min([length - count for length, count in zip(lengths, counts, strict=True)], default=0)
+    found = 0
+    while len(rows) > 1 and 4 * (found + 1) <= before:
+        if len({pages[found] for pages in table}) > 1:
+            break
+        found += 1
+    assert shared_tokens(host, 4) == 4 * found
+
+
+def test_a_cascade_pays_for_many_rows_and_long_prefixes() -> None:
+    # Llama-3-8B in bfloat16: 4 KiB of keys and values for a token in a layer.
+    sizes = {"token_bytes": 4096, "part_bytes": 4 * 32 * 128, "parts": 2}
+
+    def pays(rows: int, shared: int) -> bool:
+        return cascade_pays(rows, rows, shared, **sizes)
+
+    assert not pays(1, 100_000)
+    assert not pays(2, 2048)
+    assert pays(2, 16_384)
+    assert pays(32, 1024)
+    assert not pays(32, 128)
+    assert pays(256, 128)
+    # A prompt's many queries cost more to merge than a prefix that two rows share.
+    assert not cascade_pays(2, 4096, 16_384, **sizes)

@@ -1,0 +1,81 @@
+"""Which attention backend a model gets, and why."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pyengine.errors import ConfigError
+from pyengine.model.attention.choice import NAMES, Capabilities, choose, refusal
+from tests.model.paged_steps import shape_of
+
+H200 = Capabilities("cuda", (9, 0), triton="3.6.0", flashinfer="0.6.14", compiles=True)
+LLAMA = shape_of(num_heads=32, num_kv_heads=8, head_dim=128, dtype="bfloat16", kv_dtype="bfloat16")
+
+
+def test_the_best_that_the_machine_has_is_taken() -> None:
+    assert choose(LLAMA, H200).name == "flashinfer"
+    assert choose(LLAMA, H200).why == "flashinfer 0.6.14"
+    without = choose(LLAMA, replace(H200, flashinfer=None))
+    assert without.name == "triton"
+    assert without.why == "triton 3.6.0 (flashinfer: flashinfer-python is not installed)"
+    bare = choose(LLAMA, Capabilities("cuda", (9, 0)))
+    assert bare.name == "torch"
+    assert "triton is not installed" in bare.why
+    assert choose(LLAMA, Capabilities("cpu", None, "3.6.0", "0.6.14", True)).name == "torch"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "machine", "why"),
+    [
+        ("flashinfer", {"dtype": "float32", "kv_dtype": "float32"}, {}, "float32"),
+        ("flashinfer", {"head_dim": 80}, {}, "80"),
+        ("flashinfer", {}, {"flashinfer": "0.6.9"}, "older than 0.6.14"),
+        ("flashinfer", {}, {"flashinfer": "0.5.20+cu130"}, "older than 0.6.14"),
+        ("flashinfer", {}, {"compiles": False}, "nvcc"),
+        ("flashinfer", {}, {"compute_capability": (7, 5)}, "8.0, and this GPU has 7.5"),
+        ("triton", {"head_dim": 512}, {}, "512"),
+        ("triton", {"kv_dtype": "float8_e4m3fn"}, {"compute_capability": (8, 6)}, "8.9 for"),
+        ("triton", {}, {"compute_capability": (7, 0)}, "8.0"),
+        ("triton", {}, {"device": "cpu", "compute_capability": None}, "NVIDIA"),
+        ("triton", {"kv_dtype": "float16"}, {}, "a cache of float16"),
+        ("torch", {"num_heads": 30}, {}, "30 heads"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(
+    name: str, shape: dict[str, Any], machine: dict[str, Any], why: str
+) -> None:
+    wanted, has = replace(LLAMA, **shape), replace(H200, **machine)
+    reason = refusal(name, wanted, has)
+    assert reason is not None
+    assert why in reason
+    with pytest.raises(ConfigError, match="attention") as raised:
+        choose(wanted, has, asked=name)
+    assert reason in str(raised.value)
+    if name != "torch" and "cache" not in why:
+        chosen = choose(wanted, has)  # auto goes on to another
+        assert chosen.name != name
+
+
+def test_what_can_be_can_be_forced() -> None:
+    for name in NAMES:
+        assert refusal(name, LLAMA, H200) is None
+        chosen = choose(LLAMA, H200, asked=name)
+        assert chosen.name == name
+        assert chosen.why.endswith("as asked")
+    fp8 = replace(LLAMA, kv_dtype="float8_e4m3fn")
+    assert all(refusal(name, fp8, H200) is None for name in NAMES)
+    newer = replace(H200, flashinfer="0.10.0")
+    assert choose(LLAMA, newer).name == "flashinfer"
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(ConfigError, match="auto, flashinfer, triton, torch, not 'flash'"):
+        choose(LLAMA, H200, asked="flash")
+
+
+def test_the_choice_imports_no_torch() -> None:
+    program = "import sys, pyengine.model.attention.choice; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,98 @@
+"""Queues and marks; of CUDA's, in which order it is called, with a CUDA that remembers."""
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+
+from pyengine.model.device_queue import CpuQueue, CudaCapturer, CudaMark, HostMark
+
+
+class FakeGraph:
+    """Remembers what it was told."""
+
+    made: list["FakeGraph"] = []  # noqa: RUF012 - of one test
+
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+        FakeGraph.made.append(self)
+
+    def capture_begin(self, capture_error_mode: str) -> None:
+        self.log.append(capture_error_mode)
+
+    def capture_end(self) -> None:
+        self.log.append("end")
+        if "spoilt" in self.log:
+            raise RuntimeError("the capture is invalid")
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeGraph.made.clear()
+    free = iter((1000, 960, 900, 910))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (next(free), 2000))
+
+
+def test_a_capture_is_measured_and_nothing_is_freed_in_it(cuda: None) -> None:
+    collecting = []
+    graph, size = CudaCapturer().capture(lambda: collecting.append(gc.isenabled()))
+    assert isinstance(graph, FakeGraph)
+    assert graph.log == ["thread_local", "end"]
+    assert (collecting, gc.isenabled(), size) == ([False], True, 40)
+    assert CudaCapturer().capture(lambda: None)[1] == 0  # others gave memory back meanwhile
+
+
+def test_what_spoils_a_capture_is_what_is_raised(cuda: None) -> None:
+    def work() -> None:
+        FakeGraph.made[0].log.append("spoilt")
+        raise ValueError("no such operation in a graph")
+
+    with pytest.raises(ValueError, match="no such operation"):
+        CudaCapturer().capture(work)
+    assert FakeGraph.made[0].log == ["thread_local", "spoilt", "end"]
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_mark_says_whether_it_was_waited_for(
+    there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[Any] = []
+
+    class FakeEvent:
+        def __init__(self, **settings: bool) -> None:
+            log.append(settings)
+
+        def record(self) -> None:
+            log.append("record")
+
+        def query(self) -> bool:
+            return there
+
+        def synchronize(self) -> None:
+            log.append("synchronize")
+
+        def elapsed_time(self, later: "FakeEvent") -> float:
+            return 1.5
+
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    mark = CudaMark()
+    assert mark.wait() is not there
+    assert mark.elapsed_time(CudaMark()) == 1.5
+    # An error of the device comes out of a wait, so there is one in any case.
+    assert log[:3] == [{"enable_timing": True, "blocking": True}, "record", "synchronize"]
+
+
+def test_on_the_cpu_marks_have_come() -> None:
+    queue = CpuQueue()
+    with queue.working():
+        assert torch.is_inference_mode_enabled()
+        one, two = queue.mark(), queue.mark()
+    assert not torch.is_inference_mode_enabled()
+    assert isinstance(one, HostMark)
+    assert not one.wait()
+    assert 0 <= one.elapsed_time(two) < 1000
+    assert queue.host_memory(9).tolist() == [0] * 9
+    queue.finish()

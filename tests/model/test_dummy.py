@@ -1,0 +1,144 @@
+"""Models without files: their shapes, their parameters, and that they compute."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from llamas import Loop, make_llama, prompts
+from torch_steps import GreedyRunner
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from pyengine import AsyncEngine, SamplingParams
+from pyengine._core import StepLayout
+from pyengine.config import EngineConfig
+from pyengine.demo import MODEL_PATH
+from pyengine.errors import ConfigError
+from pyengine.model.attention.torch import TorchAttention
+from pyengine.model.devices import load_runner
+from pyengine.model.dummy import DummyWeights
+from pyengine.model.folder import NAMED_SHAPES, model_folder
+from pyengine.model.loader import open_weights
+from pyengine.model.shape import describe
+from pyengine.model.torch_layers import TorchParts
+from pyengine.model.torch_model import TorchModel
+
+PARAMETERS = {"llama-3-8b": 8_030_261_248, "llama-3-70b": 70_553_706_496}
+
+
+class Ranks:
+    """One of so many ranks, who never exchange anything."""
+
+    def __init__(self, size: int, rank: int = 0) -> None:
+        self.size, self.rank = size, rank
+
+    def all_reduce(self, tensor: torch.Tensor) -> None: ...
+    def all_gather(self, tensor: torch.Tensor, out: torch.Tensor) -> None: ...
+
+
+class Recorded(DummyWeights):
+    """Keeps what it was asked for, by name."""
+
+    asked: dict[str, tuple[int, ...]]
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        self.asked[name] = shape
+
+
+def on_meta(name: str, ranks: int = 1) -> tuple[TorchModel, TorchParts, Recorded]:
+    """The model without memory."""
+    shape = describe(EngineConfig(model=name, load_format="dummy", num_blocks=16))
+    layout = StepLayout(2048, 256, 256 * 16, vocab_size=shape.info.vocab_size)
+    meta = torch.device("meta")
+    parts = TorchParts(
+        meta, torch.bfloat16, torch.bfloat16, TorchAttention(), 2048, 256, 16, Ranks(ranks)
+    )
+    weights = Recorded(meta, torch.bfloat16, 0, ranks)
+    weights.asked = {}
+    return TorchModel(shape, layout, parts, weights), parts, weights
+
+
+@pytest.mark.parametrize("name", NAMED_SHAPES)
+def test_a_named_shape_is_that_of_the_model(name: str) -> None:
+    model, parts, weights = on_meta(name)
+    config = LlamaConfig(**describe(EngineConfig(model=name, load_format="dummy")).config)
+    with torch.device("meta"):
+        theirs = AutoModelForCausalLM.from_config(config)
+    assert weights.asked == {k: tuple(v.shape) for k, v in theirs.state_dict().items()}
+    assert model.num_parameters == PARAMETERS[name] == theirs.num_parameters()
+    assert parts.caches[0][0].shape == (16, 16, 8, 128)
+
+
+def test_ranks_hold_their_share_of_the_memory() -> None:
+    def held(ranks: int) -> int:
+        _, parts, _ = on_meta("llama-3-70b", ranks)
+        assert {keys.shape[2] for keys, _ in parts.caches} == {8 // ranks}
+        return sum(weight.numel() for weight in parts.weights)
+
+    assert held(1) == 8 * held(8) == 4 * held(4)
+
+
+def test_heads_that_ranks_do_not_divide_are_refused() -> None:
+    with pytest.raises(ConfigError, match="8 kv heads of llama-3-70b cannot be divided by 3"):
+        on_meta("llama-3-70b", 3)
+
+
+@pytest.mark.parametrize("name", NAMED_SHAPES)
+def test_a_named_shape_wants_to_be_told(name: str) -> None:
+    with pytest.raises(ConfigError, match="load_format"):
+        describe(EngineConfig(model=name))
+    assert model_folder(name) == MODEL_PATH
+
+
+def test_a_folder_by_that_name_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_llama(tmp_path / "llama-3-8b")
+    monkeypatch.chdir(tmp_path)
+    assert describe(EngineConfig(model="llama-3-8b")).info.hidden_size == 48
+
+
+def test_dummy_weights_are_those_of_a_fresh_model_and_always_the_same(tmp_path: Path) -> None:
+    make_llama(tmp_path, attention_bias=True)
+    shape = describe(EngineConfig(model=str(tmp_path), load_format="dummy"))
+    layer = "model.layers.0."
+    with open_weights(shape) as weights:
+        query = weights.whole(f"{layer}self_attn.q_proj.weight", 48, 48)
+        key = weights.whole(f"{layer}self_attn.k_proj.weight", 48, 48)
+        assert weights.whole(f"{layer}input_layernorm.weight", 48).eq(1).all()
+        assert weights.whole(f"{layer}self_attn.q_proj.bias", 48).eq(0).all()
+    assert query.std().item() == pytest.approx(0.25, rel=0.1)  # the config's initializer_range
+    assert not torch.equal(query, key)
+    with open_weights(shape) as weights:
+        assert torch.equal(weights.whole(f"{layer}self_attn.q_proj.weight", 48, 48), query)
+
+
+def without_weights(folder: Path, **changes: Any) -> Path:
+    """The demo model's config and tokenizer in ``folder``, but no weights."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(MODEL_PATH / name, folder)
+    config = json.loads((MODEL_PATH / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_both_runners_compute_with_dummy_weights(dtype: Any, tmp_path: Path) -> None:
+    without_weights(tmp_path)
+    config = EngineConfig(
+        model=str(tmp_path), device="cpu", dtype=dtype, load_format="dummy", num_blocks=64
+    )
+    runner = load_runner(config)
+    asked = prompts(3, longest=20)
+    rust = Loop(runner).generate(asked, 4)
+    assert runner.info.num_parameters == load_runner(EngineConfig()).info.num_parameters
+    if dtype == "float32":
+        assert Loop(GreedyRunner(tmp_path, load_format="dummy")).generate(asked, 4) == rust
+
+
+async def test_an_engine_speaks_with_more_tokens_than_its_tokenizer_has(tmp_path: Path) -> None:
+    without_weights(tmp_path, vocab_size=20_000)
+    config = EngineConfig(model=str(tmp_path), load_format="dummy", max_context=64)
+    async with AsyncEngine(config=config) as engine:
+        answer = await engine.generate("Hello", SamplingParams(max_tokens=24, ignore_eos=True))
+    assert len(answer.token_ids) == 24

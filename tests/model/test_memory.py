@@ -1,0 +1,128 @@
+"""The division of a GPU's memory: arithmetic, words, and what is said where it does not suffice."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyengine.config import EngineConfig
+from pyengine.errors import ConfigError
+from pyengine.model.attention.choice import Capabilities, choose
+from pyengine.model.memory import Measured, divide, gibibytes, stage
+from pyengine.model.shape import describe, make_layout
+from pyengine.model.torch_start import attention_shape, measured
+
+GIB = 2**30
+H200 = Measured(total=140 * GIB, others=GIB, weights=15 * GIB, workspace=2 * GIB)
+BLOCK = 2 << 20
+
+sizes = st.integers(0, 200 * GIB)
+
+
+@given(
+    total=st.integers(1, 200 * GIB),
+    others=sizes,
+    weights=sizes,
+    workspace=sizes,
+    graphs=sizes,
+    fraction=st.none() | st.floats(0.01, 1.0),
+    block_bytes=st.integers(1, GIB),
+    blocks=st.none() | st.integers(1, 10_000),
+)
+def test_what_is_given_is_there(
+    total: int,
+    others: int,
+    weights: int,
+    workspace: int,
+    graphs: int,
+    fraction: float | None,
+    block_bytes: int,
+    blocks: int | None,
+) -> None:
+    found = Measured(total, others, weights, workspace)
+    allowed = int(total * (0.9 if fraction is None else fraction))
+    room = allowed - others - weights - workspace - graphs
+    try:
+        memory = divide(
+            found,
+            fraction=fraction,
+            graphs=graphs,
+            block_bytes=block_bytes,
+            block_size=16,
+            blocks=blocks,
+        )
+    except ConfigError:
+        assert room < block_bytes * (blocks or 1)
+        return
+    assert memory.cache == memory.num_blocks * block_bytes <= room
+    assert memory.num_blocks * 16 < 2**31
+    assert memory.free >= total - allowed
+    if blocks is not None:
+        assert memory.num_blocks == blocks
+    elif memory.num_blocks * 16 < 2**31 - 16:
+        assert room - memory.cache < block_bytes
+
+
+def test_a_person_reads_where_it_went() -> None:
+    memory = divide(H200, fraction=None, graphs=GIB, block_bytes=BLOCK, block_size=16)
+    assert memory.num_blocks == (140 * 9 // 10 - 19) * 512
+    assert str(memory) == (
+        "140.0 GiB: weights 15.0, KV cache 107.0, graphs 1.00, workspace 2.00, others 1.00, "
+        "free 14.0"
+    )
+    small = divide(H200, fraction=0.5, graphs=0, block_bytes=BLOCK, block_size=16, blocks=100)
+    assert "KV cache 0.20, workspace" in str(small)
+    assert gibibytes(5 << 20) == "0.00"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "advice"),
+    [
+        ({"fraction": 0.1}, "gpu_memory_fraction", "Raise 'gpu_memory_fraction', lower"),
+        ({"blocks": 10**6}, "kv_cache_mib", "Lower 'kv_cache_mib' or 'num_blocks', raise"),
+        ({"graphs": 120 * GIB}, "gpu_memory_fraction", "lower 'graph_memory_mib', set"),
+        ({"block_bytes": 120 * GIB}, "gpu_memory_fraction", "float8_e4m3, or take a smaller"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_says_what_to_change(
+    changes: dict[str, float], said: str, advice: str
+) -> None:
+    given = {"fraction": None, "graphs": 0, "block_bytes": BLOCK, "block_size": 16} | changes
+    with pytest.raises(ConfigError) as refusal:
+        divide(H200, **given)  # type: ignore[arg-type]
+    assert refusal.value.param == said
+    message = str(refusal.value)
+    assert advice in message
+    assert "Weights take 15.0, workspace 2.00" in message
+
+
+def test_a_stage_that_runs_out_of_memory_says_which() -> None:
+    with (
+        pytest.raises(
+            ConfigError, match=r"not enough for a step of 9 tokens: none left\. Lower it"
+        ),
+        stage("a step of 9 tokens", "Lower it.", "max_tokens_per_step"),
+    ):
+        raise torch.OutOfMemoryError("none left")
+    with pytest.raises(ValueError, match="another"), stage("x", "y", "z"):
+        raise ValueError("another")
+
+
+def test_what_is_taken_beside_weights_and_cache_is_workspace() -> None:
+    assert measured(100, 90, 60, weights=40, cache=12) == Measured(100, 10, 40, 8)
+    # Numbers that came from different sources never give less than nothing.
+    assert measured(100, 90, 30, weights=40, cache=12) == Measured(100, 10, 30, 0)
+
+
+def test_attention_is_asked_for_what_a_rank_has() -> None:
+    config = EngineConfig(device="cuda", kv_cache_dtype="float8_e4m3", max_sequences=4)
+    shape = describe(config)
+    asked = attention_shape(shape.info, make_layout(config, shape.info), 2)
+    assert asked.num_heads * 2 == shape.info.num_heads
+    assert asked.num_kv_heads * 2 == shape.info.num_kv_heads
+    assert (asked.dtype, asked.kv_dtype) == ("bfloat16", "float8_e4m3fn")
+    assert (asked.max_rows, asked.max_tokens) == (4, 1024)
+    assert asked.max_pages == 4 * -(-shape.info.max_context // 16)
+    hopper = Capabilities("cuda", (9, 0), triton="3.6.0")
+    assert choose(asked, hopper).name == "triton"

@@ -1,0 +1,87 @@
+"""The least runner of a torch model, for :class:`llamas.Loop`: forward, and the likeliest token."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyengine._core import StepLayout
+from pyengine.config import EngineConfig
+from pyengine.distributed.group import Group
+from pyengine.model.attention.torch import TorchAttention
+from pyengine.model.batch import StepBuffers
+from pyengine.model.device_step import DeviceStep
+from pyengine.model.loader import open_weights
+from pyengine.model.runner import Sampled
+from pyengine.model.shape import describe
+from pyengine.model.torch_layers import TorchParts
+from pyengine.model.torch_model import TorchModel
+
+
+class GreedyRunner:
+    """Computes steps at once, and chooses the likeliest token at each of its logits."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        dtype: str = "float32",
+        kv_dtype: torch.dtype | None = None,
+        max_tokens: int = 512,
+        max_rows: int = 16,
+        num_blocks: int = 96,
+        block_size: int = 16,
+        group: Group | None = None,
+        load_format: str = "auto",
+    ) -> None:
+        config = EngineConfig(
+            model=str(folder),
+            load_format=load_format,  # type: ignore[arg-type]
+            dtype=dtype,  # type: ignore[arg-type]
+            num_blocks=num_blocks,
+            block_size=block_size,
+        )
+        shape = describe(config)
+        self.info, self.num_blocks = shape.info, shape.num_blocks
+        pages = -(-shape.info.max_context // block_size)
+        vocab_size = shape.info.vocab_size
+        layout = StepLayout(
+            max_tokens, max_rows, max_rows * pages, max_draft=8, vocab_size=vocab_size
+        )
+        kind = getattr(torch, dtype)
+        parts = TorchParts(
+            torch.device("cpu"),
+            kind,
+            kv_dtype or kind,
+            TorchAttention(),
+            max_tokens,
+            layout.fields()["logit_row"][2],
+            num_blocks,
+            group,
+        )
+        rank, ranks = parts.group.rank, parts.ranks
+        with open_weights(shape, rank=rank, ranks=ranks, readers=2) as weights:
+            self.model = TorchModel(shape, layout, parts, weights)
+        self.host = StepBuffers(layout)
+        self.step = DeviceStep(layout, parts.device, self.host)
+        self.logits = torch.empty(0)
+
+    def buffers(self) -> StepBuffers:
+        return self.host
+
+    def launch(self, buffers: StepBuffers) -> Any:
+        tokens, count = buffers.num_tokens, buffers.num_logits
+        backend = self.model.backend
+        variant = backend.variant(self.step)
+        backend.plan(self.step, variant, buffers.num_rows, tokens, captured=False)
+        self.model.forward(self.step, tokens)
+        per_call = self.model.rows_per_call
+        self.logits = torch.empty(count, self.info.vocab_size)
+        for first in range(0, count, per_call):
+            rows = min(per_call, count - first)
+            self.logits[first : first + rows] = self.model.logits(self.step, rows, first)
+        chosen = self.logits.argmax(-1).to(torch.int32).numpy()
+        counts = np.ones(buffers.num_sampled, np.int32)
+        return SimpleNamespace(sample=lambda: None, wait=lambda: Sampled(chosen, counts))

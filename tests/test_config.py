@@ -1,0 +1,79 @@
+"""What fits which device, and what is refused by name."""
+
+from typing import Any
+
+import pytest
+
+from pyengine import EngineConfig
+from pyengine.errors import ConfigError
+from pyengine.model import devices
+from pyengine.model.devices import load_runner, settled
+from pyengine.model.shape import describe
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"device": "tpu"}, "device"),
+        ({"dtype": "float64"}, "dtype"),
+        ({"kv_cache_dtype": "int8"}, "kv_cache_dtype"),
+        ({"attention": "paged"}, "attention"),
+        ({"gpu_memory_fraction": 0.0}, "gpu_memory_fraction"),
+        ({"gpu_memory_fraction": 1.1}, "gpu_memory_fraction"),
+        ({"gpu_memory_fraction": float("nan")}, "gpu_memory_fraction"),
+        ({"graph_memory_mib": -1}, "graph_memory_mib"),
+        ({"tensor_parallel": 0}, "tensor_parallel"),
+        ({"tensor_parallel": 2, "device": "simulated"}, "tensor_parallel"),
+        ({"tensor_parallel": 2, "draft_model": "demo"}, "draft_model"),
+        ({"device": "cpu", "dtype": "float16"}, "dtype"),
+        ({"device": "cpu", "kv_cache_dtype": "float8_e4m3"}, "kv_cache_dtype"),
+        ({"device": "cpu", "attention": "torch"}, "attention"),
+        ({"device": "cpu", "gpu_memory_fraction": 0.9}, "gpu_memory_fraction"),
+        ({"device": "cpu", "graph_memory_mib": 0}, "graph_memory_mib"),
+        ({"device": "simulated", "attention": "triton"}, "attention"),
+        ({"device": "cuda", "threads": 2}, "threads"),
+        ({"device": "cuda", "draft_model": "demo"}, "draft_model"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_refused_by_name(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{named}'") as refusal:
+        EngineConfig(**settings)
+    assert refusal.value.param == named
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_auto_is_the_gpu_where_there_is_one(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_has_gpu", lambda: gpu)
+    assert settled(EngineConfig()).device == ("cuda" if gpu else "cpu")
+    assert settled(EngineConfig(device="cpu")).device == "cpu"
+
+
+def test_what_auto_could_not_know_is_refused_when_it_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = EngineConfig(kv_cache_dtype="float8_e4m3")
+    monkeypatch.setattr(devices, "_has_gpu", lambda: False)
+    with pytest.raises(ConfigError, match="'kv_cache_dtype'"):
+        load_runner(config)
+    with pytest.raises(ConfigError, match="torch sees no GPU"):
+        load_runner(EngineConfig(device="cuda"))
+    monkeypatch.setattr(devices, "_has_gpu", lambda: True)
+    assert settled(config).device == "cuda"
+
+
+def test_types_and_cache_go_by_the_device() -> None:
+    on_cpu = describe(EngineConfig(device="cpu"))
+    assert (on_cpu.info.dtype, on_cpu.info.kv_cache_dtype) == ("float32", "float32")
+    on_gpu = describe(EngineConfig(device="cuda"))
+    assert (on_gpu.info.dtype, on_gpu.info.kv_cache_dtype) == ("bfloat16", "bfloat16")
+    assert on_gpu.info.block_bytes * 2 == on_cpu.info.block_bytes
+    # Until it is measured, the longest sequence; the mode's preset is for the CPU.
+    context = on_gpu.info.max_context
+    assert on_gpu.num_blocks == -(-context // 16)
+    assert describe(EngineConfig(device="cuda"), 7777).num_blocks == 7777
+    small = describe(EngineConfig(device="cuda", kv_cache_dtype="float8_e4m3", num_blocks=3), 7777)
+    assert (small.num_blocks, small.info.max_context) == (3, 48)
+    assert small.info.block_bytes * 2 == on_gpu.info.block_bytes
+    given = describe(EngineConfig(device="cuda", kv_cache_mib=1), 7777)
+    assert given.num_blocks == 2**20 // on_gpu.info.block_bytes

@@ -1,0 +1,39 @@
+"""docs/GPU.md tells the truth about settings: names, flags, defaults, refusals."""
+
+import re
+
+import pytest
+
+from pyengine.cli.options import ENGINE_OPTIONS, spelled
+from pyengine.config import EngineConfig
+from pyengine.errors import ConfigError
+from tests.programs import REPOSITORY
+
+DOCS = (REPOSITORY / "docs" / "GPU.md").read_text()
+ROWS = re.findall(r"^\| `(\w+)` \| (?:`([\w-]+)`)? *\| `([^`]+)` \|", DOCS, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("name", "flag", "default"), ROWS, ids=[row[0] for row in ROWS])
+def test_a_setting_is_as_the_table_says(name: str, flag: str, default: str) -> None:
+    assert str(getattr(EngineConfig(), name)) == default
+    assert flag == (spelled(name) if name in ENGINE_OPTIONS else "")
+
+
+def test_every_setting_of_gpus_is_there() -> None:
+    named = {name for name, _, _ in ROWS}
+    of_gpus = {"device", "dtype", "load_format", "kv_cache_dtype", "attention", "tensor_parallel"}
+    assert named >= of_gpus | {"gpu_memory_fraction", "graph_memory_mib"}
+
+
+@pytest.mark.parametrize(
+    "name", re.findall(r"`(\w+)`", re.findall(r"^(.*) are refused on a GPU", DOCS, re.M)[0])
+)
+def test_what_is_refused_on_a_gpu(name: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        EngineConfig(device="cuda", **{name: {"threads": 2, "draft_model": "demo"}[name]})
+    assert refused.value.param == name
+
+
+def test_flags_exist() -> None:
+    known = {spelled(name) for name in ENGINE_OPTIONS}
+    assert set(re.findall(r"--[a-z][\w-]+", DOCS)) <= known

@@ -97,7 +97,8 @@ class TorchGroup:
         self._device: Any = self._host
         if device.type == "cuda":
             self._device = _nccl(prefixed("device", store), rank, size, device)
-        self._sum, self._least = _options("SUM"), _options("MIN")
+        self._sum, self._least = _reduction("SUM"), _reduction("MIN")
+        self._gather = _in_stream(distributed.distributed_c10d.AllgatherOptions())
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
         """See :class:`Group`."""
@@ -105,7 +106,7 @@ class TorchGroup:
 
     def all_gather(self, tensor: torch.Tensor, out: torch.Tensor) -> None:
         """See :class:`Group`."""
-        _finish(self._device._allgather_base(out, tensor))
+        _finish(self._device._allgather_base(out, tensor, self._gather))
 
     def least(self, number: int) -> int:
         """See :class:`Group`."""
@@ -140,9 +141,13 @@ def _nccl(store: Any, rank: int, size: int, device: torch.device) -> Any:
     return group
 
 
-def _options(operation: str) -> Any:
-    options = distributed.AllreduceOptions()
+def _reduction(operation: str) -> Any:
+    options = _in_stream(distributed.AllreduceOptions())
     options.reduceOp = getattr(distributed.ReduceOp, operation)
+    return options
+
+
+def _in_stream(options: Any) -> Any:
     # On the current stream itself, without one of its own beside it and the events between.
     options.asyncOp = False
     return options

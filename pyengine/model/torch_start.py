@@ -97,6 +97,8 @@ def start_on_gpu(
         ModelLoadError: The model cannot be loaded; says why.
     """
     device = torch.device("cuda", torch.cuda.current_device())
+    # What another engine of this process had is not taken by others.
+    torch.cuda.empty_cache()
     free_before, total = torch.cuda.mem_get_info(device)
     shape = describe(config)
     layout = make_layout(config, shape.info)

@@ -45,33 +45,34 @@ class Ranges:
     def __init__(self, layout: StepLayout) -> None:
         """For steps of ``layout``, whose page indices and late fields lie behind all others."""
         fields = layout.fields()
-        self._items = {name: np.dtype(kind).itemsize for name, (kind, _, _) in fields.items()}
-        self._starts = {name: start for name, (_, start, _) in fields.items()}
-        self._mask_bytes = 4 * layout.mask_words
-        pages = self._starts["page_indices"]
-        behind = {name for name, start in self._starts.items() if start > pages}
+        self._fields = {
+            name: (start, np.dtype(kind).itemsize) for name, (kind, start, _) in fields.items()
+        }
+        self._mask_words = layout.mask_words
+        pages, _ = self._fields["page_indices"]
+        behind = {name for name, (start, _) in self._fields.items() if start > pages}
         if behind - set(LATE):
             raise ValueError(f"{behind - set(LATE)} lie behind the page indices")
 
     def early(self, step: StepBuffers) -> list[Range]:
         """What is there when a step is planned: [start, end) in bytes."""
-        return [(0, self._starts["page_indices"] + 4 * int(step.header[3]))]
+        return [(0, self._first("page_indices", step.num_pages)[1])]
 
     def late(self, step: StepBuffers) -> list[Range]:
         """What is filled by the time it is sampled."""
-        edits = int(step.header[13]) if "edit_start" in self._starts else 0
-        counts = dict.fromkeys(LATE[1:4], edits) if edits else {}
-        ranges = []
-        if edits:
-            # How many edits there are is known only now.
-            ranges.append((0, 8 * len(step.header)))
-            counts["edit_start"] = step.num_logits + 1
-        for name, count in counts.items():
-            ranges.append((self._starts[name], self._starts[name] + count * self._items[name]))
+        # How many edits there are is known only now.
+        ranges = [(0, step.header.nbytes)]
+        if edits := step.num_edits:
+            counts = dict.fromkeys(LATE[1:4], edits) | {"edit_start": step.num_logits + 1}
+            ranges += [self._first(name, count) for name, count in counts.items()]
         if step.num_masks:
-            start = self._starts["mask"]
-            ranges.append((start, start + step.num_masks * self._mask_bytes))
+            ranges.append(self._first("mask", step.num_masks * self._mask_words))
         return ranges
+
+    def _first(self, name: str, count: int) -> Range:
+        """The first ``count`` items of a field."""
+        start, size = self._fields[name]
+        return start, start + count * size
 
 
 def messages(kind: Kind, ranges: list[Range], memory: NDArray[np.uint8]) -> Iterator[bytearray]:

@@ -14,6 +14,9 @@ from pyengine.grammar import json_schema, regex
 from tests.models import random_llama
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
+PENALISED = SamplingParams(
+    temperature=0, max_tokens=24, frequency_penalty=0.5, logit_bias={40: 2.0}, logprobs=3
+)
 SCHEMA = json_schema(
     {
         "type": "object",
@@ -42,6 +45,7 @@ async def answers(tensor_parallel: int, **config: Any) -> tuple[list[Any], dict[
             engine.generate("Once", SamplingParams(seed=7, temperature=0.9, max_tokens=20)),
             engine.generate("Answer:", SamplingParams(seed=3, max_tokens=80), grammar=SCHEMA),
             engine.generate("Say:", GREEDY, grammar=regex("(yes|no), [0-9]{3}")),
+            engine.generate("Again and again and", PENALISED),
         )
         report = await engine.report()
         return [(answer.token_ids, answer.finish_reason) for answer in (first, *rest)], report

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pyengine._core import StepLayout
-from pyengine.distributed.wire import PIECE_BYTES, Kind, Ranges, kind_of, messages, write
+from pyengine.distributed.wire import LATE, PIECE_BYTES, Kind, Ranges, kind_of, messages, write
 from pyengine.model.batch import StepBuffers
 
 LAYOUT = StepLayout(64, 8, 300, max_draft=3, vocab_size=1000)
@@ -32,26 +32,32 @@ def test_a_step_arrives_without_what_does_not_count() -> None:
     step, there = filled(), StepBuffers(LAYOUT)
     assert sent(Kind.LAUNCH, step, there) == [Kind.LAUNCH]
     for name in LAYOUT.fields():
-        if name not in ("page_indices", "mask"):
+        if name not in ("page_indices", *LATE):
             assert np.array_equal(getattr(there, name), getattr(step, name)), name
     assert np.array_equal(there.page_indices[:17], step.page_indices[:17])
     assert not there.page_indices[17:].any()
     assert not there.mask.any()
 
 
-def test_masks_come_later() -> None:
+def test_masks_and_edits_come_later_with_the_number_of_edits() -> None:
     step, there = filled(), StepBuffers(LAYOUT)
-    assert sent(Kind.SAMPLE, step, there) == [Kind.SAMPLE]
-    assert np.array_equal(there.mask[:2], step.mask[:2])
-    assert not there.mask[2:].any()
-    assert not there.header.any()
+    step.header[13] = 5
+    assert set(sent(Kind.SAMPLE, step, there)) == {Kind.SAMPLE, Kind.MORE_TO_SAMPLE}
+    assert there.num_edits == 5
+    for name, count in {"edit_start": 10, "edit_token": 5, "edit_factor": 5, "mask": 2}.items():
+        field, wanted = getattr(there, name), getattr(step, name)
+        assert np.array_equal(field[:count].view(np.uint32), wanted[:count].view(np.uint32)), name
+        assert not field[count:].any()
+    assert not there.token_ids.any()
 
 
-def test_without_masks_the_word_comes_alone() -> None:
+def test_without_masks_and_edits_the_word_comes_alone() -> None:
     step, there = filled(), StepBuffers(LAYOUT)
     step.header[10] = 0
+    there.header[13] = 1  # a bound, for the rank does not know better
     assert sent(Kind.SAMPLE, step, there) == [Kind.SAMPLE]
-    assert not there.memory.any()
+    assert there.num_edits == 0
+    assert not there.memory[128:].any()
 
 
 @pytest.mark.parametrize("kind", [Kind.LAUNCH, Kind.SAMPLE])

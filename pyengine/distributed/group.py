@@ -98,6 +98,8 @@ class TorchGroup:
         if device.type == "cuda":
             self._device = _nccl(prefixed("device", store), rank, size, device)
         self._sum, self._least = _options("SUM"), _options("MIN")
+        self._gather = distributed.distributed_c10d.AllgatherOptions()
+        self._gather.asyncOp = False
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
         """See :class:`Group`."""
@@ -105,7 +107,7 @@ class TorchGroup:
 
     def all_gather(self, tensor: torch.Tensor, out: torch.Tensor) -> None:
         """See :class:`Group`."""
-        _finish(self._device._allgather_base(out, tensor))
+        _finish(self._device._allgather_base(out, tensor, self._gather))
 
     def least(self, number: int) -> int:
         """See :class:`Group`."""

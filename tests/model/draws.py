@@ -279,9 +279,11 @@ def edits(
         add[:, token] += value
     if bad_word:
         *before, last = bad_word
-        whole = np.concatenate([np.tile(np.array(prompt, np.int32), (len(text), 1)), text], axis=1)
-        length = len(prompt) + (text >= 0).sum(axis=1)
-        stands = length >= len(before)
+        # What is looked at before the beginning is no token.
+        start = np.tile(np.array([-1] * len(before) + list(prompt), np.int32), (len(text), 1))
+        whole = np.concatenate([start, text], axis=1)
+        length = start.shape[1] + (text >= 0).sum(axis=1)
+        stands = length >= 2 * len(before)
         for back, token in enumerate(reversed(before), 1):
             stands &= whole[np.arange(len(text)), length - back] == token
         add[stands, last] = -np.inf

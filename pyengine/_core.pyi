@@ -568,6 +568,36 @@ class DraftPasses:
             ValueError: A buffer is too short.
         """
 
+    def next_fed(self, step: _Buffer, buffers: _Buffer, places: _Buffer) -> bool:
+        """The same on a device that feeds what a pass chooses to the next one, and to the step.
+
+        Args:
+            step: The step that was begun.
+            buffers: A step of layout ``passes``, with feed entries where a token is a draft.
+            places: int64, gets of each sampling row of the pass the place in the step's
+                ``token_ids`` of what it chooses; in nobody else's hands meanwhile.
+
+        Returns:
+            Whether there is a pass to compute.
+
+        Raises:
+            TypeError: ``places`` is no buffer of int64.
+            ValueError: A buffer is too short.
+        """
+
+    def learn(self, step: _Buffer, tokens: _Buffer, counts: _Buffer) -> None:
+        """Take note of what a step chose: where the device feeds steps or passes, of every step
+        once it is there.
+
+        Args:
+            step: The step, as it was planned.
+            tokens: int32 [num_logits], what was sampled.
+            counts: int32 [num_sampled], how many of each row's tokens count.
+
+        Raises:
+            ValueError: A buffer is too short.
+        """
+
     def fill(
         self,
         step: _Buffer,

@@ -313,7 +313,7 @@ _OF_GPUS = ("kv_cache_dtype", "attention", "gpu_memory_fraction", "graph_memory_
 _UNFIT: dict[str, tuple[str, ...]] = {
     "cpu": _OF_GPUS,
     "simulated": _OF_GPUS,
-    "cuda": ("threads", "draft_model"),
+    "cuda": ("threads",),
 }
 
 _DEFAULTS = {field.name: field.default for field in fields(EngineConfig)}

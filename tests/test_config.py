@@ -32,7 +32,6 @@ from pyengine.model.shape import describe
         ({"device": "cpu", "graph_memory_mib": 0}, "graph_memory_mib"),
         ({"device": "simulated", "attention": "triton"}, "attention"),
         ({"device": "cuda", "threads": 2}, "threads"),
-        ({"device": "cuda", "draft_model": "demo"}, "draft_model"),
     ],
     ids=str,
 )

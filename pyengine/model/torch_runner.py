@@ -45,6 +45,19 @@ class StepModel(Protocol):
         """Logits [rows, vocab_size] after ``logit_token[first : first + rows]``."""
 
 
+class Drafter(Protocol):
+    """What fills in drafts; see :class:`pyengine.model.torch_draft.TorchDraft`."""
+
+    def fill(self, buffers: StepBuffers, step: DeviceStep) -> None:
+        """Queue what fills in the drafts of a step, which is on the device by now."""
+
+    def learn(self, buffers: StepBuffers, sampled: Sampled) -> None:
+        """What a step sampled is there."""
+
+    def close(self) -> None:
+        """Give everything back. Idempotent."""
+
+
 class TorchRunner:
     """A model on a torch device, behind :class:`pyengine.model.runner.ModelRunner`.
 
@@ -58,6 +71,7 @@ class TorchRunner:
         device: The device in words.
         notes: What else was settled, by name, in words.
         graphs: The graphs of its steps; None where there are none.
+        draft: Fills in drafts, if there is a draft model.
     """
 
     def __init__(
@@ -70,6 +84,7 @@ class TorchRunner:
         num_blocks: int,
         max_sequences: int,
         graphs: Graphs | None = None,
+        draft: Drafter | None = None,
         one_size: bool = False,
         device: str = "torch",
         notes: Mapping[str, str] | None = None,
@@ -84,6 +99,7 @@ class TorchRunner:
             num_blocks: KV blocks of the model.
             max_sequences: Slots of the sequence table.
             graphs: Keeps graphs; None: every step is queued kernel by kernel.
+            draft: Fills in the drafts that steps leave open.
             one_size: Pad a step that has no graph as if it had one. Ranks that share a model
                 exchange numbers of one size, and do not all have the same graphs.
             device: The device in words.
@@ -96,6 +112,7 @@ class TorchRunner:
         self.device = device
         self.notes: Mapping[str, str] = notes or {}
         self.graphs = graphs
+        self.draft = draft
         self._one_size = one_size
         fields = layout.fields()
         self._max_rows, self._max_logits = fields["sample_rows"][2], fields["logit_row"][2]
@@ -188,7 +205,10 @@ class TorchRunner:
             returned_ns=time.monotonic_ns(),
             slept=slept,
         )
-        return step.home.results.read(step.buffers)
+        sampled = step.home.results.read(step.buffers)
+        if self.draft is not None:
+            self.draft.learn(step.buffers, sampled)
+        return sampled
 
     def close(self) -> None:
         """Give weights, cache and graphs back. Idempotent."""
@@ -197,6 +217,8 @@ class TorchRunner:
         with suppress(Exception):  # a device that failed has nothing left to do
             self._queue.finish()
         self._model = None
+        if self.draft is not None:
+            self.draft.close()
         if self.graphs is not None:
             self.graphs.clear()
         with suppress(Exception):
@@ -235,6 +257,8 @@ class TorchRunner:
         device.take(buffers, step.home.memory, min(pages, len(buffers.page_indices)))
         backend.plan(device, variant, rows, tokens, captured=key is not None)
         self._sampler.feed()
+        if self.draft is not None:
+            self.draft.fill(buffers, device)
         if graph is not None:
             graph.replay()
             return

@@ -24,6 +24,7 @@ from pyengine.model.loader import open_weights
 from pyengine.model.memory import GRAPH_MIB, Measured, Memory, divide, stage
 from pyengine.model.runner import ModelInfo, Progress
 from pyengine.model.shape import ITEM_BYTES, ModelShape, describe, make_layout
+from pyengine.model.torch_draft import TorchDraft, pass_layout
 from pyengine.model.torch_layers import TorchParts
 from pyengine.model.torch_model import TorchModel
 from pyengine.model.torch_runner import TorchRunner
@@ -67,14 +68,22 @@ def start_on_cpu(
     layout = make_layout(config, shape.info)
     backend = attention or TorchAttention()
     model = _load(shape, layout, device, backend, progress, group)
+    queue = queue or CpuQueue()
+    draft = None
+    if shape.draft is not None:
+        # Attention knows the step that it was planned for: each model has its own.
+        passes = pass_layout(layout, shape.draft.info)
+        drafter = _load(shape.draft, passes, device, type(backend)(), progress, None)
+        draft = _draft(config, shape, layout, drafter, queue, capturer, _graph_bytes(config))
     return TorchRunner(
         model,
         replace(shape.info, num_parameters=model.num_parameters),
         layout,
-        queue or CpuQueue(),
+        queue,
         num_blocks=shape.num_blocks,
         max_sequences=config.limits.max_sequences,
         graphs=None if capturer is None else Graphs(capturer, _graph_bytes(config)),
+        draft=draft,
         one_size=group is not None,
         device=f"cpu, {shape.info.dtype}, torch",
         notes={"attention": backend.name},
@@ -116,19 +125,25 @@ def start_on_gpu(
         backend = make_backend(choice.name, asks, device)
         model = _load(probe, layout, device, backend, progress, group)
         make_ready(backend, asks, device)
+        drafter = _load_drafter(config, probe, layout, device, progress)
     # What loading needed on its way is not what steps need.
     torch.cuda.empty_cache()
-    built = _Built(config, layout, model, CudaQueue(device), choice.why)
+    built = _Built(config, layout, model, CudaQueue(device), choice.why, drafter)
     with stage(
         f"a step of {config.limits.max_tokens_per_step} tokens",
         "Lower 'max_tokens_per_step' or 'max_sequences'.",
         "max_tokens_per_step",
     ):
-        warm_up(built.runner(probe), longest)
+        runner = built.runner(probe)
+        warm_up(runner, longest)
+        if isinstance(runner.draft, TorchDraft):
+            warm_up(runner.draft, longest)
     taken = free_before - torch.cuda.mem_get_info(device)[0]
     # Every rank has its heads' part of each block.
     block_bytes = shape.info.block_bytes // group.size
     weights = model.num_parameters // group.size * ITEM_BYTES[shape.info.dtype]
+    if drafter is not None and shape.draft is not None:
+        weights += drafter.num_parameters * ITEM_BYTES[shape.draft.info.dtype]
     memory = divide(
         measured(total, free_before, taken, weights, probe.num_blocks * block_bytes),
         fraction=config.gpu_memory_fraction,
@@ -141,7 +156,54 @@ def start_on_gpu(
     memory = replace(memory, num_blocks=blocks, cache=blocks * block_bytes)
     with stage("the KV cache", "Lower 'gpu_memory_fraction'.", "gpu_memory_fraction"):
         model.resize_cache(blocks)
+        if drafter is not None:
+            drafter.resize_cache(blocks)
     return built.runner(describe(config, blocks), memory)
+
+
+def _load_drafter(
+    config: EngineConfig,
+    shape: ModelShape,
+    layout: StepLayout,
+    device: torch.device,
+    progress: Progress | None,
+) -> TorchModel | None:
+    """The draft model on a GPU, if there is one: attention knows the step that it was planned for,
+    so that it has its own.
+    """
+    if shape.draft is None:
+        return None
+    passes = pass_layout(layout, shape.draft.info)
+    asks = attention_shape(shape.draft.info, passes)
+    backend = make_backend(choose(asks, detect(device), config.attention).name, asks, device)
+    draft = replace(shape.draft, num_blocks=shape.num_blocks)
+    model = _load(draft, passes, device, backend, progress, None)
+    make_ready(backend, asks, device)
+    return model
+
+
+def _draft(
+    config: EngineConfig,
+    shape: ModelShape,
+    layout: StepLayout,
+    model: TorchModel,
+    queue: DeviceQueue,
+    capturer: Capturer | None,
+    graph_bytes: int,
+) -> TorchDraft:
+    """The drafter of ``shape``'s draft model, which is loaded."""
+    assert shape.draft is not None
+    return TorchDraft(
+        model,
+        shape.draft.info,
+        layout,
+        queue,
+        num_blocks=shape.num_blocks,
+        vocab_size=shape.info.vocab_size,
+        max_sequences=config.limits.max_sequences,
+        max_draft=config.max_draft,
+        graphs=Graphs(capturer, graph_bytes) if capturer is not None and graph_bytes else None,
+    )
 
 
 def measured(total: int, free: int, taken: int, weights: int, cache: int) -> Measured:
@@ -184,6 +246,7 @@ class _Built:
     model: TorchModel
     queue: CudaQueue
     attention: str
+    drafter: TorchModel | None
 
     def runner(self, shape: ModelShape, memory: Memory | None = None) -> TorchRunner:
         """With the cache of ``shape``; graphs and figures only when the memory is divided."""
@@ -193,6 +256,16 @@ class _Built:
             notes["memory"] = str(memory)
             graphs = Graphs(CudaCapturer(), memory.graphs) if memory.graphs else None
         name = torch.cuda.get_device_name(self.queue.device)
+        draft = None
+        if self.drafter is not None:
+            # The passes of a small model have small graphs.
+            most = 0 if memory is None else memory.graphs // 4
+            capturer = CudaCapturer() if most else None
+            draft = _draft(
+                self.config, shape, self.layout, self.drafter, self.queue, capturer, most
+            )
+            if graphs is not None:
+                graphs.limit -= most
         return TorchRunner(
             self.model,
             replace(shape.info, num_parameters=self.model.num_parameters),
@@ -201,6 +274,7 @@ class _Built:
             num_blocks=shape.num_blocks,
             max_sequences=self.config.limits.max_sequences,
             graphs=graphs,
+            draft=draft,
             one_size=self.config.tensor_parallel > 1,
             device=f"cuda, {name}, {shape.info.dtype}",
             notes=notes,

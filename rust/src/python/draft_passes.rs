@@ -3,6 +3,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
 
 use super::errors::guarded;
@@ -47,6 +49,38 @@ impl PyDraftPasses {
         let (step, buffers) = (StepMemory::get(step)?, StepMemory::get(buffers)?);
         let chosen = int32(chosen)?;
         self.work(|passes| Ok(passes.next(step.bytes(), buffers.bytes(), elements(&chosen))?.is_some()))
+    }
+
+    fn next_fed(
+        &self,
+        step: &Bound<'_, PyAny>,
+        buffers: &Bound<'_, PyAny>,
+        places: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let (step, buffers) = (StepMemory::get(step)?, StepMemory::get(buffers)?);
+        let places: PyBuffer<i64> =
+            PyBuffer::get(places).map_err(|_| PyTypeError::new_err("places must be a buffer of int64"))?;
+        if places.readonly() || !places.is_c_contiguous() {
+            return Err(PyBufferError::new_err("places must be contiguous, and can be written"));
+        }
+        let places = match places.item_count() {
+            0 => &mut [][..],
+            // SAFETY: contiguous, aligned, of this type and writable, as was just checked; the buffer is held as long
+            // as the slice, and nobody else has it meanwhile, as the stub asks.
+            length => unsafe { std::slice::from_raw_parts_mut(places.buf_ptr().cast::<i64>(), length) },
+        };
+        self.work(|passes| Ok(passes.next_fed(step.bytes(), buffers.bytes(), places)?.is_some()))
+    }
+
+    fn learn(
+        &self,
+        step: &Bound<'_, PyAny>,
+        tokens: &Bound<'_, PyAny>,
+        counts: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let step = StepMemory::get(step)?;
+        let (tokens, counts) = (int32(tokens)?, int32(counts)?);
+        self.work(|passes| passes.learn(step.bytes(), elements(&tokens), elements(&counts)))
     }
 
     #[pyo3(signature = (step, buffers, *, forward, logits, rules, logits_rows, chosen))]

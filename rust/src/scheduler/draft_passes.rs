@@ -1,4 +1,4 @@
-//! The passes of a draft model within one step, on a device whose steps the host sees whole.
+//! The passes of a draft model within one step.
 //!
 //! ```text
 //!  step     a a a D D │ b │ c D       D: places that the draft model fills; b drafts nothing
@@ -11,6 +11,15 @@
 //! block, how many of its first cells hold the draft model's keys and values too. They are computed when a sequence
 //! is drafted for: steps without such drafts cost one note of their tokens, and a sequence that was not drafted for
 //! (its prompt, tokens that came meanwhile, the last draft if all were right) is caught up with in its next pass.
+//!
+//! Where the host sees what a pass chose ([`next`](DraftPasses::next)), the next one gets it as its token. Where it
+//! does not, all passes are laid out in advance ([`next_fed`](DraftPasses::next_fed)): a pass takes what the one before
+//! chose by *feed entries*, the step by places to copy it to, and what the step's tokens were is
+//! [learned](DraftPasses::learn) when they come back.
+//!
+//! ```text
+//!  pass 1 ──► last token of each sequence ──► places of the step, feed entries of pass 2 ──► last token ...
+//! ```
 //!
 //! Whatever is wrong or missing in that cache costs only drafts that are refused. O(tokens + pages) a pass; no
 //! allocation in steady state.
@@ -32,6 +41,8 @@ struct Row {
     /// Tokens of the sequence that are there, and that are there in the end: all drafts chosen.
     known: usize,
     last: usize,
+    /// Only the device knows the last of those that are there.
+    fed: bool,
 }
 
 /// Lays out the passes of a draft model.
@@ -40,13 +51,15 @@ pub struct DraftPasses {
     pass: StepLayout,
     block_size: usize,
     vocab_size: i32,
-    /// By cell of the cache.
+    /// By cell of the cache; negative where only the device knows: by the step that wrote it.
     tokens: Vec<i32>,
     /// By block: so many cells from its first hold what the draft model computes.
     filled: Vec<u32>,
     rows: Vec<Row>,
     /// Which of `rows` choose a token in the pass that is under way.
     sampling: Vec<usize>,
+    /// By slot: the cell whose token the host does not know yet.
+    unknown: Vec<Option<(u32, i32)>>,
 }
 
 impl DraftPasses {
@@ -80,6 +93,7 @@ impl DraftPasses {
             filled: vec![0; num_blocks],
             rows: Vec::with_capacity(step.max_rows()),
             sampling: Vec::with_capacity(step.max_rows()),
+            unknown: Vec::new(),
         })
     }
 
@@ -107,7 +121,11 @@ impl DraftPasses {
             }
             let first = step.positions[first_token] as usize;
             let last = known + drafts;
-            self.rows.push(Row { row, sampling, first_token, first, next: None, known, last });
+            let places = first_token + known - first..first_token + last - first;
+            for &cell in &step.slot_mapping[places] {
+                self.tokens[cell as usize] = mark(&step);
+            }
+            self.rows.push(Row { row, sampling, first_token, first, next: None, known, last, fed: false });
         }
         Ok(!self.rows.is_empty())
     }
@@ -119,6 +137,48 @@ impl DraftPasses {
             self.tokens[cell] = token;
             let filled = &mut self.filled[cell / self.block_size];
             *filled = (*filled).min((cell % self.block_size) as u32);
+        }
+        let feeds = step.header[4].max(0) as usize;
+        for (&token, &slot) in step.feed_token[..feeds].iter().zip(&*step.feed_sequence) {
+            let slot = slot as usize;
+            if self.unknown.len() <= slot {
+                self.unknown.resize(slot + 1, None);
+            }
+            let cell = step.slot_mapping[token as usize] as u32;
+            self.tokens[cell as usize] = mark(step);
+            self.unknown[slot] = Some((cell, mark(step)));
+        }
+    }
+
+    /// What a step chose, as the planner is told it: `sampled` a token for each of its logits, `counts` for each
+    /// sampling row how many of them count. To be called where the device feeds steps and passes, before the step
+    /// after the next begins.
+    pub fn learn(&mut self, step: &mut [u8], sampled: &[i32], counts: &[i32]) -> Result<()> {
+        let step = self.step.view(step)?;
+        let rows = count(&step, 2)?;
+        if counts.len() < rows || sampled.len() < count(&step, 9)? {
+            return Err(Error::InvalidArgument("a step chooses a token for each of its logits".into()));
+        }
+        for (at, &counted) in counts[..rows].iter().enumerate() {
+            let drafts = step.device_drafts[at].max(0) as usize;
+            let tokens = &sampled[step.logit_start[at] as usize..][..counted.max(0) as usize];
+            let Some((&last, right)) = tokens.split_last() else { continue };
+            let end = step.query_start[step.sample_rows[at] as usize + 1] as usize;
+            for (&token, &cell) in right.iter().zip(&step.slot_mapping[end - drafts..end]) {
+                self.tell(cell as usize, mark(&step), token);
+            }
+            let unknown = self.unknown.get_mut(step.sample_sequence[at] as usize).and_then(Option::take);
+            if let Some((cell, mark)) = unknown {
+                self.tell(cell as usize, mark, last);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a cell holds is told, unless others have got it meanwhile.
+    fn tell(&mut self, cell: usize, mark: i32, token: i32) {
+        if self.tokens[cell] == mark {
+            self.tokens[cell] = token;
         }
     }
 
@@ -133,21 +193,51 @@ impl DraftPasses {
         chosen: &[i32],
     ) -> Result<Option<(usize, usize)>> {
         let mut step = self.step.view(step)?;
-        let mut pass = self.pass.view(pass)?;
         self.take(&mut step, chosen)?;
+        self.lay_out_pass(&step, pass)
+    }
+
+    /// The same on a device that feeds the tokens of one pass to the next, and to the step: `places` gets, of each
+    /// sampling row of the pass, the place among the step's tokens that what it chooses is to be copied to. Whose it is
+    /// says the pass's `sample_sequence`.
+    pub fn next_fed(
+        &mut self,
+        step: &mut [u8],
+        pass: &mut [u8],
+        places: &mut [i64],
+    ) -> Result<Option<(usize, usize)>> {
+        let step = self.step.view(step)?;
+        for at in self.sampling.drain(..) {
+            self.rows[at].known += 1;
+            self.rows[at].fed = true;
+        }
+        self.rows.retain(|row| row.known < row.last);
+        let laid_out = self.lay_out_pass(&step, pass)?;
+        if places.len() < self.sampling.len() {
+            return Err(Error::InvalidArgument("a pass has a place for each sampling row".into()));
+        }
+        for (place, &at) in places.iter_mut().zip(&self.sampling) {
+            let row = &self.rows[at];
+            *place = (row.first_token + row.known - row.first) as i64;
+        }
+        Ok(laid_out)
+    }
+
+    fn lay_out_pass(&mut self, step: &StepBuffers<'_>, pass: &mut [u8]) -> Result<Option<(usize, usize)>> {
+        let mut pass = self.pass.view(pass)?;
         if self.rows.is_empty() {
             return Ok(None);
         }
         let mut tally = Tally { left: self.pass.max_tokens(), ..Tally::default() };
         (pass.query_start[0], pass.page_indptr[0], pass.logit_start[0]) = (0, 0, 0);
         for at in 0..self.rows.len() {
-            self.lay_out(&step, &mut pass, &mut tally, at);
+            self.lay_out(step, &mut pass, &mut tally, at);
         }
-        let Tally { rows, tokens, sampled, pages, longest_query, longest_kv, .. } = tally;
+        let Tally { rows, tokens, sampled, pages, feeds, longest_query, longest_kv, .. } = tally;
         let step_id = step.header[7] as usize;
         pass.header.fill(0);
         let values =
-            [rows, tokens, sampled, pages, 0, longest_query, longest_kv, step_id, 0, sampled, 0, 0, rows];
+            [rows, tokens, sampled, pages, feeds, longest_query, longest_kv, step_id, 0, sampled, 0, 0, rows];
         pass.header.iter_mut().zip(values).for_each(|(field, value)| *field = value as i64);
         Ok(Some((tokens, sampled)))
     }
@@ -206,6 +296,12 @@ impl DraftPasses {
             pass.slot_mapping[token] = cell as i32;
             self.filled[block] = offset as u32 + 1;
         }
+        if row.fed && end == row.known {
+            pass.token_ids[tokens.end - 1] = 0;
+            pass.feed_token[tally.feeds] = (tokens.end - 1) as i32;
+            pass.feed_sequence[tally.feeds] = step.sample_sequence[row.sampling];
+            tally.feeds += 1;
+        }
         let held = end.div_ceil(self.block_size);
         pass.page_indices[tally.pages..tally.pages + held].copy_from_slice(&pages[..held]);
         pass.kv_length[tally.rows] = end as i32;
@@ -249,8 +345,14 @@ struct Tally {
     tokens: usize,
     sampled: usize,
     pages: usize,
+    feeds: usize,
     longest_query: usize,
     longest_kv: usize,
+}
+
+/// Of cells whose tokens only the device knows.
+fn mark(step: &StepBuffers<'_>) -> i32 {
+    -1 - (step.header[7] & 0x3fff_ffff) as i32
 }
 
 fn count(step: &StepBuffers<'_>, field: usize) -> Result<usize> {
@@ -301,6 +403,7 @@ mod tests {
 
     /// A sequence: its tokens, blocks, and how many tokens the model has computed.
     struct Sequence {
+        slot: usize,
         tokens: Vec<i32>,
         blocks: Vec<usize>,
         computed: usize,
@@ -315,6 +418,12 @@ mod tests {
         sequences: Vec<Sequence>,
         passed: usize,
         computed: usize,
+        /// The device feeds, by slot; and the step that has not come back yet.
+        fed: bool,
+        last: BTreeMap<i32, i32>,
+        behind: Option<(Vec<u64>, Vec<i32>, Vec<i32>)>,
+        slots: usize,
+        steps: i64,
     }
 
     fn bytes(words: &mut [u64]) -> &mut [u8] {
@@ -329,7 +438,21 @@ mod tests {
             let [step, pass] = layouts;
             let passes = DraftPasses::new(step, pass, BLOCKS, BLOCK, VOCABULARY as usize).unwrap();
             let (cells, owners) = (vec![0; BLOCKS * BLOCK], BTreeMap::new());
-            Self { passes, layouts, memory, cells, owners, sequences: Vec::new(), passed: 0, computed: 0 }
+            Self {
+                passes,
+                layouts,
+                memory,
+                cells,
+                owners,
+                sequences: Vec::new(),
+                passed: 0,
+                computed: 0,
+                fed: false,
+                last: BTreeMap::new(),
+                behind: None,
+                slots: 0,
+                steps: 0,
+            }
         }
 
         fn allocate(&mut self) -> Option<usize> {
@@ -350,7 +473,8 @@ mod tests {
             }
             blocks.iter().for_each(|block| *self.owners.get_mut(block).unwrap() += 1);
             let computed = blocks.len() * BLOCK;
-            self.sequences.push(Sequence { tokens, blocks, computed });
+            self.slots += 1;
+            self.sequences.push(Sequence { slot: self.slots, tokens, blocks, computed });
         }
 
         fn leave(&mut self, at: usize) {
@@ -378,10 +502,23 @@ mod tests {
                 }
                 rows.push((at, computed, end, drafts, on_device));
             }
-            self.fill(&rows);
+            // Steps without drafts are planned before the step before them has come back.
+            let ahead = self.fed && rows.iter().all(|row| row.3 == 0);
+            self.fill(&rows, ahead);
+            if !ahead {
+                self.learn()?;
+            }
             let mut chosen = Vec::new();
+            let mut more = self.passes.begin(bytes(&mut self.memory[0]))?;
+            if ahead {
+                self.learn()?;
+            }
+            if self.fed {
+                more.then(|| self.pass_fed()).transpose()?;
+                self.commit(&rows, right);
+                return Ok(());
+            }
             let [step, pass] = &mut self.memory;
-            let mut more = self.passes.begin(bytes(step))?;
             let mut turns = 0;
             while more {
                 more = self.passes.next(bytes(step), bytes(pass), &chosen)?.is_some();
@@ -402,9 +539,40 @@ mod tests {
             Ok(())
         }
 
-        fn fill(&mut self, rows: &[(usize, usize, usize, usize, bool)]) {
+        fn learn(&mut self) -> Result<()> {
+            match self.behind.take() {
+                Some((mut step, sampled, counts)) => self.passes.learn(bytes(&mut step), &sampled, &counts),
+                None => Ok(()),
+            }
+        }
+
+        /// The host lays out all passes, of which it sees nothing.
+        fn pass_fed(&mut self) -> Result<()> {
+            let [step, pass] = &mut self.memory;
+            let mut places = [0; ROWS];
+            while self.passes.next_fed(bytes(step), bytes(pass), &mut places)?.is_some() {
+                let view = self.layouts[1].view(bytes(pass))?;
+                for at in 0..view.header[4] as usize {
+                    let token = &mut view.token_ids[view.feed_token[at] as usize];
+                    assert_eq!(*token, 0);
+                    *token = self.last[&view.feed_sequence[at]];
+                }
+                let mut chosen = Vec::new();
+                compute(&view, &mut self.cells, &mut chosen, &mut self.computed);
+                let step = self.layouts[0].view(bytes(step))?;
+                for (at, &token) in chosen.iter().enumerate() {
+                    step.token_ids[places[at] as usize] = token;
+                    self.last.insert(view.sample_sequence[at], token);
+                }
+                self.passed += 1;
+            }
+            Ok(())
+        }
+
+        fn fill(&mut self, rows: &[(usize, usize, usize, usize, bool)], ahead: bool) {
             let step = self.layouts[0].view(bytes(&mut self.memory[0])).unwrap();
             let (mut tokens, mut pages, mut sampled, mut most) = (0, 0, 0, 0);
+            let (mut feeds, mut logits) = (0, 0);
             step.page_indptr[0] = 0;
             step.query_start[0] = 0;
             for (row, &(at, computed, end, drafts, on_device)) in rows.iter().enumerate() {
@@ -424,12 +592,26 @@ mod tests {
                 step.query_start[row + 1] = tokens as i32;
                 step.page_indptr[row + 1] = pages as i32;
                 step.kv_length[row] = (end + drafts) as i32;
-                step.row_sequence[row] = at as i32;
+                let slot = sequence.slot as i32;
+                step.row_sequence[row] = slot;
+                // The step before has sampled the last token that there is.
+                let pending = self.behind.as_mut().is_some_and(|(step, ..)| {
+                    let step = self.layouts[0].view(bytes(step)).unwrap();
+                    step.sample_sequence[..step.header[2] as usize].contains(&slot)
+                });
+                if ahead && pending && end == sequence.tokens.len() {
+                    step.token_ids[tokens - 1] = 0;
+                    step.feed_token[feeds] = tokens as i32 - 1;
+                    step.feed_sequence[feeds] = slot;
+                    feeds += 1;
+                }
                 if end == sequence.tokens.len() {
                     step.sample_rows[sampled] = row as i32;
-                    step.sample_sequence[sampled] = at as i32;
+                    step.sample_sequence[sampled] = slot;
                     step.sample_position[sampled] = end as i64;
-                    step.seed[sampled] = 100 + at as u64;
+                    step.seed[sampled] = 100 + slot as u64;
+                    step.logit_start[sampled] = logits;
+                    logits += 1 + drafts as i32;
                     step.device_drafts[sampled] = if on_device { drafts as i32 } else { 0 };
                     most = most.max(step.device_drafts[sampled]);
                     sampled += 1;
@@ -438,10 +620,14 @@ mod tests {
             step.header.fill(0);
             (step.header[0], step.header[1]) = (rows.len() as i64, tokens as i64);
             (step.header[2], step.header[11]) = (sampled as i64, i64::from(most));
+            (step.header[4], step.header[9]) = (feeds as i64, i64::from(logits));
+            self.steps += 1;
+            step.header[7] = self.steps;
         }
 
         /// The drafts are what the draft model says, and some of them are right.
         fn commit(&mut self, rows: &[(usize, usize, usize, usize, bool)], right: usize) {
+            let (mut sampled, mut counts) = (Vec::new(), Vec::new());
             let step = self.layouts[0].view(bytes(&mut self.memory[0])).unwrap();
             for (row, &(at, _, end, drafts, on_device)) in rows.iter().enumerate() {
                 let sequence = &mut self.sequences[at];
@@ -460,6 +646,13 @@ mod tests {
                 sequence.tokens.extend_from_slice(&drafted[..taken]);
                 sequence.computed += taken;
                 sequence.tokens.push((said(&sequence.tokens) + 1) % VOCABULARY as i32);
+                // What is sampled behind the last that holds is nobody's.
+                counts.push(taken as i32 + 1);
+                sampled.extend_from_slice(&sequence.tokens[sequence.tokens.len() - taken - 1..]);
+                sampled.extend(std::iter::repeat_n(-1, drafts - taken));
+            }
+            if self.fed {
+                self.behind = Some((self.memory[0].clone(), sampled, counts));
             }
         }
     }
@@ -521,6 +714,20 @@ mod tests {
     }
 
     #[test]
+    fn what_the_device_feeds_is_learned_when_it_comes_back() {
+        let mut world = World::new(200);
+        world.fed = true;
+        world.enter(10, false, 3);
+        (0..4).for_each(|_| world.step(&[(10, 0, true)], 0).unwrap());
+        world.step(&[(1, 3, true)], 1).unwrap();
+        assert_eq!((world.passed, world.computed), (3, 14 + 2), "three tokens were fed before");
+        world.step(&[(1, 3, true)], 3).unwrap();
+        world.step(&[(1, 0, true)], 0).unwrap();
+        world.step(&[(1, 2, true)], 2).unwrap();
+        assert_eq!((world.passed, world.computed), (8, 16 + 3 + 4), "with the last draft, and the token fed");
+    }
+
+    #[test]
     fn a_shared_prompt_is_computed_once() {
         let mut world = World::new(200);
         world.enter(17, false, 3);
@@ -549,8 +756,10 @@ mod tests {
                  prop::collection::vec((1usize..12, 0usize..5, any::<bool>()), 1..5), 0usize..5),
                 1..60,
             ),
+            fed in any::<bool>(),
         ) {
             let mut world = World::new(pass_tokens);
+            world.fed = fed;
             for (kind, length, shares, seed, grants, right) in turns {
                 if kind < 3 && world.sequences.len() < ROWS {
                     world.enter(length, shares, seed);

@@ -80,10 +80,11 @@ impl Planner {
         Ok(rows)
     }
 
-    /// Whether a prompt waits or is under way.
+    /// Whether a prompt is under way, or waits and may be admitted: those that wait for others to end hold up nobody.
     fn has_prefills(&self) -> bool {
         let under_way = |runner: &Runner| self.table.progress[runner.slot as usize].remaining() > 1;
-        self.waiting.len() > 0 || self.running.iter().any(under_way)
+        let admits = self.running.len() < self.concurrency && self.stuck.is_none();
+        (admits && self.waiting.len() > 0) || self.running.iter().any(under_way)
     }
 
     fn grant_decodes(&mut self, kv: &mut KvAllocator, room: &mut Room) {

@@ -50,6 +50,9 @@ class DeviceQueue(Protocol):
     def finish(self) -> None:
         """Wait until everything that the device was asked for is done, here or elsewhere."""
 
+    def release(self) -> None:
+        """Give memory that nobody has any more back to the device, for whoever comes next."""
+
 
 class HostMark:
     """A moment of the host's clock."""
@@ -93,6 +96,9 @@ class CpuQueue:
 
     def finish(self) -> None:
         """It is done."""
+
+    def release(self) -> None:
+        """It is the system's already."""
 
 
 class CudaMark:
@@ -165,6 +171,10 @@ class CudaQueue:
     def finish(self) -> None:
         """See :class:`DeviceQueue`."""
         torch.cuda.synchronize(self.device)
+
+    def release(self) -> None:
+        """See :class:`DeviceQueue`."""
+        torch.cuda.empty_cache()
 
 
 class CudaCapturer:

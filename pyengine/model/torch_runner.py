@@ -197,6 +197,8 @@ class TorchRunner:
         self._model = None
         if self.graphs is not None:
             self.graphs.clear()
+        with suppress(Exception):
+            self._queue.release()
 
     def _open(self) -> StepModel:
         if self._model is None:

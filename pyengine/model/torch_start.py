@@ -4,6 +4,7 @@ On a GPU the model is loaded with a cache for its largest step, which is compute
 kernels are compiled and libraries loaded); what all that took says how large the cache can be.
 """
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -98,6 +99,9 @@ def start_on_gpu(
         ModelLoadError: The model cannot be loaded; says why.
     """
     device = torch.device("cuda", torch.cuda.current_device())
+    # What torch keeps of an engine before in this process is free.
+    gc.collect()
+    torch.cuda.empty_cache()
     free_before, total = torch.cuda.mem_get_info(device)
     shape = describe(config)
     layout = make_layout(config, shape.info)

@@ -71,9 +71,9 @@ def actor(vocabulary: Vocabulary, ids: Sequence[int], streams: int, stop: Sequen
     inbox, scheduler, frontend = Mailbox(1 << 24), Mailbox(), Mailbox(1 << 25)
     encode = msgspec.msgpack.Encoder().encode
     for request in range(streams):
-        inbox.send(encode(["open_stream", [[0, request], 8, b"", stop, False, True]]))
+        inbox.send(encode(["open_stream", [[0, request], 8, b"", stop, False, True, False]]))
     for token in ids[: TOKENS // streams]:
-        rows = [[[0, request], [token], None, None, 0, 0] for request in range(streams)]
+        rows = [[[0, request], [token], None, None, 0, 0, 0, 0, b""] for request in range(streams)]
         inbox.send(encode(["tokens_out", rows]))
     inbox.close()
     detokenizer = Detokenizer(vocabulary, inbox, scheduler, [frontend])

@@ -4,7 +4,8 @@ Workloads: ``copy`` (say a phrase again; the n-gram proposer finds it in the pro
 (fields of a text under a schema; the grammar forces what is between the values) and ``chat``
 (sampled; the demo model's sibling drafts). So many clients ask one question after the other; the
 same questions go to an engine with the proposers and to one without, in turn, and the speedup is
-the median over such pairs. Prompts are new in every pair, so that both prefill them.
+the median over such pairs, ``spread`` their quartiles. Prompts are new in every pair, so that both
+prefill them. In the ``control`` both engines have no proposers: so far from 1 lies chance.
 
 ``cpu`` is the same in CPU time of this process, which others on the machine disturb less.
 ``expected`` is what acceptance and cost allow: tokens per row and step, over the time of a step
@@ -61,7 +62,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Case:
-    """A workload and who drafts in it."""
+    """A workload and who drafts in it: nobody in the control."""
 
     workload: str
     proposers: tuple[Proposer, ...]
@@ -69,10 +70,11 @@ class Case:
     @property
     def name(self) -> str:
         """The proposers, joined."""
-        return "+".join(self.proposers)
+        return "+".join(self.proposers) or "control"
 
 
 CASES = (
+    Case("json", ()),
     Case("copy", ("ngram",)),
     Case("json", ("forced",)),
     Case("json", ("ngram",)),
@@ -252,6 +254,7 @@ async def run_case(
         "proposer": case.name,
         "concurrency": clients,
         "speedup": statistics.median(walls),
+        "spread": statistics.quantiles(walls, n=4)[::2],
         "cpu_speedup": statistics.median(cpus),
         "tokens_per_step": total.tokens / row_steps,
         "accepted": total.accepted,
@@ -262,7 +265,7 @@ async def run_case(
 
 async def bench(quick: bool) -> dict[str, Any]:
     times = step_times(quick)
-    pairs, budget_s = (5, 1.3) if quick else (15, 8.0)
+    pairs, budget_s = (5, 1.1) if quick else (21, 8.0)
     configs: dict[str, dict[str, Any]] = {"none": {"speculation": ()}}
     for case in CASES:
         configs[case.name] = {"speculation": case.proposers}
@@ -307,11 +310,15 @@ def main() -> None:
         for rows, by_count in by_rows.items():
             steps = "  ".join(f"{count}: {time:.0f}" for count, time in by_count.items())
             print(f"  {name:6} {rows:3}   {steps}")
-    print("workload proposer       clients  speedup     cpu  expected  tokens/step  right/drafted")
+    print(
+        "workload proposer       clients  speedup   quartiles     cpu  expected"
+        "  tokens/step  right/drafted"
+    )
     for run in result["runs"]:
         print(
             f"{run['workload']:8} {run['proposer']:14} {run['concurrency']:7}"
-            f" {run['speedup']:8.2f} {run['cpu_speedup']:7.2f} {run['expected']:9.2f}"
+            f" {run['speedup']:8.3f} {run['spread'][0]:5.2f}..{run['spread'][1]:.2f}"
+            f" {run['cpu_speedup']:7.2f} {run['expected']:9.2f}"
             f" {run['tokens_per_step']:12.2f}  {run['accepted']}/{run['drafted']}"
         )
     if arguments.json:

@@ -78,4 +78,4 @@ def readers(buffer: torch.Tensor, cuda: bool) -> dict[str, Work]:
     return works
 
 
-PART = Part("ceilings", "What can the device do at best?", 25.0, Row, run)
+PART = Part("ceilings", "What can the device do at best?", 20.0, Row, run)

@@ -104,4 +104,4 @@ async def point(
     )
 
 
-PART = Part("decode", "How long does a token take, beside its floor?", 120.0, Row, run)
+PART = Part("decode", "How long does a token take, beside its floor?", 110.0, Row, run)

@@ -81,4 +81,4 @@ def measured(bench: Bench, case: Case, by: str) -> Row:
     )
 
 
-PART = Part("kernels", "How near to their floors are the kernels?", 75.0, Row, run)
+PART = Part("kernels", "How near to their floors are the kernels?", 70.0, Row, run)

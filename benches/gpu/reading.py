@@ -1,7 +1,5 @@
 """A kernel that only reads: what decode does with weights and keys. In Triton."""
 
-from typing import Any
-
 import torch
 
 from pyengine.kernels.language import tl, triton
@@ -11,7 +9,7 @@ LOOPS = 16
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def read_kernel(x_ptr: Any, out_ptr: Any, BLOCK: tl.constexpr, LOOPS: tl.constexpr) -> None:  # noqa: N803 - as Triton has them
+def read_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr, LOOPS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     """One sum a program, of ``LOOPS`` blocks that lie together."""
     program = tl.program_id(0)
     start = program.to(tl.int64) * (BLOCK * LOOPS)

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,8 @@ Event = dict[str, Any]
 Tell = Callable[[Event], None]
 
 NAMES = (
-    "ceilings", "kernels", "decode", "overhead", "ttft", "graphs", "speculation", "baselines",
+    "ceilings", "startup", "kernels", "decode", "overhead", "ttft", "graphs", "speculation",
+    "baselines",
 )  # fmt: skip
 MODEL = "llama-3-8b"
 PROGRAM = (sys.executable, "-m", "benches.gpu")
@@ -120,8 +122,12 @@ def run(
     *,
     attention: str = "auto",
     apart: bool = True,
+    done: Callable[[Report], None] = lambda report: None,
 ) -> Report:
-    """Run the parts of those names in their order; ``apart`` in a process each."""
+    """Run the parts of those names in their order; ``apart`` in a process each.
+
+    ``done`` is called after each part, so that whoever is ended before the last has the others.
+    """
     given = {"device": device, "tiny": tiny, "model": model, "attention": attention}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     report = Report({"begun": now, "parts": list(names), **given})
@@ -139,6 +145,7 @@ def run(
         report.say(name, result.status if result.why is None else f"{result.status}: {result.why}")
         if name == "ceilings" and result.status == "complete":
             report.ceilings = Ceilings.of(result.rows)
+        done(report)
     return report
 
 
@@ -249,22 +256,21 @@ def main() -> None:
     # The floors of every other part are over the ceilings.
     names = tuple(n for n in NAMES if not given.only or n in given.only or n == "ceilings")
     with nullcontext(MODEL) if not given.tiny else tiny_model() as default:
-        model = given.model or default
         report = run(
             names,
             given.device,
             given.tiny,
-            model,
+            given.model or default,
             attention=given.attention,
             apart=not given.here,
+            done=partial(_write, given.json),
         )
-    figures = json.dumps(report.as_json(), indent=2)
-    if given.json == "-":
-        print(figures)
-        return
-    print(report.as_text())
-    if given.json:
-        Path(given.json).write_text(figures + "\n")
+    print(json.dumps(report.as_json(), indent=2) if given.json == "-" else report.as_text())
+
+
+def _write(path: str | None, report: Report) -> None:
+    if path is not None and path != "-":
+        Path(path).write_text(json.dumps(report.as_json(), indent=2) + "\n")
 
 
 if __name__ == "__main__":

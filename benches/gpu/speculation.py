@@ -74,4 +74,4 @@ def run(bench: Bench) -> Generator[Row]:
         runner.close()
 
 
-PART = Part("speculation", "What does it cost to verify drafts?", 30.0, Row, run)
+PART = Part("speculation", "What does it cost to verify drafts?", 25.0, Row, run)

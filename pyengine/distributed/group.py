@@ -1,5 +1,7 @@
 """The ranks that share a model, and what they exchange."""
 
+import os
+import socket
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -58,13 +60,22 @@ class Alone:
 
 
 def host_store(port: int | None = None) -> Any:
-    """Where ranks of this machine meet: None opens it, at ``.port``; the others connect to that."""
+    """Where ranks of this machine meet: None opens it, at ``.port``; the others connect to that.
+
+    Nobody else's machine can.
+    """
+    listening = None
+    if port is None:
+        with socket.create_server((HERE, 0)) as server:
+            port = server.getsockname()[1]
+            listening = server.detach()  # the store's from now on
     return distributed.TCPStore(
         HERE,
-        port or 0,
-        is_master=port is None,
+        port,
+        is_master=listening is not None,
         wait_for_workers=False,
         timeout=timedelta(seconds=MEETING_S),
+        master_listen_fd=listening,
     )
 
 
@@ -97,9 +108,8 @@ class TorchGroup:
         self._device: Any = self._host
         if device.type == "cuda":
             self._device = _nccl(prefixed("device", store), rank, size, device)
-        self._sum, self._least = _options("SUM"), _options("MIN")
-        self._gather = distributed.distributed_c10d.AllgatherOptions()
-        self._gather.asyncOp = False
+        self._sum, self._least = _reduction("SUM"), _reduction("MIN")
+        self._gather = _in_stream(distributed.distributed_c10d.AllgatherOptions())
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
         """See :class:`Group`."""
@@ -134,6 +144,8 @@ def _gloo(store: Any, rank: int, size: int) -> Any:
 
 
 def _nccl(store: Any, rank: int, size: int, device: torch.device) -> Any:
+    # NCCL reads this as it begins: where ranks find each other, beside the links between GPUs.
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     nccl = distributed.ProcessGroupNCCL
     options = nccl.Options()
     options._timeout = PATIENCE
@@ -142,9 +154,13 @@ def _nccl(store: Any, rank: int, size: int, device: torch.device) -> Any:
     return group
 
 
-def _options(operation: str) -> Any:
-    options = distributed.AllreduceOptions()
+def _reduction(operation: str) -> Any:
+    options = _in_stream(distributed.AllreduceOptions())
     options.reduceOp = getattr(distributed.ReduceOp, operation)
+    return options
+
+
+def _in_stream(options: Any) -> Any:
     # On the current stream itself, without one of its own beside it and the events between.
     options.asyncOp = False
     return options

@@ -226,7 +226,8 @@ class Ranks:
                 self.failure = error
             self._changed.notify_all()
         if first:
-            logger.error("the engine ends, as %s", error)
+            if all(other.ready for other in self._ranks):
+                logger.error("the engine ends: %s", error)
             if self.on_failure is not None:
                 self.on_failure()
 

@@ -159,6 +159,10 @@ def _attributes(
         "gen_ai.response.finish_reasons": [outcome.finish or "abort"],
         "pyengine.request.id": request_id,
     }
+    if params.frequency_penalty:
+        attributes["gen_ai.request.frequency_penalty"] = params.frequency_penalty
+    if params.presence_penalty:
+        attributes["gen_ai.request.presence_penalty"] = params.presence_penalty
     if params.max_tokens is not None:
         attributes["gen_ai.request.max_tokens"] = params.max_tokens
     if params.seed is not None:

@@ -51,7 +51,7 @@ class DeviceQueue(Protocol):
         """Wait until everything that the device was asked for is done, here or elsewhere."""
 
     def release(self) -> None:
-        """Give memory that nobody has any more back to the device, for whoever comes next."""
+        """Give the device's memory that nobody uses any more back to others."""
 
 
 class HostMark:
@@ -98,7 +98,7 @@ class CpuQueue:
         """It is done."""
 
     def release(self) -> None:
-        """It is the system's already."""
+        """It is given back as it falls free."""
 
 
 class CudaMark:

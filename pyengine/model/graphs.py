@@ -7,7 +7,8 @@ the step, its bucket, and what else its kernels depend on.
 
 No step waits for its graph. A key is computed kernel by kernel until it was asked for
 :data:`PATIENCE` times; that step is computed in its bucket, which also compiles what the capture
-must find compiled, and while the device works on it, the CPU captures the graph::
+must find compiled, and when all of it is queued, its sampling too, the CPU captures the graph while
+the device works::
 
     CPU     queue ── capture ───┐ plan, queue the next step
     device     ├── the step ────┼──┤     ├── ...
@@ -113,7 +114,7 @@ class Graphs:
         )
 
     def capture(self, key: Key, work: Callable[[], None]) -> None:
-        """Capture ``work``, which this step has just queued; never raises for what it is.
+        """Capture ``work``, which this step has queued; never raises for what it is.
 
         Args:
             key: For which it is kept, if it fits.

@@ -158,9 +158,11 @@ class TorchRunner:
                 if step.forwarded is not None:
                     step.completed = self._queue.mark()
                     self._step.take_late(home.memory, self._logits_bucket(model, logits))
-                self._choose(model, logits, wanted)
+                self._choose(model, step, logits, wanted)
                 home.results.take(self._sampler.results, logits, wanted.top)
                 step.end = self._queue.mark()
+                if step.capture is not None and self.graphs is not None:
+                    self.graphs.capture(*step.capture)
         except BaseException:
             self._abandon(step)
             raise
@@ -237,10 +239,10 @@ class TorchRunner:
             graph.replay()
             return
         model.forward(device, tokens)
-        if self.graphs is not None and key is not None:
-            self.graphs.capture(key, lambda: model.forward(device, tokens))
+        if key is not None:
+            step.capture = key, lambda: model.forward(device, tokens)
 
-    def _choose(self, model: StepModel, logits: int, wanted: Wanted) -> None:
+    def _choose(self, model: StepModel, step: TorchStep, logits: int, wanted: Wanted) -> None:
         per_call = model.rows_per_call
         if self.graphs is None or logits > per_call or not logits:
             for first in range(0, logits, per_call):
@@ -256,8 +258,8 @@ class TorchRunner:
             return
         work = self._chooser(model, rows, wanted)
         work()
-        if self.graphs.is_due(key):
-            self.graphs.capture(key, work)
+        if step.capture is None and self.graphs.is_due(key):
+            step.capture = key, work
 
     def _chooser(self, model: StepModel, rows: int, wanted: Wanted) -> Callable[[], None]:
         def choose() -> None:

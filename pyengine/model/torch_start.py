@@ -99,7 +99,7 @@ def start_on_gpu(
         ModelLoadError: The model cannot be loaded; says why.
     """
     device = torch.device("cuda", torch.cuda.current_device())
-    # What torch keeps of an engine before in this process is free.
+    # What another engine of this process had is not taken by others.
     gc.collect()
     torch.cuda.empty_cache()
     free_before, total = torch.cuda.mem_get_info(device)

@@ -1,6 +1,7 @@
 """A step in flight on a torch device, and what it has on the host."""
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -8,6 +9,7 @@ import torch
 from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
 from pyengine.model.device_queue import DeviceQueue, EventMark
+from pyengine.model.graphs import Key
 from pyengine.model.runner import Sampled
 from pyengine.model.sampler.results import Results
 
@@ -53,6 +55,8 @@ class TorchStep:
         forwarded: Behind its forward pass, if masks or edits come late.
         completed: When these were there.
         end: Behind its last work.
+        capture: A part of it that is to be captured in a graph when all of it is queued: key and
+            work.
     """
 
     def __init__(self, runner: Sampling, index: int, home: HostSet) -> None:
@@ -68,6 +72,7 @@ class TorchStep:
         self.forwarded: EventMark | None = None
         self.completed: EventMark | None = None
         self.end: EventMark | None = None
+        self.capture: tuple[Key, Callable[[], None]] | None = None
 
     def sample(self) -> None:
         """Queue the choice of its tokens."""

@@ -5,16 +5,20 @@ import sys
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from benches.gpu.part import Bench, Part, run_part
-from benches.gpu.run import NAMES, Report, isolated, part, run
+from benches.gpu.run import NAMES, Report, isolated, main, part, run
 from benches.gpu.table import line, table
 from benches.gpu.tiny import tiny_model
 from tests.torch_devices import start, use_torch
+
+# A busy machine takes its time to import transformers.
+pytestmark = pytest.mark.timeout(300)
 
 CPU = torch.device("cpu")
 
@@ -93,6 +97,28 @@ def test_what_was_measured_is_kept(count: int, left_s: float, status: str, rows:
     assert ended == status
     assert (why is None) == (status == "complete")
     assert got == [{"number": number, "note": None} for number in range(rows)]
+
+
+def test_the_command_writes_what_it_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "figures.json"
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["gpu", "--device", "cpu", "--tiny", "--here", "--only", "ceilings", "--json", str(file)],
+    )
+    main()
+    assert json.loads(file.read_text())["parts"]["ceilings"]["status"] == "complete"
+    said = capsys.readouterr()
+    assert "ceilings: What can the device do at best? (complete, " in said.out
+    assert "ceilings: copy, 1 MiB, time" in said.err
+
+
+def test_hours_on_a_cpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpu", "--device", "cpu"])
+    with pytest.raises(SystemExit):
+        main()
 
 
 def task(name: str, seconds: float) -> dict[str, Any]:

@@ -1,4 +1,9 @@
-"""The kernel that measures reading reads everything, where Triton is interpreted too."""
+"""The kernel that measures reading: it compiles for a GPU, and reads everything."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,6 +11,17 @@ import torch
 pytest.importorskip("triton")
 
 from benches.gpu.reading import BLOCK, LOOPS, read
+from tests.conftest import REPOSITORY
+
+COMPILES = """
+import torch
+from benches.gpu.reading import BLOCK, LOOPS, read_kernel
+from tests.kernels.compiling import code_of
+
+pointers = {"x_ptr": torch.float32, "out_ptr": torch.float32}
+code = code_of(read_kernel, pointers, {"BLOCK": BLOCK, "LOOPS": LOOPS}, warps=8)
+print("ld.global.v4" in code)
+"""
 
 
 def test_every_element_is_read_once() -> None:
@@ -14,3 +30,20 @@ def test_every_element_is_read_once() -> None:
     read(x, out)
     first, second = x[: 2 * BLOCK * LOOPS].view(2, -1).sum(1).tolist()
     assert out.tolist() == [first, second, -1.0]
+
+
+def test_it_reads_16_bytes_at_a_time(tmp_path: Path) -> None:
+    more = {
+        "TRITON_INTERPRET": "0",
+        "TRITON_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": str(REPOSITORY),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILES],
+        env={**os.environ, **more},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True"]

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import random
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -320,14 +321,15 @@ class House:
         *stop: str,
         generated: Sequence[int] = (),
         skip: bool = True,
+        logprobs: bool = False,
     ) -> None:
         raw = b"".join(token.to_bytes(4, "little") for token in generated)
-        body = [[frontend, request], 3, raw, stop, False, skip]
+        body = [[frontend, request], 3, raw, stop, False, skip, logprobs]
         self.inbox.send(msgspec.msgpack.encode(["open_stream", body]))
 
     def step(self, *rows: tuple[int, int, Sequence[int], str | None]) -> None:
         body = [
-            [[frontend, request], list(ids), finish, None, 0, 0, 0, 0]
+            [[frontend, request], list(ids), finish, None, 0, 0, 0, 0, b""]
             for frontend, request, ids, finish in rows
         ]
         self.inbox.send(msgspec.msgpack.encode(["tokens_out", body]))
@@ -413,6 +415,31 @@ def test_a_stop_string_ends_the_request_once(fallback: Pair) -> None:
     assert "nos" not in fallback.decode(taken[:-1])
     assert deltas[-1].completion_tokens == len(taken)
     assert house.actor.ignored == len(ids) - len(taken)
+
+
+def test_records_are_placed_in_the_text_whatever_was_generated_before(fallback: Pair) -> None:
+    ids = fallback.peer.encode("the sea, 你好 and on").ids
+    places: list[int] = []
+    for before in range(len(ids)):
+        house = House(fallback, frontends=1)
+        house.open(0, 1, "and no", generated=ids[:before], logprobs=True)
+        rest = ids[before:]
+        records = b"".join(bytes(4) + token.to_bytes(4, "little") for token in rest)
+        body = [[[0, 1], rest, "length", None, 0, 0, 0, 0, records]]
+        house.inbox.send(msgspec.msgpack.encode(["tokens_out", body]))
+        house.end()
+        (delta,) = deltas_left(house.frontends[0])
+        told = [
+            struct.unpack("<ii", delta.logprobs[at : at + 8]) for at in range(0, len(rest) * 8, 8)
+        ]
+        assert [token for _, token in told] == rest
+        places = places or [place for place, _ in told]
+        assert [place for place, _ in told] == places[before:]
+    text = fallback.decode(ids)
+    assert places == sorted(places)
+    assert places[0] == 0
+    assert text[places[-1] :].encode() == fallback.vocabulary.token_bytes(ids[-1])
+    assert [place for place in set(places) if text[place : place + 1] == "好"]
 
 
 def test_a_stream_goes_on_after_a_restart(fallback: Pair) -> None:

@@ -73,7 +73,7 @@ async def test_in_a_process_the_engine_is_started_anew_and_answers_go_on() -> No
         assert isinstance(placement, ProcessPlacement)
         assert placement.child is not None
         assert mine == placement.child.process.pid
-        params = SamplingParams(temperature=0, max_tokens=300, ignore_eos=True)
+        params = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
         undisturbed = await engine.generate(QUESTION, params)
         generation = engine.generate(QUESTION, params)
         await anext(aiter(generation))

@@ -10,8 +10,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
-if not torch.cuda.is_available():
-    pytest.skip("no CUDA device", allow_module_level=True)
 
 from pyengine.kernels.attention import Pages  # noqa: E402
 from pyengine.kernels.attention_reference import attention_reference  # noqa: E402

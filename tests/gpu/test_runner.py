@@ -1,6 +1,9 @@
 """The engine on a GPU: the CPU's tokens, whatever attends, with graphs and without."""
 
 import asyncio
+import itertools
+import os
+import signal
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +23,8 @@ from pyengine.model.torch_start import start_on_gpu
 from tests.model.llamas import Loop, Sequence
 from tests.models import greedy, random_llama
 from tests.table_runner import Table, assert_samples_as_rust, plan, table_runner
+from tests.test_logprobs import RULES, assert_those_of
+from tests.test_placement import engine_process
 
 TOKENS = 80
 GREEDY = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
@@ -274,6 +279,32 @@ async def test_whoever_leaves_and_whatever_fails_nothing_stays(runners: list[Tor
         report = await settled(engine)
         assert report["waiting"] == report["held"] == 0
         assert report["free"] + report["cached"] == report["num_blocks"]
+
+
+async def test_a_killed_engine_goes_on_where_it_was() -> None:
+    """Its memory on the GPU goes with its process."""
+    given: dict[str, Any] = {"device": "cuda", "dtype": "float32", "kv_cache_mib": 64}
+    async with AsyncEngine(placement="process", **given) as engine:
+        wanted = await engine.generate("Go on", GREEDY)
+        generation = engine.generate("Go on", GREEDY)
+        await anext(generation)
+        os.kill(engine_process(engine), signal.SIGKILL)
+        assert (await generation).token_ids == wanted.token_ids
+        assert (await engine.generate("Go on", GREEDY)).token_ids == wanted.token_ids
+
+
+@pytest.mark.parametrize("attention", EXACT)
+async def test_log_probabilities_are_those_of_transformers(attention: str, tmp_path: Path) -> None:
+    model = random_llama(tmp_path, seed=3, head_dim=64)
+    given: dict[str, Any] = {"max_tokens": 24, "ignore_eos": True}
+    config = {"dtype": "float32", "attention": attention, "kv_cache_mib": 64}
+    async with AsyncEngine(tmp_path, device="cuda", max_sequences=8, **config) as engine:
+        for rules, top in itertools.product(RULES, (0, 3)):
+            params = SamplingParams(logprobs=top, **given, **rules)
+            prompts = mixed_prompts()[:5]
+            answers = await asyncio.gather(*(engine.generate(p, params) for p in prompts))
+            for prompt, answer in zip(prompts, answers, strict=True):
+                assert_those_of(model, prompt, answer, top, 1e-3)
 
 
 async def settled(engine: AsyncEngine) -> dict[str, int | float]:

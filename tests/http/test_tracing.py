@@ -24,6 +24,8 @@ CHAT = {
     "temperature": 0.5,
     "top_p": 0.9,
     "seed": 7,
+    "frequency_penalty": 0.5,
+    "presence_penalty": -0.5,
     "ignore_eos": True,
 }
 
@@ -110,6 +112,8 @@ async def test_a_request_under_its_callers_trace(
         "gen_ai.request.top_p": 0.9,
         "gen_ai.request.top_k": 0,
         "gen_ai.request.seed": 7,
+        "gen_ai.request.frequency_penalty": 0.5,
+        "gen_ai.request.presence_penalty": -0.5,
         "gen_ai.request.stop_sequences": ("never said",),
         "gen_ai.usage.output_tokens": 6,
         "gen_ai.usage.cache_read.input_tokens": 0,

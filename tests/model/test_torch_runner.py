@@ -145,6 +145,20 @@ def test_what_cannot_be_captured_is_computed(fails: bool, caplog: pytest.LogCapt
     assert len(caplog.records) == 2
 
 
+def test_a_step_is_queued_before_any_of_it_is_captured() -> None:
+    runner, model = table_runner(graphs=1 << 30)
+    for _ in range(PATIENCE):
+        del model.log[:]
+        run(runner, 3)
+    # The third in its bucket, so that all that the capture runs has run before.
+    assert model.log == [
+        ("plan", "decode", 4, 4, True),
+        ("forward", 4),
+        ("logits", 4, 0),
+        "capture",
+    ]
+
+
 def test_steps_with_prompts_and_large_ones_are_not_captured() -> None:
     runner, model = table_runner(graphs=1 << 30)
     for _ in range(20):

@@ -22,10 +22,6 @@ use crate::speculate::{
 /// Tokens of prompts and answers that are indexed in a step, where that was put off.
 const TENDED: usize = 256;
 
-/// Tokens that the draft model may catch up with in one step, unless one sequence alone has more: what it was not asked
-/// for it has not computed.
-const CAUGHT_UP: usize = 128;
-
 /// What the planner knows of drafts.
 pub(super) struct Drafting {
     pub speculator: Speculator,
@@ -114,7 +110,6 @@ impl Planner {
     fn propose(&mut self, drafting: &mut Drafting, on_device: bool) {
         drafting.rows.clear();
         drafting.firsts.clear();
-        let mut behind = 0;
         for grant in &self.decodes {
             let slot = grant.slot;
             let progress = &self.table.progress[slot as usize];
@@ -131,14 +126,9 @@ impl Planner {
                 }
                 segments = drafting.speculator.propose(slot, &drafting.ahead, limit, &mut self.drafts);
             }
-            let mut device = 0;
-            if on_device {
-                let lacks = (progress.known - 1).saturating_sub(drafting.computed[slot as usize]) as usize;
-                if behind == 0 || behind + lacks <= CAUGHT_UP {
-                    behind += lacks;
-                    device = limit;
-                }
-            }
+            let lacks = (progress.known - 1).saturating_sub(drafting.computed[slot as usize]) as usize;
+            let left = (progress.limit - progress.known) as usize;
+            let mut device = if on_device { limit } else { 0 };
             if request.edits.is_some() {
                 // They go by the drafts too, which the host does not see on the device.
                 device = 0;
@@ -153,7 +143,7 @@ impl Planner {
             }
             self.drafts.truncate(first + segments.total());
             drafting.firsts.push(first);
-            drafting.rows.push(Row { slot, segments, device });
+            drafting.rows.push(Row { slot, segments, device, lacks, left });
         }
     }
 

@@ -68,7 +68,7 @@ impl Acceptance {
     /// The probability that the token at `position` of a segment is accepted if all before it are.
     pub fn probability(&self, personal: &Personal, segment: Segment, position: usize) -> f32 {
         let common = self.common(segment, position);
-        (common * personal.0[segment.source as usize].leaning_on(1.0, 2.0)).clamp(0.0, 0.995)
+        (common * personal.0[segment.source as usize].leaning_on(1.0, 3.0)).clamp(0.0, 0.995)
     }
 
     /// A token at `position` of a segment, all before it accepted, was accepted or not.
@@ -121,7 +121,7 @@ mod tests {
             acceptance.judge(&mut hard, SEGMENT, 0, false);
         }
         assert!(acceptance.probability(&easy, SEGMENT, 0) > 0.85);
-        assert!(acceptance.probability(&hard, SEGMENT, 0) < 0.1);
+        assert!(acceptance.probability(&hard, SEGMENT, 0) < 0.12);
         let mut turned = easy;
         (0..20).for_each(|_| acceptance.judge(&mut turned, SEGMENT, 0, false));
         assert!(acceptance.probability(&turned, SEGMENT, 0) < 0.4, "within tens of tokens");

@@ -1,28 +1,26 @@
 //! Whether to speculate and how long: decided by measured time and acceptance, at worst as fast as not at all.
 //!
-//! ```text
-//!            next probe due,                  pays
-//!   ┌─ Off ─ or drafts promise ──► Probe ──────────────► On ◄──────── 4 plain steps ─┐
-//!   └───◄── does not pay: wait twice as long ─┴─◄────────┴─┴── now and then ► Check ─┘
-//! ```
-//!
 //! The model of time, per number of rows: `plain(rows) + extra(draft tokens)`, or with a draft model
 //! `plain(rows) + drafting(iterations)`. *Plain* is measured in steps that were planned without drafts, the others
-//! in those planned with them, so that they hold what waiting for the last step's tokens costs. Lengths come from it ([`super::lengths`]).
+//! in those planned with them, so that they hold what waiting for the last step's tokens costs.
+//! Lengths come from it ([`super::lengths`]); the modes are drawn in [`super::level`].
 //!
 //! The model may be wrong, so what decides is what came out: a step with drafts *earns* the time that plain
 //! steps would take for its tokens and *spends* its own. Off when it earns less than it spends. What trying may
-//! lose is bounded by a purse that gets a hundredth of all time. There is no clock and no chance in here:
-//! the same observations lead to the same decisions. O(rows · drafts) a decision, no allocation.
+//! lose is bounded by a purse that gets a little over a hundredth of all time. There is no clock and no chance in here:
+//! the same observations lead to the same decisions. What does not pay with few sequences is not tried with more.
+//! O(rows · drafts) a decision, no allocation.
 
-use super::cost::{Curve, Fit};
+use super::cost::Curve;
 use super::lengths::{Choice, Chooser, Length, Offers};
+use super::level::{CHECK, LEVELS, Level, Mode, check_interval, level};
+use super::model::Model;
 
 /// The part of all time that trying may lose.
-const PURSE_SHARE: f32 = 0.01;
+const PURSE_SHARE: f32 = 0.0125;
 
 /// Plain steps that the purse holds at the start, at most, and at least.
-const PURSE: (f32, f32, f32) = (6.0, 30.0, -20.0);
+const PURSE: (f32, f32, f32) = (3.0, 20.0, -12.0);
 
 /// Steps before a probe is repeated: the least, and the most.
 const WAIT: (u64, u64) = (32, 4096);
@@ -35,7 +33,16 @@ const PLAIN_FIRST: usize = 3;
 
 /// Plain steps' time that may be lost in a row before drafts are given up: a cumulative sum test (Page, 1954), quick
 /// where much is lost and patient where little is.
-const LOSS: f32 = 5.0;
+const LOSS: f32 = 4.0;
+
+/// Drafts pay for certain when the mean gain of a trial's steps is so many of its standard errors.
+const CERTAIN: f32 = 1.65;
+
+/// Steps of a trial before it may end well or badly, and after which it must.
+const TRIAL: (u32, u32) = (8, 64);
+
+/// Plain steps' time that a trial may lose.
+const TRIAL_LOSS: f32 = 1.5;
 
 /// A step that takes so many times as long as others counts no more than this.
 const STALL: f32 = 2.0;
@@ -43,10 +50,13 @@ const STALL: f32 = 2.0;
 /// Steps over which is paid what it took the draft model to catch up with a sequence, and the most of it that one step
 /// may leave to pay, in plain steps.
 const PAID_IN: f32 = 16.0;
-const LATE: f32 = 50.0;
+const LATE: f32 = 20.0;
 
-/// Plain steps of a check.
-const CHECK: u32 = 4;
+/// The least part of the time of a row more that a draft token takes: less than what is measured is noise.
+const ROW_SHARE: f32 = 0.5;
+
+/// The least probability of what is sent along with a prompt is within these.
+const LIKELY: (f32, f32) = (0.7, 0.98);
 
 /// What a step that only decodes took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,113 +81,6 @@ pub struct StepOutcome {
 const SURPRISE: f32 = 0.15;
 const RECENT: u64 = 16;
 
-/// Numbers of rows that are told apart: up to 4 each its own, then two an octave.
-const LEVELS: usize = 30;
-
-fn level(rows: usize) -> usize {
-    if rows <= 4 {
-        return rows;
-    }
-    let octave = rows.ilog2() as usize;
-    (1 + 2 * octave + ((rows >> (octave - 1)) & 1)).min(LEVELS - 1)
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Mode {
-    #[default]
-    Off,
-    Probe,
-    On,
-    /// Plain steps to see whether they would be faster by now.
-    Check {
-        left: u32,
-    },
-}
-
-/// Sums that forget: what was earned against what was spent.
-#[derive(Debug, Clone, Copy, Default)]
-struct Balance {
-    earned: f32,
-    spent: f32,
-}
-
-impl Balance {
-    fn add(&mut self, earned: f32, spent: f32, keep: f32) {
-        self.earned = self.earned * keep + earned;
-        self.spent = self.spent * keep + spent;
-    }
-
-    fn ratio(self) -> f32 {
-        if self.spent > 0.0 { self.earned / self.spent } else { 1.0 }
-    }
-}
-
-/// What is known for about so many rows.
-#[derive(Debug, Clone, Default)]
-struct Level {
-    visited: bool,
-    mode: Mode,
-    /// Steps with drafts since the last change to [`Mode::Probe`].
-    steps: u32,
-    checked: u32,
-    /// Over some 20 and some 100 steps.
-    fast: Balance,
-    slow: Balance,
-    /// What was lost since things last went well.
-    lost: f32,
-    /// What it took the draft model to catch up, as far as it is not paid yet.
-    debt: f32,
-    wait: u64,
-    next_probe: u64,
-    /// Throughput with drafts over that without, as the model expects it; and what it was when a probe failed.
-    promise: f32,
-    failed_promise: f32,
-    /// Time of a step with drafts of the host over a plain one, by draft tokens.
-    extra: Curve,
-    /// The same with the draft model, by its iterations, and how many draft tokens there were.
-    drafting: Curve,
-    drafted: Curve,
-    /// Whether the last step took far longer than the model said.
-    stalled: bool,
-    /// How much longer steps took than the model said, of the last few.
-    surprise: f32,
-    /// Most draft tokens whose time was measured.
-    reached: usize,
-    /// Of the draft model, in the last best lengths.
-    iterations: usize,
-}
-
-/// The model of time for a number of rows.
-struct Model {
-    plain: f32,
-    extra: Fit,
-    drafting: Fit,
-    drafted: Fit,
-    reached: usize,
-}
-
-impl Model {
-    fn time(&self, drafted: usize, iterations: usize) -> f32 {
-        let extra = |drafted| self.extra.at(drafted).unwrap_or(0.0);
-        let over = if iterations == 0 {
-            extra(drafted as f32)
-        } else {
-            // Iterations and tokens mostly grow together, so that their costs cannot be told apart: what was
-            // measured with so many iterations holds for the tokens that there were, and only the difference is
-            // the host's to tell.
-            let usual = self.drafted.at(iterations as f32).unwrap_or(0.0);
-            self.drafting.at(iterations as f32).unwrap_or(0.0) + extra(drafted as f32) - extra(usual)
-        };
-        (self.plain + over).max(self.plain * 0.5)
-    }
-
-    /// Most draft tokens and iterations whose time the model may be asked for: what lies further out is reached
-    /// step by step.
-    fn reach(&self, rows: usize) -> (usize, usize) {
-        ((2 * self.reached).max(rows).max(4), (self.drafting.reach() * 2.0) as usize + 2)
-    }
-}
-
 /// Decides for the batch.
 pub(super) struct Control {
     /// Some source can be judged only by trying it.
@@ -191,6 +94,9 @@ pub(super) struct Control {
     elsewhere: u32,
     now: u64,
     purse: Option<f32>,
+    /// What it took the draft model to catch up, as far as it is not paid yet, and of each token.
+    debt: f32,
+    catching_up: f32,
     last_speculative: bool,
     chooser: Chooser,
 }
@@ -207,6 +113,8 @@ impl Control {
             elsewhere: 0,
             now: 0,
             purse: None,
+            debt: 0.0,
+            catching_up: 0.0,
             last_speculative: false,
             chooser: Chooser::default(),
         }
@@ -228,10 +136,37 @@ impl Control {
         self.note_promise(offers.rows(), best);
     }
 
+    /// Whether it pays that the draft model catches up with `lacks` tokens of one of `rows` sequences, of which some
+    /// `remaining` are yet to come.
+    pub fn pays_to_catch_up(&self, rows: usize, lacks: usize, remaining: f32) -> bool {
+        let Some(plain) = self.plain.fit(None, 0.0, self.now).at(rows as f32) else { return false };
+        let saved = 1.0 - 1.0 / self.levels[self.level].promise.max(1.0);
+        lacks as f32 * self.catching_up <= remaining * saved * plain / rows as f32
+    }
+
+    /// The least probability that makes a draft token worth its time beside a prompt, where each token costs as much.
+    pub fn likely(&self, rows: usize) -> f32 {
+        self.model(rows).filter(|model| model.reached > 0).map_or(LIKELY.1, |model| {
+            let token = (model.time(rows, 0) - model.plain) / rows as f32;
+            (1.05 * token * rows as f32 / model.plain).clamp(LIKELY.0, LIKELY.1)
+        })
+    }
+
     /// The lengths of a step with these drafts, in the order of its rows.
     pub fn plan(&mut self, offers: &Offers, lengths: &mut Vec<Length>) -> Choice {
-        let mut best = self.best(offers);
+        let best = self.best(offers);
         self.note_promise(offers.rows(), best);
+        self.assign(best, offers, lengths)
+    }
+
+    /// The same where the draft model cannot draft for all that it usually could: that says nothing of what it is
+    /// worth.
+    pub fn plan_late(&mut self, offers: &Offers, lengths: &mut Vec<Length>) -> Choice {
+        let best = self.best(offers);
+        self.assign(best, offers, lengths)
+    }
+
+    fn assign(&mut self, mut best: Option<Choice>, offers: &Offers, lengths: &mut Vec<Length>) -> Choice {
         if let Some(choice) = best
             && choice.tokens == 0
             && self.levels[self.level].mode == Mode::Probe
@@ -286,6 +221,9 @@ impl Control {
         let plain = fit.at(rows as f32).filter(|&plain| plain > 0.0 && rows > 0)?;
         let level = &self.levels[self.level];
         let more = fit.at(2.0 * rows as f32).unwrap_or(plain) - plain;
+        // A token of a draft takes about as long as one of another row, but for the reading of its keys and values.
+        let less = plain - fit.at(0.5 * rows as f32).unwrap_or(plain);
+        let least = ROW_SHARE * less / (0.5 * rows as f32);
         // What is not known is taken for cheap, so that it is tried and measured.
         let slope = (more / rows as f32).max(plain / (16 * rows.max(16)) as f32);
         let drafting = level.drafting.fit(Some((0.0, 0.0)), 0.05 * plain, self.now);
@@ -300,6 +238,7 @@ impl Control {
             drafting,
             drafted,
             reached: level.reached,
+            least,
         })
     }
 
@@ -321,12 +260,19 @@ impl Control {
         if !step.speculative && settled {
             self.held_up += 0.01 * ((time / model.plain).min(STALL) - self.held_up);
         }
-        let purse = self.purse.unwrap_or(PURSE.0 * model.plain) + PURSE_SHARE * time;
-        self.purse = Some(purse.min(PURSE.1 * model.plain));
+        let purse = self.purse.unwrap_or(PURSE.0 * model.plain);
+        self.earn(purse, PURSE_SHARE * time, model.plain);
         if step.speculative {
             self.judge(step, &model, settled);
         }
         self.turn(step, &model);
+    }
+
+    /// Adds to the purse, or takes from it. Its bounds grow with the step's time; what it held at another number of
+    /// rows it keeps.
+    fn earn(&mut self, purse: f32, more: f32, plain: f32) {
+        let (least, most) = ((PURSE.2 * plain).min(purse), (PURSE.1 * plain).max(purse));
+        self.purse = Some((purse + more).clamp(least, most));
     }
 
     /// The level follows the rows, but not each to and fro at a border.
@@ -343,8 +289,10 @@ impl Control {
             // What is nearly so is the best guess.
             let mut guess = self.levels[from].clone();
             match guess.mode {
-                Mode::Off => (guess.wait, guess.next_probe) = (0, self.now + WAIT.0),
-                _ => guess.mode = Mode::Check { left: CHECK },
+                Mode::Off => {}
+                // What pays with some sequences need not with more: their tokens are dearer.
+                _ if level > from => guess.mode = Mode::Off,
+                _ => guess.begin(),
             }
             self.levels[level] = guess;
         }
@@ -382,20 +330,30 @@ impl Control {
         }
         // What stalls the machine now and then is no fault of the drafts, and plain steps would be stalled as often.
         // To catch up is an investment, which is paid off by and by.
+        let over = (time - expected).clamp(0.0, LATE * model.plain);
+        let own = if late { expected } else { time.min(STALL * expected.max(model.plain)) };
         if late {
-            level.debt += (time - expected).clamp(0.0, LATE * model.plain);
+            self.debt += over;
+            let each = over / step.caught_up as f32;
+            self.catching_up += if self.catching_up > 0.0 { 0.2 } else { 1.0 } * (each - self.catching_up);
         }
-        let paid = level.debt / PAID_IN;
-        level.debt -= paid;
-        let spent = paid + if late { expected } else { time.min(STALL * expected.max(model.plain)) };
+        let paid = self.debt / PAID_IN;
+        self.debt -= paid;
+        let spent = own + paid;
         let plain = model.plain * self.held_up.max(1.0);
         let earned = (step.rows + step.accepted) as f32 / step.rows as f32 * plain;
-        level.fast.add(earned, spent, 0.95);
-        level.slow.add(earned, spent, 0.99);
-        level.lost = (level.lost + spent - earned).max(0.0);
+        level.fast.add(earned, spent, plain, 0.95);
+        level.slow.add(earned, spent, plain, 0.99);
+        level.trial.add((earned - spent) / plain);
+        // What it took to catch up is not lost yet.
+        level.lost = (level.lost + own - earned).max(0.0);
+        level.drafts += step.drafted;
         level.steps += 1;
-        let purse = self.purse.unwrap_or(0.0) + earned - spent;
-        self.purse = Some(purse.clamp(PURSE.2 * model.plain, PURSE.1 * model.plain));
+        // What was bought is paid at once, whatever becomes of it. The gains are of the last steps together, as far as
+        // drafts can have brought them: a machine that has become faster would fill the purse otherwise.
+        let bought = if late { over } else { 0.0 };
+        let gained = (earned - own).min((level.fast.ratio() - 1.0) * own);
+        self.earn(self.purse.unwrap_or(0.0), gained - bought, model.plain);
     }
 
     /// Changes the mode if it is time.
@@ -403,9 +361,9 @@ impl Control {
         let (now, purse) = (self.now, self.purse.unwrap_or(0.0));
         let measured = self.plain.measured(step.rows, now);
         let level = &mut self.levels[self.level];
-        let (fast, slow) = (level.fast.ratio(), level.slow.ratio());
+        let (fast, slow, trial) = (level.fast.ratio(), level.slow.ratio(), level.trial);
         let losing = level.lost > LOSS * model.plain;
-        match level.mode {
+        let fails = match level.mode {
             Mode::Off => {
                 let due = now >= level.next_probe && (self.blind || level.promise >= WORTH);
                 // A better promise than the one that was not kept need not wait.
@@ -413,53 +371,76 @@ impl Control {
                     && level.promise > 1.08 * level.failed_promise
                     && now + level.wait >= level.next_probe + WAIT.0.min(level.wait) / 2;
                 if measured >= PLAIN_FIRST && purse > 0.0 && (due || promising) {
-                    level.mode = Mode::Probe;
-                    (level.steps, level.lost) = (0, 0.0);
-                    (level.fast, level.slow) = Default::default();
+                    level.begin();
+                    self.debt = 0.0;
                 }
+                false
             }
-            Mode::Probe if !step.speculative => {}
-            Mode::Probe => match level.steps {
-                _ if losing => level.fail(now),
-                8.. if fast >= 1.03 => level.mode = Mode::On,
-                8.. if fast < 0.97 => level.fail(now),
-                24.. if slow >= WORTH => level.mode = Mode::On,
-                24.. => level.fail(now),
-                _ => {}
-            },
-            Mode::On if !step.speculative => {}
-            Mode::On => {
+            Mode::Probe if step.speculative => {
+                let pays = fast >= 1.03 && trial.certainty() >= CERTAIN;
+                if level.steps >= TRIAL.0 && (pays || (level.steps >= TRIAL.1 && slow >= WORTH)) {
+                    (level.mode, level.proven) = (Mode::On, true);
+                }
+                let certain = level.steps >= TRIAL.0 / 2 && trial.certainty() < -1.0;
+                losing
+                    || (trial.gain < -TRIAL_LOSS && certain)
+                    || (level.steps >= TRIAL.0 && level.drafts == 0)
+                    || (level.steps >= TRIAL.0
+                        && trial.mean() < -0.03
+                        && (certain || level.steps >= 2 * TRIAL.0))
+                    || (level.steps >= TRIAL.1 && slow < WORTH)
+            }
+            Mode::On if step.speculative => {
                 level.checked += 1;
-                let idle = slow < 1.0 || (slow < 1.02 && level.promise < WORTH);
-                if losing || (level.steps >= 64 && idle) || (purse < 0.0 && fast < 1.0) {
-                    level.fail(now);
-                } else if level.checked as f32 > check_interval(slow) {
+                if level.checked as f32 > check_interval(slow) {
                     level.checked = 0;
                     level.mode = Mode::Check { left: CHECK };
                 }
                 if level.steps > 128 {
                     level.wait = 0;
                 }
+                let idle = slow < 1.0 || (slow < 1.02 && level.promise < WORTH);
+                let lost = losing && (fast < 1.0 || level.lost > 5.0 * LOSS * model.plain);
+                lost || (fast < 1.0 && purse < 0.0) || (level.steps >= TRIAL.1 / 2 && idle)
             }
-            Mode::Check { left: 0 } => level.mode = Mode::On,
-            Mode::Check { left } if !step.speculative => level.mode = Mode::Check { left: left - 1 },
-            Mode::Check { .. } => {}
+            Mode::Check { left: 0 } => {
+                level.mode = if level.proven { Mode::On } else { Mode::Probe };
+                false
+            }
+            Mode::Check { left } if !step.speculative => {
+                level.mode = Mode::Check { left: left - 1 };
+                false
+            }
+            _ => false,
+        };
+        if fails {
+            self.fail();
+        } else if self.active() && measured == 0 {
+            // What plain steps would take is a guess.
+            self.levels[self.level].mode = Mode::Check { left: CHECK / 2 };
         }
     }
-}
 
-/// Steps between two checks, so that what they lose is half a percent.
-fn check_interval(ratio: f32) -> f32 {
-    let lost = CHECK as f32 * (1.0 - 1.0 / ratio.max(1.0));
-    (lost / 0.005).clamp(64.0, 1024.0)
-}
-
-impl Level {
-    /// Off, and for twice as long as last time.
-    fn fail(&mut self, now: u64) {
-        self.mode = Mode::Off;
-        self.wait = (2 * self.wait).clamp(WAIT.0, WAIT.1);
-        self.next_probe = now + self.wait;
-        self.failed_promise = self.promise.max(1.0);
+    /// Off, and for twice as long as last time; with more sequences too, as their tokens are dearer.
+    fn fail(&mut self) {
+        let now = self.now;
+        let level = &mut self.levels[self.level];
+        level.mode = Mode::Off;
+        level.wait = (2 * level.wait).clamp(WAIT.0, WAIT.1);
+        if level.drafts == 0 && level.promise >= WORTH {
+            // Nobody had a draft just then.
+            level.wait = level.wait.min(4 * WAIT.0);
+            level.next_probe = now + level.wait;
+            return;
+        }
+        let (wait, next_probe) = (level.wait, now + level.wait);
+        for level in &mut self.levels[self.level..] {
+            if matches!(level.mode, Mode::Off | Mode::Probe) {
+                level.mode = Mode::Off;
+                level.wait = level.wait.max(wait);
+                level.next_probe = level.next_probe.max(next_probe);
+                level.failed_promise = level.failed_promise.max(level.promise).max(1.0);
+            }
+        }
     }
 }

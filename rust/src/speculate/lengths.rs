@@ -15,9 +15,6 @@ const BINS: usize = 128;
 /// How many sums are tried within one bin.
 const TRIED: usize = 16;
 
-/// The least gain of what is sent along with a prompt.
-const LIKELY: f32 = 0.7;
-
 fn bin(gain: f32) -> usize {
     ((gain * BINS as f32) as usize).min(BINS - 1)
 }
@@ -212,9 +209,9 @@ impl Chooser {
         }));
     }
 
-    /// The host's tokens that are likely to be accepted.
-    pub fn likely(offers: &Offers, lengths: &mut Vec<Length>) {
-        let choice = Choice { tokens: 1, last: (bin(LIKELY), usize::MAX), ..Choice::default() };
+    /// The host's tokens that are accepted with a probability of at least `gain`.
+    pub fn likely(offers: &Offers, gain: f32, lengths: &mut Vec<Length>) {
+        let choice = Choice { tokens: 1, last: (bin(gain), usize::MAX), ..Choice::default() };
         Self::assign(offers, &choice, lengths);
     }
 

@@ -14,18 +14,23 @@
 mod acceptance;
 mod automaton;
 mod chunks;
+#[cfg(test)]
+mod clients;
 mod control;
 mod cost;
 mod draft;
 mod edges;
 mod history;
 mod lengths;
+mod level;
+mod model;
 mod ngram;
 mod prediction;
 mod sequence;
 #[cfg(test)]
 mod simulation;
 mod suffix;
+mod trial;
 
 use std::sync::Arc;
 
@@ -48,6 +53,15 @@ const INDEXED_AT_ONCE: usize = 2048;
 
 /// Tokens of outputs that wait which are taken into the history when a sequence is opened.
 const REMEMBERED_AT_ONCE: usize = 1024;
+
+/// Tokens of an answer before any was seen.
+const ANSWER: f32 = 100.0;
+
+/// Tokens that the draft model may catch up with in one step, unless one sequence alone has more.
+const CAUGHT_UP: usize = 128;
+
+/// Tokens that a sequence may lack without being looked at: the one that came, and the last of its drafts.
+const CURRENT: usize = 2;
 
 /// Tokens that are indexed with each token that comes, as long as some are put off.
 const INDEXED_PER_TOKEN: usize = 16;
@@ -82,6 +96,10 @@ pub struct Row {
     pub segments: Segments,
     /// Most tokens that the device's draft model may draft for it, after forced ones; 0: it cannot.
     pub device: usize,
+    /// Tokens of the sequence that the draft model has not computed yet.
+    pub lacks: usize,
+    /// Most tokens that are yet to come.
+    pub left: usize,
 }
 
 /// Counts since the beginning, and what holds now.
@@ -115,6 +133,8 @@ pub struct Speculator {
     draft: Vec<u32>,
     scratch: Vec<u32>,
     steps: u64,
+    /// Tokens of an answer, of the last few dozen.
+    answer: f32,
     /// The slot whose prompt is indexed next by [`tend`](Self::tend).
     tended: usize,
 }
@@ -133,6 +153,7 @@ impl Speculator {
             draft: Vec::new(),
             scratch: Vec::new(),
             steps: 0,
+            answer: ANSWER,
             tended: 0,
         }
     }
@@ -181,8 +202,11 @@ impl Speculator {
     /// A sequence ends or is preempted. `remember`: its output joins its tenant's history.
     pub fn close(&mut self, slot: u32, remember: bool) {
         let sequence = &mut self.sequences[slot as usize];
-        if sequence.open && remember && self.config.suffix {
-            self.history.remember(sequence.tenant, sequence.output());
+        if sequence.open && remember {
+            self.answer += 0.05 * (sequence.output().len() as f32 - self.answer);
+            if self.config.suffix {
+                self.history.remember(sequence.tenant, sequence.output());
+            }
         }
         sequence.clear();
     }
@@ -247,21 +271,66 @@ impl Speculator {
     /// a draft token then costs as much as one of the prompt.
     pub fn plan_lengths(&mut self, rows: &[Row], prefill_tokens: usize, lengths: &mut Vec<Length>) {
         lengths.clear();
-        self.offers.clear();
-        for row in rows {
-            let device = if self.config.draft_model { row.device.min(self.config.max_draft) } else { 0 };
-            let personal = &self.sequences[row.slot as usize].personal;
-            offer(&mut self.offers, &self.acceptance, personal, &row.segments, device, self.config.max_draft);
-        }
+        self.offer(rows, prefill_tokens == 0);
         if !self.config.adaptive {
+            if self.is_late(rows) {
+                self.offer_current(rows, |_, _| true);
+            }
             Chooser::everything(&self.offers, lengths);
         } else if prefill_tokens > 0 {
-            Chooser::likely(&self.offers, lengths);
+            let least = self.control.likely(rows.len());
+            Chooser::likely(&self.offers, least, lengths);
         } else if !rows.is_empty() {
-            self.control.plan(&self.offers, lengths);
+            if self.is_late(rows) {
+                // What drafts are worth does not depend on who must catch up now.
+                self.control.promise(&self.offers);
+                self.offer_current(rows, |speculator, row| speculator.pays_to_catch_up(rows.len(), row));
+                self.control.plan_late(&self.offers, lengths);
+            } else {
+                self.control.plan(&self.offers, lengths);
+            }
         }
         let planned: usize = lengths.iter().map(|length| usize::from(length.host + length.device)).sum();
         self.stats.mean_length += 0.1 * (planned as f32 / rows.len().max(1) as f32 - self.stats.mean_length);
+    }
+
+    /// What may be drafted for each row, whatever the draft model lacks.
+    fn offer(&mut self, rows: &[Row], on_device: bool) {
+        self.offers.clear();
+        for row in rows {
+            let device = if self.config.draft_model && on_device { row.device } else { 0 };
+            self.offer_row(row, device);
+        }
+    }
+
+    fn offer_row(&mut self, row: &Row, device: usize) {
+        let personal = &self.sequences[row.slot as usize].personal;
+        let most = self.config.max_draft;
+        offer(&mut self.offers, &self.acceptance, personal, &row.segments, device.min(most), most);
+    }
+
+    /// Whether the draft model would have to catch up with a row.
+    fn is_late(&self, rows: &[Row]) -> bool {
+        self.config.draft_model && rows.iter().any(|row| row.device > 0 && row.lacks > CURRENT)
+    }
+
+    fn pays_to_catch_up(&self, rows: usize, row: &Row) -> bool {
+        let here = self.sequences[row.slot as usize].output().len() as f32;
+        let remaining = (self.answer - here).max(0.25 * self.answer).min(row.left as f32);
+        self.control.pays_to_catch_up(rows, row.lacks, remaining)
+    }
+
+    /// What may be drafted now: not by the draft model where it would have to catch up with too much, or where that
+    /// does not pay.
+    fn offer_current(&mut self, rows: &[Row], pays: impl Fn(&Self, &Row) -> bool) {
+        self.offers.clear();
+        let mut behind = 0;
+        for row in rows {
+            let late = row.device > 0 && row.lacks > CURRENT;
+            let fits = !late || ((behind == 0 || behind + row.lacks <= CAUGHT_UP) && pays(self, row));
+            behind += if late && fits { row.lacks } else { 0 };
+            self.offer_row(row, if fits { row.device } else { 0 });
+        }
     }
 
     /// What a step that only decodes took.
@@ -438,7 +507,7 @@ mod tests {
         speculator.open(1, 0, &[5], 1, None);
         let rows = [0, 1].map(|slot| {
             let segments = propose(&mut speculator, slot, &[]).1;
-            Row { slot, segments, device: 4 }
+            Row { slot, segments, device: 4, lacks: 0, left: 100 }
         });
         let mut lengths = vec![];
         speculator.plan_lengths(&rows, 0, &mut lengths);
@@ -474,7 +543,7 @@ mod tests {
                 } else {
                     Segments::default()
                 };
-                rows.push(Row { slot: slot as u32, segments, device: 0 });
+                rows.push(Row { slot: slot as u32, segments, device: 0, lacks: 0, left: 100 });
                 drafts.push(draft);
             }
             speculator.plan_lengths(&rows, 0, &mut lengths);
@@ -577,7 +646,7 @@ mod tests {
                     }
                     Call::Judge(slot, accepted) => speculator.judged(slot, &segments[slot as usize], accepted),
                     Call::Plan(device, prefill) => {
-                        let rows: Vec<_> = (0..4).map(|slot| Row { slot, segments: segments[slot as usize], device }).collect();
+                        let rows: Vec<_> = (0..4).map(|slot| Row { slot, segments: segments[slot as usize], device, lacks: 70 * device, left: 30 }).collect();
                         let mut lengths = vec![];
                         speculator.plan_lengths(&rows, prefill, &mut lengths);
                         prop_assert_eq!(lengths.len(), if lengths.is_empty() { 0 } else { 4 });

@@ -101,6 +101,7 @@ impl Sequence {
         self.personal = Personal::default();
         self.tokens.clear();
         self.tokens.shrink_to(KEPT);
+        self.prompt_length = 0;
         self.indexed = 0;
         self.ngram.clear(KEPT);
         self.own.clear(KEPT);

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::super::LogProbs;
 use super::device::Expected;
 use super::random::{Event, happen};
 use super::world::{Setup, World, prompt, roomy};
@@ -75,6 +76,27 @@ fn the_worst_class_is_preempted_first() {
     let id = world.planner.requests.find(keys[0]).unwrap();
     assert_eq!(world.planner.requests.get(id).slot, None);
     assert!(world.planner.requests.get(id).ticket.resumed);
+    world.finish();
+}
+
+#[test]
+fn a_step_that_wants_log_probabilities_must_get_them() {
+    let mut world = World::new(&Setup { depth: 0, ..roomy() });
+    world.submit(&prompt(0, 6), 0, |submit| submit.logprobs = Some(2));
+    world.drain();
+    assert_eq!(world.plan(), 1);
+    let (kv, planner) = (&mut world.kv, &mut world.planner);
+    let logprobs = |tokens, logprobs, chosen| Some(LogProbs { tokens, logprobs, chosen });
+    for given in [
+        None,
+        logprobs(&[1, 2], &[0.0; 2], &[]),
+        logprobs(&[1], &[0.0; 1], &[0.0]),
+        logprobs(&[1, 2], &[0.0; 3], &[0.0]),
+    ] {
+        assert!(planner.commit_with(kv, &[1], &[1], given, 1).is_err());
+    }
+    let key = world.submit(&prompt(1, 6), 0, |submit| submit.logprobs = Some(21));
+    world.cut.insert(key, FinishReason::Error);
     world.finish();
 }
 

@@ -28,6 +28,11 @@ pub(super) fn choose(chain: u64, seed: u64, position: u64, allows: impl Fn(u32) 
     allowed[(mix(mix(chain, seed), position) % allowed.len() as u64) as usize]
 }
 
+/// What stands for the log-probability of a token at a position.
+pub(super) fn logprob(token: u32, position: usize) -> f32 {
+    position as f32 + token as f32 / 64.0
+}
+
 pub(super) fn rules(seed: u64) -> SamplingRules {
     let temperature = (seed % 2) as f32;
     SamplingRules { temperature, top_k: seed as u32 + 1, top_p: 0.5, min_p: 0.25, seed }
@@ -92,6 +97,8 @@ impl Expected {
 pub(super) struct Outcome {
     pub(super) tokens: Vec<i32>,
     pub(super) counts: Vec<i32>,
+    // The log-probability of each token, which tells where it stands; others are told two of.
+    pub(super) logprobs: Option<Vec<f32>>,
     // Where it wrote KV.
     pub(super) cells: Vec<usize>,
 }
@@ -168,7 +175,15 @@ impl Device {
         }
         assert_eq!((step.header[5] as usize, step.header[6] as usize), (longest_query, longest_kv));
         let (tokens, counts) = self.sample(&step, &chains, owner);
-        self.results.push_back(Outcome { tokens, counts, cells: written });
+        let logprobs = (step.header[14] > 0).then(|| {
+            let place = |logit: usize| {
+                let row = step.logit_row[logit] as usize;
+                let position = step.sample_position[row] as usize + logit - step.logit_start[row] as usize;
+                logprob(tokens[logit] as u32, position)
+            };
+            (0..tokens.len()).map(place).collect()
+        });
+        self.results.push_back(Outcome { tokens, counts, logprobs, cells: written });
     }
 
     /// Chooses tokens for each sampling row, after the prefixes whose `chains` they are by token of the step, and says
@@ -188,6 +203,8 @@ impl Device {
             let wanted = expected.submit.sampling;
             let got = (step.temperature[at], step.top_k[at] as u32, step.top_p[at], step.min_p[at]);
             assert_eq!(got, (wanted.temperature, wanted.top_k, wanted.top_p, wanted.min_p));
+            assert_eq!(step.logprobs[at], expected.submit.logprobs.map_or(-1, i32::from));
+            assert!(i64::from(step.logprobs[at]) < step.header[14]);
             let logits = step.logit_start[at] as usize..step.logit_start[at + 1] as usize;
             let drafts = logits.len() - 1;
             assert_eq!(step.sample_position[at] + drafts as i64, i64::from(step.kv_length[row]));

@@ -24,6 +24,7 @@ pub(super) enum Event {
         salt: u64,
         grammar: Option<u8>,
         edits: Option<EditRules>,
+        logprobs: Option<u8>,
     },
     Deadline {
         after_ns: u64,
@@ -40,11 +41,13 @@ pub(super) enum Event {
 pub(super) fn event() -> impl Strategy<Value = Event> {
     let submit = (0..3u64, 1..24usize, 1..50u32, 0..6u32, 0..6usize, -1..2i32, 0..3u64, 0..2u64);
     let grammar = prop_oneof![3 => Just(None), 1 => (0..30u8).prop_map(Some)];
-    let submit = (submit, grammar, prop::option::of(edit_rules())).prop_map(|(submit, grammar, edits)| {
-        let (family, length, max, min, resumed, class, tenant, salt) = submit;
-        let resumed = resumed.saturating_sub(3);
-        Event::Submit { family, length, max, min, resumed, class, tenant, salt, grammar, edits }
-    });
+    let submit = (submit, grammar, prop::option::of(edit_rules()), prop::option::of(0..3u8)).prop_map(
+        |(submit, grammar, edits, logprobs)| {
+            let (family, length, max, min, resumed, class, tenant, salt) = submit;
+            let resumed = resumed.saturating_sub(3);
+            Event::Submit { family, length, max, min, resumed, class, tenant, salt, grammar, edits, logprobs }
+        },
+    );
     prop_oneof![
         6 => submit,
         1 => (1..50u64).prop_map(|after_ns| Event::Deadline { after_ns }),
@@ -90,7 +93,19 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
 
 pub(super) fn happen(world: &mut World, event: &Event) {
     match *event {
-        Event::Submit { family, length, max, min, resumed, class, tenant, salt, grammar, ref edits } => {
+        Event::Submit {
+            family,
+            length,
+            max,
+            min,
+            resumed,
+            class,
+            tenant,
+            salt,
+            grammar,
+            ref edits,
+            logprobs,
+        } => {
             world.submit(&prompt(family, length), resumed, |submit| {
                 submit.max_tokens = max;
                 submit.min_tokens = min;
@@ -99,6 +114,7 @@ pub(super) fn happen(world: &mut World, event: &Event) {
                 submit.cache_salt = salt;
                 submit.grammar = grammar.map(|length| vec![length]);
                 submit.edits = edits.clone().map(Box::new);
+                submit.logprobs = logprobs;
             });
         }
         Event::Deadline { after_ns } => {

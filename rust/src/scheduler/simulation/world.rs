@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use super::super::{Outlet, Planner, PlannerConfig, StepLayout};
-use super::device::{Device, Expected, STOP_TOKEN, VOCABULARY, mix, rules};
+use super::super::{LogProbs, Outlet, Planner, PlannerConfig, StepLayout};
+use super::device::{Device, Expected, STOP_TOKEN, VOCABULARY, logprob, mix, rules};
 use super::grammar::Slow;
 use crate::error::Error;
 use crate::kv_allocator::KvAllocator;
@@ -234,7 +234,13 @@ impl World {
 
     pub(super) fn commit(&mut self) -> bool {
         let Some(result) = self.device.results.pop_front() else { return false };
-        self.planner.commit(&mut self.kv, &result.tokens, &result.counts, self.now_ns).unwrap();
+        let pairs: Vec<i32> = (0..2 * result.tokens.len() as i32).collect();
+        let values: Vec<f32> = pairs.iter().map(|pair| *pair as f32).collect();
+        let logprobs = result.logprobs.as_ref();
+        let logprobs = logprobs.map(|chosen| LogProbs { tokens: &pairs, logprobs: &values, chosen });
+        self.planner
+            .commit_with(&mut self.kv, &result.tokens, &result.counts, logprobs, self.now_ns)
+            .unwrap();
         self.check();
         true
     }
@@ -272,6 +278,21 @@ impl World {
                         let stream = self.streams.get_mut(&row.key).expect("announced before its tokens");
                         assert_eq!(stream.finish, None, "{:?} after its end", row.key);
                         assert!(row.cached_tokens <= self.expected[&row.key].submit.prompt_length);
+                        let submit = &self.expected[&row.key].submit;
+                        assert!(submit.logprobs.is_some() || row.logprobs.is_empty());
+                        if let Some(count) = submit.logprobs {
+                            let size = 8 + 8 * usize::from(count);
+                            assert_eq!(row.logprobs.len(), row.tokens.len() * size);
+                            for (at, record) in row.logprobs.chunks(size).enumerate() {
+                                let position = submit.prompt_length as usize + stream.tokens.len() + at;
+                                assert_eq!(record[4..8], logprob(row.tokens[at], position).to_le_bytes());
+                                for pair in record[8..].chunks(8) {
+                                    let (token, value) = pair.split_at(4);
+                                    let token = i32::from_le_bytes(token.try_into().unwrap());
+                                    assert_eq!(value, (token as f32).to_le_bytes());
+                                }
+                            }
+                        }
                         stream.tokens.extend(row.tokens);
                         stream.finish = row.finish;
                     }

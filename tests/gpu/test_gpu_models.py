@@ -1,0 +1,98 @@
+"""Weights on GPUs, what multiplies by them, and ranks on several."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from pyengine import AsyncEngine, SamplingParams
+from pyengine.config import EngineConfig
+from pyengine.errors import ConfigError, EngineDeadError
+from pyengine.grammar import regex
+from pyengine.kernels import gemv
+from pyengine.model.loader import open_weights
+from pyengine.model.matmul import MAX_GEMV_ROWS, Matmul, cuda_timer, library
+from pyengine.model.shape import describe
+from tests.models import random_llama
+
+GREEDY = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+NAMES = ("model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight")
+
+
+def several_gpus() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one GPU; ranks want two")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_readers_bring_the_same_numbers_to_the_device(dtype: str, tmp_path: Path) -> None:
+    random_llama(tmp_path)
+    shape = describe(EngineConfig(model=str(tmp_path), device="cuda", dtype=dtype))  # type: ignore[arg-type]
+    shapes = {NAMES[0]: (300, 64), NAMES[1]: (128, 64)}
+    with (
+        open_weights(shape, torch.device("cuda")) as there,
+        open_weights(shape, readers=0) as here,
+    ):
+        got = [there.whole(name, *size) for name, size in shapes.items()]
+        got.append(there.outputs({NAMES[1]: 128}, 64))
+        there.wait()
+        wanted = [here.whole(name, *size) for name, size in shapes.items()]
+        wanted.append(here.outputs({NAMES[1]: 128}, 64))
+    for ours, theirs in zip(got, wanted, strict=True):
+        assert ours.device.type == "cuda"
+        assert torch.equal(ours.cpu(), theirs)
+
+
+def test_whatever_was_faster_the_product_is_right() -> None:
+    device = torch.device("cuda")
+    matmul = Matmul(gemv.gemv, lambda: cuda_timer(device))
+    weights = [
+        torch.randn(size, dtype=torch.bfloat16, device=device) * 0.02
+        for size in ((6144, 4096), (4096, 14336), (257, 96))
+    ]
+    matmul.measure(weights)
+    for weight in weights:
+        for rows in range(1, MAX_GEMV_ROWS + 3):
+            x = torch.randn(rows, weight.shape[1], dtype=torch.bfloat16, device=device)
+            got = x.new_empty(rows, weight.shape[0])
+            wanted = torch.empty_like(got)
+            matmul(x, weight, got)
+            library(x, weight, wanted)
+            torch.testing.assert_close(got, wanted, rtol=2e-2, atol=2e-2)
+
+
+async def test_two_gpus_say_what_one_does_and_a_rank_that_dies_is_named(tmp_path: Path) -> None:
+    several_gpus()
+    random_llama(tmp_path, head_dim=64)
+    model = {"model": str(tmp_path), "device": "cuda", "dtype": "float32", "attention": "triton"}
+    answers = []
+    for ranks in (1, 2):
+        async with AsyncEngine(tensor_parallel=ranks, **model) as engine:
+            answers.append(
+                [
+                    (await engine.generate(prompt, GREEDY, grammar=grammar)).token_ids
+                    for prompt in ("Hello", "Once upon a time", "And again and again")
+                    for grammar in (None, regex("[a-f]{30}"))
+                    for _ in range(6)  # often enough for graphs
+                ]
+            )
+            if ranks == 1:
+                continue
+            pid = int(re.findall(r"\d+", engine.info.notes["ranks"])[-1])
+            endless = SamplingParams(temperature=0, max_tokens=400, ignore_eos=True)
+            generation = engine.generate("Hello", endless)
+            await anext(aiter(generation))
+            os.kill(pid, signal.SIGKILL)
+            with pytest.raises(EngineDeadError, match="rank 1"):
+                await generation
+    assert answers[0] == answers[1]
+
+
+async def test_more_ranks_than_gpus_are_refused() -> None:
+    ranks = 2 ** torch.cuda.device_count().bit_length()
+    with pytest.raises(ConfigError, match="torch sees"):
+        async with AsyncEngine(device="cuda", tensor_parallel=ranks):
+            pass

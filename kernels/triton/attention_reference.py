@@ -5,6 +5,13 @@ import torch
 from pyengine.kernels.attention import Pages
 
 
+def gathered(cache: torch.Tensor, pages: torch.Tensor) -> torch.Tensor:
+    """``cache[pages]``; as bytes, if they are: torch does not index float8 on every device."""
+    if cache.dtype.itemsize > 1:
+        return cache[pages]
+    return cache.view(torch.uint8)[pages].view(cache.dtype)
+
+
 def attention_reference(
     queries: torch.Tensor,
     keys: torch.Tensor,
@@ -34,8 +41,8 @@ def attention_reference(
         used = page_starts[row] + -(-length // block_size)
         indices = pages.page_indices[page_starts[row] : used].long()
         # [kv heads, 1, keys, head_dim], beside queries of [kv heads, group, queries, head_dim]
-        k = keys[indices].float().flatten(0, 1)[:length].transpose(0, 1).unsqueeze(1)
-        v = values[indices].float().flatten(0, 1)[:length].transpose(0, 1).unsqueeze(1)
+        k = gathered(keys, indices).float().flatten(0, 1)[:length].transpose(0, 1).unsqueeze(1)
+        v = gathered(values, indices).float().flatten(0, 1)[:length].transpose(0, 1).unsqueeze(1)
         q = queries[here].float().view(count, kv_heads, heads // kv_heads, head_dim)
         scores = q.permute(1, 2, 0, 3) @ k.transpose(2, 3) * scale
         position = torch.arange(length - count, length, device=scores.device)

@@ -23,6 +23,10 @@ GRAPH_MIB = 1024
 # A slot of the cache is a positive int32.
 _MOST_SLOTS = 2**31 - 1
 
+MOST_BLOCKS = 1 << 22
+"""Most blocks that a cache gets unasked: each takes some 80 bytes of the host too, and only a model
+of no size has so small ones that more would find room."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -116,7 +120,7 @@ def divide(
             param="gpu_memory_fraction" if blocks is None else "kv_cache_mib",
         )
     if blocks is None:
-        blocks = min(left // block_bytes, _MOST_SLOTS // block_size)
+        blocks = min(left // block_bytes, _MOST_SLOTS // block_size, MOST_BLOCKS)
     return Memory(measured, graphs, blocks * block_bytes, blocks)
 
 

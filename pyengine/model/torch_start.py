@@ -4,6 +4,7 @@ On a GPU the model is loaded with a cache for its largest step, which is compute
 kernels are compiled and libraries loaded); what all that took says how large the cache can be.
 """
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -108,6 +109,7 @@ def start_on_gpu(
     """
     device = torch.device("cuda", torch.cuda.current_device())
     # What another engine of this process had is not taken by others.
+    gc.collect()
     torch.cuda.empty_cache()
     free_before, total = torch.cuda.mem_get_info(device)
     shape = describe(config)

@@ -18,8 +18,8 @@ collect_ignore_glob = [] if find_spec("triton") else ["test_*.py"]
 FOLDER = Path(__file__).parent
 
 
-# Notices of torch's own, which are no errors of ours: a mode that it calls a prototype, a graph of a
-# model that queues nothing, a setting that has a newer name in some versions.
+# Notices of torch's own, which are no errors of ours: a mode that it calls a prototype, a graph of
+# a model that queues nothing, a setting that has a newer name in some versions.
 NOTICES = (
     "Synchronization debug mode is a prototype",
     "The CUDA Graph is empty",

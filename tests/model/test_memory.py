@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
 from pyengine.model.attention.choice import Capabilities, choose
-from pyengine.model.memory import Measured, divide, gibibytes, stage
+from pyengine.model.memory import MOST_BLOCKS, Measured, divide, gibibytes, stage
 from pyengine.model.shape import describe, make_layout
 from pyengine.model.torch_start import attention_shape, measured
 
@@ -56,10 +56,11 @@ def test_what_is_given_is_there(
         return
     assert memory.cache == memory.num_blocks * block_bytes <= room
     assert memory.num_blocks * 16 < 2**31
+    assert blocks is not None or memory.num_blocks <= MOST_BLOCKS
     assert memory.free >= total - allowed
     if blocks is not None:
         assert memory.num_blocks == blocks
-    elif memory.num_blocks * 16 < 2**31 - 16:
+    elif memory.num_blocks < MOST_BLOCKS:
         assert room - memory.cache < block_bytes
 
 

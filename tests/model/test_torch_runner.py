@@ -95,8 +95,10 @@ def test_a_failing_step_leaves_the_set_free(part: str, overlap: bool) -> None:
         assert len(run(runner, 3)) == 3
 
 
-def test_a_closed_runner_says_so() -> None:
+def test_a_closed_runner_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     runner, _ = table_runner(graphs=1 << 30)
+    released: list[bool] = []
+    monkeypatch.setattr(runner._queue, "release", lambda: released.append(runner._model is None))
     for _ in range(PATIENCE + 4):
         run(runner, 1)
     assert runner.graphs is not None
@@ -104,6 +106,7 @@ def test_a_closed_runner_says_so() -> None:
     buffers = plan(runner, 1)
     runner.close()
     runner.close()
+    assert released == [True]  # behind all that held memory
     assert len(runner.graphs) == 0
     with pytest.raises(RuntimeError, match="closed"):
         runner.launch(buffers)

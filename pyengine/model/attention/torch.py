@@ -3,6 +3,7 @@
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from pyengine.kernels.attention_reference import gathered
 from pyengine.model.device_step import DeviceStep
 
 
@@ -56,7 +57,7 @@ class TorchAttention:
         for first, end, length, pages in self._rows:
             query = queries[first:end].transpose(0, 1)  # [heads, queries, head_dim]
             key, value = (
-                cache[pages].flatten(0, 1)[:length].to(queries.dtype).transpose(0, 1)
+                gathered(cache, pages).flatten(0, 1)[:length].to(queries.dtype).transpose(0, 1)
                 for cache in (keys, values)
             )  # [kv heads, length, head_dim]
             allowed = None

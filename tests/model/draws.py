@@ -279,11 +279,13 @@ def edits(
         add[:, token] += value
     if bad_word:
         *before, last = bad_word
-        whole = np.concatenate([np.tile(np.array(prompt, np.int32), (len(text), 1)), text], axis=1)
-        length = len(prompt) + (text >= 0).sum(axis=1)
-        stands = length >= len(before)
+        # What stands before the beginning is no token.
+        begin = np.array([*[-2] * len(before), *prompt], np.int32)
+        whole = np.concatenate([np.tile(begin, (len(text), 1)), text], axis=1)
+        end = len(begin) + (text >= 0).sum(axis=1)
+        stands = np.ones(len(text), bool)
         for back, token in enumerate(reversed(before), 1):
-            stands &= whole[np.arange(len(text)), length - back] == token
+            stands &= whole[np.arange(len(text)), end - back] == token
         add[stands, last] = -np.inf
     return np.where(seen, repetition, 1.0), add
 

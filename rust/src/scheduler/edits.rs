@@ -92,9 +92,14 @@ impl Edits {
             words: Vec::new(),
         };
         for &(token, bias) in &rules.bias {
-            match edits.entry(token) {
-                Some(at) if bias.is_finite() => edits.entries[at].bias += bias,
-                _ => return invalid("a bias is no number, or its token is not in the vocabulary"),
+            if !bias.is_finite() || token >= edits.vocab_size {
+                return invalid("a bias is no number, or its token is not in the vocabulary");
+            }
+            // What is nothing in single precision must leave no entry: `pop` takes such a one for the last draft's.
+            if bias != 0.0
+                && let Some(at) = edits.entry(token)
+            {
+                edits.entries[at].bias = bias;
             }
         }
         for word in &rules.bad_words {
@@ -349,5 +354,27 @@ impl Planner {
         }
         self.timeline.lap(Stage::BufferFill);
         filled.map(|()| end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bias_that_is_nothing_in_single_precision_takes_no_others_place() {
+        // As a frontend may send it: a double that a float has no place for.
+        let message = rmp_serde::to_vec(&(0.5, 0.0, 1.0, [(5, 1e-50), (6, -3.0)], [[0u32; 0]; 0])).unwrap();
+        let rules: EditRules = rmp_serde::from_slice(&message).unwrap();
+        let mut edits = Edits::new(&rules, 16, &[], &[]).unwrap();
+        let mut filled = || {
+            let (mut token, mut factor, mut add) = ([0; 8], [0.0; 8], [0.0; 8]);
+            let mut out = EditFields { token: &mut token, factor: &mut factor, add: &mut add, end: 0 };
+            edits.fill(&[], &[5], &mut [0; 2], &mut out).unwrap();
+            let end = out.end;
+            (token[..end].to_vec(), add[..end].to_vec())
+        };
+        let wanted = (vec![6, 6, 5], vec![-3.0, -3.0, -0.5]);
+        assert_eq!([filled(), filled()], [wanted.clone(), wanted]);
     }
 }

@@ -175,6 +175,8 @@ class ParallelRunner:
     def close(self) -> None:
         """Give this rank's memory back and end the others. Idempotent."""
         self.ranks.close()
+        if self.ranks.failure is not None:
+            self._group.abort()  # or what is queued waits for those who are gone
         self._mine.close()
 
 

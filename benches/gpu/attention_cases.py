@@ -16,6 +16,7 @@ from pyengine.model.attention.backend import AttentionBackend
 from pyengine.model.attention.choice import AttentionShape, choose, detect, make_backend
 from pyengine.model.batch import StepBuffers
 from pyengine.model.device_step import DeviceStep
+from pyengine.model.graphs import MAX_TOKENS
 
 BLOCK_SIZE = 16
 MOST_DRAFTS = 8
@@ -108,7 +109,9 @@ def attends(
     step.memory.copy_(torch.from_numpy(host.memory))
     backend = made(bench, shape, name, size, dtype)
     variant = backend.variant(step)
-    backend.plan(step, variant, rows, tokens, captured=bench.cuda and backend.captures)
+    # As the engine: prompts are planned as steps that no graph is for.
+    captured = bench.cuda and backend.captures and tokens <= MAX_TOKENS
+    backend.plan(step, variant, rows, tokens, captured=captured)
     like: dict[str, Any] = {"dtype": dtype, "device": bench.device}
     queries = torch.randn(tokens, shape.heads, shape.head_dim, **like)
     out = torch.empty_like(queries)

@@ -9,7 +9,7 @@ ROWS = 256
 """Sampling rows that the kernel works on at a time."""
 
 
-@triton.jit(do_not_specialize=["sampled"])
+@triton.jit
 def verify_kernel(
     header_ptr, logit_start_ptr, logit_token_ptr, token_ids_ptr, tokens_ptr, sequence_ptr,
     counts_ptr, compacted_ptr, last_token_ptr, ROWS: tl.constexpr,

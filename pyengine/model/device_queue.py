@@ -193,8 +193,11 @@ class CudaCapturer:
         # What a collection frees may be such as must not be freed while this thread captures.
         gc.disable()
         try:
-            # Other threads may call CUDA meanwhile: what they do does not spoil the capture.
-            graph.capture_begin(capture_error_mode="thread_local")
+            # torch makes the tensors of its random numbers with the first graph of a process, and
+            # writes them for all: one of inference mode would fail whoever else captures.
+            with torch.inference_mode(False):
+                # Other threads may call CUDA meanwhile: what they do does not spoil the capture.
+                graph.capture_begin(capture_error_mode="thread_local")
             try:
                 work()
             except BaseException:

@@ -68,13 +68,14 @@ class TorchModel:
 
     def resize_cache(self, num_blocks: int) -> None:
         """An empty cache of so many blocks, in the place of the one that there is."""
-        for index, (keys, values) in enumerate(self.caches):
-            shape = (num_blocks, *keys.shape[1:])
-            kind, device = keys.dtype, keys.device
-            # The old one goes first: there may be no room for both.
-            self.caches[index] = (keys.new_empty(0), values.new_empty(0))
-            del keys, values
-            self.caches[index] = (
-                torch.zeros(shape, dtype=kind, device=device),
-                torch.zeros(shape, dtype=kind, device=device),
+        kinds = [(keys.shape[1:], keys.dtype, keys.device) for keys, _ in self.caches]
+        # The old ones go first, and back to the device: there may be no room for both, and torch
+        # would keep what they were, in pieces that are of no use for larger ones.
+        self.caches.clear()
+        if any(device.type == "cuda" for _, _, device in kinds):
+            torch.cuda.empty_cache()
+        for rest, dtype, device in kinds:
+            keys, values = (
+                torch.zeros(num_blocks, *rest, dtype=dtype, device=device) for _ in range(2)
             )
+            self.caches.append((keys, values))

@@ -27,6 +27,7 @@ from pyengine.model.shape import ITEM_BYTES, ModelShape, describe, make_layout
 from pyengine.model.torch_layers import TorchParts
 from pyengine.model.torch_model import TorchModel
 from pyengine.model.torch_runner import TorchRunner
+from pyengine.sampling import MAX_LOGPROBS
 
 TORCH_DTYPES = {
     "float32": torch.float32,
@@ -207,21 +208,39 @@ class _Built:
 
 
 def warm_up(runner: TorchRunner, longest: int) -> None:
-    """Compute the largest step that there may be, and the smallest.
+    """Compute the largest step that there may be, and small ones of each power of two: what
+    kernels depend on the number of rows is compiled now, and not while others wait for tokens.
 
     Args:
         runner: With blocks for ``longest`` tokens, which all rows share: what is stored is rubbish.
         longest: Tokens of the longest row.
     """
     fields = runner.layout.fields()
-    most = min(fields["token_ids"][2], fields["sample_rows"][2] * longest)
+    most_rows, most_tokens = fields["sample_rows"][2], fields["token_ids"][2]
+    most = min(most_tokens, most_rows * longest)
     lengths = [longest] * (most // longest) + [most % longest] * (most % longest > 0)
-    for rows in (lengths, [1]):
-        buffers = runner.buffers()
-        write_step(buffers, rows, runner.info.block_size, min(fields["logit_row"][2], sum(rows)))
-        step = runner.launch(buffers)
-        step.sample()
-        step.wait()
+    _compute(runner, lengths)
+    for power in range(min(most_rows, most_tokens).bit_length()):
+        _compute(runner, [1] * (1 << power))
+    for logprobs in (False, True):
+        _compute(runner, [1], edits=1, logprobs=logprobs)
+
+
+def _compute(
+    runner: TorchRunner, lengths: list[int], *, edits: int = 0, logprobs: bool = False
+) -> None:
+    """One step of rows of so many tokens, one of them sampled."""
+    buffers = runner.buffers()
+    logits = min(runner.layout.fields()["logit_row"][2], sum(lengths))
+    write_step(buffers, lengths, runner.info.block_size, logits)
+    buffers.header[[13, 14]] = edits, MAX_LOGPROBS + 1 if logprobs else 0
+    # Of the first row, one that changes nothing.
+    buffers.edit_start[: logits + 1] = [0, *[edits] * logits]
+    buffers.edit_token[:edits], buffers.edit_factor[:edits] = 0, 1.0
+    buffers.edit_add[:edits] = 0.0
+    step = runner.launch(buffers)
+    step.sample()
+    step.wait()
 
 
 def write_step(buffers: StepBuffers, lengths: Sequence[int], block_size: int, logits: int) -> None:

@@ -18,12 +18,28 @@ collect_ignore_glob = [] if find_spec("triton") else ["test_*.py"]
 FOLDER = Path(__file__).parent
 
 
+# Notices of torch's own, which are no errors of ours: a mode that it calls a prototype, a graph of a
+# model that queues nothing, a setting that has a newer name in some versions.
+NOTICES = (
+    "Synchronization debug mode is a prototype",
+    "The CUDA Graph is empty",
+    "Please use the new API settings to control TF32",
+)
+
+# On a machine's first run every kernel is compiled, in whichever test comes to it first.
+TIMEOUT_S = 600
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test of this folder, and skip it where there is no GPU."""
     here = [item for item in items if item.path.is_relative_to(FOLDER)]
     skip = None if torch.cuda.is_available() else pytest.mark.skip(reason="no CUDA device")
     for item in here:
         item.add_marker(pytest.mark.gpu)
+        for notice in NOTICES:
+            item.add_marker(pytest.mark.filterwarnings(f"ignore:{notice}:UserWarning"))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
         if skip is not None:
             item.add_marker(skip)
 

@@ -19,6 +19,7 @@ class FakeGraph:
         FakeGraph.made.append(self)
 
     def capture_begin(self, capture_error_mode: str) -> None:
+        assert not torch.is_inference_mode_enabled()
         self.log.append(capture_error_mode)
 
     def capture_end(self) -> None:
@@ -37,7 +38,13 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_capture_is_measured_and_nothing_is_freed_in_it(cuda: None) -> None:
     collecting = []
-    graph, size = CudaCapturer().capture(lambda: collecting.append(gc.isenabled()))
+
+    def work() -> None:
+        assert torch.is_inference_mode_enabled()
+        collecting.append(gc.isenabled())
+
+    with torch.inference_mode():
+        graph, size = CudaCapturer().capture(work)
     assert isinstance(graph, FakeGraph)
     assert graph.log == ["thread_local", "end"]
     assert (collecting, gc.isenabled(), size) == ([False], True, 40)

@@ -75,7 +75,7 @@ class EngineInfo:
         max_context: Longest prompt and answer together, in tokens.
         vocab_size: Token ids are below this.
         num_blocks: Blocks of the KV cache.
-        device: The device in words, for a person.
+        device: The device in words: its kind (``2 x cpu`` of several ranks), a comma, the rest.
         notes: What else was settled as it started, by name, for a person.
     """
 

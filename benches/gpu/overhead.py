@@ -114,7 +114,7 @@ async def watched(bench: Bench, engine: AsyncEngine, sequences: int) -> tuple[Ob
 async def point(bench: Bench, engine: AsyncEngine, placement: PlacementName, sequences: int) -> Row:
     """One batch."""
     observation, count = await watched(bench, engine, sequences)
-    report = ProfileReport.of(observation, {"device": bench.device.type}, count)
+    report = ProfileReport.of(observation, {}, count)
     micros = report.cpu_us_per_step
     return Row(
         placement,

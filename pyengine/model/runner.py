@@ -132,7 +132,7 @@ class ModelRunner(Protocol):
 
     @property
     def device(self) -> str:
-        """The device in words, for a person."""
+        """The device in words: its kind (``2 x cpu`` of several ranks), a comma, the rest."""
 
     @property
     def notes(self) -> Mapping[str, str]:

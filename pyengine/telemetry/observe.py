@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import Lane, Recorder, Stage
+from pyengine.engine import EngineInfo
 from pyengine.telemetry.spans import SPAN, Spans, select
 from pyengine.telemetry.totals import Totals
 
@@ -20,6 +21,10 @@ MAX_SPANS = 4_000_000
 
 class Observed(Protocol):
     """What is needed of :class:`pyengine.AsyncEngine`."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """What was settled as it started."""
 
     @property
     def recorder(self) -> Recorder:
@@ -41,12 +46,14 @@ class Observation:
         spans: The spans in between.
         seconds: By a stopwatch.
         figures: By how much the engine's figures grew in between; its gauges are none.
+        device: What it runs on, in words.
     """
 
     totals: Totals
     spans: Spans
     seconds: float
     figures: dict[str, int]
+    device: str
 
     @property
     def tokens(self) -> int:
@@ -82,7 +89,8 @@ async def observe(
     finally:
         ending.cancel()
     await asyncio.gather(ending)
-    return Observation(totals, np.frombuffer(b"".join(parts), SPAN), seconds, grown)
+    seen = np.frombuffer(b"".join(parts), SPAN)
+    return Observation(totals, seen, seconds, grown, engine.info.device)
 
 
 def step_times_ms(spans: Spans) -> NDArray[np.float64]:

@@ -69,11 +69,10 @@ class ProfileOptions:
 
     @property
     def setup(self) -> dict[str, Any]:
-        """For the report."""
-        device = self.config.device
+        """For the report, which knows by itself what the device was."""
+        simulated = self.config.device == "simulated"
         return {
-            "device": device,
-            "step_ms": self.config.simulated_step_ms if device == "simulated" else None,
+            "step_ms": self.config.simulated_step_ms if simulated else None,
             "placement": self.placement,
             "sequences": self.sequences,
             "prompt_tokens": self.prompt_tokens if self.trace is None else None,

@@ -82,7 +82,7 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
     """What ``pyengine profile --json`` writes.
 
     Attributes:
-        setup: How it was measured.
+        setup: How it was measured; ``device`` is what it ran on, in words.
         wall_s: Seconds that are accounted for.
         device_busy_s: Of those, how many the device worked.
         idle_s: And how many there was nothing to do.
@@ -91,7 +91,7 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
         tokens: Tokens that came.
         tokens_per_second: By a stopwatch, at the readers where those are here.
         cpu_us_per_step: Microseconds of work by step in each lane; waiting is none, nor what a
-            device computes on the CPU, where ``setup`` names that device.
+            device computes on the CPU.
         drafts: What became of drafts, by who proposed them; only of those who did.
         unaccounted_ratio: The share of the wall time that is in no stage.
         timeline: (lane, stage, start, duration, step) of some steps, in microseconds.
@@ -138,7 +138,7 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
         ]
         cost_s = totals.recorder_ns * 1e-9
         return cls(
-            setup=setup,
+            setup={"device": observation.device} | setup,
             wall_s=wall_s,
             device_busy_s=totals.busy_ns * 1e-9,
             idle_s=totals.idle_ns * 1e-9,
@@ -156,7 +156,7 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
                 cost_s,
                 cost_s / wall_s if wall_s else 0.0,
             ),
-            cpu_us_per_step=_cpu_us_per_step(rows, str(setup.get("device", ""))),
+            cpu_us_per_step=_cpu_us_per_step(rows, kind_of(observation.device)),
             drafts=[drafts for drafts in proposers(observation.figures) if drafts.drafted],
             queue_wait_s=_queue_wait(spans),
             timeline=_timeline(spans),
@@ -173,6 +173,11 @@ def load_report(text: bytes, name: str) -> ProfileReport:
         return msgspec.json.decode(text, type=ProfileReport)
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{name} is no report of `pyengine profile --json`: {error}") from None
+
+
+def kind_of(device: str) -> str:
+    """Which device ``device`` describes: ``2 x cpu, float32, torch`` is ``cpu``."""
+    return device.split(",")[0].split()[-1]
 
 
 def _cpu_us_per_step(rows: list[StageRow], device: str) -> dict[str, float]:

@@ -21,7 +21,7 @@ from pyengine.http.server import HttpServer
 from pyengine.telemetry.observe import step_times_ms
 from pyengine.telemetry.page import page
 from pyengine.telemetry.perfetto import trace
-from pyengine.telemetry.report import ProfileReport, load_report
+from pyengine.telemetry.report import ProfileReport, kind_of, load_report
 from pyengine.telemetry.spans import SPAN
 
 SMALL = ["--device", "simulated", "--step-ms", "1", "--sequences", "4", "--seconds", "0.4"]
@@ -234,6 +234,31 @@ def test_a_schema_of_ones_own_may_end_early(tmp_path: Path) -> None:
     assert report.drafts == []
 
 
+def test_the_report_tells_the_device_that_auto_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyengine.model.devices._has_gpu", lambda: False)
+    arguments = ["--sequences=2", "--seconds=0.3", "--placement=thread", "--json=-"]
+    report = load_report(run(*arguments).stdout_bytes, "stdout")
+    assert report.setup["device"].startswith("cpu, float32, ")
+    others = {"launch", "sample", "copy_back", "idle"}  # the device's work, and waiting
+    rows = [row for row in report.stages if row.lane == "scheduler"]
+    assert {"launch", "sample"} <= {row.stage for row in rows if row.us_per_step > 0}
+    work = sum(row.us_per_step for row in rows if row.stage not in others)
+    assert report.cpu_us_per_step["scheduler"] == pytest.approx(work)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("cpu, float32, 2 threads", "cpu"),
+        ("2 x cpu, float32, torch", "cpu"),
+        ("cuda, NVIDIA H200, bfloat16", "cuda"),
+        ("simulated, 8 ms a step", "simulated"),
+    ],
+)
+def test_the_kind_of_a_device(words: str, kind: str) -> None:
+    assert kind_of(words) == kind
+
+
 async def test_masks_are_exposed_where_the_cpu_is_the_device() -> None:
     answer = SamplingParams(max_tokens=30, seed=1)
     async with AsyncEngine(max_context=256) as engine:
@@ -284,6 +309,7 @@ async def test_a_running_server_is_watched(tmp_path: Path) -> None:
     assert {("frontend", stage) for stage in wanted} <= seen
     assert report.idle_s > 0
     assert report.tokens > 0
+    assert report.setup["device"] == "simulated, 1 ms a step"
 
 
 def test_what_cannot_be_profiled_is_refused() -> None:

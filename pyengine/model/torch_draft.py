@@ -121,13 +121,17 @@ class TorchDraft(TorchRunner):
                 done.wait()
             if not self._passes.next_fed(buffers.memory, home.memory.numpy(), places.numpy()):
                 return
-            self._forward(model, TorchStep(self, turn, home))
+            one = TorchStep(self, turn, home)
+            self._forward(model, one)
             drafts = home.buffers.num_sampled
             if drafts:
-                self._choose(model, home.buffers.num_logits, Wanted.by(home.buffers))
+                self._choose(model, one, home.buffers.num_logits, Wanted.by(home.buffers))
                 self._places[:drafts].copy_(places[:drafts], non_blocking=True)
                 self._hand_over(step, drafts)
             self._done[turn] = self._queue.mark()
+            if one.capture is not None and self.graphs is not None:
+                # Before the next pass is planned: attention is as it was for this one.
+                self.graphs.capture(*one.capture)
             self._turn = (turn + 1) % len(self._sets)
 
     def learn(self, buffers: StepBuffers, sampled: Sampled) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import re
+import reprlib
 
 import msgspec
 
@@ -148,7 +149,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         for name, holds, wanted in checks:
             value = getattr(self, name)
             if not holds or (isinstance(value, float) and not math.isfinite(value)):
-                raise InvalidRequestError(f"'{name}' must be {wanted}, not {value!r}", param=name)
+                # What is wrong may be megabytes.
+                shown = reprlib.repr(value)
+                raise InvalidRequestError(f"'{name}' must be {wanted}, not {shown}", param=name)
 
 
 def check_priority(priority: int) -> None:

@@ -199,6 +199,7 @@ async def test_on_the_simulated_device_what_is_forbidden_does_not_come(constrain
         ({"logit_bias": dict.fromkeys(range(1025), 1.0)}, "at most 1024 tokens"),
         ({"bad_words": ("",)}, "strings of 1 to 256"),
         ({"bad_words": ("a",) * 129}, "at most 128 strings"),
+        ({"bad_words": ("a" * 1000,) * 3}, "strings of 1 to 256"),
     ],
 )
 async def test_what_is_out_of_range_is_named(given: dict[str, Any], said: str) -> None:
@@ -206,3 +207,4 @@ async def test_what_is_out_of_range_is_named(given: dict[str, Any], said: str) -
         with pytest.raises(InvalidRequestError, match=said) as caught:
             engine.generate("x", SamplingParams(**given))
     assert caught.value.param == next(iter(given))
+    assert len(str(caught.value)) < 500

@@ -99,7 +99,8 @@ class ChatChunks(_ChatEncoder):
     def update(self, index: int, update: Update) -> bytes:
         """The text, and the finish reason in a chunk of its own."""
         data = b""
-        if update.text:
+        # Tokens may come after their text.
+        if update.text or update.logprobs:
             delta = b'{"content":%b}' % _encode(update.text)
             data = self._choice(index, delta, b"null", logprobs=_in_chat(update))
         if update.finish_reason is not None:
@@ -187,7 +188,8 @@ class CompletionChunks(_Encoder):
 
     def update(self, index: int, update: Update) -> bytes:
         """The text and the finish reason in one chunk."""
-        if not update.text and update.finish_reason is None:
+        # Tokens may come after their text.
+        if not update.text and not update.logprobs and update.finish_reason is None:
             return b""
         finish = _encode(update.finish_reason)
         logprobs = completion_logprobs(update.logprobs)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyengine.actors.request import Update, Usage
 from pyengine.http import sse
 from pyengine.http.chunks import DONE, ChatChunks, CompletionChunks
+from pyengine.logprobs import TokenLogprob
 from pyengine.sampling import SamplingParams
 
 USAGE = Usage(3, 1, 2)
@@ -40,6 +41,18 @@ def test_any_text_and_model(text: str, model: str, finish: Any, usage: bool) -> 
         read = [c.get("text") or c.get("delta", {}).get("content") for c in choices]
         assert "".join(piece or "" for piece in read) == text
         assert choices[-1]["finish_reason"] == finish
+
+
+@pytest.mark.parametrize("kind", [ChatChunks, CompletionChunks])
+def test_tokens_that_come_after_their_text_are_told_of(kind: Any) -> None:
+    entry = TokenLogprob(5, "a", b"a", -0.5, 0, ())
+    data: bytes = kind("id-1", 7, "m", False).update(
+        0, Update("", [5], None, None, None, USAGE, logprobs=(entry,))
+    )
+    (choice,) = json.loads(data.removeprefix(b"data: "))["choices"]
+    told = choice["logprobs"]
+    assert choice["finish_reason"] is None
+    assert told.get("tokens") == ["a"] or [each["token"] for each in told["content"]] == ["a"]
 
 
 @dataclass

@@ -13,7 +13,8 @@ from benches.gpu.steps import fill
 from benches.gpu.timing import Work, copies
 from pyengine._core import StepLayout
 from pyengine.model.attention.backend import AttentionBackend
-from pyengine.model.attention.choice import AttentionShape, choose, detect, make_backend
+from pyengine.model.attention.choice import choose, detect, make_backend
+from pyengine.model.attention.shape import AttentionShape
 from pyengine.model.batch import StepBuffers
 from pyengine.model.device_step import DeviceStep
 from pyengine.model.graphs import MAX_TOKENS

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from pyengine.children import Failed, Loading
 from pyengine.config import EngineConfig
-from pyengine.placement.control import Failed, Loading
 
 
 class Begin(msgspec.Struct, tag=True):

@@ -17,12 +17,12 @@ from collections import deque
 import msgspec
 
 from pyengine._core import Mailbox, MailboxClosed
+from pyengine.children import Failed, Loading
 from pyengine.distributed.control import Begin, Here, Meet, Ready, decode_to_rank, encode
 from pyengine.distributed.wire import Kind, kind_of, write
 from pyengine.errors import PyengineError
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelRunner, StepHandle
-from pyengine.placement.control import Failed, Loading
 
 # A step comes while the one before it is computed: whoever looks is not late.
 SPIN_US = 50

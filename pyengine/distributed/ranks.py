@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from pyengine._core import Mailbox, MailboxClosed, MailboxFull
 from pyengine.actors.actor import logger
+from pyengine.children import EXIT_TIMEOUT_S, Failed, Loading, spawn
 from pyengine.config import EngineConfig
 from pyengine.distributed.control import (
     Begin,
@@ -36,8 +37,6 @@ from pyengine.distributed.control import (
 from pyengine.distributed.wire import RING_BYTES, Kind, Range, messages
 from pyengine.errors import EngineDeadError, PyengineError
 from pyengine.model.runner import Progress
-from pyengine.placement.control import Failed, Loading
-from pyengine.placement.line import EXIT_TIMEOUT_S, spawn
 
 FULL_WAIT_S = 0.0005
 

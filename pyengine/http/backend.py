@@ -7,6 +7,7 @@ from typing import Protocol
 from pyengine._core import Recorder, Timeline
 from pyengine.actors.request import Generation
 from pyengine.chat.dialect import Dialect
+from pyengine.engine import EngineInfo
 from pyengine.grammar import Grammar
 from pyengine.messages import Report
 from pyengine.sampling import SamplingParams
@@ -24,6 +25,10 @@ class Engine(Protocol):
     @property
     def max_context(self) -> int:
         """Longest prompt and answer together, in tokens; once ready."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """What was settled as it started; once ready."""
 
     @property
     def tokenizer(self) -> Tokenizer:

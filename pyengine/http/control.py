@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from pyengine.children import Failed
 from pyengine.config import EngineConfig
 from pyengine.http.limits import Limits
-from pyengine.placement.control import Down, Failed, Up
+from pyengine.placement.control import Down, Up
 
 
 class Work(msgspec.Struct, tag=True):

@@ -20,6 +20,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from pyengine.async_engine import AsyncEngine
+from pyengine.children import EXIT_TIMEOUT_S, Failed
 from pyengine.config import EngineConfig
 from pyengine.engine import EngineInfo
 from pyengine.errors import EngineDeadError
@@ -34,9 +35,9 @@ from pyengine.http.control import (
 from pyengine.http.limits import Limits
 from pyengine.http.server import listen, signals, url_of
 from pyengine.placement import Watcher
-from pyengine.placement.control import Down, Failed, Up
+from pyengine.placement.control import Down, Up
 from pyengine.placement.deaths import DEATHS, Deaths
-from pyengine.placement.line import EXIT_TIMEOUT_S, Child
+from pyengine.placement.line import Child
 from pyengine.placement.process import ProcessPlacement
 
 log = logging.getLogger("pyengine.http")

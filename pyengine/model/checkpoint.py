@@ -15,8 +15,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.loader import RankWeights, Slices
 from pyengine.model.runner import Progress
+from pyengine.model.weights import RankWeights, Slices
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import torch
 
-from pyengine.model.loader import RankWeights, Slices
+from pyengine.model.weights import RankWeights, Slices
 
 
 class DummyWeights(RankWeights):

@@ -6,9 +6,9 @@ from pyengine._core import StepLayout
 from pyengine.model.architectures import Architecture, find_architecture
 from pyengine.model.attention.backend import AttentionBackend
 from pyengine.model.device_step import DeviceStep
-from pyengine.model.loader import Weights
 from pyengine.model.shape import ModelShape
 from pyengine.model.torch_layers import TorchParts
+from pyengine.model.weights import Weights
 
 
 class TorchModel:

@@ -15,7 +15,8 @@ from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
 from pyengine.distributed.group import Alone, Group
 from pyengine.model.attention.backend import AttentionBackend
-from pyengine.model.attention.choice import AttentionShape, choose, detect, make_backend
+from pyengine.model.attention.choice import choose, detect, make_backend
+from pyengine.model.attention.shape import AttentionShape
 from pyengine.model.attention.torch import TorchAttention
 from pyengine.model.attention.warm_up import warm_up as make_ready
 from pyengine.model.batch import StepBuffers

@@ -2,11 +2,12 @@
 
 import asyncio
 
+from pyengine.children import Failed
 from pyengine.config import EngineConfig
 from pyengine.engine import EngineInfo, Progress
 from pyengine.errors import PyengineError
 from pyengine.placement import Seat, Watcher
-from pyengine.placement.control import Down, Failed, Up
+from pyengine.placement.control import Down, Up
 
 
 class AttachedPlacement:

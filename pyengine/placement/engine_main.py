@@ -13,8 +13,9 @@ import threading
 
 from pyengine._core import Mailbox, Recorder
 from pyengine.actors.actor import logger
+from pyengine.children import Failed, Loading
 from pyengine.engine import EngineActors, Queues
-from pyengine.placement.control import Failed, Loading, Ready, Start, decode_start, encode
+from pyengine.placement.control import Ready, Start, decode_start, encode
 
 CLOSE_TIMEOUT_S = 5.0
 

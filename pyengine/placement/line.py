@@ -2,31 +2,12 @@
 
 import asyncio
 import contextlib
-import os
-import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 
 import msgspec
 
-EXIT_TIMEOUT_S = 10.0
-
-
-def spawn(module: str, inherited: Sequence[int]) -> tuple["subprocess.Popen[bytes]", socket.socket]:
-    """Run ``module`` with its end of a control line as argument; and our end of it.
-
-    It inherits the descriptors. The line ends when either process does, whatever ends that.
-    """
-    mine, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, str(theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno(), *inherited],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-    return process, mine
+from pyengine.children import EXIT_TIMEOUT_S, spawn
 
 
 class Child:

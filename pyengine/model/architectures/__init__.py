@@ -6,8 +6,8 @@ from typing import Any, Protocol
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.llama import Llama
 from pyengine.model.layers import Buffer, Parts, Step
-from pyengine.model.loader import Weights
 from pyengine.model.runner import ModelInfo
+from pyengine.model.weights import Weights
 
 
 class Architecture(Protocol):

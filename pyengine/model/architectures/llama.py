@@ -10,8 +10,8 @@ from typing import Any
 
 from pyengine.errors import ConfigError, ModelLoadError
 from pyengine.model.layers import Linear, Norm, Parts, Step, logits_rows, rotary_table
-from pyengine.model.loader import Weights
 from pyengine.model.runner import ModelInfo
+from pyengine.model.weights import Weights
 
 
 class LlamaLayer:

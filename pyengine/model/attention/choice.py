@@ -11,6 +11,7 @@ from shutil import which
 from typing import TYPE_CHECKING
 
 from pyengine.errors import ConfigError
+from pyengine.model.attention.shape import AttentionShape
 
 if TYPE_CHECKING:
     import torch
@@ -20,35 +21,6 @@ if TYPE_CHECKING:
 FLOAT8 = "float8_e4m3fn"
 FLASHINFER_VERSION = (0, 6, 14)
 """The first version with the calls that are made here."""
-
-
-@dataclass(frozen=True)
-class AttentionShape:
-    """What a model, or its share on one rank, asks of attention.
-
-    Attributes:
-        num_heads: Query heads.
-        num_kv_heads: Key and value heads; divides ``num_heads``.
-        head_dim: Elements of a head.
-        dtype: Of queries and results: ``float32``, ``bfloat16`` or ``float16``.
-        kv_dtype: Of the cache: the same, or ``float8_e4m3fn``.
-        block_size: Tokens in a page.
-        max_rows: Most rows of a step.
-        max_tokens: Most query tokens of a step.
-        max_pages: Most page indices of a step.
-        max_context: Most tokens of a sequence.
-    """
-
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    dtype: str
-    kv_dtype: str
-    block_size: int
-    max_rows: int
-    max_tokens: int
-    max_pages: int
-    max_context: int
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import torch
 
 from pyengine.model.attention.cascade import cascade_pays, decodes, shared_tokens
-from pyengine.model.attention.choice import AttentionShape
 from pyengine.model.attention.flashinfer_workspace import GRAPH_TOKENS
 from pyengine.model.attention.flashinfer_wrappers import (
     Cascade,
@@ -20,6 +19,7 @@ from pyengine.model.attention.flashinfer_wrappers import (
     Wrapper,
     load_library,
 )
+from pyengine.model.attention.shape import AttentionShape
 from pyengine.model.device_step import DeviceStep
 
 _KINDS: dict[str, Callable[[Memory, DeviceStep, int, bool], Wrapper]] = {

@@ -4,7 +4,7 @@ For a graph it cuts the keys whatever the step is like, and lays out a part for 
 queries that a step of the graph's size could have. Its kernels for Hopper never cut them.
 """
 
-from pyengine.model.attention.choice import AttentionShape
+from pyengine.model.attention.shape import AttentionShape
 
 GRAPH_TOKENS = 512
 """Tokens, and rows, of the largest graph."""

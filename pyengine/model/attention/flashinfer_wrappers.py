@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from pyengine.model.attention.choice import AttentionShape
 from pyengine.model.attention.flashinfer_workspace import workspace_bytes
 from pyengine.model.attention.page_tables import Ints, PageTables, page_tables, without_prefix
+from pyengine.model.attention.shape import AttentionShape
 from pyengine.model.device_step import DeviceStep
 
 

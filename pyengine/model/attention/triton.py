@@ -11,7 +11,7 @@ from pyengine.kernels.attention_tiling import (
     tiling_for,
 )
 from pyengine.model.attention.cascade import cascade_pays, decodes, shared_tokens
-from pyengine.model.attention.choice import AttentionShape
+from pyengine.model.attention.shape import AttentionShape
 from pyengine.model.device_step import DeviceStep
 
 

@@ -9,7 +9,7 @@ import torch
 
 from pyengine._core import StepLayout
 from pyengine.model.attention.backend import AttentionBackend
-from pyengine.model.attention.choice import AttentionShape
+from pyengine.model.attention.shape import AttentionShape
 from pyengine.model.batch import StepBuffers
 from pyengine.model.device_step import DeviceStep
 

@@ -1,0 +1,57 @@
+"""Processes that this one starts: the line to each, and what all of them say on it."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from pyengine import errors
+from pyengine.errors import PyengineError
+
+EXIT_TIMEOUT_S = 10.0
+
+
+class Loading(msgspec.Struct, tag=True):
+    """Bytes of weights loaded, and in all; from whoever loads."""
+
+    done: int
+    total: int
+
+
+class Failed(msgspec.Struct, tag=True):
+    """Loading failed, or an actor died; the last word of whoever says it."""
+
+    kind: str
+    message: str
+    param: str | None
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Failed":
+        """``error`` in a form that crosses to another process."""
+        return cls(type(error).__name__, str(error), getattr(error, "param", None))
+
+    def error(self) -> PyengineError:
+        """The error again: one of pyengine's as it was, any other as EngineDeadError."""
+        kind = getattr(errors, self.kind, None)
+        if isinstance(kind, type) and issubclass(kind, PyengineError):
+            return kind(self.message, param=self.param)
+        return errors.EngineDeadError(f"{self.kind}: {self.message}")
+
+
+def spawn(module: str, inherited: Sequence[int]) -> tuple["subprocess.Popen[bytes]", socket.socket]:
+    """Run ``module`` with its end of a control line as argument; and our end of it.
+
+    It inherits the descriptors. The line ends when either process does, whatever ends that.
+    """
+    mine, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno(), *inherited],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    return process, mine

@@ -1,9 +1,11 @@
 """Log-probabilities through the engine: those of the model, told with the text of their tokens."""
 
 import asyncio
+import gc
 import math
 import os
 import signal
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from pyengine.actors.request import Completion
 from pyengine.demo import MODEL_PATH
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar import regex
+from pyengine.http.logprobs import chat_logprobs
 from pyengine.logprobs import LogprobRecords, TokenLogprob
 from tests.models import random_llama
 from tests.test_placement import engine_process
@@ -233,3 +236,25 @@ def test_records_are_checked_and_impossible_tokens_left_out() -> None:
     assert (entry.token, entry.logprob, entry.text_offset) == ("B", 0.0, 3)
     assert [top.token for top in entry.top] == ["A"]
     assert not math.isnan(entry.logprob)
+
+
+def test_a_token_is_spelled_once_and_collectors_of_garbage_have_no_work() -> None:
+    spelled: list[int] = []
+
+    def spelling(token: int) -> bytes:
+        spelled.append(token)
+        return bytes([token])
+
+    records = LogprobRecords(20, spelling)
+    likely = b"".join(struct.pack("<if", 65 + at, -1.0) for at in range(20))
+    for at in range(50):
+        records.add((66,), struct.pack("<if", at, -1.0) + likely)
+    told = records.tell("B" * 50)
+    content = chat_logprobs(told)
+    assert content is not None
+    assert sorted(spelled) == list(range(65, 85))
+    entries = [*told, *content["content"]]
+    entries += [top for entry in told for top in entry.top]
+    entries += [top for entry in content["content"] for top in entry.top_logprobs]
+    assert len(entries) == 2 * 50 * 21
+    assert not any(gc.is_tracked(entry) for entry in entries)

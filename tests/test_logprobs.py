@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import struct
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from pyengine import AsyncEngine, SamplingParams
+from pyengine._core import Vocabulary
 from pyengine.actors.request import Completion
 from pyengine.demo import MODEL_PATH
 from pyengine.errors import InvalidRequestError
@@ -181,6 +183,32 @@ async def test_who_does_not_ask_gets_none() -> None:
         for count in (-1, 21):
             with pytest.raises(InvalidRequestError, match="'logprobs' must be from 0 to 20"):
                 engine.generate("x", SamplingParams(logprobs=count))
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_the_vocabulary_is_read_on_a_thread_for_who_asks(
+    streaming: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    read = Vocabulary.from_tokenizer_json
+
+    def watched(text: str) -> Vocabulary:
+        threads.append(threading.current_thread())
+        return read(text)
+
+    monkeypatch.setattr(Vocabulary, "from_tokenizer_json", watched)
+    async with AsyncEngine() as engine:
+        threads.clear()
+        await engine.generate("x", SamplingParams(max_tokens=3))
+        assert not threads
+        generation = engine.generate("x", SamplingParams(max_tokens=3, logprobs=1))
+        if streaming:
+            told = [entry async for update in generation for entry in update.logprobs or ()]
+        else:
+            told = list((await generation).logprobs or ())
+        assert all(entry.bytes for entry in told)
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
 
 
 async def test_characters_of_several_tokens_and_the_end_of_an_answer() -> None:

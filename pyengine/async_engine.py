@@ -295,7 +295,8 @@ class AsyncEngine:
             logprobs=params.logprobs,
         )
         actor = frontend.submit(submit, self.tokenizer.token_bytes)
-        return Generation(actor, token_ids, frontend.abort)
+        ready = None if params.logprobs is None else self.tokenizer.load_bytes
+        return Generation(actor, token_ids, frontend.abort, ready)
 
     def _prediction(self, prediction: str | Sequence[int] | None) -> bytes:
         """The tokens of a prediction, as messages carry them."""

@@ -11,7 +11,9 @@ of: text and entries agree. Tokens that make up one character together are told 
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 Spelling = Callable[[int], bytes]
 """The bytes of a token; empty for one that has none."""
@@ -22,8 +24,7 @@ def unspelled(token: int) -> bytes:
     return b""
 
 
-@dataclass(frozen=True, slots=True)
-class TopLogprob:
+class TopLogprob(msgspec.Struct, frozen=True, gc=False):
     """A token that might have come, and its log-probability.
 
     Attributes:
@@ -39,8 +40,7 @@ class TopLogprob:
     logprob: float
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLogprob(TopLogprob):
+class TokenLogprob(TopLogprob, frozen=True, gc=False):
     """A token that came; see :class:`TopLogprob`.
 
     Attributes:
@@ -55,12 +55,12 @@ class TokenLogprob(TopLogprob):
 class LogprobRecords:
     """The records of one request, and how many of them were told. One thread at a time."""
 
-    __slots__ = ("_characters", "_count", "_format", "_read", "_records", "_spelling")
+    __slots__ = ("_characters", "_format", "_read", "_records", "_spelled", "_spelling")
 
     def __init__(self, count: int, spelling: Spelling) -> None:
         """``count`` likely tokens for each token, spelled by ``spelling``."""
-        self._count = count
         self._spelling = spelling
+        self._spelled: dict[int, tuple[str, bytes]] = {}  # the same few come again and again
         self._format = struct.Struct("<if" + "if" * count)
         self._records = bytearray()
         self._characters = 0  # of the text that was told
@@ -98,15 +98,17 @@ class LogprobRecords:
                 found.append(self._entry(token, place, logprob, pairs))
         return tuple(found), at
 
-    def _entry(self, token: int, place: int, logprob: float, pairs: list[float]) -> TokenLogprob:
-        spelled = self._spelling(token)
-        top = []
-        for other, likely in zip(pairs[::2], pairs[1::2], strict=True):
-            if other >= 0:
-                spelling = self._spelling(int(other))
-                top.append(TopLogprob(int(other), _text(spelling), spelling, likely))
-        return TokenLogprob(token, _text(spelled), spelled, logprob, place, tuple(top))
+    def _entry(self, token: int, place: int, logprob: float, pairs: list[Any]) -> TokenLogprob:
+        top = tuple(
+            TopLogprob(other, *self._spell(other), likely)
+            for other, likely in zip(pairs[::2], pairs[1::2], strict=True)
+            if other >= 0
+        )
+        return TokenLogprob(token, *self._spell(token), logprob, place, top)
 
-
-def _text(spelling: bytes) -> str:
-    return spelling.decode("utf-8", "replace")
+    def _spell(self, token: int) -> tuple[str, bytes]:
+        spelled = self._spelled.get(token)
+        if spelled is None:
+            spelling = self._spelling(token)
+            spelled = self._spelled[token] = (spelling.decode("utf-8", "replace"), spelling)
+        return spelled

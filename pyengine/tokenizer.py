@@ -112,7 +112,8 @@ class Tokenizer:
     def token_bytes(self, token: int) -> bytes:
         """The bytes of a token's text; empty beyond the vocabulary.
 
-        The first call reads the vocabulary, which takes tenths of a second for a large one.
+        The first call reads the vocabulary, which takes tenths of a second for a large one; see
+        :meth:`load_bytes`.
         """
         if token >= len(self._vocabulary):
             return b""

@@ -1,9 +1,12 @@
 """Log-probabilities through the engine: those of the model, told with the text of their tokens."""
 
 import asyncio
+import gc
 import math
 import os
 import signal
+import struct
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,12 @@ import torch
 from transformers import LlamaForCausalLM
 
 from pyengine import AsyncEngine, SamplingParams
+from pyengine._core import Vocabulary
 from pyengine.actors.request import Completion
 from pyengine.demo import MODEL_PATH
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar import regex
+from pyengine.http.logprobs import chat_logprobs
 from pyengine.logprobs import LogprobRecords, TokenLogprob
 from tests.models import random_llama
 from tests.test_placement import engine_process
@@ -180,6 +185,32 @@ async def test_who_does_not_ask_gets_none() -> None:
                 engine.generate("x", SamplingParams(logprobs=count))
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_the_vocabulary_is_read_on_a_thread_for_who_asks(
+    streaming: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    read = Vocabulary.from_tokenizer_json
+
+    def watched(text: str) -> Vocabulary:
+        threads.append(threading.current_thread())
+        return read(text)
+
+    monkeypatch.setattr(Vocabulary, "from_tokenizer_json", watched)
+    async with AsyncEngine() as engine:
+        threads.clear()
+        await engine.generate("x", SamplingParams(max_tokens=3))
+        assert not threads
+        generation = engine.generate("x", SamplingParams(max_tokens=3, logprobs=1))
+        if streaming:
+            told = [entry async for update in generation for entry in update.logprobs or ()]
+        else:
+            told = list((await generation).logprobs or ())
+        assert all(entry.bytes for entry in told)
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+
+
 async def test_characters_of_several_tokens_and_the_end_of_an_answer() -> None:
     async with AsyncEngine() as engine:
         params = SamplingParams(temperature=0, max_tokens=30, logprobs=1)
@@ -233,3 +264,25 @@ def test_records_are_checked_and_impossible_tokens_left_out() -> None:
     assert (entry.token, entry.logprob, entry.text_offset) == ("B", 0.0, 3)
     assert [top.token for top in entry.top] == ["A"]
     assert not math.isnan(entry.logprob)
+
+
+def test_a_token_is_spelled_once_and_collectors_of_garbage_have_no_work() -> None:
+    spelled: list[int] = []
+
+    def spelling(token: int) -> bytes:
+        spelled.append(token)
+        return bytes([token])
+
+    records = LogprobRecords(20, spelling)
+    likely = b"".join(struct.pack("<if", 65 + at, -1.0) for at in range(20))
+    for at in range(50):
+        records.add((66,), struct.pack("<if", at, -1.0) + likely)
+    told = records.tell("B" * 50)
+    content = chat_logprobs(told)
+    assert content is not None
+    assert sorted(spelled) == list(range(65, 85))
+    entries = [*told, *content["content"]]
+    entries += [top for entry in told for top in entry.top]
+    entries += [top for entry in content["content"] for top in entry.top_logprobs]
+    assert len(entries) == 2 * 50 * 21
+    assert not any(gc.is_tracked(entry) for entry in entries)

@@ -13,7 +13,7 @@ dropping of a ``Generation`` may come from another thread.
 import asyncio
 import time
 from array import array
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -343,8 +343,11 @@ class Generation:
         actor: RequestActor,
         prompt_token_ids: list[int],
         abort: Callable[[RequestKey], None],
+        ready: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """Read ``actor``, once ``ready`` has been awaited."""
         self.prompt_token_ids = prompt_token_ids
+        self._ready = ready
         self._actor = actor
         self._abort = abort
 
@@ -357,6 +360,7 @@ class Generation:
         return self
 
     async def __anext__(self) -> Update:
+        await self._prepare()
         update = await self._actor.next_update()
         if update is None:
             raise StopAsyncIteration
@@ -367,10 +371,16 @@ class Generation:
 
     async def _whole(self) -> Completion:
         try:
+            await self._prepare()
             return await self._actor.completion()
         except asyncio.CancelledError:
             self.abort()
             raise
+
+    async def _prepare(self) -> None:
+        if self._ready is not None:
+            await self._ready()
+            self._ready = None
 
     async def __aenter__(self) -> Self:
         return self

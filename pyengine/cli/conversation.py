@@ -6,11 +6,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from pyengine.cli.figures import readable
 from pyengine.cli.lines import Lines
-from pyengine.cli.parameters import changed
+from pyengine.cli.parameters import changed, settings
 from pyengine.cli.stopwatch import Stopwatch
 from pyengine.cli.terminal import show, show_reasoning
 from pyengine.errors import (
@@ -160,7 +159,7 @@ class Conversation:
     async def _set(self, text: str) -> None:
         if text:
             self.params = changed(self.params, text)
-        _table({name: repr(value) for name, value in msgspec.structs.asdict(self.params).items()})
+        _table({name: repr(value) for name, value in settings(self.params).items()})
 
 
 def _table(lines: dict[str, str]) -> None:

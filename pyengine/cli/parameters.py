@@ -9,16 +9,27 @@ import msgspec
 from pyengine.errors import InvalidRequestError
 from pyengine.sampling import SamplingParams
 
+# What a conversation has no use for: it shows the text alone.
+_WITHOUT = frozenset({"logprobs"})
+
+
+def settings(params: SamplingParams) -> dict[str, Any]:
+    """What can be changed, and what it is, by name."""
+    values = msgspec.structs.asdict(params)
+    return {name: value for name, value in values.items() if name not in _WITHOUT}
+
 
 def changed(params: SamplingParams, text: str) -> SamplingParams:
     """``params`` with the settings in ``text``: ``NAME=VALUE``, more after spaces or semicolons.
 
-    A list is written with commas, or as JSON in quotes, a mapping as JSON; ``none`` unsets.
+    A list is written with commas, or as JSON in quotes, as a mapping is. ``none`` unsets a number
+    that may be left out; an empty list is nothing, ``stop=``.
 
     Raises:
         InvalidRequestError: A name or value that is none; nothing is changed.
     """
-    hints = {field.name: field.type for field in msgspec.structs.fields(SamplingParams)}
+    fields = msgspec.structs.fields(SamplingParams)
+    hints = {field.name: field.type for field in fields if field.name not in _WITHOUT}
     values: dict[str, Any] = {}
     for word in _words(text):
         name, equals, value = word.partition("=")

@@ -60,8 +60,6 @@ async def create(exchange: "Exchange") -> None:
     token_ids, text, warnings = await render(engine, request.messages, options)
     plan = engine.dialect.plan(text, params, options)
     check_close(wanted, plan.grammar)
-    if params.logprobs is not None:
-        await engine.tokenizer.load_bytes()
     # Before the client is watched: who leaves meanwhile is seen as soon as there is what to abort.
     prediction = await tokens_of(engine, predicted(request))
     answer_id, created, n = exchange.service.new_id("chatcmpl-"), int(time.time()), request.n or 1

@@ -57,8 +57,6 @@ async def create(exchange: "Exchange") -> None:
     check_close(wanted, wanted.grammar)
     exchange.names = {"grammar": wanted.field}
     token_ids = [await _tokens(prompt, engine) for prompt in prompts]
-    if params.logprobs is not None:
-        await engine.tokenizer.load_bytes()
     answer_id, created = exchange.service.new_id("cmpl-"), int(time.time())
     generations: list[Generation] = []
     exchange.watch(generations, Asked("text_completion", answer_id, params, bool(request.stream)))

@@ -9,6 +9,8 @@ of the answer. Minus infinity, which JSON does not have, is -9999.0.
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from pyengine.errors import InvalidRequestError
 from pyengine.http.schema.chat import ChatRequest
 from pyengine.logprobs import TokenLogprob, TopLogprob
@@ -16,6 +18,20 @@ from pyengine.sampling import MAX_LOGPROBS
 
 NEVER = -9999.0
 MOST_IN_COMPLETIONS = 5
+
+
+class _Likely(msgspec.Struct, gc=False):
+    """A token that might have come, as a chat has it."""
+
+    token: str
+    logprob: float
+    bytes: tuple[int, ...] | None
+
+
+class _Came(_Likely, gc=False):
+    """A token that came."""
+
+    top_logprobs: tuple[_Likely, ...]
 
 
 def wanted_in_chat(request: ChatRequest) -> int | None:
@@ -60,8 +76,13 @@ def chat_logprobs(entries: Iterable[TokenLogprob] | None) -> dict[str, Any] | No
     """``logprobs`` of a choice of a chat completion, or of a chunk of it."""
     if entries is None:
         return None
+    # The same few tokens come again and again, up to 21 for each of the answer.
+    known: dict[bytes, tuple[int, ...] | None] = {}
     content = [
-        {**_chat_token(entry), "top_logprobs": [_chat_token(top) for top in entry.top]}
+        _Came(
+            *_chat_token(entry, known),
+            tuple(_Likely(*_chat_token(top, known)) for top in entry.top),
+        )
         for entry in entries
     ]
     return {"content": content, "refusal": None}
@@ -84,12 +105,13 @@ def completion_logprobs(entries: Iterable[TokenLogprob] | None) -> dict[str, Any
     }
 
 
-def _chat_token(entry: TopLogprob) -> dict[str, Any]:
-    return {
-        "token": entry.token,
-        "logprob": _finite(entry.logprob),
-        "bytes": list(entry.bytes) or None,
-    }
+def _chat_token(
+    entry: TopLogprob, known: dict[bytes, tuple[int, ...] | None]
+) -> tuple[str, float, tuple[int, ...] | None]:
+    spelling = entry.bytes
+    if spelling not in known:
+        known[spelling] = tuple(spelling) or None
+    return entry.token, _finite(entry.logprob), known[spelling]
 
 
 def _spelled(entry: TopLogprob) -> str:

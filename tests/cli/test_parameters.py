@@ -3,7 +3,7 @@
 import pytest
 
 from pyengine import SamplingParams
-from pyengine.cli.parameters import changed
+from pyengine.cli.parameters import changed, settings
 from pyengine.errors import InvalidRequestError
 
 BEFORE = SamplingParams(seed=3, max_tokens=9)
@@ -25,7 +25,6 @@ BEFORE = SamplingParams(seed=3, max_tokens=9)
             {"presence_penalty": -1.0, "bad_words": ("no", "never")},
         ),
         ("""logit_bias='{"5": -2, "7": 1.5}'""", {"logit_bias": {5: -2.0, 7: 1.5}}),
-        ("logprobs=3", {"logprobs": 3}),
     ],
 )
 def test_what_is_typed_is_set_and_the_rest_stays(text: str, after: dict[str, object]) -> None:
@@ -45,6 +44,8 @@ def test_what_is_typed_is_set_and_the_rest_stays(text: str, after: dict[str, obj
         ("stop=[1]", "stop=[1]"),
         ("stop='a", "cannot read"),
         ("depth=1", "there is no 'depth'"),
+        # Nobody would see them.
+        ("logprobs=3", "there is no 'logprobs'"),
         ("seed", "write seed=VALUE"),
     ],
 )
@@ -52,3 +53,10 @@ def test_what_cannot_be_set_is_named(text: str, says: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         changed(BEFORE, text)
     assert says in caught.value.message
+
+
+def test_all_that_is_told_of_can_be_set() -> None:
+    assert set(settings(BEFORE)) == {*BEFORE.__struct_fields__} - {"logprobs"}
+    for name in settings(BEFORE):
+        with pytest.raises(InvalidRequestError, match=f"write {name}=VALUE"):
+            changed(BEFORE, name)

@@ -29,6 +29,7 @@ from pyengine.errors import (
     InvalidGrammarError,
     InvalidRequestError,
     NotReadyError,
+    release_frames,
 )
 from pyengine.grammar.description import Grammar
 from pyengine.keywords import RequestKeywords
@@ -130,6 +131,8 @@ class AsyncEngine:
             )
             self._info = await self._placement.start(self.config, progress, watcher)
         except BaseException as error:
+            # It is kept, and with it would be weights and caches, as locals of those who failed.
+            release_frames(error)
             self.failure = error
             raise
         seat = self._placement.seat()

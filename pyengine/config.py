@@ -133,6 +133,12 @@ class EngineConfig:
     simulated_step_ms: float = 8.0
 
     def __post_init__(self) -> None:
+        self._check_values()
+        self._check_speculation()
+        self._check_device()
+
+    def _check_values(self) -> None:
+        """Refuse what no setting can be, whatever the others are."""
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in get_args(allowed):
                 choices = ", ".join(get_args(allowed))
@@ -171,11 +177,6 @@ class EngineConfig:
                 f"'graph_memory_mib' must be 0 or more, not {self.graph_memory_mib}",
                 param="graph_memory_mib",
             )
-        if not 0 <= self.max_draft <= MAX_DRAFT:
-            raise ConfigError(
-                f"'max_draft' must be from 0 to {MAX_DRAFT}, not {self.max_draft}",
-                param="max_draft",
-            )
         if self.chat_format not in (None, "none"):
             from pyengine.chat.formats import FORMATS
 
@@ -185,6 +186,20 @@ class EngineConfig:
                     f"not {self.chat_format!r}",
                     param="chat_format",
                 )
+        if not 0 < self.grammar_timeout_s < math.inf:
+            raise ConfigError("'grammar_timeout_s' must be above 0", param="grammar_timeout_s")
+        if not 0 <= self.simulated_step_ms < math.inf:
+            raise ConfigError(
+                "'simulated_step_ms' must be a number of 0 or more", param="simulated_step_ms"
+            )
+
+    def _check_speculation(self) -> None:
+        """Refuse drafts that nobody can make."""
+        if not 0 <= self.max_draft <= MAX_DRAFT:
+            raise ConfigError(
+                f"'max_draft' must be from 0 to {MAX_DRAFT}, not {self.max_draft}",
+                param="max_draft",
+            )
         if "draft_model" in (self.speculation or ()) and self.draft_model is None:
             raise ConfigError(
                 "'speculation' names draft_model, but 'draft_model' does not say which",
@@ -201,13 +216,6 @@ class EngineConfig:
                 f"'draft_model' is {self.draft_model!r}, but 'speculation' does not name "
                 "draft_model",
                 param="draft_model",
-            )
-        self._check_device()
-        if not 0 < self.grammar_timeout_s < math.inf:
-            raise ConfigError("'grammar_timeout_s' must be above 0", param="grammar_timeout_s")
-        if not 0 <= self.simulated_step_ms < math.inf:
-            raise ConfigError(
-                "'simulated_step_ms' must be a number of 0 or more", param="simulated_step_ms"
             )
 
     def _check_device(self) -> None:

@@ -4,6 +4,8 @@ Raised by the library as they are; the HTTP layer writes the same errors as
 ``{"error": {"message", "type", "param", "code"}}``.
 """
 
+import traceback
+
 
 class PyengineError(Exception):
     """Base of all errors that pyengine raises on purpose.
@@ -125,3 +127,11 @@ class ConfigError(PyengineError, ValueError):
     status = 400
     type = "invalid_request_error"
     code = "invalid_config"
+
+
+def release_frames(error: BaseException) -> None:
+    """Give up the locals of the functions that ``error`` and what caused it came through."""
+    cause: BaseException | None = error
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__cause__ or cause.__context__

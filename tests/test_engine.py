@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -305,6 +306,36 @@ async def test_before_it_is_loaded_it_says_so() -> None:
     engine = AsyncEngine(device="simulated")
     with pytest.raises(NotReadyError):
         engine.generate("Too early")
+    await engine.close()
+
+
+async def test_what_a_failed_load_held_is_free_while_the_error_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Weights:
+        pass
+
+    held: list[weakref.ref[Weights]] = []
+
+    def measure() -> None:
+        weights = Weights()
+        held.append(weakref.ref(weights))
+        raise MemoryError
+
+    def load(*_: object) -> None:
+        weights = Weights()
+        held.append(weakref.ref(weights))
+        try:
+            measure()
+        except MemoryError as error:
+            raise ConfigError("there is no room", param="kv_cache_mib") from error
+
+    monkeypatch.setattr("pyengine.engine.load_runner", load)
+    engine = AsyncEngine(device="simulated")
+    with pytest.raises(ConfigError) as raised:
+        await engine.start()
+    assert engine.failure is raised.value
+    assert [weights() for weights in held] == [None, None]
     await engine.close()
 
 

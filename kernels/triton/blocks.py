@@ -3,6 +3,9 @@
 Bytes moved: two for each byte of a block, in every cache; that is the limit. A program copies
 ``WORDS`` words of 8 bytes; a block of 16 tokens with 8 heads of 128 in bfloat16 is four programs in
 each of the keys and values of each layer.
+
+The engine does not call it yet: it shares full blocks alone, which are not written any more, and so
+copies none. It is there, tested and measured, for whoever forks or moves blocks.
 """
 
 from collections.abc import Sequence

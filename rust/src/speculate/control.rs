@@ -340,7 +340,7 @@ impl Control {
         let paid = self.debt / PAID_IN;
         self.debt -= paid;
         let spent = own + paid;
-        let plain = model.plain * self.held_up.max(1.0);
+        let plain = model.plain * self.held_up;
         let earned = (step.rows + step.accepted) as f32 / step.rows as f32 * plain;
         level.fast.add(earned, spent, plain, 0.95);
         level.slow.add(earned, spent, plain, 0.99);

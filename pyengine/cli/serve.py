@@ -70,9 +70,12 @@ def serve(
     """
     import uvloop
 
+    from pyengine.http.server import leave
+
     config = engine_config(model, given)
     if workers == 1:
         uvloop.run(_serve(config, host, port, drain_seconds, placement, otlp_endpoint))
+        leave()
     elif placement == "process":
         uvloop.run(_serve_workers(config, host, port, drain_seconds, workers, otlp_endpoint))
     else:

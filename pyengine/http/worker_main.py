@@ -24,7 +24,7 @@ from pyengine.http.control import (
     decode_to_worker,
     decode_work,
 )
-from pyengine.http.server import HttpServer, stop_server
+from pyengine.http.server import HttpServer, leave, stop_server
 from pyengine.http.tracing import Tracing
 from pyengine.placement import Seat
 from pyengine.placement.attached import AttachedPlacement
@@ -101,3 +101,4 @@ async def main(descriptor: int) -> None:
 
 if __name__ == "__main__":
     uvloop.run(main(int(sys.argv[1])))
+    leave()

@@ -188,7 +188,7 @@ import asyncio, sys
 sys.path.insert(0, {here!r})
 from fake_engine import FakeEngine
 from pyengine.http.limits import Limits
-from pyengine.http.server import serve
+from pyengine.http.server import leave, serve
 
 async def main():
     engine = FakeEngine(hold_after={hold})
@@ -197,6 +197,7 @@ async def main():
     print("closed", engine.closed, engine.aborted, flush=True)
 
 asyncio.run(main())
+leave()
 """
 
 

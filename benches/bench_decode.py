@@ -77,7 +77,7 @@ async def bench() -> dict[str, object]:
     weights = sum(parameter.nbytes for parameter in model.parameters())
     floor_s = weights / copy_bandwidth()
     runs = []
-    async with AsyncEngine() as engine:
+    async with AsyncEngine(speculation=()) as engine:
         for batch in BATCHES:
             ours = await engine_rate(engine, batch)
             peer = transformers_rate(model, batch)

@@ -131,7 +131,11 @@ class ParallelRunner:
                 raise
             except Exception as error:
                 raise ranks.blame(error) from error
-            ranks.wait_ready()
+            try:
+                ranks.wait_ready()
+            except BaseException:
+                mine.close()
+                raise
             return cls(mine, ranks, group)
         except BaseException:
             ranks.close()

@@ -38,7 +38,7 @@ pub(super) fn edit_rules() -> impl Strategy<Value = EditRules> {
     let penalty = || prop_oneof![Just(0.0f32), Just(0.5), Just(-1.25), Just(0.1)];
     let repetition = prop_oneof![Just(1.0f32), Just(1.3), Just(0.7)];
     let token = || 0..VOCABULARY as u32;
-    let bias = prop::collection::btree_map(token(), -100f32..100.0, 0..4);
+    let bias = prop::collection::btree_map(token(), prop_oneof![4 => -100f32..100.0, 1 => Just(0.0)], 0..4);
     // Of few tokens, so that they come about.
     let word = prop::collection::vec(0..6u32, 1..4);
     let words = prop::collection::vec(prop_oneof![word, prop::collection::vec(token(), 1..3)], 0..12);

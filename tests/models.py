@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -66,3 +67,14 @@ def _greedy(model: LlamaForCausalLM, prompts: list[list[int]], count: int) -> li
         tokens = output.logits[:, -1].argmax(-1, keepdim=True)  # [rows, 1]
         chosen.append(tokens)
     return torch.cat(chosen, dim=1).tolist()
+
+
+def mixed_prompts() -> list[list[int]]:
+    """Short ones and long ones, some of which begin alike."""
+    draws = np.random.default_rng(0)
+    prefix = draws.integers(0, 256, 50).tolist()
+    lengths = (1, 5, 16, 17, 40, 90) * 2
+    return [
+        (prefix if index % 3 == 0 else []) + draws.integers(0, 256, length).tolist()
+        for index, length in enumerate(lengths)
+    ]

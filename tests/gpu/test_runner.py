@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -21,7 +20,7 @@ from pyengine.model.graphs import PATIENCE, REST
 from pyengine.model.torch_runner import TorchRunner
 from pyengine.model.torch_start import start_on_gpu
 from tests.model.llamas import Loop, Sequence
-from tests.models import greedy, random_llama
+from tests.models import greedy, mixed_prompts, random_llama
 from tests.table_runner import Table, assert_samples_as_rust, plan, table_runner
 from tests.test_logprobs import RULES, assert_those_of
 from tests.test_placement import engine_process
@@ -39,16 +38,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "drafts": {"speculation": ("ngram",), "speculation_adaptive": False},
     "no-graphs": {"graph_memory_mib": 0},
 }
-
-
-def mixed_prompts() -> list[list[int]]:
-    random = np.random.default_rng(0)
-    prefix = random.integers(0, 256, 50).tolist()
-    lengths = (1, 5, 16, 17, 40, 90) * 2
-    return [
-        (prefix if index % 3 == 0 else []) + random.integers(0, 256, length).tolist()
-        for index, length in enumerate(lengths)
-    ]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pyengine import AsyncEngine, SamplingParams
@@ -18,7 +17,7 @@ from pyengine.grammar import choice, json_schema, regex
 from pyengine.model.cpu import CpuRunner
 from pyengine.model.graphs import PATIENCE
 from pyengine.model.torch_start import warm_up
-from tests.models import greedy, random_llama
+from tests.models import greedy, mixed_prompts, random_llama
 from tests.table_runner import Table, assert_samples_as_rust, plan, run, table_runner
 from tests.test_logprobs import RULES, assert_those_of
 from tests.torch_devices import KINDS, start, use_torch
@@ -219,16 +218,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "preemption": {"num_blocks": 24},
     "drafts": {"speculation": ("ngram",), "speculation_adaptive": False},
 }
-
-
-def mixed_prompts() -> list[list[int]]:
-    random = np.random.default_rng(0)
-    prefix = random.integers(0, 256, 50).tolist()
-    lengths = (1, 5, 16, 17, 40, 90) * 2
-    return [
-        (prefix if index % 3 == 0 else []) + random.integers(0, 256, length).tolist()
-        for index, length in enumerate(lengths)
-    ]
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,8 @@ pub(super) struct Control {
     /// Some source can be judged only by trying it.
     blind: bool,
     plain: Curve,
-    /// Mean over median of plain steps, within [`STALL`]: what else holds up the machine.
+    /// What plain steps took over what the model says of them, on average, each at most [`STALL`]: above 1 where
+    /// something else holds up the machine, below where the model is too dear.
     held_up: f32,
     levels: Box<[Level]>,
     level: usize,

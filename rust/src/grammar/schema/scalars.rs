@@ -81,6 +81,24 @@ impl NumberShape {
         low.then_some(min.2).or(high.then_some(max.2))
     }
 
+    /// What is below zero and what is not, of a bounded range of multiples that have a part behind the point. The
+    /// compiler makes these halves itself, takes no zeros at the end below zero, and wants them at the end of a
+    /// multiple; cut here, the lower half ends at a multiple.
+    fn halves(&self) -> Option<(NumberShape, NumberShape)> {
+        let zero = Decimal::whole(0)?;
+        let (of, path) = self.multiple?;
+        let bounded = self.min.is_some() || self.max.is_some();
+        let on_both_sides =
+            self.min.is_none_or(|(min, _, _)| min < zero) && self.max.is_none_or(|(max, _, _)| max >= zero);
+        if of.is_whole() || !bounded || !on_both_sides {
+            return None;
+        }
+        let (mut low, mut high) = (self.clone(), self.clone());
+        low.below((zero, true, path));
+        high.above((zero, false, path));
+        Some((low, high))
+    }
+
     /// The same, spelled out.
     fn spelled(&self, numbers: impl IntoIterator<Item = Decimal>) -> Option<NumberShape> {
         let among: Vec<Decimal> = numbers.into_iter().filter(|&number| self.holds(number)).collect();
@@ -156,6 +174,9 @@ fn settle_number(mut shape: NumberShape) -> Vec<NumberShape> {
     {
         shape.multiple = None;
     }
+    if let Some((low, high)) = shape.halves() {
+        return settle_number(low).into_iter().chain(settle_number(high)).collect();
+    }
     pieces(shape)
 }
 
@@ -215,6 +236,10 @@ fn pieces(mut shape: NumberShape) -> Vec<NumberShape> {
         out.push(low);
     }
     out.push(rest);
+    if out.len() > 1 && out[0].multiple.is_some_and(|(of, _)| !of.is_whole()) {
+        // Their new ends have to be multiples too.
+        return out.into_iter().flat_map(settle_number).collect();
+    }
     out.retain(|piece| match (piece.min, piece.max) {
         (Some(min), Some(max)) => min.0 < max.0 || min.0 == max.0 && !min.1 && !max.1,
         _ => true,

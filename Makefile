@@ -1,28 +1,34 @@
 # Everything runs in .venv in this folder. Variables:
 #   PYTHON=python3.12     the interpreter that .venv is made with (3.11 or newer)
 #   TORCH_BACKEND=cpu     take torch's small CPU build instead of the one on PyPI
+#   CASES=2000            how many cases `make fuzz` tries of each property
 #   PORT=8000 ARGS=...    for `make serve`; ARGS for `make bench-gpu` too
 
 PYTHON ?= python3
 TORCH_BACKEND ?=
 PORT ?= 8000
 ARGS ?=
+CASES ?= 2000
 
 BIN := .venv/bin
 CORE := pyengine/_core.abi3.so
 RUST := Cargo.toml Cargo.lock $(shell find rust kernels -name '*.rs' -o -name Cargo.toml)
 UV := VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv
 
-.PHONY: setup serve test check bench bench-gpu format lock clean
+.PHONY: setup serve test fuzz check bench bench-gpu format lock clean
 
 setup: $(CORE)  ## make .venv with everything in it, and build the Rust module
 
 serve: $(CORE)  ## serve the demo model
 	$(BIN)/pyengine serve --port $(PORT) $(ARGS)
 
-test: $(CORE)  ## all tests: Rust, then Python
-	cargo test --workspace --quiet
+test: $(CORE)  ## all tests: Rust, then Python; property tests draw the same cases each time
+	PROPTEST_RNG_SEED=1 cargo test --workspace --quiet
 	$(BIN)/python -m pytest
+
+fuzz: $(CORE)  ## property tests with cases that nobody has seen yet
+	PROPTEST_CASES=$(CASES) cargo test --workspace
+	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile fuzz
 
 check: $(CORE)  ## formatters, linters, types, clippy, the stub against the binary
 	cargo fmt --all --check

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # As the engine sets it before it loads torch: here a test may import torch first.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -14,6 +15,11 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from pyengine.demo import MODEL_PATH
+
+# A change is judged by the same cases each time; `make fuzz` looks for new ones.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("fuzz", deadline=None, print_blob=True)
+settings.load_profile("repeatable")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -1,0 +1,159 @@
+"""The runner as a GPU has it, every kernel of it Triton's, interpreted: that the parts fit.
+
+Kernels alone are held to their references in tests/kernels; here they run in the engine's own
+steps, with what the planner, graphs' buckets and overlapping steps give them.
+"""
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pyengine import AsyncEngine, SamplingParams
+from pyengine.config import EngineConfig
+from pyengine.grammar import choice
+from pyengine.kernels import edit, feed, gemv, sampling, sampling_reference, top_logprobs, verify
+from pyengine.model.attention.triton import TritonAttention
+from pyengine.model.matmul import Matmul
+from pyengine.model.shape import describe, make_layout
+from pyengine.model.torch_ops import KERNELS
+from pyengine.model.torch_runner import TorchRunner
+from pyengine.model.torch_start import attention_shape, start_on_cpu
+from tests.models import greedy, mixed_prompts, random_llama
+from tests.test_logprobs import assert_those_of
+from tests.torch_devices import OverlappingQueue, RecordingCapturer
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="compiled here, and tried by tests/gpu"),
+    pytest.mark.timeout(600),  # the interpreter takes seconds where a machine has little to spare
+]
+
+TINY: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+TOKENS = 10
+
+
+@pytest.fixture
+def calls() -> Counter[str]:
+    """How often each kernel was called."""
+    return Counter()
+
+
+@pytest.fixture
+def runners(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> list[TorchRunner]:
+    """Engines that are started in threads get such runners, which the list then has."""
+
+    def counted(name: str, kernel: Callable[..., None]) -> Callable[..., None]:
+        def call(*args: Any, **given: Any) -> None:
+            calls[name] += 1
+            kernel(*args, **given)
+
+        return call
+
+    for module, name in (
+        (edit, "edit"),
+        (edit, "restore"),
+        (feed, "feed"),
+        (top_logprobs, "top_logprobs"),
+        (verify, "verify"),
+    ):
+        monkeypatch.setattr(module, f"{name}_reference", counted(name, getattr(module, name)))
+    scratch = sampling.SamplingScratch.for_rows(64, 512, "cpu")
+    sample = partial(sampling.sample, scratch=scratch)
+    monkeypatch.setattr(sampling_reference, "sample", counted("sample", sample))
+    monkeypatch.setattr("pyengine.model.torch_layers.torch_ops", lambda _device: KERNELS)
+    # Ours and the library's in turn: the GEMV wins for odd numbers of rows.
+    times = itertools.cycle([0.0, 1.0, 1.0, 0.0])
+    monkeypatch.setattr(
+        "pyengine.model.torch_layers.torch_matmul",
+        lambda _device: Matmul(counted("gemv", gemv.gemv), lambda: lambda _work: next(times)),
+    )
+    made: list[TorchRunner] = []
+
+    def load(config: EngineConfig, progress: object = None) -> TorchRunner:
+        shape = describe(config)
+        asks = attention_shape(shape.info, make_layout(config, shape.info))
+        made.append(
+            start_on_cpu(
+                config,
+                attention=TritonAttention(asks, torch.device("cpu"), processors=2),
+                capturer=RecordingCapturer(),
+                queue=OverlappingQueue(),
+            )
+        )
+        return made[-1]
+
+    monkeypatch.setattr("pyengine.engine.load_runner", load)
+    return made
+
+
+async def test_tokens_are_those_of_transformers(
+    runners: list[TorchRunner], calls: Counter[str], tmp_path: Path
+) -> None:
+    """Prompts in pieces, beside decodes and drafts, in eager steps and in replayed ones."""
+    model = random_llama(tmp_path, **TINY)
+    prompts = [prompt[:24] for prompt in mixed_prompts()[2:5]]
+    params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
+    async with AsyncEngine(
+        tmp_path, max_sequences=2, kv_cache_mib=1, prefill_chunk=16, speculation=("ngram",),
+        speculation_adaptive=False,
+    ) as engine:  # fmt: skip
+        answers = await asyncio.gather(*(engine.generate(p, params) for p in prompts))
+        report = await engine.report()
+    assert [answer.token_ids for answer in answers] == greedy(model, prompts, TOKENS)
+    assert report["free"] + report["cached"] == report["num_blocks"]
+    assert report["drafted_ngram"] > 0
+    graphs = runners[0].graphs
+    assert graphs is not None
+    assert graphs.captures > 1
+    assert {"feed", "verify", "sample", "gemv"} <= calls.keys()
+
+
+async def test_rules_choose_as_on_the_cpu(
+    runners: list[TorchRunner], calls: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random_llama(tmp_path, seed=2, **TINY)
+    given = {"max_tokens": 5, "ignore_eos": True}
+    asked: list[dict[str, Any]] = [
+        {"params": SamplingParams(temperature=1.1, seed=1, **given)},
+        {"params": SamplingParams(temperature=0.9, top_p=0.7, seed=2, **given)},
+        {"params": SamplingParams(temperature=0.9, top_k=7, min_p=0.02, seed=3, **given)},
+        {"params": SamplingParams(temperature=0, repetition_penalty=1.5, **given)},
+        {"params": SamplingParams(temperature=0.8, seed=4, logit_bias={7: 9.0}, **given)},
+        {"params": SamplingParams(temperature=0, max_tokens=8), "grammar": choice(["yes", "no"])},
+    ]
+
+    async def answers() -> list[list[int]]:
+        async with AsyncEngine(tmp_path, max_sequences=4, kv_cache_mib=1) as engine:
+            done = await asyncio.gather(
+                *(engine.generate([1, 2, 3 + i], **a) for i, a in enumerate(asked))
+            )
+        return [answer.token_ids for answer in done]
+
+    ours = await answers()
+    assert "edit" in calls
+    monkeypatch.undo()
+    assert ours == await answers()
+
+
+async def test_log_probabilities_are_those_of_transformers(
+    runners: list[TorchRunner], calls: Counter[str], tmp_path: Path
+) -> None:
+    model = random_llama(tmp_path, seed=3, **TINY)
+    params = SamplingParams(
+        temperature=0, max_tokens=6, ignore_eos=True, logprobs=3, presence_penalty=1.0
+    )
+    async with AsyncEngine(tmp_path, max_sequences=2, kv_cache_mib=1) as engine:
+        answer = await engine.generate([5, 6, 7], params)
+    assert_those_of(model, [5, 6, 7], answer, 3, 2e-4)
+    assert {"edit", "restore", "top_logprobs"} <= calls.keys()

@@ -16,6 +16,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::buffers::header::NUM_EDITS;
 use super::plan::Room;
 use super::planner::Planner;
 use super::sequence_table::Progress;
@@ -346,7 +347,7 @@ impl Planner {
             }
         }
         out.edit_start[next..=logits].fill(fields.end as i32);
-        out.header[13] = fields.end as i64;
+        out.header[NUM_EDITS] = fields.end as i64;
         let end = fields.end;
         if let Some(record) = self.in_flight.back_mut() {
             record.edits = records;

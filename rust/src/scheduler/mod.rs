@@ -36,7 +36,7 @@ mod sequence_table;
 #[cfg(test)]
 mod simulation;
 
-pub use buffers::{ALIGNMENT, Field, HEADER_LENGTH, StepBuffers, StepLayout};
+pub use buffers::{Field, StepBuffers, StepLayout};
 pub use draft_passes::DraftPasses;
 pub use logprobs::LogProbs;
 pub use outbox::Outlet;

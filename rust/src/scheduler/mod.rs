@@ -22,6 +22,7 @@ mod crew;
 mod distributions;
 mod draft_passes;
 mod drafts;
+mod edit_seats;
 mod edits;
 mod grammars;
 mod intake;

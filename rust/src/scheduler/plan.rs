@@ -7,8 +7,7 @@
 //! O(running + admitted) and O(tokens + pages) of the step; no allocation in steady state.
 
 use super::buffers::{StepBuffers, header};
-use super::edits::EditRecord;
-use super::planner::{Grant, MaskRecord, Planner, RowRecord, Runner, StepRecord};
+use super::planner::{EditRecord, Grant, MaskRecord, Planner, RowRecord, Runner, StepRecord};
 use super::policy;
 use super::sequence_table::{Progress, RequestId};
 use crate::error::Result;

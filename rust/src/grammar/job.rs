@@ -1,12 +1,12 @@
-//! One compilation: its limits, how it is called off, and what is counted of all.
+//! One compilation: its limits, its phases, and what is counted of all.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::backend;
 use super::context::GrammarContext;
 use super::description::{Description, refusal};
+use super::watch::Watch;
 use super::{Refusal, Verdict};
 use crate::telemetry::{Histogram, TOKEN_BOUNDS_NS};
 
@@ -76,32 +76,6 @@ impl Default for Stats {
             strays: 0,
             compile_ns: Histogram::new(&TOKEN_BOUNDS_NS),
         }
-    }
-}
-
-/// Whether somebody still waits for a compilation.
-#[derive(Debug, Default)]
-pub struct Watch {
-    cancelled: AtomicBool,
-}
-
-impl Watch {
-    /// Asks for an end at the next look.
-    pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether an end was asked for.
-    pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
-    }
-
-    /// A refusal if an end was asked for.
-    ///
-    /// # Errors
-    /// That refusal.
-    pub fn check(&self) -> Result<(), Refusal> {
-        if self.is_cancelled() { Err(refusal("nobody waits for the grammar any more")) } else { Ok(()) }
     }
 }
 

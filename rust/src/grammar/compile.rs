@@ -32,6 +32,9 @@ pub use super::watch::Watch;
 
 /// How long a description that took too long is refused without another try.
 const TIRED: Duration = Duration::from_secs(60);
+/// How long the watchdog sleeps if it has nothing to wait for; whatever is new wakes it.
+const NOTHING_DUE: Duration = Duration::from_secs(3600);
+
 /// The compiler of an engine: threads, a cache, limits.
 pub struct Threads {
     shared: Arc<Shared>,
@@ -321,39 +324,9 @@ impl Shared {
         let mut state = self.lock();
         while !state.closed {
             let now = Instant::now();
-            let mut told = false;
-            let late: Vec<_> = state.running.iter_mut().filter(|it| !it.abandoned && it.due <= now).collect();
-            let late: Vec<_> = late
-                .into_iter()
-                .map(|running| {
-                    running.abandoned = true;
-                    running.watch.cancel();
-                    (running.job, running.description.clone())
-                })
-                .collect();
-            for (id, content) in late {
-                state.workers -= 1;
-                state.strays += 1;
-                state.stats.timeouts += 1;
-                state.stats.refused += 1;
-                let verdict = Err(too_long(self.settings.timeout));
-                told |= state.settle(id, &content, verdict, Keep::For(TIRED));
-            }
-            // Who waits for a thread waits for the tokenizer too, and that is nobody's fault.
-            let waiting = state.loaded;
-            if waiting {
-                let impatient: Vec<_> = state
-                    .queue
-                    .iter()
-                    .filter(|(_, content)| state.jobs.get(content).is_some_and(|job| job.patience <= now))
-                    .cloned()
-                    .collect();
-                for (id, content) in impatient {
-                    state.queue.retain(|(queued, _)| *queued != id);
-                    state.stats.refused += 1;
-                    told |= state.settle(id, &content, Err(busy()), Keep::No);
-                }
-            }
+            let late = state.refuse_late(now, self.settings.timeout);
+            let impatient = state.refuse_impatient(now);
+            let told = late || impatient;
             self.staff(&mut state);
             if told {
                 drop(state);
@@ -361,11 +334,7 @@ impl Shared {
                 state = self.lock();
                 continue;
             }
-            let due = state.running.iter().filter(|running| !running.abandoned).map(|running| running.due);
-            let patience = state.queue.iter().filter_map(|(_, content)| state.jobs.get(content));
-            let patience = patience.map(|job| job.patience).filter(|_| waiting);
-            let wait = due.chain(patience).min().map(|at| at.saturating_duration_since(now));
-            let wait = wait.unwrap_or(Duration::from_secs(3600));
+            let wait = state.next_look().map_or(NOTHING_DUE, |at| at.saturating_duration_since(now));
             state = self.watch.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -379,6 +348,50 @@ enum Keep {
 }
 
 impl State {
+    /// Gives up on what has taken too long: its thread is a stray now. True if anybody is told.
+    fn refuse_late(&mut self, now: Instant, timeout: Duration) -> bool {
+        let late: Vec<_> = self
+            .running
+            .iter_mut()
+            .filter(|running| !running.abandoned && running.due <= now)
+            .map(|running| {
+                running.abandoned = true;
+                running.watch.cancel();
+                (running.job, running.description.clone())
+            })
+            .collect();
+        self.workers -= late.len();
+        self.strays += late.len();
+        self.stats.timeouts += late.len() as u64;
+        self.stats.refused += late.len() as u64;
+        late.iter().fold(false, |told, (id, content)| {
+            self.settle(*id, content, Err(too_long(timeout)), Keep::For(TIRED)) || told
+        })
+    }
+
+    /// Gives up on what has waited too long for a thread. True if anybody is told.
+    fn refuse_impatient(&mut self, now: Instant) -> bool {
+        if !self.loaded {
+            return false; // They wait for the tokenizer, and that is nobody's fault.
+        }
+        let (refused, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.queue)
+            .into_iter()
+            .partition(|(_, content)| self.jobs.get(content).is_some_and(|job| job.patience <= now));
+        self.queue = left.into();
+        self.stats.refused += refused.len() as u64;
+        refused
+            .iter()
+            .fold(false, |told, (id, content)| self.settle(*id, content, Err(busy()), Keep::No) || told)
+    }
+
+    /// When somebody's time will be up next.
+    fn next_look(&self) -> Option<Instant> {
+        let due = self.running.iter().filter(|running| !running.abandoned).map(|running| running.due);
+        let waiting = self.queue.iter().filter(|_| self.loaded);
+        let patience = waiting.filter_map(|(_, content)| self.jobs.get(content)).map(|job| job.patience);
+        due.chain(patience).min()
+    }
+
     /// Tells everybody who asked; true if there was anybody.
     fn settle(&mut self, id: u64, content: &Arc<[u8]>, verdict: Verdict, keep: Keep) -> bool {
         match keep {

@@ -8,6 +8,7 @@ use super::context::GrammarContext;
 use super::description::{Description, refusal};
 use super::watch::Watch;
 use super::{Refusal, Verdict};
+use crate::error::panic_message;
 use crate::telemetry::{Histogram, TOKEN_BOUNDS_NS};
 
 /// Stack of a thread that compiles: llguidance recurses over schemas and rules.
@@ -97,7 +98,5 @@ pub(super) fn too_long(timeout: Duration) -> Refusal {
 }
 
 pub(super) fn panicked(panic: &(dyn Any + Send)) -> Refusal {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    refusal(format!("the grammar cannot be compiled: a panic: {}", text.unwrap_or("no message")))
+    refusal(format!("the grammar cannot be compiled: a panic: {}", panic_message(panic)))
 }

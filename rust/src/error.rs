@@ -1,4 +1,6 @@
-//! The one error type of the core.
+//! The one error type of the core, and what a panic said.
+
+use std::any::Any;
 
 /// What can go wrong in the core. Each variant becomes one Python exception in `python/`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +47,12 @@ pub enum Error {
     /// The operating system refused.
     #[error("{0}")]
     System(String),
+}
+
+/// The message of a panic that was caught.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 /// The core's result.

@@ -9,16 +9,15 @@
 //! [`RETRY`]. It ends when its inbox is closed and read, and gives readers that are behind [`FAREWELL`] to catch up.
 //! If it fails, it says why and closes every mailbox it holds, so that nobody waits for it.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Vocabulary;
 use super::requests::Requests;
-use crate::error::{Error, Result};
+use super::vocabulary::Vocabulary;
+use crate::error::{Error, Result, panic_message};
 use crate::mailbox::Mailbox;
 use crate::telemetry::{Lane, Span, Stage, Timeline};
 
@@ -249,11 +248,6 @@ fn conclude(shared: &Shared, mailboxes: &[Mailbox], life: impl FnOnce() -> Resul
     shared.open_streams.store(0, Relaxed);
     *lock(&shared.ended) = true;
     shared.on_end.notify_all();
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 /// A panic elsewhere leaves nothing half done behind these locks.

@@ -8,9 +8,11 @@ use std::sync::{Arc, Weak};
 use rustc_hash::FxHashMap;
 
 use super::outbox::{FrontendOutbox, SchedulerOutbox};
+use super::stop_matcher::StopStrings;
 use super::stop_share::StopShare;
+use super::stream::Stream;
+use super::vocabulary::Vocabulary;
 use super::wire::{DeltaRef, empty_row, read_tokens_out};
-use super::{StopStrings, Stream, Vocabulary};
 use crate::error::{Error, Result};
 use crate::mailbox::Mailbox;
 use crate::messages::{FinishReason, Message, Notice, OpenStream, RequestKey, SequenceTokens, tag};

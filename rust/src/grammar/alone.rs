@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::Verdict;
 use super::context::GrammarContext;
 use super::description::refusal;
-use super::job::{STACK, Watch, build, busy, panicked, too_long};
+use super::job::{STACK, build, busy, panicked, too_long};
+use super::watch::Watch;
 
 /// Threads that [`compile_within`] has left behind, at most.
 const MOST_ABANDONED: usize = 16;

@@ -7,9 +7,9 @@ use regex_syntax::hir::Hir;
 use super::context::Tokens;
 use super::description::Description;
 use super::index::Index;
-use super::job::Watch;
 use super::llguidance::Llguidance;
-use super::{Refusal, Verdict, lark, pattern};
+use super::watch::Watch;
+use super::{Refusal, Verdict, lower, pattern};
 
 /// Compiles a description.
 ///
@@ -27,7 +27,7 @@ pub fn compile(tokens: &Arc<Tokens>, description: Description, watch: &Watch) ->
     }
     let mut warnings = Vec::new();
     let marks = description.marks();
-    let lowered = lark::lower(description, tokens, watch, &mut warnings)?;
+    let lowered = lower::lower(description, tokens, watch, &mut warnings)?;
     watch.check()?;
     Ok(Arc::new(Llguidance::compile(tokens, lowered, &marks, warnings)?))
 }

@@ -20,17 +20,21 @@ use hashbrown::HashMap;
 
 use super::cache::Cache;
 use super::context::GrammarContext;
-use super::description::{Description, LONGEST};
+use super::description::check_length;
 use super::job::{STACK, build, busy, panicked, too_long};
 use super::{Compiler, Verdict};
 use crate::messages::RequestKey;
 use crate::telemetry::Histogram;
 
 pub use super::alone::compile_within;
-pub use super::job::{Settings, Stats, Watch};
+pub use super::job::{Settings, Stats};
+pub use super::watch::Watch;
 
 /// How long a description that took too long is refused without another try.
 const TIRED: Duration = Duration::from_secs(60);
+/// How long the watchdog sleeps if it has nothing to wait for; whatever is new wakes it.
+const NOTHING_DUE: Duration = Duration::from_secs(3600);
+
 /// The compiler of an engine: threads, a cache, limits.
 pub struct Threads {
     shared: Arc<Shared>,
@@ -154,9 +158,8 @@ impl Compiler for Threads {
     }
 
     fn ask(&mut self, key: RequestKey, description: &[u8]) -> Option<Verdict> {
-        if description.len() > LONGEST {
-            // Read only far enough to say so; nothing of it is kept.
-            return Some(Description::parse(description).map(|_| unreachable!("it is too long")));
+        if let Err(refusal) = check_length(description) {
+            return Some(Err(refusal)); // Nothing of it is kept.
         }
         let shared = &self.shared;
         let mut state = shared.lock();
@@ -321,39 +324,9 @@ impl Shared {
         let mut state = self.lock();
         while !state.closed {
             let now = Instant::now();
-            let mut told = false;
-            let late: Vec<_> = state.running.iter_mut().filter(|it| !it.abandoned && it.due <= now).collect();
-            let late: Vec<_> = late
-                .into_iter()
-                .map(|running| {
-                    running.abandoned = true;
-                    running.watch.cancel();
-                    (running.job, running.description.clone())
-                })
-                .collect();
-            for (id, content) in late {
-                state.workers -= 1;
-                state.strays += 1;
-                state.stats.timeouts += 1;
-                state.stats.refused += 1;
-                let verdict = Err(too_long(self.settings.timeout));
-                told |= state.settle(id, &content, verdict, Keep::For(TIRED));
-            }
-            // Who waits for a thread waits for the tokenizer too, and that is nobody's fault.
-            let waiting = state.loaded;
-            if waiting {
-                let impatient: Vec<_> = state
-                    .queue
-                    .iter()
-                    .filter(|(_, content)| state.jobs.get(content).is_some_and(|job| job.patience <= now))
-                    .cloned()
-                    .collect();
-                for (id, content) in impatient {
-                    state.queue.retain(|(queued, _)| *queued != id);
-                    state.stats.refused += 1;
-                    told |= state.settle(id, &content, Err(busy()), Keep::No);
-                }
-            }
+            let late = state.refuse_late(now, self.settings.timeout);
+            let impatient = state.refuse_impatient(now);
+            let told = late || impatient;
             self.staff(&mut state);
             if told {
                 drop(state);
@@ -361,11 +334,7 @@ impl Shared {
                 state = self.lock();
                 continue;
             }
-            let due = state.running.iter().filter(|running| !running.abandoned).map(|running| running.due);
-            let patience = state.queue.iter().filter_map(|(_, content)| state.jobs.get(content));
-            let patience = patience.map(|job| job.patience).filter(|_| waiting);
-            let wait = due.chain(patience).min().map(|at| at.saturating_duration_since(now));
-            let wait = wait.unwrap_or(Duration::from_secs(3600));
+            let wait = state.next_look().map_or(NOTHING_DUE, |at| at.saturating_duration_since(now));
             state = self.watch.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -379,6 +348,50 @@ enum Keep {
 }
 
 impl State {
+    /// Gives up on what has taken too long: its thread is a stray now. True if anybody is told.
+    fn refuse_late(&mut self, now: Instant, timeout: Duration) -> bool {
+        let late: Vec<_> = self
+            .running
+            .iter_mut()
+            .filter(|running| !running.abandoned && running.due <= now)
+            .map(|running| {
+                running.abandoned = true;
+                running.watch.cancel();
+                (running.job, running.description.clone())
+            })
+            .collect();
+        self.workers -= late.len();
+        self.strays += late.len();
+        self.stats.timeouts += late.len() as u64;
+        self.stats.refused += late.len() as u64;
+        late.iter().fold(false, |told, (id, content)| {
+            self.settle(*id, content, Err(too_long(timeout)), Keep::For(TIRED)) || told
+        })
+    }
+
+    /// Gives up on what has waited too long for a thread. True if anybody is told.
+    fn refuse_impatient(&mut self, now: Instant) -> bool {
+        if !self.loaded {
+            return false; // They wait for the tokenizer, and that is nobody's fault.
+        }
+        let (refused, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.queue)
+            .into_iter()
+            .partition(|(_, content)| self.jobs.get(content).is_some_and(|job| job.patience <= now));
+        self.queue = left.into();
+        self.stats.refused += refused.len() as u64;
+        refused
+            .iter()
+            .fold(false, |told, (id, content)| self.settle(*id, content, Err(busy()), Keep::No) || told)
+    }
+
+    /// When somebody's time will be up next.
+    fn next_look(&self) -> Option<Instant> {
+        let due = self.running.iter().filter(|running| !running.abandoned).map(|running| running.due);
+        let waiting = self.queue.iter().filter(|_| self.loaded);
+        let patience = waiting.filter_map(|(_, content)| self.jobs.get(content)).map(|job| job.patience);
+        due.chain(patience).min()
+    }
+
     /// Tells everybody who asked; true if there was anybody.
     fn settle(&mut self, id: u64, content: &Arc<[u8]>, verdict: Verdict, keep: Keep) -> bool {
         match keep {
@@ -401,147 +414,4 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::super::backend::tests::accepts;
-    use super::super::context::tests::context;
-    use super::super::description::refusal;
-    use super::*;
-
-    fn key(request: u64) -> RequestKey {
-        RequestKey { frontend: 0, request }
-    }
-
-    /// A compiler and what tells that it has something.
-    fn compiler(
-        settings: Settings,
-        build: fn(&GrammarContext, &[u8], &Watch) -> Verdict,
-    ) -> (Threads, mpsc::Receiver<()>) {
-        let (sender, receiver) = mpsc::channel();
-        let notify = Box::new(move || {
-            let _ = sender.send(());
-        });
-        let context = context(&[]);
-        context.load().unwrap();
-        (Threads::with_build(Arc::new(context), settings, notify, build), receiver)
-    }
-
-    fn wait(compiler: &mut Threads, told: &mpsc::Receiver<()>, count: usize) -> Vec<(u64, Verdict)> {
-        let mut verdicts = Vec::new();
-        while verdicts.len() < count {
-            told.recv_timeout(Duration::from_secs(60)).expect("a verdict comes");
-            compiler.collect(&mut verdicts);
-        }
-        verdicts.sort_by_key(|(key, _)| key.request);
-        verdicts.into_iter().map(|(key, verdict)| (key.request, verdict)).collect()
-    }
-
-    fn message(verdict: &Verdict) -> String {
-        verdict.as_ref().err().map(|refusal| refusal.message.clone()).unwrap_or_default()
-    }
-
-    /// Obeys what the description says.
-    fn obedient(_: &GrammarContext, description: &[u8], watch: &Watch) -> Verdict {
-        let text = String::from_utf8_lossy(description).into_owned();
-        match &*text {
-            "panic" => panic!("as told"),
-            "wait" => loop {
-                watch.check()?;
-                std::thread::yield_now();
-            },
-            _ => Err(refusal(text)),
-        }
-    }
-
-    #[test]
-    fn the_same_is_compiled_once() {
-        let (mut compiler, told) = compiler(Settings::default(), build);
-        let good = br#"{"kind": "json_object"}"#;
-        assert!(compiler.ask(key(1), good).is_none());
-        let again = compiler.ask(key(2), good);
-        let bad = compiler.ask(key(3), br#"{"kind": "regex", "pattern": "("}"#);
-        let count = 1 + usize::from(again.is_none()) + usize::from(bad.is_none());
-        let verdicts = wait(&mut compiler, &told, count);
-        assert!(verdicts.iter().all(|(request, verdict)| verdict.is_ok() == (*request != 3)));
-        let tokens = compiler.shared.context.load().unwrap();
-        assert!(accepts(&tokens, verdicts[0].1.as_ref().unwrap(), r#"{"a": [1, 2]}"#));
-
-        assert!(compiler.ask(key(4), good).is_some_and(|verdict| verdict.is_ok()), "from the cache");
-        let refused = compiler.ask(key(5), br#"{"kind": "regex", "pattern": "("}"#).unwrap();
-        assert!(message(&refused).contains("not valid"));
-        let long = compiler.ask(key(6), &vec![b' '; 2 << 20]).unwrap();
-        assert!(message(&long).contains("bytes"));
-        let stats = compiler.stats();
-        assert_eq!((stats.compiles, stats.entries, stats.hits + stats.misses), (2, 2, 5));
-        assert_eq!(stats.compile_ns.count(), 2);
-        assert!(stats.bytes > 0 && stats.bytes <= Settings::default().cache_bytes);
-    }
-
-    #[test]
-    fn a_panic_is_a_refusal() {
-        let (mut compiler, told) = compiler(Settings { threads: 1, ..Settings::default() }, obedient);
-        assert!(compiler.ask(key(1), b"panic").is_none());
-        assert!(message(&wait(&mut compiler, &told, 1)[0].1).contains("as told"));
-        assert!(compiler.ask(key(2), b"fine").is_none());
-        assert_eq!(message(&wait(&mut compiler, &told, 1)[0].1), "fine");
-    }
-
-    #[test]
-    fn who_cancels_hears_nothing() {
-        let (mut compiler, told) = compiler(Settings { threads: 1, ..Settings::default() }, obedient);
-        assert!(compiler.ask(key(1), b"wait").is_none());
-        assert!(compiler.ask(key(2), b"behind it").is_none());
-        assert!(compiler.ask(key(3), b"never").is_none());
-        compiler.cancel(key(3));
-        // The only thread comes free because nobody waits for what it does.
-        compiler.cancel(key(1));
-        let verdicts = wait(&mut compiler, &told, 1);
-        assert_eq!((verdicts[0].0, message(&verdicts[0].1)), (2, "behind it".to_owned()));
-        compiler.cancel(key(2));
-        compiler.cancel(key(99));
-        let stats = compiler.stats();
-        assert_eq!((stats.cancelled, stats.queued), (2, 0));
-        assert!(compiler.shared.lock().asked.is_empty() && compiler.shared.lock().jobs.is_empty());
-    }
-
-    #[test]
-    fn a_full_queue_refuses() {
-        let (mut compiler, _told) =
-            compiler(Settings { threads: 0, queue: 1, ..Settings::default() }, obedient);
-        assert!(compiler.ask(key(1), b"a").is_none());
-        assert!(compiler.ask(key(2), b"a").is_none(), "no place of its own");
-        assert!(message(&compiler.ask(key(3), b"b").unwrap()).contains("too many"));
-    }
-
-    #[test]
-    fn what_takes_too_long_is_refused_in_time() {
-        /// Interrupts nothing until the last one has been asked for.
-        fn stubborn(_: &GrammarContext, description: &[u8], watch: &Watch) -> Verdict {
-            while description.starts_with(b"stuck") && !watch.is_cancelled() {
-                std::thread::yield_now();
-            }
-            Err(refusal("done"))
-        }
-        let timeout = Duration::from_millis(20);
-        let settings = Settings { threads: 1, timeout, strays: 1, ..Settings::default() };
-        let (mut compiler, told) = compiler(settings, stubborn);
-        assert!(compiler.ask(key(1), b"stuck").is_none());
-        assert!(message(&wait(&mut compiler, &told, 1)[0].1).contains("longer than 0.02 s"));
-        let known = compiler.ask(key(2), b"stuck").expect("it is not tried again at once");
-        assert!(message(&known).contains("longer"));
-        assert!(compiler.ask(key(3), b"quick").is_none());
-        let quick = message(&wait(&mut compiler, &told, 1)[0].1);
-        assert!(quick == "done" || quick.contains("too many"), "{quick}");
-        assert_eq!(compiler.stats().timeouts, 1);
-    }
-
-    #[test]
-    fn one_alone_has_its_limit() {
-        let context = Arc::new(context(&[]));
-        let verdict = compile_within(&context, br#"{"kind": "json_value"}"#, Duration::from_secs(60));
-        assert_eq!(verdict.map(|compiled| compiled.backend()).ok(), Some("llguidance"));
-        let verdict = compile_within(&context, br#"{"kind": "json_value"}"#, Duration::ZERO);
-        assert!(message(&verdict).contains("longer"));
-    }
-}
+mod tests;

@@ -140,12 +140,7 @@ impl Description {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
-        if bytes.len() > LONGEST {
-            return Err(refusal(format!(
-                "the grammar is described in {} bytes; the limit is {LONGEST}",
-                bytes.len()
-            )));
-        }
+        check_length(bytes)?;
         let description: Self = serde_json::from_slice(bytes)
             .map_err(|error| refusal(format!("not a description of a grammar: {error}")))?;
         description.check(0, &mut 0)?;
@@ -185,6 +180,18 @@ impl Description {
     }
 }
 
+/// Refuses a description that is too long to be read.
+pub(super) fn check_length(bytes: &[u8]) -> Result<(), Refusal> {
+    if bytes.len() > LONGEST {
+        return Err(refusal(format!(
+            "the grammar is described in {} bytes; the limit is {LONGEST}",
+            bytes.len()
+        )));
+    }
+    Ok(())
+}
+
+/// A refusal that says `message`.
 pub(super) fn refusal(message: impl Into<String>) -> Refusal {
     Refusal { message: message.into() }
 }

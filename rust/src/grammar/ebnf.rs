@@ -43,10 +43,10 @@ pub(super) fn lower(writer: &mut Writer, source: &str) -> Result<Node, Refusal> 
     lowering.rule("root", 0)
 }
 
-struct Lowering<'a, 'b> {
+struct Lowering<'a> {
     rules: FxHashMap<String, Expression>,
     known: FxHashMap<String, Known>,
-    writer: &'a mut Writer<'b>,
+    writer: &'a mut Writer,
 }
 
 #[derive(Clone)]
@@ -59,7 +59,7 @@ enum Known {
     Done(Node),
 }
 
-impl Lowering<'_, '_> {
+impl Lowering<'_> {
     fn rule(&mut self, name: &str, depth: usize) -> Result<Node, Refusal> {
         if depth > DEEPEST {
             return Err(refusal(format!(
@@ -379,7 +379,7 @@ mod tests {
     use super::super::backend::tests::{accepts, compiled};
     use super::super::context::tests::small;
     use super::super::description::Description;
-    use super::super::job::Watch;
+    use super::super::watch::Watch;
 
     #[test]
     fn grammars_accept_what_they_say() {

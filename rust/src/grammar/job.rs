@@ -1,13 +1,14 @@
-//! One compilation: its limits, how it is called off, and what is counted of all.
+//! One compilation: its limits, its phases, and what is counted of all.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::backend;
 use super::context::GrammarContext;
 use super::description::{Description, refusal};
+use super::watch::Watch;
 use super::{Refusal, Verdict};
+use crate::error::panic_message;
 use crate::telemetry::{Histogram, TOKEN_BOUNDS_NS};
 
 /// Stack of a thread that compiles: llguidance recurses over schemas and rules.
@@ -79,32 +80,6 @@ impl Default for Stats {
     }
 }
 
-/// Whether somebody still waits for a compilation.
-#[derive(Debug, Default)]
-pub struct Watch {
-    cancelled: AtomicBool,
-}
-
-impl Watch {
-    /// Asks for an end at the next look.
-    pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether an end was asked for.
-    pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
-    }
-
-    /// A refusal if an end was asked for.
-    ///
-    /// # Errors
-    /// That refusal.
-    pub fn check(&self) -> Result<(), Refusal> {
-        if self.is_cancelled() { Err(refusal("nobody waits for the grammar any more")) } else { Ok(()) }
-    }
-}
-
 /// What a worker does with a description.
 pub(super) fn build(context: &GrammarContext, description: &[u8], watch: &Watch) -> Verdict {
     let tokens = context.load().map_err(|error| refusal(error.to_string()))?;
@@ -123,7 +98,5 @@ pub(super) fn too_long(timeout: Duration) -> Refusal {
 }
 
 pub(super) fn panicked(panic: &(dyn Any + Send)) -> Refusal {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    refusal(format!("the grammar cannot be compiled: a panic: {}", text.unwrap_or("no message")))
+    refusal(format!("the grammar cannot be compiled: a panic: {}", panic_message(panic)))
 }

@@ -1,89 +1,32 @@
-//! From a description to what llguidance reads: a JSON Schema as it stands, or Lark.
-//!
-//! ```text
-//!  sequence
-//!  ├ free_text until <tool>        T3: text without <tool>
-//!  └ repeat                   ──►  T4: T3 "<tool>"
-//!    └ sequence                    start: T3 | T4 r1 ...
-//!      ├ text <tool>
-//!      ├ json_schema               r1: %json {...} ...
-//!      └ text </tool>
-//! ```
+//! Lark as llguidance reads it, written rule by rule.
 //!
 //! llguidance reads text as lexemes, longest first, and never goes back. So neighbours that are regular are joined into
 //! one lexeme, within which every way to split the text is followed; and a free text takes the beginning of whatever
 //! may follow it into its lexeme, because it would run on over it otherwise. Where a regex that can go on for ever is
 //! followed by JSON or a grammar of the caller, the longest match is taken: less may be allowed then, never more.
 //!
+//! ```text
+//!  free text, then  a  or  b {json}    ──►   r1: r2 | r3       each way to go on is a rule
+//!                                            r2: T4            T4: free text and a, one lexeme
+//!                                            r3: T5 r6         T5: free text and b;  r6: %json {json}
+//! ```
+//!
 //! A repetition after a free text comes back to where it began: to the same terminals before it and the same nodes
 //! after it. What stands there is one rule, which names itself, however often it is reached.
 //!
-//! O(description), but for a free text before many alternatives.
+//! O(nodes), but for a free text before many alternatives.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
-use serde_json::{Value, json};
-
 use super::Refusal;
-use super::context::Tokens;
-use super::description::{Description, Whitespace, refusal};
-use super::job::Watch;
-use super::limits::{check_lark, check_schema};
-use super::schema::{self, Prepared};
-use super::{ebnf, pattern};
+use super::description::refusal;
 
 /// How many rules and terminals a description may become.
 const MOST_RULES: usize = 20_000;
 /// How often what follows a free text is taken apart.
 const DEEPEST_EXPANSION: usize = 48;
-
-/// What llguidance compiles.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Lowered {
-    /// A JSON Schema with its separators.
-    Json(Value),
-    /// A grammar.
-    Lark(String),
-}
-
-/// Lowers a description; warnings name what is not enforced.
-///
-/// # Errors
-/// What cannot be enforced or not be put into a grammar.
-pub fn lower(
-    description: Description,
-    tokens: &Tokens,
-    watch: &Watch,
-    warnings: &mut Vec<String>,
-) -> Result<Lowered, Refusal> {
-    match description {
-        Description::Lark { source } => {
-            check_lark(&source)?;
-            Ok(Lowered::Lark(source))
-        }
-        Description::JsonSchema { .. } | Description::JsonObject { .. } | Description::JsonValue { .. } => {
-            Ok(Lowered::Json(json_schema(description, watch, warnings)?))
-        }
-        description => {
-            let mut writer = Writer {
-                tokens,
-                watch,
-                warnings,
-                source: String::new(),
-                count: 0,
-                reached: HashMap::new(),
-                loops: HashMap::new(),
-            };
-            let node = writer.node(description)?;
-            let start = writer.sequence(vec![node], 0)?;
-            let mut source = format!("start: {start}\n");
-            source.push_str(&writer.source);
-            Ok(Lowered::Lark(source))
-        }
-    }
-}
 
 /// A description taken apart as far as lexemes demand.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -124,8 +67,13 @@ impl Shape {
         Self { open: false, empty, fixed: false }
     }
 
+    /// Of text without end.
+    pub(super) fn free() -> Self {
+        Self { open: true, empty: true, fixed: false }
+    }
+
     /// Of exactly one text, which is not empty.
-    fn fixed() -> Self {
+    pub(super) fn fixed() -> Self {
         Self { open: false, empty: false, fixed: true }
     }
 
@@ -145,10 +93,8 @@ impl Shape {
 }
 
 /// Lark as it is being written.
-pub(super) struct Writer<'a> {
-    tokens: &'a Tokens,
-    watch: &'a Watch,
-    warnings: &'a mut Vec<String>,
+#[derive(Default)]
+pub(super) struct Writer {
     source: String,
     count: usize,
     /// The rules of what follows a free text.
@@ -160,9 +106,15 @@ pub(super) struct Writer<'a> {
 /// The terminals that end with free text, the node behind them, and what follows that.
 type Reached = (Vec<Node>, Node, Vec<Node>);
 
-impl Writer<'_> {
+impl Writer {
+    /// Writes the whole grammar, whose answer is `root`.
+    pub(super) fn finish(mut self, root: Node) -> Result<String, Refusal> {
+        let start = self.sequence(vec![root], 0)?;
+        Ok(format!("start: {start}\n{}", self.source))
+    }
+
     /// Writes `prefix` and a number, a colon and the body; gives the name.
-    fn define(&mut self, prefix: &str, body: &str) -> Result<String, Refusal> {
+    pub(super) fn define(&mut self, prefix: &str, body: &str) -> Result<String, Refusal> {
         let name = self.name(prefix)?;
         self.write(&name, body);
         Ok(name)
@@ -188,78 +140,6 @@ impl Writer<'_> {
 
     pub(super) fn terminal(&mut self, body: &str, shape: Shape) -> Result<Node, Refusal> {
         Ok(Node::Regular { name: self.define("T", body)?, shape })
-    }
-
-    fn node(&mut self, description: Description) -> Result<Node, Refusal> {
-        match description {
-            Description::Text { text } => self.text(&text),
-            Description::Regex { pattern } => {
-                let hir = pattern::whole(&pattern)?;
-                let empty = hir.properties().minimum_len() == Some(0);
-                self.terminal(&regex(&hir.to_string()), Shape::closed(empty))
-            }
-            Description::Choice { choices } => {
-                let body: Vec<_> = choices.iter().map(|choice| literal(choice)).collect();
-                let empty = choices.iter().any(String::is_empty);
-                self.terminal(&body.join(" | "), Shape::closed(empty))
-            }
-            Description::FreeText { until } => self.free_text(&until),
-            Description::Lark { source } => {
-                check_lark(&source)?;
-                Ok(Node::Opaque(format!("%lark {{\n{source}\n}}")))
-            }
-            Description::Ebnf { source } => ebnf::lower(self, &source),
-            json @ (Description::JsonSchema { .. }
-            | Description::JsonObject { .. }
-            | Description::JsonValue { .. }) => {
-                Ok(Node::Opaque(format!("%json {}", json_schema(json, self.watch, self.warnings)?)))
-            }
-            Description::Sequence { parts } => {
-                let parts = parts.into_iter().map(|part| self.node(part)).collect::<Result<Vec<_>, _>>()?;
-                self.joined(parts)
-            }
-            Description::AnyOf { options } => {
-                let options =
-                    options.into_iter().map(|option| self.node(option)).collect::<Result<Vec<_>, _>>()?;
-                self.any_of(options)
-            }
-            Description::Optional { part } => {
-                let part = self.node(*part)?;
-                self.repeated(part, 0, Some(1), None)
-            }
-            Description::Repeat { part, min, max, separator } => {
-                let part = self.node(*part)?;
-                let separator = separator.map(|separator| self.node(*separator)).transpose()?;
-                self.repeated(part, min, max, separator)
-            }
-        }
-    }
-
-    fn text(&mut self, text: &str) -> Result<Node, Refusal> {
-        let mut parts = Vec::new();
-        let mut at = 0;
-        for (range, token) in self.tokens.find_special(text) {
-            if at < range.start {
-                parts.push(self.terminal(&literal(&text[at..range.start]), Shape::fixed())?);
-            }
-            parts.push(Node::Token(token));
-            at = range.end;
-        }
-        if at < text.len() {
-            parts.push(self.terminal(&literal(&text[at..]), Shape::fixed())?);
-        }
-        Ok(if parts.len() == 1 { parts.remove(0) } else { Node::Sequence(parts) })
-    }
-
-    fn free_text(&mut self, until: &[String]) -> Result<Node, Refusal> {
-        const ANY: &str = r"/(?s:.*)/";
-        let shape = Shape { open: true, empty: true, fixed: false };
-        if until.is_empty() {
-            return self.terminal(ANY, shape);
-        }
-        let until: Vec<_> = until.iter().map(|text| literal(text)).collect();
-        let occurs = self.define("T", &format!("{ANY} ( {} ) {ANY}", until.join(" | ")))?;
-        self.terminal(&format!("{ANY} & ~{occurs}"), shape)
     }
 
     /// One of several, as one terminal if all of it is regular.
@@ -523,41 +403,4 @@ pub(super) fn regex(pattern: &str) -> String {
     } else {
         format!("/{}/", llguidance::regex_to_lark(pattern, ""))
     }
-}
-
-/// The schema of a JSON description, reduced and with its white space.
-fn json_schema(
-    description: Description,
-    watch: &Watch,
-    warnings: &mut Vec<String>,
-) -> Result<Value, Refusal> {
-    let (schema, whitespace) = match description {
-        Description::JsonSchema { schema, whitespace, unenforceable } => {
-            let stop = || watch.is_cancelled();
-            let Prepared { schema, warnings: more } = schema::prepare(schema, unenforceable, &stop)?;
-            check_schema(&schema)?;
-            warnings.extend(more);
-            (schema, whitespace)
-        }
-        Description::JsonObject { whitespace } => (json!({"type": "object"}), whitespace),
-        Description::JsonValue { whitespace } => (json!({}), whitespace),
-        _ => unreachable!("only JSON is given here"),
-    };
-    let mut schema = match schema {
-        Value::Object(schema) => schema,
-        Value::Bool(true) => serde_json::Map::new(),
-        Value::Bool(false) => return Err(refusal("#: no value is valid against the schema `false`")),
-        _ => return Err(refusal("#: a JSON Schema is an object or a boolean")),
-    };
-    let mut options = match whitespace {
-        Whitespace::SingleLine => {
-            json!({"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false})
-        }
-        Whitespace::Compact => json!({"whitespace_flexible": false}),
-        Whitespace::Flexible => json!({"whitespace_pattern": r"[ \t\r\n]{1,32}"}),
-    };
-    // A string may be written with escapes wherever JSON has them.
-    options["json_allow_general_unicode_escapes"] = Value::Bool(true);
-    schema.insert("x-guidance".to_owned(), options);
-    Ok(Value::Object(schema))
 }

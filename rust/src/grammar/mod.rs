@@ -26,8 +26,10 @@ mod job;
 mod lark;
 mod limits;
 mod llguidance;
+mod lower;
 mod pattern;
 pub mod schema;
+mod watch;
 
 use std::sync::Arc;
 

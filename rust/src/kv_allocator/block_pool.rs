@@ -17,8 +17,10 @@
 //! Taking, holding, releasing and leaving the tree are O(1) a block and allocate nothing: the stack has room
 //! for every block from the start, and the list is made of indices in the block array.
 
-use super::BlockId;
 use crate::error::{Error, Result};
+
+/// Names a block: its index in the KV cache.
+pub type BlockId = u32;
 
 /// A node of the prefix tree, as the pool remembers it: which node a block stands in.
 pub(super) type Place = u32;

@@ -30,8 +30,7 @@ use std::ops::Range;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use super::BlockId;
-use super::block_pool::{BlockPool, NOWHERE, Place};
+use super::block_pool::{BlockId, BlockPool, NOWHERE, Place};
 use crate::error::{Error, Result};
 
 type NodeId = Place;

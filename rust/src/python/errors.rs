@@ -1,12 +1,11 @@
 //! The core's errors as Python exceptions, and panics as `RuntimeError`: the only place that maps either.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pyo3::exceptions::{PyException, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::error::Error;
+use crate::error::{Error, panic_message};
 
 pyo3::create_exception!(
     pyengine._core,
@@ -45,14 +44,10 @@ impl From<Error> for PyErr {
 pub(crate) fn guarded<T, E: Into<PyErr>>(work: impl FnOnce() -> Result<T, E>) -> PyResult<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result.map_err(Into::into),
-        Err(panic) => Err(PyRuntimeError::new_err(panic_message(&*panic))),
+        Err(panic) => {
+            Err(PyRuntimeError::new_err(format!("panic in pyengine._core: {}", panic_message(&*panic))))
+        }
     }
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panic in pyengine._core: {}", text.unwrap_or("no message"))
 }
 
 /// Adds the exceptions to the module.

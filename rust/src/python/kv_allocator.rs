@@ -2,16 +2,16 @@
 //!
 //! The planner asks the allocator inside, by [`KvAllocator::shared`]; nothing here is on the path of a step.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use pyo3::buffer::{Element, PyUntypedBuffer};
-use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::error::Error;
+use super::errors::guarded;
+use crate::error::Result;
 use crate::kv_allocator::{BlockId, Counts, KvAllocator as Core};
 
 /// The Python class: the allocator, shared with the planner.
@@ -27,7 +27,7 @@ impl KvAllocator {
     #[new]
     #[pyo3(signature = (num_blocks, block_size = 16, prefix_cache = true))]
     fn new(num_blocks: usize, block_size: usize, prefix_cache: bool) -> PyResult<Self> {
-        let core = Core::new(num_blocks, block_size, prefix_cache).map_err(to_python)?;
+        let core = guarded(|| Core::new(num_blocks, block_size, prefix_cache))?;
         Ok(Self { shared: Arc::new(Mutex::new(core)), num_blocks, block_size })
     }
 
@@ -139,22 +139,10 @@ impl KvAllocator {
     fn ask<T: Send>(
         &self,
         py: Python<'_>,
-        question: impl FnOnce(&mut Core) -> crate::error::Result<T> + Send,
+        question: impl FnOnce(&mut Core) -> Result<T> + Send,
     ) -> PyResult<T> {
-        let answer = py.detach(|| {
-            // A panic leaves the allocator sound: it checks before it changes, so that poison says nothing.
-            let mut core = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-            catch_unwind(AssertUnwindSafe(|| question(&mut core)))
-        });
-        match answer {
-            Ok(result) => result.map_err(to_python),
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text =
-                    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panic in the core");
-                Err(PyRuntimeError::new_err(text.to_owned()))
-            }
-        }
+        // A panic leaves the allocator sound: it checks before it changes, so that poison says nothing.
+        py.detach(|| guarded(|| question(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner))))
     }
 }
 
@@ -167,7 +155,7 @@ struct Timings {
 impl Timings {
     const NAMES: [&str; 4] = ["match", "allocate", "insert", "release"];
 
-    fn take(core: &mut Core, prompts: &[u32], length: usize) -> crate::error::Result<Self> {
+    fn take(core: &mut Core, prompts: &[u32], length: usize) -> Result<Self> {
         let mut timings = Self::default();
         let count = length.div_ceil(core.block_size());
         let mut blocks = Vec::with_capacity(count);
@@ -213,13 +201,4 @@ pub(super) fn read_tokens(py: Python<'_>, tokens: &Bound<'_, PyAny>) -> PyResult
         return Err(PyValueError::new_err(format!("{} bytes are no whole number of u32", bytes.len())));
     }
     Ok(words.iter().map(|&word| u32::from_ne_bytes(word)).collect())
-}
-
-fn to_python(error: Error) -> PyErr {
-    let text = error.to_string();
-    match error {
-        Error::OutOfBlocks { .. } => PyMemoryError::new_err(text),
-        Error::InvalidArgument(_) => PyValueError::new_err(text),
-        _ => PyRuntimeError::new_err(text),
-    }
 }

@@ -13,13 +13,32 @@
 use crate::error::{Error, Result};
 
 /// Every field begins at a multiple of this.
-pub const ALIGNMENT: usize = 64;
+const ALIGNMENT: usize = 64;
 
 /// Edits of a step for each row that it may have, unless the vocabulary is larger than all of these.
 const EDITS_PER_ROW: usize = 512;
 
 /// Number of elements of the header.
-pub const HEADER_LENGTH: usize = 16;
+const HEADER_LENGTH: usize = 16;
+
+/// Which element of the header is which number of the step; [`StepBuffers::header`] says what they mean.
+pub(crate) mod header {
+    pub const NUM_ROWS: usize = 0;
+    pub const NUM_TOKENS: usize = 1;
+    pub const NUM_SAMPLED: usize = 2;
+    pub const NUM_PAGES: usize = 3;
+    pub const NUM_FEEDS: usize = 4;
+    pub const MAX_QUERY_LENGTH: usize = 5;
+    pub const MAX_KV_LENGTH: usize = 6;
+    pub const STEP_ID: usize = 7;
+    pub const NUM_GREEDY: usize = 8;
+    pub const NUM_LOGITS: usize = 9;
+    pub const NUM_MASKS: usize = 10;
+    pub const MAX_DEVICE_DRAFTS: usize = 11;
+    pub const NUM_DECODE_ROWS: usize = 12;
+    pub const NUM_EDITS: usize = 13;
+    pub const MAX_LOGPROBS_AND_ONE: usize = 14;
+}
 
 /// Where a field lies in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,20 +8,14 @@
 //! A logit `l` becomes `(l > 0 ? l / factor : l * factor) + add`: the repetition penalty of Keskar et al., "CTRL"
 //! (2019), over prompt and answer, then presence and frequency penalties over the answer and the bias; a token that
 //! would complete a bad word gets minus infinity. The edits are a function of the tokens before a logits row alone, so
-//! neither drafts nor preemption change any token.
+//! neither drafts nor preemption change any token. [`edit_seats`](super::edit_seats) puts them into steps.
 //!
-//! They go by all tokens before, so they are filled after the commit of the step before, like masks. A step takes as
-//! many rows with edits as have a place in its buffers; who found none has the first turn in the next.
 //! O(1) a token; a row costs O(edits + tokens of bad words).
 
 use rustc_hash::FxHashMap;
 
-use super::plan::Room;
-use super::planner::Planner;
-use super::sequence_table::Progress;
 use crate::error::{Error, Result};
 use crate::messages::EditRules;
-use crate::telemetry::Stage;
 
 /// What is known of a token whose logit is, or may be, changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -231,129 +225,6 @@ impl Edits {
         }
         let presence = if generated { self.presence } else { 0.0 };
         (factor, entry.bias - (presence + self.frequency * entry.generated as f32))
-    }
-}
-
-/// A row whose edits are to be filled.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct EditRecord {
-    pub slot: u32,
-    pub generation: u32,
-    /// The first of its logits.
-    pub first: u32,
-    pub drafts: u32,
-}
-
-impl Planner {
-    /// Chooses which decodes have a place for their edits in the step: the others wait, and have the first turn in the
-    /// next. O(running), and nothing where no request has edits.
-    pub(super) fn seat_edits(&mut self, room: &mut Room) {
-        if self.editing == 0 {
-            return;
-        }
-        let split = self.running.partition_point(|runner| runner.order < self.edit_turn);
-        let mut waits = None;
-        for at in (split..self.running.len()).chain(0..split) {
-            let runner = self.running[at];
-            let slot = runner.slot as usize;
-            let progress = self.table.progress[slot];
-            let Some(edits) = &self.requests.get(self.table.request[slot]).edits else { continue };
-            if progress.remaining() != 1 {
-                continue;
-            }
-            let needed = edits.bound(progress.pending as usize);
-            self.table.seated[slot] = needed <= room.edits;
-            if self.table.seated[slot] {
-                room.edits -= needed;
-            } else {
-                waits = waits.or(Some(runner.order));
-            }
-        }
-        self.edit_turn = waits.unwrap_or((i32::MIN, 0));
-    }
-
-    /// Whether a sequence that decodes has edits and no place for them in this step.
-    pub(super) fn lacks_seat(&self, slot: u32) -> bool {
-        self.editing > 0
-            && !self.table.seated[slot as usize]
-            && self.requests.get(self.table.request[slot as usize]).edits.is_some()
-    }
-
-    /// Takes the place of the edits of a prefill that would sample in this step; false if there is none.
-    pub(super) fn seat_prefill(&self, slot: u32, progress: &Progress, room: &mut Room) -> bool {
-        if self.editing == 0 {
-            return true;
-        }
-        let Some(edits) = &self.requests.get(self.table.request[slot as usize]).edits else { return true };
-        let needed = edits.bound(progress.pending as usize);
-        let fits = needed <= room.edits;
-        room.edits -= if fits { needed } else { 0 };
-        fits
-    }
-
-    /// How many of `count` drafts of a decode have a place for the edits of what is sampled behind them; takes it.
-    pub(super) fn seat_drafts(&self, slot: u32, count: usize, room: &mut Room) -> usize {
-        if self.editing == 0 {
-            return count;
-        }
-        let Some(edits) = &self.requests.get(self.table.request[slot as usize]).edits else { return count };
-        let fitting = (1..=count).take_while(|ahead| {
-            let left = room.edits.checked_sub(edits.bound(*ahead));
-            room.edits = left.unwrap_or(room.edits);
-            left.is_some()
-        });
-        fitting.count()
-    }
-
-    /// Fills the edits of the step that was planned last into `bytes`, its buffers; returns how many.
-    ///
-    /// To be called when every step before it is committed, and before the device samples.
-    pub fn fill_edits(&mut self, bytes: &mut [u8]) -> Result<usize> {
-        let out = self.layout.view(bytes)?;
-        let Some(record) = self.in_flight.back_mut() else {
-            return Err(Error::InvalidArgument("no step is in flight".into()));
-        };
-        let records = std::mem::take(&mut record.edits);
-        let logits = record.num_logits;
-        if records.is_empty() {
-            return Ok(0);
-        }
-        if self.in_flight.len() > 1 {
-            return Err(Error::InvalidArgument("the step before is not committed yet".into()));
-        }
-        let mut fields =
-            EditFields { token: out.edit_token, factor: out.edit_factor, add: out.edit_add, end: 0 };
-        let (mut drafts, mut next, mut filled) = (Vec::new(), 0, Ok(()));
-        for record in &records {
-            let first = record.first as usize;
-            let behind = first + record.drafts as usize + 1;
-            out.edit_start[next..behind].fill(fields.end as i32);
-            next = behind;
-            // A sequence that has ended meanwhile has none: whatever is sampled is dropped.
-            if !self.table.is_current(record.slot, record.generation) {
-                continue;
-            }
-            let token = out.logit_token[first] as usize + 1;
-            drafts.clear();
-            drafts.extend(
-                out.token_ids[token..token + record.drafts as usize].iter().map(|token| *token as u32),
-            );
-            let known = &self.table.tokens[record.slot as usize];
-            let request = self.requests.get_mut(self.table.request[record.slot as usize]);
-            if let Some(edits) = &mut request.edits {
-                let starts = &mut out.edit_start[first..behind];
-                filled = filled.and(edits.fill(known, &drafts, starts, &mut fields));
-            }
-        }
-        out.edit_start[next..=logits].fill(fields.end as i32);
-        out.header[13] = fields.end as i64;
-        let end = fields.end;
-        if let Some(record) = self.in_flight.back_mut() {
-            record.edits = records;
-            record.edits.clear();
-        }
-        self.timeline.lap(Stage::BufferFill);
-        filled.map(|()| end)
     }
 }
 

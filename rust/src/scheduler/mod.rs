@@ -22,6 +22,7 @@ mod crew;
 mod distributions;
 mod draft_passes;
 mod drafts;
+mod edit_seats;
 mod edits;
 mod grammars;
 mod intake;
@@ -36,7 +37,7 @@ mod sequence_table;
 #[cfg(test)]
 mod simulation;
 
-pub use buffers::{ALIGNMENT, Field, HEADER_LENGTH, StepBuffers, StepLayout};
+pub use buffers::{Field, StepBuffers, StepLayout};
 pub use draft_passes::DraftPasses;
 pub use logprobs::LogProbs;
 pub use outbox::Outlet;

@@ -10,13 +10,9 @@
 //! first slot of page 0, or in no row; a logits row that is nobody's to read. The header keeps the step's own
 //! numbers. O(what is added).
 
+use super::buffers::header::{NUM_LOGITS, NUM_PAGES, NUM_ROWS, NUM_TOKENS};
 use super::buffers::{StepBuffers, StepLayout};
 use crate::error::{Error, Result};
-
-const ROWS: usize = 0;
-const TOKENS: usize = 1;
-const PAGES: usize = 3;
-const LOGITS: usize = 9;
 
 impl StepLayout {
     /// Pads the step in `bytes` to so many rows, tokens and logits, each at least what the step has. Rows that are
@@ -26,9 +22,9 @@ impl StepLayout {
         let step = self.view(bytes)?;
         let has = |field: usize| usize::try_from(step.header[field]).unwrap_or(usize::MAX);
         let bounds = [
-            ("rows", has(ROWS), rows, self.max_rows()),
-            ("tokens", has(TOKENS), tokens, self.max_tokens()),
-            ("logits", has(LOGITS), logits, self.max_logits()),
+            ("rows", has(NUM_ROWS), rows, self.max_rows()),
+            ("tokens", has(NUM_TOKENS), tokens, self.max_tokens()),
+            ("logits", has(NUM_LOGITS), logits, self.max_logits()),
         ];
         for (name, has, wanted, most) in bounds {
             if !(has..=most).contains(&wanted) {
@@ -37,15 +33,15 @@ impl StepLayout {
                 )));
             }
         }
-        let decodes = has(ROWS) == has(TOKENS) && rows == tokens;
-        let added = if decodes { rows - has(ROWS) } else { 0 };
-        if has(PAGES).saturating_add(added) > self.max_pages() {
+        let decodes = has(NUM_ROWS) == has(NUM_TOKENS) && rows == tokens;
+        let added = if decodes { rows - has(NUM_ROWS) } else { 0 };
+        if has(NUM_PAGES).saturating_add(added) > self.max_pages() {
             return Err(Error::InvalidArgument(format!(
                 "a step with {} pages has no room for {added} more",
-                has(PAGES)
+                has(NUM_PAGES)
             )));
         }
-        let (have, pages) = ((has(ROWS), has(TOKENS), has(LOGITS)), has(PAGES));
+        let (have, pages) = ((has(NUM_ROWS), has(NUM_TOKENS), has(NUM_LOGITS)), has(NUM_PAGES));
         fill(step, have, (rows, tokens, logits), pages, decodes);
         Ok(())
     }
@@ -78,6 +74,7 @@ fn fill(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheduler::buffers::header::NUM_SAMPLED;
     use proptest::prelude::*;
 
     fn layout() -> StepLayout {
@@ -114,11 +111,11 @@ mod tests {
             step.mask_row[row] = row as i32;
         }
         step.header.fill(0);
-        step.header[ROWS] = rows.len() as i64;
-        step.header[TOKENS] = tokens as i64;
-        step.header[2] = rows.len() as i64;
-        step.header[PAGES] = pages as i64;
-        step.header[LOGITS] = rows.len() as i64;
+        step.header[NUM_ROWS] = rows.len() as i64;
+        step.header[NUM_TOKENS] = tokens as i64;
+        step.header[NUM_SAMPLED] = rows.len() as i64;
+        step.header[NUM_PAGES] = pages as i64;
+        step.header[NUM_LOGITS] = rows.len() as i64;
         words
     }
 

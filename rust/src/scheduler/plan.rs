@@ -6,9 +6,8 @@
 //!
 //! O(running + admitted) and O(tokens + pages) of the step; no allocation in steady state.
 
-use super::buffers::StepBuffers;
-use super::edits::EditRecord;
-use super::planner::{Grant, MaskRecord, Planner, RowRecord, Runner, StepRecord};
+use super::buffers::{StepBuffers, header};
+use super::planner::{EditRecord, Grant, MaskRecord, Planner, RowRecord, Runner, StepRecord};
 use super::policy;
 use super::sequence_table::{Progress, RequestId};
 use crate::error::Result;
@@ -298,23 +297,23 @@ impl Planner {
         } = tally;
         let (rows, decodes) = (record.rows.len(), self.decodes.len());
         let values = [
-            rows,
-            tokens,
-            sampled,
-            pages,
-            feeds,
-            longest_query,
-            longest_kv,
-            step,
-            greedy,
-            logits,
-            masks,
-            device_drafts,
-            decodes,
-            edits,
-            logprobs,
+            (header::NUM_ROWS, rows),
+            (header::NUM_TOKENS, tokens),
+            (header::NUM_SAMPLED, sampled),
+            (header::NUM_PAGES, pages),
+            (header::NUM_FEEDS, feeds),
+            (header::MAX_QUERY_LENGTH, longest_query),
+            (header::MAX_KV_LENGTH, longest_kv),
+            (header::STEP_ID, step),
+            (header::NUM_GREEDY, greedy),
+            (header::NUM_LOGITS, logits),
+            (header::NUM_MASKS, masks),
+            (header::MAX_DEVICE_DRAFTS, device_drafts),
+            (header::NUM_DECODE_ROWS, decodes),
+            (header::NUM_EDITS, edits),
+            (header::MAX_LOGPROBS_AND_ONE, logprobs),
         ];
-        out.header.iter_mut().zip(values).for_each(|(field, value)| *field = value as i64);
+        values.iter().for_each(|&(field, value)| out.header[field] = value as i64);
     }
 
     fn fill_row(

@@ -16,7 +16,6 @@ use super::buffers::StepLayout;
 use super::crew::Crew;
 use super::distributions::Distributions;
 use super::drafts::Drafting;
-use super::edits::EditRecord;
 use super::outbox::{OutRow, Outbox, Outlet};
 use super::policy::{self, Tenants, WaitingQueue};
 use super::requests::Requests;
@@ -86,6 +85,16 @@ pub(super) struct StepRecord {
 pub(super) struct MaskRecord {
     pub slot: u32,
     pub generation: u32,
+    pub drafts: u32,
+}
+
+/// A row whose edits are to be filled.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EditRecord {
+    pub slot: u32,
+    pub generation: u32,
+    /// The first of its logits.
+    pub first: u32,
     pub drafts: u32,
 }
 

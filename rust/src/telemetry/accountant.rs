@@ -19,8 +19,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use super::clock::now_ns;
 use super::intervals::Intervals;
-use super::now_ns;
 use super::recorder::Recorder;
 use super::ring::Cursor;
 use super::stage::{Lane, Span, Stage};

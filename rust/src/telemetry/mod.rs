@@ -13,6 +13,7 @@
 //! what is counted by size.
 
 mod accountant;
+mod clock;
 mod histogram;
 mod intervals;
 mod recorder;
@@ -20,15 +21,7 @@ mod ring;
 mod stage;
 
 pub use accountant::{Accountant, STEP_BOUNDS_NS, StageTotal, Totals};
+pub use clock::now_ns;
 pub use histogram::{Histogram, LATENCY_BOUNDS_NS, LENGTH_BOUNDS, MAX_BOUNDS, TOKEN_BOUNDS_NS};
 pub use recorder::{Recorder, Timeline};
 pub use stage::{Lane, Span, Stage};
-
-/// CLOCK_MONOTONIC in nanoseconds: what `time.monotonic_ns()` gives in Python, the same in every process.
-#[inline]
-pub fn now_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a timespec that may be written; CLOCK_MONOTONIC is there on every system we run on.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-use super::now_ns;
+use super::clock::now_ns;
 use super::ring::{Cursor, Ring};
 use super::stage::{Lane, Span, Stage};
 use crate::error::Result;

@@ -1,7 +1,6 @@
 //! What must always hold in the prefix tree, looked up node by node: O(blocks).
 
-use super::super::BlockId;
-use super::super::block_pool::{BlockPool, NOWHERE};
+use super::super::block_pool::{BlockId, BlockPool, NOWHERE};
 use super::{NO_NODE, Node, NodeId, PrefixTree};
 use crate::error::{Error, Result};
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::super::StepBuffers;
+use super::super::buffers::{StepBuffers, header};
 use super::edits::{digest, recount};
 use super::grammar::Threes;
 use crate::grammar::Grammar;
@@ -114,8 +114,10 @@ pub(super) struct Device {
 impl Device {
     /// Runs a step. `owner` tells which request is behind an index of the sequence table.
     pub(super) fn run(&mut self, step: StepBuffers<'_>, owner: impl Fn(u32) -> Expected) {
-        let rows = step.header[0] as usize;
-        let [tokens, sampled, pages, feeds] = [1, 2, 3, 4].map(|at| step.header[at] as usize);
+        let rows = step.header[header::NUM_ROWS] as usize;
+        let [tokens, sampled, pages, feeds] =
+            [header::NUM_TOKENS, header::NUM_SAMPLED, header::NUM_PAGES, header::NUM_FEEDS]
+                .map(|at| step.header[at] as usize);
         assert_eq!(step.query_start[rows] as usize, tokens);
         assert_eq!(step.page_indptr[rows] as usize, pages);
         for feed in 0..feeds {
@@ -136,7 +138,7 @@ impl Device {
                 &step.page_indices[step.page_indptr[row] as usize..step.page_indptr[row + 1] as usize];
             assert_eq!(pages.len(), length.div_ceil(self.block_size), "pages cover the row's KV");
             assert!(!tokens.is_empty());
-            prefills |= row >= step.header[12] as usize;
+            prefills |= row >= step.header[header::NUM_DECODE_ROWS] as usize;
             assert!(!prefills || !fed.contains(&step.row_sequence[row]), "decodes come first");
             longest_query = longest_query.max(tokens.len());
             longest_kv = longest_kv.max(length);
@@ -173,9 +175,12 @@ impl Device {
                 assert_eq!(self.cells[cell(position)], Some((prefix, salt)), "KV at position {position}");
             }
         }
-        assert_eq!((step.header[5] as usize, step.header[6] as usize), (longest_query, longest_kv));
+        assert_eq!(
+            (step.header[header::MAX_QUERY_LENGTH] as usize, step.header[header::MAX_KV_LENGTH] as usize),
+            (longest_query, longest_kv)
+        );
         let (tokens, counts) = self.sample(&step, &chains, owner);
-        let logprobs = (step.header[14] > 0).then(|| {
+        let logprobs = (step.header[header::MAX_LOGPROBS_AND_ONE] > 0).then(|| {
             let place = |logit: usize| {
                 let row = step.logit_row[logit] as usize;
                 let position = step.sample_position[row] as usize + logit - step.logit_start[row] as usize;
@@ -194,7 +199,7 @@ impl Device {
         chains: &[u64],
         owner: impl Fn(u32) -> Expected,
     ) -> (Vec<i32>, Vec<i32>) {
-        let sampled = step.header[2] as usize;
+        let sampled = step.header[header::NUM_SAMPLED] as usize;
         let (mut result, mut counts) = (Vec::new(), Vec::new());
         for at in 0..sampled {
             let row = step.sample_rows[at] as usize;
@@ -204,7 +209,7 @@ impl Device {
             let got = (step.temperature[at], step.top_k[at] as u32, step.top_p[at], step.min_p[at]);
             assert_eq!(got, (wanted.temperature, wanted.top_k, wanted.top_p, wanted.min_p));
             assert_eq!(step.logprobs[at], expected.submit.logprobs.map_or(-1, i32::from));
-            assert!(i64::from(step.logprobs[at]) < step.header[14]);
+            assert!(i64::from(step.logprobs[at]) < step.header[header::MAX_LOGPROBS_AND_ONE]);
             let logits = step.logit_start[at] as usize..step.logit_start[at + 1] as usize;
             let drafts = logits.len() - 1;
             assert_eq!(step.sample_position[at] + drafts as i64, i64::from(step.kv_length[row]));
@@ -221,11 +226,11 @@ impl Device {
                 let after = step.logit_token[logit] as usize;
                 assert_eq!(after, step.query_start[row + 1] as usize - 1 - drafts + number);
                 let position = step.sample_position[at] as u64 + number as u64;
-                let edits = match step.header[13] {
+                let edits = match step.header[header::NUM_EDITS] {
                     0 => 0..0,
                     _ => step.edit_start[logit] as usize..step.edit_start[logit + 1] as usize,
                 };
-                assert!(edits.end <= step.header[13] as usize);
+                assert!(edits.end <= step.header[header::NUM_EDITS] as usize);
                 assert!(edits.is_empty() || expected.submit.edits.is_some());
                 let edit = |at: usize| (step.edit_token[at] as u32, step.edit_factor[at], step.edit_add[at]);
                 let edited = mix(chains[after], digest(edits.map(edit)));
@@ -240,8 +245,8 @@ impl Device {
             counts.push(count);
         }
         let greedy = step.temperature[..sampled].iter().filter(|temperature| **temperature == 0.0).count();
-        assert_eq!(step.header[8] as usize, greedy);
-        assert_eq!(step.header[9] as usize, result.len());
+        assert_eq!(step.header[header::NUM_GREEDY] as usize, greedy);
+        assert_eq!(step.header[header::NUM_LOGITS] as usize, result.len());
         (result, counts)
     }
 }

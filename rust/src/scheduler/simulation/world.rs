@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
+use super::super::buffers::header;
 use super::super::{LogProbs, Outlet, Planner, PlannerConfig, StepLayout};
 use super::device::{Device, Expected, STOP_TOKEN, VOCABULARY, logprob, mix, rules};
 use super::grammar::Slow;
@@ -208,8 +209,8 @@ impl World {
         let rows = self.planner.plan(&mut self.kv, bytes, self.now_ns).unwrap();
         if rows > 0 {
             let view = self.planner.layout.view(bytes).unwrap();
-            assert_eq!(view.header[0] as usize, rows);
-            let constrained = view.header[10] > 0 || view.header[13] > 0;
+            assert_eq!(view.header[header::NUM_ROWS] as usize, rows);
+            let constrained = view.header[header::NUM_MASKS] > 0 || view.header[header::NUM_EDITS] > 0;
             let owners: HashMap<u32, RequestKey> = view.row_sequence[..rows]
                 .iter()
                 .map(|slot| (*slot as u32, self.planner.table.request[*slot as usize]))
@@ -220,12 +221,12 @@ impl World {
             let bytes = unsafe { self.words.align_to_mut::<u8>() }.1;
             let view = self.planner.layout.view(bytes).unwrap();
             let filled = self.planner.fill_masks(view.mask).unwrap();
-            assert_eq!(view.header[10] as usize, filled);
+            assert_eq!(view.header[header::NUM_MASKS] as usize, filled);
             // SAFETY: as above.
             let bytes = unsafe { self.words.align_to_mut::<u8>() }.1;
             let edits = self.planner.fill_edits(bytes).unwrap();
             let view = self.planner.layout.view(bytes).unwrap();
-            assert_eq!(view.header[13] as usize, edits);
+            assert_eq!(view.header[header::NUM_EDITS] as usize, edits);
             self.device.run(view, |slot| self.expected[&owners[&slot]].clone());
         }
         self.check();

@@ -1,0 +1,177 @@
+//! From a description to what llguidance reads: a JSON Schema as it stands, or Lark.
+//!
+//! ```text
+//!  sequence
+//!  ├ free_text until <tool>        T3: text without <tool>
+//!  └ repeat                   ──►  T4: T3 "<tool>"
+//!    └ sequence                    start: T3 | T4 r1 ...
+//!      ├ text <tool>
+//!      ├ json_schema               r1: %json {...} ...
+//!      └ text </tool>
+//! ```
+//!
+//! Each part becomes a [node](Node); how nodes become rules is [`lark`](super::lark)'s. O(description), beside what
+//! schemas cost and what is written.
+
+use serde_json::{Value, json};
+
+use super::context::Tokens;
+use super::description::{Description, Whitespace, refusal};
+use super::lark::{Node, Shape, Writer, literal, regex};
+use super::limits::{check_lark, check_schema};
+use super::schema::{self, Prepared};
+use super::watch::Watch;
+use super::{Refusal, ebnf, pattern};
+
+/// What llguidance compiles.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Lowered {
+    /// A JSON Schema with its separators.
+    Json(Value),
+    /// A grammar.
+    Lark(String),
+}
+
+/// Lowers a description; warnings name what is not enforced.
+///
+/// # Errors
+/// What cannot be enforced or not be put into a grammar.
+pub fn lower(
+    description: Description,
+    tokens: &Tokens,
+    watch: &Watch,
+    warnings: &mut Vec<String>,
+) -> Result<Lowered, Refusal> {
+    match description {
+        Description::Lark { source } => {
+            check_lark(&source)?;
+            Ok(Lowered::Lark(source))
+        }
+        Description::JsonSchema { .. } | Description::JsonObject { .. } | Description::JsonValue { .. } => {
+            Ok(Lowered::Json(json_schema(description, watch, warnings)?))
+        }
+        description => {
+            let mut lowering = Lowering { tokens, watch, warnings, writer: Writer::default() };
+            let root = lowering.node(description)?;
+            Ok(Lowered::Lark(lowering.writer.finish(root)?))
+        }
+    }
+}
+
+/// A description as it is taken apart.
+struct Lowering<'a> {
+    tokens: &'a Tokens,
+    watch: &'a Watch,
+    warnings: &'a mut Vec<String>,
+    writer: Writer,
+}
+
+impl Lowering<'_> {
+    fn node(&mut self, description: Description) -> Result<Node, Refusal> {
+        match description {
+            Description::Text { text } => self.text(&text),
+            Description::Regex { pattern } => {
+                let hir = pattern::whole(&pattern)?;
+                let empty = hir.properties().minimum_len() == Some(0);
+                self.writer.terminal(&regex(&hir.to_string()), Shape::closed(empty))
+            }
+            Description::Choice { choices } => {
+                let body: Vec<_> = choices.iter().map(|choice| literal(choice)).collect();
+                let empty = choices.iter().any(String::is_empty);
+                self.writer.terminal(&body.join(" | "), Shape::closed(empty))
+            }
+            Description::FreeText { until } => self.free_text(&until),
+            Description::Lark { source } => {
+                check_lark(&source)?;
+                Ok(Node::Opaque(format!("%lark {{\n{source}\n}}")))
+            }
+            Description::Ebnf { source } => ebnf::lower(&mut self.writer, &source),
+            json @ (Description::JsonSchema { .. }
+            | Description::JsonObject { .. }
+            | Description::JsonValue { .. }) => {
+                Ok(Node::Opaque(format!("%json {}", json_schema(json, self.watch, self.warnings)?)))
+            }
+            Description::Sequence { parts } => {
+                let parts = parts.into_iter().map(|part| self.node(part)).collect::<Result<Vec<_>, _>>()?;
+                self.writer.joined(parts)
+            }
+            Description::AnyOf { options } => {
+                let options =
+                    options.into_iter().map(|option| self.node(option)).collect::<Result<Vec<_>, _>>()?;
+                self.writer.any_of(options)
+            }
+            Description::Optional { part } => {
+                let part = self.node(*part)?;
+                self.writer.repeated(part, 0, Some(1), None)
+            }
+            Description::Repeat { part, min, max, separator } => {
+                let part = self.node(*part)?;
+                let separator = separator.map(|separator| self.node(*separator)).transpose()?;
+                self.writer.repeated(part, min, max, separator)
+            }
+        }
+    }
+
+    fn text(&mut self, text: &str) -> Result<Node, Refusal> {
+        let mut parts = Vec::new();
+        let mut at = 0;
+        for (range, token) in self.tokens.find_special(text) {
+            if at < range.start {
+                parts.push(self.writer.terminal(&literal(&text[at..range.start]), Shape::fixed())?);
+            }
+            parts.push(Node::Token(token));
+            at = range.end;
+        }
+        if at < text.len() {
+            parts.push(self.writer.terminal(&literal(&text[at..]), Shape::fixed())?);
+        }
+        Ok(if parts.len() == 1 { parts.remove(0) } else { Node::Sequence(parts) })
+    }
+
+    fn free_text(&mut self, until: &[String]) -> Result<Node, Refusal> {
+        const ANY: &str = r"/(?s:.*)/";
+        if until.is_empty() {
+            return self.writer.terminal(ANY, Shape::free());
+        }
+        let until: Vec<_> = until.iter().map(|text| literal(text)).collect();
+        let occurs = self.writer.define("T", &format!("{ANY} ( {} ) {ANY}", until.join(" | ")))?;
+        self.writer.terminal(&format!("{ANY} & ~{occurs}"), Shape::free())
+    }
+}
+
+/// The schema of a JSON description, reduced and with its white space.
+fn json_schema(
+    description: Description,
+    watch: &Watch,
+    warnings: &mut Vec<String>,
+) -> Result<Value, Refusal> {
+    let (schema, whitespace) = match description {
+        Description::JsonSchema { schema, whitespace, unenforceable } => {
+            let stop = || watch.is_cancelled();
+            let Prepared { schema, warnings: more } = schema::prepare(schema, unenforceable, &stop)?;
+            check_schema(&schema)?;
+            warnings.extend(more);
+            (schema, whitespace)
+        }
+        Description::JsonObject { whitespace } => (json!({"type": "object"}), whitespace),
+        Description::JsonValue { whitespace } => (json!({}), whitespace),
+        _ => unreachable!("only JSON is given here"),
+    };
+    let mut schema = match schema {
+        Value::Object(schema) => schema,
+        Value::Bool(true) => serde_json::Map::new(),
+        Value::Bool(false) => return Err(refusal("#: no value is valid against the schema `false`")),
+        _ => return Err(refusal("#: a JSON Schema is an object or a boolean")),
+    };
+    let mut options = match whitespace {
+        Whitespace::SingleLine => {
+            json!({"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false})
+        }
+        Whitespace::Compact => json!({"whitespace_flexible": false}),
+        Whitespace::Flexible => json!({"whitespace_pattern": r"[ \t\r\n]{1,32}"}),
+    };
+    // A string may be written with escapes wherever JSON has them.
+    options["json_allow_general_unicode_escapes"] = Value::Bool(true);
+    schema.insert("x-guidance".to_owned(), options);
+    Ok(Value::Object(schema))
+}

@@ -1,0 +1,132 @@
+//! What the draft model's cache holds, as the host knows it.
+//!
+//! ```text
+//!  block          7         2               cells of a sequence, 4 a block
+//!  tokens     a b c d   e f ? .             ?  only the device knows it: the mark of the step that wrote it
+//!  filled         4         1               the draft model has computed a to e
+//! ```
+//!
+//! The blocks are the model's, so that prefix hits, preemption and wrong drafts need nothing of their own here: whoever
+//! writes a cell takes the draft model's keys and values of it, and of what follows in its block, away.
+//! O(1) a token; [`first_hole`](DraftCache::first_hole) is O(blocks). Nothing is allocated but a place for each slot.
+
+use crate::error::{Error, Result};
+use crate::scheduler::buffers::{StepBuffers, header};
+
+/// The tokens of all cells, and which of them the draft model has computed.
+pub(super) struct DraftCache {
+    block_size: usize,
+    /// By cell; negative where only the device knows: the mark of the step that wrote it.
+    tokens: Vec<i32>,
+    /// By block: so many cells from its first hold what the draft model computes.
+    filled: Vec<u32>,
+    /// By slot: the cell whose token the host does not know yet, and its mark.
+    unknown: Vec<Option<(u32, i32)>>,
+}
+
+impl DraftCache {
+    /// A cache of which nothing is known.
+    pub fn new(num_blocks: usize, block_size: usize) -> Result<Self> {
+        if block_size == 0
+            || num_blocks.checked_mul(block_size).is_none_or(|cells| cells >= i32::MAX as usize)
+        {
+            return Err(Error::InvalidArgument("the cache must have from 1 to 2**31 cells".into()));
+        }
+        Ok(Self {
+            block_size,
+            tokens: vec![0; num_blocks * block_size],
+            filled: vec![0; num_blocks],
+            unknown: Vec::new(),
+        })
+    }
+
+    /// Tokens a block.
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// The cell of a position, in a sequence whose blocks are `pages`.
+    pub fn cell(&self, pages: &[i32], position: usize) -> usize {
+        pages[position / self.block_size] as usize * self.block_size + position % self.block_size
+    }
+
+    /// The token of a cell; negative where only the device knows it.
+    pub fn token(&self, cell: usize) -> i32 {
+        self.tokens[cell]
+    }
+
+    /// The host has chosen what a cell holds.
+    pub fn set_token(&mut self, cell: usize, token: i32) {
+        self.tokens[cell] = token;
+    }
+
+    /// The draft model computes this cell, after all that stand before it in its block.
+    pub fn compute(&mut self, cell: usize) {
+        self.filled[cell / self.block_size] = (cell % self.block_size) as u32 + 1;
+    }
+
+    /// The first position below `first` whose keys and values the draft model lacks, or `first`.
+    pub fn first_hole(&self, pages: &[i32], first: usize) -> usize {
+        for (page, start) in (0..first).step_by(self.block_size).enumerate() {
+            let filled = start + self.filled[pages[page] as usize] as usize;
+            if filled < first.min(start + self.block_size) {
+                return filled;
+            }
+        }
+        first
+    }
+
+    /// Every cell that the step's first `tokens` tokens write holds its token, and nothing of the draft model any more.
+    pub fn note(&mut self, step: &StepBuffers<'_>, tokens: usize) {
+        for (&cell, &token) in step.slot_mapping[..tokens].iter().zip(&*step.token_ids) {
+            let cell = cell as usize;
+            self.tokens[cell] = token;
+            let filled = &mut self.filled[cell / self.block_size];
+            *filled = (*filled).min((cell % self.block_size) as u32);
+        }
+        let feeds = step.header[header::NUM_FEEDS].max(0) as usize;
+        for (&token, &slot) in step.feed_token[..feeds].iter().zip(&*step.feed_sequence) {
+            let slot = slot as usize;
+            if self.unknown.len() <= slot {
+                self.unknown.resize(slot + 1, None);
+            }
+            let cell = step.slot_mapping[token as usize];
+            self.tokens[cell as usize] = mark(step);
+            self.unknown[slot] = Some((cell as u32, mark(step)));
+        }
+    }
+
+    /// The device fills these cells in this step.
+    pub fn await_drafts(&mut self, step: &StepBuffers<'_>, cells: &[i32]) {
+        cells.iter().for_each(|&cell| self.tokens[cell as usize] = mark(step));
+    }
+
+    /// What a step put where the device filled in: see [`DraftPasses::learn`](super::DraftPasses::learn).
+    pub fn learn(&mut self, step: &StepBuffers<'_>, rows: usize, sampled: &[i32], counts: &[i32]) {
+        for (at, &counted) in counts[..rows].iter().enumerate() {
+            let drafts = step.device_drafts[at].max(0) as usize;
+            let tokens = &sampled[step.logit_start[at] as usize..][..counted.max(0) as usize];
+            let Some((&last, right)) = tokens.split_last() else { continue };
+            let end = step.query_start[step.sample_rows[at] as usize + 1] as usize;
+            for (&token, &cell) in right.iter().zip(&step.slot_mapping[end - drafts..end]) {
+                self.tell(cell as usize, mark(step), token);
+            }
+            let unknown = self.unknown.get_mut(step.sample_sequence[at] as usize).and_then(Option::take);
+            if let Some((cell, mark)) = unknown {
+                self.tell(cell as usize, mark, last);
+            }
+        }
+    }
+
+    /// What a cell holds is told, unless another step has written it meanwhile.
+    fn tell(&mut self, cell: usize, mark: i32, token: i32) {
+        if self.tokens[cell] == mark {
+            self.tokens[cell] = token;
+        }
+    }
+}
+
+/// Stands in cells that only the device knows; another for each step in flight.
+fn mark(step: &StepBuffers<'_>) -> i32 {
+    -1 - (step.header[header::STEP_ID] & 0x3fff_ffff) as i32
+}

@@ -1,0 +1,387 @@
+//! A draft model that says what it read of its cache: whatever is scheduled, every draft must be what it says after
+//! the whole sequence, and every cell is written once in a pass.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const BLOCK: usize = 4;
+const BLOCKS: usize = 64;
+const ROWS: usize = 4;
+const VOCABULARY: u64 = 50;
+
+/// What a cell holds of a sequence that begins with `tokens`: depends on all of them.
+fn state(tokens: &[i32]) -> u64 {
+    tokens.iter().fold(7, |state, token| {
+        (state ^ *token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) + 1
+    })
+}
+
+/// What the draft model says after them.
+fn said(tokens: &[i32]) -> i32 {
+    (state(tokens) % VOCABULARY) as i32
+}
+
+/// A sequence: its tokens, blocks, and how many tokens the model has computed.
+struct Sequence {
+    slot: usize,
+    tokens: Vec<i32>,
+    blocks: Vec<usize>,
+    computed: usize,
+}
+
+struct World {
+    passes: DraftPasses,
+    layouts: [StepLayout; 2],
+    memory: [Vec<u64>; 2],
+    cells: Vec<u64>,
+    owners: BTreeMap<usize, usize>,
+    sequences: Vec<Sequence>,
+    passed: usize,
+    computed: usize,
+    /// The device feeds, by slot; and the step that has not come back yet.
+    fed: bool,
+    last: BTreeMap<i32, i32>,
+    behind: Option<(Vec<u64>, Vec<i32>, Vec<i32>)>,
+    slots: usize,
+    steps: i64,
+}
+
+fn bytes(words: &mut [u64]) -> &mut [u8] {
+    // SAFETY: every byte of a u64 is a u8.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
+}
+
+impl World {
+    fn new(pass_tokens: usize) -> Self {
+        let layouts = [200, pass_tokens].map(|tokens| StepLayout::new(tokens, ROWS, 200, 8, 64).unwrap());
+        let memory = layouts.map(|layout| vec![0; layout.nbytes() / 8]);
+        let [step, pass] = layouts;
+        let passes = DraftPasses::new(step, pass, BLOCKS, BLOCK, VOCABULARY as usize).unwrap();
+        let (cells, owners) = (vec![0; BLOCKS * BLOCK], BTreeMap::new());
+        Self {
+            passes,
+            layouts,
+            memory,
+            cells,
+            owners,
+            sequences: Vec::new(),
+            passed: 0,
+            computed: 0,
+            fed: false,
+            last: BTreeMap::new(),
+            behind: None,
+            slots: 0,
+            steps: 0,
+        }
+    }
+
+    fn allocate(&mut self) -> Option<usize> {
+        let free = (0..BLOCKS).find(|block| !self.owners.contains_key(block))?;
+        self.owners.insert(free, 1);
+        Some(free)
+    }
+
+    /// A sequence of `length` tokens, the first of which it may share with the last one that began.
+    fn enter(&mut self, length: usize, shares: bool, seed: u64) {
+        let mut tokens: Vec<i32> =
+            (0..length as u64).map(|at| (seed.wrapping_mul(31 + at) % VOCABULARY) as i32).collect();
+        let mut blocks = Vec::new();
+        if let Some(other) = self.sequences.last().filter(|_| shares) {
+            let shared = (other.computed / BLOCK).min((length - 1) / BLOCK);
+            tokens[..shared * BLOCK].copy_from_slice(&other.tokens[..shared * BLOCK]);
+            blocks.extend_from_slice(&other.blocks[..shared]);
+        }
+        blocks.iter().for_each(|block| *self.owners.get_mut(block).unwrap() += 1);
+        let computed = blocks.len() * BLOCK;
+        self.slots += 1;
+        self.sequences.push(Sequence { slot: self.slots, tokens, blocks, computed });
+    }
+
+    fn leave(&mut self, at: usize) {
+        for block in self.sequences.remove(at).blocks {
+            let owners = self.owners.get_mut(&block).unwrap();
+            *owners -= 1;
+            if *owners == 0 {
+                self.owners.remove(&block);
+            }
+        }
+    }
+
+    /// A step: of each sequence so many tokens, then drafts, of the draft model or of the host.
+    fn step(&mut self, grants: &[(usize, usize, bool)], right: usize) -> Result<()> {
+        let mut rows = Vec::new();
+        for at in 0..self.sequences.len().min(ROWS) {
+            let (count, drafts, on_device) = grants[at % grants.len()];
+            let known = self.sequences[at].tokens.len();
+            let computed = self.sequences[at].computed;
+            let end = known.min(computed + count);
+            let drafts = if end == known && known - computed <= 2 { drafts } else { 0 };
+            while self.sequences[at].blocks.len() * BLOCK < end + drafts {
+                let Some(block) = self.allocate() else { return Ok(()) };
+                self.sequences[at].blocks.push(block);
+            }
+            rows.push((at, computed, end, drafts, on_device));
+        }
+        // Steps without drafts are planned before the step before them has come back.
+        let ahead = self.fed && rows.iter().all(|row| row.3 == 0);
+        self.fill(&rows, ahead);
+        if !ahead {
+            self.learn()?;
+        }
+        let mut chosen = Vec::new();
+        let mut more = self.passes.begin(bytes(&mut self.memory[0]))?;
+        if ahead {
+            self.learn()?;
+        }
+        if self.fed {
+            more.then(|| self.pass_fed()).transpose()?;
+            self.commit(&rows, right);
+            return Ok(());
+        }
+        let [step, pass] = &mut self.memory;
+        let mut turns = 0;
+        while more {
+            more = self.passes.next(bytes(step), bytes(pass), &chosen)?.is_some();
+            turns += 1;
+            chosen.clear();
+            if more {
+                compute(
+                    &self.layouts[1].view(bytes(pass))?,
+                    &mut self.cells,
+                    &mut chosen,
+                    &mut self.computed,
+                );
+                self.passed += 1;
+            }
+            assert!(turns < 500, "it ends");
+        }
+        self.commit(&rows, right);
+        Ok(())
+    }
+
+    fn learn(&mut self) -> Result<()> {
+        match self.behind.take() {
+            Some((mut step, sampled, counts)) => self.passes.learn(bytes(&mut step), &sampled, &counts),
+            None => Ok(()),
+        }
+    }
+
+    /// The host lays out all passes, of which it sees nothing.
+    fn pass_fed(&mut self) -> Result<()> {
+        let [step, pass] = &mut self.memory;
+        let mut places = [0; ROWS];
+        while self.passes.next_fed(bytes(step), bytes(pass), &mut places)?.is_some() {
+            let view = self.layouts[1].view(bytes(pass))?;
+            for at in 0..view.header[header::NUM_FEEDS] as usize {
+                let token = &mut view.token_ids[view.feed_token[at] as usize];
+                assert_eq!(*token, 0);
+                *token = self.last[&view.feed_sequence[at]];
+            }
+            let mut chosen = Vec::new();
+            compute(&view, &mut self.cells, &mut chosen, &mut self.computed);
+            let step = self.layouts[0].view(bytes(step))?;
+            for (at, &token) in chosen.iter().enumerate() {
+                step.token_ids[places[at] as usize] = token;
+                self.last.insert(view.sample_sequence[at], token);
+            }
+            self.passed += 1;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, rows: &[(usize, usize, usize, usize, bool)], ahead: bool) {
+        let step = self.layouts[0].view(bytes(&mut self.memory[0])).unwrap();
+        let (mut tokens, mut pages, mut sampled, mut most) = (0, 0, 0, 0);
+        let (mut feeds, mut logits) = (0, 0);
+        step.page_indptr[0] = 0;
+        step.query_start[0] = 0;
+        for (row, &(at, computed, end, drafts, on_device)) in rows.iter().enumerate() {
+            let sequence = &self.sequences[at];
+            for position in computed..end + drafts {
+                let host = if on_device { 0 } else { 3 };
+                step.token_ids[tokens] = *sequence.tokens.get(position).unwrap_or(&host);
+                step.positions[tokens] = position as i32;
+                let cell = sequence.blocks[position / BLOCK] * BLOCK + position % BLOCK;
+                step.slot_mapping[tokens] = cell as i32;
+                tokens += 1;
+            }
+            for block in &sequence.blocks[..(end + drafts).div_ceil(BLOCK)] {
+                step.page_indices[pages] = *block as i32;
+                pages += 1;
+            }
+            step.query_start[row + 1] = tokens as i32;
+            step.page_indptr[row + 1] = pages as i32;
+            step.kv_length[row] = (end + drafts) as i32;
+            let slot = sequence.slot as i32;
+            step.row_sequence[row] = slot;
+            // The step before has sampled the last token that there is.
+            let pending = self.behind.as_mut().is_some_and(|(step, ..)| {
+                let step = self.layouts[0].view(bytes(step)).unwrap();
+                step.sample_sequence[..step.header[header::NUM_SAMPLED] as usize].contains(&slot)
+            });
+            if ahead && pending && end == sequence.tokens.len() {
+                step.token_ids[tokens - 1] = 0;
+                step.feed_token[feeds] = tokens as i32 - 1;
+                step.feed_sequence[feeds] = slot;
+                feeds += 1;
+            }
+            if end == sequence.tokens.len() {
+                step.sample_rows[sampled] = row as i32;
+                step.sample_sequence[sampled] = slot;
+                step.sample_position[sampled] = end as i64;
+                step.seed[sampled] = 100 + slot as u64;
+                step.logit_start[sampled] = logits;
+                logits += 1 + drafts as i32;
+                step.device_drafts[sampled] = if on_device { drafts as i32 } else { 0 };
+                most = most.max(step.device_drafts[sampled]);
+                sampled += 1;
+            }
+        }
+        step.header.fill(0);
+        (step.header[header::NUM_ROWS], step.header[header::NUM_TOKENS]) = (rows.len() as i64, tokens as i64);
+        (step.header[header::NUM_SAMPLED], step.header[header::MAX_DEVICE_DRAFTS]) =
+            (sampled as i64, i64::from(most));
+        (step.header[header::NUM_FEEDS], step.header[header::NUM_LOGITS]) = (feeds as i64, i64::from(logits));
+        self.steps += 1;
+        step.header[header::STEP_ID] = self.steps;
+    }
+
+    /// The drafts are what the draft model says, and some of them are right.
+    fn commit(&mut self, rows: &[(usize, usize, usize, usize, bool)], right: usize) {
+        let (mut sampled, mut counts) = (Vec::new(), Vec::new());
+        let step = self.layouts[0].view(bytes(&mut self.memory[0])).unwrap();
+        for (row, &(at, _, end, drafts, on_device)) in rows.iter().enumerate() {
+            let sequence = &mut self.sequences[at];
+            sequence.computed = end;
+            if end < sequence.tokens.len() {
+                continue;
+            }
+            let last = step.query_start[row + 1] as usize;
+            let drafted = &step.token_ids[last - drafts..last];
+            let mut text = sequence.tokens.clone();
+            for &draft in drafted.iter().filter(|_| on_device) {
+                assert_eq!(draft, said(&text), "drafts are chosen one after the other");
+                text.push(draft);
+            }
+            let taken = right.min(drafts);
+            sequence.tokens.extend_from_slice(&drafted[..taken]);
+            sequence.computed += taken;
+            sequence.tokens.push((said(&sequence.tokens) + 1) % VOCABULARY as i32);
+            // What is sampled behind the last that holds is nobody's.
+            counts.push(taken as i32 + 1);
+            sampled.extend_from_slice(&sequence.tokens[sequence.tokens.len() - taken - 1..]);
+            sampled.extend(std::iter::repeat_n(-1, drafts - taken));
+        }
+        if self.fed {
+            self.behind = Some((self.memory[0].clone(), sampled, counts));
+        }
+    }
+}
+
+/// The draft model: every cell that a token attends to must hold what belongs there.
+fn compute(pass: &StepBuffers<'_>, cells: &mut [u64], chosen: &mut Vec<i32>, computed: &mut usize) {
+    let rows = pass.header[header::NUM_ROWS] as usize;
+    *computed += pass.header[header::NUM_TOKENS] as usize;
+    let mut written = std::collections::BTreeSet::new();
+    for row in 0..rows {
+        let pages = &pass.page_indices[pass.page_indptr[row] as usize..pass.page_indptr[row + 1] as usize];
+        let cell = |position: usize| pages[position / BLOCK] as usize * BLOCK + position % BLOCK;
+        for token in pass.query_start[row] as usize..pass.query_start[row + 1] as usize {
+            let position = pass.positions[token] as usize;
+            let before = if position == 0 { state(&[]) } else { cells[cell(position - 1)] };
+            assert_eq!(pass.slot_mapping[token] as usize, cell(position));
+            assert!(written.insert(cell(position)), "no cell is written twice in a pass");
+            let id = pass.token_ids[token] as u64;
+            cells[cell(position)] = (before ^ id).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) + 1;
+        }
+    }
+    for at in 0..pass.header[header::NUM_SAMPLED] as usize {
+        let row = pass.sample_rows[at] as usize;
+        let last = pass.positions[pass.logit_token[at] as usize] as usize;
+        assert_eq!(pass.logit_token[at] + 1, pass.query_start[row + 1]);
+        assert_eq!((last + 1) as i64, pass.sample_position[at]);
+        assert_eq!(last + 1, pass.kv_length[row] as usize);
+        assert_eq!(pass.seed[at], 100 + pass.sample_sequence[at] as u64);
+        let page = pass.page_indices[pass.page_indptr[row] as usize + last / BLOCK] as usize;
+        chosen.push((cells[page * BLOCK + last % BLOCK] % VOCABULARY) as i32);
+    }
+}
+
+#[test]
+fn a_sequence_that_goes_on_takes_a_token_a_pass() {
+    let mut world = World::new(200);
+    world.enter(10, false, 3);
+    world.step(&[(10, 0, true)], 0).unwrap();
+    assert_eq!(world.passed, 0, "who does not draft costs nothing");
+    world.step(&[(1, 3, true)], 1).unwrap();
+    assert_eq!((world.passed, world.computed), (3, 11 + 2), "the prompt and the token after it, two drafts");
+    world.step(&[(1, 3, true)], 3).unwrap();
+    assert_eq!((world.passed, world.computed), (6, 13 + 3));
+    world.step(&[(1, 3, true)], 0).unwrap();
+    assert_eq!((world.passed, world.computed), (9, 16 + 4), "the last draft was right and is caught up with");
+    world.step(&[(1, 2, false)], 0).unwrap();
+    world.step(&[(1, 0, false)], 0).unwrap();
+    world.step(&[(1, 1, true)], 0).unwrap();
+    assert_eq!((world.passed, world.computed), (10, 20 + 3), "and with those it was not asked for");
+}
+
+#[test]
+fn what_the_device_feeds_is_learned_when_it_comes_back() {
+    let mut world = World::new(200);
+    world.fed = true;
+    world.enter(10, false, 3);
+    (0..4).for_each(|_| world.step(&[(10, 0, true)], 0).unwrap());
+    world.step(&[(1, 3, true)], 1).unwrap();
+    assert_eq!((world.passed, world.computed), (3, 14 + 2), "three tokens were fed before");
+    world.step(&[(1, 3, true)], 3).unwrap();
+    world.step(&[(1, 0, true)], 0).unwrap();
+    world.step(&[(1, 2, true)], 2).unwrap();
+    assert_eq!((world.passed, world.computed), (8, 16 + 3 + 4), "with the last draft, and the token fed");
+}
+
+#[test]
+fn a_shared_prompt_is_computed_once() {
+    let mut world = World::new(200);
+    world.enter(17, false, 3);
+    world.step(&[(17, 0, true)], 0).unwrap();
+    world.enter(17, true, 3);
+    world.step(&[(9, 1, true)], 0).unwrap();
+    assert_eq!((world.passed, world.computed), (1, 18 + 1));
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let layout = |tokens, rows| StepLayout::new(tokens, rows, 8, 0, 64).unwrap();
+    let new = |pass, blocks| DraftPasses::new(layout(16, 4), pass, blocks, 4, 64);
+    assert!(new(layout(16, 4), 8).is_ok());
+    assert!(new(layout(16, 3), 8).is_err());
+    assert!(new(layout(3, 4), 8).is_err());
+    assert!(new(layout(16, 4), usize::MAX / 2).is_err());
+}
+
+proptest! {
+    #[test]
+    fn every_draft_is_what_the_model_says_after_its_sequence(
+        pass_tokens in prop::sample::select(vec![ROWS, 7, 16, 200]),
+        turns in prop::collection::vec(
+            (0u8..10, 1usize..40, any::<bool>(), any::<u64>(),
+             prop::collection::vec((1usize..12, 0usize..5, any::<bool>()), 1..5), 0usize..5),
+            1..60,
+        ),
+        fed in any::<bool>(),
+    ) {
+        let mut world = World::new(pass_tokens);
+        world.fed = fed;
+        for (kind, length, shares, seed, grants, right) in turns {
+            if kind < 3 && world.sequences.len() < ROWS {
+                world.enter(length, shares, seed);
+            } else if kind == 3 && !world.sequences.is_empty() {
+                world.leave(seed as usize % world.sequences.len());
+            }
+            world.step(&grants, right).unwrap();
+        }
+    }
+}

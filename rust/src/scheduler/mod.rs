@@ -33,6 +33,7 @@ mod planner;
 mod policy;
 mod requests;
 mod sequence_table;
+mod sharing;
 #[cfg(test)]
 mod simulation;
 

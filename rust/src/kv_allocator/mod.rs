@@ -29,7 +29,7 @@ mod prefix_tree;
 pub use block_pool::{BlockId, Counts};
 
 use crate::error::{Error, Result};
-use block_pool::BlockPool;
+use block_pool::{BlockPool, NOWHERE};
 use prefix_tree::PrefixTree;
 
 /// Owner of all KV blocks. Releasing or forking what nobody holds is a bug of the caller and panics.
@@ -70,11 +70,24 @@ impl KvAllocator {
         max_blocks: usize,
         out: &mut Vec<BlockId>,
     ) -> usize {
+        self.match_further(salt, tokens, &[], max_blocks, out)
+    }
+
+    /// The same for a sequence that goes on: what the tree knows behind `held`, the blocks of its first tokens.
+    /// O(blocks that are found) if it knows the last of these.
+    pub fn match_further(
+        &mut self,
+        salt: u64,
+        tokens: &[u32],
+        held: &[BlockId],
+        max_blocks: usize,
+        out: &mut Vec<BlockId>,
+    ) -> usize {
         let Some(tree) = &self.tree else { return 0 };
-        tree.find(salt, tokens, max_blocks, |run| {
-            out.extend_from_slice(run);
-            run.iter().for_each(|&block| self.pool.hold(block));
-        })
+        let first = out.len();
+        tree.find_further(salt, tokens, held, max_blocks, &self.pool, |run| out.extend_from_slice(run));
+        out[first..].iter().for_each(|&block| self.pool.hold(block));
+        out.len() - first
     }
 
     /// How many leading blocks of `tokens` are cached, without holding them or touching their age.
@@ -118,6 +131,17 @@ impl KvAllocator {
         match &mut self.tree {
             Some(tree) => tree.insert(salt, tokens, &blocks[..full], &mut self.pool),
             None => 0,
+        }
+    }
+
+    /// Forgets those of `blocks` that are known, and all that lies below them: they do not hold what was said. Held
+    /// blocks stay with their holders.
+    pub fn forget(&mut self, blocks: &[BlockId]) {
+        let Some(tree) = &mut self.tree else { return };
+        for &block in blocks.iter().rev() {
+            if self.pool.place(block) != NOWHERE {
+                tree.forget(block, &mut self.pool);
+            }
         }
     }
 

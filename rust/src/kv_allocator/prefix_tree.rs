@@ -19,7 +19,7 @@
 //! meets neither a fresh page nor a table that must grow, and takes its time even when the cache fills up first.
 //!
 //! Matching is O(depth): one lookup a node, then a comparison a block. Inserting is O(depth) for a sequence whose
-//! blocks are new, and goes on from the last block known for one that grows: O(new blocks). Splitting is
+//! blocks are new; both go on from the last block known for one that grows: O(new blocks). Splitting is
 //! O(blocks that become the head). Forgetting a block is O(1) at the end of a leaf, where the allocator evicts,
 //! and O(what it takes with it) elsewhere.
 
@@ -105,6 +105,30 @@ impl PrefixTree {
         visit: impl FnMut(&[BlockId]),
     ) -> usize {
         self.descend(Descent::TOP, salt, self.whole_blocks(tokens, limit), visit).depth
+    }
+
+    /// Visits the runs that follow `held`, the blocks of the first of `tokens`, from the last of them that is known
+    /// on; `limit` counts `held` in.
+    pub(super) fn find_further(
+        &self,
+        salt: u64,
+        tokens: &[u32],
+        held: &[BlockId],
+        limit: usize,
+        pool: &BlockPool,
+        mut visit: impl FnMut(&[BlockId]),
+    ) {
+        let tokens = self.whole_blocks(tokens, limit);
+        if held.len() * self.block_size >= tokens.len() {
+            return;
+        }
+        let start = self.last_known(salt, tokens, held, pool);
+        let mut passed = held.len() - start.depth;
+        self.descend(start, salt, tokens, |run| {
+            let here = passed.min(run.len());
+            passed -= here;
+            visit(&run[here..]);
+        });
     }
 
     /// Takes up the full blocks of `tokens` that are not known yet; returns how many.

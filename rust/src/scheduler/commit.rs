@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   for each row:  void (its sequence has ended or was preempted)   its tokens are dropped
-//!                  a chunk of a prompt                              its full blocks go into the prefix tree
+//!                  a chunk of a prompt                              nothing: its blocks are known since it was planned
 //!                  sampled tokens: one, and one more for each       append, test for the end, tell the detokenizer;
 //!                  draft before it that was right                   blocks of wrong drafts go back
 //! ```
@@ -73,6 +73,10 @@ impl Planner {
             if self.table.is_current(row.slot, row.generation) {
                 accepted += self.commit_row(kv, row, tokens, logprobs.map(|logprobs| (logprobs, logit)));
             }
+            // A row that found no token to sample has computed nothing that others may build on.
+            if row.publishes && tokens.first().is_some_and(|token| *token < 0) {
+                self.retract(kv, &record);
+            }
             logit += if row.samples { row.drafts as usize + 1 } else { 0 };
         }
         let ended = before - self.requests.len();
@@ -92,16 +96,9 @@ impl Planner {
     ) -> usize {
         let at = row.slot as usize;
         let progress = &mut self.table.progress[at];
-        let prefilled = progress.committed < progress.prefill;
         progress.committed += row.count - row.drafts;
         progress.planned -= row.drafts;
         progress.drafted = 0;
-        // A step that found no token to sample has computed nothing that others may build on.
-        if prefilled && sampled.first().is_none_or(|token| *token >= 0) {
-            let tokens = std::mem::take(&mut self.table.tokens[at]);
-            self.remember(kv, row.slot, &tokens);
-            self.table.tokens[at] = tokens;
-        }
         if row.samples { self.append(kv, row, sampled, logprobs) } else { 0 }
     }
 

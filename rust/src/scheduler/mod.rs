@@ -34,6 +34,7 @@ mod planner;
 mod policy;
 mod requests;
 mod sequence_table;
+mod sharing;
 #[cfg(test)]
 mod simulation;
 

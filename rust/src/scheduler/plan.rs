@@ -49,10 +49,11 @@ impl Planner {
         let mut room = Room { tokens, pages, logits, edits, closed: false, now_ns };
         self.decodes.clear();
         self.prefills.clear();
+        self.published.clear();
         self.seat_edits(&mut room);
         self.grant_decodes(kv, &mut room);
         self.timeline.lap(Stage::Allocate);
-        self.grant_prefills(&mut room);
+        self.grant_prefills(kv, &mut room);
         self.admit(kv, &mut room);
         self.timeline.lap(Stage::Admit);
         if self.decodes.is_empty() && self.prefills.is_empty() {
@@ -65,6 +66,8 @@ impl Planner {
         let mut record = self.spare.pop().unwrap_or_default();
         self.counters.steps += 1;
         self.timeline.set_step(self.counters.steps);
+        record.number = self.counters.steps;
+        std::mem::swap(&mut record.published, &mut self.published);
         self.fill(&mut buffers, &mut record);
         let rows = record.rows.len();
         record.planned_ns = now_ns;
@@ -121,17 +124,18 @@ impl Planner {
         }
     }
 
-    fn grant_prefills(&mut self, room: &mut Room) {
+    fn grant_prefills(&mut self, kv: &mut KvAllocator, room: &mut Room) {
         for next in 0..self.running.len() {
             let slot = self.running[next].slot;
-            if self.table.progress[slot as usize].remaining() > 1 {
-                self.grant_prefill(slot, room);
+            if self.table.progress[slot as usize].remaining() > 1 && room.tokens > 0 {
+                self.catch_up(kv, slot);
+                self.grant_prefill(kv, slot, room);
             }
         }
     }
 
     /// Gives a prefill its share of the step, which may be none.
-    fn grant_prefill(&mut self, slot: u32, room: &mut Room) {
+    fn grant_prefill(&mut self, kv: &mut KvAllocator, slot: u32, room: &mut Room) {
         let progress = self.table.progress[slot as usize];
         let reach = (room.pages * self.block_size).saturating_sub(progress.planned as usize);
         let wanted = policy::share(progress.remaining(), room.tokens, self.config.prefill_chunk);
@@ -144,6 +148,7 @@ impl Planner {
         if count > 0 {
             room.tokens -= count;
             room.pages -= (progress.planned as usize + count).div_ceil(self.block_size);
+            self.publish(kv, slot, progress.planned as usize + count);
             self.prefills.push(Grant::new(slot, count as u32));
         }
     }
@@ -166,7 +171,7 @@ impl Planner {
             let progress = &self.table.progress[slot as usize];
             let held = self.table.blocks[slot as usize].len();
             growth = Some(expected + policy::growth(progress, held, self.block_size, self.horizon));
-            self.grant_prefill(slot, room);
+            self.grant_prefill(kv, slot, room);
         }
     }
 
@@ -243,6 +248,7 @@ impl Planner {
         self.table.request[at] = id;
         self.table.tenant[at] = request.ticket.tenant;
         self.table.order[at] = order;
+        self.table.borrowed_in[at] = if computed > 0 { self.step_ahead() } else { 0 };
         self.open_drafting(id, slot);
         self.editing += usize::from(self.requests.get(id).edits.is_some());
         let request = self.requests.get_mut(id);
@@ -368,7 +374,16 @@ impl Planner {
         progress.drafted = drafts;
         progress.pending += u32::from(samples);
         let generation = self.table.generation(slot);
-        record.rows.push(RowRecord { slot, generation, count, drafts, segments: grant.segments, samples });
+        let publishes = row >= self.decodes.len() && start / self.block_size < end / self.block_size;
+        record.rows.push(RowRecord {
+            slot,
+            generation,
+            count,
+            drafts,
+            segments: grant.segments,
+            samples,
+            publishes,
+        });
         if samples {
             let request = self.requests.get(self.table.request[at]);
             let constrained = request.grammar.is_some();

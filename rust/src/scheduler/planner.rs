@@ -23,7 +23,7 @@ use super::sequence_table::RequestId;
 use super::sequence_table::SequenceTable;
 use crate::error::{Error, Result};
 use crate::grammar::Compiler;
-use crate::kv_allocator::KvAllocator;
+use crate::kv_allocator::{BlockId, KvAllocator};
 use crate::messages::FinishReason;
 use crate::speculate::Segments;
 use crate::telemetry::{Histogram, Stage, Timeline};
@@ -53,12 +53,18 @@ pub(super) struct RowRecord {
     pub drafts: u32,
     pub segments: Segments,
     pub samples: bool,
+    // It fills up blocks that are in the prefix tree already.
+    pub publishes: bool,
 }
 
 /// A step in flight.
 #[derive(Default)]
 pub(super) struct StepRecord {
+    // Counted from 1.
+    pub number: u64,
     pub rows: Vec<RowRecord>,
+    // Blocks of prompts that it fills up.
+    pub published: Vec<BlockId>,
     pub num_sampled: usize,
     pub num_logits: usize,
     // Rows with a grammar, in the order of their masks.
@@ -166,6 +172,10 @@ pub struct Planner {
     pub(super) prefills: Vec<Grant>,
     // Draft tokens of the step that is being planned.
     pub(super) drafts: Vec<u32>,
+    // Blocks that the prefills of the step that is being planned fill up.
+    pub(super) published: Vec<BlockId>,
+    // Scratch of `catch_up`.
+    pub(super) found: Vec<BlockId>,
     // Tokens of its sequences that the draft model has not computed yet.
     pub(super) caught_up: usize,
     pub(super) drafting: Option<Box<Drafting>>,
@@ -243,6 +253,8 @@ impl Planner {
             decodes: Vec::with_capacity(max_sequences),
             prefills: Vec::with_capacity(max_sequences),
             drafts: Vec::new(),
+            published: Vec::new(),
+            found: Vec::new(),
             caught_up: 0,
             drafting: None,
             horizon: policy::GROWTH_TOKENS,
@@ -294,7 +306,8 @@ impl Planner {
         self.distributions.all()
     }
 
-    /// Ends every request of the oldest step in flight with `error`; returns how many.
+    /// Ends every request of the oldest step in flight with `error`; returns how many. Those of other steps that may have
+    /// built on it begin again.
     pub fn fail_step(&mut self, kv: &mut KvAllocator) -> Result<usize> {
         let Some(record) = self.in_flight.pop_front() else {
             return Err(Error::InvalidArgument("no step is in flight".into()));
@@ -306,6 +319,7 @@ impl Planner {
                 ended += 1;
             }
         }
+        self.retract(kv, &record);
         self.recycle(record);
         self.flush(Stage::Commit)?;
         Ok(ended)
@@ -315,6 +329,7 @@ impl Planner {
     /// how many requests ended.
     pub fn abort_all(&mut self, kv: &mut KvAllocator) -> Result<usize> {
         while let Some(record) = self.in_flight.pop_front() {
+            kv.forget(&record.published);
             self.recycle(record);
         }
         self.timeline.set_in_flight_since(0);
@@ -357,9 +372,16 @@ impl Planner {
     /// tokens that steps in flight sample for it are dropped and will be sampled again, as they are a function of
     /// the tokens before them and of their position.
     pub(super) fn preempt(&mut self, kv: &mut KvAllocator, slot: u32) {
-        let id = self.table.request[slot as usize];
         let tokens = std::mem::take(&mut self.table.tokens[slot as usize]);
         self.remember(kv, slot, &tokens);
+        self.table.tokens[slot as usize] = tokens;
+        self.requeue(kv, slot);
+    }
+
+    /// The same, with nothing kept of what it computed.
+    pub(super) fn requeue(&mut self, kv: &mut KvAllocator, slot: u32) {
+        let id = self.table.request[slot as usize];
+        let tokens = std::mem::take(&mut self.table.tokens[slot as usize]);
         self.vacate(kv, slot, false);
         self.close_drafting(slot, false);
         let request = self.requests.get_mut(id);
@@ -371,7 +393,7 @@ impl Planner {
         self.stuck = None;
     }
 
-    /// Puts the full blocks whose KV is computed and committed into the prefix tree.
+    /// Puts the full blocks of what is committed into the prefix tree, generated tokens too.
     pub(super) fn remember(&mut self, kv: &mut KvAllocator, slot: u32, tokens: &[u32]) {
         let committed = self.table.progress[slot as usize].committed as usize;
         let salt = self.requests.get(self.table.request[slot as usize]).salt;
@@ -413,6 +435,7 @@ impl Planner {
     pub(super) fn recycle(&mut self, mut record: StepRecord) {
         self.timeline.set_in_flight_since(self.in_flight.front().map_or(0, |oldest| oldest.planned_ns));
         record.rows.clear();
+        record.published.clear();
         record.masks.clear();
         record.drafts.clear();
         record.edits.clear();

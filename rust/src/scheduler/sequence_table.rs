@@ -8,7 +8,7 @@
 //! ```text
 //!  tokens      0 ........ committed ........ planned ........ known ........ known + pending ≤ limit
 //!              KV computed,  KV computed by   no KV yet        chosen by steps in flight,
-//!              step committed  steps in flight                   on the device only
+//!              or matched    rows in flight                    on the device only
 //! ```
 //!
 //! Acquire and release are O(1); block tables keep their capacity from owner to owner.
@@ -29,7 +29,7 @@ pub struct Progress {
     pub pending: u32,
     /// Tokens whose KV is computed once all steps in flight have run.
     pub planned: u32,
-    /// Tokens whose KV was computed by steps that are committed.
+    /// The same without what its own rows in flight compute; of what it took from the tree, others' may.
     pub committed: u32,
     /// The sequence ends when it has this many tokens.
     pub limit: u32,
@@ -68,6 +68,8 @@ pub struct SequenceTable {
     pub tenant: Vec<TenantId>,
     /// Its place among the running, by [`running_order`](super::policy::running_order).
     pub order: Vec<(i32, u64)>,
+    /// The last step with whose plan it took blocks from the prefix tree, 0 if none: some may be computed by that step.
+    pub borrowed_in: Vec<u64>,
     /// Whether its edits have a place in the step that is being planned.
     pub seated: Vec<bool>,
     generation: Vec<u32>,
@@ -87,6 +89,7 @@ impl SequenceTable {
             request: vec![0; capacity],
             tenant: vec![0; capacity],
             order: vec![(0, 0); capacity],
+            borrowed_in: vec![0; capacity],
             seated: vec![false; capacity],
             generation: vec![0; capacity],
             live: vec![false; capacity],

@@ -31,6 +31,16 @@ enum Step {
         tokens: Vec<u32>,
         remember: bool,
     },
+    /// A sequence takes from the tree what is known behind its first blocks.
+    Further {
+        which: usize,
+        kept: usize,
+    },
+    /// The last blocks of a sequence were never computed.
+    Forget {
+        which: usize,
+        blocks: usize,
+    },
     /// A second sequence with the full blocks of the first.
     Fork {
         which: usize,
@@ -61,6 +71,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(salt, tokens, max_blocks, remember)| Step::Admit { salt, tokens, max_blocks, remember }),
         4 => (any::<usize>(), tokens(6), any::<bool>())
             .prop_map(|(which, tokens, remember)| Step::Extend { which, tokens, remember }),
+        3 => (any::<usize>(), 0..8usize).prop_map(|(which, kept)| Step::Further { which, kept }),
+        1 => (any::<usize>(), 1..4usize).prop_map(|(which, blocks)| Step::Forget { which, blocks }),
         2 => any::<usize>().prop_map(|which| Step::Fork { which }),
         5 => any::<usize>().prop_map(|which| Step::Release { which }),
         3 => (any::<usize>(), 1..4usize).prop_map(|(which, blocks)| Step::RollBack { which, blocks }),
@@ -91,8 +103,12 @@ impl Model {
     }
 
     fn match_prefix(&mut self, salt: u64, tokens: &[u32], max_blocks: usize) -> Vec<BlockId> {
-        let found = Self::prefixes(salt, tokens).map_while(|key| self.known.get(&key).copied());
-        let found: Vec<BlockId> = found.take(max_blocks).collect();
+        self.match_further(salt, tokens, 0, max_blocks)
+    }
+
+    fn match_further(&mut self, salt: u64, tokens: &[u32], kept: usize, max_blocks: usize) -> Vec<BlockId> {
+        let keys = Self::prefixes(salt, tokens).take(max_blocks).skip(kept);
+        let found: Vec<BlockId> = keys.map_while(|key| self.known.get(&key).copied()).collect();
         self.hold(&found);
         self.cached.retain(|block| !found.contains(block));
         found
@@ -124,15 +140,22 @@ impl Model {
 
     fn evict_until(&mut self, free: usize) {
         while self.free.len() < free {
-            let (salt, top) =
-                self.known.iter().find(|&(_, &block)| block == self.cached[0]).unwrap().0.clone();
-            let below = |key: &(u64, Vec<u32>)| key.0 == salt && key.1.starts_with(&top);
-            let gone: Vec<BlockId> =
-                self.known.iter().filter(|&(key, _)| below(key)).map(|(_, &block)| block).collect();
-            self.known.retain(|key, _| !below(key));
-            self.cached.retain(|block| !gone.contains(block));
-            self.free.extend(gone.iter().filter(|&&block| self.holds[block as usize] == 0));
+            self.forget(self.cached[0]);
         }
+    }
+
+    fn forget(&mut self, block: BlockId) {
+        let Some((salt, top)) =
+            self.known.iter().find(|&(_, &known)| known == block).map(|(key, _)| key.clone())
+        else {
+            return;
+        };
+        let below = |key: &(u64, Vec<u32>)| key.0 == salt && key.1.starts_with(&top);
+        let gone: Vec<BlockId> =
+            self.known.iter().filter(|&(key, _)| below(key)).map(|(_, &block)| block).collect();
+        self.known.retain(|key, _| !below(key));
+        self.cached.retain(|block| !gone.contains(block));
+        self.free.extend(gone.iter().filter(|&&block| self.holds[block as usize] == 0));
     }
 
     /// Takes the blocks that the allocator chose, which must have been free or the next to be evicted.
@@ -208,6 +231,25 @@ impl Pair {
                 if !self.grow(&mut sequence, remember) {
                     sequence.tokens.truncate(before);
                 }
+                self.sequences.push(sequence);
+            }
+            Step::Further { which, kept } => {
+                let Some(mut sequence) = self.pick(which) else { return };
+                let Sequence { salt, tokens, blocks } = &mut sequence;
+                let kept = kept.min(blocks.len());
+                let mut found = Vec::new();
+                let held = &blocks[..kept];
+                assert_eq!(self.kv.match_further(*salt, tokens, held, usize::MAX, &mut found), found.len());
+                assert_eq!(found, self.model.match_further(*salt, tokens, kept, usize::MAX));
+                let own: Vec<BlockId> = blocks.splice(kept..kept + found.len(), found).collect();
+                self.release(&own);
+                self.sequences.push(sequence);
+            }
+            Step::Forget { which, blocks } => {
+                let Some(sequence) = self.pick(which) else { return };
+                let wrong = &sequence.blocks[sequence.blocks.len().saturating_sub(blocks)..];
+                self.kv.forget(wrong);
+                wrong.iter().for_each(|&block| self.model.forget(block));
                 self.sequences.push(sequence);
             }
             Step::Fork { which } => {

@@ -1,6 +1,7 @@
 //! The device, and the output that a request must have.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 
 use super::super::buffers::{StepBuffers, header};
 use super::edits::{digest, recount};
@@ -99,8 +100,16 @@ pub(super) struct Outcome {
     pub(super) counts: Vec<i32>,
     // The log-probability of each token, which tells where it stands; others are told two of.
     pub(super) logprobs: Option<Vec<f32>>,
-    // Where it wrote KV.
-    pub(super) cells: Vec<usize>,
+    pub(super) rows: Vec<RowTrace>,
+}
+
+/// What a row of a step did.
+pub(super) struct RowTrace {
+    // Where it found the KV before its own tokens, and where it wrote theirs.
+    pub(super) read: Vec<usize>,
+    pub(super) written: Vec<usize>,
+    // Its logits, none if it did not sample.
+    pub(super) logits: Range<usize>,
 }
 
 /// The device: KV cache and `last_token`, and the results of steps not fetched yet.
@@ -127,7 +136,7 @@ impl Device {
         let fed = step.feed_sequence[..feeds].to_vec();
         let (mut longest_query, mut longest_kv, mut prefills) = (0, 0, false);
         let mut chains = vec![0; tokens];
-        let mut written = Vec::new();
+        let mut traces = Vec::new();
         for row in 0..rows {
             let sequence = step.row_sequence[row] as u32;
             let expected = owner(sequence);
@@ -158,6 +167,7 @@ impl Device {
                 let place = &mut step.token_ids[tokens.end - (length - position)];
                 assert_eq!(std::mem::replace(place, draft as i32), 0);
             }
+            let mut written = Vec::new();
             let mut chain = expected.tokens[..start].iter().fold(0, |chain, token| extend(chain, *token));
             for (at, position) in tokens.zip(start..length) {
                 let token = step.token_ids[at] as u32;
@@ -174,6 +184,9 @@ impl Device {
                 prefix = extend(prefix, expected.tokens[position]);
                 assert_eq!(self.cells[cell(position)], Some((prefix, salt)), "KV at position {position}");
             }
+            let logits =
+                sampling.map_or(0..0, |at| step.logit_start[at] as usize..step.logit_start[at + 1] as usize);
+            traces.push(RowTrace { read: (0..start).map(cell).collect(), written, logits });
         }
         assert_eq!(
             (step.header[header::MAX_QUERY_LENGTH] as usize, step.header[header::MAX_KV_LENGTH] as usize),
@@ -188,7 +201,26 @@ impl Device {
             };
             (0..tokens.len()).map(place).collect()
         });
-        self.results.push_back(Outcome { tokens, counts, logprobs, cells: written });
+        self.results.push_back(Outcome { tokens, counts, logprobs, rows: traces });
+    }
+
+    /// What row `row` of the oldest step wrote is garbage, or what all rows of it did; and so is what was made from it
+    /// since.
+    pub(super) fn spoil(&mut self, row: Option<usize>) {
+        let mut spoiled: BTreeSet<usize> = BTreeSet::new();
+        for (number, outcome) in self.results.iter_mut().enumerate() {
+            for (at, trace) in outcome.rows.iter().enumerate() {
+                let chosen = number == 0 && row.is_none_or(|row| row == at);
+                if chosen || trace.read.iter().any(|cell| spoiled.contains(cell)) {
+                    spoiled.extend(&trace.written);
+                    let tokens = &mut outcome.tokens[trace.logits.clone()];
+                    tokens.iter_mut().for_each(|token| *token = (*token + 1) % VOCABULARY as i32);
+                } else {
+                    trace.written.iter().for_each(|cell| _ = spoiled.remove(cell));
+                }
+            }
+        }
+        spoiled.into_iter().for_each(|cell| self.cells[cell] = None);
     }
 
     /// Chooses tokens for each sampling row, after the prefixes whose `chains` they are by token of the step, and says

@@ -34,6 +34,8 @@ pub(super) enum Event {
     Step,
     Commit,
     Fail,
+    FailOldest,
+    Break(prop::sample::Index),
     Ring(usize),
     Wait(u64),
 }
@@ -56,6 +58,8 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
         12 => Just(Event::Step),
         6 => Just(Event::Commit),
         1 => Just(Event::Fail),
+        1 => Just(Event::FailOldest),
+        1 => any::<prop::sample::Index>().prop_map(Event::Break),
         1 => (0..3usize).prop_map(Event::Ring),
         1 => (1..40u64).prop_map(Event::Wait),
     ]
@@ -153,6 +157,10 @@ pub(super) fn happen(world: &mut World, event: &Event) {
             world.commit();
         }
         Event::Fail => world.fail(),
+        Event::FailOldest => world.fail_oldest(),
+        Event::Break(ref index) => {
+            world.break_row(|rows| index.index(rows));
+        }
         Event::Ring(room) => {
             world.read();
             world.ring.lock().unwrap().1 = if room == 2 { usize::MAX } else { room };

@@ -249,14 +249,53 @@ impl World {
     /// The device fails: what the steps in flight wrote is garbage, and their requests end.
     pub(super) fn fail(&mut self) {
         for outcome in std::mem::take(&mut self.device.results) {
-            outcome.cells.into_iter().for_each(|cell| self.device.cells[cell] = None);
-            let Planner { in_flight, table, requests, .. } = &self.planner;
-            let rows = in_flight[0].rows.iter().filter(|row| table.is_current(row.slot, row.generation));
-            let keys = rows.map(|row| requests.get(table.request[row.slot as usize]).key);
-            self.cut.extend(keys.map(|key| (key, FinishReason::Error)));
-            self.planner.fail_step(&mut self.kv).unwrap();
-            self.check();
+            let written = outcome.rows.into_iter().flat_map(|row| row.written);
+            written.for_each(|cell| self.device.cells[cell] = None);
+            self.fail_step();
         }
+    }
+
+    /// The oldest step fails; those behind it ran on what it left.
+    pub(super) fn fail_oldest(&mut self) {
+        if !self.device.results.is_empty() {
+            self.device.spoil(None);
+            self.device.results.pop_front();
+            self.fail_step();
+        }
+    }
+
+    fn fail_step(&mut self) {
+        let keys: Vec<_> =
+            (0..self.planner.in_flight[0].rows.len()).filter_map(|row| self.owner(row)).collect();
+        self.cut.extend(keys.into_iter().map(|key| (key, FinishReason::Error)));
+        self.planner.fail_step(&mut self.kv).unwrap();
+        self.check();
+    }
+
+    /// Whose row of the oldest step that is, if the request still has a use for it.
+    fn owner(&self, row: usize) -> Option<RequestKey> {
+        let Planner { in_flight, table, requests, .. } = &self.planner;
+        let row = &in_flight[0].rows[row];
+        let current = table.is_current(row.slot, row.generation);
+        current.then(|| requests.get(table.request[row.slot as usize]).key)
+    }
+
+    /// A row of the oldest step finds no token to sample, and the step is committed; whose row it is, is told.
+    pub(super) fn break_row(&mut self, choose: impl Fn(usize) -> usize) -> Option<RequestKey> {
+        let outcome = self.device.results.front()?;
+        let sampling: Vec<_> =
+            (0..outcome.rows.len()).filter(|row| !outcome.rows[*row].logits.is_empty()).collect();
+        let row = *sampling.get(choose(sampling.len().max(1)))?;
+        self.device.spoil(Some(row));
+        let outcome = &mut self.device.results[0];
+        let logits = outcome.rows[row].logits.clone();
+        outcome.tokens[logits].fill(-1);
+        let at = sampling.iter().position(|other| *other == row).unwrap();
+        outcome.counts[at] = 1;
+        let owner = self.owner(row);
+        self.cut.extend(owner.map(|key| (key, FinishReason::Error)));
+        self.commit();
+        owner
     }
 
     /// Reads what the detokenizer got.

@@ -12,7 +12,7 @@ from typing import Any, Self, Unpack
 from pyengine._core import Lane, Stage
 from pyengine.actors.actor import ActorRef
 from pyengine.actors.frontend import Frontend
-from pyengine.actors.request import Generation
+from pyengine.actors.generation import Generation
 from pyengine.chat.answer import ChatGeneration
 from pyengine.chat.dialect import Dialect
 from pyengine.chat.messages import read_messages

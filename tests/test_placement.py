@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.actors.request import Generation
+from pyengine.actors.generation import Generation
 from pyengine.errors import EngineDeadError, ModelLoadError, OverloadedError, RequestAbortedError
 from pyengine.messages import ReportRequest, encode_report_request
 from pyengine.placement import PlacementName, Watcher

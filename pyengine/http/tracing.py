@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from pyengine.actors.request import Outcome
+from pyengine.completion import Outcome
 from pyengine.errors import ConfigError
 from pyengine.http.rsgi import Headers
 from pyengine.sampling import SamplingParams

@@ -1,6 +1,7 @@
 """The caller's handle of a request: iterate it, or await it; dropping it aborts."""
 
 import asyncio
+from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Self
 
@@ -15,23 +16,23 @@ class Generation:
 
     A handle that is dropped before its end aborts the request, and so does cancelling an
     ``await``. One task at a time may read it.
-
-    Attributes:
-        prompt_token_ids: The prompt as the model sees it.
     """
 
     def __init__(
         self,
         actor: RequestActor,
-        prompt_token_ids: list[int],
         abort: Callable[[RequestKey], None],
         ready: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Read ``actor``, once ``ready`` has been awaited."""
-        self.prompt_token_ids = prompt_token_ids
         self._ready = ready
         self._actor = actor
         self._abort = abort
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        """The prompt as the model sees it; made anew at each call."""
+        return array("I", self._actor.submit.tokens).tolist()
 
     @property
     def outcome(self) -> Outcome:

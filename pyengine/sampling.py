@@ -1,14 +1,11 @@
 """How a request's tokens are chosen and when it ends."""
 
-import math
 import re
-import reprlib
-from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
 from pyengine.errors import InvalidRequestError
+from pyengine.rules import Rule, broken
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 1024
@@ -91,80 +88,64 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             reason, _, path = str(error).partition(" - at `")
             name = re.split(r"[^\w]", path.partition("$.")[2], maxsplit=1)[0]
             raise InvalidRequestError(f"'{name}': {reason}", param=name) from None
-        for rule in _RULES:
-            value = getattr(self, rule.name)
-            if not rule.holds(self) or (isinstance(value, float) and not math.isfinite(value)):
-                wanted = rule.wanted.format(params=self)
-                # What is wrong may be megabytes.
-                shown = reprlib.repr(value)
-                raise InvalidRequestError(
-                    f"'{rule.name}' must be {wanted}, not {shown}", param=rule.name
-                )
+        if (wrong := broken(_RULES, self)) is not None:
+            name, message = wrong
+            raise InvalidRequestError(message, param=name)
 
 
-class _Rule(NamedTuple):
-    """What a parameter must be, in words (with ``{params}`` where they need them) and in code."""
-
-    name: str
-    wanted: str
-    holds: Callable[[SamplingParams], bool]
-
-
-_RULES = (
-    _Rule("temperature", "between 0 and 2", lambda p: 0.0 <= p.temperature <= 2.0),
-    _Rule("top_k", "0 (off) or a positive integer", lambda p: 0 <= p.top_k < 2**31),
-    _Rule("top_p", "above 0 and at most 1", lambda p: 0.0 < p.top_p <= 1.0),
-    _Rule("min_p", "between 0 and 1", lambda p: 0.0 <= p.min_p <= 1.0),
-    _Rule("presence_penalty", "between -2 and 2", lambda p: -2.0 <= p.presence_penalty <= 2.0),
-    _Rule("frequency_penalty", "between -2 and 2", lambda p: -2.0 <= p.frequency_penalty <= 2.0),
-    _Rule(
-        "repetition_penalty", "from 0.01 to 100", lambda p: 0.01 <= p.repetition_penalty <= 100.0
-    ),
-    _Rule("logit_bias", f"at most {MAX_BIASES} tokens", lambda p: len(p.logit_bias) <= MAX_BIASES),
-    _Rule(
+_RULES: tuple[Rule[SamplingParams], ...] = (
+    Rule("temperature", "between 0 and 2", lambda p: 0.0 <= p.temperature <= 2.0),
+    Rule("top_k", "0 (off) or a positive integer", lambda p: 0 <= p.top_k < 2**31),
+    Rule("top_p", "above 0 and at most 1", lambda p: 0.0 < p.top_p <= 1.0),
+    Rule("min_p", "between 0 and 1", lambda p: 0.0 <= p.min_p <= 1.0),
+    Rule("presence_penalty", "between -2 and 2", lambda p: -2.0 <= p.presence_penalty <= 2.0),
+    Rule("frequency_penalty", "between -2 and 2", lambda p: -2.0 <= p.frequency_penalty <= 2.0),
+    Rule("repetition_penalty", "from 0.01 to 100", lambda p: 0.01 <= p.repetition_penalty <= 100.0),
+    Rule("logit_bias", f"at most {MAX_BIASES} tokens", lambda p: len(p.logit_bias) <= MAX_BIASES),
+    Rule(
         "logit_bias",
         "token ids of 0 or more, each with a bias between -100 and 100",
         lambda p: all(
             0 <= token < 2**31 and -100.0 <= bias <= 100.0 for token, bias in p.logit_bias.items()
         ),
     ),
-    _Rule(
+    Rule(
         "bad_words", f"at most {MAX_BAD_WORDS} strings", lambda p: len(p.bad_words) <= MAX_BAD_WORDS
     ),
-    _Rule(
+    Rule(
         "bad_words",
         f"strings of 1 to {MAX_BAD_WORD_LENGTH} characters",
         lambda p: all(0 < len(word) <= MAX_BAD_WORD_LENGTH for word in p.bad_words),
     ),
-    _Rule(
+    Rule(
         "logprobs",
         f"from 0 to {MAX_LOGPROBS}",
         lambda p: p.logprobs is None or 0 <= p.logprobs <= MAX_LOGPROBS,
     ),
-    _Rule("seed", "a 64-bit integer", lambda p: p.seed is None or -(2**63) <= p.seed < 2**63),
-    _Rule(
+    Rule("seed", "a 64-bit integer", lambda p: p.seed is None or -(2**63) <= p.seed < 2**63),
+    Rule(
         "max_tokens",
         "at least 1, below 2**31",
         lambda p: p.max_tokens is None or 1 <= p.max_tokens < 2**31,
     ),
-    _Rule("min_tokens", "0 or more, below 2**31", lambda p: 0 <= p.min_tokens < 2**31),
-    _Rule(
+    Rule("min_tokens", "0 or more, below 2**31", lambda p: 0 <= p.min_tokens < 2**31),
+    Rule(
         "min_tokens",
-        "at most 'max_tokens' ({params.max_tokens})",
+        "at most 'max_tokens' ({given.max_tokens})",
         lambda p: p.max_tokens is None or p.min_tokens <= p.max_tokens,
     ),
-    _Rule("stop", f"at most {MAX_STOP_STRINGS} strings", lambda p: len(p.stop) <= MAX_STOP_STRINGS),
-    _Rule(
+    Rule("stop", f"at most {MAX_STOP_STRINGS} strings", lambda p: len(p.stop) <= MAX_STOP_STRINGS),
+    Rule(
         "stop",
         f"strings of 1 to {MAX_STOP_LENGTH} characters",
         lambda p: all(0 < len(text) <= MAX_STOP_LENGTH for text in p.stop),
     ),
-    _Rule(
+    Rule(
         "stop_token_ids",
         f"at most {MAX_STOP_TOKENS} token ids",
         lambda p: len(p.stop_token_ids) <= MAX_STOP_TOKENS,
     ),
-    _Rule(
+    Rule(
         "stop_token_ids",
         "token ids of 0 or more",
         lambda p: all(0 <= token < 2**31 for token in p.stop_token_ids),

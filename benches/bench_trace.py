@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.telemetry.workload import Job, from_trace
+from pyengine.profiling.workload import Job, read_trace
 
 TRACE = Path(__file__).resolve().parents[2] / "shared/data/traces/azure-2023-conversation.csv"
 RATE = 3.0
@@ -76,12 +76,10 @@ async def bench(trace: Path, limit: int) -> dict[str, float]:
     async with AsyncEngine(
         device="simulated", simulated_step_ms=STEP_MS, max_sequences=SEQUENCES, prefix_cache=False
     ) as engine:
-        workload = from_trace(
-            trace,
+        workload = read_trace(trace, SKIP + limit).workload(
             vocab_size=engine.info.vocab_size,
             max_context=engine.max_context,
             rate_scale=RATE,
-            limit=SKIP + limit,
             clip=True,
         )
         begin = workload.jobs[SKIP].arrival_s

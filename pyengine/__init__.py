@@ -8,10 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyengine.actors.request import Completion, Generation, Update, Usage
+    from pyengine.actors.generation import Generation
     from pyengine.async_engine import AsyncEngine
     from pyengine.chat.answer import ChatAnswer, ChatGeneration, ChatUpdate, ToolCall, ToolCallDelta
     from pyengine.chat.tools import Named, Tool
+    from pyengine.completion import Completion, Update, Usage
     from pyengine.config import EngineConfig
     from pyengine.errors import (
         ConfigError,
@@ -84,12 +85,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "pyengine.actors.request": (
-        "Completion",
-        "Generation",
-        "Update",
-        "Usage",
-    ),
+    "pyengine.actors.generation": ("Generation",),
     "pyengine.async_engine": ("AsyncEngine",),
     "pyengine.chat.answer": (
         "ChatAnswer",
@@ -102,6 +98,7 @@ _MODULES = {
         "Named",
         "Tool",
     ),
+    "pyengine.completion": ("Completion", "Update", "Usage"),
     "pyengine.config": ("EngineConfig",),
     "pyengine.errors": (
         "ConfigError",

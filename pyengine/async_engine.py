@@ -1,18 +1,12 @@
 """The engine as an async library."""
 
 import asyncio
-import hashlib
-import secrets
-import time
-from array import array
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
 
 from pyengine._core import Lane, Stage
-from pyengine.actors.actor import ActorRef
-from pyengine.actors.frontend import Frontend
-from pyengine.actors.request import Generation
+from pyengine.actors.generation import Generation
 from pyengine.chat.answer import ChatGeneration
 from pyengine.chat.dialect import Dialect
 from pyengine.chat.messages import read_messages
@@ -20,29 +14,18 @@ from pyengine.chat.options import ChatOptions, made_options
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool, ToolChoice
 from pyengine.config import EngineConfig
-from pyengine.edits import edit_rules
+from pyengine.connection import Connection
 from pyengine.engine import EngineInfo, Progress
-from pyengine.errors import (
-    ConfigError,
-    ContextLengthError,
-    EngineDeadError,
-    InvalidGrammarError,
-    InvalidRequestError,
-    NotReadyError,
-    release_frames,
-)
+from pyengine.errors import ConfigError
 from pyengine.grammar.description import Grammar
 from pyengine.keywords import RequestKeywords
-from pyengine.messages import Report, SamplingRules, Submit
+from pyengine.messages import Report
 from pyengine.model.folder import model_folder, served_name
-from pyengine.placement import Placement, PlacementName, Watcher, placed
-from pyengine.sampling import SamplingParams, check_priority
+from pyengine.placement import Placement, PlacementName, placed
+from pyengine.sampling import SamplingParams
+from pyengine.submission import Intake
 from pyengine.telemetry import Totals
-from pyengine.tokenizer import PREDICTED_CHARACTERS, Tokenizer
-
-# As much as the compiler takes; a longer one would crowd the Scheduler's mailbox for nothing.
-MAX_GRAMMAR_BYTES = 1 << 20
-MAX_TIMEOUT_S = 30 * 24 * 3600
+from pyengine.tokenizer import Tokenizer
 
 
 class AsyncEngine:
@@ -62,15 +45,13 @@ class AsyncEngine:
         model_name: The name that the model answers to.
         tokenizer: The model's tokenizer, once started.
         dialect: The model's chat template and chat format, once started.
-        ready: Whether requests are taken.
-        failure: What made loading fail, or killed the engine.
-        dead: Set when the engine has died for good.
         recorder: What all parts of the engine do, as spans; may be switched off.
         timeline: The spans of this loop.
     """
 
     tokenizer: Tokenizer
     dialect: Dialect
+    _intake: Intake
 
     def __init__(
         self,
@@ -91,17 +72,10 @@ class AsyncEngine:
             config = _config(model, settings)
         self.config = config
         self.model_name = config.served_name or served_name(config.model)
-        self.ready = False
-        self.failure: BaseException | None = None
-        self.dead = asyncio.Event()
-        self._placement = placed(placement) if isinstance(placement, str) else placement
-        self.recorder = self._placement.seat().recorder
+        placement = placed(placement) if isinstance(placement, str) else placement
+        self.recorder = placement.seat().recorder
         self.timeline = self.recorder.timeline(Lane.FRONTEND)
-        self._info: EngineInfo | None = None
-        self._frontend: Frontend | None = None
-        self._starting: asyncio.Task[None] | None = None
-        self._closed = False
-        self._down = False
+        self._connection = Connection(config, placement, self.timeline)
 
     async def start(self, progress: Progress | None = None) -> None:
         """Load the model on a thread and begin to take requests. A second call waits for the first.
@@ -112,75 +86,23 @@ class AsyncEngine:
         Raises:
             ModelLoadError: The model cannot be had or read.
         """
-        if self._closed:
-            raise EngineDeadError("the engine was closed; make a new one")
-        if self._starting is None:
-            self._starting = asyncio.create_task(self._start(progress))
-        await asyncio.shield(self._starting)
+        await self._connection.start(self._load_texts, progress)
 
-    async def _start(self, progress: Progress | None) -> None:
-        watcher = Watcher(self._on_down, self._on_up, self._on_death)
-        try:
-            folder = await asyncio.to_thread(model_folder, self.config.model)
-            self.tokenizer = await asyncio.to_thread(Tokenizer.from_folder, folder)
-            self.dialect = Dialect(
-                self.model_name,
-                self.tokenizer,
-                ChatTemplate.from_folder(folder),
-                self.config.chat_format,
-            )
-            self._info = await self._placement.start(self.config, progress, watcher)
-        except BaseException as error:
-            # It is kept, and with it would be weights and caches, as locals of those who failed.
-            release_frames(error)
-            self.failure = error
-            raise
-        seat = self._placement.seat()
-        self._frontend = Frontend(
-            seat.index,
-            ActorRef(f"frontend-{seat.index}", seat.inbox),
-            ActorRef("scheduler", seat.scheduler),
-            self.timeline,
-            first_request=seat.first_request,
-            max_held=self.config.max_waiting,
+    async def _load_texts(self) -> None:
+        """What this side of the engine needs: the tokenizer, the chat template and format."""
+        folder = await asyncio.to_thread(model_folder, self.config.model)
+        self.tokenizer = await asyncio.to_thread(Tokenizer.from_folder, folder)
+        self.dialect = Dialect(
+            self.model_name,
+            self.tokenizer,
+            ChatTemplate.from_folder(folder),
+            self.config.chat_format,
         )
-        self._frontend.open()
-        if self._down:
-            self._frontend.engine_died()
-        self.ready = True
-
-    def _on_down(self) -> None:
-        """The engine died and is started anew: what it had goes on afterwards."""
-        self._down = True
-        if self._frontend is not None:
-            self._frontend.engine_died()
-
-    def _on_up(self, info: EngineInfo) -> None:
-        """The new engine runs."""
-        self._down = False
-        self._info = info
-        if self._frontend is not None:
-            self._frontend.engine_is_back()
-
-    def _on_death(self, error: BaseException) -> None:
-        """The engine died: everyone who waits is answered."""
-        self.failure = error
-        self.ready = False
-        self.dead.set()
-        if self._frontend is not None:
-            self._frontend.fail(EngineDeadError(f"the engine died: {error}"))
+        self._intake = Intake(self.tokenizer, self.timeline)
 
     async def close(self) -> None:
         """End every request, stop the actors and free the memory. Idempotent."""
-        self._closed = True
-        self.ready = False
-        if self._starting is not None:
-            await asyncio.gather(self._starting, return_exceptions=True)
-        if self._frontend is not None:
-            self._frontend.fail(EngineDeadError("the engine was closed"))
-        await self._placement.close()
-        if self._frontend is not None:
-            self._frontend.close()
+        await self._connection.close()
 
     async def __aenter__(self) -> Self:
         try:
@@ -194,15 +116,28 @@ class AsyncEngine:
         await self.close()
 
     @property
+    def ready(self) -> bool:
+        """Whether requests are taken."""
+        return self._connection.ready
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What made loading fail, or killed the engine."""
+        return self._connection.failure
+
+    @property
+    def dead(self) -> asyncio.Event:
+        """Set when the engine has died for good."""
+        return self._connection.dead
+
+    @property
     def info(self) -> EngineInfo:
         """Context length, vocabulary size and KV blocks.
 
         Raises:
             NotReadyError: The model is still being loaded.
         """
-        self._running()
-        assert self._info is not None
-        return self._info
+        return self._connection.info
 
     @property
     def max_context(self) -> int:
@@ -249,71 +184,24 @@ class AsyncEngine:
             NotReadyError: The model is still being loaded.
             EngineDeadError: The engine has stopped.
         """
-        frontend = self._running()
+        frontend = self._connection.running()
         params = params or SamplingParams()
-        params.validate()
-        check_priority(priority)
-        description = _description(grammar, close_grammar)
-        if timeout is not None and not 0 < timeout <= MAX_TIMEOUT_S:
-            raise InvalidRequestError(
-                f"'timeout' must be above 0 and at most {MAX_TIMEOUT_S} seconds", param="timeout"
-            )
-        if isinstance(prompt, str):
-            self.timeline.begin()
-            self.tokenizer.check_length(prompt, self.max_context)
-            prompt = self.tokenizer.encode(prompt)
-            self.timeline.lap(Stage.TOKENIZE)
-        token_ids = list(prompt)
-        max_tokens = self._max_tokens(token_ids, params)
-        now = time.monotonic_ns()
-        submit = Submit(
-            key=frontend.next_key(),
-            tokens=array("I", token_ids).tobytes(),
-            prompt_length=len(token_ids),
-            max_tokens=max_tokens,
-            min_tokens=params.min_tokens,
-            sampling=SamplingRules(
-                params.temperature,
-                params.top_k,
-                params.top_p,
-                params.min_p,
-                secrets.randbits(64) if params.seed is None else params.seed % 2**64,
-            ),
-            stop_token_ids=(
-                *(() if params.ignore_eos else self.tokenizer.eos_token_ids),
-                *params.stop_token_ids,
-            ),
-            stop=params.stop,
-            include_stop=params.include_stop,
-            skip_special_tokens=params.skip_special_tokens,
+        submit = self._intake.submit(
+            frontend.next_key(),
+            prompt,
+            params,
+            self.info,
             priority=priority,
-            tenant=_number(tenant),
-            cache_salt=_number(cache_salt),
-            arrival_ns=now,
-            deadline_ns=0 if timeout is None else now + int(timeout * 1e9),
-            grammar=description,
+            tenant=tenant,
+            cache_salt=cache_salt,
+            timeout=timeout,
+            grammar=grammar,
             close_grammar=close_grammar,
-            prediction=self._prediction(prediction),
-            edits=edit_rules(params, self.tokenizer, self.info.vocab_size),
-            logprobs=params.logprobs,
+            prediction=prediction,
         )
         actor = frontend.submit(submit, self.tokenizer.token_bytes)
         ready = None if params.logprobs is None else self.tokenizer.load_bytes
-        return Generation(actor, token_ids, frontend.abort, ready)
-
-    def _prediction(self, prediction: str | Sequence[int] | None) -> bytes:
-        """The tokens of a prediction, as messages carry them."""
-        if prediction is None:
-            return b""
-        if isinstance(prediction, str):
-            # A prediction that is longer than any answer can be is of no use beyond that.
-            prediction = prediction[: self.max_context * PREDICTED_CHARACTERS]
-            prediction = self.tokenizer.encode(prediction, add_special_tokens=False)
-        elif not all(0 <= token < self.info.vocab_size for token in prediction):
-            raise InvalidRequestError(
-                f"token ids must be from 0 to {self.info.vocab_size - 1}", param="prediction"
-            )
-        return array("I", prediction[: self.max_context]).tobytes()
+        return Generation(actor, frontend.abort, ready)
 
     def chat(
         self,
@@ -389,7 +277,7 @@ class AsyncEngine:
     def _rendered(
         self, messages: Sequence[dict[str, Any]], wanted: ChatOptions
     ) -> tuple[str, list[str]]:
-        self._running()
+        self._connection.running()
         self.timeline.begin()
         template = self.dialect.template
         read = read_messages(messages, () if template is None else template.message_keys)
@@ -398,11 +286,7 @@ class AsyncEngine:
         return rendered
 
     def _tokens(self, text: str) -> list[int]:
-        self.timeline.begin()
-        self.tokenizer.check_length(text, self.max_context)
-        token_ids = self.tokenizer.encode(text, add_special_tokens=False)
-        self.timeline.lap(Stage.TOKENIZE)
-        return token_ids
+        return self._intake.tokens(text, self.info, add_special_tokens=False)
 
     async def report(self) -> dict[str, int]:
         """Blocks free, cached and held, requests running and waiting, and the step counters."""
@@ -410,7 +294,7 @@ class AsyncEngine:
 
     async def metrics(self) -> Report:
         """All figures, distributions and times, as they were at one moment between two steps."""
-        return await self._running().report()
+        return await self._connection.running().report()
 
     async def telemetry(self) -> Totals:
         """Where the time went since the engine started; the difference of two is a window."""
@@ -421,47 +305,11 @@ class AsyncEngine:
 
         For the one who started the engine and those processes; see :mod:`pyengine.http.supervisor`.
         """
-        if self._frontend is not None:
-            self._frontend.abort_frontend(index, below)
+        self._connection.abort_frontend(index, below)
 
     async def drained(self) -> None:
         """Wait until no request is left."""
-        await self._running().drained()
-
-    def _running(self) -> Frontend:
-        frontend = self._frontend
-        if self._closed:
-            raise EngineDeadError("the engine was closed")
-        if frontend is None:
-            if self.failure is not None:
-                raise EngineDeadError(f"the model could not be loaded: {self.failure}")
-            raise NotReadyError("the model is still being loaded; try again in a moment")
-        if frontend.failure is not None:
-            raise frontend.failure
-        return frontend
-
-    def _max_tokens(self, token_ids: Sequence[int], params: SamplingParams) -> int:
-        """How many tokens the request may get; refuses what cannot fit."""
-        info = self.info
-        if not token_ids:
-            raise InvalidRequestError("the prompt is empty", param="prompt")
-        if not all(0 <= token < info.vocab_size for token in token_ids):
-            raise InvalidRequestError(
-                f"token ids must be from 0 to {info.vocab_size - 1}", param="prompt"
-            )
-        if not all(token < info.vocab_size for token in params.stop_token_ids):
-            raise InvalidRequestError(
-                f"'stop_token_ids' must be from 0 to {info.vocab_size - 1}", param="stop_token_ids"
-            )
-        room = info.max_context - len(token_ids)
-        wanted = room if params.max_tokens is None else params.max_tokens
-        if room < 1 or wanted > room:
-            asked = f" and {wanted} to generate" if room >= 1 else ""
-            raise ContextLengthError(
-                f"the context is {info.max_context} tokens; the prompt has {len(token_ids)}{asked}",
-                param="max_tokens" if room >= 1 else "prompt",
-            )
-        return wanted
+        await self._connection.running().drained()
 
 
 def _config(model: str | Path | None, settings: dict[str, Any]) -> EngineConfig:
@@ -469,39 +317,3 @@ def _config(model: str | Path | None, settings: dict[str, Any]) -> EngineConfig:
         return EngineConfig(model=None if model is None else str(model), **settings)
     except TypeError as error:
         raise ConfigError(f"{error}".replace("EngineConfig.__init__() ", "")) from None
-
-
-def _description(grammar: Grammar | None, close: bool) -> bytes | None:
-    """What is compiled; refused where it is too long to be sent."""
-    if not isinstance(close, bool):
-        raise InvalidRequestError("'close_grammar' must be a bool", param="close_grammar")
-    if grammar is None:
-        if close:
-            raise InvalidRequestError(
-                "'close_grammar' needs a grammar to close.", param="close_grammar"
-            )
-        return None
-    if not isinstance(grammar, Grammar):
-        raise InvalidRequestError(
-            f"'grammar' must be a Grammar, such as json_schema(...), not {type(grammar).__name__}",
-            param="grammar",
-            code="invalid_type",
-        )
-    description = grammar.description()
-    if len(description) > MAX_GRAMMAR_BYTES:
-        raise InvalidGrammarError(
-            f"the grammar's description has {len(description)} bytes; "
-            f"at most {MAX_GRAMMAR_BYTES} are taken",
-            param="grammar",
-        )
-    return description
-
-
-def _number(name: str | None) -> int:
-    """A stable 64-bit number for a name; 0 for none."""
-    if name is None:
-        return 0
-    if not isinstance(name, str):
-        raise InvalidRequestError(f"tenant and cache_salt are strings, not {name!r}")
-    encoded = name.encode(errors="surrogatepass")
-    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "little")

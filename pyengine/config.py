@@ -1,16 +1,16 @@
-"""One frozen configuration for the whole engine, and the only reader of the environment."""
+"""One frozen configuration for the whole engine, and what of it is refused."""
 
-import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self, get_args
 
 import msgspec
 
+from pyengine.environment import settings_from_environment
 from pyengine.errors import ConfigError
+from pyengine.modes import MODES, Limits, Mode
+from pyengine.rules import Rule, broken
 
-Mode = Literal["interactive", "local", "server"]
 Device = Literal["auto", "cpu", "cuda", "simulated"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 KvCacheDtype = Literal["auto", "bfloat16", "float16", "float8_e4m3"]
@@ -18,27 +18,30 @@ AttentionName = Literal["auto", "flashinfer", "triton", "torch"]
 LoadFormat = Literal["auto", "dummy"]
 Proposer = Literal["forced", "prediction", "ngram", "suffix", "draft_model"]
 
-ENVIRONMENT_PREFIX = "PYENGINE_"
+ChatFormatName = Literal[
+    "none",
+    "deepseek_r1",
+    "deepseek_v3",
+    "deepseek_v31",
+    "gemma_json",
+    "gemma_tool_code",
+    "gpt_oss",
+    "hermes",
+    "llama3_json",
+    "llama4_pythonic",
+    "llama_pythonic",
+    "magistral",
+    "mistral",
+    "mistral_args",
+    "mistral_tekken",
+    "phi4_functools",
+    "phi4_mini",
+    "qwen3",
+    "qwen3_coder",
+    "qwen3_coder_thinking",
+]
+
 MAX_DRAFT = 64
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a mode presets: sequences and tokens in one step, memory of the KV cache in MiB.
-
-    A GPU's KV cache does not go by the mode: it gets what weights and workspaces leave.
-    """
-
-    max_sequences: int
-    max_tokens_per_step: int
-    kv_cache_mib: int
-
-
-MODES: dict[Mode, Limits] = {
-    "interactive": Limits(max_sequences=1, max_tokens_per_step=512, kv_cache_mib=64),
-    "local": Limits(max_sequences=16, max_tokens_per_step=1024, kv_cache_mib=256),
-    "server": Limits(max_sequences=256, max_tokens_per_step=2048, kv_cache_mib=1024),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +107,7 @@ class EngineConfig:
     model: str | None = None
     load_format: LoadFormat = "auto"
     served_name: str | None = None
-    chat_format: str | None = None
+    chat_format: ChatFormatName | None = None
     mode: Mode = "local"
     device: Device = "auto"
     dtype: Dtype = "auto"
@@ -140,7 +143,7 @@ class EngineConfig:
     def _check_values(self) -> None:
         """Refuse what no setting can be, whatever the others are."""
         for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in get_args(allowed):
+            if getattr(self, name) not in (_DEFAULTS[name], *get_args(allowed)):
                 choices = ", ".join(get_args(allowed))
                 raise ConfigError(
                     f"'{name}' must be one of {choices}, not {getattr(self, name)!r}", param=name
@@ -158,48 +161,12 @@ class EngineConfig:
                 msgspec.convert(value, field.type)
             except msgspec.ValidationError as error:
                 raise ConfigError(f"'{field.name}': {error}: {value!r}", param=field.name) from None
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"'{name}' must be at least 1, not {value!r}", param=name)
-        if self.block_size & (self.block_size - 1):
-            raise ConfigError(
-                f"'block_size' must be a power of two, not {self.block_size}", param="block_size"
-            )
-        if not 0 < (1.0 if self.gpu_memory_fraction is None else self.gpu_memory_fraction) <= 1:
-            raise ConfigError(
-                f"'gpu_memory_fraction' must be above 0 and at most 1, not "
-                f"{self.gpu_memory_fraction}",
-                param="gpu_memory_fraction",
-            )
-        if (self.graph_memory_mib or 0) < 0:
-            raise ConfigError(
-                f"'graph_memory_mib' must be 0 or more, not {self.graph_memory_mib}",
-                param="graph_memory_mib",
-            )
-        if self.chat_format not in (None, "none"):
-            from pyengine.chat.formats import FORMATS
-
-            if self.chat_format not in FORMATS:
-                raise ConfigError(
-                    f"'chat_format' must be none or one of {', '.join(FORMATS)}, "
-                    f"not {self.chat_format!r}",
-                    param="chat_format",
-                )
-        if not 0 < self.grammar_timeout_s < math.inf:
-            raise ConfigError("'grammar_timeout_s' must be above 0", param="grammar_timeout_s")
-        if not 0 <= self.simulated_step_ms < math.inf:
-            raise ConfigError(
-                "'simulated_step_ms' must be a number of 0 or more", param="simulated_step_ms"
-            )
+        if (wrong := broken(_RULES, self)) is not None:
+            name, message = wrong
+            raise ConfigError(message, param=name)
 
     def _check_speculation(self) -> None:
         """Refuse drafts that nobody can make."""
-        if not 0 <= self.max_draft <= MAX_DRAFT:
-            raise ConfigError(
-                f"'max_draft' must be from 0 to {MAX_DRAFT}, not {self.max_draft}",
-                param="max_draft",
-            )
         if "draft_model" in (self.speculation or ()) and self.draft_model is None:
             raise ConfigError(
                 "'speculation' names draft_model, but 'draft_model' does not say which",
@@ -284,29 +251,14 @@ class EngineConfig:
         Raises:
             ConfigError: A variable does not read as its type, or names no setting.
         """
-        values: dict[str, Any] = dict(defaults or {})
-        known = {field.name: field for field in fields(cls)}
-        for variable, text in os.environ.items():
-            if not variable.startswith(ENVIRONMENT_PREFIX):
-                continue
-            name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-            if name not in known:
-                raise ConfigError(f"{variable} names no setting; there are: {', '.join(known)}")
-            try:
-                value = split_names(text) if name == "speculation" else text
-                values[name] = msgspec.convert(value, known[name].type, strict=False)
-            except msgspec.ValidationError as error:
-                raise ConfigError(f"{variable}={text!r}: {error}", param=name) from None
+        types = {field.name: field.type for field in fields(cls)}
+        values = dict(defaults or {}) | settings_from_environment(types)
         values |= {name: value for name, value in overrides.items() if value is not None}
         return cls(**values)
 
 
-def split_names(text: str) -> tuple[str, ...]:
-    """The names in a list with commas; ``none`` is none of them."""
-    return () if text == "none" else tuple(name.strip() for name in text.split(","))
-
-
 _CHOICES = {
+    "chat_format": ChatFormatName,
     "mode": Mode,
     "device": Device,
     "dtype": Dtype,
@@ -339,4 +291,29 @@ _POSITIVE = (
     "threads",
     "speculation_history",
     "grammar_cache_mib",
+)
+
+
+def _at_least_one(name: str) -> Rule[EngineConfig]:
+    """Where it is given."""
+
+    def holds(config: EngineConfig) -> bool:
+        value = getattr(config, name)
+        return value is None or value >= 1
+
+    return Rule(name, "at least 1", holds)
+
+
+_RULES: tuple[Rule[EngineConfig], ...] = (
+    *map(_at_least_one, _POSITIVE),
+    Rule("block_size", "a power of two", lambda c: c.block_size & (c.block_size - 1) == 0),
+    Rule(
+        "gpu_memory_fraction",
+        "above 0 and at most 1",
+        lambda c: c.gpu_memory_fraction is None or 0 < c.gpu_memory_fraction <= 1,
+    ),
+    Rule("graph_memory_mib", "0 or more", lambda c: (c.graph_memory_mib or 0) >= 0),
+    Rule("max_draft", f"from 0 to {MAX_DRAFT}", lambda c: 0 <= c.max_draft <= MAX_DRAFT),
+    Rule("grammar_timeout_s", "above 0", lambda c: c.grammar_timeout_s > 0),
+    Rule("simulated_step_ms", "a number of 0 or more", lambda c: c.simulated_step_ms >= 0),
 )

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from pyengine._core import Accountant, Lane, Mailbox, Planner, Recorder, Vocabulary
+from pyengine._core import Accountant, Lane, Mailbox, Planner, Recorder, Timeline, Vocabulary
 from pyengine.actors.actor import ActorRef, logger
 from pyengine.actors.detokenizer import DetokenizerActor
 from pyengine.actors.kv_allocator import KvAllocatorActor
@@ -105,7 +105,6 @@ class EngineActors:
         turn_ends: Sequence[int] = (),
     ) -> None:
         """Build them; ``turn_ends`` end an answer beside the tokenizer's own end tokens."""
-        limits = config.limits
         self.queues = queues
         self.failure: BaseException | None = None
         self._died: Callable[[BaseException], None] | None = None
@@ -133,34 +132,9 @@ class EngineActors:
         allocator = KvAllocatorActor(
             runner.num_blocks, config.block_size, prefix_cache=config.prefix_cache
         )
-        planner = Planner(
-            allocator.blocks,
-            runner.layout,
-            self.detokenizer.ref.mailbox,
-            max_sequences=limits.max_sequences,
-            max_tokens_per_step=limits.max_tokens_per_step,
-            max_context=self.info.max_context,
-            max_waiting=config.max_waiting,
-            prefill_chunk=config.prefill_chunk or 0,
-            timeline=timeline,
-        )
-        planner.set_grammars(
-            tokenizer.tokenizer_json,
-            # What ends a turn must be free to come where a grammar lets the answer end, or a model
-            # that was taught to end with it could not end at all.
-            sorted({*tokenizer.eos_token_ids, *turn_ends}),
-            runner.info.vocab_size,
-            queues.scheduler,
-            timeout_s=config.grammar_timeout_s,
-            cache_bytes=config.grammar_cache_mib << 20,
-        )
-        if config.max_draft and config.proposers:
-            planner.set_speculation(
-                list(config.proposers),
-                max_draft=config.max_draft,
-                history_tokens=config.speculation_history,
-                adaptive=config.speculation_adaptive,
-            )
+        planner = _planner(config, runner, allocator, self.detokenizer.ref.mailbox, timeline)
+        _set_grammars(planner, config, runner, tokenizer, turn_ends, queues.scheduler)
+        _set_speculation(planner, config)
         self.scheduler = SchedulerActor(
             queues.scheduler,
             runner,
@@ -230,3 +204,57 @@ class EngineActors:
         self.queues.close()
         if self._died is not None:
             self._died(error)
+
+
+def _planner(
+    config: EngineConfig,
+    runner: ModelRunner,
+    allocator: KvAllocatorActor,
+    detokenizer: Mailbox,
+    timeline: Timeline,
+) -> Planner:
+    """What plans the steps of ``runner`` over the blocks of ``allocator``."""
+    limits = config.limits
+    return Planner(
+        allocator.blocks,
+        runner.layout,
+        detokenizer,
+        max_sequences=limits.max_sequences,
+        max_tokens_per_step=limits.max_tokens_per_step,
+        max_context=runner.info.max_context,
+        max_waiting=config.max_waiting,
+        prefill_chunk=config.prefill_chunk or 0,
+        timeline=timeline,
+    )
+
+
+def _set_grammars(
+    planner: Planner,
+    config: EngineConfig,
+    runner: ModelRunner,
+    tokenizer: Tokenizer,
+    turn_ends: Sequence[int],
+    scheduler: Mailbox,
+) -> None:
+    """Start the compiler's threads, whose verdicts come into ``scheduler``."""
+    planner.set_grammars(
+        tokenizer.tokenizer_json,
+        # What ends a turn must be free to come where a grammar lets the answer end, or a model
+        # that was taught to end with it could not end at all.
+        sorted({*tokenizer.eos_token_ids, *turn_ends}),
+        runner.info.vocab_size,
+        scheduler,
+        timeout_s=config.grammar_timeout_s,
+        cache_bytes=config.grammar_cache_mib << 20,
+    )
+
+
+def _set_speculation(planner: Planner, config: EngineConfig) -> None:
+    """Set who drafts, if anybody does."""
+    if config.max_draft and config.proposers:
+        planner.set_speculation(
+            list(config.proposers),
+            max_draft=config.max_draft,
+            history_tokens=config.speculation_history,
+            adaptive=config.speculation_adaptive,
+        )

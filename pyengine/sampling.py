@@ -1,12 +1,11 @@
 """How a request's tokens are chosen and when it ends."""
 
-import math
 import re
-import reprlib
 
 import msgspec
 
 from pyengine.errors import InvalidRequestError
+from pyengine.rules import Rule, broken
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 1024
@@ -89,69 +88,69 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             reason, _, path = str(error).partition(" - at `")
             name = re.split(r"[^\w]", path.partition("$.")[2], maxsplit=1)[0]
             raise InvalidRequestError(f"'{name}': {reason}", param=name) from None
-        checks = (
-            ("temperature", 0.0 <= self.temperature <= 2.0, "between 0 and 2"),
-            ("top_k", 0 <= self.top_k < 2**31, "0 (off) or a positive integer"),
-            ("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1"),
-            ("min_p", 0.0 <= self.min_p <= 1.0, "between 0 and 1"),
-            ("presence_penalty", -2.0 <= self.presence_penalty <= 2.0, "between -2 and 2"),
-            ("frequency_penalty", -2.0 <= self.frequency_penalty <= 2.0, "between -2 and 2"),
-            ("repetition_penalty", 0.01 <= self.repetition_penalty <= 100.0, "from 0.01 to 100"),
-            ("logit_bias", len(self.logit_bias) <= MAX_BIASES, f"at most {MAX_BIASES} tokens"),
-            (
-                "logit_bias",
-                all(
-                    0 <= token < 2**31 and -100.0 <= bias <= 100.0
-                    for token, bias in self.logit_bias.items()
-                ),
-                "token ids of 0 or more, each with a bias between -100 and 100",
-            ),
-            ("bad_words", len(self.bad_words) <= MAX_BAD_WORDS, f"at most {MAX_BAD_WORDS} strings"),
-            (
-                "bad_words",
-                all(0 < len(word) <= MAX_BAD_WORD_LENGTH for word in self.bad_words),
-                f"strings of 1 to {MAX_BAD_WORD_LENGTH} characters",
-            ),
-            (
-                "logprobs",
-                self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
-                f"from 0 to {MAX_LOGPROBS}",
-            ),
-            ("seed", self.seed is None or -(2**63) <= self.seed < 2**63, "a 64-bit integer"),
-            (
-                "max_tokens",
-                self.max_tokens is None or 1 <= self.max_tokens < 2**31,
-                "at least 1, below 2**31",
-            ),
-            ("min_tokens", 0 <= self.min_tokens < 2**31, "0 or more, below 2**31"),
-            (
-                "min_tokens",
-                self.max_tokens is None or self.min_tokens <= self.max_tokens,
-                f"at most 'max_tokens' ({self.max_tokens})",
-            ),
-            ("stop", len(self.stop) <= MAX_STOP_STRINGS, f"at most {MAX_STOP_STRINGS} strings"),
-            (
-                "stop",
-                all(0 < len(s) <= MAX_STOP_LENGTH for s in self.stop),
-                f"strings of 1 to {MAX_STOP_LENGTH} characters",
-            ),
-            (
-                "stop_token_ids",
-                len(self.stop_token_ids) <= MAX_STOP_TOKENS,
-                f"at most {MAX_STOP_TOKENS} token ids",
-            ),
-            (
-                "stop_token_ids",
-                all(0 <= token < 2**31 for token in self.stop_token_ids),
-                "token ids of 0 or more",
-            ),
-        )
-        for name, holds, wanted in checks:
-            value = getattr(self, name)
-            if not holds or (isinstance(value, float) and not math.isfinite(value)):
-                # What is wrong may be megabytes.
-                shown = reprlib.repr(value)
-                raise InvalidRequestError(f"'{name}' must be {wanted}, not {shown}", param=name)
+        if (wrong := broken(_RULES, self)) is not None:
+            name, message = wrong
+            raise InvalidRequestError(message, param=name)
+
+
+_RULES: tuple[Rule[SamplingParams], ...] = (
+    Rule("temperature", "between 0 and 2", lambda p: 0.0 <= p.temperature <= 2.0),
+    Rule("top_k", "0 (off) or a positive integer", lambda p: 0 <= p.top_k < 2**31),
+    Rule("top_p", "above 0 and at most 1", lambda p: 0.0 < p.top_p <= 1.0),
+    Rule("min_p", "between 0 and 1", lambda p: 0.0 <= p.min_p <= 1.0),
+    Rule("presence_penalty", "between -2 and 2", lambda p: -2.0 <= p.presence_penalty <= 2.0),
+    Rule("frequency_penalty", "between -2 and 2", lambda p: -2.0 <= p.frequency_penalty <= 2.0),
+    Rule("repetition_penalty", "from 0.01 to 100", lambda p: 0.01 <= p.repetition_penalty <= 100.0),
+    Rule("logit_bias", f"at most {MAX_BIASES} tokens", lambda p: len(p.logit_bias) <= MAX_BIASES),
+    Rule(
+        "logit_bias",
+        "token ids of 0 or more, each with a bias between -100 and 100",
+        lambda p: all(
+            0 <= token < 2**31 and -100.0 <= bias <= 100.0 for token, bias in p.logit_bias.items()
+        ),
+    ),
+    Rule(
+        "bad_words", f"at most {MAX_BAD_WORDS} strings", lambda p: len(p.bad_words) <= MAX_BAD_WORDS
+    ),
+    Rule(
+        "bad_words",
+        f"strings of 1 to {MAX_BAD_WORD_LENGTH} characters",
+        lambda p: all(0 < len(word) <= MAX_BAD_WORD_LENGTH for word in p.bad_words),
+    ),
+    Rule(
+        "logprobs",
+        f"from 0 to {MAX_LOGPROBS}",
+        lambda p: p.logprobs is None or 0 <= p.logprobs <= MAX_LOGPROBS,
+    ),
+    Rule("seed", "a 64-bit integer", lambda p: p.seed is None or -(2**63) <= p.seed < 2**63),
+    Rule(
+        "max_tokens",
+        "at least 1, below 2**31",
+        lambda p: p.max_tokens is None or 1 <= p.max_tokens < 2**31,
+    ),
+    Rule("min_tokens", "0 or more, below 2**31", lambda p: 0 <= p.min_tokens < 2**31),
+    Rule(
+        "min_tokens",
+        "at most 'max_tokens' ({given.max_tokens})",
+        lambda p: p.max_tokens is None or p.min_tokens <= p.max_tokens,
+    ),
+    Rule("stop", f"at most {MAX_STOP_STRINGS} strings", lambda p: len(p.stop) <= MAX_STOP_STRINGS),
+    Rule(
+        "stop",
+        f"strings of 1 to {MAX_STOP_LENGTH} characters",
+        lambda p: all(0 < len(text) <= MAX_STOP_LENGTH for text in p.stop),
+    ),
+    Rule(
+        "stop_token_ids",
+        f"at most {MAX_STOP_TOKENS} token ids",
+        lambda p: len(p.stop_token_ids) <= MAX_STOP_TOKENS,
+    ),
+    Rule(
+        "stop_token_ids",
+        "token ids of 0 or more",
+        lambda p: all(0 <= token < 2**31 for token in p.stop_token_ids),
+    ),
+)
 
 
 def check_priority(priority: int) -> None:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
-from pyengine.actors.request import Completion, Update
 from pyengine.async_engine import AsyncEngine
 from pyengine.chat.answer import ChatAnswer, ChatUpdate
+from pyengine.completion import Completion, Update
 from pyengine.config import EngineConfig
 from pyengine.errors import EngineDeadError
 from pyengine.keywords import ChatKeywords, GenerateKeywords

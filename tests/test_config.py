@@ -15,6 +15,7 @@ from pyengine.model.shape import describe
     ("settings", "named"),
     [
         ({"device": "tpu"}, "device"),
+        ({"chat_format": "nonsense"}, "chat_format"),
         ({"dtype": "float64"}, "dtype"),
         ({"kv_cache_dtype": "int8"}, "kv_cache_dtype"),
         ({"attention": "paged"}, "attention"),

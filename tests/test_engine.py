@@ -51,7 +51,7 @@ async def assert_no_ghost(engine: AsyncEngine) -> None:
 
 def scheduler_of(engine: AsyncEngine) -> SchedulerActor:
     """The scheduler of an engine on threads, to inject faults into."""
-    placement = engine._placement
+    placement = engine._connection.placement
     assert isinstance(placement, ThreadPlacement)
     assert placement.actors is not None
     return placement.actors.scheduler
@@ -217,7 +217,7 @@ def _too_large(submit: Submit, key: RequestKey) -> Submit:
 
 
 async def test_a_request_that_no_mailbox_holds_fails_alone(engine: AsyncEngine) -> None:
-    frontend = engine._frontend
+    frontend = engine._connection.frontend
     assert frontend is not None
     running = engine.generate("Go on", LONG)
     (actor,) = frontend.requests.values()

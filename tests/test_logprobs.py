@@ -16,7 +16,7 @@ from transformers import LlamaForCausalLM
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine._core import Vocabulary
-from pyengine.actors.request import Completion
+from pyengine.completion import Completion
 from pyengine.demo import MODEL_PATH
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar import regex

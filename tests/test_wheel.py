@@ -22,7 +22,7 @@ CONTENTS = (
     "pyengine/_core.abi3.so",
     "pyengine/_core.pyi",
     "pyengine/py.typed",
-    "pyengine/telemetry/page.html",
+    "pyengine/profiling/page.html",
     "pyengine/demo/model/config.json",
     "pyengine/demo/model/model.safetensors",
     "pyengine/demo/model/tokenizer.json",

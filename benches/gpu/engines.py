@@ -22,8 +22,8 @@ from benches.gpu.part import Bench
 from pyengine import AsyncEngine, EngineConfig, SamplingParams
 from pyengine.model.shape import ModelShape, describe
 from pyengine.placement import PlacementName
+from pyengine.profiling.workload import tokens
 from pyengine.telemetry import Totals
-from pyengine.telemetry.workload import tokens
 
 # Tokens of a prompt in one step: as much as keeps matrix products busy.
 PREFILL_TOKENS = 8192

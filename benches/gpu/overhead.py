@@ -13,9 +13,9 @@ from benches.gpu.engines import engine_config, started, warm_up
 from benches.gpu.part import Bench, Part
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.placement import PlacementName
-from pyengine.telemetry.observe import Observation, observe
-from pyengine.telemetry.report import ProfileReport
-from pyengine.telemetry.workload import tokens
+from pyengine.profiling.observe import Observation, observe
+from pyengine.profiling.report import ProfileReport
+from pyengine.profiling.workload import tokens
 
 PROMPT = 32
 # Tokens that every reader has got before the accounting begins.

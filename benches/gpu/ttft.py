@@ -15,7 +15,7 @@ from benches.gpu.engines import Model, engine_config, greedy, started
 from benches.gpu.floors import prefill_seconds
 from benches.gpu.part import Bench, Part
 from pyengine import AsyncEngine
-from pyengine.telemetry.workload import tokens
+from pyengine.profiling.workload import tokens
 
 # The longest leaves room for one token in the context of Llama 3.
 PROMPTS = (128, 1024, 8191)

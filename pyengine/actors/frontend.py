@@ -2,11 +2,11 @@
 
 import asyncio
 import itertools
-from collections import deque
 from collections.abc import Callable
 
 from pyengine._core import MailboxClosed, MailboxFull, Stage, Timeline
 from pyengine.actors.actor import ActorRef, logger
+from pyengine.actors.outbox import Outbox
 from pyengine.actors.recovery import Recovery
 from pyengine.actors.request import RequestActor
 from pyengine.errors import (
@@ -29,8 +29,6 @@ from pyengine.messages import (
     encode_report_request,
     encode_submit,
 )
-
-RETRY_S = 0.005
 
 
 class Frontend:
@@ -71,8 +69,7 @@ class Frontend:
         self._timeline = timeline
         self._numbers = itertools.count(first_request)
         self._reports: dict[int, asyncio.Future[Report]] = {}
-        self._unsent: deque[tuple[bytes, int | None]] = deque()  # and whose request it is
-        self._retry: asyncio.TimerHandle | None = None
+        self._outbox = Outbox(scheduler, self._end_too_large)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: asyncio.Future[None] | None = None
         self._max_held = max_held
@@ -83,6 +80,7 @@ class Frontend:
     def open(self) -> None:
         """Begin to read the mailbox, on the running loop."""
         self._loop = asyncio.get_running_loop()
+        self._outbox.open()
         self._loop.add_reader(self.ref.mailbox.fileno(), self._read)
         self._read()
 
@@ -144,7 +142,7 @@ class Frontend:
         try:
             self._scheduler.send(message)
         except MailboxFull:
-            self._call_soon(self._send_later, message)
+            self._call_soon(self._outbox.send, message)
         except MailboxClosed:
             pass  # with the engine, its requests have ended
         if actor is not None:
@@ -156,6 +154,10 @@ class Frontend:
         if actor is None:
             return
         actor.fail(RequestAbortedError("the request was aborted"))
+        self._ended(actor)
+
+    def _ended(self, actor: RequestActor) -> None:
+        """``actor`` has ended here and is none of the requests any more."""
         if self._recovery.acquits(actor):
             self._go_on()
         if not self.requests:
@@ -163,12 +165,12 @@ class Frontend:
 
     def abort_frontend(self, index: int, below: int) -> None:
         """End the requests of another frontend, which died, with numbers under ``below``."""
-        self._send_later(encode_abort_frontend(RequestKey(index, below)))
+        self._outbox.send(encode_abort_frontend(RequestKey(index, below)))
 
     def engine_died(self) -> None:
         """Hold everything back until :meth:`engine_is_back`."""
         self._holding = True
-        self._unsent.clear()
+        self._outbox.clear()
         self._drain()
         culprit = self._recovery.engine_died(self.requests.values())
         if culprit is not None:
@@ -183,7 +185,7 @@ class Frontend:
         self._recovery.engine_is_back(self.requests.values())
         for ticket, answer in self._reports.items():
             if not answer.done():
-                self._send_later(encode_report_request(ReportRequest(self.index, ticket)))
+                self._outbox.send(encode_report_request(ReportRequest(self.index, ticket)))
         self._go_on()
 
     def _go_on(self) -> None:
@@ -193,7 +195,7 @@ class Frontend:
         for actor in [suspect] if suspect is not None else list(self.requests.values()):
             if not actor.sent:
                 actor.sent = True
-                self._send_later(encode_submit(actor.continued()), actor.submit.key.request)
+                self._outbox.send(encode_submit(actor.continued()), actor.submit.key.request)
         if suspect is None:
             self._held = 0
 
@@ -219,7 +221,7 @@ class Frontend:
         answer: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
         self._reports[ticket] = answer
         try:
-            self._send_later(encode_report_request(ReportRequest(self.index, ticket)))
+            self._outbox.send(encode_report_request(ReportRequest(self.index, ticket)))
             return await answer
         finally:
             del self._reports[ticket]
@@ -236,6 +238,7 @@ class Frontend:
         if self._loop is not None:
             self._loop.remove_reader(self.ref.mailbox.fileno())
             self._loop = None
+            self._outbox.close()
         self.fail(EngineDeadError("the engine was closed"))
 
     def fail(self, error: PyengineError) -> None:
@@ -254,42 +257,12 @@ class Frontend:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *arguments)
 
-    def _send_later(self, message: bytes, number: int | None = None) -> None:
-        """Send now, or as soon as the Scheduler's mailbox has room; ``number``: whose request."""
-        self._unsent.append((message, number))
-        self._flush()
-
-    def _flush(self) -> None:
-        try:
-            while self._unsent:
-                message, number = self._unsent[0]
-                try:
-                    self._scheduler.send(message)
-                except ValueError:  # the mailbox will never have room for it
-                    self._end_unsent(number)
-                else:
-                    self._unsent.popleft()
-        except MailboxFull:
-            if self._loop is not None and self._retry is None:
-                self._retry = self._loop.call_later(RETRY_S, self._flush_again)
-        except MailboxClosed:
-            self._unsent.clear()
-
-    def _end_unsent(self, number: int | None) -> None:
-        """Fail the request at the head, which is too large to be sent; the others go on."""
-        self._unsent.popleft()
+    def _end_too_large(self, number: int | None) -> None:
+        """Fail the request that was too large to be sent; the others go on."""
         actor = None if number is None else self.requests.pop(number, None)
-        if actor is None:
-            return
-        actor.fail(_too_large())
-        if self._recovery.acquits(actor):
-            self._go_on()
-        if not self.requests:
-            self._wake_idle()
-
-    def _flush_again(self) -> None:
-        self._retry = None
-        self._flush()
+        if actor is not None:
+            actor.fail(_too_large())
+            self._ended(actor)
 
     def _read(self) -> None:
         """The mailbox has something: hand it on, a bounded number of messages at a time."""

@@ -1,4 +1,4 @@
-"""The Request actors and their handle.
+"""The Request actors.
 
 ::
 
@@ -7,18 +7,18 @@
               └── Generation ── the caller's handle: iterate it, or await it; dropping it aborts
 
 All of it runs on the asyncio loop of the service that asked; only ``Generation.abort`` and the
-dropping of a ``Generation`` may come from another thread.
+dropping of a ``Generation`` may come from another thread (``actors/generation.py``).
 """
 
 import asyncio
 import time
 from array import array
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from dataclasses import dataclass, replace
-from typing import Literal, Self
+from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
+from pyengine.completion import Completion, Outcome, Update, Usage
 from pyengine.errors import (
     EngineDeadError,
     InvalidGrammarError,
@@ -27,85 +27,9 @@ from pyengine.errors import (
     RequestAbortedError,
     RequestTimeoutError,
 )
-from pyengine.logprobs import LogprobRecords, Spelling, TokenLogprob, unspelled
-from pyengine.messages import Delta, FinishReason, RequestKey, Submit
+from pyengine.logprobs import LogprobRecords, Spelling, unspelled
+from pyengine.messages import Delta, FinishReason, Submit
 from pyengine.telemetry.timing import Timing
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a request took.
-
-    Attributes:
-        prompt_tokens: Tokens of the prompt.
-        cached_tokens: Those of them from the prefix cache.
-        completion_tokens: Tokens generated.
-        accepted_drafts: Those of them that were drafted, by whatever proposer, and found right.
-        rejected_drafts: Tokens that were drafted and found wrong.
-        reasoning_tokens: Tokens of the reasoning before the answer; None where nobody counts them.
-    """
-
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    accepted_drafts: int = 0
-    rejected_drafts: int = 0
-    reasoning_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """What a request got since the last update.
-
-    Attributes:
-        text: New text: whole characters, never a part of a stop string. Updates concatenate to the
-            completion's text.
-        token_ids: The tokens behind it, also those whose text is still withheld.
-        finish_reason: ``stop`` or ``length`` in the last update, else None.
-        stop_string: The stop string that ended the request, if one did.
-        stop_token: The stop token that ended the request, if one did.
-        usage: Counts up to here.
-        warnings: What of the request's grammar is not enforced, as it allowed; told once.
-        logprobs: The tokens whose text begins in this one, if log-probabilities are wanted.
-    """
-
-    text: str
-    token_ids: list[int]
-    finish_reason: Literal["stop", "length"] | None
-    stop_string: str | None
-    stop_token: int | None
-    usage: Usage
-    warnings: tuple[str, ...] = ()
-    logprobs: tuple[TokenLogprob, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """A whole answer; the fields are those of :class:`Update`, over the whole request."""
-
-    text: str
-    token_ids: list[int]
-    finish_reason: Literal["stop", "length"]
-    stop_string: str | None
-    stop_token: int | None
-    usage: Usage
-    warnings: tuple[str, ...] = ()
-    logprobs: tuple[TokenLogprob, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a request stands, or how it ended.
-
-    Attributes:
-        finish: Why it ended; None while it runs.
-        usage: Counts up to here.
-        timing: Its moments up to here.
-    """
-
-    finish: FinishReason | None
-    usage: Usage
-    timing: Timing
 
 
 def _usage(delta: Delta) -> Usage:
@@ -325,74 +249,3 @@ _FAILURES: dict[str, Callable[[], PyengineError]] = {
     "overloaded": lambda: OverloadedError("the waiting queue is full; try again in a moment"),
     "error": lambda: EngineDeadError("the engine failed on this request"),
 }
-
-
-class Generation:
-    """A running request: ``async for update in generation`` streams, ``await generation`` gives the
-    whole answer; both may be used, and the answer is kept.
-
-    A handle that is dropped before its end aborts the request, and so does cancelling an
-    ``await``. One task at a time may read it.
-
-    Attributes:
-        prompt_token_ids: The prompt as the model sees it.
-    """
-
-    def __init__(
-        self,
-        actor: RequestActor,
-        prompt_token_ids: list[int],
-        abort: Callable[[RequestKey], None],
-        ready: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        """Read ``actor``, once ``ready`` has been awaited."""
-        self.prompt_token_ids = prompt_token_ids
-        self._ready = ready
-        self._actor = actor
-        self._abort = abort
-
-    @property
-    def outcome(self) -> Outcome:
-        """How it stands, or how it ended: reason, counts and times."""
-        return self._actor.outcome
-
-    def __aiter__(self) -> AsyncIterator[Update]:
-        return self
-
-    async def __anext__(self) -> Update:
-        await self._prepare()
-        update = await self._actor.next_update()
-        if update is None:
-            raise StopAsyncIteration
-        return update
-
-    def __await__(self) -> Generator[object, None, Completion]:
-        return self._whole().__await__()
-
-    async def _whole(self) -> Completion:
-        try:
-            await self._prepare()
-            return await self._actor.completion()
-        except asyncio.CancelledError:
-            self.abort()
-            raise
-
-    async def _prepare(self) -> None:
-        if self._ready is not None:
-            await self._ready()
-            self._ready = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.abort()
-
-    def abort(self) -> None:
-        """Stop and free the blocks; whoever reads gets RequestAbortedError. Any thread."""
-        if not self._actor.ended:
-            self._abort(self._actor.submit.key)
-
-    def __del__(self) -> None:
-        if not self._actor.ended:
-            self._abort(self._actor.submit.key)

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Generator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
-from pyengine.actors.request import Generation, Outcome, Update, Usage
+from pyengine.actors.generation import Generation
 from pyengine.chat.formats import ContentDelta, Parser, ReasoningDelta, ToolCallStart
+from pyengine.completion import Outcome, Update, Usage
 from pyengine.logprobs import TokenLogprob
 
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -45,7 +46,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ChatUpdate:
-    """What an answer got since the last update; else as :class:`pyengine.actors.request.Update`.
+    """What an answer got since the last update; else as :class:`pyengine.Update`.
 
     Attributes:
         text: New text of the answer itself.

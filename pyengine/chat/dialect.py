@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from pyengine.actors.request import Generation
+from pyengine.actors.generation import Generation
 from pyengine.chat.answer import ChatGeneration, Reader, ReasoningMarks
 from pyengine.chat.formats import FORMATS, ChatFormat, detect
 from pyengine.chat.formats.marked import Marked

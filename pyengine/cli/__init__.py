@@ -28,7 +28,7 @@ class Commands(click.Group):
 
 def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
-        from pyengine import __version__
+        from pyengine._core import __version__
 
         click.echo(f"pyengine {__version__}")
         ctx.exit()

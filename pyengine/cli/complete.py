@@ -15,8 +15,9 @@ from pyengine.cli.options import (
 from pyengine.cli.terminal import loading_bar, show
 
 if TYPE_CHECKING:
-    from pyengine.actors.request import Completion, Generation
+    from pyengine.actors.generation import Generation
     from pyengine.chat.answer import ChatAnswer, ChatGeneration
+    from pyengine.completion import Completion
     from pyengine.config import EngineConfig
     from pyengine.sampling import SamplingParams
 

@@ -11,7 +11,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import click
 import msgspec
 
-from pyengine.config import ENVIRONMENT_PREFIX, EngineConfig, split_names
+from pyengine.config import EngineConfig
+from pyengine.environment import ENVIRONMENT_PREFIX, split_names
 from pyengine.errors import ConfigError
 from pyengine.sampling import SamplingParams
 

@@ -10,7 +10,7 @@ import click
 from pyengine.cli.options import engine_config, engine_options, model_argument, spelled
 
 if TYPE_CHECKING:
-    from pyengine.telemetry.report import ProfileReport
+    from pyengine.profiling.report import ProfileReport
     from pyengine.telemetry.spans import Spans
 
 
@@ -138,8 +138,8 @@ def _spelled(names: set[str]) -> str:
 def _measure(model: str | None, given: dict[str, Any]) -> "tuple[ProfileReport, Spans]":
     import uvloop
 
-    from pyengine.telemetry.profile import ProfileOptions
-    from pyengine.telemetry.profile import profile as run
+    from pyengine.profiling.profile import ProfileOptions
+    from pyengine.profiling.profile import profile as run
 
     names = (
         "placement", "sequences", "seconds", "prompt_tokens", "trace", "rate_scale", "limit",
@@ -148,7 +148,7 @@ def _measure(model: str | None, given: dict[str, Any]) -> "tuple[ProfileReport, 
     config = engine_config(model, given, mode="server")
     grammar = None
     if (wanted := given["grammar"]) is not None:
-        from pyengine.telemetry.schemas import grammar as load
+        from pyengine.profiling.schemas import grammar as load
 
         grammar = (wanted, load(wanted))
     options = ProfileOptions(
@@ -167,7 +167,7 @@ def _attach(url: str, seconds: float) -> "tuple[ProfileReport, Spans]":
 
     from pyengine.errors import ConfigError
     from pyengine.http.debug import ProfileAnswer
-    from pyengine.telemetry.report import load_report
+    from pyengine.profiling.report import load_report
     from pyengine.telemetry.spans import SPAN
 
     if not url.startswith(("http://", "https://")):
@@ -189,8 +189,8 @@ def _compare(old: Path, new: Path) -> None:
     from rich.console import Console
 
     from pyengine.errors import ConfigError
-    from pyengine.telemetry.report import load_report
-    from pyengine.telemetry.table import comparison
+    from pyengine.profiling.report import load_report
+    from pyengine.profiling.table import comparison
 
     try:
         reports = [load_report(path.read_bytes(), str(path)) for path in (old, new)]
@@ -209,9 +209,9 @@ def _write(
     import msgspec
     from rich.console import Console
 
-    from pyengine.telemetry.page import page
-    from pyengine.telemetry.perfetto import trace
-    from pyengine.telemetry.table import table
+    from pyengine.profiling.page import page
+    from pyengine.profiling.perfetto import trace
+    from pyengine.profiling.table import table
 
     wanted: list[tuple[str | None, Callable[[], bytes]]] = [
         (json_file, lambda: msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"),

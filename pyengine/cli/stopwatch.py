@@ -4,8 +4,8 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyengine.actors.request import Update
     from pyengine.chat.answer import ChatUpdate
+    from pyengine.completion import Update
 
 
 class Stopwatch:

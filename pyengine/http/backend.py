@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from pyengine._core import Recorder, Timeline
-from pyengine.actors.request import Generation
+from pyengine.actors.generation import Generation
 from pyengine.chat.dialect import Dialect
 from pyengine.engine import EngineInfo
 from pyengine.grammar import Grammar

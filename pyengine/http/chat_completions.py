@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pyengine._core import Stage
-from pyengine.actors.request import Completion, Generation
+from pyengine.actors.generation import Generation
 from pyengine.chat.answer import ChatAnswer
 from pyengine.chat.dialect import Plan
 from pyengine.chat.messages import Message
 from pyengine.chat.options import ChatOptions
+from pyengine.completion import Completion
 from pyengine.errors import InvalidRequestError
 from pyengine.http import sse
 from pyengine.http.backend import Engine

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from pyengine.actors.request import Update, Usage
 from pyengine.chat.answer import ChatUpdate, ToolCallDelta
+from pyengine.completion import Update, Usage
 from pyengine.errors import PyengineError
 from pyengine.http.errors import error_body
 from pyengine.http.logprobs import chat_logprobs, completion_logprobs

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pyengine._core import Stage
-from pyengine.actors.request import Generation
+from pyengine.actors.generation import Generation
 from pyengine.errors import InvalidRequestError
 from pyengine.http import sse
 from pyengine.http.backend import Engine

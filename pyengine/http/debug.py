@@ -29,8 +29,8 @@ class ProfileAnswer(msgspec.Struct):
 
 async def profile(exchange: "Exchange") -> None:
     """Watch the engine for ``seconds`` (5), one watcher at a time."""
-    from pyengine.telemetry.observe import observe
-    from pyengine.telemetry.report import ProfileReport
+    from pyengine.profiling.observe import observe
+    from pyengine.profiling.report import ProfileReport
 
     engine = exchange.service.require_ready()
     query = parse_qs(exchange.scope.query_string)

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from pyengine._core import Stage
-from pyengine.actors.request import Generation
+from pyengine.actors.generation import Generation
 from pyengine.errors import PyengineError, RequestAbortedError
 from pyengine.http.errors import (
     MethodNotAllowedError,

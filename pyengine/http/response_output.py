@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from pyengine.actors.request import Usage
 from pyengine.chat.answer import ChatAnswer, ChatUpdate, FinishReason
+from pyengine.completion import Usage
 from pyengine.errors import PyengineError
 from pyengine.http.schema.responses import (
     InputTokensDetails,

@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pyengine._core import Stage
-from pyengine.actors.request import Update, Usage
 from pyengine.chat.answer import ChatUpdate
+from pyengine.completion import Update, Usage
 from pyengine.errors import PyengineError
 from pyengine.http.errors import internal_error
 from pyengine.http.rsgi import ProtocolClosed

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from pyengine.actors.request import Outcome
+from pyengine._core import __version__
+from pyengine.completion import Outcome
 from pyengine.errors import ConfigError
 from pyengine.http.rsgi import Headers
 from pyengine.sampling import SamplingParams
@@ -50,10 +51,8 @@ class Tracing:
     def __init__(self, provider: "TracerProvider") -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        import pyengine
-
         self._provider = provider
-        self._tracer = provider.get_tracer("pyengine", pyengine.__version__)
+        self._tracer = provider.get_tracer("pyengine", __version__)
         self._propagator = TraceContextTextMapPropagator()
 
     @classmethod

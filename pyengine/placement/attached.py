@@ -6,8 +6,8 @@ from pyengine.children import Failed
 from pyengine.config import EngineConfig
 from pyengine.engine import EngineInfo, Progress
 from pyengine.errors import PyengineError
-from pyengine.placement import Seat, Watcher
 from pyengine.placement.control import Down, Up
+from pyengine.placement.protocol import Seat, Watcher
 
 
 class AttachedPlacement:

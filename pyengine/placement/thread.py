@@ -4,7 +4,7 @@ import asyncio
 
 from pyengine.config import EngineConfig
 from pyengine.engine import EngineActors, EngineInfo, Progress, Queues
-from pyengine.placement import Seat, Watcher
+from pyengine.placement.protocol import Seat, Watcher
 
 
 class ThreadPlacement:

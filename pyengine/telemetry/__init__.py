@@ -1,10 +1,10 @@
-"""Where every microsecond goes: spans, their accounting, and the profile made of them.
+"""Where every microsecond goes: spans, and their accounting.
 
 ::
 
     planner, detokenizer (Rust)  ┐
-    scheduler.py, frontend.py    ├─ spans ─► Recorder ─► Accountant ─► Totals ─► Report
-    http/ (every worker)         ┘   (one ring in shared memory)          └─► /metrics, profile
+    scheduler.py, frontend.py    ├─ spans ─► Recorder ─► Accountant ─► Totals ─► /metrics
+    http/ (every worker)         ┘   (one ring in shared memory)             profiling/
 
 ``await engine.telemetry()`` gives a :class:`Totals`: cumulative figures, made for counters. Its
 ``stages`` hold count, exposed and overlapped nanoseconds for each (lane, stage); ``wall_ns``,

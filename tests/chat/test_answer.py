@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import pytest
 
-from pyengine.actors.request import Update, Usage
 from pyengine.chat.answer import ChatGeneration, Reader, ReasoningMarks, ToolCall
 from pyengine.chat.formats import FORMATS
 from pyengine.chat.tools import Tool
+from pyengine.completion import Update, Usage
 from pyengine.errors import RequestAbortedError
 
 OPEN, CLOSE, WORD = 7, 8, 20

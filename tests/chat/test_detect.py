@@ -3,7 +3,7 @@
 import copy
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from test_formats import parse, told
@@ -12,6 +12,7 @@ from pyengine.chat.formats import FORMATS, ContentDelta, detect
 from pyengine.chat.messages import read_messages, template_messages
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool
+from pyengine.config import ChatFormatName
 from pyengine.demo.template import CHAT_TEMPLATE, SPECIAL_TOKENS
 
 LLAMA = "{{ '<|start_header_id|>' }}"
@@ -53,6 +54,7 @@ def test_by_its_marks(source: str, tokens: list[str], name: str | None) -> None:
 
 def test_every_format_is_found_by_its_name() -> None:
     assert all(form.name == name for name, form in FORMATS.items())
+    assert {"none", *FORMATS} == set(get_args(ChatFormatName))
 
 
 def test_the_demo_model() -> None:

@@ -2,9 +2,9 @@
 
 import json
 
-from pyengine.actors.request import Completion, Usage
 from pyengine.chat.answer import ChatAnswer
 from pyengine.cli.complete import _as_json
+from pyengine.completion import Completion, Usage
 from tests.cli.conftest import Run
 
 SIMULATED = ("--device", "simulated", "--simulated-step-ms", "1")  # its text is noise, at once

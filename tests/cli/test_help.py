@@ -71,7 +71,7 @@ def test_version(pyengine: Run) -> None:
         (("serve", "--max-sequences", "0"), {}, "(option --max-sequences)"),
         (("serve", "--max-tokens-per-step", "4"), {}, "'max_sequences' (16)"),
         (("serve", "--port", "65536"), {}, "65536 is not in the range"),
-        (("chat", "--chat-format", "odd"), {}, "(option --chat-format)"),
+        (("chat", "--chat-format", "odd"), {}, "'hermes'"),
         (("chat", "--mode", "huge"), {}, "'interactive', 'local', 'server'"),
         (("chat",), {"PYENGINE_MODE": "huge"}, "PYENGINE_MODE='huge'"),
         (("chat",), {"PYENGINE_MOOD": "good"}, "PYENGINE_MOOD names no setting"),

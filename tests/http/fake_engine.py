@@ -14,9 +14,9 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from pyengine._core import Lane, Recorder, Timeline
-from pyengine.actors.request import Completion, Outcome, Update, Usage
 from pyengine.chat.dialect import Dialect
 from pyengine.chat.template import ChatTemplate
+from pyengine.completion import Completion, Outcome, Update, Usage
 from pyengine.errors import (
     ContextLengthError,
     InvalidGrammarError,

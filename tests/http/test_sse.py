@@ -10,7 +10,7 @@ from fake_engine import FakeEngine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyengine.actors.request import Update, Usage
+from pyengine.completion import Update, Usage
 from pyengine.http import sse
 from pyengine.http.chunks import DONE, ChatChunks, CompletionChunks
 from pyengine.logprobs import TokenLogprob

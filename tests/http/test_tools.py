@@ -516,8 +516,8 @@ async def test_reasoning_that_the_template_does_not_read(
 
 def test_chunks_are_the_clients() -> None:
     """The chunks above came through a client that takes anything: here it is strict."""
-    from pyengine.actors.request import Usage
     from pyengine.chat.answer import ChatUpdate, ToolCallDelta
+    from pyengine.completion import Usage
     from pyengine.http.chunks import AnswerChunks
 
     chunks = AnswerChunks("id", 1, "m", True)

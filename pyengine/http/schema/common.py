@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from pyengine.actors.request import Usage
+from pyengine.completion import Usage
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.http.limits import Limits
 from pyengine.http.schema.structured import StructuredFields

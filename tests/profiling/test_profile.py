@@ -18,10 +18,12 @@ from pyengine._core import Lane, Stage
 from pyengine.cli import main
 from pyengine.grammar import json_value
 from pyengine.http.server import HttpServer
-from pyengine.telemetry.observe import step_times_ms
-from pyengine.telemetry.page import page
-from pyengine.telemetry.perfetto import trace
-from pyengine.telemetry.report import ProfileReport, kind_of, load_report
+from pyengine.profiling.clients import Readers
+from pyengine.profiling.observe import step_times_ms
+from pyengine.profiling.page import page
+from pyengine.profiling.perfetto import trace
+from pyengine.profiling.report import ProfileReport, kind_of, load_report
+from pyengine.profiling.workload import Job
 from pyengine.telemetry.spans import SPAN
 
 SMALL = ["--device", "simulated", "--step-ms", "1", "--sequences", "4", "--seconds", "0.4"]
@@ -331,3 +333,18 @@ def test_what_cannot_be_profiled_is_refused() -> None:
         result = CliRunner().invoke(main, ["profile", *arguments])
         assert result.exit_code != 0
         assert message in " ".join(result.output.split())
+
+
+def test_what_is_asked_goes_by_the_engine_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How much context a device of ``auto`` has room for is known when it runs, not before."""
+    asked: list[Job] = []
+    read = Readers.read
+
+    async def noted(self: Readers, job: Job, seed: int) -> None:
+        asked.append(job)
+        await read(self, job, seed)
+
+    monkeypatch.setattr(Readers, "read", noted)
+    monkeypatch.setattr(AsyncEngine, "max_context", property(lambda engine: 42))
+    run("--device", "auto", "--placement=thread", "--sequences", "2", "--seconds", "0.1")
+    assert {(len(job.prompt), job.answer_tokens) for job in asked} == {(32, 10)}

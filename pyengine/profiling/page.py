@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from pyengine.telemetry.report import ProfileReport
+from pyengine.profiling.report import ProfileReport
 
 TEMPLATE = Path(__file__).with_name("page.html")
 PLACE = "/*REPORT*/ null"

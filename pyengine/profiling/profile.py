@@ -8,10 +8,8 @@
 """
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +17,14 @@ import msgspec
 
 from pyengine.async_engine import AsyncEngine
 from pyengine.config import EngineConfig
-from pyengine.errors import ConfigError, PyengineError
+from pyengine.errors import ConfigError
 from pyengine.grammar import Grammar
 from pyengine.model.shape import describe
 from pyengine.placement import PlacementName
-from pyengine.sampling import SamplingParams
-from pyengine.telemetry.observe import Observation, observe
-from pyengine.telemetry.report import ProfileReport, SweepPoint
-from pyengine.telemetry.workload import Job, Workload, constant, from_trace
-
-# Never said by a model that speaks words, but looked for at every token.
-STOP_STRINGS = ("\u241f\u241f stop here \u241f\u241f", "Observation\u241f:")
-# Tokens that every sequence has got before it counts.
-WARM_UP_TOKENS = 8
-BUSY_S = 0.002
+from pyengine.profiling.clients import WARM_UP_TOKENS, Readers, busy_loop
+from pyengine.profiling.observe import Observation, observe
+from pyengine.profiling.report import ProfileReport, SweepPoint
+from pyengine.profiling.workload import constant, read_trace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,55 +73,6 @@ class ProfileOptions:
         }
 
 
-@dataclass
-class _Readers:
-    """The clients: what they have read."""
-
-    engine: AsyncEngine
-    grammar: Grammar | None = None
-    tokens: int = 0
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    _warm: set[int] = field(default_factory=set)
-    _all_warm: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def read(self, job: Job, seed: int) -> None:
-        """Offer one job and read its stream to the end. No two that run have the same seed."""
-        params = SamplingParams(
-            max_tokens=job.answer_tokens, ignore_eos=True, stop=STOP_STRINGS, seed=seed
-        )
-        got = 0
-        async for update in self.engine.generate(job.prompt, params, grammar=self.grammar):
-            self.tokens += len(update.token_ids)
-            got += len(update.token_ids)
-            # A grammar may end an answer early.
-            if seed not in self._warm and (
-                got >= WARM_UP_TOKENS or update.finish_reason is not None
-            ):
-                self._warm.add(seed)
-                if len(self._warm) == len(self.tasks):
-                    self._all_warm.set()
-
-    async def repeat(self, job: Job, seed: int) -> None:
-        """A job again and again, so that the number of sequences stays."""
-        while True:
-            await self.read(job, seed)
-
-    async def warmed_up(self) -> None:
-        """Wait until every reader has got its first tokens, or one has failed."""
-        warm = asyncio.create_task(self._all_warm.wait())
-        await asyncio.wait([warm, *self.tasks], return_when=asyncio.FIRST_COMPLETED)
-        warm.cancel()
-
-    async def stop(self) -> None:
-        """End them all; an engine that refused one, or died, is told."""
-        for task in self.tasks:
-            task.cancel()
-        done = await asyncio.gather(*self.tasks, return_exceptions=True)
-        for result in done:
-            if isinstance(result, PyengineError):
-                raise result
-
-
 async def profile(options: ProfileOptions) -> tuple[ProfileReport, Observation]:
     """Run everything that ``options`` asks for; the report, and what the main run saw.
 
@@ -170,22 +113,11 @@ async def _steady(
     options: ProfileOptions, sequences: int, seconds: float, busy: bool = False
 ) -> tuple[Observation, int]:
     """Watch ``sequences`` sequences decode; the observation, and the tokens that were read."""
-    shape = describe(options.config)
-    answer = shape.info.max_context - options.prompt_tokens
-    if answer < WARM_UP_TOKENS:
-        raise ConfigError(
-            f"the context is {shape.info.max_context} tokens: no room for an answer after a prompt "
-            f"of {options.prompt_tokens}"
-        )
-    # So many as the device can need, so that all of it is decode; more only where a step takes
-    # nothing, or the CPU computes it, and then a sequence that has ended is followed by its like.
-    if options.config.device == "simulated" and options.config.simulated_step_ms > 0:
-        steps = (seconds + 5.0) * 1000 / options.config.simulated_step_ms
-        answer = min(answer, round(steps) + WARM_UP_TOKENS)
-    config = _fitted(options.config, sequences, options.prompt_tokens + answer)
-    workload = constant(sequences, options.prompt_tokens, answer, shape.info.vocab_size)
-    async with AsyncEngine(config=config, placement=options.placement) as engine, _busy(busy):
-        readers = _Readers(engine, _grammar(options))
+    config = _fitted(options, sequences, seconds)
+    async with AsyncEngine(config=config, placement=options.placement) as engine, busy_loop(busy):
+        answer = _answer_tokens(options, seconds, engine.max_context)
+        workload = constant(sequences, options.prompt_tokens, answer, engine.info.vocab_size)
+        readers = Readers(engine, _grammar(options))
         readers.tasks = [
             asyncio.create_task(readers.repeat(job, seed)) for seed, job in enumerate(workload.jobs)
         ]
@@ -203,24 +135,20 @@ async def _steady(
 async def _profile_trace(options: ProfileOptions) -> tuple[ProfileReport, Observation]:
     """Offer a trace's requests as they come, until all are answered or the time is over."""
     assert options.trace is not None
-    shape = describe(options.config)
-    workload = from_trace(
-        options.trace,
-        vocab_size=shape.info.vocab_size,
-        max_context=shape.info.max_context,
-        rate_scale=options.rate_scale,
-        limit=options.limit,
-        clip=options.clip,
-    )
-    config = replace(
-        _fitted(options.config, options.sequences, shape.info.max_context),
-        max_waiting=max(options.config.max_waiting, len(workload.jobs)),
-    )
+    trace = read_trace(options.trace, options.limit)
+    config = _fitted(options, options.sequences)
+    config = replace(config, max_waiting=max(config.max_waiting, len(trace.rows)))
     async with AsyncEngine(config=config, placement=options.placement) as engine:
-        readers = _Readers(engine, _grammar(options))
+        workload = trace.workload(
+            vocab_size=engine.info.vocab_size,
+            max_context=engine.max_context,
+            rate_scale=options.rate_scale,
+            clip=options.clip,
+        )
+        readers = Readers(engine, _grammar(options))
         try:
             start = time.perf_counter()
-            observation = await observe(engine, lambda: _replay(readers, workload, options.seconds))
+            observation = await observe(engine, lambda: readers.replay(workload, options.seconds))
             observation = replace(observation, seconds=time.perf_counter() - start)
         finally:
             await readers.stop()
@@ -234,50 +162,46 @@ async def _profile_trace(options: ProfileOptions) -> tuple[ProfileReport, Observ
     return ProfileReport.of(observation, setup, readers.tokens), observation
 
 
-async def _replay(readers: _Readers, workload: Workload, seconds: float) -> None:
-    """Offer each job at its time; returns when all are answered, or after ``seconds``."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            start = time.perf_counter()
-            for seed, job in enumerate(workload.jobs):
-                await asyncio.sleep(start + job.arrival_s - time.perf_counter())
-                readers.tasks.append(asyncio.create_task(readers.read(job, seed)))
-            await asyncio.wait(readers.tasks)
+def _answer_tokens(options: ProfileOptions, seconds: float, max_context: int) -> int:
+    """How long each answer is, that ``seconds`` of decode may be watched.
+
+    Raises:
+        ConfigError: The context has no room for one.
+    """
+    room = max_context - options.prompt_tokens
+    if room < WARM_UP_TOKENS:
+        raise ConfigError(
+            f"the context is {max_context} tokens: no room for an answer after a prompt of "
+            f"{options.prompt_tokens}"
+        )
+    # So many as the device can need, so that all of it is decode; more only where a step takes
+    # nothing, or the CPU computes it, and then a sequence that has ended is followed by its like.
+    if options.config.device == "simulated" and options.config.simulated_step_ms > 0:
+        steps = (seconds + 5.0) * 1000 / options.config.simulated_step_ms
+        return min(room, round(steps) + WARM_UP_TOKENS)
+    return room
 
 
 def _grammar(options: ProfileOptions) -> Grammar | None:
     return None if options.grammar is None else options.grammar[1]
 
 
-def _fitted(config: EngineConfig, sequences: int, tokens_each: int) -> EngineConfig:
-    """``config`` with room for ``sequences`` sequences of ``tokens_each`` tokens."""
-    blocks = sequences * -(-tokens_each // config.block_size) + sequences
+def _fitted(options: ProfileOptions, sequences: int, seconds: float | None = None) -> EngineConfig:
+    """The configuration with room for ``sequences`` sequences, and a cache to it if simulated.
+
+    Their answers are those of a steady decode of ``seconds``, or as long as the context takes. What
+    other devices have room for shows when the engine has started; only then it is asked for.
+    """
+    config, num_blocks = options.config, options.config.num_blocks
+    if config.device == "simulated" and num_blocks is None:
+        tokens = max_context = describe(config).info.max_context
+        if seconds is not None:
+            tokens = options.prompt_tokens + _answer_tokens(options, seconds, max_context)
+        num_blocks = sequences * -(-tokens // config.block_size) + sequences
     return replace(
         config,
         max_sequences=sequences,
         max_tokens_per_step=max(config.max_tokens_per_step or 2048, sequences),
-        num_blocks=config.num_blocks or (blocks if config.device == "simulated" else None),
+        num_blocks=num_blocks,
         max_waiting=max(config.max_waiting, sequences),
     )
-
-
-@contextlib.asynccontextmanager
-async def _busy(wanted: bool) -> AsyncIterator[None]:
-    """A service that computes for 2 ms at a time, half of the time, on this loop."""
-
-    async def compute() -> None:
-        while True:
-            until = time.perf_counter() + BUSY_S
-            while time.perf_counter() < until:
-                sum(number * number for number in range(200))
-            await asyncio.sleep(BUSY_S)
-
-    if not wanted:
-        yield
-        return
-    task = asyncio.create_task(compute())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

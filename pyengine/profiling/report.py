@@ -7,8 +7,8 @@ import numpy as np
 
 from pyengine._core import Lane, Stage
 from pyengine.errors import ConfigError
+from pyengine.profiling.observe import Observation, step_times_ms
 from pyengine.telemetry.drafts import Drafts, proposers
-from pyengine.telemetry.observe import Observation, step_times_ms
 from pyengine.telemetry.spans import Spans, select
 
 # Of these the page draws a timeline, and every step time as a bar of a histogram.

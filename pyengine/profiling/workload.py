@@ -74,27 +74,61 @@ def constant(sequences: int, prompt_tokens: int, answer_tokens: int, vocab_size:
     return Workload(f"{sequences} sequences at once", jobs)
 
 
-def from_trace(
-    path: Path,
-    *,
-    vocab_size: int,
-    max_context: int,
-    rate_scale: float = 1.0,
-    limit: int | None = None,
-    clip: bool = False,
-) -> Workload:
-    """The requests of the trace in ``path``.
+@dataclass(frozen=True)
+class _Row:
+    arrival_s: float
+    prompt_tokens: int
+    answer_tokens: int
+    blocks: tuple[int, ...]
 
-    Args:
-        path: A ``.csv`` or ``.jsonl`` file, see above.
-        vocab_size: Token ids are below this.
-        max_context: Longest prompt and answer together.
-        rate_scale: Arrivals come so many times as fast.
-        limit: Take the first so many.
-        clip: Shorten what the context does not take; without, that is an error.
+
+@dataclass(frozen=True)
+class Trace:
+    """Arrivals and lengths as a file tells them.
+
+    Attributes:
+        name: The file's.
+        rows: Its requests, at least one.
+    """
+
+    name: str
+    rows: list[_Row]
+
+    def workload(
+        self, *, vocab_size: int, max_context: int, rate_scale: float = 1.0, clip: bool = False
+    ) -> Workload:
+        """The requests as an engine takes them.
+
+        Args:
+            vocab_size: Token ids are below this.
+            max_context: Longest prompt and answer together.
+            rate_scale: Arrivals come so many times as fast.
+            clip: Shorten what the context does not take; without, that is an error.
+
+        Raises:
+            ConfigError: A request does not fit.
+        """
+        first = min(row.arrival_s for row in self.rows)
+        jobs, clipped = [], 0
+        for number, row in enumerate(sorted(self.rows, key=lambda row: row.arrival_s)):
+            prompt, answer = _fitted(row, max_context)
+            if (prompt, answer) != (row.prompt_tokens, row.answer_tokens):
+                if not clip:
+                    raise ConfigError(
+                        f"request {number} of {self.name} takes {row.prompt_tokens} + "
+                        f"{row.answer_tokens} tokens, the context {max_context}; --clip shortens it"
+                    )
+                clipped += 1
+            arrival = (row.arrival_s - first) / rate_scale
+            jobs.append(Job(arrival, _prompt(row, number, prompt, vocab_size), answer))
+        return Workload(f"trace {self.name}, {rate_scale:g} x its rate", jobs, clipped)
+
+
+def read_trace(path: Path, limit: int | None = None) -> Trace:
+    """The trace in a ``.csv`` or ``.jsonl`` file, see above; of it the first ``limit`` requests.
 
     Raises:
-        ConfigError: The file is no such trace, or a request does not fit.
+        ConfigError: The file is no such trace.
     """
     try:
         with path.open(encoding="utf-8", newline="") as lines:
@@ -103,28 +137,7 @@ def from_trace(
         raise ConfigError(f"cannot read the trace: {error}") from None
     if not rows:
         raise ConfigError(f"{path} holds no request")
-    first = min(row.arrival_s for row in rows)
-    jobs, clipped = [], 0
-    for number, row in enumerate(sorted(rows, key=lambda row: row.arrival_s)):
-        prompt, answer = _fitted(row, max_context)
-        if (prompt, answer) != (row.prompt_tokens, row.answer_tokens):
-            if not clip:
-                raise ConfigError(
-                    f"request {number} of {path.name} takes {row.prompt_tokens} + "
-                    f"{row.answer_tokens} tokens, the context {max_context}; --clip shortens it"
-                )
-            clipped += 1
-        arrival = (row.arrival_s - first) / rate_scale
-        jobs.append(Job(arrival, _prompt(row, number, prompt, vocab_size), answer))
-    return Workload(f"trace {path.name}, {rate_scale:g} x its rate", jobs, clipped)
-
-
-@dataclass(frozen=True)
-class _Row:
-    arrival_s: float
-    prompt_tokens: int
-    answer_tokens: int
-    blocks: tuple[int, ...]
+    return Trace(path.name, rows)
 
 
 def _rows(path: Path, lines: Iterable[str]) -> Iterator[_Row]:

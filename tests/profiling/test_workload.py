@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pyengine.errors import ConfigError
-from pyengine.telemetry.workload import HASHED_BLOCK, constant, from_trace
+from pyengine.profiling.workload import HASHED_BLOCK, constant, read_trace
 
 CSV = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44
@@ -36,12 +36,12 @@ def test_a_constant_workload_is_as_it_was_asked_for() -> None:
 
 def test_csv_arrivals_and_lengths(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", CSV)
-    workload = from_trace(path, vocab_size=500, max_context=2048)
+    workload = read_trace(path).workload(vocab_size=500, max_context=2048)
     assert [(len(j.prompt), j.answer_tokens) for j in workload.jobs] == [
         (374, 44), (396, 109), (879, 55),
     ]  # fmt: skip
     assert [j.arrival_s for j in workload.jobs] == pytest.approx([0, 4.314579, 4.541877])
-    fast = from_trace(path, vocab_size=500, max_context=2048, rate_scale=3, limit=2)
+    fast = read_trace(path, limit=2).workload(vocab_size=500, max_context=2048, rate_scale=3)
     assert [j.arrival_s for j in fast.jobs] == pytest.approx([0, 4.314579 / 3])
 
 
@@ -52,7 +52,7 @@ def test_equal_block_ids_are_equal_tokens(tmp_path: Path) -> None:
         {"timestamp": 500, "input_length": 1300, "output_length": 9, "hash_ids": [7, 8, 30]},
         {"timestamp": 250, "input_length": 100, "output_length": 1},
     )
-    first, third, second = from_trace(path, vocab_size=500, max_context=4096).jobs
+    first, third, second = read_trace(path).workload(vocab_size=500, max_context=4096).jobs
     assert [j.arrival_s for j in (first, third, second)] == [0.0, 0.25, 0.5]
     shared = 2 * HASHED_BLOCK
     assert first.prompt[:shared] == second.prompt[:shared]
@@ -63,8 +63,8 @@ def test_equal_block_ids_are_equal_tokens(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_clipped_and_counted_or_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", CSV + "2023-11-16 18:15:59.0000000,50,4000\n")
     with pytest.raises(ConfigError, match="--clip"):
-        from_trace(path, vocab_size=500, max_context=512)
-    workload = from_trace(path, vocab_size=500, max_context=512, clip=True)
+        read_trace(path).workload(vocab_size=500, max_context=512)
+    workload = read_trace(path).workload(vocab_size=500, max_context=512, clip=True)
     assert workload.clipped == 2
     assert [(len(j.prompt), j.answer_tokens) for j in workload.jobs] == [
         (374, 44), (396, 109), (457, 55), (50, 462),
@@ -84,22 +84,18 @@ def test_what_does_not_fit_is_clipped_and_counted_or_refused(tmp_path: Path) -> 
 )
 def test_what_is_no_trace_is_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        from_trace(write(tmp_path / name, text), vocab_size=500, max_context=2048)
+        read_trace(write(tmp_path / name, text)).workload(vocab_size=500, max_context=2048)
     with pytest.raises(ConfigError, match="cannot read"):
-        from_trace(tmp_path / "absent.csv", vocab_size=500, max_context=2048)
+        read_trace(tmp_path / "absent.csv").workload(vocab_size=500, max_context=2048)
 
 
 def test_the_real_traces(shared_data: Path) -> None:
     traces = shared_data / "traces"
-    azure = from_trace(
-        traces / "azure-2023-conversation.csv",
-        vocab_size=500,
-        max_context=2048,
-        limit=300,
-        clip=True,
+    azure = read_trace(traces / "azure-2023-conversation.csv", limit=300).workload(
+        vocab_size=500, max_context=2048, clip=True
     )
-    mooncake = from_trace(
-        traces / "mooncake-synthetic.jsonl", vocab_size=500, max_context=4096, limit=50, clip=True
+    mooncake = read_trace(traces / "mooncake-synthetic.jsonl", limit=50).workload(
+        vocab_size=500, max_context=4096, clip=True
     )
     assert (len(azure.jobs), len(mooncake.jobs)) == (300, 50)
     assert azure.jobs[-1].arrival_s > 10

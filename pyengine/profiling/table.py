@@ -4,7 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pyengine.telemetry.report import ProfileReport, StageRow
+from pyengine.profiling.report import ProfileReport, StageRow
 
 # Not work: shown, but not added up.
 WAITS = ("copy_back", "idle", "device", "queue_wait")

@@ -1,0 +1,84 @@
+"""What a request gives to the one who asked: updates as they come, the whole, counts and times."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pyengine.logprobs import TokenLogprob
+from pyengine.messages import FinishReason
+from pyengine.telemetry.timing import Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a request took.
+
+    Attributes:
+        prompt_tokens: Tokens of the prompt.
+        cached_tokens: Those of them from the prefix cache.
+        completion_tokens: Tokens generated.
+        accepted_drafts: Those of them that were drafted, by whatever proposer, and found right.
+        rejected_drafts: Tokens that were drafted and found wrong.
+        reasoning_tokens: Tokens of the reasoning before the answer; None where nobody counts them.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    accepted_drafts: int = 0
+    rejected_drafts: int = 0
+    reasoning_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a request got since the last update.
+
+    Attributes:
+        text: New text: whole characters, never a part of a stop string. Updates concatenate to the
+            completion's text.
+        token_ids: The tokens behind it, also those whose text is still withheld.
+        finish_reason: ``stop`` or ``length`` in the last update, else None.
+        stop_string: The stop string that ended the request, if one did.
+        stop_token: The stop token that ended the request, if one did.
+        usage: Counts up to here.
+        warnings: What of the request's grammar is not enforced, as it allowed; told once.
+        logprobs: The tokens whose text begins in this one, if log-probabilities are wanted.
+    """
+
+    text: str
+    token_ids: list[int]
+    finish_reason: Literal["stop", "length"] | None
+    stop_string: str | None
+    stop_token: int | None
+    usage: Usage
+    warnings: tuple[str, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole answer; the fields are those of :class:`Update`, over the whole request."""
+
+    text: str
+    token_ids: list[int]
+    finish_reason: Literal["stop", "length"]
+    stop_string: str | None
+    stop_token: int | None
+    usage: Usage
+    warnings: tuple[str, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a request stands, or how it ended.
+
+    Attributes:
+        finish: Why it ended; None while it runs.
+        usage: Counts up to here.
+        timing: Its moments up to here.
+    """
+
+    finish: FinishReason | None
+    usage: Usage
+    timing: Timing

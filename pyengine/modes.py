@@ -1,0 +1,25 @@
+"""Presets of limits: what a step and the KV cache have room for, unless a setting says it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Mode = Literal["interactive", "local", "server"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a mode presets: sequences and tokens in one step, memory of the KV cache in MiB.
+
+    A GPU's KV cache does not go by the mode: it gets what weights and workspaces leave.
+    """
+
+    max_sequences: int
+    max_tokens_per_step: int
+    kv_cache_mib: int
+
+
+MODES: dict[Mode, Limits] = {
+    "interactive": Limits(max_sequences=1, max_tokens_per_step=512, kv_cache_mib=64),
+    "local": Limits(max_sequences=16, max_tokens_per_step=1024, kv_cache_mib=256),
+    "server": Limits(max_sequences=256, max_tokens_per_step=2048, kv_cache_mib=1024),
+}

@@ -1,0 +1,6 @@
+"""``pyengine profile``: run a workload, watch the engine meanwhile, and tell where the time went.
+
+::
+
+    workload, schemas ─► profile ─► observe ─► report ─► table, page, perfetto, JSON
+"""

@@ -1,0 +1,119 @@
+"""Imports go one way: each part of the package knows those below it, and none above.
+
+Imports within functions and for type checkers count as any other.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+from tests.programs import REPOSITORY
+
+# From the top: a part imports what stands below its own line. A part is a module, or a folder with
+# all that is in it but for what has a line of its own. docs/ARCHITECTURE.md says what each is for.
+LAYERS = (
+    ("__main__",),
+    ("cli",),
+    ("http", "pyengine"),  # pyengine: its public names
+    ("sync_engine", "profiling"),
+    ("async_engine",),
+    ("connection",),
+    ("placement", "submission"),
+    ("engine", "keywords"),
+    ("chat", "model.devices"),
+    ("actors", "distributed"),
+    ("model", "completion", "edits"),
+    ("config", "messages", "sampling"),
+    (
+        "actors.actor", "children", "decoding", "demo", "distributed.group", "environment",
+        "grammar", "kernels", "logprobs", "modes", "rules", "telemetry", "tokenizer",
+    ),
+    ("_core", "errors"),
+)  # fmt: skip
+HEIGHT = {part: -line for line, parts in enumerate(LAYERS) for part in parts}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its name."""
+    found = {"pyengine._core": REPOSITORY / "pyengine/_core.pyi"}
+    for path in (REPOSITORY / "pyengine").rglob("*.py"):
+        name = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The modules of the package that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name in MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are by full names"
+            if node.module in MODULES:
+                for name in node.names:
+                    inner = f"{node.module}.{name.name}"
+                    yield inner if inner in MODULES else node.module
+
+
+IMPORTS = {name: set(imported(path)) - {name} for name, path in MODULES.items()}
+
+
+def part_of(module: str) -> str:
+    """Where a module stands in the table."""
+    name = module.removeprefix("pyengine").removeprefix(".")
+    while name:
+        if name in HEIGHT:
+            return name
+        name = name.rpartition(".")[0]
+    return "pyengine"
+
+
+def test_nothing_imports_what_is_above_or_beside_it() -> None:
+    upwards = [
+        f"{module} imports {other}"
+        for module, others in IMPORTS.items()
+        for other in others
+        if (mine := part_of(module)) != (theirs := part_of(other))
+        and HEIGHT[mine] <= HEIGHT[theirs]
+    ]
+    assert not upwards, "\n".join(sorted(upwards))
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    try:
+        TopologicalSorter(IMPORTS).prepare()
+    except CycleError as error:
+        raise AssertionError(" -> ".join(error.args[1])) from None
+
+
+def test_the_table_has_every_part_once() -> None:
+    tops = {name.split(".")[1] for name in MODULES if "." in name}
+    named = [part for parts in LAYERS for part in parts]
+    assert len(named) == len(set(named))
+    assert tops | {"pyengine"} == {part for part in named if "." not in part}
+    assert {f"pyengine.{part}" for part in named if "." in part} <= set(MODULES)
+
+
+def test_the_drawing_is_the_table() -> None:
+    text = (REPOSITORY / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
+    drawing = text.partition("## Layers")[2].split("```")[1]
+    lines = [re.split(r"  +", line)[0].split(", ") for line in drawing.strip().splitlines()]
+    # The drawing leaves out the entry point, and the names of some small parts near the ground.
+    assert len(lines) == len(LAYERS) - 1
+    for drawn, parts in zip(lines, LAYERS[1:], strict=True):
+        assert set(drawn) - {"..."} <= set(parts)
+        assert "..." in drawn or set(drawn) == set(parts)
+
+
+def test_every_file_that_the_map_names_is_there() -> None:
+    text = (REPOSITORY / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
+    for row in re.findall(r"^\| (`.*?) \|", text.partition("## Where things are")[2], re.M):
+        first, *others = re.findall(r"`([^`]+)`", row)
+        beside = (REPOSITORY / first).parent
+        assert (REPOSITORY / first).exists(), first
+        assert all((beside / name).exists() or (REPOSITORY / name).exists() for name in others), row

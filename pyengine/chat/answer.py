@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from pyengine.actors.request import Generation, Outcome, Update, Usage
 from pyengine.chat.formats import ContentDelta, Parser, ReasoningDelta, ToolCallStart
+from pyengine.chat.text_logprobs import TextLogprobs
 from pyengine.logprobs import TokenLogprob
 
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -55,6 +56,7 @@ class ChatUpdate:
         tool_calls: What is new of tool calls.
         logprobs: Of all tokens that the model wrote, those of reasoning, calls and marks too, where
             they are wanted.
+        text_logprobs: Those of them that wrote ``text``. They may come after it.
     """
 
     text: str
@@ -67,6 +69,7 @@ class ChatUpdate:
     reasoning: str = ""
     tool_calls: tuple[ToolCallDelta, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
+    text_logprobs: tuple[TokenLogprob, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class ChatAnswer:
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
+    text_logprobs: tuple[TokenLogprob, ...] | None = None
 
     @property
     def message(self) -> dict[str, Any]:
@@ -112,7 +116,7 @@ class ReasoningMarks:
 class Reader:
     """Turns the updates of one generation into those of an answer. The loop of its caller."""
 
-    __slots__ = ("_hidden", "_marks", "_open", "_over", "_parser", "_thought")
+    __slots__ = ("_hidden", "_marks", "_of_text", "_open", "_over", "_parser", "_thought")
 
     def __init__(
         self,
@@ -136,6 +140,7 @@ class Reader:
         self._open = reasoning_open
         self._over = False  # whether the reasoning is over, or there will be none
         self._thought = 0
+        self._of_text = TextLogprobs()
 
     def read(self, update: Update) -> ChatUpdate:
         """What an update tells."""
@@ -146,6 +151,9 @@ class Reader:
         text, reasoning = "", ""
         calls: list[ToolCallDelta] = []
         for event in events:
+            if update.logprobs is not None and isinstance(event, ContentDelta | ReasoningDelta):
+                begin, is_text = event.end - len(event.text), isinstance(event, ContentDelta)
+                self._of_text.add_span(begin, event.end, is_text=is_text)
             if isinstance(event, ContentDelta):
                 text += event.text
             elif isinstance(event, ReasoningDelta):
@@ -170,7 +178,14 @@ class Reader:
             reasoning,
             tuple(calls),
             update.logprobs,
+            None if update.logprobs is None else self._tokens_of_text(update.logprobs),
         )
+
+    def _tokens_of_text(self, entries: tuple[TokenLogprob, ...]) -> tuple[TokenLogprob, ...]:
+        told, hidden = self._of_text.tell(entries), self._hidden
+        if hidden is None:
+            return told
+        return tuple(entry for entry in told if hidden.fullmatch(entry.token) is None)
 
     def _counted(self, update: Update, spoke: bool) -> Usage:
         """The usage with the reasoning's tokens, marks counted in.
@@ -240,6 +255,7 @@ class ChatGeneration:
                 update.usage,
                 update.warnings,
                 logprobs=update.logprobs,
+                text_logprobs=update.logprobs,
             )
         else:
             made = self._reader.read(update)
@@ -299,4 +315,7 @@ def _joined(updates: list[ChatUpdate]) -> ChatAnswer:
         None
         if last.logprobs is None
         else tuple(entry for update in updates for entry in update.logprobs or ()),
+        None
+        if last.text_logprobs is None
+        else tuple(entry for update in updates for entry in update.text_logprobs or ()),
     )

@@ -71,11 +71,12 @@ IMPLEMENTED["/v1/responses"] = {
     "safety_identifier": "u",
     "prompt_cache_key": "k",
     "reasoning": {"effort": None, "summary": None},
+    "include": ["message.output_text.logprobs"],
+    "top_logprobs": 0,
 }
 # A value that asks for something, for fields that are refused.
 ASKING: dict[str, Any] = {
     "best_of": 2,
-    "top_logprobs": 2,
     "suffix": "end",
     "echo": True,
     "store": True,
@@ -86,7 +87,6 @@ ASKING: dict[str, Any] = {
 }
 NEUTRAL: dict[str, Any] = {
     "best_of": 1,
-    "top_logprobs": 0,
     "suffix": "",
     "echo": False,
     "store": False,
@@ -96,7 +96,6 @@ NEUTRAL: dict[str, Any] = {
     "service_tier": "auto",
     "background": False,
     "truncation": "disabled",
-    "include": [],
 }
 
 

@@ -13,8 +13,8 @@ from pyengine._core import Lane, Stage
 from pyengine.actors.actor import ActorRef
 from pyengine.actors.frontend import Frontend
 from pyengine.actors.request import Generation
-from pyengine.chat.answer import ChatGeneration
 from pyengine.chat.dialect import Dialect
+from pyengine.chat.generation import ChatGeneration
 from pyengine.chat.messages import read_messages
 from pyengine.chat.options import ChatOptions, made_options
 from pyengine.chat.template import ChatTemplate

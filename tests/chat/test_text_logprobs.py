@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from test_formats import TOOLS
 
 from pyengine.actors.request import Update, Usage
-from pyengine.chat.answer import ChatUpdate, Reader
+from pyengine.chat.answer import ChatUpdate
 from pyengine.chat.formats import FORMATS
+from pyengine.chat.reader import Reader
 from pyengine.chat.text_logprobs import TextLogprobs
 from pyengine.logprobs import TokenLogprob
 

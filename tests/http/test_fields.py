@@ -56,6 +56,7 @@ IMPLEMENTED: dict[str, dict[str, Any]] = {
         "presence_penalty": -0.5,
         "logit_bias": {"5": -2.5},
         "logprobs": 5,
+        "echo": True,
     },
 }
 IMPLEMENTED["/v1/responses"] = {
@@ -78,7 +79,6 @@ IMPLEMENTED["/v1/responses"] = {
 ASKING: dict[str, Any] = {
     "best_of": 2,
     "suffix": "end",
-    "echo": True,
     "store": True,
     "reasoning_effort": "low",
     "tools": [{"type": "function", "function": {"name": "f"}}],
@@ -88,7 +88,6 @@ ASKING: dict[str, Any] = {
 NEUTRAL: dict[str, Any] = {
     "best_of": 1,
     "suffix": "",
-    "echo": False,
     "store": False,
     "metadata": {},
     "tools": [],

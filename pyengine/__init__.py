@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyengine.actors.generation import Generation
     from pyengine.async_engine import AsyncEngine
-    from pyengine.chat.answer import ChatAnswer, ChatGeneration, ChatUpdate, ToolCall, ToolCallDelta
+    from pyengine.chat.answer import ChatAnswer, ChatUpdate, ToolCall, ToolCallDelta
+    from pyengine.chat.generation import ChatGeneration
     from pyengine.chat.tools import Named, Tool
     from pyengine.completion import Completion, Update, Usage
     from pyengine.config import EngineConfig
@@ -89,11 +90,11 @@ _MODULES = {
     "pyengine.async_engine": ("AsyncEngine",),
     "pyengine.chat.answer": (
         "ChatAnswer",
-        "ChatGeneration",
         "ChatUpdate",
         "ToolCall",
         "ToolCallDelta",
     ),
+    "pyengine.chat.generation": ("ChatGeneration",),
     "pyengine.chat.tools": (
         "Named",
         "Tool",

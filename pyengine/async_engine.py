@@ -7,8 +7,8 @@ from typing import Any, Self, Unpack
 
 from pyengine._core import Lane, Stage
 from pyengine.actors.generation import Generation
-from pyengine.chat.answer import ChatGeneration
 from pyengine.chat.dialect import Dialect
+from pyengine.chat.generation import ChatGeneration
 from pyengine.chat.messages import read_messages
 from pyengine.chat.options import ChatOptions, made_options
 from pyengine.chat.template import ChatTemplate

@@ -6,7 +6,8 @@ from functools import cache
 
 from pyengine import AsyncEngine
 from pyengine._core import CompiledGrammar, GrammarContext, compile_grammar
-from pyengine.chat.answer import ChatAnswer, ChatGeneration
+from pyengine.chat.answer import ChatAnswer
+from pyengine.chat.generation import ChatGeneration
 from pyengine.demo import MODEL_PATH
 from pyengine.grammar import Grammar
 from pyengine.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.chat.answer import ChatGeneration
+from pyengine.chat.generation import ChatGeneration
 from pyengine.grammar import Grammar, json_schema
 from pyengine.http.server import HttpServer
 from tests.answers import answers, assert_nothing_is_left, begins, streamed

@@ -27,6 +27,7 @@ from pyengine.errors import (
     RequestAbortedError,
     RequestTimeoutError,
 )
+from pyengine.growing_text import GrowingText
 from pyengine.logprobs import LogprobRecords, Spelling, unspelled
 from pyengine.messages import Delta, FinishReason, Submit
 from pyengine.telemetry.timing import Timing
@@ -44,30 +45,6 @@ def _usage(delta: Delta) -> Usage:
 
 def _lines(notices: list[str]) -> tuple[str, ...]:
     return tuple(line for notice in notices for line in notice.splitlines())
-
-
-class _Text:
-    """A text that grows, as few pieces whose lengths fall: each is longer than all after it.
-
-    Adding costs O(log n) copies of each character in all; a piece of a few characters on its own
-    would cost fifty bytes.
-    """
-
-    __slots__ = ("_pieces",)
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-
-    def add(self, text: str) -> None:
-        """Append."""
-        pieces = self._pieces
-        while pieces and len(pieces[-1]) <= len(text):
-            text = pieces.pop() + text
-        if text:
-            pieces.append(text)
-
-    def __str__(self) -> str:
-        return "".join(self._pieces)
 
 
 _NOTHING = Delta(0, "", (), None, None, None, 0, 0, 0, 0)
@@ -112,7 +89,7 @@ class RequestActor:
         self.deaths = 0  # engines that died while they had it
         self.tokens = array("I")  # all that came
         self.shown = 0  # how many of them an Update has shown
-        self.text = _Text()  # that an Update has shown
+        self.text = GrowingText()  # that an Update has shown
         self.fresh: list[str] = []  # that none has
         self.notices: list[str] = []
         self.told = 0  # how many of them an Update has shown

@@ -15,11 +15,12 @@ from typing import Any
 import msgspec
 
 from pyengine.actors.generation import Generation
-from pyengine.chat.answer import ChatGeneration, Reader, ReasoningMarks
 from pyengine.chat.formats import FORMATS, ChatFormat, detect
 from pyengine.chat.formats.marked import Marked
+from pyengine.chat.generation import ChatGeneration
 from pyengine.chat.messages import Message, template_messages
 from pyengine.chat.options import ChatOptions
+from pyengine.chat.reader import Reader, ReasoningMarks
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool, check_tools
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError

@@ -16,7 +16,8 @@ from pyengine.cli.terminal import loading_bar, show
 
 if TYPE_CHECKING:
     from pyengine.actors.generation import Generation
-    from pyengine.chat.answer import ChatAnswer, ChatGeneration
+    from pyengine.chat.answer import ChatAnswer
+    from pyengine.chat.generation import ChatGeneration
     from pyengine.completion import Completion
     from pyengine.config import EngineConfig
     from pyengine.sampling import SamplingParams

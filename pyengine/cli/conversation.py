@@ -23,7 +23,7 @@ from pyengine.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from pyengine.async_engine import AsyncEngine
-    from pyengine.chat.answer import ChatGeneration
+    from pyengine.chat.generation import ChatGeneration
 
 ANSWERS_KEPT = 5
 

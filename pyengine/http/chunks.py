@@ -1,6 +1,6 @@
 """The chunks of completions, encoded around a prefix that is made once a stream."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -175,16 +175,33 @@ def _call(call: ToolCallDelta) -> bytes:
 
 
 class CompletionChunks(_Encoder):
-    """Chunks of ``text_completion``: text, the last with the finish reason."""
+    """Chunks of ``text_completion``: text, the last with the finish reason.
+
+    ``echoed`` holds the prompts' texts, if they stand before their answers.
+    """
 
     kind = "text_completion"
 
+    def __init__(
+        self,
+        answer_id: str,
+        created: int,
+        model: str,
+        include_usage: bool,
+        *,
+        n: int = 1,
+        echoed: Sequence[str] = (),
+    ) -> None:
+        super().__init__(answer_id, created, model, include_usage, n=n)
+        self._echoed = echoed
+
     def first(self, index: int, update: Update) -> bytes:
-        """Nothing, or the warnings: there is no role."""
+        """The prompt and the warnings, if there are any: there is no role."""
         tail = self._told(update)
-        if tail is self._tail:
+        text = self._echoed[index // self._n] if self._echoed else ""
+        if tail is self._tail and not text:
             return b""
-        return self._choice(index, b'""', b"null", tail, None)
+        return self._choice(index, _encode(text), b"null", tail, None)
 
     def update(self, index: int, update: Update) -> bytes:
         """The text and the finish reason in one chunk."""

@@ -1,13 +1,15 @@
 """``POST /v1/completions``."""
 
+import asyncio
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pyengine._core import Stage
 from pyengine.actors.generation import Generation
-from pyengine.errors import InvalidRequestError
+from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.http import sse
 from pyengine.http.backend import Engine
 from pyengine.http.chunks import CompletionChunks
@@ -50,6 +52,11 @@ async def create(exchange: "Exchange") -> None:
     refuse_unsupported(request, {**UNSUPPORTED_IN_COMPLETIONS, "best_of": (n,)})
     max_tokens = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
     check_in_completions(request.logprobs)
+    if request.echo and request.logprobs is not None:
+        raise UnsupportedParameterError(
+            "'echo' together with 'logprobs' is not supported: prompts have no log-probabilities.",
+            param="echo",
+        )
     params = sampling_params(request, max_tokens, request.logprobs)
     prompts = split_prompts(request.prompt)
     check_prompts(len(prompts), n, limits)
@@ -74,16 +81,20 @@ async def create(exchange: "Exchange") -> None:
                     prediction=None,
                 )
             )
+    echoed = await _echoed(prompts, engine, params.skip_special_tokens) if request.echo else ()
     if request.stream:
         chunks = CompletionChunks(
-            answer_id, created, engine.model_name, include_usage(request), n=n
+            answer_id, created, engine.model_name, include_usage(request), n=n, echoed=echoed
         )
         await sse.stream(exchange, generations, chunks)
         return
     wholes = [await generation for generation in generations]
     choices = [
         CompletionChoice(
-            index, whole.text, whole.finish_reason, completion_logprobs(whole.logprobs)
+            index,
+            echoed[index // n] + whole.text if echoed else whole.text,
+            whole.finish_reason,
+            completion_logprobs(whole.logprobs),
         )
         for index, whole in enumerate(wholes)
     ]
@@ -126,3 +137,15 @@ async def _tokens(prompt: str | list[int], engine: Engine) -> list[int]:
         prompt = await tokenizer.encode_async(prompt)
         engine.timeline.span(Stage.TOKENIZE, start)
     return prompt
+
+
+async def _echoed(
+    prompts: Sequence[str | list[int]], engine: Engine, skip_special_tokens: bool
+) -> list[str]:
+    """The texts of prompts, to stand before their answers; the engine has taken them."""
+    return [
+        prompt
+        if isinstance(prompt, str)
+        else await asyncio.to_thread(engine.tokenizer.decode, prompt, skip_special_tokens)
+        for prompt in prompts
+    ]

@@ -1,7 +1,8 @@
-r"""Log-probabilities as OpenAI's two kinds of completion write them, and how they are asked for.
+r"""Log-probabilities as OpenAI's endpoints write them, and how they are asked for.
 
 In a chat they are those of all that the model wrote, in order: where its format marks reasoning or
-calls, the tokens of these and of the marks are among them. In a text completion, tokens that are
+calls, the tokens of these and of the marks are among them. In a response they are those of a
+message's text, and its events leave out the bytes. In a text completion, tokens that are
 no whole character are written ``bytes:\xe2\x82``, and ``text_offset`` counts from the beginning
 of the answer. Minus infinity, which JSON does not have, is -9999.0.
 """
@@ -11,13 +12,15 @@ from typing import Any
 
 import msgspec
 
-from pyengine.errors import InvalidRequestError
+from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.http.schema.chat import ChatRequest
+from pyengine.http.schema.responses import ResponsesRequest
 from pyengine.logprobs import TokenLogprob, TopLogprob
 from pyengine.sampling import MAX_LOGPROBS
 
 NEVER = -9999.0
 MOST_IN_COMPLETIONS = 5
+OF_TEXT = "message.output_text.logprobs"
 
 
 class _Likely(msgspec.Struct, gc=False):
@@ -40,11 +43,7 @@ def wanted_in_chat(request: ChatRequest) -> int | None:
     Raises:
         InvalidRequestError: Its fields do not go together, or are out of range.
     """
-    top = request.top_logprobs
-    if top is not None and not 0 <= top <= MAX_LOGPROBS:
-        raise InvalidRequestError(
-            f"'top_logprobs' must be from 0 to {MAX_LOGPROBS}, not {top}.", param="top_logprobs"
-        )
+    top = _top(request.top_logprobs)
     if not request.logprobs:
         if top:
             raise InvalidRequestError(
@@ -57,7 +56,37 @@ def wanted_in_chat(request: ChatRequest) -> int | None:
             "out; give one.",
             param="include_reasoning",
         )
-    return top or 0
+    return top
+
+
+def wanted_in_response(request: ResponsesRequest) -> int | None:
+    """How many likely tokens a response is to show; None is no log-probabilities.
+
+    Raises:
+        InvalidRequestError: As of :func:`wanted_in_chat`.
+        UnsupportedParameterError: Something else is to be included.
+    """
+    top, include = _top(request.top_logprobs), request.include or []
+    for index, wanted in enumerate(include):
+        if wanted != OF_TEXT:
+            at = f"include[{index}]"
+            raise UnsupportedParameterError(f"'{at}' may be {OF_TEXT} only.", param=at)
+    if include:
+        return top
+    if top:
+        raise InvalidRequestError(
+            f"'top_logprobs' is only allowed when 'include' has {OF_TEXT}.", param="top_logprobs"
+        )
+    return None
+
+
+def _top(given: int | None) -> int:
+    """``top_logprobs``, within its range."""
+    if given is not None and not 0 <= given <= MAX_LOGPROBS:
+        raise InvalidRequestError(
+            f"'top_logprobs' must be from 0 to {MAX_LOGPROBS}, not {given}.", param="top_logprobs"
+        )
+    return given or 0
 
 
 def check_in_completions(logprobs: int | None) -> None:
@@ -86,6 +115,36 @@ def chat_logprobs(entries: Iterable[TokenLogprob] | None) -> dict[str, Any] | No
         for entry in entries
     ]
     return {"content": content, "refusal": None}
+
+
+def response_logprobs(entries: Iterable[TokenLogprob] | None) -> list[dict[str, Any]]:
+    """``logprobs`` of a part of a response's message."""
+    return [
+        {**_with_bytes(entry), "top_logprobs": [_with_bytes(top) for top in entry.top]}
+        for entry in entries or ()
+    ]
+
+
+def _with_bytes(entry: TopLogprob) -> dict[str, Any]:
+    return {
+        "token": entry.token,
+        "bytes": list(entry.bytes),
+        "logprob": _finite(entry.logprob),
+    }
+
+
+def event_logprobs(logprobs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of :func:`response_logprobs` as the events of a response have them."""
+    return [
+        {
+            "token": entry["token"],
+            "logprob": entry["logprob"],
+            "top_logprobs": [
+                {"token": top["token"], "logprob": top["logprob"]} for top in entry["top_logprobs"]
+            ],
+        }
+        for entry in logprobs
+    ]
 
 
 def completion_logprobs(entries: Iterable[TokenLogprob] | None) -> dict[str, Any] | None:

@@ -95,8 +95,8 @@ def _part(part: InputPart, at: str) -> str:
         raise UnsupportedParameterError(
             f"Content of type '{part.type[:100]}' is not supported ('{at}').", param=f"{at}.type"
         )
-    for key in part.__struct_fields__[2:]:
-        if getattr(part, key):
+    for key in part.__struct_fields__:
+        if key not in ("type", "text", "logprobs") and getattr(part, key):
             raise _unsupported(f"{at}.{key}")
     if part.text is None:
         raise InvalidRequestError(

@@ -18,6 +18,7 @@ import msgspec
 from pyengine.chat.answer import ChatAnswer, ChatUpdate, FinishReason
 from pyengine.completion import Usage
 from pyengine.errors import PyengineError
+from pyengine.http.logprobs import event_logprobs, response_logprobs
 from pyengine.http.schema.responses import (
     InputTokensDetails,
     OutputTokensDetails,
@@ -28,6 +29,7 @@ from pyengine.http.schema.responses import (
 _encode = msgspec.json.Encoder().encode
 
 NewId = Callable[[str], str]
+Logprobs = list[dict[str, Any]]
 
 
 def whole_response(
@@ -39,7 +41,8 @@ def whole_response(
     if answer.reasoning:
         output.append(_reasoning(new_id("rs_"), answer.reasoning, done))
     if answer.text or not answer.tool_calls:
-        output.append(_message(new_id("msg_"), answer.text, done))
+        logprobs = response_logprobs(answer.text_logprobs)
+        output.append(_message(new_id("msg_"), answer.text, logprobs, done))
     output += [
         _call(new_id("fc_"), call.id, call.name, call.arguments, done) for call in answer.tool_calls
     ]
@@ -82,16 +85,16 @@ def _usage(usage: Usage, reasons: bool) -> ResponseUsage:
     )
 
 
-def _text_part(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _text_part(text: str, logprobs: Logprobs) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
 
 def _reasoning_part(text: str) -> dict[str, Any]:
     return {"type": "reasoning_text", "text": text}
 
 
-def _message(item_id: str, text: str, status: str) -> dict[str, Any]:
-    content = [_text_part(text)] if status != "in_progress" else []
+def _message(item_id: str, text: str, logprobs: Logprobs, status: str) -> dict[str, Any]:
+    content = [_text_part(text, logprobs)] if status != "in_progress" else []
     fields = {"id": item_id, "type": "message", "role": "assistant"}
     return {**fields, "status": status, "content": content}
 
@@ -122,17 +125,21 @@ class _Open:
     call_id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list)
+    logprobs: Logprobs = field(default_factory=list)
 
     def item(self, status: str) -> dict[str, Any]:
         text = "".join(self.pieces)
         if self.kind == "reasoning":
             return _reasoning(self.id, text, status)
         if self.kind == "message":
-            return _message(self.id, text, status)
+            return _message(self.id, text, self.logprobs, status)
         return _call(self.id, self.call_id, self.name, text, status)
 
-    def part(self, text: str) -> dict[str, Any]:
-        return _reasoning_part(text) if self.kind == "reasoning" else _text_part(text)
+    def part(self) -> dict[str, Any]:
+        text = "".join(self.pieces)
+        if self.kind == "reasoning":
+            return _reasoning_part(text)
+        return _text_part(text, self.logprobs)
 
 
 _TEXT_EVENTS = {"reasoning": "response.reasoning_text", "message": "response.output_text"}
@@ -187,8 +194,10 @@ class ResponseEvents:
     def _added(self, update: ChatUpdate) -> Iterator[bytes]:
         if update.reasoning:
             yield from self._text("reasoning", "rs_", update.reasoning)
-        if update.text:
-            yield from self._text("message", "msg_", update.text)
+        speaks = self._open is not None and self._open.kind == "message"
+        if update.text or (update.text_logprobs and speaks):  # tokens may come after their text
+            logprobs = response_logprobs(update.text_logprobs)
+            yield from self._text("message", "msg_", update.text, logprobs)
         for call in update.tool_calls:
             if call.id is not None and call.name is not None:
                 yield self._close()
@@ -197,11 +206,13 @@ class ResponseEvents:
             if call.arguments:
                 yield self._delta("response.function_call_arguments.delta", call.arguments)
 
-    def _text(self, kind: str, prefix: str, text: str) -> Iterator[bytes]:
+    def _text(
+        self, kind: str, prefix: str, text: str, logprobs: Logprobs | None = None
+    ) -> Iterator[bytes]:
         if self._open is None or self._open.kind != kind:
             yield self._close()
             yield self._begin(_Open(kind, self._new_id(prefix)))
-        yield self._delta(f"{_TEXT_EVENTS[kind]}.delta", text)
+        yield self._delta(f"{_TEXT_EVENTS[kind]}.delta", text, logprobs)
 
     def _begin(self, opened: _Open) -> bytes:
         self._open = opened
@@ -212,14 +223,15 @@ class ResponseEvents:
         )
         if opened.kind == "function_call":
             return data
-        return data + self._inside("response.content_part.added", part=opened.part(""))
+        return data + self._inside("response.content_part.added", part=opened.part())
 
-    def _delta(self, event: str, text: str) -> bytes:
+    def _delta(self, event: str, text: str, logprobs: Logprobs | None = None) -> bytes:
         assert self._open is not None
         self._open.pieces.append(text)
-        if self._open.kind == "message":
-            return self._inside(event, delta=text, logprobs=[])
-        return self._inside(event, delta=text)
+        if logprobs is None:
+            return self._inside(event, delta=text)
+        self._open.logprobs += logprobs
+        return self._inside(event, delta=text, logprobs=event_logprobs(logprobs))
 
     def _close(self) -> bytes:
         """The item that is open is done."""
@@ -231,9 +243,11 @@ class ResponseEvents:
             event = "response.function_call_arguments.done"
             data = self._inside(event, name=opened.name, arguments=text)
         else:
-            logprobs: dict[str, Any] = {"logprobs": []} if opened.kind == "message" else {}
-            data = self._inside(f"{_TEXT_EVENTS[opened.kind]}.done", text=text, **logprobs)
-            data += self._inside("response.content_part.done", part=opened.part(text))
+            fields: dict[str, Any] = {"text": text}
+            if opened.kind == "message":
+                fields["logprobs"] = event_logprobs(opened.logprobs)
+            data = self._inside(f"{_TEXT_EVENTS[opened.kind]}.done", **fields)
+            data += self._inside("response.content_part.done", part=opened.part())
         item = opened.item(_status(self._finish))
         data += self._event("response.output_item.done", output_index=len(self._output), item=item)
         self._output = [*self._output, item]

@@ -13,6 +13,7 @@ from pyengine.http import sse
 from pyengine.http.chat_completions import blamed, render
 from pyengine.http.chat_options import effort_argument
 from pyengine.http.limits import Limits
+from pyengine.http.logprobs import wanted_in_response
 from pyengine.http.response_input import conversation
 from pyengine.http.response_output import ResponseEvents, whole_response
 from pyengine.http.schema.common import refuse_unsupported
@@ -104,6 +105,7 @@ def _params(request: ResponsesRequest) -> SamplingParams:
         temperature=1.0 if request.temperature is None else request.temperature,
         top_p=1.0 if request.top_p is None else request.top_p,
         max_tokens=request.max_output_tokens,
+        logprobs=wanted_in_response(request),
     )
     try:
         params.validate()
@@ -229,6 +231,7 @@ def _response(
             }
             for tool in options.tools
         ],
+        top_logprobs=request.top_logprobs or 0,
         top_p=1.0 if request.top_p is None else request.top_p,
         warnings=warnings or msgspec.UNSET,
     )

@@ -1,15 +1,18 @@
 """Answers told apart as they come: what is counted, what is hidden, and what is put together."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+import tracemalloc
+from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any, Literal
 
 import pytest
 
-from pyengine.chat.answer import ChatGeneration, Reader, ReasoningMarks, ToolCall
+from pyengine.chat.answer import ToolCall
 from pyengine.chat.formats import FORMATS
+from pyengine.chat.generation import ChatGeneration
+from pyengine.chat.reader import Reader, ReasoningMarks
 from pyengine.chat.tools import Tool
-from pyengine.completion import Update, Usage
+from pyengine.completion import Completion, Update, Usage
 from pyengine.errors import RequestAbortedError
 
 OPEN, CLOSE, WORD = 7, 8, 20
@@ -27,6 +30,7 @@ class _Generation:
     """Updates that are there already; then perhaps an error."""
 
     def __init__(self, updates: list[Update], error: Exception | None = None) -> None:
+        self._all = updates
         self._updates: Iterator[Update] = iter(updates)
         self._error = error
         self.prompt_token_ids = [1]
@@ -41,6 +45,16 @@ class _Generation:
         if self._error is not None:
             raise self._error
         raise StopAsyncIteration
+
+    def __await__(self) -> Generator[object, None, Completion]:
+        return self._whole().__await__()
+
+    async def _whole(self) -> Completion:
+        last, finish = self._all[-1], self._all[-1].finish_reason
+        assert finish is not None
+        tokens = [token for update in self._all for token in update.token_ids]
+        text = "".join(update.text for update in self._all)
+        return Completion(text, tokens, finish, None, None, last.usage)
 
     def abort(self) -> None:
         self.aborted = True
@@ -144,3 +158,25 @@ async def test_a_call_that_is_not_whole_is_no_reason_to_finish(
     head = await _answer([_update(call + call[:20]), _update("", [], finish)])
     assert (head.text, len(head.tool_calls)) == ("", 1)
     assert head.finish_reason == whole.finish_reason
+
+
+class _Endless(_Generation):
+    """A word after the other, of which it keeps none."""
+
+    async def __anext__(self) -> Update:
+        return _update("word ", [WORD])
+
+
+async def test_a_long_answer_is_a_few_bytes_a_token() -> None:
+    generation: Any = _Endless([])
+    answer = ChatGeneration(generation, Reader(QWEN3.parser([Tool("now")])))
+    await anext(answer)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(5000):
+            await anext(answer)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (after - before) / 5000 < 32

@@ -66,8 +66,17 @@ BUSY = settings(
 
 
 def parse(parser: Parser, pieces: list[str]) -> list[Event]:
+    """All events; text and reasoning stand where they say, in order."""
     events = [event for piece in pieces for event in parser.feed(piece)]
-    return events + parser.finish()
+    events += parser.finish()
+    written, at = "".join(pieces), 0
+    for event in events:
+        if isinstance(event, ContentDelta | ReasoningDelta):
+            begin = event.end - len(event.text)
+            assert begin >= at
+            assert written[begin : event.end] == event.text
+            at = event.end
+    return events
 
 
 def told(events: list[Event]) -> tuple[str, str, list[tuple[str, str]]]:

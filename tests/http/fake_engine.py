@@ -172,6 +172,7 @@ class FakeGeneration:
         if limit >= len(answer):
             self._finish = "stop"
         self.shown = 0
+        self._told: list[Update] = []
         self._ended = self._aborted = False
         engine.running.add(self)
         engine.change()
@@ -207,13 +208,18 @@ class FakeGeneration:
         usage = Usage(self._prompt_tokens, self._prompt_tokens // 2, tokens, *engine.drafts)
         warnings = engine.warnings if self.shown == 1 else ()
         finish = self._finish if last else None
-        return Update(text, [ord(c) for c in text], finish, None, None, usage, warnings)
+        tokens_of = [ord(c) for c in text]
+        update = Update(text, tokens_of, finish, None, None, usage, warnings)
+        self._told.append(update)
+        return update
 
     def __await__(self) -> Iterator[object]:
         return self._whole().__await__()
 
     async def _whole(self) -> Completion:
-        updates = [update async for update in self]
+        async for _ in self:
+            pass
+        updates = self._told
         last = updates[-1]
         assert last.finish_reason is not None
         text = "".join(update.text for update in updates)

@@ -75,3 +75,55 @@ async def test_one_refused_prompt_aborts_the_others(
     assert answer.status_code == 400
     assert engine.aborted == 1
     assert not engine.running
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("as_tokens", [False, True])
+async def test_echo(
+    client: openai.AsyncOpenAI, engine: FakeEngine, stream: bool, as_tokens: bool
+) -> None:
+    engine.answers = ["a0", "a1", "b0", "b1"]
+    engine.warnings = ("careful",)
+    texts = ["hello user", "Grüße 👋"]
+    prompt: Any = texts
+    if as_tokens:
+        prompt = [[0, *engine.tokenizer.encode(text)] for text in texts]
+    given: dict[str, Any] = {"model": MODEL, "prompt": prompt, "n": 2, "echo": True}
+    whole = ["", "", "", ""]
+    if stream:
+        given["stream_options"] = {"include_usage": True}
+        async for chunk in await client.completions.create(stream=True, **given):
+            usage = chunk.usage
+            for choice in chunk.choices:
+                whole[choice.index] += choice.text
+    else:
+        answer = await client.completions.create(**given)
+        usage = answer.usage
+        whole = [choice.text for choice in answer.choices]
+    assert whole == ["hello usera0", "hello usera1", "Grüße 👋b0", "Grüße 👋b1"]
+    assert usage is not None
+    assert usage.completion_tokens == 8
+    prompts = [each.prompt for each in engine.asked]
+    assert usage.prompt_tokens == len(prompts[0]) + len(prompts[2])
+
+
+async def test_a_prompt_that_is_no_text_is_not_echoed(
+    http: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    for prompt in ([1 << 40], [-1]):
+        given = {"model": MODEL, "prompt": prompt, "echo": True}
+        answer = await http.post("/v1/completions", json=given)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "prompt"
+    assert not engine.running
+
+
+async def test_an_echo_has_no_log_probabilities(client: openai.AsyncOpenAI) -> None:
+    for logprobs in (0, 3):
+        with pytest.raises(openai.BadRequestError) as refusal:
+            await client.completions.create(
+                model=MODEL, prompt="hello", echo=True, logprobs=logprobs
+            )
+        assert (refusal.value.param, refusal.value.code) == ("echo", "unsupported_parameter")
+    answer = await client.completions.create(model=MODEL, prompt="hello", echo=False, logprobs=0)
+    assert answer.choices[0].text == ANSWER[:16]

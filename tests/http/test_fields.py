@@ -56,6 +56,7 @@ IMPLEMENTED: dict[str, dict[str, Any]] = {
         "presence_penalty": -0.5,
         "logit_bias": {"5": -2.5},
         "logprobs": 5,
+        "echo": True,
     },
 }
 IMPLEMENTED["/v1/responses"] = {
@@ -71,13 +72,13 @@ IMPLEMENTED["/v1/responses"] = {
     "safety_identifier": "u",
     "prompt_cache_key": "k",
     "reasoning": {"effort": None, "summary": None},
+    "include": ["message.output_text.logprobs"],
+    "top_logprobs": 0,
 }
 # A value that asks for something, for fields that are refused.
 ASKING: dict[str, Any] = {
     "best_of": 2,
-    "top_logprobs": 2,
     "suffix": "end",
-    "echo": True,
     "store": True,
     "reasoning_effort": "low",
     "tools": [{"type": "function", "function": {"name": "f"}}],
@@ -86,9 +87,7 @@ ASKING: dict[str, Any] = {
 }
 NEUTRAL: dict[str, Any] = {
     "best_of": 1,
-    "top_logprobs": 0,
     "suffix": "",
-    "echo": False,
     "store": False,
     "metadata": {},
     "tools": [],
@@ -96,7 +95,6 @@ NEUTRAL: dict[str, Any] = {
     "service_tier": "auto",
     "background": False,
     "truncation": "disabled",
-    "include": [],
 }
 
 

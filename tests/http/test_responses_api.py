@@ -166,36 +166,41 @@ def _flat(schemas: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
         schema = schemas[schema["$ref"].rsplit("/", 1)[1]]
     made = {**schema, "properties": dict(schema.get("properties", {})), "allOf": []}
     for part in schema.get("allOf", []):
-        flat = _flat(schemas, part)
-        made["properties"] |= flat["properties"]
-        made["required"] = [*made.get("required", []), *flat.get("required", [])]
+        more = _flat(schemas, part)
+        made["properties"] |= more["properties"]
+        made["required"] = [*made.get("required", []), *more.get("required", [])]
     return made
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_against_the_specification(
-    http: httpx.AsyncClient, shared_data: Path, stream: bool
-) -> None:
+def specified(shared_data: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """OpenAI's schemas, and those of a stream's events by their type."""
     spec = json.loads((shared_data / "openai" / "openapi-subset.json").read_text())
     schemas = spec["components"]["schemas"]
     schemas["Response"] = _flat(schemas, schemas["Response"])
     # What is not known here is left out rather than made up.
     del schemas["ResponseUsage"]["properties"]["input_tokens_details"]["required"]
     del schemas["ResponseUsage"]["properties"]["output_tokens_details"]["required"]
+    listed = [option["$ref"] for option in schemas["ResponseStreamEvent"]["anyOf"]]
+    options = [schemas[each.rsplit("/", 1)[1]] for each in listed]
+    return schemas, {option["properties"]["type"]["enum"][0]: option for option in options}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_against_the_specification(
+    http: httpx.AsyncClient, shared_data: Path, stream: bool
+) -> None:
+    schemas, events = specified(shared_data)
     body = {"model": MODEL, "input": "hello", "tools": [WEATHER, NOW], "stream": stream}
     answer = await http.post("/v1/responses", json=body)
     if not stream:
         check(schemas, schemas["Response"], answer.json())
         return
     assert answer.headers["content-type"].startswith("text/event-stream")
-    listed = [option["$ref"] for option in schemas["ResponseStreamEvent"]["anyOf"]]
-    options = [schemas[each.rsplit("/", 1)[1]] for each in listed]
-    kinds = {option["properties"]["type"]["enum"][0]: option for option in options}
     for event in answer.text.split("\n\n")[:-1]:
         name, data = event.split("\n")
         made = json.loads(data.removeprefix("data: "))
         assert made["type"] == name.removeprefix("event: ")
-        check(schemas, kinds[made["type"]], made)
+        check(schemas, events[made["type"]], made)
 
 
 FORMAT: Any = {

@@ -1,20 +1,22 @@
 """What a parser of answers tells."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class ContentDelta:
-    """More of the answer itself."""
+    """More of the answer itself; ``end`` is where it ends in all that the model wrote."""
 
     text: str
+    end: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More of the reasoning before the answer."""
+    """More of the reasoning before the answer; ``end`` as of :class:`ContentDelta`."""
 
     text: str
+    end: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ class Parser:
         self, format_: ChatFormat, tools: Sequence[Tool], reasoning_open: bool, content: bool
     ) -> None:
         self._stream = Stream()
-        self._sink = Sink({tool.name: tool for tool in tools}, format_.make_id)
+        self._sink = Sink({tool.name: tool for tool in tools}, format_.make_id, self._stream)
         self._reading = format_.shape.read(
             self._stream,
             self._sink,

@@ -10,20 +10,23 @@ from pyengine.chat.formats.events import (
     ToolCallArguments,
     ToolCallStart,
 )
-from pyengine.chat.formats.stream import NotACall
+from pyengine.chat.formats.stream import NotACall, Stream
 from pyengine.chat.tools import Tool
 
 
 class Trimmed:
-    """Text without the newlines at its borders with marks.
+    """Text without the newlines at its borders with marks, and where it ends.
 
     Newlines at the end are held back until it is known whether a mark follows.
     """
 
-    __slots__ = ("_emit", "_newlines", "begun")
+    __slots__ = ("_emit", "_end", "_newlines", "_stream", "begun")
 
-    def __init__(self, emit: Callable[[str], None]) -> None:
+    def __init__(self, emit: Callable[[str, int], None], stream: Stream) -> None:
+        """Emit texts and their ends; what comes was read from ``stream`` just now."""
         self._emit = emit
+        self._stream = stream
+        self._end = 0  # of the newlines
         self._newlines = ""
         self.begun = True  # False: newlines that come now are dropped
 
@@ -34,14 +37,16 @@ class Trimmed:
             self.begun = bool(text)
         if not text:
             return
+        end = self._stream.position
         if text[-1] != "\n" and not self._newlines:
-            self._emit(text)
+            self._emit(text, end)
             return
         kept = text.rstrip("\n")
         if kept:
-            self._emit(self._newlines + kept)
+            self._emit(self._newlines + kept, end - len(text) + len(kept))
             self._newlines = ""
         self._newlines += text[len(kept) :]
+        self._end = end
 
     def border(self) -> None:
         """A mark comes: drop the newlines before it and after it."""
@@ -51,7 +56,7 @@ class Trimmed:
     def end(self) -> None:
         """Nothing more comes: newlines at the very end are text."""
         if self._newlines:
-            self._emit(self._newlines)
+            self._emit(self._newlines, self._end)
             self._newlines = ""
 
 
@@ -65,13 +70,15 @@ class Sink:
         complete: Whether the last of them is whole, as its reader says.
     """
 
-    def __init__(self, tools: Mapping[str, Tool], make_id: Callable[[], str]) -> None:
+    def __init__(
+        self, tools: Mapping[str, Tool], make_id: Callable[[], str], stream: Stream
+    ) -> None:
         self._tools = tools
         self._make_id = make_id
         self._events: list[Event] = []
         self._fragments: list[str] = []
-        self.content = Trimmed(lambda text: self._add(ContentDelta(text)))
-        self.reasoning = Trimmed(lambda text: self._add(ReasoningDelta(text)))
+        self.content = Trimmed(lambda text, end: self._add(ContentDelta(text, end)), stream)
+        self.reasoning = Trimmed(lambda text, end: self._add(ReasoningDelta(text, end)), stream)
         self.calls = 0
         self.complete = False
 

@@ -71,13 +71,19 @@ class Stream:
         ended: Nothing more comes.
     """
 
-    __slots__ = ("_held", "at", "ended", "text")
+    __slots__ = ("_gone", "_held", "at", "ended", "text")
 
     def __init__(self) -> None:
         self.text = ""
         self.at = 0
         self.ended = False
+        self._gone = 0  # characters before the text
         self._held: list[str] | None = None
+
+    @property
+    def position(self) -> int:
+        """How many characters are read in all."""
+        return self._gone + self.at
 
     def push(self, more: str) -> None:
         """Add what has come."""
@@ -85,6 +91,7 @@ class Stream:
             if self._held is not None:
                 self._held.append(self.text[: self.at])
             more = self.text[self.at :] + more
+            self._gone += self.at
             self.at = 0
         elif self.text:
             more = self.text + more
@@ -92,6 +99,7 @@ class Stream:
 
     def hold(self) -> None:
         """Remember what is read from here on."""
+        self._gone += self.at
         self.text, self.at, self._held = self.text[self.at :], 0, []
 
     def held(self) -> str:
@@ -197,20 +205,20 @@ class Stream:
     ) -> Reading[str | None]:
         """Pass text on as it comes, up to a mark, which is read. None: the text ended before.
 
-        Where the text ends with the beginning of a mark, that is passed on if ``partial``.
+        What is passed on is read already. Where the text ends with the beginning of a mark, that is
+        passed on if ``partial``.
         """
         while True:
-            end, mark = marks.find(self.text, self.at)
-            if end > self.at:
-                take(self.text[self.at : end])
+            begin = self.at
+            self.at, mark = marks.find(self.text, begin)
+            if self.at > begin:
+                take(self.text[begin : self.at])
             if mark is not None:
-                self.at = end + len(mark)
+                self.at += len(mark)
                 return mark
-            self.at = end
             if self.ended:
-                if self.at < len(self.text):
-                    if partial:
-                        take(self.text[self.at :])
-                    self.at = len(self.text)
+                rest, self.at = self.text[self.at :], len(self.text)
+                if rest and partial:
+                    take(rest)
                 return None
             yield

@@ -83,6 +83,8 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     temperature: float | None = None
     top_p: float | None = None
     reasoning: ReasoningParam | None = None
+    include: list[str] | None = None
+    top_logprobs: int | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
     user: str | None = None
@@ -95,7 +97,6 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     conversation: Any = None
     background: Any = None
     context_management: Any = None
-    include: Any = None
     max_tool_calls: Any = None
     metadata: Any = None
     moderation: Any = None
@@ -103,7 +104,6 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     prompt_cache_options: Any = None
     prompt_cache_retention: Any = None
     service_tier: Any = None
-    top_logprobs: Any = None
     truncation: Any = None
 
 
@@ -114,7 +114,6 @@ UNSUPPORTED_IN_RESPONSES: dict[str, tuple[Any, ...]] = {
     "conversation": (),
     "background": (False,),
     "context_management": (),
-    "include": ([],),
     "max_tool_calls": (),
     "metadata": ({},),
     "moderation": (),
@@ -122,7 +121,6 @@ UNSUPPORTED_IN_RESPONSES: dict[str, tuple[Any, ...]] = {
     "prompt_cache_options": (),
     "prompt_cache_retention": ("in_memory",),
     "service_tier": ("auto", "default"),
-    "top_logprobs": (0,),
     "truncation": ("disabled",),
 }
 
@@ -132,9 +130,10 @@ class InputPart(msgspec.Struct, forbid_unknown_fields=True):
 
     type: str
     text: str | None = None
-    # As an answer's text has them; refused unless null or empty, like all that is no text.
+    # Of an answer that goes back as it came; it says nothing to the model.
+    logprobs: list[Any] | None = None
+    # Refused unless null or empty, like all that is no text.
     annotations: Any = None
-    logprobs: Any = None
     refusal: Any = None
     image_url: Any = None
     file_id: Any = None
@@ -236,6 +235,7 @@ class ResponseObject(msgspec.Struct, kw_only=True):
     text: dict[str, Any]
     tool_choice: Any
     tools: list[dict[str, Any]]
+    top_logprobs: int = 0
     top_p: float
     truncation: str = "disabled"
     usage: ResponseUsage | msgspec.UnsetType = msgspec.UNSET

@@ -1,0 +1,147 @@
+"""The handle of an answer in a conversation that is being written."""
+
+import asyncio
+from collections.abc import AsyncIterator, Generator
+from dataclasses import replace
+from typing import Self
+
+from pyengine.actors.generation import Generation
+from pyengine.chat.answer import ChatAnswer, ChatUpdate, ToolCall
+from pyengine.chat.reader import Reader
+from pyengine.completion import Completion, Outcome
+from pyengine.growing_text import GrowingText
+from pyengine.logprobs import TokenLogprob
+
+
+class _SoFar:
+    """What an answer's updates have told, put together: a few bytes a token.
+
+    Its tokens and their log-probabilities are kept by the generation behind it.
+    """
+
+    __slots__ = ("calls", "last", "reasoning", "text", "warnings")
+
+    def __init__(self) -> None:
+        self.text = GrowingText()
+        self.reasoning = GrowingText()
+        self.calls: list[tuple[str, str, GrowingText]] = []
+        self.warnings: tuple[str, ...] = ()
+        self.last: ChatUpdate | None = None
+
+    def add(self, update: ChatUpdate) -> None:
+        self.text.add(update.text)
+        self.reasoning.add(update.reasoning)
+        self.warnings += update.warnings
+        for delta in update.tool_calls:
+            if delta.id is not None and delta.name is not None:
+                self.calls.append((delta.id, delta.name, GrowingText()))
+            self.calls[delta.index][2].add(delta.arguments)
+        self.last = update
+
+    def whole(
+        self, completion: Completion, text_logprobs: tuple[TokenLogprob, ...] | None
+    ) -> ChatAnswer:
+        last = self.last
+        assert last is not None
+        assert last.finish_reason is not None
+        return ChatAnswer(
+            str(self.text),
+            completion.token_ids,
+            last.finish_reason,
+            last.stop_string,
+            last.stop_token,
+            last.usage,
+            self.warnings,
+            str(self.reasoning),
+            tuple(
+                ToolCall(name_of, name, str(arguments)) for name_of, name, arguments in self.calls
+            ),
+            completion.logprobs,
+            text_logprobs,
+        )
+
+
+class ChatGeneration:
+    """An answer that is being written: ``async for update in answer`` streams, ``await answer``
+    gives the whole; both may be used, and the answer is kept.
+
+    A handle that is dropped before its end aborts the request, and so does cancelling an
+    ``await``. One task at a time may read it.
+
+    Attributes:
+        generation: The request behind it, whose text is as the model wrote it.
+        prompt_token_ids: The prompt as the model sees it.
+    """
+
+    def __init__(
+        self,
+        generation: Generation,
+        reader: Reader | None = None,
+        warnings: tuple[str, ...] = (),
+    ) -> None:
+        """Read ``generation``; without a reader all of it is text."""
+        self.generation = generation
+        self._reader = reader
+        self._warnings = warnings
+        self._so_far = _SoFar()
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        """The prompt as the model sees it."""
+        return self.generation.prompt_token_ids
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it stands, or how it ended: reason, counts and times."""
+        return self.generation.outcome
+
+    def __aiter__(self) -> AsyncIterator[ChatUpdate]:
+        return self
+
+    async def __anext__(self) -> ChatUpdate:
+        update = await anext(self.generation)
+        if self._reader is None:
+            made = ChatUpdate(
+                update.text,
+                update.token_ids,
+                update.finish_reason,
+                update.stop_string,
+                update.stop_token,
+                update.usage,
+                update.warnings,
+                logprobs=update.logprobs,
+                text_logprobs=update.logprobs,
+            )
+        else:
+            made = self._reader.read(update)
+        if self._warnings:
+            made = replace(made, warnings=self._warnings + made.warnings)
+            self._warnings = ()
+        self._so_far.add(made)
+        return made
+
+    def __await__(self) -> Generator[object, None, ChatAnswer]:
+        return self._whole().__await__()
+
+    async def _whole(self) -> ChatAnswer:
+        try:
+            async for _ in self:
+                pass
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+        completion = await self.generation
+        of_text = completion.logprobs
+        if of_text is not None and self._reader is not None:
+            of_text = self._reader.text_logprobs(of_text)
+        return self._so_far.whole(completion, of_text)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        """Stop and free the blocks; whoever reads gets RequestAbortedError. Any thread."""
+        self.generation.abort()

@@ -1,0 +1,117 @@
+"""Reads an answer as it comes: what the model writes becomes text, reasoning and tool calls."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pyengine.chat.answer import ChatUpdate, FinishReason, ToolCallDelta
+from pyengine.chat.formats import ContentDelta, Parser, ReasoningDelta, ToolCallStart
+from pyengine.chat.text_logprobs import TextLogprobs
+from pyengine.completion import Update, Usage
+from pyengine.logprobs import TokenLogprob
+
+
+@dataclass(frozen=True)
+class ReasoningMarks:
+    """The tokens around the reasoning, where each mark is one token."""
+
+    open: int | None
+    close: int
+
+
+class Reader:
+    """Turns the updates of one generation into those of an answer. The loop of its caller."""
+
+    __slots__ = ("_hidden", "_marks", "_of_text", "_open", "_over", "_parser", "_thought")
+
+    def __init__(
+        self,
+        parser: Parser,
+        *,
+        hidden: re.Pattern[str] | None = None,
+        marks: ReasoningMarks | None = None,
+        reasoning_open: bool = False,
+    ) -> None:
+        """Read with a parser.
+
+        Args:
+            parser: Of the model's chat format, fresh.
+            hidden: What is left out of the text: special tokens that came for the parser's sake.
+            marks: Count the tokens of the reasoning by these; None does not count them.
+            reasoning_open: Whether the prompt has opened the reasoning.
+        """
+        self._parser = parser
+        self._hidden = hidden
+        self._marks = marks
+        self._open = reasoning_open
+        self._over = False  # whether the reasoning is over, or there will be none
+        self._thought = 0
+        self._of_text = TextLogprobs()
+
+    def read(self, update: Update) -> ChatUpdate:
+        """What an update tells."""
+        events = self._parser.feed(update.text)
+        finish: FinishReason | None = update.finish_reason
+        if finish is not None:
+            events += self._parser.finish()
+        text, reasoning = "", ""
+        calls: list[ToolCallDelta] = []
+        for event in events:
+            if update.logprobs is not None and isinstance(event, ContentDelta | ReasoningDelta):
+                begin, is_text = event.end - len(event.text), isinstance(event, ContentDelta)
+                self._of_text.add_span(begin, event.end, is_text=is_text)
+            if isinstance(event, ContentDelta):
+                text += event.text
+            elif isinstance(event, ReasoningDelta):
+                reasoning += event.text
+            elif isinstance(event, ToolCallStart):
+                calls.append(ToolCallDelta(event.index, event.id, event.name, ""))
+            else:
+                calls.append(ToolCallDelta(event.index, None, None, event.fragment))
+        if self._hidden is not None:
+            text = self._hidden.sub("", text)
+            reasoning = self._hidden.sub("", reasoning)
+        if finish == "stop" and self._parser.complete:
+            finish = "tool_calls"
+        return ChatUpdate(
+            text,
+            update.token_ids,
+            finish,
+            update.stop_string,
+            update.stop_token,
+            self._counted(update, bool(text or calls)),
+            update.warnings,
+            reasoning,
+            tuple(calls),
+            update.logprobs,
+            None if update.logprobs is None else self._shown(self._of_text.tell(update.logprobs)),
+        )
+
+    def text_logprobs(self, entries: Iterable[TokenLogprob]) -> tuple[TokenLogprob, ...]:
+        """Those tokens that wrote the text, of all those of an answer that is read to its end."""
+        return self._shown(self._of_text.among(entries))
+
+    def _shown(self, entries: tuple[TokenLogprob, ...]) -> tuple[TokenLogprob, ...]:
+        """Without those that are left out of the text."""
+        hidden = self._hidden
+        if hidden is None:
+            return entries
+        return tuple(entry for entry in entries if hidden.fullmatch(entry.token) is None)
+
+    def _counted(self, update: Update, spoke: bool) -> Usage:
+        """The usage with the reasoning's tokens, marks counted in.
+
+        ``spoke``: anything but reasoning has come. A mark after that opens nothing any more.
+        """
+        marks = self._marks
+        if marks is None:
+            return update.usage
+        if spoke and not self._open and marks.close not in update.token_ids:
+            self._over = True
+        for token in update.token_ids:
+            if self._over:
+                break
+            self._open = self._open or token == marks.open
+            self._thought += self._open
+            self._over = token == marks.close
+        return replace(update.usage, reasoning_tokens=self._thought)

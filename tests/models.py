@@ -11,17 +11,21 @@ from transformers import LlamaConfig, LlamaForCausalLM
 VOCAB_SIZE = 300
 
 
-def write_tokenizer(folder: Path) -> None:
-    """A byte-level tokenizer of 256 bytes and a few special tokens."""
+def write_tokenizer(folder: Path, vocab_size: int = VOCAB_SIZE) -> None:
+    """A byte-level tokenizer of 256 bytes and a few special tokens; of a few letters, if small."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    if vocab_size < len(alphabet):
+        alphabet = [chr(ord("a") + at) for at in range(vocab_size - 1)]
     tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([f"<|special_{i}|>" for i in range(VOCAB_SIZE - 256)])
+    tokenizer.add_special_tokens([f"<|special_{i}|>" for i in range(vocab_size - len(alphabet))])
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def random_llama(folder: Path, seed: int = 0, **overrides: Any) -> LlamaForCausalLM:
+def random_llama(
+    folder: Path, seed: int = 0, vocab_size: int = VOCAB_SIZE, **overrides: Any
+) -> LlamaForCausalLM:
     """Write a random Llama in f32 with its tokenizer to ``folder``; returns transformers' model.
 
     Initialised wide, so that logits are far apart and greedy ties do not happen.
@@ -37,11 +41,11 @@ def random_llama(folder: Path, seed: int = 0, **overrides: Any) -> LlamaForCausa
         "initializer_range": 0.2,
     }
     config = LlamaConfig(
-        vocab_size=VOCAB_SIZE, bos_token_id=None, eos_token_id=VOCAB_SIZE - 1, **shape | overrides
+        vocab_size=vocab_size, bos_token_id=None, eos_token_id=vocab_size - 1, **shape | overrides
     )
     model = LlamaForCausalLM(config).eval()
     model.save_pretrained(folder)
-    write_tokenizer(folder)
+    write_tokenizer(folder, vocab_size)
     return model
 
 

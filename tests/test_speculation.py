@@ -1,154 +1,83 @@
 """Speculation changes no token: whoever drafts, and however much, every answer is the same."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+import os
+import signal
 from typing import Any
 
 import pytest
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.config import Proposer
-from pyengine.demo.data import documents
 from pyengine.errors import ConfigError, ModelLoadError, RequestAbortedError
-from pyengine.grammar import Grammar, choice, json_schema, regex
-
-PROMPTS = 500
-TOKENS = 12
-HOST: tuple[Proposer, ...] = ("forced", "prediction", "ngram", "suffix")
-ALL: tuple[Proposer, ...] = (*HOST, "draft_model")
-
-GRAMMARS: tuple[Grammar, ...] = (
-    json_schema(
-        {
-            "type": "object",
-            "properties": {"name": {"type": "string"}, "likes": {"enum": ["tea", "trains"]}},
-            "required": ["name", "likes"],
-        }
-    ),
-    choice(["certainly", "certainly not", "perhaps"]),
-    regex(r"The answer is [0-9]{1,3}\."),
-)
-
-
-@dataclass(frozen=True)
-class Question:
-    """A prompt, how it is answered, and what the answer might be."""
-
-    prompt: str
-    params: SamplingParams
-    grammar: Grammar | None = None
-    prediction: str | None = None
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What may not depend on speculation."""
-
-    tokens: tuple[int, ...]
-    text: str
-    finish_reason: str | None
-    stop_string: str | None
-
-
-def question(index: int, prompt: str, known: str, tokens: int) -> Question:
-    """The question number ``index``; of ten, four are plain and greedy."""
-    greedy = SamplingParams(temperature=0, max_tokens=tokens)
-    match index % 10:
-        case 4 | 5:
-            varied = SamplingParams(seed=index, temperature=0.9, top_p=0.95, max_tokens=tokens)
-            return Question(prompt, varied)
-        case 6:
-            wild = SamplingParams(seed=index, temperature=1.4, top_k=20, min_p=0.02, max_tokens=9)
-            return Question(prompt, wild)
-        case 7:
-            return Question(prompt, greedy, grammar=GRAMMARS[index // 10 % len(GRAMMARS)])
-        case 8:
-            return Question(prompt, greedy, prediction=known)
-        case 9:
-            ended = SamplingParams(
-                temperature=0, max_tokens=tokens, stop=("he", ". "), ignore_eos=True
-            )
-            return Question(prompt, ended)
-        case _:
-            return Question(prompt, greedy)
+from tests.answers import assert_nothing_is_left
+from tests.speculating import ALL, HOST, Answer, Question, ask, assert_same, questions
+from tests.test_placement import engine_process
+from tests.torch_devices import use_torch
 
 
 @pytest.fixture(scope="module")
-def questions() -> list[Question]:
-    found = []
-    for index, document in enumerate(documents(3, 0, PROMPTS)):
-        last = max(at for at, (_, said) in enumerate(document) if said)
-        prompt = "".join(text for text, _ in document[:last])
-        found.append(question(index, prompt or "Once", document[last][0], TOKENS))
-    return found
-
-
-async def ask(
-    questions: Sequence[Question], **config: Any
-) -> tuple[list[Answer], dict[str, int | float]]:
-    """All questions at once, and the engine's report afterwards; nothing is left behind."""
-    settings = {"max_sequences": 32, "max_draft": 5} | config
-    async with AsyncEngine(**settings) as engine:
-        answers = await asyncio.gather(
-            *(
-                engine.generate(q.prompt, q.params, grammar=q.grammar, prediction=q.prediction)
-                for q in questions
-            )
-        )
-        await engine.drained()
-        while (report := await engine.report())["running"] + report["in_flight"]:
-            pass  # each report is an answer from the scheduler, a step later
-        assert report["waiting"] == report["held"] == 0
-        assert report["free"] + report["cached"] == report["num_blocks"]
-    return [
-        Answer(tuple(a.token_ids), a.text, a.finish_reason, a.stop_string) for a in answers
-    ], report
-
-
-def assert_same(got: list[Answer], wanted: list[Answer]) -> None:
-    differing = [index for index, answer in enumerate(got) if answer != wanted[index]]
-    assert not differing, [(index, got[index], wanted[index]) for index in differing[:3]]
+def asked() -> list[Question]:
+    return questions()
 
 
 @pytest.fixture(scope="module")
-def without(questions: list[Question]) -> list[Answer]:
+def without(asked: list[Question]) -> list[Answer]:
     """The answers with no speculation."""
-    answers, report = asyncio.run(ask(questions, speculation=()))
+    answers, report = asyncio.run(ask(asked, speculation=()))
     assert "drafted_ngram" not in report
     return answers
 
 
-COMBINATIONS: list[tuple[tuple[Proposer, ...], bool]] = [
-    (("ngram",), False),
-    (("suffix",), False),
-    (("prediction",), False),
-    (("forced",), False),
-    (("draft_model",), False),
-    (HOST, False),
-    (ALL, False),
-    (HOST, True),
-    (ALL, True),
+COMBINATIONS: list[tuple[Proposer, ...]] = [
+    some for count in range(1, len(ALL) + 1) for some in itertools.combinations(ALL, count)
 ]
 
 
-@pytest.mark.parametrize(("proposers", "adaptive"), COMBINATIONS, ids=str)
+@pytest.mark.parametrize("proposers", COMBINATIONS, ids="+".join)
 async def test_whoever_drafts_the_answers_are_the_same(
-    questions: list[Question],
-    without: list[Answer],
-    proposers: tuple[Proposer, ...],
-    adaptive: bool,
+    asked: list[Question], without: list[Answer], proposers: tuple[Proposer, ...]
 ) -> None:
-    answers, report = await ask(
-        questions,
-        speculation=proposers,
-        speculation_adaptive=adaptive,
-        draft_model="demo" if "draft_model" in proposers else None,
-    )
+    answers, report = await ask(asked, speculation=proposers, speculation_adaptive=False)
     assert_same(answers, without)
-    if not adaptive:
-        for source in proposers:
-            assert report[f"drafted_{source}"] > 0, source
+    for source in proposers:
+        assert report[f"drafted_{source}"] > 30, source
+
+
+@pytest.mark.parametrize("proposers", [HOST, ALL], ids="+".join)
+async def test_however_much_is_drafted_the_answers_are_the_same(
+    asked: list[Question], without: list[Answer], proposers: tuple[Proposer, ...]
+) -> None:
+    answers, _ = await ask(asked, speculation=proposers, speculation_adaptive=True)
+    assert_same(answers, without)
+
+
+@pytest.mark.parametrize(
+    ("kind", "proposers"),
+    [("plain", HOST), ("overlapping", ALL)],
+    ids=str,
+)
+async def test_so_it_is_on_torch_devices(
+    asked: list[Question],
+    without: list[Answer],
+    kind: str,
+    proposers: tuple[Proposer, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both compute in float32, and no answer is near a tie: they are those of the CPU runner."""
+    use_torch(monkeypatch, kind)
+    answers, report = await ask(asked, speculation=proposers, speculation_adaptive=False)
+    for got, wanted in zip(answers, without, strict=True):
+        assert (got.tokens, got.text, got.finish_reason) == (
+            wanted.tokens,
+            wanted.text,
+            wanted.finish_reason,
+        )
+        told = [[entry.logprob for entry in one.logprobs or ()] for one in (got, wanted)]
+        assert told[0] == pytest.approx(told[1], abs=1e-4)
+    for source in proposers:
+        assert report[f"drafted_{source}"] > 30, source
 
 
 TIGHT: dict[str, dict[str, Any]] = {
@@ -161,12 +90,11 @@ TIGHT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("config", TIGHT.values(), ids=list(TIGHT))
 async def test_whatever_steps_look_like_the_answers_are_the_same(
-    questions: list[Question], config: dict[str, Any]
+    asked: list[Question], config: dict[str, Any]
 ) -> None:
-    some = [q for q in questions if len(q.prompt) < 600][:60]
+    some = [q for q in asked if len(q.prompt) < 600][:60]
     wanted, _ = await ask(some, speculation=(), **config)
-    given: dict[str, Any] = {"speculation": ALL, "draft_model": "demo"} | config
-    answers, report = await ask(some, speculation_adaptive=False, **given)
+    answers, report = await ask(some, speculation=ALL, speculation_adaptive=False, **config)
     assert_same(answers, wanted)
     assert sum(report[f"drafted_{source}"] for source in ALL) > 20
 
@@ -187,8 +115,7 @@ async def test_preemption_in_a_tiny_cache_changes_nothing(adaptive: bool) -> Non
     config: dict[str, Any] = {"num_blocks": 40, "block_size": 8}
     wanted, report = await ask(long(12), speculation=(), **config)
     assert report["preemptions"] > 0
-    given = config | {"draft_model": "demo", "speculation": ALL}
-    answers, report = await ask(long(12), speculation_adaptive=adaptive, **given)
+    answers, report = await ask(long(12), speculation=ALL, speculation_adaptive=adaptive, **config)
     assert report["preemptions"] > 0
     assert_same(answers, wanted)
 
@@ -207,10 +134,31 @@ async def test_who_aborts_takes_nobody_along() -> None:
                 await generation
         answers = [await generation for generation in generations[1::2]]
         assert [tuple(a.token_ids) for a in answers] == [a.tokens for a in wanted[1::2]]
-        await engine.drained()
-        while (report := await engine.report())["running"] + report["in_flight"]:
-            pass
-        assert report["waiting"] == report["held"] == 0
+        await assert_nothing_is_left(engine)
+
+
+async def test_answers_go_on_over_kill_9_of_the_engine() -> None:
+    """What drafts were under way is forgotten with the engine; the next one drafts anew."""
+    asked = long(6)
+    wanted, _ = await ask(asked, speculation=())
+    async with AsyncEngine(
+        speculation=ALL,
+        draft_model="demo",
+        speculation_adaptive=False,
+        max_sequences=8,
+        placement="process",
+    ) as engine:
+        generations = [engine.generate(q.prompt, q.params, prediction=q.prompt) for q in asked]
+        for generation in generations:
+            while len(generation._actor.tokens) < 20:
+                await anext(generation)
+        before = engine_process(engine)
+        os.kill(before, signal.SIGKILL)
+        answers = [await generation for generation in generations]
+        assert engine_process(engine) != before
+        assert [tuple(a.token_ids) for a in answers] == [a.tokens for a in wanted]
+        assert (await engine.report())["accepted_draft_model"] > 0
+        await assert_nothing_is_left(engine)
 
 
 async def test_what_cannot_be_is_refused_by_name() -> None:

@@ -4,11 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.model.draws import (
+    FALSE_ALARM,
     LENGTH,
     SMALL_RULES,
     VOCABULARY,
+    Backend,
     Ints,
     Language,
     Step,
@@ -16,6 +19,7 @@ from tests.model.draws import (
     exact,
     generate,
     on_cpu,
+    p_value,
     prefix_number,
 )
 
@@ -96,6 +100,43 @@ def test_three_tokens_under_penalties(
     assert per_step > 1.05, "drafts were taken"
     undrafted, _ = generate(on_cpu, language, rules, drafts=none, **given)
     assert (drawn == undrafted).all()
+
+
+def first_is_believed(step: Step, logits: NDArray[Any]) -> tuple[Ints, Ints]:
+    """Verifies as it must not: the first draft of a row holds whenever it is the likeliest."""
+    tokens, counts = on_cpu(step, logits)
+    first = step.arrays()["logit_start"][:-1]
+    assert step.logit_token is not None
+    drafts = step.token_ids[np.minimum(step.logit_token[first] + 1, len(step.token_ids) - 1)]
+    assert step.lengths is not None
+    wrong = (step.lengths > 1) & (drafts != tokens[first]) & (drafts == logits[first].argmax(1))
+    tokens[first[wrong]] = drafts[wrong]
+    counts[wrong] = 1
+    return tokens, counts
+
+
+def of_other_rules(step: Step, logits: NDArray[Any]) -> tuple[Ints, Ints]:
+    """Samples behind drafts as if the rules held for the first token of a row only."""
+    step.temperature = np.asarray(step.temperature) * np.where(step.position == 11, 1.0, 1.1)
+    return on_cpu(step, logits)
+
+
+def noise_is_used_twice(step: Step, logits: NDArray[Any]) -> tuple[Ints, Ints]:
+    """Draws the second and third tokens with the noise of the places before them."""
+    step.position = np.asarray(step.position) - (np.asarray(step.position) > 11)
+    return on_cpu(step, logits)
+
+
+@pytest.mark.parametrize(
+    "wrong", [first_is_believed, of_other_rules, noise_is_used_twice], ids=lambda f: f.__name__
+)
+def test_a_wrong_verifier_is_found_out(wrong: Backend) -> None:
+    """The test of the joint distribution can fail: each of these is nearly right."""
+    language = Language(1)
+    drawn, _ = generate(
+        wrong, language, {}, masked=False, drafts=from_another_language, sequences=SEQUENCES
+    )
+    assert p_value(drawn, language.joint({}, False)) < FALSE_ALARM
 
 
 def test_greedy_is_the_same_with_drafts() -> None:

@@ -7,9 +7,8 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
 
+use super::cpu::{CpuProgram, CpuRules, CpuTensor, sample};
 use super::errors::guarded;
-use super::kernels::{CpuRules, CpuTensor, sample};
-use super::program::CpuProgram;
 use super::scheduler::{PyStepLayout, StepMemory, elements, int32};
 use crate::error::Result;
 use crate::scheduler::DraftPasses;

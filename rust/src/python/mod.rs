@@ -1,13 +1,13 @@
-//! The PyO3 module `pyengine._core`: the only place that knows Python. One file per core folder.
+//! The PyO3 module `pyengine._core`: the only place that knows Python. One file per core folder, and `cpu` for
+//! the kernels of the CPU runner.
 
+mod cpu;
 mod detokenizer;
 mod draft_passes;
-pub(crate) mod errors;
+mod errors;
 mod grammar;
-mod kernels;
 mod kv_allocator;
-pub(crate) mod mailbox;
-mod program;
+mod mailbox;
 mod scheduler;
 mod speculate;
 mod telemetry;
@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
-    kernels::register(module)?;
+    cpu::register(module)?;
     module.add_class::<mailbox::PyMailbox>()?;
     module.add_class::<kv_allocator::KvAllocator>()?;
     module.add_class::<scheduler::PyStepLayout>()?;

@@ -15,7 +15,7 @@
 //! are the same thing here: a row that computes tokens `planned..planned + n` of a sequence, and samples if that
 //! reaches its end. Everything is deterministic given the clock and the messages.
 
-mod buffers;
+pub(crate) mod buffers;
 mod closing;
 mod commit;
 mod crew;

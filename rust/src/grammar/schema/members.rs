@@ -10,7 +10,7 @@ use super::document::{Draft, Place, step};
 use super::expression::{Atom, Expr, FALSE, Kind, OfObject, Path, TRUE};
 use super::keywords::Object;
 use super::language::{Lang, NEVER};
-use super::regex;
+use super::search;
 use super::work::Work;
 use crate::grammar::Refusal;
 
@@ -45,7 +45,7 @@ impl Work<'_> {
                 let Some(patterns) = value.as_object() else { return self.bad(place, key, "an object") };
                 for pattern in patterns.keys() {
                     let inner = self.sub(place, scope, &format!("/patternProperties/{}", step(pattern)))?;
-                    parts.push(match regex::language(&mut self.langs, pattern) {
+                    parts.push(match search::language(&mut self.langs, pattern) {
                         Some(names) => OfObject::Names(names, inner),
                         None => OfObject::Unknown,
                     });
@@ -81,7 +81,7 @@ impl Work<'_> {
         let names: Vec<&str> = maps[0].unwrap_or(&empty).keys().map(String::as_str).collect();
         let mut parts = vec![self.finite(&names)?];
         for pattern in maps[1].unwrap_or(&empty).keys() {
-            parts.push(regex::language(&mut self.langs, pattern)?);
+            parts.push(search::language(&mut self.langs, pattern)?);
         }
         Some(self.langs.or(parts))
     }

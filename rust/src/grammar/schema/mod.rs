@@ -28,6 +28,8 @@ mod expression;
 mod keywords;
 mod language;
 mod members;
+mod narrow;
+mod normal_form;
 mod number;
 mod objects;
 mod pattern;

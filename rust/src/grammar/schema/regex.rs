@@ -1,12 +1,9 @@
-//! Patterns of JSON Schema (ECMA-262 with the `u` flag) as languages of the whole strings in which they are found.
+//! Patterns of JSON Schema (ECMA-262 with the `u` flag), read.
 //!
-//! Anchors, lookahead, lookbehind and word boundaries become intersections with what stands before and after. The
-//! result says exactly what ECMA-262 says, or there is no result: back references, flags and escapes that other
-//! dialects read otherwise are not guessed. Cost: the length of the pattern, times the alternatives that anchors stand
-//! in.
+//! A term says exactly what ECMA-262 says, or there is none: back references, flags and escapes that other dialects
+//! read otherwise are not guessed. O(length of the pattern).
 
-use super::language::{ANY, Lang, Languages, Ranges, complement, normal};
-use super::search::Builder;
+use super::language::{Ranges, complement, normal};
 
 const MOST_LENGTH: usize = 10_000;
 const MOST_DEPTH: usize = 40;
@@ -28,17 +25,14 @@ pub(super) enum Term {
     Boundary(bool),
 }
 
-/// The strings in which `pattern` is found; none where that cannot be said exactly.
-pub(super) fn language(langs: &mut Languages, pattern: &str) -> Option<Lang> {
+/// Reads `pattern`; none where it says something that is not taken exactly.
+pub(super) fn read(pattern: &str) -> Option<Term> {
     if pattern.len() > MOST_LENGTH {
         return None;
     }
     let mut reader = Reader { text: pattern.chars().collect(), at: 0, depth: 0 };
     let term = reader.choice()?;
-    if reader.at != reader.text.len() {
-        return None;
-    }
-    Builder::new(langs).found(ANY, true, &[&term])
+    (reader.at == reader.text.len()).then_some(term)
 }
 
 fn space() -> Vec<(u32, u32)> {
@@ -294,98 +288,6 @@ impl Reader {
         match self.next()? {
             '\\' => self.escape(true),
             c => Some(vec![(c as u32, c as u32)]),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use llguidance::derivre::RegexBuilder;
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    use super::*;
-
-    fn pattern() -> impl Strategy<Value = String> {
-        let atoms = [
-            "a", "b", ".", "[^a]", "[ab]", "\\w", "\\W", "-", "", "^", "$", "\\b", "\\B", "(?=a)", "(?!b)",
-            "(?<=a)",
-        ];
-        let leaf = prop::sample::select(atoms.to_vec()).prop_map(str::to_owned);
-        leaf.prop_recursive(3, 12, 3, |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 1..4).prop_map(|parts| parts.concat()),
-                prop::collection::vec(inner.clone(), 2..3).prop_map(|parts| format!("({})", parts.join("|"))),
-                (inner.clone(), prop::sample::select(vec!["*", "+", "?", "{2}", "{1,2}", "{2,}"]))
-                    .prop_map(|(inner, times)| format!("(?:{inner}){times}")),
-                inner.prop_map(|inner| format!("(?!{inner})")),
-            ]
-        })
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
-
-        #[test]
-        fn a_backtracking_engine_agrees(
-            pattern in pattern(),
-            texts in prop::collection::vec("[ab\\-]{0,4}", 12),
-        ) {
-            let Ok(oracle) = jsonschema::options().build(&json!({ "pattern": pattern })) else { return Ok(()) };
-            let mut langs = Languages::new(200_000);
-            let Some(lang) = language(&mut langs, &pattern) else { return Ok(()) };
-            let written = langs.pattern(lang);
-            let opposite = langs.not(lang);
-            let opposite = langs.pattern(opposite);
-            for text in texts {
-                let found = oracle.is_valid(&json!(text));
-                prop_assert_eq!(langs.matches(lang, &text), Some(found), "{} {:?}", pattern, text);
-                // As the grammar's compiler reads it, too.
-                for (written, expected) in [(&written, found), (&opposite, !found)] {
-                    let Some(written) = written else { continue };
-                    let mut builder = RegexBuilder::new();
-                    let regex = builder.mk_regex_for_serach(written).unwrap();
-                    let taken = builder.to_regex(regex).is_match(&text);
-                    prop_assert_eq!(taken, expected, "{} as {} {:?}", pattern, written, text);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn what_dialects_read_otherwise_is_not_guessed() {
-        let mut langs = Languages::new(100_000);
-        for pattern in [
-            "(a)\\1",
-            "\\Aa",
-            "a\\z",
-            "(?i)a",
-            "(?i:a)",
-            "a**",
-            "*a",
-            "(a",
-            "a)",
-            "[z-a]",
-            "[\\d-x]",
-            "\\u{110000}",
-            "\\ud800",
-        ] {
-            assert_eq!(language(&mut langs, pattern), None, "{pattern}");
-        }
-        for (pattern, yes, no) in [
-            ("^[[]$", "[", "a"),
-            ("^[a&&b]$", "&", ""),
-            ("^\\s$", "\u{FEFF}", "\u{85}"),
-            ("^.$", "\u{85}", "\u{2028}"),
-            ("^a{,2}$", "a{,2}", "a"),
-            ("^\\p{Lu}$", "É", "é"),
-            ("^\\ud83d\\ude00$", "\u{1F600}", ""),
-            ("^\\cJ\\x41\\u{42}\\0$", "\nAB\0", "A"),
-            ("^(?<year>\\d{4})$", "2024", "٢٠٢٤"),
-        ] {
-            let lang = language(&mut langs, pattern).unwrap();
-            assert_eq!(langs.matches(lang, yes), Some(true), "{pattern}");
-            assert_eq!(langs.matches(lang, no), Some(false), "{pattern}");
         }
     }
 }

@@ -4,21 +4,24 @@
 //! intersects that, or what stands after. Exact or none. Cost: the alternatives that such terms stand in, bounded.
 
 use super::language::{ANY, EMPTY, Lang, Languages, NEVER, normal};
-use super::regex::{Term, word};
+use super::regex::{self, Term, word};
 
+/// How many alternatives a pattern may be taken apart to.
 const MOST_CASES: u32 = 400;
 
+/// The strings in which `pattern` is found; none where that cannot be said exactly.
+pub(super) fn language(langs: &mut Languages, pattern: &str) -> Option<Lang> {
+    let term = regex::read(pattern)?;
+    Builder { langs, cases: 0 }.found(ANY, true, &[&term])
+}
+
 /// Makes the language of a pattern.
-pub(super) struct Builder<'a> {
+struct Builder<'a> {
     langs: &'a mut Languages,
     cases: u32,
 }
 
-impl<'a> Builder<'a> {
-    pub(super) fn new(langs: &'a mut Languages) -> Self {
-        Builder { langs, cases: 0 }
-    }
-
+impl Builder<'_> {
     /// What a term without any look around matches.
     fn plain(&mut self, term: &Term) -> Option<Lang> {
         Some(match term {
@@ -45,7 +48,7 @@ impl<'a> Builder<'a> {
 
     /// The whole strings that begin with one of `before`, go on with `terms`, and end with anything. `from_start` says
     /// that `before` reaches back to the start of the string.
-    pub(super) fn found(&mut self, before: Lang, from_start: bool, terms: &[&Term]) -> Option<Lang> {
+    fn found(&mut self, before: Lang, from_start: bool, terms: &[&Term]) -> Option<Lang> {
         self.cases += 1;
         if self.cases > MOST_CASES {
             return None;
@@ -135,6 +138,98 @@ impl<'a> Builder<'a> {
                 Some(self.langs.or(all))
             }
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use llguidance::derivre::RegexBuilder;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pattern() -> impl Strategy<Value = String> {
+        let atoms = [
+            "a", "b", ".", "[^a]", "[ab]", "\\w", "\\W", "-", "", "^", "$", "\\b", "\\B", "(?=a)", "(?!b)",
+            "(?<=a)",
+        ];
+        let leaf = prop::sample::select(atoms.to_vec()).prop_map(str::to_owned);
+        leaf.prop_recursive(3, 12, 3, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 1..4).prop_map(|parts| parts.concat()),
+                prop::collection::vec(inner.clone(), 2..3).prop_map(|parts| format!("({})", parts.join("|"))),
+                (inner.clone(), prop::sample::select(vec!["*", "+", "?", "{2}", "{1,2}", "{2,}"]))
+                    .prop_map(|(inner, times)| format!("(?:{inner}){times}")),
+                inner.prop_map(|inner| format!("(?!{inner})")),
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+        #[test]
+        fn a_backtracking_engine_agrees(
+            pattern in pattern(),
+            texts in prop::collection::vec("[ab\\-]{0,4}", 12),
+        ) {
+            let Ok(oracle) = jsonschema::options().build(&json!({ "pattern": pattern })) else { return Ok(()) };
+            let mut langs = Languages::new(200_000);
+            let Some(lang) = language(&mut langs, &pattern) else { return Ok(()) };
+            let written = langs.pattern(lang);
+            let opposite = langs.not(lang);
+            let opposite = langs.pattern(opposite);
+            for text in texts {
+                let found = oracle.is_valid(&json!(text));
+                prop_assert_eq!(langs.matches(lang, &text), Some(found), "{} {:?}", pattern, text);
+                // As the grammar's compiler reads it, too.
+                for (written, expected) in [(&written, found), (&opposite, !found)] {
+                    let Some(written) = written else { continue };
+                    let mut builder = RegexBuilder::new();
+                    let regex = builder.mk_regex_for_serach(written).unwrap();
+                    let taken = builder.to_regex(regex).is_match(&text);
+                    prop_assert_eq!(taken, expected, "{} as {} {:?}", pattern, written, text);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_dialects_read_otherwise_is_not_guessed() {
+        let mut langs = Languages::new(100_000);
+        for pattern in [
+            "(a)\\1",
+            "\\Aa",
+            "a\\z",
+            "(?i)a",
+            "(?i:a)",
+            "a**",
+            "*a",
+            "(a",
+            "a)",
+            "[z-a]",
+            "[\\d-x]",
+            "\\u{110000}",
+            "\\ud800",
+        ] {
+            assert_eq!(language(&mut langs, pattern), None, "{pattern}");
+        }
+        for (pattern, yes, no) in [
+            ("^[[]$", "[", "a"),
+            ("^[a&&b]$", "&", ""),
+            ("^\\s$", "\u{FEFF}", "\u{85}"),
+            ("^.$", "\u{85}", "\u{2028}"),
+            ("^a{,2}$", "a{,2}", "a"),
+            ("^\\p{Lu}$", "É", "é"),
+            ("^\\ud83d\\ude00$", "\u{1F600}", ""),
+            ("^\\cJ\\x41\\u{42}\\0$", "\nAB\0", "A"),
+            ("^(?<year>\\d{4})$", "2024", "٢٠٢٤"),
+        ] {
+            let lang = language(&mut langs, pattern).unwrap();
+            assert_eq!(langs.matches(lang, yes), Some(true), "{pattern}");
+            assert_eq!(langs.matches(lang, no), Some(false), "{pattern}");
         }
     }
 }

@@ -11,7 +11,7 @@ use super::expression::{Atom, Expr, FALSE, Kind, OfArray, OfNumber, OfObject, Of
 use super::keywords::{FORMATS, Object};
 use super::language::Lang;
 use super::number::Decimal;
-use super::regex;
+use super::search;
 use super::work::Work;
 use crate::grammar::Refusal;
 
@@ -192,7 +192,7 @@ impl Work<'_> {
             _ => {
                 let Some(text) = value.as_str() else { return self.bad(place, key, "a string") };
                 if key == "pattern" {
-                    match regex::language(&mut self.langs, text) {
+                    match search::language(&mut self.langs, text) {
                         Some(lang) => OfText::In(lang),
                         None => OfText::Unknown,
                     }

@@ -1,14 +1,12 @@
-//! Kernels on tensors, one after the other: `pyengine._core.CpuProgram`.
+//! A model's kernels and what they work on, checked before they run.
 //!
 //! ```text
-//!  recorded once   gather, norm, linear, attend, linear, norm, linear, silu, linear, ...
-//!  run a step      all of it in one call, the GIL released once: Python costs nothing between kernels
+//!  CpuKernels ── one call, one Op, at once ──┐
+//!                                            ├──► Op::run: slices of the tensors ──► kernels/cpu
+//!  CpuProgram ── many, recorded ─────────────┘
 //! ```
 //!
-//! What a kernel reads and writes is fixed when it is recorded; how many rows, when it is run. O(kernels) to run,
-//! besides what they do.
-
-use std::sync::{Mutex, OnceLock};
+//! Checks are O(1), but for a gather's indices and a step's rows and pages.
 
 use pyengine_kernels_cpu::attention::{self, Inputs};
 use pyengine_kernels_cpu::paged::{self, Heads};
@@ -16,9 +14,39 @@ use pyengine_kernels_cpu::threads::Threads;
 use pyengine_kernels_cpu::{activation, linear, norm};
 use pyo3::prelude::*;
 
-use super::errors::guarded;
-use super::kernels::{CpuKernels, CpuLinear, CpuStep, CpuTensor, Kind, by_element, invalid};
+use super::step::CpuStep;
+use super::tensor::{CpuTensor, by_element, invalid};
 use crate::error::Error;
+use crate::python::errors::guarded;
+
+/// The weights of a linear layer, packed for `CpuKernels.linear`.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuLinear {
+    pub(super) inner: linear::Weights,
+}
+
+#[pymethods]
+impl CpuLinear {
+    #[new]
+    fn new(py: Python<'_>, weight: &CpuTensor, bias: Option<&CpuTensor>) -> PyResult<Self> {
+        py.detach(|| {
+            guarded(|| {
+                let &[outputs, inputs] = weight.buffer.shape() else {
+                    return invalid("weight must be [outputs, inputs]".into());
+                };
+                let bias = bias.map_or(Ok(&[][..]), |bias| bias.read::<f32>("bias", outputs))?;
+                let weight = weight.read_all::<f32>("weight")?;
+                Ok::<_, Error>(Self { inner: linear::Weights::new(weight, bias, inputs, outputs) })
+            })
+        })
+    }
+
+    /// Whether this machine's processor has what `CpuKernels.linear` needs.
+    #[staticmethod]
+    fn supported() -> bool {
+        linear::supported()
+    }
+}
 
 /// A kernel and what it works on.
 pub(super) enum Op {
@@ -207,112 +235,4 @@ fn cache_shape(keys: &CpuTensor, values: &CpuTensor, num_heads: usize) -> Result
         ));
     }
     Ok((heads, blocks))
-}
-
-/// Kernels that are run one after the other.
-#[pyclass(frozen, module = "pyengine._core")]
-pub(crate) struct CpuProgram {
-    kernels: Py<CpuKernels>,
-    recorded: Mutex<Vec<Op>>,
-    // Taken over when it is first run.
-    ops: OnceLock<Vec<Op>>,
-}
-
-#[pymethods]
-impl CpuProgram {
-    #[new]
-    fn new(kernels: Py<CpuKernels>) -> Self {
-        Self { kernels, recorded: Mutex::default(), ops: OnceLock::new() }
-    }
-
-    #[pyo3(signature = (residual, branch, weight, epsilon, out, rows = 0))]
-    fn add_rms_norm(
-        &self,
-        residual: Py<CpuTensor>,
-        branch: Option<Py<CpuTensor>>,
-        weight: Py<CpuTensor>,
-        epsilon: f32,
-        out: Py<CpuTensor>,
-        rows: usize,
-    ) -> PyResult<()> {
-        let _ = rows;
-        self.record(Op::AddRmsNorm { residual, branch, weight, epsilon, out })
-    }
-
-    #[pyo3(signature = (gate_up, out, rows = 0))]
-    fn silu_mul(&self, gate_up: Py<CpuTensor>, out: Py<CpuTensor>, rows: usize) -> PyResult<()> {
-        let _ = rows;
-        self.record(Op::SiluMul { gate_up, out })
-    }
-
-    #[pyo3(signature = (weights, x, out, rows = 0))]
-    fn linear(
-        &self,
-        weights: Py<CpuLinear>,
-        x: Py<CpuTensor>,
-        out: Py<CpuTensor>,
-        rows: usize,
-    ) -> PyResult<()> {
-        let _ = rows;
-        self.record(Op::Linear { weights, x, out })
-    }
-
-    #[pyo3(signature = (table, index, out, rows = 0, first = 0))]
-    fn gather(
-        &self,
-        table: Py<CpuTensor>,
-        index: Py<CpuTensor>,
-        out: Py<CpuTensor>,
-        rows: usize,
-        first: usize,
-    ) -> PyResult<()> {
-        let _ = (rows, first);
-        self.record(Op::Gather { table, index, out })
-    }
-
-    #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale))]
-    #[allow(clippy::too_many_arguments)]
-    fn attend(
-        &self,
-        step: Py<CpuStep>,
-        qkv: Py<CpuTensor>,
-        angles: Py<CpuTensor>,
-        keys: Py<CpuTensor>,
-        values: Py<CpuTensor>,
-        out: Py<CpuTensor>,
-        num_heads: usize,
-        scale: f32,
-    ) -> PyResult<()> {
-        self.record(Op::Attend { step, qkv, angles, keys, values, out, num_heads, scale })
-    }
-
-    #[pyo3(signature = (rows, first = 0), name = "run")]
-    fn py_run(&self, py: Python<'_>, rows: usize, first: usize) -> PyResult<()> {
-        py.detach(|| guarded(|| self.run(rows, first)))
-    }
-}
-
-impl CpuProgram {
-    fn record(&self, op: Op) -> PyResult<()> {
-        guarded(|| match self.ops.get() {
-            Some(_) => invalid("the program runs already".into()),
-            None => {
-                self.recorded.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(op);
-                Ok(())
-            }
-        })
-    }
-
-    /// Runs all kernels on the first `rows` rows; indices of gathers begin at `first`.
-    pub(super) fn run(&self, rows: usize, first: usize) -> Result<(), Error> {
-        let take =
-            || std::mem::take(&mut *self.recorded.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-        let threads = &self.kernels.get().threads;
-        self.ops.get_or_init(take).iter().try_for_each(|op| op.run(threads, first, rows))
-    }
-
-    /// The threads that it runs on.
-    pub(super) fn threads(&self) -> &Threads {
-        &self.kernels.get().threads
-    }
 }

@@ -1,0 +1,256 @@
+//! `pyengine._core.CpuKernels`: the kernels by name, each at once, and what is sampled from their logits.
+//!
+//! The GIL is released while they work, but where that would cost more than the work.
+
+use pyengine_kernels_cpu::sampler::logprobs::{self, Table};
+use pyengine_kernels_cpu::sampler::{self, mask, verify};
+use pyengine_kernels_cpu::threads::Threads;
+use pyo3::prelude::*;
+
+use super::op::{CpuLinear, Op};
+use super::step::{CpuEdits, CpuRules, CpuStep};
+use super::tensor::{CpuTensor, by_element, invalid};
+use crate::error::Error;
+use crate::python::errors::guarded;
+
+/// The kernels, with the threads that they share.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuKernels {
+    pub(super) threads: Threads,
+}
+
+#[pymethods]
+impl CpuKernels {
+    #[new]
+    fn new(threads: usize) -> PyResult<Self> {
+        let threads = Threads::new(threads).map_err(|error| Error::System(error.to_string()))?;
+        Ok(Self { threads })
+    }
+
+    #[getter]
+    fn threads(&self) -> usize {
+        self.threads.count()
+    }
+
+    #[pyo3(signature = (residual, branch, weight, epsilon, out, rows))]
+    #[allow(clippy::too_many_arguments)]
+    fn add_rms_norm(
+        &self,
+        py: Python<'_>,
+        residual: Py<CpuTensor>,
+        branch: Option<Py<CpuTensor>>,
+        weight: Py<CpuTensor>,
+        epsilon: f32,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        self.run(py, &Op::AddRmsNorm { residual, branch, weight, epsilon, out }, rows)
+    }
+
+    fn silu_mul(
+        &self,
+        py: Python<'_>,
+        gate_up: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        self.run(py, &Op::SiluMul { gate_up, out }, rows)
+    }
+
+    fn linear(
+        &self,
+        py: Python<'_>,
+        weights: Py<CpuLinear>,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        self.run(py, &Op::Linear { weights, x, out }, rows)
+    }
+
+    #[pyo3(signature = (table, index, out, rows, first = 0))]
+    #[allow(clippy::too_many_arguments)]
+    fn gather(
+        &self,
+        py: Python<'_>,
+        table: Py<CpuTensor>,
+        index: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+        first: usize,
+    ) -> PyResult<()> {
+        let op = Op::Gather { table, index, out };
+        py.detach(|| guarded(|| op.run(&self.threads, first, rows)))
+    }
+
+    #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale))]
+    #[allow(clippy::too_many_arguments)]
+    fn attend(
+        &self,
+        py: Python<'_>,
+        step: Py<CpuStep>,
+        qkv: Py<CpuTensor>,
+        angles: Py<CpuTensor>,
+        keys: Py<CpuTensor>,
+        values: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        num_heads: usize,
+        scale: f32,
+    ) -> PyResult<()> {
+        self.run(py, &Op::Attend { step, qkv, angles, keys, values, out, num_heads, scale }, 0)
+    }
+
+    #[pyo3(signature = (rules, logits, out, first, rows))]
+    fn sample(
+        &self,
+        py: Python<'_>,
+        rules: &CpuRules,
+        logits: &CpuTensor,
+        out: &CpuTensor,
+        first: usize,
+        rows: usize,
+    ) -> PyResult<()> {
+        py.detach(|| guarded(|| sample(&self.threads, rules, logits, out, first, rows)))
+    }
+
+    /// A few numbers a row: to let go of the GIL would cost more.
+    #[pyo3(signature = (edits, logits, first, rows))]
+    fn edit(&self, edits: &CpuEdits, logits: &CpuTensor, first: usize, rows: usize) -> PyResult<()> {
+        guarded(|| edits.run(logits, first, rows, false))
+    }
+
+    #[pyo3(signature = (edits, logits, first, rows))]
+    fn restore(&self, edits: &CpuEdits, logits: &CpuTensor, first: usize, rows: usize) -> PyResult<()> {
+        guarded(|| edits.run(logits, first, rows, true))
+    }
+
+    #[pyo3(signature = (rules, wanted, logits, chosen, tokens, logprobs, of_chosen, first, rows))]
+    #[allow(clippy::too_many_arguments)]
+    fn top_logprobs(
+        &self,
+        py: Python<'_>,
+        rules: &CpuRules,
+        wanted: &CpuTensor,
+        logits: &CpuTensor,
+        chosen: &CpuTensor,
+        tokens: &CpuTensor,
+        logprobs: &CpuTensor,
+        of_chosen: &CpuTensor,
+        first: usize,
+        rows: usize,
+    ) -> PyResult<()> {
+        let inputs = [wanted, logits, chosen];
+        let outputs = [tokens, logprobs, of_chosen];
+        py.detach(|| guarded(|| top_logprobs(&self.threads, rules, inputs, outputs, first, rows)))
+    }
+
+    #[pyo3(signature = (rules, token_ids, tokens, counts, sampled))]
+    fn verify(
+        &self,
+        rules: &CpuRules,
+        token_ids: &CpuTensor,
+        tokens: &CpuTensor,
+        counts: &CpuTensor,
+        sampled: usize,
+    ) -> PyResult<()> {
+        // A few comparisons: to let go of the GIL would cost more.
+        guarded(|| {
+            let rules = rules.view()?;
+            let ids = token_ids.read_all::<i32>("token_ids")?;
+            let chosen = tokens.read_all::<i32>("tokens")?;
+            rules.check_drafts(sampled, ids.len(), chosen.len())?;
+            let counts = counts.write::<i32>("counts", sampled, &[token_ids, tokens])?;
+            verify::verify(&rules, ids, chosen, counts);
+            Ok::<_, Error>(())
+        })
+    }
+}
+
+impl CpuKernels {
+    fn run(&self, py: Python<'_>, op: &Op, rows: usize) -> PyResult<()> {
+        py.detach(|| guarded(|| op.run(&self.threads, 0, rows)))
+    }
+}
+
+/// Fills `out[first..first + rows]` from the first `rows` rows of `logits`.
+pub(in crate::python) fn sample(
+    threads: &Threads,
+    rules: &CpuRules,
+    logits: &CpuTensor,
+    out: &CpuTensor,
+    first: usize,
+    rows: usize,
+) -> Result<(), Error> {
+    let vocabulary = logits.width();
+    let end = first.saturating_add(rows);
+    let rules = rules.view()?;
+    rules.check(first, end, vocabulary)?;
+    let tokens = out.write::<i32>("out", end, &[logits])?;
+    by_element!(logits, T => {
+        let logits = logits.read::<T>("logits", rows.saturating_mul(vocabulary))?;
+        sampler::sample(threads, logits, vocabulary, &rules, first, &mut tokens[first..]);
+        Ok::<_, Error>(())
+    })
+}
+
+/// Fills `[tokens, logprobs, of_chosen]`, by logits row of the step, for the logits rows `first..first + rows`, from
+/// `[wanted, logits, chosen]`.
+fn top_logprobs(
+    threads: &Threads,
+    rules: &CpuRules,
+    [wanted, logits, chosen]: [&CpuTensor; 3],
+    [tokens, logprobs, of_chosen]: [&CpuTensor; 3],
+    first: usize,
+    rows: usize,
+) -> Result<(), Error> {
+    let (vocabulary, width) = (logits.width(), tokens.width());
+    let end = first.saturating_add(rows);
+    let rules = rules.view()?;
+    rules.check(first, end, vocabulary)?;
+    let wanted = wanted.read::<i32>("wanted", rules.temperature.len())?;
+    let picked = chosen.read::<i32>("chosen", end)?;
+    let table = Table {
+        tokens: tokens.write("tokens", end.saturating_mul(width), &[logits, chosen, logprobs, of_chosen])?,
+        logprobs: logprobs.write(
+            "logprobs",
+            end.saturating_mul(width),
+            &[logits, chosen, tokens, of_chosen],
+        )?,
+        chosen: of_chosen.write("of_chosen", end, &[logits, chosen, tokens, logprobs])?,
+        width,
+    };
+    by_element!(logits, T => {
+        let logits = logits.read::<T>("logits", rows.saturating_mul(vocabulary))?;
+        logprobs::top_logprobs(threads, logits, vocabulary, &rules, wanted, picked, first, rows, table);
+        Ok::<_, Error>(())
+    })
+}
+
+/// For each row the `hash % n`-th of the n tokens that its mask allows; see the stub.
+#[pyfunction]
+pub(super) fn pick_allowed(
+    mask: &Bound<'_, PyAny>,
+    words: usize,
+    mask_rows: &Bound<'_, PyAny>,
+    hashes: &Bound<'_, PyAny>,
+    out: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let (mask, mask_rows, hashes, out) =
+        (CpuTensor::new(mask)?, CpuTensor::new(mask_rows)?, CpuTensor::new(hashes)?, CpuTensor::new(out)?);
+    guarded(|| {
+        let masks = mask.read_all::<u32>("mask")?;
+        let rows = mask_rows.read_all::<i32>("mask_rows")?;
+        let keys = hashes.read::<u64>("hashes", rows.len())?;
+        let tokens = out.write::<i32>("out", rows.len(), &[&mask, &mask_rows, &hashes])?;
+        let count = masks.len().checked_div(words).unwrap_or(0);
+        if let Some(row) = rows.iter().find(|&&row| row >= 0 && row as usize >= count) {
+            return invalid(format!("there is no mask row {row} among {count}"));
+        }
+        for ((token, &row), &hash) in tokens.iter_mut().zip(rows).zip(keys) {
+            if let Ok(row) = usize::try_from(row) {
+                *token = mask::pick(&masks[row * words..][..words], hash).map_or(-1, |token| token as i32);
+            }
+        }
+        Ok::<_, Error>(())
+    })
+}

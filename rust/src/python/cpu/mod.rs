@@ -1,0 +1,30 @@
+//! The kernels of the CPU runner (`kernels/cpu`) on Python's buffers: no copies, the GIL released while they work.
+//!
+//! ```text
+//!  tensor ◄── step ◄── op ◄── kernels ◄── program
+//! ```
+
+mod kernels;
+mod op;
+mod program;
+mod step;
+mod tensor;
+
+use pyo3::prelude::*;
+
+pub(super) use kernels::sample;
+pub(super) use program::CpuProgram;
+pub(super) use step::CpuRules;
+pub(super) use tensor::CpuTensor;
+
+/// Adds the classes to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<tensor::CpuTensor>()?;
+    module.add_class::<step::CpuStep>()?;
+    module.add_class::<step::CpuRules>()?;
+    module.add_class::<step::CpuEdits>()?;
+    module.add_class::<op::CpuLinear>()?;
+    module.add_class::<kernels::CpuKernels>()?;
+    module.add_class::<program::CpuProgram>()?;
+    module.add_function(wrap_pyfunction!(kernels::pick_allowed, module)?)
+}

@@ -1,0 +1,128 @@
+//! Kernels on tensors, one after the other: `pyengine._core.CpuProgram`.
+//!
+//! ```text
+//!  recorded once   gather, norm, linear, attend, linear, norm, linear, silu, linear, ...
+//!  run a step      all of it in one call, the GIL released once: Python costs nothing between kernels
+//! ```
+//!
+//! What a kernel reads and writes is fixed when it is recorded; how many rows, when it is run. O(kernels) to run,
+//! besides what they do.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use pyengine_kernels_cpu::threads::Threads;
+use pyo3::prelude::*;
+
+use super::kernels::CpuKernels;
+use super::op::{CpuLinear, Op};
+use super::step::CpuStep;
+use super::tensor::{CpuTensor, invalid};
+use crate::error::Error;
+use crate::python::errors::guarded;
+
+/// Kernels that are run one after the other.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuProgram {
+    kernels: Py<CpuKernels>,
+    recorded: Mutex<Vec<Op>>,
+    // Taken over when it is first run.
+    ops: OnceLock<Vec<Op>>,
+}
+
+#[pymethods]
+impl CpuProgram {
+    #[new]
+    fn new(kernels: Py<CpuKernels>) -> Self {
+        Self { kernels, recorded: Mutex::default(), ops: OnceLock::new() }
+    }
+
+    #[pyo3(signature = (residual, branch, weight, epsilon, out, rows = 0))]
+    fn add_rms_norm(
+        &self,
+        residual: Py<CpuTensor>,
+        branch: Option<Py<CpuTensor>>,
+        weight: Py<CpuTensor>,
+        epsilon: f32,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::AddRmsNorm { residual, branch, weight, epsilon, out })
+    }
+
+    #[pyo3(signature = (gate_up, out, rows = 0))]
+    fn silu_mul(&self, gate_up: Py<CpuTensor>, out: Py<CpuTensor>, rows: usize) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::SiluMul { gate_up, out })
+    }
+
+    #[pyo3(signature = (weights, x, out, rows = 0))]
+    fn linear(
+        &self,
+        weights: Py<CpuLinear>,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::Linear { weights, x, out })
+    }
+
+    #[pyo3(signature = (table, index, out, rows = 0, first = 0))]
+    fn gather(
+        &self,
+        table: Py<CpuTensor>,
+        index: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+        first: usize,
+    ) -> PyResult<()> {
+        let _ = (rows, first);
+        self.record(Op::Gather { table, index, out })
+    }
+
+    #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale))]
+    #[allow(clippy::too_many_arguments)]
+    fn attend(
+        &self,
+        step: Py<CpuStep>,
+        qkv: Py<CpuTensor>,
+        angles: Py<CpuTensor>,
+        keys: Py<CpuTensor>,
+        values: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        num_heads: usize,
+        scale: f32,
+    ) -> PyResult<()> {
+        self.record(Op::Attend { step, qkv, angles, keys, values, out, num_heads, scale })
+    }
+
+    #[pyo3(signature = (rows, first = 0), name = "run")]
+    fn py_run(&self, py: Python<'_>, rows: usize, first: usize) -> PyResult<()> {
+        py.detach(|| guarded(|| self.run(rows, first)))
+    }
+}
+
+impl CpuProgram {
+    fn record(&self, op: Op) -> PyResult<()> {
+        guarded(|| match self.ops.get() {
+            Some(_) => invalid("the program runs already".into()),
+            None => {
+                self.recorded.lock().unwrap_or_else(PoisonError::into_inner).push(op);
+                Ok(())
+            }
+        })
+    }
+
+    /// Runs all kernels on the first `rows` rows; indices of gathers begin at `first`.
+    pub(in crate::python) fn run(&self, rows: usize, first: usize) -> Result<(), Error> {
+        let take = || std::mem::take(&mut *self.recorded.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = &self.kernels.get().threads;
+        self.ops.get_or_init(take).iter().try_for_each(|op| op.run(threads, first, rows))
+    }
+
+    /// The threads that it runs on.
+    pub(in crate::python) fn threads(&self) -> &Threads {
+        &self.kernels.get().threads
+    }
+}

@@ -1,0 +1,201 @@
+//! The step buffers as the kernels read them: `CpuStep`, `CpuRules` and `CpuEdits` of `pyengine._core`.
+//!
+//! The buffers stay where they are from step to step; a view is made anew for each call, O(fields).
+
+use pyengine_kernels_cpu::sampler::Rules;
+use pyengine_kernels_cpu::sampler::edits::Edits;
+use pyengine_kernels_cpu::step::{BadStep, Step};
+use pyo3::prelude::*;
+
+use super::tensor::{CpuTensor, by_element};
+use crate::error::Error;
+use crate::scheduler::buffers::header;
+
+impl From<BadStep> for Error {
+    fn from(error: BadStep) -> Self {
+        Self::InvalidArgument(error.to_string())
+    }
+}
+
+/// The step buffers that attention reads.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuStep {
+    header: CpuTensor,
+    positions: CpuTensor,
+    slot_mapping: CpuTensor,
+    query_start: CpuTensor,
+    kv_length: CpuTensor,
+    page_indptr: CpuTensor,
+    page_indices: CpuTensor,
+}
+
+#[pymethods]
+impl CpuStep {
+    #[new]
+    fn new(
+        header: &Bound<'_, PyAny>,
+        positions: &Bound<'_, PyAny>,
+        slot_mapping: &Bound<'_, PyAny>,
+        query_start: &Bound<'_, PyAny>,
+        kv_length: &Bound<'_, PyAny>,
+        page_indptr: &Bound<'_, PyAny>,
+        page_indices: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            header: CpuTensor::new(header)?,
+            positions: CpuTensor::new(positions)?,
+            slot_mapping: CpuTensor::new(slot_mapping)?,
+            query_start: CpuTensor::new(query_start)?,
+            kv_length: CpuTensor::new(kv_length)?,
+            page_indptr: CpuTensor::new(page_indptr)?,
+            page_indices: CpuTensor::new(page_indices)?,
+        })
+    }
+}
+
+impl CpuStep {
+    pub(super) fn view(&self) -> Result<Step<'_>, Error> {
+        let numbers = self.header.read::<i64>("header", 2)?;
+        let count = |index: usize| {
+            usize::try_from(numbers[index]).map_err(|_| Error::InvalidArgument("a negative count".into()))
+        };
+        Ok(Step {
+            num_rows: count(header::NUM_ROWS)?,
+            num_tokens: count(header::NUM_TOKENS)?,
+            positions: self.positions.read_all("positions")?,
+            slot_mapping: self.slot_mapping.read_all("slot_mapping")?,
+            query_start: self.query_start.read_all("query_start")?,
+            kv_length: self.kv_length.read_all("kv_length")?,
+            page_indptr: self.page_indptr.read_all("page_indptr")?,
+            page_indices: self.page_indices.read_all("page_indices")?,
+        })
+    }
+}
+
+/// What is sampled by which rules, in the step buffers.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuRules {
+    temperature: CpuTensor,
+    top_k: CpuTensor,
+    top_p: CpuTensor,
+    min_p: CpuTensor,
+    seed: CpuTensor,
+    sample_position: CpuTensor,
+    logit_start: CpuTensor,
+    logit_row: CpuTensor,
+    logit_token: CpuTensor,
+    mask_row: CpuTensor,
+    mask: CpuTensor,
+    mask_words: usize,
+}
+
+#[pymethods]
+impl CpuRules {
+    #[new]
+    #[pyo3(signature = (*, temperature, top_k, top_p, min_p, seed, sample_position,
+        logit_start, logit_row, logit_token, mask_row, mask, mask_words))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        temperature: &Bound<'_, PyAny>,
+        top_k: &Bound<'_, PyAny>,
+        top_p: &Bound<'_, PyAny>,
+        min_p: &Bound<'_, PyAny>,
+        seed: &Bound<'_, PyAny>,
+        sample_position: &Bound<'_, PyAny>,
+        logit_start: &Bound<'_, PyAny>,
+        logit_row: &Bound<'_, PyAny>,
+        logit_token: &Bound<'_, PyAny>,
+        mask_row: &Bound<'_, PyAny>,
+        mask: &Bound<'_, PyAny>,
+        mask_words: usize,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            temperature: CpuTensor::new(temperature)?,
+            top_k: CpuTensor::new(top_k)?,
+            top_p: CpuTensor::new(top_p)?,
+            min_p: CpuTensor::new(min_p)?,
+            seed: CpuTensor::new(seed)?,
+            sample_position: CpuTensor::new(sample_position)?,
+            logit_start: CpuTensor::new(logit_start)?,
+            logit_row: CpuTensor::new(logit_row)?,
+            logit_token: CpuTensor::new(logit_token)?,
+            mask_row: CpuTensor::new(mask_row)?,
+            mask: CpuTensor::new(mask)?,
+            mask_words,
+        })
+    }
+}
+
+impl CpuRules {
+    pub(super) fn view(&self) -> Result<Rules<'_>, Error> {
+        Ok(Rules {
+            temperature: self.temperature.read_all("temperature")?,
+            top_k: self.top_k.read_all("top_k")?,
+            top_p: self.top_p.read_all("top_p")?,
+            min_p: self.min_p.read_all("min_p")?,
+            seed: self.seed.read_all("seed")?,
+            sample_position: self.sample_position.read_all("sample_position")?,
+            logit_start: self.logit_start.read_all("logit_start")?,
+            logit_row: self.logit_row.read_all("logit_row")?,
+            logit_token: self.logit_token.read_all("logit_token")?,
+            mask_row: self.mask_row.read_all("mask_row")?,
+            mask: self.mask.read_all("mask")?,
+            mask_words: self.mask_words,
+        })
+    }
+}
+
+/// The edits of logits in the step buffers, and room for what was there before.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuEdits {
+    start: CpuTensor,
+    token: CpuTensor,
+    factor: CpuTensor,
+    add: CpuTensor,
+    before: CpuTensor,
+}
+
+#[pymethods]
+impl CpuEdits {
+    #[new]
+    #[pyo3(signature = (*, start, token, factor, add, before))]
+    fn new(
+        start: &Bound<'_, PyAny>,
+        token: &Bound<'_, PyAny>,
+        factor: &Bound<'_, PyAny>,
+        add: &Bound<'_, PyAny>,
+        before: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            start: CpuTensor::new(start)?,
+            token: CpuTensor::new(token)?,
+            factor: CpuTensor::new(factor)?,
+            add: CpuTensor::new(add)?,
+            before: CpuTensor::new(before)?,
+        })
+    }
+}
+
+impl CpuEdits {
+    /// Edits `rows` rows of `logits`, from logits row `first` of the step on, or undoes that.
+    pub(super) fn run(&self, logits: &CpuTensor, first: usize, rows: usize, undo: bool) -> Result<(), Error> {
+        let edits = Edits {
+            start: self.start.read_all("start")?,
+            token: self.token.read_all("token")?,
+            factor: self.factor.read_all("factor")?,
+            add: self.add.read_all("add")?,
+        };
+        let vocabulary = logits.width();
+        edits.check(first, first.saturating_add(rows), vocabulary)?;
+        let others = [logits, &self.start, &self.token, &self.factor, &self.add];
+        let before = self.before.write::<f32>("before", edits.token.len(), &others)?;
+        by_element!(logits, T => {
+            let logits = logits.write::<T>("logits", rows.saturating_mul(vocabulary), &others[1..])?;
+            match undo {
+                true => edits.restore(logits, vocabulary, first, before),
+                false => edits.apply(logits, vocabulary, first, before),
+            }
+            Ok::<_, Error>(())
+        })
+    }
+}

@@ -12,4 +12,5 @@ mod device;
 mod edits;
 mod grammar;
 mod random;
+mod sharing;
 mod world;

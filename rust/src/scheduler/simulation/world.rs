@@ -72,6 +72,8 @@ pub(super) struct World {
     pub(super) cut: HashMap<RequestKey, FinishReason>,
     pub(super) now_ns: u64,
     pub(super) next: u64,
+    // How many began again because what they had built on went wrong.
+    pub(super) retracted: u64,
 }
 
 impl World {
@@ -133,6 +135,7 @@ impl World {
             cut: HashMap::new(),
             now_ns: 1,
             next: 0,
+            retracted: 0,
         }
     }
 
@@ -268,7 +271,9 @@ impl World {
         let keys: Vec<_> =
             (0..self.planner.in_flight[0].rows.len()).filter_map(|row| self.owner(row)).collect();
         self.cut.extend(keys.into_iter().map(|key| (key, FinishReason::Error)));
+        let before = self.stat("preemptions");
         self.planner.fail_step(&mut self.kv).unwrap();
+        self.retracted += self.stat("preemptions") - before;
         self.check();
     }
 
@@ -294,7 +299,9 @@ impl World {
         outcome.counts[at] = 1;
         let owner = self.owner(row);
         self.cut.extend(owner.map(|key| (key, FinishReason::Error)));
+        let before = self.stat("preemptions");
         self.commit();
+        self.retracted += self.stat("preemptions") - before;
         owner
     }
 

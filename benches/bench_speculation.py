@@ -3,11 +3,15 @@
 Workloads: ``copy`` (say a phrase again; the n-gram proposer finds it in the prompt), ``json``
 (fields of a text under a schema; the grammar forces what is between the values) and ``chat``
 (sampled; the demo model's sibling drafts). So many clients ask one question after the other; the
-same questions go to an engine with the proposers and to one without, in turn, and the speedup is
-the median over such pairs, ``spread`` their quartiles. Prompts are new in every pair, so that both
-prefill them. In the ``control`` both engines have no proposers: so far from 1 lies chance.
+same questions go to an engine with the proposers and to one without, in short turns. They are the
+same whoever drafts in a workload, so that proposers together can be held against each alone.
 
-``cpu`` is the same in CPU time of this process, which others on the machine disturb less.
+A round is several turns of each, and gives one ratio of times; ``speedup`` is what lies behind the
+ratios of all rounds, ``low`` and ``high`` its 95% interval (``benches/paired.py`` says how). In the
+``control`` both engines have no proposers: so far from 1 lies chance. ``cpu_speedup`` is the same
+in CPU time of this process, which others on the machine disturb less, and ``total`` the plain
+quotient of all seconds.
+
 ``expected`` is what acceptance and cost allow: tokens per row and step, over the time of a step
 with so many drafts and of drafting them, against that of a step without. Those times are the
 model's alone, measured first; the engine's own are in both steps.
@@ -20,11 +24,8 @@ import asyncio
 import itertools
 import json
 import os
-import random
 import statistics
 import sys
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time
@@ -37,27 +38,20 @@ import numpy as np
 from pyengine import AsyncEngine, EngineConfig, SamplingParams
 from pyengine._core import CpuKernels
 from pyengine.config import Proposer
-from pyengine.demo.data import documents
-from pyengine.demo.skills.fields import extraction
-from pyengine.demo.skills.prose import stdlib_words
-from pyengine.grammar import Grammar, json_schema
 from pyengine.model.cpu_model import CpuModel
 from pyengine.model.shape import describe, make_layout
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benches.paired import LEAST_ROUNDS, ratio_of, turns
+from benches.speculation_workloads import WORKLOADS, Question, asked, schemas
+
 CONCURRENCY = (1, 4, 16, 64)
+# Of the time, by clients: with many a turn takes long.
+WEIGHTS = {1: 1.0, 4: 1.0, 16: 1.5, 64: 2.5}
+QUICK_S, WHOLE_S = 43.0, 250.0
+NEVER_BELOW = 0.97
 MAX_DRAFT = 8
-SCHEMAS = 40  # questions whose schemas are asked for
-LONG = 120  # characters of an answer
 CONTEXT = 64  # tokens before those of a step whose time is measured
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a client asks."""
-
-    prompt: str
-    params: SamplingParams
-    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True)
@@ -81,62 +75,6 @@ CASES = (
     Case("json", ("forced", "ngram")),
     Case("chat", ("draft_model",)),
 )
-
-
-def asked(text: str) -> str:
-    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
-
-
-def copies(key: str) -> Iterator[Question]:
-    """Phrases as long as the demo model can say again."""
-    rng, words = random.Random(f"copy {key}"), stdlib_words()
-    while True:
-        phrase = " ".join(rng.choice(words) for _ in range(10))
-        yield Question(
-            asked(f"Repeat exactly: {phrase}"), SamplingParams(temperature=0, max_tokens=80)
-        )
-
-
-def schema_of(answer: str) -> dict[str, Any]:
-    """The schema of the keys of a JSON object, in their order."""
-    kinds = {int: "integer", float: "number", str: "string", bool: "boolean"}
-    wanted = json.loads(answer)
-    return {
-        "type": "object",
-        "properties": {key: {"type": kinds[type(value)]} for key, value in wanted.items()},
-        "required": list(wanted),
-        "additionalProperties": False,
-    }
-
-
-def extractions(key: str) -> Iterator[Question]:
-    """Fields of a text, under a schema of just these: few schemas, so that all are compiled."""
-    rng = random.Random("json")
-    answers = [extraction(rng).expect for _ in range(SCHEMAS)]
-    grammars = {tuple(json.loads(answer)): json_schema(schema_of(answer)) for answer in answers}
-    params = SamplingParams(temperature=0, max_tokens=120)
-    for grammar in grammars.values():
-        yield Question(asked("Compile this."), params, grammar)
-    rng = random.Random(f"json {key}")
-    while True:
-        exchange = extraction(rng)
-        grammar = grammars.get(tuple(json.loads(exchange.expect)))
-        if grammar is not None:
-            yield Question(asked(exchange.turns[-2].text), params, grammar)
-
-
-def chats(key: str) -> Iterator[Question]:
-    """Questions with answers of some length, as chats have, sampled with some variety."""
-    first = zlib.crc32(key.encode())
-    for index in itertools.count(first):
-        for seed, document in enumerate(documents(11, index, 200)):
-            last = max(at for at, (_, said) in enumerate(document) if said)
-            prompt = "".join(text for text, _ in document[:last])
-            if 0 < len(prompt) < 800 and len(document[last][0]) > LONG:
-                yield Question(prompt, SamplingParams(seed=seed, temperature=0.7, max_tokens=150))
-
-
-WORKLOADS = {"copy": copies, "json": extractions, "chat": chats}
 
 
 def step_times(quick: bool) -> dict[str, dict[int, dict[int, float]]]:
@@ -196,6 +134,14 @@ class Spent:
     accepted: int = 0
     rejected: int = 0
 
+    def add(self, other: "Spent") -> None:
+        """Take in what others took."""
+        self.wall += other.wall
+        self.cpu += other.cpu
+        self.tokens += other.tokens
+        self.accepted += other.accepted
+        self.rejected += other.rejected
+
 
 async def ask(engine: AsyncEngine, questions: list[Question], clients: int) -> Spent:
     """So many clients ask all the questions."""
@@ -226,46 +172,82 @@ def expected(
     return taken * model[1] / step
 
 
+def split(budget_s: float, question_s: float, clients: int, rounds: int) -> tuple[int, int]:
+    """Questions of a turn, and pairs of turns in a round; a question to both takes so long.
+
+    A turn has at least one question for each client, and two if there is time: when none is left
+    fewer and fewer clients are answered. Where there is more time a round gets more turns.
+    """
+    each = int(budget_s / rounds / question_s)
+    turn = min(max(4, clients, each), max(4, 2 * clients))
+    return turn, max(1, each // turn)
+
+
 async def run_case(
-    case: Case, clients: int, engines: dict[str, AsyncEngine], pairs: int, budget_s: float
+    case: Case, clients: int, engines: dict[str, AsyncEngine], rounds: int, budget_s: float
 ) -> dict[str, Any]:
-    """One row of the table: ``pairs`` times the same questions to both engines."""
-    questions = WORKLOADS[case.workload](f"{case.name} {clients}")
-    with_drafts, without = engines[case.name], engines["none"]
-    # As many as take a share of the budget, found out while both warm up.
-    warm = list(itertools.islice(questions, max(SCHEMAS, 2 * clients)))
-    took = sum([(await ask(engine, warm, clients)).wall for engine in (without, with_drafts)])
-    each = max(clients, round(len(warm) * budget_s / (pairs + 1) / took))
-    await ask(with_drafts, list(itertools.islice(questions, each)), clients)
-    walls, cpus, total = [], [], Spent()
-    for pair in range(pairs):
-        batch = list(itertools.islice(questions, each))
-        order = (without, with_drafts) if pair % 2 else (with_drafts, without)
-        spent = {engine: await ask(engine, batch, clients) for engine in order}
-        drafted = spent[with_drafts]
-        walls.append(spent[without].wall / drafted.wall)
-        cpus.append(spent[without].cpu / drafted.cpu)
-        total.tokens += drafted.tokens
-        total.accepted += drafted.accepted
-        total.rejected += drafted.rejected
-    row_steps = max(1, total.tokens - total.accepted)
+    """One row of the table, in about so many seconds."""
+    questions = WORKLOADS[case.workload](str(clients))
+    both = engines["none"], engines[case.name]
+    warm = list(itertools.islice(questions, max(24, 2 * clients)))
+    took = sum([(await ask(engine, warm, clients)).wall for engine in both])
+    turn, pairs = split(budget_s - took, took / len(warm), clients, rounds)
+    spent = [[Spent(), Spent()] for _ in range(rounds)]
+    for at, order in enumerate(turns(rounds * pairs)):
+        batch = list(itertools.islice(questions, turn))
+        for which in order:
+            spent[at // pairs][which].add(await ask(both[which], batch, clients))
+    return row(case, clients, spent) | {"turns": pairs, "questions": turn}
+
+
+def row(case: Case, clients: int, spent: list[list[Spent]]) -> dict[str, Any]:
+    """What rounds came to; of each is given what was spent without drafts, and with them."""
+    wall = ratio_of([without.wall / drafted.wall for without, drafted in spent])
+    cpu = ratio_of([without.cpu / drafted.cpu for without, drafted in spent])
+    sums = [Spent(), Spent()]
+    for pair in spent:
+        for total, part in zip(sums, pair, strict=True):
+            total.add(part)
+    drafted = sums[1]
+    row_steps = max(1, drafted.tokens - drafted.accepted)
     return {
         "workload": case.workload,
         "proposer": case.name,
         "concurrency": clients,
-        "speedup": statistics.median(walls),
-        "spread": statistics.quantiles(walls, n=4)[::2],
-        "cpu_speedup": statistics.median(cpus),
-        "tokens_per_step": total.tokens / row_steps,
-        "accepted": total.accepted,
-        "drafted": total.accepted + total.rejected,
-        "drafts_per_step": (total.accepted + total.rejected) / row_steps,
+        "speedup": wall.value,
+        "low": wall.low,
+        "high": wall.high,
+        "cpu_speedup": cpu.value,
+        "cpu_low": cpu.low,
+        "cpu_high": cpu.high,
+        "total": sums[0].wall / drafted.wall,
+        "rounds": len(spent),
+        "tokens_per_step": drafted.tokens / row_steps,
+        "accepted": drafted.accepted,
+        "drafted": drafted.accepted + drafted.rejected,
+        "drafts_per_step": (drafted.accepted + drafted.rejected) / row_steps,
+    }
+
+
+def noise_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """How far chance goes, and the runs that are slower than none for certain.
+
+    ``control`` is the range of nobody against nobody, ``within`` how far a run's interval reaches
+    to either side (the median), ``below`` the runs whose whole interval is below NEVER_BELOW.
+    """
+    control = [run["speedup"] for run in runs if run["proposer"] == "control"]
+    keys = "workload", "proposer", "concurrency", "speedup", "low", "high"
+    return {
+        "control": [min(control), max(control)],
+        "within": statistics.median((run["high"] / run["low"]) ** 0.5 - 1 for run in runs),
+        "below": [{key: run[key] for key in keys} for run in runs if run["high"] < NEVER_BELOW],
     }
 
 
 async def bench(quick: bool) -> dict[str, Any]:
+    end = perf_counter() + (QUICK_S if quick else WHOLE_S)
     times = step_times(quick)
-    pairs, budget_s = (5, 1.1) if quick else (21, 8.0)
+    rounds = LEAST_ROUNDS if quick else 21
     configs: dict[str, dict[str, Any]] = {"none": {"speculation": ()}}
     for case in CASES:
         configs[case.name] = {"speculation": case.proposers}
@@ -279,25 +261,35 @@ async def bench(quick: bool) -> dict[str, Any]:
     try:
         for engine in engines.values():
             await engine.start()
-        for case in CASES:
-            for clients in CONCURRENCY:
-                run = await run_case(case, clients, engines, pairs, budget_s)
-                drafts, taken = run["drafts_per_step"], run["tokens_per_step"]
-                run["expected"] = expected(times, clients, drafts, taken)
-                if case.proposers == ("draft_model",):
-                    step = times["model"][clients][1] * taken / run["expected"]
-                    step += drafts * times["draft"][clients][1]
-                    run["expected"] = times["model"][clients][1] * taken / step
-                runs.append(run)
+        for name in ("none", *(case.name for case in CASES if case.workload == "json")):
+            short = SamplingParams(temperature=0, max_tokens=2)
+            compiled = [Question(asked("Hi"), short, grammar) for grammar in schemas().values()]
+            await ask(engines[name], compiled, 16)
+        # Those with many clients first: they take what they take.
+        points = [(case, clients) for clients in reversed(CONCURRENCY) for case in CASES]
+        left = sum(WEIGHTS[clients] for _, clients in points)
+        for case, clients in points:
+            share = (end - perf_counter()) * WEIGHTS[clients] / left
+            left -= WEIGHTS[clients]
+            run = await run_case(case, clients, engines, rounds, share)
+            drafts, taken = run["drafts_per_step"], run["tokens_per_step"]
+            run["expected"] = expected(times, clients, drafts, taken)
+            if case.proposers == ("draft_model",):
+                step = times["model"][clients][1] * taken / run["expected"]
+                step += drafts * times["draft"][clients][1]
+                run["expected"] = times["model"][clients][1] * taken / step
+            runs.append(run)
     finally:
         for engine in engines.values():
             await engine.close()
-    return {"step_us": times, "runs": runs}
+    order = [case.workload + case.name for case in CASES]
+    runs.sort(key=lambda r: (order.index(r["workload"] + r["proposer"]), r["concurrency"]))
+    return {"step_us": times, "runs": runs, "noise": noise_of(runs)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="within a minute, with more noise")
+    parser.add_argument("--quick", action="store_true", help="within 50 s, with more noise")
     parser.add_argument("--json", metavar="PATH", help="write the figures there; - prints them")
     arguments = parser.parse_args()
     result = asyncio.run(bench(arguments.quick))
@@ -311,16 +303,22 @@ def main() -> None:
             steps = "  ".join(f"{count}: {time:.0f}" for count, time in by_count.items())
             print(f"  {name:6} {rows:3}   {steps}")
     print(
-        "workload proposer       clients  speedup   quartiles     cpu  expected"
-        "  tokens/step  right/drafted"
+        "workload proposer       clients  speedup  95% interval     cpu  95% interval   total"
+        "  expected  tokens/step  right/drafted"
     )
     for run in result["runs"]:
         print(
             f"{run['workload']:8} {run['proposer']:14} {run['concurrency']:7}"
-            f" {run['speedup']:8.3f} {run['spread'][0]:5.2f}..{run['spread'][1]:.2f}"
-            f" {run['cpu_speedup']:7.2f} {run['expected']:9.2f}"
+            f" {run['speedup']:8.3f}  {run['low']:.3f}..{run['high']:.3f}"
+            f" {run['cpu_speedup']:7.3f}  {run['cpu_low']:.3f}..{run['cpu_high']:.3f}"
+            f" {run['total']:7.3f} {run['expected']:9.2f}"
             f" {run['tokens_per_step']:12.2f}  {run['accepted']}/{run['drafted']}"
         )
+    noise = result["noise"]
+    print(f"noise: none against none is at {' to '.join(f'{at:.3f}' for at in noise['control'])};")
+    print(f"a run's interval reaches {noise['within']:.1%} to either side (the median of all runs)")
+    below = [f"{run['workload']} {run['proposer']} {run['concurrency']}" for run in noise["below"]]
+    print(f"below {NEVER_BELOW} with its whole interval: {', '.join(below) or 'none'}")
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(result, indent=2) + "\n")
 

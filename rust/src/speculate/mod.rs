@@ -26,6 +26,7 @@ mod level;
 mod model;
 mod ngram;
 mod prediction;
+mod purse;
 mod sequence;
 #[cfg(test)]
 mod simulation;

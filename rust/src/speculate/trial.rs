@@ -1,6 +1,14 @@
 //! What steps with drafts brought: as ratios that forget, and as a mean that is certain or is not.
 //!
-//! Earned is the time that plain steps would take for the step's tokens, spent is its own. O(1).
+//! ```text
+//!  earned   the time that plain steps would take for the step's tokens
+//!  own      the time that the step took
+//!  spent    the same, and its part of what it took the draft model to catch up
+//!
+//!  ratio = Σ earned / Σ spent, above 1 where drafts pay        gain = (earned - spent) / plain, of one step
+//! ```
+//!
+//! O(1).
 
 /// Sums that forget: what was earned against what was spent, and what plain steps would have spent.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,7 +31,7 @@ impl Balance {
     }
 }
 
-/// The gains of the steps since a probe began, in plain steps.
+/// The gains of the steps since a trial began, in plain steps.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Trial {
     pub steps: u32,
@@ -47,6 +55,44 @@ impl Trial {
         let steps = self.steps.max(2) as f32;
         let variance = (self.squares - self.gain * self.gain / steps).max(0.0) / (steps - 1.0);
         self.gain / (variance * steps).sqrt().max(1e-3)
+    }
+}
+
+/// What a step with drafts brought, in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Brought {
+    pub earned: f32,
+    pub own: f32,
+    pub spent: f32,
+    /// What a plain step takes.
+    pub plain: f32,
+}
+
+/// What steps with drafts brought since they were last begun with.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Results {
+    pub steps: u32,
+    /// Draft tokens in them.
+    pub drafts: usize,
+    /// Over some 20 and some 100 steps.
+    pub fast: Balance,
+    pub slow: Balance,
+    pub trial: Trial,
+    /// Lost since things last went well: a cumulative sum (Page, 1954), quick to grow where much is lost and patient
+    /// where little is.
+    pub lost: f32,
+}
+
+impl Results {
+    pub fn add(&mut self, brought: Brought, drafted: usize) {
+        let Brought { earned, own, spent, plain } = brought;
+        self.fast.add(earned, spent, plain, 0.95);
+        self.slow.add(earned, spent, plain, 0.99);
+        self.trial.add((earned - spent) / plain);
+        // What it took to catch up is not lost yet.
+        self.lost = (self.lost + own - earned).max(0.0);
+        self.drafts += drafted;
+        self.steps += 1;
     }
 }
 

@@ -1,0 +1,44 @@
+"""What the bench of speculation makes of its measurements."""
+
+import pytest
+
+from benches.bench_speculation import CASES, CONCURRENCY, Case, Spent, noise_of, row, split
+
+COPY = Case("copy", ("ngram",))
+
+
+def test_turns_are_as_short_as_clients_allow() -> None:
+    # 7 s for 21 rounds, 20 ms a question to both: 16 in a round.
+    assert split(7.0, 0.02, 1, 21) == (4, 4)
+    assert split(7.0, 0.02, 4, 21) == (8, 2)
+    assert split(7.0, 0.02, 16, 21) == (16, 1)
+    # Each client has a question, whatever there is time for.
+    assert split(7.0, 0.02, 64, 21) == (64, 1)
+    assert split(-1.0, 0.02, 4, 21) == (4, 1)
+    assert split(-1.0, 0.02, 1, 21) == (4, 1)
+
+
+def spent(without: float, drafted: float) -> list[Spent]:
+    return [Spent(without, without / 2, 100), Spent(drafted, drafted / 2, 100, 60, 20)]
+
+
+def test_a_row_has_an_interval_beside_its_speedup() -> None:
+    found = row(COPY, 4, [spent(2.0, 1.0)] * 5 + [spent(1.0, 1.0)] * 3)
+    assert found["speedup"] == pytest.approx(2**0.5)
+    assert (found["low"], found["high"]) == pytest.approx((1.0, 2.0))
+    assert found["cpu_speedup"] == pytest.approx(2**0.5)
+    assert found["total"] == pytest.approx(13 / 8)
+    # 480 of 800 tokens were drafted: 320 row steps.
+    assert found["tokens_per_step"] == pytest.approx(2.5)
+    assert (found["accepted"], found["drafted"], found["drafts_per_step"]) == (480, 640, 2.0)
+
+
+def test_noise_is_what_nobody_against_nobody_shows() -> None:
+    nobody = CASES[0]
+    assert nobody.name == "control"
+    runs = [row(nobody, clients, [spent(1.0 + clients / 1000, 1.0)] * 6) for clients in CONCURRENCY]
+    slow = row(COPY, 1, [spent(0.9, 1.0)] * 6)
+    unsure = row(COPY, 4, [spent(0.9, 1.0)] * 5 + [spent(1.2, 1.0)])
+    noise = noise_of([*runs, slow, unsure])
+    assert noise["control"] == pytest.approx([1.001, 1.064])
+    assert [(run["proposer"], run["concurrency"]) for run in noise["below"]] == [("ngram", 1)]

@@ -1,20 +1,36 @@
 """Which tokens of a row may be sampled, and which of them wins: what the sampler is made of.
 
-Nothing is sorted. Candidates are in the order of their logits, the lower id first of equals, and
-top-k and top-p keep the first of them up to a threshold, which is searched for among the bit
-patterns of float32, several at a time: the largest at and above which there are k tokens, or
-their probability. Probabilities are counted in integers, which is exact in whatever order a GPU
-adds.
+Candidates are in the order of their logits, the lower id first of equals, and top-k and top-p keep
+the first of them up to a last one, which :mod:`pyengine.kernels.cut` finds. Probabilities are
+counted in integers, which is exact in whatever order a GPU adds.
 
 ``BLOCK`` is how many tokens a program works on at a time, a multiple of 128; where a part of a row
 is looked at, it begins at a multiple of that.
 """
 
 from pyengine.kernels.language import tl, triton
-from pyengine.kernels.noise import exponential, mass, weight
+from pyengine.kernels.noise import exponential, weight
 
 NO_TOKEN = tl.constexpr(0x7FFFFFFF)
-_ABOVE_MINUS_INFINITY = tl.constexpr(-2139095040)
+NOTHING = tl.constexpr(-9223372036854775807)
+"""Comes behind all that :func:`pack` makes."""
+
+
+@triton.jit
+def masks_of(mask_ptr, mask_row_ptr, mask_words, logits_row, vocabulary):
+    """The mask of a logits row, and how many tokens it is for: all, or none."""
+    mask_row = tl.load(mask_row_ptr + logits_row)
+    masked = tl.where(mask_row >= 0, vocabulary, 0)
+    return mask_ptr + tl.maximum(mask_row, 0).to(tl.int64) * mask_words, masked
+
+
+@triton.jit
+def part_of(vocabulary, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Where this program's part of a row begins and ends, and its place in the scratch."""
+    share = tl.cdiv(tl.cdiv(vocabulary, PARTS), BLOCK) * BLOCK
+    begin = tl.program_id(1) * share
+    place = tl.program_id(0) * PARTS + tl.program_id(1)
+    return begin, tl.minimum(begin + share, vocabulary), place
 
 
 @triton.jit
@@ -54,6 +70,24 @@ def look(logits, mask, masked, begin, end, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def best_logit(best_ptr, PARTS: tl.constexpr):
+    """The best logit of this program's row."""
+    return tl.max(tl.load(best_ptr + tl.program_id(0) * PARTS + tl.arange(0, PARTS)), axis=0)
+
+
+@triton.jit
+def best_of_parts(best_ptr, token_ptr, allowed_ptr, only_ptr, PARTS: tl.constexpr):
+    """What :func:`look` would say of the whole row."""
+    place = tl.program_id(0) * PARTS + tl.arange(0, PARTS)
+    bests = tl.load(best_ptr + place)
+    best = tl.max(bests, axis=0)
+    tokens = tl.load(token_ptr + place)
+    token = tl.min(tl.where(bests == best, tokens, NO_TOKEN), axis=0)
+    allowed_count = tl.sum(tl.load(allowed_ptr + place), axis=0)
+    return best, token, allowed_count, tl.max(tl.load(only_ptr + place), axis=0)
+
+
+@triton.jit
 def order_key(value):
     """An int64 that is in the order of the floats."""
     bits = value.to(tl.int32, bitcast=True)
@@ -61,98 +95,34 @@ def order_key(value):
 
 
 @triton.jit
+def float_of(key):
+    """The float of an :func:`order_key`, as int32."""
+    return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def pack(value, token, inside):
+    """An int64 that is the greater, the sooner the token comes in order."""
+    packed = (order_key(value) << 32) | (0x7FFFFFFF - token).to(tl.int64)
+    return tl.where(inside, packed, NOTHING)
+
+
+@triton.jit
+def logit_of(packed):
+    """The logit in what :func:`pack` made."""
+    return float_of((packed >> 32).to(tl.int32))
+
+
+@triton.jit
+def token_of(packed):
+    """The token in what :func:`pack` made."""
+    return (0x7FFFFFFF - (packed & 0xFFFFFFFF)).to(tl.int32)
+
+
+@triton.jit
 def keeps(value, offsets, level, last):
     """Whether a token is among those up to the one of logit ``level`` and id ``last``."""
     return (value > level) | ((value == level) & (offsets <= last))
-
-
-@triton.jit
-def amount(value, best, temperature, BY_MASS: tl.constexpr):
-    """What a token adds to the sum that a rule looks at: its probability, or one."""
-    if BY_MASS:
-        each = mass(value, best, temperature)
-    else:
-        each = (value > float("-inf")).to(tl.int64)
-    return each
-
-
-@triton.jit
-def first_until(
-    logits, mask, masked, vocabulary, best, temperature, target,
-    BY_MASS: tl.constexpr, BLOCK: tl.constexpr, WAYS: tl.constexpr,
-):  # fmt: skip
-    """The fewest tokens, first in order, whose amounts reach ``target``; all, if those do not.
-
-    Returns logit and id of the last one.
-    """
-    low = tl.full([], _ABOVE_MINUS_INFINITY, tl.int64)
-    high = order_key(best)
-    ways = tl.arange(0, WAYS).to(tl.int64)
-    while low < high:
-        tried = low + (high - low + 1) * ways // WAYS  # [WAYS]
-        sums = tl.zeros([BLOCK, WAYS], tl.int64)
-        for start in range(0, vocabulary, BLOCK):
-            offsets = start + tl.arange(0, BLOCK)
-            value, _ = load(logits, mask, masked, offsets, vocabulary)
-            each = amount(value, best, temperature, BY_MASS)
-            hit = order_key(value)[:, None] >= tried[None, :]  # [BLOCK, WAYS]
-            sums += tl.where(hit, each[:, None], 0)
-        enough = tl.sum(sums, axis=0) >= target
-        low = tl.max(tl.where(enough, tried, low), axis=0)
-        high = tl.min(tl.where(enough, high, tried - 1), axis=0)
-
-    threshold = low.to(tl.int32)
-    level = (threshold ^ ((threshold >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
-    sums_above = tl.zeros([BLOCK], tl.int64)
-    for start in range(0, vocabulary, BLOCK):
-        offsets = start + tl.arange(0, BLOCK)
-        value, _ = load(logits, mask, masked, offsets, vocabulary)
-        each = amount(value, best, temperature, BY_MASS)
-        sums_above += tl.where(value > level, each, 0)
-    above = tl.sum(sums_above, axis=0)
-    # Of equal logits the lowest ids, as many as are still wanted.
-    one = tl.maximum(amount(level, best, temperature, BY_MASS), 1)
-    wanted = (target - above + one - 1) // one
-    seen = tl.full([], 0, tl.int64)
-    last = tl.full([], NO_TOKEN, tl.int32)
-    for start in range(0, vocabulary, BLOCK):
-        offsets = start + tl.arange(0, BLOCK)
-        value, _ = load(logits, mask, masked, offsets, vocabulary)
-        equal = (value == level).to(tl.int32)
-        number = seen + tl.cumsum(equal, axis=0)
-        found = (equal != 0) & (number == wanted)
-        last = tl.minimum(last, tl.min(tl.where(found, offsets, NO_TOKEN), axis=0))
-        seen += tl.sum(equal, axis=0)
-    return level, last
-
-
-@triton.jit
-def limits(
-    logits, mask, masked, vocabulary, best, temperature, top_k, top_p,
-    BLOCK: tl.constexpr, WAYS: tl.constexpr,
-):  # fmt: skip
-    """Logit and id of the last token that top-k and then top-p keep."""
-    level = tl.full([], float("-inf"), tl.float32)
-    last = tl.full([], NO_TOKEN, tl.int32)
-    if (top_k > 0) & (top_k < vocabulary):
-        level, last = first_until(
-            logits, mask, masked, vocabulary, best, temperature, top_k.to(tl.int64),
-            False, BLOCK, WAYS,
-        )  # fmt: skip
-    if top_p < 1.0:
-        masses = tl.zeros([BLOCK], tl.int64)
-        for start in range(0, vocabulary, BLOCK):
-            offsets = start + tl.arange(0, BLOCK)
-            value, _ = load(logits, mask, masked, offsets, vocabulary)
-            each = mass(value, best, temperature)
-            masses += tl.where(keeps(value, offsets, level, last), each, 0)
-        total = tl.sum(masses, axis=0)
-        wanted = tl.ceil(top_p.to(tl.float64) * total.to(tl.float64)).to(tl.int64)
-        level, last = first_until(
-            logits, mask, masked, vocabulary, best, temperature, tl.maximum(wanted, 1),
-            True, BLOCK, WAYS,
-        )  # fmt: skip
-    return level, last
 
 
 @triton.jit

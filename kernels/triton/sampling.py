@@ -6,32 +6,41 @@ What is sampled is defined in ``kernels/cpu/src/sampler/mod.rs`` and its rules, 
 
 Masks and temperature are applied to the logits as they are read, each time, so that no pass over
 the row is spent on them; penalties and biases are few and were done in place before
-(:mod:`pyengine.kernels.edit`). One pass over a row finds its best token, which is all that a greedy
-one needs, a second runs the race; top-k and top-p take some twenty each. After the first pass a row
-is in the cache.
+(:mod:`pyengine.kernels.edit`).
 
-With many rows a program has one. Few rows would leave most of a GPU idle, so each is split between
-programs: they look for the best of their parts (``peak_kernel``), run the race among their tokens
-(``sample_kernel``), and the first of the winners is the winner (``finish_kernel``). That is exact,
-for maxima, counts, and minima of (time, token) do not depend on how they are put together. A row
-with top-k or top-p has one program from the second kernel on.
+A row is split between programs where rows are few, for else most of a GPU would be idle. They look
+for the best of their parts (``peak_kernel``), find where top-k and top-p cut the row off
+(:mod:`pyengine.kernels.cut`, whose kernels end at once for rows without), run the race among their
+tokens (``sample_kernel``), and the first of the winners is the winner (``finish_kernel``). That is
+exact, for maxima, counts, and minima of (time, token) do not depend on how they are put together.
 
-Bytes moved: rows * vocabulary logits, and a bit for each where there is a mask.
+Each kernel begins when the one before it on the stream has ended: that is all that programs which
+read what others wrote rely on.
+
+Bytes moved: rows * vocabulary logits, and a bit for each where there is a mask; out of the cache a
+second time for the race, and twice more for rows that are cut.
 """
 
 from dataclasses import dataclass
 
 import torch
 
-from pyengine.kernels.candidates import NO_TOKEN, first_to_arrive, limits, look
+from pyengine.kernels import cut
+from pyengine.kernels.bins import clear_bins, cuts_of
+from pyengine.kernels.candidates import (
+    NO_TOKEN,
+    best_of_parts,
+    first_to_arrive,
+    look,
+    masks_of,
+    part_of,
+)
+from pyengine.kernels.cut import CutScratch
 from pyengine.kernels.inputs import SamplingInputs
 from pyengine.kernels.language import tl, triton
 
 BLOCK = 1024
 """Tokens that a program works on at a time; a multiple of 128."""
-
-WAYS = 8
-"""Thresholds that are tried at a time."""
 
 PROGRAMS = 264
 """Programs that are wanted at least: two for each multiprocessor of an H200."""
@@ -51,6 +60,7 @@ class SamplingScratch:
         only: int32, the last of these.
         time: float32, when the first token arrives.
         winner: int32, that token.
+        cut: For rows that top-k and top-p cut.
     """
 
     best: torch.Tensor
@@ -59,13 +69,20 @@ class SamplingScratch:
     only: torch.Tensor
     time: torch.Tensor
     winner: torch.Tensor
+    cut: CutScratch
 
     @classmethod
     def for_rows(cls, rows: int, vocabulary: int, device: torch.device | str) -> "SamplingScratch":
         """Enough for every call with up to ``rows`` rows of ``vocabulary`` logits."""
         count = max((n * parts_of(n, vocabulary) for n in range(1, rows + 1)), default=0)
         kinds = (torch.float32, torch.int32, torch.int32, torch.int32, torch.float32, torch.int32)
-        return cls(*(torch.zeros(count, dtype=kind, device=device) for kind in kinds))
+        shared = (torch.zeros(count, dtype=kind, device=device) for kind in kinds)
+        return cls(*shared, CutScratch.for_rows(rows, device))
+
+    @property
+    def looked(self) -> tuple[torch.Tensor, ...]:
+        """What was found when the parts were looked at."""
+        return self.best, self.token, self.allowed, self.only
 
 
 def parts_of(rows: int, vocabulary: int) -> int:
@@ -74,29 +91,14 @@ def parts_of(rows: int, vocabulary: int) -> int:
     return 1 << (wanted - 1).bit_length()
 
 
-@triton.jit
-def masks_of(mask_ptr, mask_row_ptr, mask_words, logits_row, vocabulary):
-    """The mask of a logits row, and how many tokens it is for: all, or none."""
-    mask_row = tl.load(mask_row_ptr + logits_row)
-    masked = tl.where(mask_row >= 0, vocabulary, 0)
-    return mask_ptr + tl.maximum(mask_row, 0).to(tl.int64) * mask_words, masked
-
-
-@triton.jit
-def part_of(vocabulary, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Where this program's part of a row begins and ends, and its place in the scratch."""
-    share = tl.cdiv(tl.cdiv(vocabulary, PARTS), BLOCK) * BLOCK
-    begin = tl.program_id(1) * share
-    place = tl.program_id(0) * PARTS + tl.program_id(1)
-    return begin, tl.minimum(begin + share, vocabulary), place
-
-
 @triton.jit(do_not_specialize=["first_row", "mask_words"])
 def peak_kernel(
-    logits_ptr, logits_stride, vocabulary, first_row, mask_row_ptr, mask_ptr, mask_words,
-    best_ptr, token_ptr, allowed_ptr, only_ptr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    logits_ptr, logits_stride, vocabulary, first_row,
+    temperature_ptr, top_k_ptr, top_p_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
+    best_ptr, token_ptr, allowed_ptr, only_ptr, counts_ptr, masses_ptr, gathered_ptr,
+    PARTS: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
 ):  # fmt: skip
-    """A grid of logits rows and parts: the best of each part."""
+    """A grid of logits rows and parts: the best of each part; and clears the bins of rows."""
     row = tl.program_id(0)
     logits = logits_ptr + row.to(tl.int64) * logits_stride
     mask, masked = masks_of(mask_ptr, mask_row_ptr, mask_words, first_row + row, vocabulary)
@@ -106,62 +108,44 @@ def peak_kernel(
     tl.store(token_ptr + place, token)
     tl.store(allowed_ptr + place, allowed_count)
     tl.store(only_ptr + place, only)
-
-
-@triton.jit
-def best_of_parts(best_ptr, token_ptr, allowed_ptr, only_ptr, PARTS: tl.constexpr):
-    """What :func:`look` would say of the whole row."""
-    place = tl.program_id(0) * PARTS + tl.arange(0, PARTS)
-    bests = tl.load(best_ptr + place)
-    best = tl.max(bests, axis=0)
-    tokens = tl.load(token_ptr + place)
-    token = tl.min(tl.where(bests == best, tokens, NO_TOKEN), axis=0)
-    allowed_count = tl.sum(tl.load(allowed_ptr + place), axis=0)
-    return best, token, allowed_count, tl.max(tl.load(only_ptr + place), axis=0)
+    sampling_row = tl.load(logit_row_ptr + first_row + row)
+    _top_k, _top_p, _temperature, cuts = cuts_of(
+        temperature_ptr, top_k_ptr, top_p_ptr, sampling_row, vocabulary
+    )
+    if cuts:
+        clear_bins(counts_ptr, masses_ptr, gathered_ptr, PARTS, BINS)
 
 
 @triton.jit(do_not_specialize=["first_row", "mask_words"])
 def sample_kernel(
     logits_ptr, logits_stride, vocabulary, first_row,
     temperature_ptr, top_k_ptr, top_p_ptr, min_p_ptr, seed_ptr, position_ptr,
-    logit_start_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words, tokens_ptr,
-    best_ptr, token_ptr, allowed_ptr, only_ptr, time_ptr, winner_ptr,
-    PARTS: tl.constexpr, BLOCK: tl.constexpr, WAYS: tl.constexpr,
+    logit_start_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
+    best_ptr, token_ptr, allowed_ptr, only_ptr, level_ptr, last_ptr, time_ptr, winner_ptr,
+    PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A grid of logits rows and parts: ``tokens[first_row + row]``, or the winner of the part.
-
-    The token is -1 where nothing is possible.
-    """
+    """A grid of logits rows and parts: the winner of the part; -1 where nothing is possible."""
     program = tl.program_id(0)
     logits_row = first_row + program
     logits = logits_ptr + program.to(tl.int64) * logits_stride
     mask, masked = masks_of(mask_ptr, mask_row_ptr, mask_words, logits_row, vocabulary)
     begin, end, place = part_of(vocabulary, PARTS, BLOCK)
-    if PARTS == 1:
-        best, token, allowed_count, only = look(logits, mask, masked, 0, vocabulary, BLOCK)
-    else:
-        best, token, allowed_count, only = best_of_parts(
-            best_ptr, token_ptr, allowed_ptr, only_ptr, PARTS
-        )
-
+    best, token, allowed_count, only = best_of_parts(
+        best_ptr, token_ptr, allowed_ptr, only_ptr, PARTS
+    )
     row = tl.load(logit_row_ptr + logits_row)
-    temperature = tl.load(temperature_ptr + row)
+    _top_k, _top_p, temperature, cuts = cuts_of(
+        temperature_ptr, top_k_ptr, top_p_ptr, row, vocabulary
+    )
     time = tl.full([], -1.0, tl.float32)  # before any other: it is known already
     if (masked > 0) & (allowed_count == 1):
         token = only
     elif (best > float("-inf")) & (temperature > 0.0):
-        top_k = tl.load(top_k_ptr + row)
-        top_p = tl.load(top_p_ptr + row)
-        # Where tokens are cut off, the first program has all of the row, the others nothing.
-        cut = ((top_k > 0) & (top_k < vocabulary)) | (top_p < 1.0)
-        begin = tl.where(cut & (begin > 0), vocabulary, begin)
-        end = tl.where(cut, vocabulary, end)
         level = tl.full([], float("-inf"), tl.float32)
         last = tl.full([], NO_TOKEN, tl.int32)
-        if begin < end:
-            level, last = limits(
-                logits, mask, masked, vocabulary, best, temperature, top_k, top_p, BLOCK, WAYS
-            )
+        if cuts:
+            level = tl.load(level_ptr + program)
+            last = tl.load(last_ptr + program)
         min_p = tl.load(min_p_ptr + row)
         smallest = 1.1754943508222875e-38
         least = tl.where(min_p > smallest, tl.minimum(min_p, 1.0), smallest)
@@ -172,11 +156,8 @@ def sample_kernel(
             logits, mask, masked, begin, end, best, temperature, least, level, last,
             seed, position, BLOCK,
         )  # fmt: skip
-    if PARTS == 1:
-        tl.store(tokens_ptr + logits_row, token)
-    else:
-        tl.store(time_ptr + place, time)
-        tl.store(winner_ptr + place, token)
+    tl.store(time_ptr + place, time)
+    tl.store(winner_ptr + place, token)
 
 
 @triton.jit(do_not_specialize=["first_row"])
@@ -200,22 +181,20 @@ def sample(
 ) -> None:
     """Choose a token for each of the logits rows ``first`` to ``first + len(logits)``.
 
-    Queues one to three kernels on the current stream and returns; can be captured. A token depends
-    on its logits, its mask, and its sampling row's rules, seed and position alone. Rules apply in
-    this order: mask, temperature, top-k, top-p, min-p. A mask that allows one token chooses it
-    without a look at the logits. NaN counts as minus infinity; where nothing is possible the token
-    is -1.
+    Queues six kernels on the current stream and returns; can be captured. A token depends on its
+    logits, its mask, and its sampling row's rules, seed and position alone. Rules apply in this
+    order: mask, temperature, top-k, top-p, min-p. A mask that allows one token chooses it without a
+    look at the logits. NaN counts as minus infinity; where nothing is possible the token is -1.
 
     Args:
         inputs: Of the step.
         logits: [rows, vocabulary], float32, bfloat16 or float16; each row in one piece.
         tokens: int32 by logits row; entries ``first`` to ``first + rows`` are written.
         first: First logits row.
-        scratch: For as many rows at least; it lets programs share rows where these are few. None:
-            every row has one program. The tokens are the same.
+        scratch: For as many rows at least. None: it is allocated for this call.
 
     Raises:
-        ValueError: The logits are of another type or layout.
+        ValueError: The logits are of another type or layout, or the scratch is too small.
     """
     if logits.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         raise ValueError(f"no kernel samples from {logits.dtype}")
@@ -224,31 +203,27 @@ def sample(
         raise ValueError("logits must be [rows, vocabulary], each row in one piece")
     if rows == 0:
         return
-    block = min(BLOCK, max(128, triton.next_power_of_2(vocabulary)))
-    # As many threads as the race has lanes, a quarter of the block.
-    warps = max(4, block // 128)
-    parts = 1 if scratch is None else parts_of(rows, vocabulary)
+    parts = parts_of(rows, vocabulary)
     if scratch is None:
-        # Nobody reads or writes it then.
-        looked = (inputs.temperature, tokens, tokens, tokens)
-        raced = (inputs.temperature, tokens)
-    else:
-        if len(scratch.best) < rows * parts:
-            raise ValueError(f"the scratch is for less than {rows} rows of {vocabulary} logits")
-        looked = (scratch.best, scratch.token, scratch.allowed, scratch.only)
-        raced = (scratch.time, scratch.winner)
-    if parts > 1:
-        peak_kernel[(rows, parts)](
-            logits, logits.stride(0), vocabulary, first,
-            inputs.mask_row, inputs.mask, inputs.mask.shape[-1], *looked,
-            PARTS=parts, BLOCK=block, enable_fp_fusion=False,
-        )  # fmt: skip
-    sample_kernel[(rows, parts)](
-        logits, logits.stride(0), vocabulary, first,
-        inputs.temperature, inputs.top_k, inputs.top_p, inputs.min_p, inputs.seed,
-        inputs.sample_position, inputs.logit_start, inputs.logit_row, inputs.mask_row,
-        inputs.mask, inputs.mask.shape[-1], tokens, *looked, *raced,
-        PARTS=parts, BLOCK=block, WAYS=WAYS, num_warps=warps, enable_fp_fusion=False,
+        scratch = SamplingScratch.for_rows(rows, vocabulary, logits.device)
+    if len(scratch.best) < rows * parts or len(scratch.cut.last) < rows:
+        raise ValueError(f"the scratch is for less than {rows} rows of {vocabulary} logits")
+    block = min(BLOCK, max(128, triton.next_power_of_2(vocabulary)))
+    shape = {"PARTS": parts, "BLOCK": block}
+    grid = (rows, parts)
+    of_row = (logits, logits.stride(0), vocabulary, first)
+    rules = (inputs.temperature, inputs.top_k, inputs.top_p)
+    masks = (inputs.mask_row, inputs.mask, inputs.mask.shape[-1])
+    bins = (scratch.cut.counts, scratch.cut.masses)
+    peak_kernel[grid](
+        *of_row, *rules, inputs.logit_row, *masks, *scratch.looked, *bins, scratch.cut.gathered,
+        **shape, BINS=cut.BINS, enable_fp_fusion=False,
     )  # fmt: skip
-    if parts > 1:
-        finish_kernel[(rows,)](*raced, tokens, first, PARTS=parts, num_warps=1)
+    cut.find(*of_row, rules, inputs.logit_row, masks, scratch.best, scratch.cut, grid, block)
+    sample_kernel[grid](
+        *of_row, *rules, inputs.min_p, inputs.seed, inputs.sample_position, inputs.logit_start,
+        inputs.logit_row, *masks, *scratch.looked, scratch.cut.level, scratch.cut.last,
+        scratch.time, scratch.winner,
+        **shape, num_warps=max(4, block // 128), enable_fp_fusion=False,
+    )  # fmt: skip
+    finish_kernel[(rows,)](scratch.time, scratch.winner, tokens, first, PARTS=parts, num_warps=1)

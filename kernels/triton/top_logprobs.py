@@ -11,13 +11,11 @@ lanes is the best of the row, and only its lane has to be looked through again f
 
 import torch
 
-from pyengine.kernels.candidates import order_key
+from pyengine.kernels.candidates import NOTHING, logit_of, pack, token_of
 from pyengine.kernels.language import tl, triton
 
 LANES = 2048
 """Tokens that a program looks at at a time."""
-
-_NOTHING = tl.constexpr(-9223372036854775807)
 
 
 @triton.jit
@@ -26,20 +24,6 @@ def clean(logits_ptr, offsets, inside):
     value = tl.load(logits_ptr + offsets, mask=inside, other=float("-inf")).to(tl.float32)
     value = tl.where(value >= float("-inf"), value, float("-inf"))
     return tl.where(value == 0.0, 0.0, value)
-
-
-@triton.jit
-def pack(value, token, inside):
-    """An int64 that is the greater, the sooner the token comes."""
-    packed = (order_key(value) << 32) | (0x7FFFFFFF - token).to(tl.int64)
-    return tl.where(inside, packed, _NOTHING)
-
-
-@triton.jit
-def logit_of(packed):
-    """The logit in what :func:`pack` made."""
-    bits = (packed >> 32).to(tl.int32)
-    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -65,7 +49,7 @@ def top_logprobs_kernel(
     row = tl.program_id(0).to(tl.int64)
     logits_ptr += row * logits_stride
     lane = tl.arange(0, LANES)
-    first = tl.full([LANES], _NOTHING, tl.int64)
+    first = tl.full([LANES], NOTHING, tl.int64)
     for start in range(0, vocabulary, LANES):
         token = start + lane
         inside = token < vocabulary
@@ -85,8 +69,8 @@ def top_logprobs_kernel(
     tl.store(chosen_logprobs_ptr + row, logprob)
     for place in range(wanted):
         packed = tl.max(first, axis=0)
-        token = (0x7FFFFFFF - (packed & 0xFFFFFFFF)).to(tl.int32)
-        found = packed > _NOTHING
+        token = token_of(packed)
+        found = packed > NOTHING
         logprob = log_probability(logit_of(packed), best, log_total)
         logprob = tl.where(found, logprob, float("-inf"))
         tl.store(tokens_ptr + row * tokens_stride + place, tl.where(found, token, -1))
@@ -94,7 +78,7 @@ def top_logprobs_kernel(
         column = token % LANES + tl.arange(0, COLUMN) * LANES
         inside = column < tl.where(found, vocabulary, 0)
         others = pack(clean(logits_ptr, column, inside), column, inside)
-        others = tl.where(others < packed, others, _NOTHING)
+        others = tl.where(others < packed, others, NOTHING)
         first = tl.where(lane == token % LANES, tl.max(others, axis=0), first)
 
 

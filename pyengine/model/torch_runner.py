@@ -126,7 +126,7 @@ class TorchRunner:
         self._step = DeviceStep(
             layout, queue.device, self._sets[0].buffers, shared=self.overlap == 0
         )
-        self._sampler = TorchSampler(self._step, layout, max_sequences)
+        self._sampler = TorchSampler(self._step, layout, max_sequences, model.rows_per_call)
         self._unsampled: TorchStep | None = None
         # Weights and buffers were made on another stream, for which this one does not wait.
         queue.finish()

@@ -27,8 +27,12 @@ class TorchSampler:
         last_token: int32 by slot of the sequence table.
     """
 
-    def __init__(self, step: DeviceStep, layout: StepLayout, max_sequences: int) -> None:
-        """For steps in ``step``, of ``layout``."""
+    def __init__(
+        self, step: DeviceStep, layout: StepLayout, max_sequences: int, rows_per_call: int
+    ) -> None:
+        """For steps in ``step``, of ``layout``; at most ``rows_per_call`` rows are sampled at a
+        time.
+        """
         device = step.memory.device
         self._step = step
         self._inputs = SamplingInputs(
@@ -47,8 +51,8 @@ class TorchSampler:
         self._verify: Call = verify.verify if on_gpu else verify.verify_reference
         self._sample: Call = sampling_reference.sample
         if on_gpu:
-            logits, vocabulary = len(self.results.tokens), 32 * layout.mask_words
-            scratch = sampling.SamplingScratch.for_rows(logits, vocabulary, device)
+            vocabulary = 32 * layout.mask_words
+            scratch = sampling.SamplingScratch.for_rows(rows_per_call, vocabulary, device)
             self._sample = partial(sampling.sample, scratch=scratch)
         else:
             self._top = top_logprobs.top_logprobs_reference

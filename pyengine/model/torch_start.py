@@ -5,7 +5,7 @@ kernels are compiled and libraries loaded); what all that took says how large th
 """
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,7 +44,7 @@ def start_on_cpu(
     config: EngineConfig,
     progress: Progress | None = None,
     *,
-    attention: AttentionBackend | None = None,
+    attention: Callable[[AttentionShape], AttentionBackend] | None = None,
     capturer: Capturer | None = None,
     queue: DeviceQueue | None = None,
     group: Group | None = None,
@@ -55,7 +55,7 @@ def start_on_cpu(
     Args:
         config: ``device`` is not looked at; a cache without a size is the mode's.
         progress: Called with (bytes loaded, bytes in all).
-        attention: What attends, unless torch.
+        attention: Makes what attends, of each model, unless torch.
         capturer: What stands in for CUDA graphs, if anything.
         queue: Where steps are queued, unless they are done at once.
         group: The ranks that share the model, if it is not alone; each of them calls this.
@@ -68,14 +68,16 @@ def start_on_cpu(
         torch.set_num_threads(config.threads)
     device, shape = torch.device("cpu"), describe(config)
     layout = make_layout(config, shape.info)
-    backend = attention or TorchAttention()
+    make = attention or (lambda _: TorchAttention())
+    backend = make(attention_shape(shape.info, layout, 1 if group is None else group.size))
     model = _load(shape, layout, device, backend, progress, group)
     queue = queue or CpuQueue()
     draft = None
     if shape.draft is not None:
         # Attention knows the step that it was planned for: each model has its own.
         passes = pass_layout(layout, shape.draft.info)
-        drafter = _load(shape.draft, passes, device, type(backend)(), progress, None)
+        drafts = make(attention_shape(shape.draft.info, passes))
+        drafter = _load(shape.draft, passes, device, drafts, progress, None)
         draft = _draft(config, shape, layout, drafter, queue, capturer, _graph_bytes(config))
     return TorchRunner(
         model,

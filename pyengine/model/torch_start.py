@@ -15,10 +15,10 @@ from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
 from pyengine.distributed.group import Alone, Group
 from pyengine.model.attention.backend import AttentionBackend
-from pyengine.model.attention.choice import choose, detect, make_backend
+from pyengine.model.attention.choice import Capabilities, detect
 from pyengine.model.attention.shape import AttentionShape
 from pyengine.model.attention.torch import TorchAttention
-from pyengine.model.attention.warm_up import warm_up as make_ready
+from pyengine.model.attention.warm_up import ready
 from pyengine.model.batch import StepBuffers
 from pyengine.model.device_queue import CpuQueue, CudaCapturer, CudaQueue, DeviceQueue
 from pyengine.model.graphs import Capturer, Graphs
@@ -121,19 +121,17 @@ def start_on_gpu(
     probe = replace(shape, num_blocks=-(-longest // config.block_size))
     group = group or Alone()
     asks = attention_shape(shape.info, layout, group.size)
-    choice = choose(asks, detect(device), config.attention)
     with stage(
         f"the weights and attention of {shape.info.name}",
         "Take a smaller model, or free the memory that others hold.",
         "model",
     ):
-        backend = make_backend(choice.name, asks, device)
+        backend, why, machine = ready(asks, device, detect(device), config.attention)
         model = _load(probe, layout, device, backend, progress, group)
-        make_ready(backend, asks, device)
-        drafter = _load_drafter(config, probe, layout, device, progress)
+        drafter = _load_drafter(config, probe, layout, device, machine, progress)
     # What loading needed on its way is not what steps need.
     torch.cuda.empty_cache()
-    built = _Built(config, layout, model, CudaQueue(device), choice.why, drafter)
+    built = _Built(config, layout, model, CudaQueue(device), why, drafter)
     with stage(
         f"a step of {config.limits.max_tokens_per_step} tokens",
         "Lower 'max_tokens_per_step' or 'max_sequences'.",
@@ -171,6 +169,7 @@ def _load_drafter(
     shape: ModelShape,
     layout: StepLayout,
     device: torch.device,
+    machine: Capabilities,
     progress: Progress | None,
 ) -> TorchModel | None:
     """The draft model on a GPU, if there is one: attention knows the step that it was planned for,
@@ -180,11 +179,9 @@ def _load_drafter(
         return None
     passes = pass_layout(layout, shape.draft.info)
     asks = attention_shape(shape.draft.info, passes)
-    backend = make_backend(choose(asks, detect(device), config.attention).name, asks, device)
+    backend = ready(asks, device, machine, config.attention).backend
     draft = replace(shape.draft, num_blocks=shape.num_blocks)
-    model = _load(draft, passes, device, backend, progress, None)
-    make_ready(backend, asks, device)
-    return model
+    return _load(draft, passes, device, backend, progress, None)
 
 
 def _draft(

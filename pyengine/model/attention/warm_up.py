@@ -19,7 +19,6 @@ from pyengine.model.attention.shape import AttentionShape
 from pyengine.model.batch import StepBuffers
 from pyengine.model.device_step import DeviceStep
 
-
 logger = logging.getLogger("pyengine")
 
 

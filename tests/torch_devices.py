@@ -89,7 +89,7 @@ def start(config: EngineConfig, kind: str = "plain") -> TorchRunner:
     log: list[Any] = []
     return start_on_cpu(
         config,
-        attention=PaddedAttention(log),
+        attention=lambda _: PaddedAttention(log),
         capturer=RecordingCapturer(log=log),
         queue=OverlappingQueue() if kind == "overlapping" else None,
     )

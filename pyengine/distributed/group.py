@@ -2,6 +2,8 @@
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -144,14 +146,29 @@ def _gloo(store: Any, rank: int, size: int) -> Any:
 
 
 def _nccl(store: Any, rank: int, size: int, device: torch.device) -> Any:
-    # NCCL reads this as it begins: where ranks find each other, beside the links between GPUs.
-    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     nccl = distributed.ProcessGroupNCCL
     options = nccl.Options()
     options._timeout = PATIENCE
-    group = nccl(store, rank, size, options)
-    group.eager_connect_single_device(device)
+    with _environment("NCCL_SOCKET_IFNAME", "lo"):
+        group = nccl(store, rank, size, options)
+        group.eager_connect_single_device(device)
     return group
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Have a variable set, unless it is, as long as a library begins that reads it then.
+
+    NCCL's is where ranks find each other, beside the links between GPUs. Whoever else uses NCCL in
+    this process, or in one that it starts, is not meant.
+    """
+    given = name in os.environ
+    os.environ.setdefault(name, value)
+    try:
+        yield
+    finally:
+        if not given:
+            os.environ.pop(name, None)
 
 
 def _reduction(operation: str) -> Any:

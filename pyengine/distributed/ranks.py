@@ -40,6 +40,10 @@ from pyengine.model.runner import Progress
 
 FULL_WAIT_S = 0.0005
 
+SILENCE_S = 900.0
+"""A rank that starts says something more often than that, be it that it compiles FlashInfer's
+kernels meanwhile; one that does not hangs."""
+
 
 class Rank:
     """One other rank's process.
@@ -74,15 +78,30 @@ class Rank:
             raise EngineDeadError(f"rank {self.number} does not listen: {error}") from error
 
     def hear(self, heard: Callable[["Rank", FromRank], None]) -> PyengineError:
-        """Hand on what it says until its line ends; what it died of."""
+        """Hand on what it says until its line ends; what it died of.
+
+        One that says nothing for :data:`SILENCE_S` before it is ready is ended: what waits for it,
+        here or in others, waits for a process that goes on.
+        """
+        self.line.settimeout(SILENCE_S)
         # The line is reset, not closed, if it dies before it has read what it was told.
         with self.line.makefile("rb") as lines, suppress(ConnectionError):
-            for line in lines:
-                message = decode_from_rank(line)
-                if isinstance(message, Failed):
-                    error = message.error()
-                    return type(error)(f"rank {self.number}: {error.message}", param=error.param)
-                heard(self, message)
+            try:
+                for line in lines:
+                    message = decode_from_rank(line)
+                    if isinstance(message, Failed):
+                        error = message.error()
+                        why = f"rank {self.number}: {error.message}"
+                        return type(error)(why, param=error.param)
+                    if isinstance(message, Ready):
+                        self.line.settimeout(None)  # from now on it speaks only if it fails
+                    heard(self, message)
+            except TimeoutError:
+                self.process.kill()
+                return EngineDeadError(
+                    f"rank {self.number} (process {self.process.pid}) hangs: it has said nothing "
+                    f"for {SILENCE_S:g} s while it started"
+                )
         try:
             status = self.process.wait(EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:

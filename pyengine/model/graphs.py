@@ -71,6 +71,7 @@ class Graphs:
         used: Bytes that they take.
         captures: How many were captured so far.
         longest_s: Seconds that the longest capture took.
+        given_up: Told the key of each graph that is given up, or was captured in vain.
     """
 
     def __init__(self, capturer: Capturer, limit: int) -> None:
@@ -79,6 +80,7 @@ class Graphs:
         self.used = 0
         self.captures = 0
         self.longest_s = 0.0
+        self.given_up: Callable[[Key], None] | None = None
         self._kept: OrderedDict[Key, tuple[Graph, int]] = OrderedDict()
         self._sizes: dict[Key, int] = {}
         self._asked: dict[Key, int] = {}
@@ -129,7 +131,7 @@ class Graphs:
             graph, size = self._capturer.capture(work)
         except Exception:
             logger.warning("%s cannot be captured in a graph", key, exc_info=True)
-            self._hopeless.add(key)
+            self._refuse(key)
             return
         self.captures += 1
         self.longest_s = max(self.longest_s, time.monotonic() - begun)
@@ -138,7 +140,7 @@ class Graphs:
             logger.warning(
                 "the graph of %s takes %d MiB: 'graph_memory_mib' is too small", key, size >> 20
             )
-            self._hopeless.add(key)
+            self._refuse(key)
             return
         self._give_up(self.limit - size)
         self._kept[key] = graph, size
@@ -148,7 +150,14 @@ class Graphs:
         """Give all of them up."""
         self._give_up(-1)
 
+    def _refuse(self, key: Key) -> None:
+        self._hopeless.add(key)
+        if self.given_up is not None:
+            self.given_up(key)
+
     def _give_up(self, most: int) -> None:
         while self._kept and self.used > most:
-            _, (_, size) = self._kept.popitem(last=False)
+            key, (_, size) = self._kept.popitem(last=False)
             self.used -= size
+            if self.given_up is not None:
+                self.given_up(key)

@@ -25,7 +25,7 @@ from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.device_clock import DeviceClock
 from pyengine.model.device_queue import DeviceQueue
 from pyengine.model.device_step import DeviceStep
-from pyengine.model.graphs import MAX_TOKENS, Graphs, bucket
+from pyengine.model.graphs import MAX_TOKENS, Graphs, Key, bucket
 from pyengine.model.runner import ModelInfo, Sampled
 from pyengine.model.sampler.results import Wanted
 from pyengine.model.sampler.torch import TorchSampler
@@ -128,6 +128,8 @@ class TorchRunner:
         )
         self._sampler = TorchSampler(self._step, layout, max_sequences, model.rows_per_call)
         self._unsampled: TorchStep | None = None
+        if graphs is not None:
+            graphs.given_up = self._forget
         # Weights and buffers were made on another stream, for which this one does not wait.
         queue.finish()
         with queue.working():
@@ -228,6 +230,12 @@ class TorchRunner:
         if self._model is None:
             raise RuntimeError("the runner is closed")
         return self._model
+
+    def _forget(self, key: Key) -> None:
+        assert isinstance(key, tuple)
+        if key[0] == "forward" and self._model is not None:
+            _, variant, size = key
+            self._model.backend.forget(variant, size)
 
     def _abandon(self, step: TorchStep) -> None:
         """End a step that failed: nothing may read its set any more when it is free."""

@@ -5,7 +5,7 @@ kernels are compiled and libraries loaded); what all that took says how large th
 """
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,10 +15,10 @@ from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
 from pyengine.distributed.group import Alone, Group
 from pyengine.model.attention.backend import AttentionBackend
-from pyengine.model.attention.choice import choose, detect, make_backend
+from pyengine.model.attention.choice import Capabilities, detect
 from pyengine.model.attention.shape import AttentionShape
 from pyengine.model.attention.torch import TorchAttention
-from pyengine.model.attention.warm_up import warm_up as make_ready
+from pyengine.model.attention.warm_up import ready
 from pyengine.model.batch import StepBuffers
 from pyengine.model.device_queue import CpuQueue, CudaCapturer, CudaQueue, DeviceQueue
 from pyengine.model.graphs import Capturer, Graphs
@@ -44,7 +44,7 @@ def start_on_cpu(
     config: EngineConfig,
     progress: Progress | None = None,
     *,
-    attention: AttentionBackend | None = None,
+    attention: Callable[[AttentionShape], AttentionBackend] | None = None,
     capturer: Capturer | None = None,
     queue: DeviceQueue | None = None,
     group: Group | None = None,
@@ -55,7 +55,7 @@ def start_on_cpu(
     Args:
         config: ``device`` is not looked at; a cache without a size is the mode's.
         progress: Called with (bytes loaded, bytes in all).
-        attention: What attends, unless torch.
+        attention: Makes what attends, of each model, unless torch.
         capturer: What stands in for CUDA graphs, if anything.
         queue: Where steps are queued, unless they are done at once.
         group: The ranks that share the model, if it is not alone; each of them calls this.
@@ -68,14 +68,16 @@ def start_on_cpu(
         torch.set_num_threads(config.threads)
     device, shape = torch.device("cpu"), describe(config)
     layout = make_layout(config, shape.info)
-    backend = attention or TorchAttention()
+    make = attention or (lambda _: TorchAttention())
+    backend = make(attention_shape(shape.info, layout, 1 if group is None else group.size))
     model = _load(shape, layout, device, backend, progress, group)
     queue = queue or CpuQueue()
     draft = None
     if shape.draft is not None:
         # Attention knows the step that it was planned for: each model has its own.
         passes = pass_layout(layout, shape.draft.info)
-        drafter = _load(shape.draft, passes, device, type(backend)(), progress, None)
+        drafts = make(attention_shape(shape.draft.info, passes))
+        drafter = _load(shape.draft, passes, device, drafts, progress, None)
         draft = _draft(config, shape, layout, drafter, queue, capturer, _graph_bytes(config))
     return TorchRunner(
         model,
@@ -119,19 +121,17 @@ def start_on_gpu(
     probe = replace(shape, num_blocks=-(-longest // config.block_size))
     group = group or Alone()
     asks = attention_shape(shape.info, layout, group.size)
-    choice = choose(asks, detect(device), config.attention)
     with stage(
         f"the weights and attention of {shape.info.name}",
         "Take a smaller model, or free the memory that others hold.",
         "model",
     ):
-        backend = make_backend(choice.name, asks, device)
+        backend, why, machine = ready(asks, device, detect(device), config.attention)
         model = _load(probe, layout, device, backend, progress, group)
-        make_ready(backend, asks, device)
-        drafter = _load_drafter(config, probe, layout, device, progress)
+        drafter = _load_drafter(config, probe, layout, device, machine, progress)
     # What loading needed on its way is not what steps need.
     torch.cuda.empty_cache()
-    built = _Built(config, layout, model, CudaQueue(device), choice.why, drafter)
+    built = _Built(config, layout, model, CudaQueue(device), why, drafter)
     with stage(
         f"a step of {config.limits.max_tokens_per_step} tokens",
         "Lower 'max_tokens_per_step' or 'max_sequences'.",
@@ -169,6 +169,7 @@ def _load_drafter(
     shape: ModelShape,
     layout: StepLayout,
     device: torch.device,
+    machine: Capabilities,
     progress: Progress | None,
 ) -> TorchModel | None:
     """The draft model on a GPU, if there is one: attention knows the step that it was planned for,
@@ -178,11 +179,9 @@ def _load_drafter(
         return None
     passes = pass_layout(layout, shape.draft.info)
     asks = attention_shape(shape.draft.info, passes)
-    backend = make_backend(choose(asks, detect(device), config.attention).name, asks, device)
+    backend = ready(asks, device, machine, config.attention).backend
     draft = replace(shape.draft, num_blocks=shape.num_blocks)
-    model = _load(draft, passes, device, backend, progress, None)
-    make_ready(backend, asks, device)
-    return model
+    return _load(draft, passes, device, backend, progress, None)
 
 
 def _draft(

@@ -1,4 +1,6 @@
+import os
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -79,3 +81,27 @@ def test_who_waits_for_a_rank_that_goes_away_hears_of_it() -> None:
     waiting.join(30)
     assert not waiting.is_alive()
     assert "Connection" in str(failed[0])
+
+
+@pytest.mark.parametrize("given", [None, "eth0"])
+def test_what_nccl_is_told_is_told_to_no_one_else(
+    given: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    class Connects:
+        Options = SimpleNamespace
+
+        def __init__(self, *_: object) -> None:
+            """Reads nothing yet."""
+
+        def eager_connect_single_device(self, device: torch.device) -> None:
+            seen.append(os.environ["NCCL_SOCKET_IFNAME"])
+
+    monkeypatch.delenv("NCCL_SOCKET_IFNAME", raising=False)
+    if given is not None:
+        monkeypatch.setenv("NCCL_SOCKET_IFNAME", given)
+    monkeypatch.setattr(torch.distributed, "ProcessGroupNCCL", Connects, raising=False)
+    TorchGroup(torch.distributed.HashStore(), 0, 1, torch.device("cuda", 0))
+    assert seen == [given or "lo"]
+    assert os.environ.get("NCCL_SOCKET_IFNAME") == given

@@ -121,3 +121,18 @@ async def test_a_rank_that_cannot_start_is_named(
     with pytest.raises(kind, match=message):
         await engine.start()
     await engine.close()
+
+
+async def test_a_rank_that_hangs_as_it_starts_is_ended_and_named(
+    in_ranks: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_ranks("import safetensors, time; safetensors.safe_open = lambda *a, **k: time.sleep(1e6)")
+    monkeypatch.setattr("pyengine.distributed.ranks.SILENCE_S", 8.0)
+    engine = shared()
+    with pytest.raises(
+        EngineDeadError, match=r"rank 1 \(process \d+\) hangs: .* for 8 s"
+    ) as raised:
+        await engine.start()
+    (pid,) = re.findall(r"process (\d+)", str(raised.value))
+    await wait_for_end(int(pid))
+    await engine.close()

@@ -3,12 +3,16 @@
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from pyengine.errors import ConfigError
-from pyengine.model.attention.choice import NAMES, Capabilities, choose, refusal
+from pyengine.model.attention import warm_up
+from pyengine.model.attention.choice import NAMES, Capabilities, choose, detect, refusal
+from pyengine.model.attention.torch import TorchAttention
 from tests.model.paged_steps import shape_of
 
 H200 = Capabilities("cuda", (9, 0), triton="3.6.0", flashinfer="0.6.14", compiles=True)
@@ -35,6 +39,7 @@ def test_the_best_that_the_machine_has_is_taken() -> None:
         ("flashinfer", {}, {"flashinfer": "0.6.9"}, "older than 0.6.14"),
         ("flashinfer", {}, {"flashinfer": "0.5.20+cu130"}, "older than 0.6.14"),
         ("flashinfer", {}, {"compiles": False}, "nvcc"),
+        ("flashinfer", {}, {"faults": {"flashinfer": "it cannot be imported: No tvm"}}, "No tvm"),
         ("flashinfer", {}, {"compute_capability": (7, 5)}, "8.0, and this GPU has 7.5"),
         ("triton", {"head_dim": 512}, {}, "512"),
         ("triton", {"kv_dtype": "float8_e4m3fn"}, {"compute_capability": (8, 6)}, "8.9 for"),
@@ -79,3 +84,42 @@ def test_unknown_names_are_refused() -> None:
 def test_the_choice_imports_no_torch() -> None:
     program = "import sys, pyengine.model.attention.choice; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_what_is_installed_without_what_it_needs_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flashinfer.py").write_text("import tvm_ffi_of_nobody\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.delitem(sys.modules, "flashinfer", raising=False)
+    machine = detect(torch.device("cuda"))
+    assert machine.flashinfer is not None
+    reason = refusal("flashinfer", LLAMA, replace(machine, compiles=True))
+    assert reason is not None
+    assert reason.endswith("No module named 'tvm_ffi_of_nobody'")
+    assert detect(torch.device("cpu")).faults == {}  # nobody asks for it there
+
+
+def test_what_fails_as_it_is_made_ready_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def make(name: str, shape: Any, device: torch.device) -> Any:
+        tried.append(name)
+        if name != "torch":
+            raise RuntimeError("Ninja build failed.\nand much more")
+        return TorchAttention()
+
+    monkeypatch.setattr(warm_up, "make_backend", make)
+    cpu = torch.device("cpu")
+    shape = replace(shape_of(), dtype="bfloat16", kv_dtype="bfloat16", head_dim=64)
+    found = warm_up.ready(shape, cpu, H200)
+    assert isinstance(found.backend, TorchAttention)
+    assert tried == ["flashinfer", "triton", "torch"]
+    assert "flashinfer: it does not work here: RuntimeError: Ninja build failed.;" in found.why
+    # A second model, such as the one that drafts, does not try again.
+    warm_up.ready(shape, cpu, found.machine)
+    assert tried[3:] == ["torch"]
+    with pytest.raises(ConfigError, match="does not work here") as raised:
+        warm_up.ready(shape, cpu, H200, "flashinfer")
+    assert raised.value.param == "attention"

@@ -160,6 +160,24 @@ def test_sizes_of_graphs_have_wrappers_of_their_own() -> None:
     assert kinds == ["decode.init", "decode.init", "prefill.init"]
 
 
+def test_a_graph_that_is_given_up_takes_its_wrapper_along_once_that_was_read() -> None:
+    bench = Bench()
+    kinds = []
+    for _ in range(2):
+        for size in (2, 4):
+            bench.launch([9, 1], [1, 1], bucket=(size, size))
+        left = len(bench.device.queue)
+        bench.backend.forget("decode", 2)
+        assert len(bench.device.queue) < left  # its plan was copied, the other's is on its way
+        assert bench.device.queue
+        kinds.append(len(bench.backend._wrappers))
+        bench.backend.forget("ragged", 2)
+    assert kinds == [1, 1]
+    bench.check()
+    made = [name for name, given in bench.device.calls if given.get("captured")]
+    assert made == ["decode.init"] * 3
+
+
 def test_a_shared_prefix_is_a_level_of_its_own() -> None:
     bench = Bench()
     counts = [1, 1, 3]

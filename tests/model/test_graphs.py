@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -73,7 +74,8 @@ def test_captures_leave_steps_between_them() -> None:
 
 
 def test_the_least_recently_used_is_given_up() -> None:
-    graphs, done = Graphs(FakeCapturer(), 30), list[str]()
+    graphs, done, told = Graphs(FakeCapturer(), 30), list[str](), list[Any]()
+    graphs.given_up = told.append
 
     def settle(key: str) -> None:
         while step(graphs, key, done) != "replayed":
@@ -85,8 +87,10 @@ def test_the_least_recently_used_is_given_up() -> None:
     settle("a")
     settle("d")
     assert [key in graphs for key in "abcd"] == [True, False, True, True]
+    assert told == ["b"]
     graphs.clear()
     assert (len(graphs), graphs.used) == (0, 0)
+    assert told == ["b", "c", "a", "d"]
 
 
 @pytest.mark.parametrize("size", [None, 101])
@@ -94,11 +98,13 @@ def test_what_cannot_be_kept_is_tried_once(
     size: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     capturer = FakeCapturer([size])
-    graphs, done = Graphs(capturer, 100), list[str]()
+    graphs, done, told = Graphs(capturer, 100), list[str](), list[Any]()
+    graphs.given_up = told.append
     said = [step(graphs, "a", done) for _ in range(30)]
     assert "replayed" not in said
     assert capturer.captured == 1
     assert (len(graphs), graphs.used, done) == (0, 0, ["a"] * 30)
+    assert told == ["a"]
     assert len(caplog.records) == 1
 
 

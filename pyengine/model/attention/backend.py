@@ -58,3 +58,9 @@ class AttentionBackend(Protocol):
             out: [tokens, heads, head_dim], in one piece.
             tokens: Tokens of the step, or of its graph's bucket.
         """
+
+    def forget(self, variant: str, tokens: int) -> None:
+        """The graph of this variant and size is given up: so may be what was planned into.
+
+        Some step of it may still be in flight.
+        """

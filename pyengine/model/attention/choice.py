@@ -3,8 +3,9 @@
 Imports torch only to look at the machine and to make what was chosen.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from shutil import which
@@ -34,6 +35,7 @@ class Capabilities:
         flashinfer: The same of flashinfer-python.
         compiles: Whether kernels that FlashInfer compiles as they are needed can be: there is
             nvcc, or the package of compiled ones.
+        faults: By backend, what is wrong with it here though it is installed: tried and failed.
     """
 
     device: str
@@ -41,6 +43,7 @@ class Capabilities:
     triton: str | None = None
     flashinfer: str | None = None
     compiles: bool = False
+    faults: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,18 +60,35 @@ class Choice:
 
 
 def detect(device: "torch.device") -> Capabilities:
-    """What this machine has for models on ``device``."""
+    """What this machine has for models on ``device``.
+
+    On a GPU FlashInfer is imported, if it is installed: pip leaves it behind without what it needs.
+    """
     import torch
 
+    flashinfer = _version("flashinfer-python", "flashinfer")
+    faults = {}
+    if flashinfer is not None and device.type == "cuda":
+        try:
+            import_module("flashinfer")
+        except Exception as error:  # noqa: BLE001 - whatever it is, there are other backends
+            faults["flashinfer"] = f"it cannot be imported: {fault(error)}"
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
     return Capabilities(
         device=device.type,
         compute_capability=capability,
         triton=_version("triton"),
-        flashinfer=_version("flashinfer-python", "flashinfer"),
+        flashinfer=flashinfer,
         compiles=bool(which("nvcc") or which("/usr/local/cuda/bin/nvcc"))
         or find_spec("flashinfer_jit_cache") is not None,
+        faults=faults,
     )
+
+
+def fault(error: Exception) -> str:
+    """``error`` in one line."""
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"
 
 
 def _version(package: str, module: str | None = None) -> str | None:
@@ -139,7 +159,7 @@ NAMES = tuple(_REFUSALS)
 
 def refusal(name: str, shape: AttentionShape, machine: Capabilities) -> str | None:
     """Why backend ``name`` cannot be used; None where it can."""
-    return _REFUSALS[name](shape, machine)
+    return _REFUSALS[name](shape, machine) or machine.faults.get(name)
 
 
 def choose(shape: AttentionShape, machine: Capabilities, asked: str = "auto") -> Choice:

@@ -107,3 +107,8 @@ class FlashInferAttention:
         if self._current is None:
             raise RuntimeError("attend before plan")
         self._current.run(queries[:tokens], (keys, values), out[:tokens])
+
+    def forget(self, variant: str, tokens: int) -> None:
+        """Give the wrapper of a graph back: it has pinned memory of its own, of megabytes."""
+        for key in [key for key in self._wrappers if (key[0], key[2]) == (variant, tokens)]:
+            self._wrappers.pop(key).finish()

@@ -143,8 +143,24 @@ class Wrapper(Protocol):
     ) -> None:
         """Attend, in one layer: [tokens, heads, head_dim] over its keys and values."""
 
+    def finish(self) -> None:
+        """Wait until the device has taken all of the last plan: nobody reads its host memory then.
 
-class Decode:
+        FlashInfer copies from pinned memory in ways that torch, whose memory it is, does not see.
+        """
+
+
+class Planned:
+    """What a plan leaves on the host until it is copied."""
+
+    _host: Host
+
+    def finish(self) -> None:
+        """See :class:`Wrapper`."""
+        self._host.wait()
+
+
+class Decode(Planned):
     """One query a row."""
 
     def __init__(self, memory: Memory, step: DeviceStep, rows: int, captured: bool) -> None:
@@ -194,7 +210,7 @@ class Decode:
         self._wrapper.run(q=queries, paged_kv_cache=cache, out=out)
 
 
-class Ragged:
+class Ragged(Planned):
     """Any number of queries a row."""
 
     def __init__(self, memory: Memory, step: DeviceStep, rows: int, captured: bool) -> None:
@@ -245,7 +261,7 @@ class Ragged:
         self._wrapper.run(q=queries[:count], paged_kv_cache=cache, out=out[:count])
 
 
-class Cascade:
+class Cascade(Planned):
     """Any number of queries a row, of rows with a common prefix: that first, then what is left."""
 
     def __init__(self, memory: Memory, step: DeviceStep, rows: int, captured: bool) -> None:

@@ -67,3 +67,6 @@ class TorchAttention:
             out[first:end] = scaled_dot_product_attention(
                 query[None], key[None], value[None], attn_mask=allowed, enable_gqa=True
             )[0].transpose(0, 1)
+
+    def forget(self, variant: str, tokens: int) -> None:
+        """Nothing is kept for a graph."""

@@ -122,3 +122,6 @@ class TritonAttention:
             shared=None if prefix is None else self._shared,
             prefix=prefix,
         )
+
+    def forget(self, variant: str, tokens: int) -> None:
+        """Nothing is kept for a graph."""

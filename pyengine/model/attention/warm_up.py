@@ -4,14 +4,67 @@ Triton compiles a kernel for each shape of its tiles, FlashInfer's are compiled 
 first plan: seconds to minutes the first time on a machine, afterwards from the disk.
 """
 
+import logging
+from dataclasses import replace
+from typing import NamedTuple
+
 import numpy as np
 import torch
 
 from pyengine._core import StepLayout
+from pyengine.errors import ConfigError
 from pyengine.model.attention.backend import AttentionBackend
+from pyengine.model.attention.choice import Capabilities, choose, fault, make_backend
 from pyengine.model.attention.shape import AttentionShape
 from pyengine.model.batch import StepBuffers
 from pyengine.model.device_step import DeviceStep
+
+logger = logging.getLogger("pyengine")
+
+
+class Ready(NamedTuple):
+    """A backend that works.
+
+    Attributes:
+        backend: Its kernels are there.
+        why: It is this one, in a line.
+        machine: What the machine has, as it is known by now.
+    """
+
+    backend: AttentionBackend
+    why: str
+    machine: Capabilities
+
+
+def ready(
+    shape: AttentionShape, device: torch.device, machine: Capabilities, asked: str = "auto"
+) -> Ready:
+    """The backend ``asked`` for, or the first that can do it and then does.
+
+    What compiles its kernels on the machine finds many ways to fail there; where nobody asked for
+    it by name it is passed over then, and the next one is taken.
+
+    Raises:
+        ConfigError: See :func:`pyengine.model.attention.choice.choose`; or the one asked for fails.
+        Exception: Whatever the last one fails with.
+    """
+    while True:
+        choice = choose(shape, machine, asked)
+        try:
+            backend = make_backend(choice.name, shape, device)
+            warm_up(backend, shape, device)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            why = f"it does not work here: {fault(error)}"
+            if asked != "auto":
+                raise ConfigError(f"attention {asked!r}: {why}", param="attention") from error
+            if choice.name == "torch":
+                raise
+            logger.warning("attention %s does not work here", choice.name, exc_info=True)
+            machine = replace(machine, faults={**machine.faults, choice.name: why})
+        else:
+            return Ready(backend, choice.why, machine)
 
 
 def warm_up(backend: AttentionBackend, shape: AttentionShape, device: torch.device) -> None:

@@ -1,0 +1,181 @@
+"""Steps that overlap on a device that works as late as it may give the tokens of those that do not.
+
+The host is a whole step ahead of such a device, and everything that it wrote, or read, too early
+would be seen in the tokens.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pyengine import AsyncEngine, SamplingParams
+from pyengine.config import EngineConfig
+from pyengine.grammar import choice, json_schema, regex
+from pyengine.model.attention import flashinfer_workspace
+from pyengine.model.attention.backend import AttentionBackend
+from pyengine.model.attention.flashinfer import FlashInferAttention
+from pyengine.model.attention.flashinfer_wrappers import Library
+from pyengine.model.attention.shape import AttentionShape
+from pyengine.model.attention.triton import TritonAttention
+from pyengine.model.torch_runner import TorchRunner
+from pyengine.model.torch_start import start_on_cpu
+from tests.late_device import LateMark, LateQueue, queue_kernels
+from tests.model.fake_flashinfer import Device
+
+CPU = torch.device("cpu")
+
+
+class LateEvent:
+    """An event of torch's, as FlashInfer's wrappers are given one."""
+
+    def __init__(self, queue: LateQueue) -> None:
+        self._queue = queue
+        self._mark: LateMark | None = None
+
+    def record(self) -> None:
+        self._mark = self._queue.mark()
+
+    def synchronize(self) -> None:
+        if self._mark is not None:
+            self._mark.wait()
+
+
+class LateDevice(Device):
+    """Where the fakes of FlashInfer's wrappers work; what they do on the host is no operator."""
+
+    def __init__(self, queue: LateQueue) -> None:
+        super().__init__()
+        self._late = queue
+
+    def add(self, work: Callable[[], None]) -> None:
+        self._late.add(work)
+
+    def finish(self) -> None:
+        """What is done with results is queued behind them."""
+
+    def library(self) -> Library:
+        fakes = super().library()
+        wrap = self._on_host
+        decode, prefill, cascade = map(wrap, (fakes.decode, fakes.prefill, fakes.cascade))
+        return Library(decode, prefill, cascade, lambda: LateEvent(self._late))
+
+    def _on_host(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        def made(**given: Any) -> Any:
+            with self._late.at_once():
+                wrapper = make(**given)
+            for name in ("plan", "run"):
+                setattr(wrapper, name, self._on_host(getattr(wrapper, name)))
+            return wrapper
+
+        def called(**given: Any) -> Any:
+            with self._late.at_once():
+                return make(**given)
+
+        return made if isinstance(make, type(lambda: None)) else called
+
+
+def make_attention(name: str, queue: LateQueue) -> Callable[[AttentionShape], AttentionBackend]:
+    if name == "triton":
+        return lambda shape: TritonAttention(shape, CPU, processors=8)
+    return lambda shape: FlashInferAttention(shape, CPU, LateDevice(queue).library())
+
+
+def use_late_device(
+    monkeypatch: pytest.MonkeyPatch, attention: str, seed: int | None
+) -> tuple[list[LateQueue], set[str]]:
+    """Engines in threads get late devices, which the list then has; and how these attended."""
+    queue_kernels(monkeypatch)
+    monkeypatch.setattr(flashinfer_workspace, "RECOMMENDED_BYTES", 4096)
+    queues: list[LateQueue] = []
+    variants: set[str] = set()
+
+    def load(config: EngineConfig, progress: object = None) -> TorchRunner:
+        queue = LateQueue(None if seed is None else random.Random(seed))
+        queues.append(queue)
+        runner = start_on_cpu(
+            config, attention=make_attention(attention, queue), capturer=queue, queue=queue
+        )
+        backend: Any = runner._model.backend  # type: ignore[union-attr]
+        plan = backend.plan
+
+        def watched(step: Any, variant: str, *given: Any, **more: Any) -> None:
+            variants.add(variant)
+            plan(step, variant, *given, **more)
+
+        backend.plan = watched
+        return runner
+
+    monkeypatch.setattr("pyengine.engine.load_runner", load)
+    return queues, variants
+
+
+QUESTIONS: tuple[dict[str, Any], ...] = (
+    {"grammar": choice(["certainly", "certainly not", "perhaps"])},
+    {"grammar": regex(r"The answer is [0-9]{1,3}\.")},
+    {"grammar": json_schema({"type": "object", "properties": {"name": {"type": "string"}}})},
+    {"params": {"temperature": 0}},
+    {"params": {"temperature": 0, "logprobs": 3}},
+    {"params": {"temperature": 0.8, "top_p": 0.9, "seed": 11}},
+    {"params": {"temperature": 0, "repetition_penalty": 1.4, "presence_penalty": 0.5}},
+    {"params": {"temperature": 1.2, "top_k": 20, "seed": 12, "repetition_penalty": 1.1}},
+    {"params": {"temperature": 0.7, "seed": 13, "logprobs": 2, "frequency_penalty": 0.3}},
+)
+
+
+async def ask(seed: int, **config: Any) -> list[Any]:
+    """What a random crowd is answered: tokens, and what log-probabilities are of."""
+    luck = random.Random(seed)
+    given: dict[str, Any] = {
+        "max_sequences": 6, "max_tokens_per_step": 64, "prefill_chunk": 24, "block_size": 4,
+    }  # fmt: skip
+    async with AsyncEngine(**given | config) as engine:
+
+        async def one(index: int) -> Any:
+            question = dict(luck.choice(QUESTIONS))
+            params = SamplingParams(
+                max_tokens=luck.randint(1, 40),
+                ignore_eos="grammar" not in question,
+                **question.pop("params", {"temperature": 0}),
+            )
+            lead = "Tell me about the planets. " * luck.choice((0, 0, 1, 6))
+            prompt = f"<|im_start|>user\nPlease. {lead}{index}<|im_end|>\n<|im_start|>assistant\n"
+            for _ in range(luck.randint(0, 3)):
+                await asyncio.sleep(0)
+            return await engine.generate(prompt, params, **question)
+
+        answers = await asyncio.gather(*(one(index) for index in range(12)))
+    return [
+        (answer.token_ids, [[top.token_id for top in each.top] for each in answer.logprobs or ()])
+        for answer in answers
+    ]
+
+
+DRAFTS: dict[str, dict[str, Any]] = {
+    "no drafts": {"speculation": ()},
+    # A graph takes one: there is room for few, and others are given up in flight.
+    "drafts": {"speculation_adaptive": False, "graph_memory_mib": 3},
+    "draft model": {
+        "draft_model": "demo", "speculation": ("draft_model",), "speculation_adaptive": False,
+        "max_draft": 3, "max_sequences": 20,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("attention", ["triton", "flashinfer"])
+@pytest.mark.parametrize("drafts", DRAFTS)
+async def test_nothing_is_read_or_written_too_early(
+    drafts: str, attention: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = await ask(7, speculation=())
+    for luck in (None, 1):
+        with monkeypatch.context() as patch:
+            queues, variants = use_late_device(patch, attention, luck)
+            assert await ask(7, **DRAFTS[drafts]) == expected
+        (queue,) = queues
+        assert queue.waited > 20
+        assert queue.replays > 5
+        assert variants >= {"decode", "ragged", "decode_cascade"}

@@ -972,6 +972,22 @@ class CpuKernels:
         to ``out``; the first ``rows`` rows of all three, [rows, len(weight)].
         """
 
+    def head_rms_norm(
+        self,
+        qkv: CpuTensor,
+        query_weight: CpuTensor,
+        key_weight: CpuTensor,
+        num_heads: int,
+        epsilon: float,
+        rows: int,
+    ) -> None:
+        """Normalize each query head and each key head of the first ``rows`` rows, in place.
+
+        A row is ``num_heads`` query heads, key heads and as many value heads, of len(query_weight)
+        numbers each; every query head is multiplied by ``query_weight``, every key head by
+        ``key_weight``, and values stay.
+        """
+
     def linear(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor, rows: int) -> None:
         """X W^T + b for the first ``rows`` rows, float32: [rows, in] -> ``out`` [rows, out].
 
@@ -1127,6 +1143,15 @@ class CpuProgram:
         weight: CpuTensor,
         epsilon: float,
         out: CpuTensor,
+        rows: int = 0,
+    ) -> None: ...
+    def head_rms_norm(
+        self,
+        qkv: CpuTensor,
+        query_weight: CpuTensor,
+        key_weight: CpuTensor,
+        num_heads: int,
+        epsilon: float,
         rows: int = 0,
     ) -> None: ...
     def linear(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor, rows: int = 0) -> None: ...

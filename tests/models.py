@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 VOCAB_SIZE = 300
 
@@ -23,12 +23,18 @@ def write_tokenizer(folder: Path, vocab_size: int = VOCAB_SIZE) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def random_llama(
-    folder: Path, seed: int = 0, vocab_size: int = VOCAB_SIZE, **overrides: Any
-) -> LlamaForCausalLM:
-    """Write a random Llama in f32 with its tokenizer to ``folder``; returns transformers' model.
+def random_llama(folder: Path, seed: int = 0, **overrides: Any) -> Any:
+    """As :func:`random_model`, a Llama."""
+    return random_model(folder, LlamaConfig, seed, **overrides)
 
-    Initialised wide, so that logits are far apart and greedy ties do not happen.
+
+def random_model(
+    folder: Path, kind: Any, seed: int = 0, vocab_size: int = VOCAB_SIZE, **overrides: Any
+) -> Any:
+    """Write a random model in f32 with its tokenizer to ``folder``; returns transformers' model.
+
+    ``kind`` is a configuration of transformers. Initialised wide, so that logits are far apart and
+    greedy ties do not happen.
     """
     torch.manual_seed(seed)
     shape: dict[str, Any] = {
@@ -40,16 +46,20 @@ def random_llama(
         "max_position_embeddings": 512,
         "initializer_range": 0.2,
     }
-    config = LlamaConfig(
-        vocab_size=vocab_size, bos_token_id=None, eos_token_id=vocab_size - 1, **shape | overrides
-    )
-    model = LlamaForCausalLM(config).eval()
+    ends = {"bos_token_id": None, "eos_token_id": vocab_size - 1, "pad_token_id": None}
+    config = kind(vocab_size=vocab_size, **ends | shape | overrides)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        # What is initialised as zeros and ones would hide what is left out.
+        for name, parameter in model.named_parameters():
+            if name.endswith(("bias", "q_norm.weight", "k_norm.weight")):
+                parameter.add_(torch.randn_like(parameter) * 0.3)
     model.save_pretrained(folder)
     write_tokenizer(folder, vocab_size)
     return model
 
 
-def greedy(model: LlamaForCausalLM, prompts: list[list[int]], count: int) -> list[list[int]]:
+def greedy(model: Any, prompts: list[list[int]], count: int) -> list[list[int]]:
     """What transformers answers to each prompt, greedily, ``count`` tokens past any end.
 
     Prompts of one length run as one batch, so that nothing has to be padded.
@@ -63,7 +73,7 @@ def greedy(model: LlamaForCausalLM, prompts: list[list[int]], count: int) -> lis
 
 
 @torch.inference_mode()
-def _greedy(model: LlamaForCausalLM, prompts: list[list[int]], count: int) -> list[list[int]]:
+def _greedy(model: Any, prompts: list[list[int]], count: int) -> list[list[int]]:
     tokens, cache, chosen = torch.tensor(prompts), None, []
     for _ in range(count):
         output = model(tokens, past_key_values=cache, use_cache=True, logits_to_keep=1)

@@ -1,4 +1,4 @@
-"""The kernels of a model's layers: norm, rotation, activation, products for few rows, blocks."""
+"""The kernels of a model's layers: norms, rotation, activation, products for few rows, blocks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -25,6 +25,8 @@ def layer_cases(bench: Bench, shape: Shape) -> Iterator[Case]:
     rows = (1, 3) if bench.tiny else ROWS
     for count in rows:
         yield norm(bench, shape, count, dtype)
+    for count in rows:
+        yield head_norm(bench, shape, count, dtype)
     for count in rows:
         yield rope(bench, shape, count, dtype)
     for count in rows:
@@ -72,6 +74,24 @@ def norm(bench: Bench, shape: Shape, rows: int, dtype: torch.dtype) -> Case:
     return Case(
         "add_rms_norm",
         f"{rows} rows",
+        works(bench, implementations, buffers, copied),
+        copied=copied,
+    )
+
+
+def head_norm(bench: Bench, shape: Shape, tokens: int, dtype: torch.dtype) -> Case:
+    """Queries and keys are read and written; a Llama has none of it, a Qwen3 of its size would."""
+    size: dict[str, Any] = {"dtype": dtype, "device": bench.device}
+
+    def buffers() -> tuple[Any, ...]:
+        query, key = (torch.ones(shape.head_dim, **size) for _ in range(2))
+        return torch.randn(tokens, shape.qkv_width, **size), query, key, shape.heads, EPSILON
+
+    copied = 2 * tokens * (shape.heads + shape.kv_heads) * shape.head_dim * dtype.itemsize
+    implementations = by(bench, "head_norm", "head_rms_norm", both=True)
+    return Case(
+        "head_rms_norm",
+        f"{tokens} tokens",
         works(bench, implementations, buffers, copied),
         copied=copied,
     )

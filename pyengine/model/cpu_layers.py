@@ -109,6 +109,16 @@ class CpuParts:
         """By a Rust kernel."""
         return RmsNorm(self, weight, epsilon)
 
+    def head_norm(
+        self,
+        query_weight: torch.Tensor,
+        key_weight: torch.Tensor,
+        epsilon: float,
+        info: ModelInfo,
+    ) -> "HeadRmsNorm":
+        """By a Rust kernel."""
+        return HeadRmsNorm(self, query_weight, key_weight, epsilon, info.num_heads)
+
     def attention(self, info: ModelInfo, angles: torch.Tensor) -> "Attention":
         """By a Rust kernel, over a cache of the parts' data type."""
         check_heads(info, 8)
@@ -170,6 +180,30 @@ class RmsNorm:
         before = None if branch is None else branch.kernel
         self._parts.on.add_rms_norm(
             residual.kernel, before, self._weight, self._epsilon, out.kernel, rows
+        )
+
+
+class HeadRmsNorm:
+    """Root mean square normalization of each query and key head."""
+
+    def __init__(
+        self,
+        parts: CpuParts,
+        query_weight: torch.Tensor,
+        key_weight: torch.Tensor,
+        epsilon: float,
+        num_heads: int,
+    ) -> None:
+        self._parts = parts
+        self._query_weight = cpu_tensor(query_weight.contiguous())
+        self._key_weight = cpu_tensor(key_weight.contiguous())
+        self._epsilon = epsilon
+        self._num_heads = num_heads
+
+    def __call__(self, qkv: Buffer, rows: int) -> None:
+        """Normalize in place."""
+        self._parts.on.head_rms_norm(
+            qkv.kernel, self._query_weight, self._key_weight, self._num_heads, self._epsilon, rows
         )
 
 

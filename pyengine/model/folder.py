@@ -6,6 +6,8 @@ from pyengine.errors import ModelLoadError
 
 # What serving needs of a hub repository; weights in other formats stay there.
 HUB_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
+# Mistral's repositories have all weights a second time, by names of their own.
+HUB_LEFT_OUT = ("*consolidated*.safetensors*",)
 
 # Shapes of well-known models, without weights: for ``load_format="dummy"``.
 SHAPES_PATH = Path(__file__).parent / "shapes"
@@ -54,7 +56,8 @@ def model_folder(model: str | None) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(model, allow_patterns=list(HUB_PATTERNS)))
+        wanted, left_out = list(HUB_PATTERNS), list(HUB_LEFT_OUT)
+        return Path(snapshot_download(model, allow_patterns=wanted, ignore_patterns=left_out))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelLoadError(
             f"{model!r} is no folder here, and the hub does not give it: {error}. Check the name, "

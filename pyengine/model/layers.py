@@ -15,8 +15,6 @@ A step allocates nothing: every layer writes into a :class:`Buffer` made for the
 which a step takes the first rows.
 """
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -68,6 +66,13 @@ class Norm(Protocol):
         """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``."""
 
 
+class HeadNorm(Protocol):
+    """Root mean square normalization of each query and key head."""
+
+    def __call__(self, qkv: Buffer, rows: int) -> None:
+        """Normalize in place: [rows, (heads + 2 * kv heads) * head_dim]; values stay."""
+
+
 class Attention(Protocol):
     """The KV cache of all layers, and causal attention over it."""
 
@@ -113,8 +118,17 @@ class Parts(Protocol):
     def norm(self, weight: torch.Tensor, epsilon: float) -> Norm:
         """``weight`` is [width]."""
 
+    def head_norm(
+        self,
+        query_weight: torch.Tensor,
+        key_weight: torch.Tensor,
+        epsilon: float,
+        info: ModelInfo,
+    ) -> HeadNorm:
+        """Of this rank's heads; the weights are [head_dim], the same for every head of a kind."""
+
     def attention(self, info: ModelInfo, angles: torch.Tensor) -> Attention:
-        """The cache of this rank's heads; ``angles`` is a :func:`rotary_table`.
+        """The cache of this rank's heads; ``angles`` is a table of :mod:`pyengine.model.rotary`.
 
         Raises:
             ModelLoadError: Heads of this shape are not supported.
@@ -149,44 +163,3 @@ def check_heads(info: ModelInfo, multiple: int) -> None:
             f"heads of {info.head_dim} elements, {info.num_heads} over {info.num_kv_heads}, "
             f"are not supported: head_dim must be a multiple of {multiple} and the heads divisible"
         )
-
-
-def rotary_table(config: Mapping[str, Any], head_dim: int, context: int) -> torch.Tensor:
-    """Cosines, then sines, of the rotary angles: float32 [context, head_dim].
-
-    Plain, ``linear`` (positions divided) and ``llama3`` (low frequencies divided, high ones kept,
-    a ramp between) scaling, with their parameters as config.json spells them.
-
-    Raises:
-        ModelLoadError: Another kind of scaling.
-    """
-    # transformers 5 writes rope_parameters; before, rope_theta and rope_scaling stood apart.
-    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    theta = float(scaling.get("rope_theta") or config.get("rope_theta") or 10_000.0)
-    kind = scaling.get("rope_type") or scaling.get("type") or "default"
-    if float(scaling.get("partial_rotary_factor") or 1.0) != 1.0:
-        raise ModelLoadError("partial rotary embedding is not supported")
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
-    frequencies = 1.0 / theta**exponents
-    try:
-        if kind == "linear":
-            frequencies = frequencies / float(scaling["factor"])
-        elif kind == "llama3":
-            frequencies = _llama3(frequencies, scaling)
-        elif kind != "default":
-            raise ModelLoadError(
-                f"rotary scaling {kind!r} is not supported; there are: default, linear, llama3"
-            )
-    except KeyError as error:
-        raise ModelLoadError(f"rotary scaling {kind!r} in config.json lacks {error}") from error
-    angles = torch.outer(torch.arange(context, dtype=torch.float32), frequencies)
-    return torch.cat((angles.cos(), angles.sin()), dim=1).contiguous()
-
-
-def _llama3(frequencies: torch.Tensor, scaling: Mapping[str, Any]) -> torch.Tensor:
-    factor = float(scaling["factor"])
-    low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
-    turns = float(scaling["original_max_position_embeddings"]) * frequencies / (2 * math.pi)
-    # 0 where a wave is longer than the lower bound, 1 where it is shorter than the upper.
-    kept = ((turns - low) / (high - low)).clamp(0.0, 1.0)
-    return frequencies * ((1.0 - kept) / factor + kept)

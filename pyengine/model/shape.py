@@ -18,6 +18,7 @@ from pyengine.model.folder import (
     model_folder,
     served_name,
 )
+from pyengine.model.positions import max_positions
 from pyengine.model.runner import ModelInfo
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3": 1}
@@ -155,7 +156,7 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
         folder=folder,
         architecture=str((model.get("architectures") or ["unknown"])[0]),
         vocab_size=number("vocab_size"),
-        max_context=number("max_position_embeddings", 2048),
+        max_context=max_positions(model, number("max_position_embeddings", 2048)),
         eos_token_ids=_eos(folder, model),
         num_layers=layers,
         hidden_size=hidden,

@@ -89,6 +89,16 @@ class TorchParts:
         """By the device's kernel."""
         return TorchNorm(self, weight, epsilon)
 
+    def head_norm(
+        self,
+        query_weight: torch.Tensor,
+        key_weight: torch.Tensor,
+        epsilon: float,
+        info: ModelInfo,
+    ) -> "TorchHeadNorm":
+        """By the device's kernel."""
+        return TorchHeadNorm(self, query_weight, key_weight, epsilon, info.num_heads // self.ranks)
+
     def attention(self, info: ModelInfo, angles: torch.Tensor) -> "TorchPagedAttention":
         """By the backend, over a cache of this rank's heads."""
         check_heads(info, 8)
@@ -169,6 +179,30 @@ class TorchNorm:
             self._weight,
             self._epsilon,
             out.tensor[:rows],
+        )
+
+
+class TorchHeadNorm:
+    """Root mean square normalization of each query and key head, of this rank's."""
+
+    def __init__(
+        self,
+        parts: TorchParts,
+        query_weight: torch.Tensor,
+        key_weight: torch.Tensor,
+        epsilon: float,
+        num_heads: int,
+    ) -> None:
+        self._parts = parts
+        self._query_weight = query_weight
+        self._key_weight = key_weight
+        self._epsilon = epsilon
+        self._num_heads = num_heads
+
+    def __call__(self, qkv: Buffer, rows: int) -> None:
+        """Normalize in place."""
+        self._parts.ops.head_rms_norm(
+            qkv.tensor[:rows], self._query_weight, self._key_weight, self._num_heads, self._epsilon
         )
 
 

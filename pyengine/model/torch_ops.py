@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pyengine.kernels import activation, gemv, norm, rope
+from pyengine.kernels import activation, gemv, head_norm, norm, rope
 from pyengine.model.matmul import Matmul, cuda_timer
 
 
@@ -16,6 +16,8 @@ class TorchOps:
     Attributes:
         add_rms_norm: (residual, branch or None, weight, epsilon, out), see
             :mod:`pyengine.kernels.norm`.
+        head_rms_norm: (qkv, query_weight, key_weight, num_heads, epsilon), see
+            :mod:`pyengine.kernels.head_norm`.
         rope_append: (qkv, angles, positions, slot_mapping, keys, values, num_heads), see
             :mod:`pyengine.kernels.rope`.
         silu_mul: (gate_up, out), see :mod:`pyengine.kernels.activation`.
@@ -24,6 +26,7 @@ class TorchOps:
     add_rms_norm: Callable[
         [torch.Tensor, torch.Tensor | None, torch.Tensor, float, torch.Tensor], None
     ]
+    head_rms_norm: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int, float], None]
     rope_append: Callable[
         [
             torch.Tensor,
@@ -39,9 +42,17 @@ class TorchOps:
     silu_mul: Callable[[torch.Tensor, torch.Tensor], None]
 
 
-KERNELS = TorchOps(norm.add_rms_norm, rope.rope_append, activation.silu_mul)
+KERNELS = TorchOps(
+    add_rms_norm=norm.add_rms_norm,
+    head_rms_norm=head_norm.head_rms_norm,
+    rope_append=rope.rope_append,
+    silu_mul=activation.silu_mul,
+)
 REFERENCES = TorchOps(
-    norm.add_rms_norm_reference, rope.rope_append_reference, activation.silu_mul_reference
+    add_rms_norm=norm.add_rms_norm_reference,
+    head_rms_norm=head_norm.head_rms_norm_reference,
+    rope_append=rope.rope_append_reference,
+    silu_mul=activation.silu_mul_reference,
 )
 
 

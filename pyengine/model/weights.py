@@ -10,7 +10,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Protocol
 
 import torch
@@ -43,6 +44,13 @@ class Weights(Protocol):
 
         Raises:
             ModelLoadError: One is missing, or has another shape.
+        """
+
+    def fused(self, name: str, rows: Sequence[int], *rest: int) -> torch.Tensor:
+        """As :meth:`outputs`, of a tensor [sum(rows), *rest] that holds several, so many rows each.
+
+        Raises:
+            ModelLoadError: It is missing, or has another shape.
         """
 
     def inputs(self, name: str, *shape: int) -> torch.Tensor:
@@ -102,17 +110,20 @@ class RankWeights(ABC):
         if self.ranks == 1 and len(rows) == 1:
             ((name, count),) = rows.items()
             return self._filled(name, (count, *rest), ())
-        mine = sum(share(count, self.ranks) for count in rows.values())
-        out = torch.empty(mine, *rest, dtype=self.dtype, device=self.device)
-        start = 0
         for name, count in rows.items():
             self._expect(name, (count, *rest))
-            part, every = self._part(count), share(count, self.ranks)
-            there = part.stop - part.start
-            self.fill(out[start : start + there], name, (count, *rest), (part,))
-            out[start + there : start + every].zero_()
-            start += every
-        return out
+        return self._stacked([(name, (count, *rest), 0, count) for name, count in rows.items()])
+
+    def fused(self, name: str, rows: Sequence[int], *rest: int) -> torch.Tensor:
+        """See :class:`Weights`."""
+        shape = (sum(rows), *rest)
+        if self.ranks == 1:
+            return self._filled(name, shape, ())
+        self._expect(name, shape)
+        firsts = accumulate(rows, initial=0)
+        return self._stacked(
+            [(name, shape, first, count) for first, count in zip(firsts, rows, strict=False)]
+        )
 
     def inputs(self, name: str, *shape: int) -> torch.Tensor:
         """See :class:`Weights`."""
@@ -126,6 +137,20 @@ class RankWeights(ABC):
         part = self._part(len(whole))
         out = whole.new_zeros(share(len(whole), self.ranks), *whole.shape[1:])
         out[: part.stop - part.start] = whole[part]
+        return out
+
+    def _stacked(self, pieces: Sequence[tuple[str, tuple[int, ...], int, int]]) -> torch.Tensor:
+        """A share of each piece, one below the other: (name, shape, first row, rows)."""
+        mine = sum(share(count, self.ranks) for _, _, _, count in pieces)
+        out = torch.empty(mine, *pieces[0][1][1:], dtype=self.dtype, device=self.device)
+        start = 0
+        for name, shape, first, count in pieces:
+            part, every = self._part(count), share(count, self.ranks)
+            there = part.stop - part.start
+            rows = slice(first + part.start, first + part.stop)
+            self.fill(out[start : start + there], name, shape, (rows,))
+            out[start + there : start + every].zero_()
+            start += every
         return out
 
     def _filled(self, name: str, shape: tuple[int, ...], part: Slices) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """Weights on GPUs, what multiplies by them, and ranks on several."""
 
+import asyncio
 import os
 import re
 import signal
@@ -16,7 +17,8 @@ from pyengine.kernels import gemv
 from pyengine.model.loader import open_weights
 from pyengine.model.matmul import MAX_GEMV_ROWS, Matmul, cuda_timer, library
 from pyengine.model.shape import describe
-from tests.models import random_llama
+from tests.model.families import FAMILIES, ONE_OF_EACH
+from tests.models import greedy, mixed_prompts, random_llama, random_model
 
 GREEDY = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
 NAMES = ("model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight")
@@ -44,6 +46,18 @@ def test_readers_bring_the_same_numbers_to_the_device(dtype: str, tmp_path: Path
     for ours, theirs in zip(got, wanted, strict=True):
         assert ours.device.type == "cuda"
         assert torch.equal(ours.cpu(), theirs)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+async def test_every_architecture_says_what_transformers_says(name: str, tmp_path: Path) -> None:
+    kind, own = FAMILIES[name]
+    theirs = random_model(tmp_path, kind, **own | {"head_dim": 64})
+    expected = greedy(theirs, mixed_prompts(), 40)
+    config = {"device": "cuda", "dtype": "float32", "attention": "triton", "prefill_chunk": 16}
+    async with AsyncEngine(tmp_path, **config) as engine:
+        asked = [engine.generate(prompt, GREEDY) for prompt in mixed_prompts()]
+        answers = await asyncio.gather(*asked)
+    assert [answer.token_ids for answer in answers] == expected
 
 
 def test_whatever_was_faster_the_product_is_right() -> None:

@@ -15,6 +15,7 @@ from pyengine.kernels import (  # noqa: E402
     edit,
     feed,
     gemv,
+    head_norm,
     norm,
     rope,
     sampling,
@@ -57,6 +58,16 @@ def test_norm(width: int, rows: int, dtype: Any) -> None:
     ours, theirs = both(norm.add_rms_norm, norm.add_rms_norm_reference, *given)
     assert_close(ours[0], theirs[0], 0)
     assert_close(ours[4], theirs[4], TWO[dtype])
+
+
+@dtypes
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("dim", [64, 96, DIM, 256])
+def test_head_norm(dim: int, rows: int, dtype: Any) -> None:
+    weights = [normal(dim, dtype=dtype, seed=seed) for seed in range(2)]
+    given = normal(rows, (HEADS + 2 * KV_HEADS) * dim, dtype=dtype), *weights, HEADS, 1e-6
+    ours, theirs = both(head_norm.head_rms_norm, head_norm.head_rms_norm_reference, *given)
+    assert_close(ours[0], theirs[0], TWO[dtype])
 
 
 @dtypes
@@ -185,6 +196,7 @@ def launches() -> dict[str, tuple[Callable[[], None], list[Any]]]:
     gain = normal(WIDTH, seed=3)
     gate_up, gated = normal(9, 2 * INTERMEDIATE), normal(9, INTERMEDIATE)
     qkv = normal(9, (HEADS + 2 * KV_HEADS) * DIM)
+    heads = qkv.clone()
     angles, positions = normal(100, DIM), integers(0, 100, 9)
     keys, values = (normal(4, BLOCK_SIZE, KV_HEADS, DIM, seed=seed) for seed in range(2))
     slots = torch.arange(9, device="cuda").int() * 5 - 1
@@ -201,6 +213,10 @@ def launches() -> dict[str, tuple[Callable[[], None], list[Any]]]:
     weight, result = normal(WIDTH, WIDTH), normal(3, WIDTH)
     return {
         "norm": (lambda: norm.add_rms_norm(residual, branch, gain, 1e-5, out), [residual, out]),
+        "head_norm": (
+            lambda: head_norm.head_rms_norm(heads, gain[:DIM], gain[:DIM], HEADS, 1e-5),
+            [heads],
+        ),
         "activation": (lambda: activation.silu_mul(gate_up, gated), [gated]),
         "rope": (
             lambda: rope.rope_append(qkv, angles, positions, slots, keys, values, HEADS),
@@ -220,7 +236,17 @@ def launches() -> dict[str, tuple[Callable[[], None], list[Any]]]:
     }
 
 
-KERNELS = ("norm", "activation", "rope", "feed", "blocks", "edit", "top_logprobs", "gemv")
+KERNELS = (
+    "norm",
+    "head_norm",
+    "activation",
+    "rope",
+    "feed",
+    "blocks",
+    "edit",
+    "top_logprobs",
+    "gemv",
+)
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -16,6 +16,7 @@ from pyengine.kernels import (
     edit,
     feed,
     gemv,
+    head_norm,
     norm,
     rope,
     sampling,
@@ -110,6 +111,12 @@ def layers() -> None:
             ("count", "epsilon"), warps=8,
         )  # fmt: skip
         print("add_rms_norm", dtype, widest(code, "ld"), widest(code, "st"))
+        names = ("qkv_ptr", "query_weight_ptr", "key_weight_ptr")
+        constants = {"DIM": 128, "DIM_BLOCK": 128, "HEADS": 16}
+        kernel, floats = head_norm.head_rms_norm_kernel, ("count", "epsilon")
+        odd = ("normed_heads",)
+        code = code_of(kernel, dict.fromkeys(names, dtype), constants, floats, odd)
+        print("head_rms_norm", dtype, widest(code, "ld"), widest(code, "st"))
         names = ("gate_up_ptr", "out_ptr")
         constants = {"BLOCK": activation.BLOCK}
         code = code_of(activation.silu_mul_kernel, dict.fromkeys(names, dtype), constants)

@@ -31,6 +31,7 @@ def test_kernels_compile(tmp_path: Path) -> None:
     wide = {line.split()[0] for line in lines if line.endswith(" 16 16")}
     assert wide == {
         "add_rms_norm",
+        "head_rms_norm",
         "silu_mul",
         "rope_append",
         "copy_blocks",

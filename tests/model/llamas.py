@@ -1,4 +1,4 @@
-"""Random small Llamas, and a loop over a runner with the simplest of block tables."""
+"""Random small models, and a loop over a runner with the simplest of block tables."""
 
 import random
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from pyengine._core import StepLayout
 from pyengine.config import EngineConfig
@@ -30,9 +30,16 @@ SMALL: dict[str, Any] = {
 
 def make_llama(folder: Path, *, shard: str = "1GB", dtype: str = "float32", **changes: Any) -> Any:
     """Save a random Llama to ``folder`` and return transformers' own."""
+    return make_model(folder, LlamaConfig, shard=shard, dtype=dtype, **changes)
+
+
+def make_model(
+    folder: Path, kind: Any, *, shard: str = "1GB", dtype: str = "float32", **changes: Any
+) -> Any:
+    """Save a random model of ``kind``, a configuration of transformers, and return its model."""
     torch.manual_seed(len(changes) + 17)
-    config = LlamaConfig(**(SMALL | changes))
-    model = LlamaForCausalLM(config).to(getattr(torch, dtype)).eval()
+    config = kind(**(SMALL | changes))
+    model = AutoModelForCausalLM.from_config(config).to(getattr(torch, dtype)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias") or "norm" in name:

@@ -1,4 +1,6 @@
-//! RMS normalization (Zhang and Sennrich, 2019), fused with the residual addition before it.
+//! RMS normalization (Zhang and Sennrich, 2019), fused with the residual addition before it; and that of
+//! each query and key head, in place (Henry et al., "Query-Key Normalization for Transformers", 2020, with
+//! RMS norms).
 
 use crate::element::Element;
 use crate::math::mul_add;
@@ -37,6 +39,47 @@ pub fn add_rms_norm<T: Element>(
     });
 }
 
+/// The heads that \[rows, (query + 2 * kv) * dim\] numbers of queries, keys and values are made of.
+#[derive(Debug, Clone, Copy)]
+pub struct HeadNorms<'a, T> {
+    /// The weight of every query head, \[dim\].
+    pub query_weight: &'a [T],
+    /// That of every key head, \[dim\].
+    pub key_weight: &'a [T],
+    /// Query heads.
+    pub query: usize,
+    /// Key heads, and as many value heads.
+    pub kv: usize,
+    /// Added to the mean of the squares.
+    pub epsilon: f32,
+}
+
+/// Normalizes each query and key head of every row of `qkv` in place; values stay. O(rows * width).
+///
+/// Rounds where [`add_rms_norm`] does.
+///
+/// # Panics
+/// `qkv` does not hold whole rows, or the two weights differ in length.
+pub fn head_rms_norm<T: Element>(threads: &Threads, qkv: &mut [T], norms: HeadNorms<'_, T>) {
+    let HeadNorms { query_weight, key_weight, query, kv, epsilon } = norms;
+    let dim = query_weight.len();
+    let width = (query + 2 * kv) * dim;
+    assert!(key_weight.len() == dim && qkv.len().is_multiple_of(width), "whole rows");
+    let rows = qkv.len() / width;
+    let rows_per_piece = (8192 / width).max(1);
+    let qkv = Shared::new(qkv);
+    threads.share(rows.div_ceil(rows_per_piece), rows * width, |piece| {
+        for row in piece * rows_per_piece..rows.min((piece + 1) * rows_per_piece) {
+            // SAFETY: each row is in one piece, and its queries and keys are apart.
+            let (queries, keys) = unsafe {
+                (qkv.part(row * width, query * dim), qkv.part(row * width + query * dim, kv * dim))
+            };
+            normalize_heads(queries, query_weight, epsilon);
+            normalize_heads(keys, key_weight, epsilon);
+        }
+    });
+}
+
 #[inline(always)]
 fn normalize_body<T: Element, const FMA: bool>(
     residual: &mut [T],
@@ -48,23 +91,47 @@ fn normalize_body<T: Element, const FMA: bool>(
     for (sum, &term) in residual.iter_mut().zip(branch) {
         *sum = T::from_f32(sum.to_f32() + term.to_f32());
     }
+    let factor = inverse_root_mean_square::<T, FMA>(residual, epsilon);
+    for ((to, from), weight) in out.iter_mut().zip(residual.iter()).zip(weight) {
+        *to = scaled(*from, factor, *weight);
+    }
+}
+
+#[inline(always)]
+fn normalize_heads_body<T: Element, const FMA: bool>(heads: &mut [T], weight: &[T], epsilon: f32) {
+    for head in heads.chunks_exact_mut(weight.len()) {
+        let factor = inverse_root_mean_square::<T, FMA>(head, epsilon);
+        for (value, weight) in head.iter_mut().zip(weight) {
+            *value = scaled(*value, factor, *weight);
+        }
+    }
+}
+
+#[inline(always)]
+fn inverse_root_mean_square<T: Element, const FMA: bool>(values: &[T], epsilon: f32) -> f32 {
     let mut squares = [0.0f32; 16];
-    for group in residual.chunks(16) {
+    for group in values.chunks(16) {
         for (lane, value) in squares.iter_mut().zip(group) {
             *lane = mul_add::<FMA>(value.to_f32(), value.to_f32(), *lane);
         }
     }
-    let mean = squares.iter().sum::<f32>() / residual.len() as f32;
-    let factor = 1.0 / (mean + epsilon).sqrt();
-    for ((to, from), weight) in out.iter_mut().zip(residual.iter()).zip(weight) {
-        *to = T::from_f32(T::from_f32(from.to_f32() * factor).to_f32() * weight.to_f32());
-    }
+    let mean = squares.iter().sum::<f32>() / values.len() as f32;
+    1.0 / (mean + epsilon).sqrt()
+}
+
+#[inline(always)]
+fn scaled<T: Element>(value: T, factor: f32, weight: T) -> T {
+    T::from_f32(T::from_f32(value.to_f32() * factor).to_f32() * weight.to_f32())
 }
 
 crate::multiversion!(
     fn normalize<T: Element>(
         residual: &mut [T], branch: &[T], weight: &[T], epsilon: f32, out: &mut [T],
     ) = normalize_body
+);
+
+crate::multiversion!(
+    fn normalize_heads<T: Element>(heads: &mut [T], weight: &[T], epsilon: f32) = normalize_heads_body
 );
 
 #[cfg(test)]
@@ -95,5 +162,33 @@ mod tests {
         let unchanged = residual.clone();
         add_rms_norm(&threads, &mut residual, &[], &weight, 1e-5, &mut out);
         assert_eq!(residual, unchanged);
+    }
+
+    #[test]
+    fn heads_are_rows_of_their_own() {
+        let threads = Threads::new(2).unwrap();
+        let (rows, dim, query, kv) = (301, 24, 4, 2);
+        let width = (query + 2 * kv) * dim;
+        let value = |i: usize| ((i * 53 % 97) as f32 - 40.0) / 7.0;
+        let before: Vec<f32> = (0..rows * width).map(value).collect();
+        let query_weight: Vec<f32> = (0..dim).map(|i| 1.0 + i as f32).collect();
+        let key_weight: Vec<f32> = (0..dim).map(|i| -0.5 * i as f32).collect();
+        let mut qkv = before.clone();
+        let norms =
+            HeadNorms { query_weight: &query_weight, key_weight: &key_weight, query, kv, epsilon: 1e-6 };
+        head_rms_norm(&threads, &mut qkv, norms);
+        for (index, head) in before.chunks(dim).enumerate() {
+            let weight = match index % (query + 2 * kv) {
+                place if place < query => &query_weight,
+                place if place < query + kv => &key_weight,
+                _ => {
+                    assert_eq!(&qkv[index * dim..][..dim], head);
+                    continue;
+                }
+            };
+            let mut expected = vec![0.0; dim];
+            add_rms_norm(&threads, &mut head.to_vec(), &[], weight, 1e-6, &mut expected);
+            assert_eq!(qkv[index * dim..][..dim], expected);
+        }
     }
 }

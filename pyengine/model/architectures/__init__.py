@@ -4,7 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.architectures.llama import Llama
+from pyengine.model.architectures.llama import llama
+from pyengine.model.architectures.mistral import mistral
+from pyengine.model.architectures.phi3 import phi3
+from pyengine.model.architectures.qwen2 import qwen2
+from pyengine.model.architectures.qwen3 import qwen3
 from pyengine.model.layers import Buffer, Parts, Step
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights import Weights
@@ -26,7 +30,13 @@ class Architecture(Protocol):
 
 Build = Callable[[ModelInfo, Mapping[str, Any], Weights, Parts], Architecture]
 
-ARCHITECTURES: dict[str, Build] = {"LlamaForCausalLM": Llama}
+ARCHITECTURES: dict[str, Build] = {
+    "LlamaForCausalLM": llama,
+    "MistralForCausalLM": mistral,
+    "Phi3ForCausalLM": phi3,
+    "Qwen2ForCausalLM": qwen2,
+    "Qwen3ForCausalLM": qwen3,
+}
 
 
 def find_architecture(name: str) -> Build:

@@ -47,6 +47,21 @@ impl CpuKernels {
         self.run(py, &Op::AddRmsNorm { residual, branch, weight, epsilon, out }, rows)
     }
 
+    #[pyo3(signature = (qkv, query_weight, key_weight, num_heads, epsilon, rows))]
+    #[allow(clippy::too_many_arguments)]
+    fn head_rms_norm(
+        &self,
+        py: Python<'_>,
+        qkv: Py<CpuTensor>,
+        query_weight: Py<CpuTensor>,
+        key_weight: Py<CpuTensor>,
+        num_heads: usize,
+        epsilon: f32,
+        rows: usize,
+    ) -> PyResult<()> {
+        self.run(py, &Op::HeadRmsNorm { qkv, query_weight, key_weight, num_heads, epsilon }, rows)
+    }
+
     fn silu_mul(
         &self,
         py: Python<'_>,

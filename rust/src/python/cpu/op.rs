@@ -57,6 +57,13 @@ pub(super) enum Op {
         epsilon: f32,
         out: Py<CpuTensor>,
     },
+    HeadRmsNorm {
+        qkv: Py<CpuTensor>,
+        query_weight: Py<CpuTensor>,
+        key_weight: Py<CpuTensor>,
+        num_heads: usize,
+        epsilon: f32,
+    },
     SiluMul {
         gate_up: Py<CpuTensor>,
         out: Py<CpuTensor>,
@@ -90,6 +97,10 @@ impl Op {
             Self::AddRmsNorm { residual, branch, weight, epsilon, out } => {
                 let branch = branch.as_ref().map(Py::get);
                 add_rms_norm(threads, residual.get(), branch, weight.get(), *epsilon, out.get(), rows)
+            }
+            Self::HeadRmsNorm { qkv, query_weight, key_weight, num_heads, epsilon } => {
+                let weights = [query_weight.get(), key_weight.get()];
+                head_rms_norm(threads, qkv.get(), weights, *num_heads, *epsilon, rows)
             }
             Self::SiluMul { gate_up, out } => silu_mul(threads, gate_up.get(), out.get(), rows),
             Self::Linear { weights, x, out } => {
@@ -129,6 +140,34 @@ fn add_rms_norm(
         let outputs = out.write::<T>("out", length, &inputs)?;
         let branch = branch.map_or(Ok(&[][..]), |b| b.read::<T>("branch", length))?;
         norm::add_rms_norm(threads, residuals, branch, weights, epsilon, outputs);
+        Ok(())
+    })
+}
+
+fn head_rms_norm(
+    threads: &Threads,
+    qkv: &CpuTensor,
+    [query_weight, key_weight]: [&CpuTensor; 2],
+    num_heads: usize,
+    epsilon: f32,
+    rows: usize,
+) -> Result<(), Error> {
+    let (width, dim) = (qkv.width(), query_weight.width());
+    let heads = width.checked_div(dim).unwrap_or(0);
+    if heads * dim != width || heads < num_heads || !(heads - num_heads).is_multiple_of(2) || width == 0 {
+        return invalid(format!("rows of {width} are not {num_heads} query heads of {dim}, keys and values"));
+    }
+    let kv = (heads - num_heads) / 2;
+    by_element!(qkv, T => {
+        let norms = norm::HeadNorms {
+            query_weight: query_weight.read::<T>("query_weight", dim)?,
+            key_weight: key_weight.read::<T>("key_weight", dim)?,
+            query: num_heads,
+            kv,
+            epsilon,
+        };
+        let rows = qkv.write::<T>("qkv", rows.saturating_mul(width), &[query_weight, key_weight])?;
+        norm::head_rms_norm(threads, rows, norms);
         Ok(())
     })
 }

@@ -50,6 +50,20 @@ impl CpuProgram {
         self.record(Op::AddRmsNorm { residual, branch, weight, epsilon, out })
     }
 
+    #[pyo3(signature = (qkv, query_weight, key_weight, num_heads, epsilon, rows = 0))]
+    fn head_rms_norm(
+        &self,
+        qkv: Py<CpuTensor>,
+        query_weight: Py<CpuTensor>,
+        key_weight: Py<CpuTensor>,
+        num_heads: usize,
+        epsilon: f32,
+        rows: usize,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::HeadRmsNorm { qkv, query_weight, key_weight, num_heads, epsilon })
+    }
+
     #[pyo3(signature = (gate_up, out, rows = 0))]
     fn silu_mul(&self, gate_up: Py<CpuTensor>, out: Py<CpuTensor>, rows: usize) -> PyResult<()> {
         let _ = rows;

@@ -1,0 +1,1 @@
+../../kernels/triton/head_norm.py

@@ -1,0 +1,19 @@
+"""Mistral (Jiang et al., "Mistral 7B", 2023): a Llama without biases.
+
+The sliding window of its first version limits the context; see :mod:`pyengine.model.positions`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyengine.model.architectures.decoder import Decoder
+from pyengine.model.architectures.projections import Projections, refuse
+from pyengine.model.layers import Parts
+from pyengine.model.runner import ModelInfo
+from pyengine.model.weights import Weights
+
+
+def mistral(info: ModelInfo, config: Mapping[str, Any], weights: Weights, parts: Parts) -> Decoder:
+    """Load a Mistral; raises as :class:`Decoder` does."""
+    refuse(config, "attention_bias", "mlp_bias")
+    return Decoder(Projections(info, config, weights, parts))

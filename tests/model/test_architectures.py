@@ -1,0 +1,174 @@
+"""Every architecture beside Llama says what transformers says, on both kinds of devices."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from families import FAMILIES, ONE_OF_EACH, YARN, make_family
+from llamas import Loop, greedy, make_llama, make_runner, prompts
+from test_dummy import on_meta
+from test_torch_model import logits_after
+from torch_steps import GreedyRunner
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from pyengine.config import EngineConfig
+from pyengine.errors import ModelLoadError
+from pyengine.model.architectures import ARCHITECTURES
+from pyengine.model.shape import describe
+
+
+def edit(folder: Path, **changes: Any) -> None:
+    """Change keys of the folder's config.json; None takes one out."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_greedy_tokens_equal_transformers(name: str, tmp_path: Path) -> None:
+    model = make_family(tmp_path, name, shard="20KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    asked = prompts(6)
+    expected = [greedy(model, prompt, 16) for prompt in asked]
+    for runner in (make_runner(tmp_path), GreedyRunner(tmp_path)):
+        assert Loop(runner).generate(asked, 16) == expected
+        assert Loop(runner, chunk=16, seed=1).generate(asked, 16) == expected
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-4), ("bfloat16", 0.06)])
+def test_logits_are_close(dtype: str, tolerance: float, name: str, tmp_path: Path) -> None:
+    model = make_family(tmp_path, name, dtype=dtype, initializer_range=0.12)
+    runners = (make_runner(tmp_path, dtype=dtype), GreedyRunner(tmp_path, dtype=dtype))
+    for prompt in prompts(4):
+        with torch.inference_mode():
+            expected = model(torch.tensor([prompt])).logits[0, -1].float()
+        for runner in runners:
+            for chunk in (5, 1000):
+                ours = logits_after(runner, prompt, chunk)
+                assert (ours - expected).abs().max() < tolerance * expected.std()
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_its_weights_are_all_that_are_read(name: str, tmp_path: Path) -> None:
+    model = make_family(tmp_path, name)
+    ours, _, weights = on_meta(str(tmp_path))
+    assert weights.asked == {k: tuple(v.shape) for k, v in model.state_dict().items()}
+    assert ours.num_parameters == model.num_parameters()
+
+
+def test_there_are_tests_of_every_architecture(tmp_path: Path) -> None:
+    names = set()
+    for name in ONE_OF_EACH:
+        make_family(tmp_path / name, name)
+        names |= set(json.loads((tmp_path / name / "config.json").read_text())["architectures"])
+    assert names | {"LlamaForCausalLM"} == set(ARCHITECTURES)
+
+
+def test_norms_of_heads_are_not_those_of_llama(tmp_path: Path) -> None:
+    """Weights alike but for the norms of heads: so these are what the tests above are about."""
+    make_family(tmp_path, "qwen3", tie_word_embeddings=True)
+    asked = prompts(2)
+    with_norms = Loop(make_runner(tmp_path)).generate(asked, 8)
+    edit(tmp_path, architectures=["LlamaForCausalLM"])
+    assert Loop(make_runner(tmp_path)).generate(asked, 8) != with_norms
+
+
+def test_a_sliding_window_limits_the_context(tmp_path: Path) -> None:
+    def context(**changes: Any) -> int:
+        edit(tmp_path, **changes)
+        return describe(EngineConfig(model=str(tmp_path))).info.max_context
+
+    make_family(tmp_path, "mistral")
+    assert context() == 256
+    assert context(sliding_window=100) == 100
+    assert context(sliding_window=4096) == 256
+    # Qwen's configurations have a window and say whether, and from which layer on, it counts.
+    assert context(sliding_window=100, use_sliding_window=False) == 256
+    assert context(use_sliding_window=True, max_window_layers=2) == 100
+    assert context(max_window_layers=3) == 256
+    with pytest.raises(ModelLoadError, match="'sliding_window' must be a positive integer"):
+        context(sliding_window="all", max_window_layers=0)
+
+
+def test_beyond_its_window_a_model_says_something_else(tmp_path: Path) -> None:
+    """So the limit is what keeps answers right."""
+    tokens = prompts(1)[0] * 9
+    model = make_family(tmp_path, "mistral, heads apart, a window")
+    edit(tmp_path, sliding_window=None)
+    runner = make_runner(tmp_path)
+    for length, same in ((192, True), (193, False)):
+        with torch.inference_mode():
+            expected = model(torch.tensor([tokens[:length]])).logits[0, -1].float()
+        ours = logits_after(runner, tokens[:length], 1000)
+        assert bool((ours - expected).abs().max() < 2e-4 * expected.std()) == same
+
+
+def test_yarn_stretches_the_context(tmp_path: Path) -> None:
+    def context(**changes: Any) -> int:
+        edit(tmp_path, **changes)
+        return describe(EngineConfig(model=str(tmp_path))).info.max_context
+
+    make_family(tmp_path, "qwen2, tied, yarn")
+    assert context() == 256
+    # As Qwen's cards have it, where max_position_embeddings is that of the training.
+    assert context(max_position_embeddings=64) == 256
+    older = {"type": "yarn", "factor": 2.5, "original_max_position_embeddings": 64}
+    assert context(rope_parameters=None, rope_scaling=older, rope_theta=10_000.0) == 160
+    assert context(rope_scaling=older | {"original_max_position_embeddings": None}) == 64
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("mistral", {"attention_bias": True}, "'attention_bias' of True .* MistralForCausalLM"),
+        ("mistral", {"mlp_bias": True}, "'mlp_bias' of True"),
+        ("mistral", {"hidden_act": "gelu"}, "'gelu' is not supported"),
+        ("qwen2", {"use_mrope": True}, "'use_mrope' of True"),
+        ("qwen2", {"dual_chunk_attention_config": {"chunk_size": 9}}, "'dual_chunk_attention"),
+        ("qwen2", {"layer_types": ["linear_attention"]}, "'linear_attention' are not supported"),
+        ("qwen2", {"partial_rotary_factor": 0.5}, "'partial_rotary_factor' of 0.5"),
+        ("qwen3", {"mlp_bias": True}, "'mlp_bias' of True"),
+        ("qwen3", {"attention_bias": True}, r"lack 'model\.layers\.0\.self_attn\.q_proj\.bias'"),
+        ("qwen3", {"head_dim": 8}, "has shape"),
+        ("qwen3", {"quantization_config": {"bits": 4}}, "quantized"),
+        ("phi3", {"rope_parameters": {"type": "longrope"}}, "'longrope' .* LongRoPE"),
+        ("phi3", {"rope_parameters": YARN}, "'yarn' .* LongRoPE"),
+        ("phi3", {"num_key_value_heads": 1}, r"'.*qkv_proj\.weight' .* has shape"),
+    ],
+)
+def test_what_is_not_there_is_refused_by_name(
+    name: str, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    make_family(tmp_path, name)
+    if "partial_rotary_factor" in changes:  # as it stood before there were rope_parameters
+        changes = changes | {"rope_parameters": None}
+    edit(tmp_path, **changes)
+    with pytest.raises(ModelLoadError, match=message):
+        make_runner(tmp_path)
+
+
+def test_the_message_names_what_there_is(tmp_path: Path) -> None:
+    make_llama(tmp_path)
+    edit(tmp_path, architectures=["Gemma3ForCausalLM"])
+    with pytest.raises(ModelLoadError, match=r"'Gemma3ForCausalLM' .*Mistral.*Phi3.*Qwen2.*Qwen3"):
+        make_runner(tmp_path)
+
+
+def test_a_config_as_transformers_wrote_it_before_version_five(tmp_path: Path) -> None:
+    model = make_family(tmp_path, "qwen2, tied, yarn")
+    edit(
+        tmp_path,
+        rope_parameters=None,
+        rope_theta=YARN["rope_theta"],
+        rope_scaling={key: YARN[key] for key in YARN if key.startswith(("factor", "original"))}
+        | {"type": "yarn"},
+    )
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).rope_parameters["rope_type"] == "yarn"
+    asked = prompts(3)
+    expected = [greedy(model, prompt, 8) for prompt in asked]
+    assert [greedy(theirs, prompt, 8) for prompt in asked] == expected
+    assert Loop(make_runner(tmp_path)).generate(asked, 8) == expected

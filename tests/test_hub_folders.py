@@ -1,0 +1,208 @@
+"""Folders of Qwen and Mistral as the hub has them: their family, their ends, their tool calls."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub.utils import filter_repo_objects
+from tokenizers import AddedToken, Tokenizer
+
+from pyengine import AsyncEngine, SamplingParams
+from pyengine.model.folder import model_folder
+from tests.model.families import FAMILIES
+from tests.models import VOCAB_SIZE, random_model
+
+QUESTION = [{"role": "user", "content": "Rain in Paris?"}]
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"enum": ["Paris", "Oslo"]}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+# In the words of nobody's template; the marks are those of the families.
+CHATML = """
+{%- if tools %}<|im_start|>system
+Tools: {{ tools | tojson }} <tool_call>
+{"name": ..., "arguments": ...}
+</tool_call><|im_end|>
+{% endif %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}
+{%- for call in message.tool_calls or [] %}
+<tool_call>
+{{ call.function | tojson }}
+</tool_call>
+{%- endfor %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{%- if enable_thinking is defined and not enable_thinking %}
+NO THINKING
+{%- endif %}
+{% endif %}"""
+INST = """{{ bos_token }}
+{%- if tools %}[AVAILABLE_TOOLS] {{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}
+{%- for message in messages %}
+{%- if message.tool_calls %}[TOOL_CALLS] [
+{%- for call in message.tool_calls %}{{ call.function | tojson }}{% endfor %}]{{ eos_token }}
+{%- elif message.role == 'user' %}[INST] {{ message.content }}[/INST]
+{%- else %}{{ message.content }}{{ eos_token }}
+{%- endif %}
+{%- endfor %}"""
+
+
+@dataclass(frozen=True)
+class Hub:
+    """What a family's folders hold.
+
+    Attributes:
+        family: As in FAMILIES.
+        template: Its chat template.
+        tokens: Added to the vocabulary, by spelling: whether they are special.
+        eos_token: Of tokenizer_config.json.
+        ends: Of generation_config.json.
+        chat_format: What the family is called.
+    """
+
+    family: str
+    template: str
+    tokens: Mapping[str, bool]
+    eos_token: str
+    ends: tuple[str, ...]
+    chat_format: str
+
+
+_QWEN = {"<|endoftext|>": True, "<|im_start|>": True, "<|im_end|>": True, "<tool_call>": False}
+HUBS = {
+    "Qwen2.5": Hub(
+        "qwen2",
+        CHATML.replace("NO THINKING", ""),
+        _QWEN,
+        "<|im_end|>",
+        ("<|im_end|>", "<|endoftext|>"),
+        "hermes",
+    ),
+    "Qwen3": Hub(
+        "qwen3",
+        CHATML.replace("NO THINKING", "<think>\n\n</think>\n"),
+        _QWEN | {"<think>": False, "</think>": False},
+        "<|im_end|>",
+        ("<|im_end|>", "<|endoftext|>"),
+        "qwen3",
+    ),
+    "Mistral": Hub(
+        "mistral",
+        INST,
+        {"<s>": True, "</s>": True, "[INST]": True, "[/INST]": True, "[TOOL_CALLS]": True},
+        "</s>",
+        ("</s>",),
+        "mistral",
+    ),
+}
+
+
+@pytest.fixture(params=HUBS)
+def hub(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Hub, Path]:
+    """A family, and a folder of a random model."""
+    hub = HUBS[request.param]
+    kind, own = FAMILIES[hub.family]
+    random_model(tmp_path, kind, **own)
+    path = tmp_path / "tokenizer.json"
+    spec = json.loads(path.read_text())
+    spec["added_tokens"] = []
+    tokenizer = Tokenizer.from_str(json.dumps(spec))
+    for token, special in hub.tokens.items():
+        tokenizer.add_tokens([AddedToken(token, special=special, normalized=False)])
+    tokenizer.save(str(path))
+    ids = [tokenizer.token_to_id(token) for token in hub.ends]
+    write(tmp_path / "generation_config.json", eos_token_id=ids if len(ids) > 1 else ids[0])
+    write(
+        tmp_path / "tokenizer_config.json",
+        chat_template=hub.template,
+        eos_token=hub.eos_token,
+        bos_token=None if hub.family.startswith("qwen") else "<s>",
+    )
+    config = json.loads((tmp_path / "config.json").read_text())
+    write(tmp_path / "config.json", **config | {"eos_token_id": ids[0], "vocab_size": VOCAB_SIZE})
+    return hub, tmp_path
+
+
+def write(path: Path, **content: Any) -> None:
+    path.write_text(json.dumps(content))
+
+
+def test_what_is_taken_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [
+        ".gitattributes",
+        "README.md",
+        "chat_template.jinja",
+        "config.json",
+        "consolidated-00001-of-00002.safetensors",
+        "consolidated.safetensors",
+        "consolidated.safetensors.index.json",
+        "generation_config.json",
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+        "model.safetensors.index.json",
+        "params.json",
+        "pytorch_model.bin",
+        "tokenizer.json",
+        "tokenizer.model",
+    ]
+    taken: list[str] = []
+
+    def download(repository: str, **patterns: Any) -> str:
+        taken.extend(filter_repo_objects(files, **patterns))
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert model_folder("mistralai/Mistral-7B-Instruct-v0.3") == tmp_path
+    left = {name for name in files if "consolidated" in name}
+    left |= {".gitattributes", "README.md", "pytorch_model.bin"}
+    assert set(files) - set(taken) == left
+
+
+async def test_the_family_and_its_ends(hub: tuple[Hub, Path]) -> None:
+    family, folder = hub
+    async with AsyncEngine(folder) as engine:
+        assert engine.dialect.format is not None
+        assert engine.dialect.format.name == family.chat_format
+        ids = [engine.tokenizer.token_id(token) for token in family.ends]
+        assert sorted(ids) == list(engine.tokenizer.eos_token_ids)  # type: ignore[type-var]
+        for token in ids:
+            assert token is not None
+            likely = SamplingParams(temperature=0, max_tokens=20, logit_bias={token: 100.0})
+            answer = await engine.chat(QUESTION, likely)
+            assert (answer.finish_reason, answer.stop_token) == ("stop", token)
+            assert answer.text == ""
+
+
+async def test_a_call_comes_in_the_familys_words_and_is_read(hub: tuple[Hub, Path]) -> None:
+    _, folder = hub
+    params = SamplingParams(temperature=0, max_tokens=150)
+    async with AsyncEngine(folder) as engine:
+        reasoning = False if engine.dialect.reasons else None
+        answer = await engine.chat(
+            QUESTION,
+            params,
+            tools=[WEATHER],
+            tool_choice="required",
+            parallel_tool_calls=False,
+            reasoning=reasoning,
+        )
+        assert answer.finish_reason == "tool_calls"
+        (call,) = answer.tool_calls
+        assert call.name == "get_weather"
+        assert json.loads(call.arguments)["city"] in ("Paris", "Oslo")
+        result = {"role": "tool", "tool_call_id": call.id, "content": "Rain."}
+        prompt = engine.render([*QUESTION, answer.message, result], tools=[WEATHER])
+        assert '"arguments": {"city": "' in engine.tokenizer.decode(prompt)

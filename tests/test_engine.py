@@ -151,7 +151,7 @@ async def test_more_than_the_queue_takes_is_refused() -> None:
 async def test_what_does_not_fit_the_context_is_refused(engine: AsyncEngine) -> None:
     with pytest.raises(ContextLengthError, match=rf"{engine.max_context}.*{engine.max_context}"):
         engine.generate([5] * engine.max_context)
-    with pytest.raises(ContextLengthError, match="to generate"):
+    with pytest.raises(ContextLengthError, match="at most"):
         engine.generate([5], SamplingParams(max_tokens=engine.max_context))
 
 
@@ -161,6 +161,10 @@ async def test_what_does_not_fit_the_context_is_refused(engine: AsyncEngine) -> 
         ("", SamplingParams(), "prompt"),
         ([10**6], SamplingParams(), "prompt"),
         ([-1], SamplingParams(), "prompt"),
+        (["a", "b"], SamplingParams(), "prompt"),
+        (b"abcd", SamplingParams(), "prompt"),
+        (5, SamplingParams(), "prompt"),
+        ("hi", {"temperature": 1}, "params"),
         ("hi", SamplingParams(temperature=-1), "temperature"),
         ("hi", SamplingParams(temperature=float("nan")), "temperature"),
         ("hi", SamplingParams(top_p=0), "top_p"),
@@ -190,6 +194,9 @@ async def test_what_is_out_of_range_is_refused_by_name(
         ("priority", 1.5),
         ("timeout", -1.0),
         ("timeout", float("inf")),
+        ("timeout", "5"),
+        ("prediction", 5),
+        ("prediction", [10**6]),
         ("tenant", 3),
         ("cache_salt", 3),
     ],
@@ -197,8 +204,9 @@ async def test_what_is_out_of_range_is_refused_by_name(
 async def test_options_out_of_range_are_refused(
     engine: AsyncEngine, option: str, value: object
 ) -> None:
-    with pytest.raises(InvalidRequestError, match=option):
+    with pytest.raises(InvalidRequestError) as refusal:
         engine.generate("hi", SHORT, **{option: value})  # type: ignore[arg-type]
+    assert refusal.value.param == option
     await assert_no_ghost(engine)
 
 
@@ -304,8 +312,13 @@ async def test_closing_answers_everyone() -> None:
 
 async def test_before_it_is_loaded_it_says_so() -> None:
     engine = AsyncEngine(device="simulated")
-    with pytest.raises(NotReadyError):
+    with pytest.raises(NotReadyError, match="was not started"):
         engine.generate("Too early")
+    starting = asyncio.create_task(engine.start())
+    await asyncio.sleep(0)
+    with pytest.raises(NotReadyError, match="still being loaded"):
+        engine.generate("Too early")
+    await starting
     await engine.close()
 
 

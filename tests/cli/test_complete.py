@@ -67,10 +67,11 @@ def test_settings_reach_the_engine(pyengine: Run) -> None:
     assert "64" in done.stderr
 
 
-def test_an_invalid_parameter_is_one_line_before_anything_is_loaded(pyengine: Run) -> None:
+def test_an_invalid_parameter_is_told_before_anything_is_loaded(pyengine: Run) -> None:
     done = pyengine("complete", "./nowhere", "-p", "x", "--temperature", "9")
-    assert done.returncode == 1
-    assert done.stderr == "Error: 'temperature' must be between 0 and 2, not 9.0\n"
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last == "Error: 'temperature' must be between 0 and 2, not 9.0 (option --temperature)"
 
 
 def test_an_empty_prompt_is_refused(pyengine: Run) -> None:

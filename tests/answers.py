@@ -1,10 +1,9 @@
-"""What tests of constrained answers share: reading answers, and looking at what is left."""
+"""What tests of constrained answers share: reading answers, and what a grammar takes."""
 
 import asyncio
 from collections.abc import Iterable
 from functools import cache
 
-from pyengine import AsyncEngine
 from pyengine._core import CompiledGrammar, GrammarContext, compile_grammar
 from pyengine.chat.answer import ChatAnswer, ChatGeneration
 from pyengine.demo import MODEL_PATH
@@ -37,15 +36,6 @@ async def answers(generations: Iterable[ChatGeneration]) -> list[ChatAnswer]:
         for index, generation in enumerate(generations)
     ]
     return await asyncio.gather(*reading)
-
-
-async def assert_nothing_is_left(engine: AsyncEngine) -> None:
-    """No request is left, none is being compiled for, and every block is free or cached."""
-    await engine.drained()
-    while (report := await engine.report())["running"] + report["in_flight"]:
-        pass  # each report is an answer from the scheduler, a step later
-    assert report["waiting"] == report["held"] == report["compiling"] == 0
-    assert report["free"] + report["cached"] == report["num_blocks"]
 
 
 @cache

@@ -29,6 +29,7 @@ from pyengine.errors import (
 from pyengine.grammar import choice
 from pyengine.messages import RequestKey, Submit
 from pyengine.placement.thread import ThreadPlacement
+from tests.idle import assert_nothing_is_left
 
 LONG = SamplingParams(temperature=0, max_tokens=1500, ignore_eos=True)
 SHORT = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
@@ -38,15 +39,6 @@ SHORT = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 async def engine() -> AsyncIterator[AsyncEngine]:
     async with AsyncEngine(device="simulated", simulated_step_ms=1.0) as engine:
         yield engine
-
-
-async def assert_no_ghost(engine: AsyncEngine) -> None:
-    """No request is left, and every block is free or cached."""
-    await engine.drained()
-    while (report := await engine.report())["running"] + report["in_flight"]:
-        pass  # each report is an answer from the scheduler, a step later
-    assert report["waiting"] == report["held"] == 0
-    assert report["free"] + report["cached"] == report["num_blocks"]
 
 
 def scheduler_of(engine: AsyncEngine) -> SchedulerActor:
@@ -65,7 +57,7 @@ async def test_whole_and_streamed_are_the_same(engine: AsyncEngine) -> None:
     assert [token for update in streamed for token in update.token_ids] == whole.token_ids
     assert whole.finish_reason == "length"
     assert whole.usage.completion_tokens == 40
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_a_request_runs_to_the_end_of_the_context(engine: AsyncEngine) -> None:
@@ -80,14 +72,14 @@ async def test_abort_ends_the_request_and_frees_its_blocks(engine: AsyncEngine) 
     generation.abort()
     with pytest.raises(RequestAbortedError):
         await generation
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_a_dropped_handle_aborts(engine: AsyncEngine) -> None:
     async for _ in engine.generate("Go on", LONG):
         break
     gc.collect()
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_a_cancelled_task_aborts(engine: AsyncEngine) -> None:
@@ -100,7 +92,7 @@ async def test_a_cancelled_task_aborts(engine: AsyncEngine) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_a_deadline_ends_the_request_with_what_it_had(engine: AsyncEngine) -> None:
@@ -110,7 +102,7 @@ async def test_a_deadline_ends_the_request_with_what_it_had(engine: AsyncEngine)
         async for update in generation:
             tokens += len(update.token_ids)
     assert tokens > 0
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_a_stop_string_ends_the_request_and_is_not_shown(engine: AsyncEngine) -> None:
@@ -123,7 +115,7 @@ async def test_a_stop_string_ends_the_request_and_is_not_shown(engine: AsyncEngi
     assert cut.text == whole[: whole.index(stop)]
     assert cut.finish_reason == "stop"
     assert cut.stop_string == stop
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_a_thousand_requests_half_of_them_aborted_leave_nothing(engine: AsyncEngine) -> None:
@@ -133,7 +125,7 @@ async def test_a_thousand_requests_half_of_them_aborted_leave_nothing(engine: As
         generation.abort()
     answers = await asyncio.gather(*generations, return_exceptions=True)
     assert not [a for a in answers[1::2] if isinstance(a, BaseException)]
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_more_than_the_queue_takes_is_refused() -> None:
@@ -145,7 +137,7 @@ async def test_more_than_the_queue_takes_is_refused() -> None:
         refused = [answer for answer in answers if isinstance(answer, OverloadedError)]
         assert refused
         assert len(refused) + sum(not isinstance(a, BaseException) for a in answers) == 200
-        await assert_no_ghost(engine)
+        await assert_nothing_is_left(engine)
 
 
 async def test_what_does_not_fit_the_context_is_refused(engine: AsyncEngine) -> None:
@@ -207,7 +199,7 @@ async def test_options_out_of_range_are_refused(
     with pytest.raises(InvalidRequestError) as refusal:
         engine.generate("hi", SHORT, **{option: value})  # type: ignore[arg-type]
     assert refusal.value.param == option
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_a_grammar_that_cannot_be_sent_is_refused(engine: AsyncEngine) -> None:
@@ -217,7 +209,7 @@ async def test_a_grammar_that_cannot_be_sent_is_refused(engine: AsyncEngine) -> 
     for grammar, close in (({"type": "object"}, False), (None, True), (choice(["a"]), 1)):
         with pytest.raises(InvalidRequestError, match="grammar"):
             engine.generate("hi", SHORT, grammar=grammar, close_grammar=close)  # type: ignore[arg-type]
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 def _too_large(submit: Submit, key: RequestKey) -> Submit:
@@ -241,7 +233,7 @@ async def test_a_request_that_no_mailbox_holds_fails_alone(engine: AsyncEngine) 
         await late.next_update()
     assert (await after).usage.completion_tokens == 8
     running.abort()
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 @pytest.mark.parametrize(
@@ -376,7 +368,7 @@ async def test_a_failing_step_ends_its_requests_and_no_others(
     with pytest.raises(EngineDeadError):
         await engine.generate("Go on", SHORT)
     assert (await engine.generate("Go on", SHORT)).usage.completion_tokens == 8
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_a_dead_scheduler_answers_everyone(

@@ -12,7 +12,8 @@ from pyengine import AsyncEngine, SamplingParams
 from pyengine.chat.answer import ChatGeneration
 from pyengine.grammar import Grammar, json_schema
 from pyengine.http.server import HttpServer
-from tests.answers import answers, assert_nothing_is_left, begins, streamed
+from tests.answers import answers, begins, streamed
+from tests.idle import assert_nothing_is_left
 from tests.schemas import SCHEMAS
 from tests.schemas.checking import check
 

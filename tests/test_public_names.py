@@ -47,3 +47,8 @@ def test_keywords_that_are_passed_on_are_those_that_are_taken() -> None:
     }
     for method, keywords in takes.items():
         assert inspect.signature(method).parameters["options"].annotation == Unpack[keywords]
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError):
+        pyengine.nonsense  # noqa: B018

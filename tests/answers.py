@@ -1,9 +1,10 @@
-"""What tests of constrained answers share: reading answers, and what a grammar takes."""
+"""What tests of constrained answers share: reading answers, and looking at what is left."""
 
 import asyncio
 from collections.abc import Iterable
 from functools import cache
 
+from pyengine import AsyncEngine
 from pyengine._core import CompiledGrammar, GrammarContext, compile_grammar
 from pyengine.chat.answer import ChatAnswer, ChatGeneration
 from pyengine.demo import MODEL_PATH
@@ -36,6 +37,22 @@ async def answers(generations: Iterable[ChatGeneration]) -> list[ChatAnswer]:
         for index, generation in enumerate(generations)
     ]
     return await asyncio.gather(*reading)
+
+
+async def settled(engine: AsyncEngine) -> dict[str, int]:
+    """The engine's report when no request is left and no step is in flight."""
+    await engine.drained()
+    while (report := await engine.report())["running"] + report["in_flight"]:
+        pass  # each report is an answer from the scheduler, a step later
+    return report
+
+
+async def assert_nothing_is_left(engine: AsyncEngine) -> dict[str, int]:
+    """No request is left, none is being compiled for, every block is free or cached; the report."""
+    report = await settled(engine)
+    assert report["waiting"] == report["held"] == report["compiling"] == 0
+    assert report["free"] + report["cached"] == report["num_blocks"]
+    return report
 
 
 @cache

@@ -29,8 +29,7 @@ from pyengine.grammar import (
     text,
 )
 from pyengine.placement.process import ProcessPlacement
-from tests.answers import answers, begins, matches
-from tests.idle import assert_nothing_is_left
+from tests.answers import answers, assert_nothing_is_left, begins, matches
 from tests.schemas import SCHEMAS
 from tests.schemas.checking import check, parsed
 

@@ -25,7 +25,7 @@ from pyengine.errors import (
 )
 from pyengine.messages import RequestKey, Submit
 from pyengine.placement.thread import ThreadPlacement
-from tests.idle import assert_nothing_is_left
+from tests.answers import assert_nothing_is_left
 
 LONG = SamplingParams(temperature=0, max_tokens=1500, ignore_eos=True)
 SHORT = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)

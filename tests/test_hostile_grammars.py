@@ -9,7 +9,7 @@ import pytest
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import EngineDeadError, InvalidRequestError
 from pyengine.grammar import Grammar, choice, ebnf, json_schema, lark, regex, repeat, text
-from tests.idle import assert_nothing_is_left
+from tests.answers import assert_nothing_is_left
 
 STREAMS = 100
 TIMEOUT_S = 0.5

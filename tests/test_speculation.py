@@ -12,7 +12,6 @@ from pyengine.config import Proposer
 from pyengine.demo.data import documents
 from pyengine.errors import ConfigError, ModelLoadError, RequestAbortedError
 from pyengine.grammar import Grammar, choice, json_schema, regex
-from tests.idle import assert_nothing_is_left
 
 PROMPTS = 500
 TOKENS = 12
@@ -97,7 +96,11 @@ async def ask(
                 for q in questions
             )
         )
-        report = await assert_nothing_is_left(engine)
+        await engine.drained()
+        while (report := await engine.report())["running"] + report["in_flight"]:
+            pass  # each report is an answer from the scheduler, a step later
+        assert report["waiting"] == report["held"] == 0
+        assert report["free"] + report["cached"] == report["num_blocks"]
     return [
         Answer(tuple(a.token_ids), a.text, a.finish_reason, a.stop_string) for a in answers
     ], report
@@ -204,7 +207,10 @@ async def test_who_aborts_takes_nobody_along() -> None:
                 await generation
         answers = [await generation for generation in generations[1::2]]
         assert [tuple(a.token_ids) for a in answers] == [a.tokens for a in wanted[1::2]]
-        await assert_nothing_is_left(engine)
+        await engine.drained()
+        while (report := await engine.report())["running"] + report["in_flight"]:
+            pass
+        assert report["waiting"] == report["held"] == 0
 
 
 async def test_what_cannot_be_is_refused_by_name() -> None:

@@ -12,8 +12,7 @@ from pyengine import AsyncEngine, SamplingParams
 from pyengine.chat.answer import ChatGeneration
 from pyengine.grammar import Grammar, json_schema
 from pyengine.http.server import HttpServer
-from tests.answers import answers, begins, streamed
-from tests.idle import assert_nothing_is_left
+from tests.answers import answers, assert_nothing_is_left, begins, streamed
 from tests.schemas import SCHEMAS
 from tests.schemas.checking import check
 

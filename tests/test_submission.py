@@ -7,7 +7,7 @@ import pytest
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import ContextLengthError, InvalidGrammarError, InvalidRequestError
 from pyengine.grammar import choice
-from tests.idle import assert_nothing_is_left
+from tests.answers import assert_nothing_is_left
 
 SHORT = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 

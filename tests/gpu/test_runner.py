@@ -19,7 +19,7 @@ from pyengine.grammar import choice, json_schema, regex
 from pyengine.model.graphs import PATIENCE, REST
 from pyengine.model.torch_runner import TorchRunner
 from pyengine.model.torch_start import start_on_gpu
-from tests.idle import assert_nothing_is_left, settled
+from tests.answers import assert_nothing_is_left, settled
 from tests.model.llamas import Loop, Sequence
 from tests.models import greedy, mixed_prompts, random_llama
 from tests.table_runner import Table, assert_samples_as_rust, plan, table_runner

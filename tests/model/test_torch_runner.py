@@ -17,7 +17,7 @@ from pyengine.grammar import choice, json_schema, regex
 from pyengine.model.cpu import CpuRunner
 from pyengine.model.graphs import PATIENCE
 from pyengine.model.torch_start import warm_up
-from tests.idle import assert_nothing_is_left, settled
+from tests.answers import assert_nothing_is_left, settled
 from tests.models import greedy, mixed_prompts, random_llama
 from tests.table_runner import Table, assert_samples_as_rust, plan, run, table_runner
 from tests.test_logprobs import RULES, assert_those_of

@@ -10,13 +10,11 @@ import argparse
 import json
 import math
 import random
-import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from medians import median_us
 
 from pyengine._core import CpuKernels, CpuStep
 from pyengine.model.attention.cpu import cache_tensor
@@ -27,23 +25,11 @@ CASES = [(1, 512), (16, 512), (64, 512), (1, 2048), (16, 2048), (64, 2048)]
 SECONDS_PER_FIGURE = 0.4
 
 
-def time_us(work: Callable[[], object]) -> float:
-    """Median microseconds of ``work``."""
-    work()
-    times: list[float] = []
-    end = time.perf_counter() + SECONDS_PER_FIGURE
-    while time.perf_counter() < end or len(times) < 5:
-        start = time.perf_counter_ns()
-        work()
-        times.append((time.perf_counter_ns() - start) / 1e3)
-    return statistics.median(times)
-
-
 def read_bandwidth() -> float:
     """Bytes per microsecond that a copy much larger than the caches reads."""
     source = torch.ones(64 << 20, dtype=torch.uint8)
     target = torch.empty_like(source)
-    return source.nbytes / time_us(lambda: target.copy_(source))
+    return source.nbytes / median_us(lambda: target.copy_(source), SECONDS_PER_FIGURE)
 
 
 def case(kernels: CpuKernels, sequences: int, context: int, bandwidth: float) -> dict[str, Any]:
@@ -88,9 +74,9 @@ def case(kernels: CpuKernels, sequences: int, context: int, bandwidth: float) ->
     k, v = gather()
     torch.testing.assert_close(out.tensor.view_as(query), attend(k, v), rtol=1e-3, atol=1e-4)
     figures = {
-        "attend_us": time_us(ours),
-        "torch_sdpa_us": time_us(lambda: attend(k, v)),
-        "torch_gather_and_sdpa_us": time_us(lambda: attend(*gather())),
+        "attend_us": median_us(ours, SECONDS_PER_FIGURE),
+        "torch_sdpa_us": median_us(lambda: attend(k, v), SECONDS_PER_FIGURE),
+        "torch_gather_and_sdpa_us": median_us(lambda: attend(*gather()), SECONDS_PER_FIGURE),
         "floor_us": 2 * sequences * context * KV_HEADS * DIM * 4 / bandwidth,
     }
     return {

@@ -8,13 +8,11 @@ and ``multinomial`` on the same row with no other rule, and the floor: the row c
 
 import argparse
 import json
-import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from medians import median_us
 
 from pyengine._core import CpuKernels, CpuRules, CpuTensor
 
@@ -28,18 +26,6 @@ RULES: dict[str, dict[str, float]] = {
     "min_p 0.05": {"min_p": 0.05},
 }
 SECONDS_PER_FIGURE = 0.2
-
-
-def time_us(work: Callable[[], object]) -> float:
-    """Median microseconds of ``work``."""
-    work()
-    times: list[float] = []
-    end = time.perf_counter() + SECONDS_PER_FIGURE
-    while time.perf_counter() < end or len(times) < 5:
-        start = time.perf_counter_ns()
-        work()
-        times.append((time.perf_counter_ns() - start) / 1e3)
-    return statistics.median(times)
 
 
 def sampler_us(kernels: CpuKernels, logits: torch.Tensor, rules: dict[str, float]) -> float:
@@ -66,7 +52,7 @@ def sampler_us(kernels: CpuKernels, logits: torch.Tensor, rules: dict[str, float
         seed[0] += 1
         kernels.sample(step, row, out, 0, 1)
 
-    return time_us(draw)
+    return median_us(draw, SECONDS_PER_FIGURE)
 
 
 def case(kernels: CpuKernels, vocabulary: int, spread: float) -> dict[str, Any]:
@@ -76,8 +62,8 @@ def case(kernels: CpuKernels, vocabulary: int, spread: float) -> dict[str, Any]:
     return {
         "vocabulary": vocabulary,
         "spread": spread,
-        "floor_us": time_us(lambda: copy.copy_(logits)),
-        "torch_us": time_us(lambda: logits.softmax(dim=1).multinomial(1)),
+        "floor_us": median_us(lambda: copy.copy_(logits), SECONDS_PER_FIGURE),
+        "torch_us": median_us(lambda: logits.softmax(dim=1).multinomial(1), SECONDS_PER_FIGURE),
         "us": {name: sampler_us(kernels, logits, rules) for name, rules in RULES.items()},
     }
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self, Unpack
 
@@ -313,7 +314,8 @@ class AsyncEngine:
 
 
 def _config(model: str | Path | None, settings: dict[str, Any]) -> EngineConfig:
-    try:
-        return EngineConfig(model=None if model is None else str(model), **settings)
-    except TypeError as error:
-        raise ConfigError(f"{error}".replace("EngineConfig.__init__() ", "")) from None
+    names = [field.name for field in fields(EngineConfig)]
+    for name in settings:
+        if name not in names:
+            raise ConfigError(f"there is no setting '{name}'; there are: {', '.join(names)}")
+    return EngineConfig(model=None if model is None else str(model), **settings)

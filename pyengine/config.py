@@ -82,7 +82,8 @@ class EngineConfig:
             graphs, None is 1024.
         tensor_parallel: GPUs that share the model, each with a part of every layer and a process
             of its own; on the CPU, processes. Its KV heads must be divisible by it.
-        threads: CPU threads of a model step; None takes the machine's cores, one for a tiny model.
+        threads: CPU threads of a model step, with ``tensor_parallel`` of each process; None takes
+            the machine's cores, divided among the processes, and one for a tiny model.
         speculation: Who drafts tokens ahead: ``forced`` (text that a grammar leaves no choice in),
             ``prediction`` (what the client expects), ``ngram`` (what followed the same words
             before), ``suffix`` (the same, over recent answers of the tenant too), ``draft_model``.

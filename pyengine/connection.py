@@ -90,7 +90,7 @@ class Connection:
         """The frontend of an engine that takes requests.
 
         Raises:
-            NotReadyError: The model is still being loaded.
+            NotReadyError: The model is not loaded yet.
             EngineDeadError: The engine could not be started, has died or was closed.
         """
         frontend = self.frontend
@@ -99,6 +99,10 @@ class Connection:
         if frontend is None:
             if self.failure is not None:
                 raise EngineDeadError(f"the model could not be loaded: {self.failure}")
+            if self._starting is None:
+                raise NotReadyError(
+                    "the engine was not started: `async with` it, or await engine.start()"
+                )
             raise NotReadyError("the model is still being loaded; try again in a moment")
         if frontend.failure is not None:
             raise frontend.failure

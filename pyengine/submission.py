@@ -6,6 +6,7 @@
 """
 
 import hashlib
+import reprlib
 import secrets
 import time
 from array import array
@@ -68,19 +69,19 @@ class Intake:
 
         Takes and raises what :meth:`pyengine.AsyncEngine.generate` does.
         """
+        if not isinstance(params, SamplingParams):
+            raise _wrong_type("params", "SamplingParams(...)", params)
         params.validate()
         check_priority(priority)
+        _check_timeout(timeout)
         description = _description(grammar, close_grammar)
-        if timeout is not None and not 0 < timeout <= MAX_TIMEOUT_S:
-            raise InvalidRequestError(
-                f"'timeout' must be above 0 and at most {MAX_TIMEOUT_S} seconds", param="timeout"
-            )
-        token_ids = self.tokens(prompt, info) if isinstance(prompt, str) else list(prompt)
-        max_tokens = _max_tokens(token_ids, params, info)
+        ids = self.tokens(prompt, info) if isinstance(prompt, str) else prompt
+        token_ids = _packed("prompt", ids, info)
+        max_tokens = _max_tokens(len(token_ids), params, info)
         now = time.monotonic_ns()
         return Submit(
             key=key,
-            tokens=array("I", token_ids).tobytes(),
+            tokens=token_ids.tobytes(),
             prompt_length=len(token_ids),
             max_tokens=max_tokens,
             min_tokens=params.min_tokens,
@@ -93,8 +94,8 @@ class Intake:
             include_stop=params.include_stop,
             skip_special_tokens=params.skip_special_tokens,
             priority=priority,
-            tenant=_number(tenant),
-            cache_salt=_number(cache_salt),
+            tenant=_number("tenant", tenant),
+            cache_salt=_number("cache_salt", cache_salt),
             arrival_ns=now,
             deadline_ns=0 if timeout is None else now + int(timeout * 1e9),
             grammar=description,
@@ -112,32 +113,63 @@ class Intake:
             # A prediction that is longer than any answer can be is of no use beyond that.
             prediction = prediction[: info.max_context * PREDICTED_CHARACTERS]
             prediction = self.tokenizer.encode(prediction, add_special_tokens=False)
-        elif not all(0 <= token < info.vocab_size for token in prediction):
-            raise InvalidRequestError(
-                f"token ids must be from 0 to {info.vocab_size - 1}", param="prediction"
-            )
-        return array("I", prediction[: info.max_context]).tobytes()
+        return _packed("prediction", prediction, info)[: info.max_context].tobytes()
 
 
-def _max_tokens(token_ids: Sequence[int], params: SamplingParams, info: EngineInfo) -> int:
-    """How many tokens the request may get; refuses what cannot fit."""
-    if not token_ids:
-        raise InvalidRequestError("the prompt is empty", param="prompt")
-    if not all(0 <= token < info.vocab_size for token in token_ids):
+def _packed(param: str, token_ids: Sequence[int], info: EngineInfo) -> "array[int]":
+    """Token ids as messages carry them, u32 each; refuses what are none."""
+    if isinstance(token_ids, bytes | bytearray):
+        raise _wrong_type(param, "text or token ids", token_ids)
+    try:
+        packed = array("I", token_ids)
+    except TypeError:
+        raise _wrong_type(param, "text or token ids", token_ids) from None
+    except OverflowError:
+        packed = array("I", [info.vocab_size])
+    if packed and max(packed) >= info.vocab_size:
+        raise InvalidRequestError(f"token ids must be from 0 to {info.vocab_size - 1}", param=param)
+    return packed
+
+
+def _wrong_type(param: str, wanted: str, value: object) -> InvalidRequestError:
+    shown = reprlib.repr(value)
+    return InvalidRequestError(
+        f"'{param}' must be {wanted}, not {shown}", param=param, code="invalid_type"
+    )
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is None:
+        return
+    if not isinstance(timeout, int | float):
+        raise _wrong_type("timeout", "a number of seconds", timeout)
+    if not 0 < timeout <= MAX_TIMEOUT_S:
         raise InvalidRequestError(
-            f"token ids must be from 0 to {info.vocab_size - 1}", param="prompt"
+            f"'timeout' must be above 0 and at most {MAX_TIMEOUT_S} seconds", param="timeout"
         )
+
+
+def _max_tokens(prompt_tokens: int, params: SamplingParams, info: EngineInfo) -> int:
+    """How many tokens the request may get; refuses what cannot fit."""
+    if not prompt_tokens:
+        raise InvalidRequestError("the prompt is empty", param="prompt")
     if not all(token < info.vocab_size for token in params.stop_token_ids):
         raise InvalidRequestError(
             f"'stop_token_ids' must be from 0 to {info.vocab_size - 1}", param="stop_token_ids"
         )
-    room = info.max_context - len(token_ids)
-    wanted = room if params.max_tokens is None else params.max_tokens
-    if room < 1 or wanted > room:
-        asked = f" and {wanted} to generate" if room >= 1 else ""
+    room = info.max_context - prompt_tokens
+    if room < 1:
         raise ContextLengthError(
-            f"the context is {info.max_context} tokens; the prompt has {len(token_ids)}{asked}",
-            param="max_tokens" if room >= 1 else "prompt",
+            f"the context is {info.max_context} tokens; the prompt has {prompt_tokens}, which "
+            "leaves none for an answer",
+            param="prompt",
+        )
+    wanted = room if params.max_tokens is None else params.max_tokens
+    if wanted > room:
+        raise ContextLengthError(
+            f"the context is {info.max_context} tokens; the prompt has {prompt_tokens}, so that "
+            f"'max_tokens' may be {room} at most, not {wanted}",
+            param="max_tokens",
         )
     return wanted
 
@@ -164,11 +196,7 @@ def _description(grammar: Grammar | None, close: bool) -> bytes | None:
             )
         return None
     if not isinstance(grammar, Grammar):
-        raise InvalidRequestError(
-            f"'grammar' must be a Grammar, such as json_schema(...), not {type(grammar).__name__}",
-            param="grammar",
-            code="invalid_type",
-        )
+        raise _wrong_type("grammar", "a Grammar, such as json_schema(...)", grammar)
     description = grammar.description()
     if len(description) > MAX_GRAMMAR_BYTES:
         raise InvalidGrammarError(
@@ -179,11 +207,11 @@ def _description(grammar: Grammar | None, close: bool) -> bytes | None:
     return description
 
 
-def _number(name: str | None) -> int:
+def _number(param: str, name: str | None) -> int:
     """A stable 64-bit number for a name; 0 for none."""
     if name is None:
         return 0
     if not isinstance(name, str):
-        raise InvalidRequestError(f"tenant and cache_salt are strings, not {name!r}")
+        raise _wrong_type(param, "a string", name)
     encoded = name.encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "little")

@@ -66,6 +66,10 @@ class Tokenizer:
         path = folder / "tokenizer.json"
         try:
             text = path.read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise ModelLoadError(
+                f"{folder} has no tokenizer.json: is it a model in Hugging Face format?"
+            ) from error
         except (OSError, UnicodeDecodeError) as error:
             raise ModelLoadError(f"cannot read {path}: {error}") from error
         try:

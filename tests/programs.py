@@ -24,6 +24,20 @@ def environment(**variables: str) -> dict[str, str]:
     return kept | {"PYTHONPATH": path, "PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm"} | variables
 
 
+def python(program: str) -> str:
+    """What a program of Python prints in a fresh interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=START_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def free(port: int) -> bool:
     """Whether nothing listens on ``port`` here."""
     with socket.socket() as probe:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pyengine import EngineConfig
+from pyengine import AsyncEngine, EngineConfig
 from pyengine.errors import ConfigError
 from pyengine.model import devices
 from pyengine.model.devices import load_runner, settled
@@ -77,3 +77,37 @@ def test_types_and_cache_go_by_the_device() -> None:
     assert small.info.block_bytes * 2 == on_gpu.info.block_bytes
     given = describe(EngineConfig(device="cuda", kv_cache_mib=1), 7777)
     assert given.num_blocks == 2**20 // on_gpu.info.block_bytes
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ConfigError, match="nonsense"):
+        AsyncEngine(nonsense=1)
+    with pytest.raises(ConfigError, match="interactive, local, server"):
+        AsyncEngine(mode="huge")
+    with pytest.raises(ConfigError, match="max_sequences"):
+        AsyncEngine(max_sequences="8")
+    with pytest.raises(ConfigError, match="prefix_cache"):
+        AsyncEngine(prefix_cache="no")
+    with pytest.raises(ConfigError, match="simulated_step_ms"):
+        AsyncEngine(simulated_step_ms=float("inf"))
+    with pytest.raises(ConfigError, match="thread or process"):
+        AsyncEngine(placement="threads")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="either"):
+        AsyncEngine("model", config=EngineConfig())
+    with pytest.raises(ConfigError, match="max_tokens_per_step"):
+        EngineConfig(max_sequences=64, max_tokens_per_step=32).limits.max_sequences  # noqa: B018
+
+
+def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYENGINE_MODE", "server")
+    monkeypatch.setenv("PYENGINE_MAX_SEQUENCES", "12")
+    monkeypatch.setenv("PYENGINE_PREFIX_CACHE", "false")
+    config = EngineConfig.from_environment(max_sequences=13)
+    assert (config.mode, config.max_sequences, config.prefix_cache) == ("server", 13, False)
+    monkeypatch.setenv("PYENGINE_MAX_SEQUENCES", "many")
+    with pytest.raises(ConfigError, match="PYENGINE_MAX_SEQUENCES='many'"):
+        EngineConfig.from_environment()
+    monkeypatch.delenv("PYENGINE_MAX_SEQUENCES")
+    monkeypatch.setenv("PYENGINE_NONSENSE", "1")
+    with pytest.raises(ConfigError, match="PYENGINE_NONSENSE"):
+        EngineConfig.from_environment()

@@ -9,16 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import pyengine
-from pyengine import AsyncEngine, Engine, EngineConfig, SamplingParams
+from pyengine import AsyncEngine, Engine, SamplingParams
 from pyengine._core import MailboxFull
 from pyengine.actors.scheduler import SchedulerActor
 from pyengine.engine import SCHEDULER_MAILBOX_BYTES
 from pyengine.errors import (
     ConfigError,
-    ContextLengthError,
     EngineDeadError,
-    InvalidGrammarError,
     InvalidRequestError,
     ModelLoadError,
     NotReadyError,
@@ -26,9 +23,9 @@ from pyengine.errors import (
     RequestAbortedError,
     RequestTimeoutError,
 )
-from pyengine.grammar import choice
 from pyengine.messages import RequestKey, Submit
 from pyengine.placement.thread import ThreadPlacement
+from tests.answers import assert_nothing_is_left
 
 LONG = SamplingParams(temperature=0, max_tokens=1500, ignore_eos=True)
 SHORT = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
@@ -38,15 +35,6 @@ SHORT = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 async def engine() -> AsyncIterator[AsyncEngine]:
     async with AsyncEngine(device="simulated", simulated_step_ms=1.0) as engine:
         yield engine
-
-
-async def assert_no_ghost(engine: AsyncEngine) -> None:
-    """No request is left, and every block is free or cached."""
-    await engine.drained()
-    while (report := await engine.report())["running"] + report["in_flight"]:
-        pass  # each report is an answer from the scheduler, a step later
-    assert report["waiting"] == report["held"] == 0
-    assert report["free"] + report["cached"] == report["num_blocks"]
 
 
 def scheduler_of(engine: AsyncEngine) -> SchedulerActor:
@@ -65,7 +53,7 @@ async def test_whole_and_streamed_are_the_same(engine: AsyncEngine) -> None:
     assert [token for update in streamed for token in update.token_ids] == whole.token_ids
     assert whole.finish_reason == "length"
     assert whole.usage.completion_tokens == 40
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_a_request_runs_to_the_end_of_the_context(engine: AsyncEngine) -> None:
@@ -80,14 +68,14 @@ async def test_abort_ends_the_request_and_frees_its_blocks(engine: AsyncEngine) 
     generation.abort()
     with pytest.raises(RequestAbortedError):
         await generation
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_a_dropped_handle_aborts(engine: AsyncEngine) -> None:
     async for _ in engine.generate("Go on", LONG):
         break
     gc.collect()
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_a_cancelled_task_aborts(engine: AsyncEngine) -> None:
@@ -100,7 +88,7 @@ async def test_a_cancelled_task_aborts(engine: AsyncEngine) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_a_deadline_ends_the_request_with_what_it_had(engine: AsyncEngine) -> None:
@@ -110,7 +98,7 @@ async def test_a_deadline_ends_the_request_with_what_it_had(engine: AsyncEngine)
         async for update in generation:
             tokens += len(update.token_ids)
     assert tokens > 0
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_a_stop_string_ends_the_request_and_is_not_shown(engine: AsyncEngine) -> None:
@@ -123,7 +111,7 @@ async def test_a_stop_string_ends_the_request_and_is_not_shown(engine: AsyncEngi
     assert cut.text == whole[: whole.index(stop)]
     assert cut.finish_reason == "stop"
     assert cut.stop_string == stop
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_a_thousand_requests_half_of_them_aborted_leave_nothing(engine: AsyncEngine) -> None:
@@ -133,7 +121,7 @@ async def test_a_thousand_requests_half_of_them_aborted_leave_nothing(engine: As
         generation.abort()
     answers = await asyncio.gather(*generations, return_exceptions=True)
     assert not [a for a in answers[1::2] if isinstance(a, BaseException)]
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_more_than_the_queue_takes_is_refused() -> None:
@@ -145,71 +133,7 @@ async def test_more_than_the_queue_takes_is_refused() -> None:
         refused = [answer for answer in answers if isinstance(answer, OverloadedError)]
         assert refused
         assert len(refused) + sum(not isinstance(a, BaseException) for a in answers) == 200
-        await assert_no_ghost(engine)
-
-
-async def test_what_does_not_fit_the_context_is_refused(engine: AsyncEngine) -> None:
-    with pytest.raises(ContextLengthError, match=rf"{engine.max_context}.*{engine.max_context}"):
-        engine.generate([5] * engine.max_context)
-    with pytest.raises(ContextLengthError, match="to generate"):
-        engine.generate([5], SamplingParams(max_tokens=engine.max_context))
-
-
-@pytest.mark.parametrize(
-    ("prompt", "params", "param"),
-    [
-        ("", SamplingParams(), "prompt"),
-        ([10**6], SamplingParams(), "prompt"),
-        ([-1], SamplingParams(), "prompt"),
-        ("hi", SamplingParams(temperature=-1), "temperature"),
-        ("hi", SamplingParams(temperature=float("nan")), "temperature"),
-        ("hi", SamplingParams(top_p=0), "top_p"),
-        ("hi", SamplingParams(stop=("",)), "stop"),
-        ("hi", SamplingParams(max_tokens=0), "max_tokens"),
-        ("hi", SamplingParams(max_tokens=2.0), "max_tokens"),  # type: ignore[arg-type]
-        ("hi", SamplingParams(min_tokens=2**32), "min_tokens"),
-        ("hi", SamplingParams(min_tokens=9, max_tokens=8), "min_tokens"),
-        ("hi", SamplingParams(seed=1.5), "seed"),  # type: ignore[arg-type]
-        ("hi", SamplingParams(stop=("a", 1)), "stop"),  # type: ignore[arg-type]
-        ("hi", SamplingParams(stop_token_ids=(10**6,)), "stop_token_ids"),
-        ("hi", SamplingParams(stop_token_ids=tuple(range(200))), "stop_token_ids"),
-    ],
-)
-async def test_what_is_out_of_range_is_refused_by_name(
-    engine: AsyncEngine, prompt: str | list[int], params: SamplingParams, param: str
-) -> None:
-    with pytest.raises(InvalidRequestError) as refusal:
-        engine.generate(prompt, params)
-    assert refusal.value.param == param
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("priority", 2**31),
-        ("priority", 1.5),
-        ("timeout", -1.0),
-        ("timeout", float("inf")),
-        ("tenant", 3),
-        ("cache_salt", 3),
-    ],
-)
-async def test_options_out_of_range_are_refused(
-    engine: AsyncEngine, option: str, value: object
-) -> None:
-    with pytest.raises(InvalidRequestError, match=option):
-        engine.generate("hi", SHORT, **{option: value})  # type: ignore[arg-type]
-    await assert_no_ghost(engine)
-
-
-async def test_a_grammar_that_cannot_be_sent_is_refused(engine: AsyncEngine) -> None:
-    with pytest.raises(InvalidGrammarError) as refusal:
-        engine.generate("hi", SHORT, grammar=choice(["x" * 2**20]))
-    assert refusal.value.param == "grammar"
-    for grammar, close in (({"type": "object"}, False), (None, True), (choice(["a"]), 1)):
-        with pytest.raises(InvalidRequestError, match="grammar"):
-            engine.generate("hi", SHORT, grammar=grammar, close_grammar=close)  # type: ignore[arg-type]
-    await assert_no_ghost(engine)
+        await assert_nothing_is_left(engine)
 
 
 def _too_large(submit: Submit, key: RequestKey) -> Submit:
@@ -233,25 +157,7 @@ async def test_a_request_that_no_mailbox_holds_fails_alone(engine: AsyncEngine) 
         await late.next_update()
     assert (await after).usage.completion_tokens == 8
     running.abort()
-    await assert_no_ghost(engine)
-
-
-@pytest.mark.parametrize(
-    ("messages", "param"),
-    [
-        ([], "messages"),
-        (["hi"], "messages[0]"),
-        ([{"role": "usr", "content": "hi"}], "messages[0].role"),
-        ([{"role": "user"}], "messages[0].content"),
-        ([{"role": "user", "content": "hi", "foo": 1}], "messages[0].foo"),
-    ],
-)
-async def test_conversations_that_are_none_are_refused_by_name(
-    engine: AsyncEngine, messages: list[dict[str, object]], param: str
-) -> None:
-    with pytest.raises(InvalidRequestError) as refusal:
-        engine.chat(messages, SHORT)
-    assert refusal.value.param == param
+    await assert_nothing_is_left(engine)
 
 
 async def test_one_stop_string_needs_no_tuple(engine: AsyncEngine) -> None:
@@ -304,8 +210,13 @@ async def test_closing_answers_everyone() -> None:
 
 async def test_before_it_is_loaded_it_says_so() -> None:
     engine = AsyncEngine(device="simulated")
-    with pytest.raises(NotReadyError):
+    with pytest.raises(NotReadyError, match="was not started"):
         engine.generate("Too early")
+    starting = asyncio.create_task(engine.start())
+    await asyncio.sleep(0)
+    with pytest.raises(NotReadyError, match="still being loaded"):
+        engine.generate("Too early")
+    await starting
     await engine.close()
 
 
@@ -363,7 +274,7 @@ async def test_a_failing_step_ends_its_requests_and_no_others(
     with pytest.raises(EngineDeadError):
         await engine.generate("Go on", SHORT)
     assert (await engine.generate("Go on", SHORT)).usage.completion_tokens == 8
-    await assert_no_ghost(engine)
+    await assert_nothing_is_left(engine)
 
 
 async def test_a_dead_scheduler_answers_everyone(
@@ -410,42 +321,3 @@ def test_the_blocking_face() -> None:
     with pytest.raises(EngineDeadError):
         engine.generate("One", SHORT)
     engine.close()
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(ConfigError, match="nonsense"):
-        AsyncEngine(nonsense=1)
-    with pytest.raises(ConfigError, match="interactive, local, server"):
-        AsyncEngine(mode="huge")
-    with pytest.raises(ConfigError, match="max_sequences"):
-        AsyncEngine(max_sequences="8")
-    with pytest.raises(ConfigError, match="prefix_cache"):
-        AsyncEngine(prefix_cache="no")
-    with pytest.raises(ConfigError, match="simulated_step_ms"):
-        AsyncEngine(simulated_step_ms=float("inf"))
-    with pytest.raises(ConfigError, match="thread or process"):
-        AsyncEngine(placement="threads")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="either"):
-        AsyncEngine("model", config=EngineConfig())
-    with pytest.raises(ConfigError, match="max_tokens_per_step"):
-        EngineConfig(max_sequences=64, max_tokens_per_step=32).limits.max_sequences  # noqa: B018
-
-
-def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYENGINE_MODE", "server")
-    monkeypatch.setenv("PYENGINE_MAX_SEQUENCES", "12")
-    monkeypatch.setenv("PYENGINE_PREFIX_CACHE", "false")
-    config = EngineConfig.from_environment(max_sequences=13)
-    assert (config.mode, config.max_sequences, config.prefix_cache) == ("server", 13, False)
-    monkeypatch.setenv("PYENGINE_MAX_SEQUENCES", "many")
-    with pytest.raises(ConfigError, match="PYENGINE_MAX_SEQUENCES='many'"):
-        EngineConfig.from_environment()
-    monkeypatch.delenv("PYENGINE_MAX_SEQUENCES")
-    monkeypatch.setenv("PYENGINE_NONSENSE", "1")
-    with pytest.raises(ConfigError, match="PYENGINE_NONSENSE"):
-        EngineConfig.from_environment()
-
-
-def test_a_name_that_is_not_there() -> None:
-    with pytest.raises(AttributeError):
-        pyengine.nonsense  # noqa: B018

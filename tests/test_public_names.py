@@ -1,8 +1,6 @@
 """What ``import pyengine`` gives, and what it costs."""
 
 import inspect
-import subprocess
-import sys
 from typing import Any, Unpack
 
 import pytest
@@ -10,7 +8,7 @@ import pytest
 import pyengine
 from pyengine import AsyncEngine, Engine
 from pyengine.keywords import ChatKeywords, GenerateKeywords, RequestKeywords
-from tests.programs import environment
+from tests.programs import python
 
 
 def test_every_name_is_where_it_is_said_to_be() -> None:
@@ -28,15 +26,7 @@ def test_every_name_is_where_it_is_said_to_be() -> None:
 def test_a_name_brings_no_more_than_it_needs(names: str) -> None:
     program = f"from pyengine import {names}" if names else "import pyengine"
     program += "\nimport sys; print([n for n in ('torch', 'transformers') if n in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout.strip() == "[]"
+    assert python(program).strip() == "[]"
 
 
 def _keywords(method: Any) -> set[str]:
@@ -57,3 +47,8 @@ def test_keywords_that_are_passed_on_are_those_that_are_taken() -> None:
     }
     for method, keywords in takes.items():
         assert inspect.signature(method).parameters["options"].annotation == Unpack[keywords]
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError):
+        pyengine.nonsense  # noqa: B018

@@ -77,5 +77,4 @@ class Generation:
             self._abort(self._actor.submit.key)
 
     def __del__(self) -> None:
-        if not self._actor.ended:
-            self._abort(self._actor.submit.key)
+        self.abort()

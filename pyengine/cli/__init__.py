@@ -4,6 +4,7 @@
 runs; a test looks.
 """
 
+import sys
 from typing import Any
 
 import click
@@ -19,11 +20,15 @@ class Commands(click.Group):
     """A group whose commands may raise PyengineError: it becomes one line, not a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. An error that pyengine raises on purpose exits with 1."""
+        """Run the command. What pyengine refuses or fails at exits with 1, Ctrl-C with 130."""
         try:
             return super().invoke(ctx)
         except PyengineError as error:
             raise click.ClickException(" ".join(error.message.split())) from error
+        except KeyboardInterrupt:
+            if sys.stderr.isatty():
+                click.echo(err=True)  # what comes next begins a line of its own
+            ctx.exit(130)
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:

@@ -13,17 +13,20 @@ from pyengine.cli.options import (
     sampling_params,
 )
 from pyengine.cli.terminal import loading_bar
+from pyengine.modes import Mode
 
 if TYPE_CHECKING:
     from pyengine.config import EngineConfig
     from pyengine.sampling import SamplingParams
+
+MODE: Mode = "interactive"
 
 
 @click.command()
 @model_argument
 @click.option("--system", help="What the system message says.")
 @sampling_options
-@engine_options
+@engine_options(MODE)
 def chat(model: str | None, system: str | None, **given: Any) -> None:
     """Talk to a model here. Ctrl-C stops an answer, Ctrl-D leaves, /help tells more.
 
@@ -31,12 +34,9 @@ def chat(model: str | None, system: str | None, **given: Any) -> None:
     """
     import asyncio
 
-    config = engine_config(model, given, mode="interactive")
+    config = engine_config(model, given, MODE)
     params = sampling_params(given)
-    try:
-        asyncio.run(_chat(config, params, system))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    asyncio.run(_chat(config, params, system))
 
 
 async def _chat(config: "EngineConfig", params: "SamplingParams", system: str | None) -> None:

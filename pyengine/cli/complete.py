@@ -13,6 +13,7 @@ from pyengine.cli.options import (
     sampling_params,
 )
 from pyengine.cli.terminal import loading_bar, show
+from pyengine.modes import Mode
 
 if TYPE_CHECKING:
     from pyengine.actors.generation import Generation
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pyengine.config import EngineConfig
     from pyengine.sampling import SamplingParams
 
+MODE: Mode = "interactive"
+
 
 @click.command()
 @model_argument
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--system", help="With --chat: what the system message says.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: text, end, usage.")
 @sampling_options
-@engine_options
+@engine_options(MODE)
 def complete(
     model: str | None,
     prompt: str | None,
@@ -49,15 +52,12 @@ def complete(
 
     if system is not None and not chat:
         raise click.UsageError("--system goes with --chat")
-    config = engine_config(model, given, mode="interactive")
+    config = engine_config(model, given, MODE)
     params = sampling_params(given)
     messages = [{"role": "system", "content": system}] if system is not None else []
     text = _from_stdin() if prompt is None else prompt
     question = [*messages, {"role": "user", "content": text}] if chat else text
-    try:
-        asyncio.run(_complete(config, question, params, as_json))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    asyncio.run(_complete(config, question, params, as_json))
 
 
 def _from_stdin() -> str:

@@ -11,20 +11,27 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import click
 import msgspec
 
-from pyengine.config import EngineConfig
+from pyengine.config import ChatFormatName, EngineConfig
 from pyengine.environment import ENVIRONMENT_PREFIX, split_names
-from pyengine.errors import ConfigError
+from pyengine.errors import ConfigError, InvalidRequestError
+from pyengine.modes import Mode
 from pyengine.sampling import SamplingParams
+
+# A flag with more names to choose from tells them in its help alone.
+SHOWN_CHOICES = 6
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 ENGINE_OPTIONS: dict[str, str] = {
-    "mode": "Preset of limits: one sequence at once, a few, or many.",
+    "mode": "Preset of limits: 1, 16 or 256 sequences at once, and as much cache "
+    "[default: {mode}].",
     "load_format": "'dummy' makes the weights up, to measure a model without its files; MODEL may "
     "then also be llama-3-8b or llama-3-70b.",
     "served_name": "Name that the model answers to [default: the folder's, or the hub's].",
-    "chat_format": "How the model marks tool calls and reasoning, such as hermes or qwen3; 'none' "
-    "leaves its answers as they are [default: what its chat template tells].",
+    "chat_format": "How the model marks tool calls and reasoning [default: what its chat template "
+    "tells]: 'none' leaves its answers as they are, or one of "
+    + ", ".join(name for name in get_args(ChatFormatName) if name != "none")
+    + ".",
     "device": "Where model steps run [default: a GPU if there is one]; 'simulated' needs no "
     "weights and measures the rest.",
     "dtype": "Of weights and computation; 'auto' is float32 on the CPU, bfloat16 on a GPU.",
@@ -37,7 +44,8 @@ ENGINE_OPTIONS: dict[str, str] = {
     "gpu_memory_fraction": "Share of the GPU's memory that may be taken [default: 0.9].",
     "graph_memory_mib": "Memory of CUDA graphs, in MiB; 0 is no graphs [default: 1024].",
     "tensor_parallel": "GPUs, or processes on the CPU, that share the model [default: 1].",
-    "threads": "CPU threads of a model step [default: the machine's cores].",
+    "threads": "CPU threads of a model step, with --tensor-parallel of each process [default: the "
+    "machine's cores, divided among the processes].",
     "prefix_cache": "Share the cache of equal prompt prefixes [default: yes].",
     "speculation": "Who drafts tokens ahead, with commas: forced, prediction, ngram, suffix, "
     "draft_model; or none [default: all that cost nothing where they do not help].",
@@ -70,13 +78,21 @@ def model_argument(command: Command) -> Command:
     return click.argument("model", required=False)(command)
 
 
-def engine_options(command: Command) -> Command:
-    """The flags for :data:`ENGINE_OPTIONS`; what was not given arrives as None."""
+def engine_options(mode: Mode) -> Callable[[Command], Command]:
+    """The flags for :data:`ENGINE_OPTIONS`; what was not given arrives as None.
+
+    Args:
+        mode: What the command takes where nobody says it; see :func:`engine_config`.
+    """
     types = {field.name: field.type for field in fields(EngineConfig)}
-    for setting, text in reversed(ENGINE_OPTIONS.items()):
-        text = f"{text}  [env: {ENVIRONMENT_PREFIX}{setting.upper()}]"
-        command = _flag(setting, types[setting], text, negatable=True)(command)
-    return command
+
+    def add(command: Command) -> Command:
+        for setting, text in reversed(ENGINE_OPTIONS.items()):
+            text = f"{text.format(mode=mode)}  [env: {ENVIRONMENT_PREFIX}{setting.upper()}]"
+            command = _flag(setting, types[setting], text, negatable=True)(command)
+        return command
+
+    return add
 
 
 def sampling_options(command: Command) -> Command:
@@ -87,15 +103,15 @@ def sampling_options(command: Command) -> Command:
     return command
 
 
-def engine_config(model: str | None, given: Mapping[str, Any], **defaults: Any) -> EngineConfig:
-    """The configuration: flags over the environment over the command's ``defaults``.
+def engine_config(model: str | None, given: Mapping[str, Any], mode: Mode) -> EngineConfig:
+    """The configuration: flags over the environment over the command's ``mode``.
 
     Raises:
         click.UsageError: A value is out of its range; the message names flag and variable.
     """
     flags = {name: given[name] for name in ENGINE_OPTIONS}
     try:
-        config = EngineConfig.from_environment(defaults, model=model, **flags)
+        config = EngineConfig.from_environment({"mode": mode}, model=model, **flags)
         config.limits  # noqa: B018 - raises where limits do not go together
     except ConfigError as error:
         where = ""
@@ -109,11 +125,15 @@ def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
     """The sampling parameters from the flags of :func:`sampling_options`.
 
     Raises:
-        InvalidRequestError: A parameter is out of its range.
+        click.UsageError: A parameter is out of its range; the message names the flag.
     """
     values = {name: given[name] for name in SAMPLING_OPTIONS}
     params = SamplingParams(**{k: v for k, v in values.items() if v not in (None, ())})
-    params.validate()
+    try:
+        params.validate()
+    except InvalidRequestError as error:
+        where = f" (option {spelled(error.param)})" if error.param in SAMPLING_OPTIONS else ""
+        raise click.UsageError(f"{error.message}{where}") from error
     return params
 
 
@@ -128,8 +148,10 @@ def _flag(name: str, hint: Any, text: str, *, negatable: bool) -> Callable[[Comm
     kind = next((arg for arg in get_args(hint) if arg is not NoneType), hint)
     if get_origin(hint) is dict:
         return click.option(flag, type=_Json(hint), default=None, help=text)
-    if get_origin(hint) is Literal:
-        return click.option(flag, type=click.Choice(get_args(hint)), default=None, help=text)
+    if names := next((get_args(t) for t in (hint, kind) if get_origin(t) is Literal), ()):
+        metavar = None if len(names) <= SHOWN_CHOICES else "NAME"
+        choice = click.Choice(names)
+        return click.option(flag, type=choice, metavar=metavar, default=None, help=text)
     if get_origin(hint) is tuple:
         return click.option(flag, type=kind, multiple=True, metavar="TEXT", help=text)
     if get_origin(kind) is tuple:

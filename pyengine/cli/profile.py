@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyengine.cli.options import engine_config, engine_options, model_argument, spelled
+from pyengine.modes import Mode
 
 if TYPE_CHECKING:
     from pyengine.profiling.report import ProfileReport
     from pyengine.telemetry.spans import Spans
+
+MODE: Mode = "server"
 
 
 def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, ...]:
@@ -26,7 +29,7 @@ def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[i
     return numbers
 
 
-@click.command()
+@click.command(short_help="Measure where the time goes, and what the device waits for.")
 @model_argument
 @click.option(
     "--sequences",
@@ -50,11 +53,22 @@ def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[i
     show_default=True,
     help="Where the engine runs.",
 )
-@click.option("--prompt-tokens", type=click.IntRange(1), default=32, show_default=True)
+@click.option(
+    "--prompt-tokens",
+    type=click.IntRange(1),
+    default=32,
+    show_default=True,
+    help="Length of every prompt.",
+)
 @click.option(
     "--trace", type=click.Path(path_type=Path), help="Arrivals and lengths: CSV or JSONL."
 )
-@click.option("--rate-scale", type=click.FloatRange(min=0, min_open=True), default=1.0)
+@click.option(
+    "--rate-scale",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    help="The trace's requests arrive so many times as fast.",
+)
 @click.option("--limit", type=click.IntRange(1), help="Take the trace's first so many requests.")
 @click.option("--clip", is_flag=True, help="Shorten requests to what the context takes.")
 @click.option(
@@ -79,7 +93,7 @@ def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[i
     "--perfetto", metavar="FILE", help="Write the spans for ui.perfetto.dev; - is stdout."
 )
 @click.option("--html", metavar="FILE", help="Write a page with plots; - is stdout.")
-@engine_options
+@engine_options(MODE)
 def profile(
     model: str | None,
     attach: str | None,
@@ -90,12 +104,13 @@ def profile(
     step_ms: float | None,
     **given: Any,
 ) -> None:
-    """Measure where the time goes in steady decode, in a trace, or in a running server.
+    r"""Measure where the time goes in steady decode, in a trace, or in a running server.
 
     A stage is exposed where the device had nothing to do meanwhile, else overlapped. With
     --device simulated, everything but the device is real:
 
-        pyengine profile --device simulated --step-ms 8 --sequences 64 --html profile.html
+    \b
+        pyengine profile --device simulated --step-ms 8 --html profile.html
     """
     _refuse_what_would_be_ignored()
     if compare is not None:
@@ -120,6 +135,8 @@ def _refuse_what_would_be_ignored() -> None:
     }
     outputs = {"json_file", "perfetto", "html"}
     of_traces = {"rate_scale", "limit", "clip"}
+    if "max_sequences" in given:
+        raise click.UsageError("--max-sequences is told by --sequences here")
     for mode, others in [
         ("compare", given - {"compare"}),
         ("attach", given - outputs - {"attach", "seconds"}),
@@ -145,7 +162,7 @@ def _measure(model: str | None, given: dict[str, Any]) -> "tuple[ProfileReport, 
         "placement", "sequences", "seconds", "prompt_tokens", "trace", "rate_scale", "limit",
         "clip", "busy_loop", "sweep",
     )  # fmt: skip
-    config = engine_config(model, given, mode="server")
+    config = engine_config(model, given, MODE)
     grammar = None
     if (wanted := given["grammar"]) is not None:
         from pyengine.profiling.schemas import grammar as load

@@ -9,11 +9,14 @@ import click
 
 from pyengine.cli.options import engine_config, engine_options, model_argument
 from pyengine.cli.terminal import loading_bar
+from pyengine.modes import Mode
 
 if TYPE_CHECKING:
     from pyengine.async_engine import AsyncEngine
     from pyengine.config import EngineConfig
     from pyengine.placement import PlacementName
+
+MODE: Mode = "local"
 
 
 @click.command()
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
     help="Send a span of every request to this OpenTelemetry collector, as http://localhost:4318; "
     "needs pyengine[otel].",
 )
-@engine_options
+@engine_options(MODE)
 def serve(
     model: str | None,
     host: str,
@@ -72,7 +75,7 @@ def serve(
 
     from pyengine.http.server import leave
 
-    config = engine_config(model, given)
+    config = engine_config(model, given, MODE)
     if workers == 1:
         uvloop.run(_serve(config, host, port, drain_seconds, placement, otlp_endpoint))
         leave()

@@ -1,13 +1,17 @@
 """``pyengine complete``, through pipes."""
 
 import json
+import signal
+import subprocess
 
 from pyengine.chat.answer import ChatAnswer
 from pyengine.cli.complete import _as_json
 from pyengine.completion import Completion, Usage
 from tests.cli.conftest import Run
+from tests.programs import PYENGINE, START_S, environment
 
 SIMULATED = ("--device", "simulated", "--simulated-step-ms", "1")  # its text is noise, at once
+SLOW = ("--device", "simulated", "--simulated-step-ms", "20")
 QUESTION = "What is the capital of France?"
 
 
@@ -67,10 +71,11 @@ def test_settings_reach_the_engine(pyengine: Run) -> None:
     assert "64" in done.stderr
 
 
-def test_an_invalid_parameter_is_one_line_before_anything_is_loaded(pyengine: Run) -> None:
+def test_an_invalid_parameter_is_told_before_anything_is_loaded(pyengine: Run) -> None:
     done = pyengine("complete", "./nowhere", "-p", "x", "--temperature", "9")
-    assert done.returncode == 1
-    assert done.stderr == "Error: 'temperature' must be between 0 and 2, not 9.0\n"
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last == "Error: 'temperature' must be between 0 and 2, not 9.0 (option --temperature)"
 
 
 def test_an_empty_prompt_is_refused(pyengine: Run) -> None:
@@ -85,3 +90,18 @@ def test_json_has_the_reasoning() -> None:
     assert (made["text"], made["reasoning"]) == ("Yes.", "Hm.")
     whole = Completion("Yes.", [1, 2], "stop", None, None, usage)
     assert "reasoning" not in json.loads(_as_json("m", whole))
+
+
+def test_an_interrupt_ends_it_without_a_word() -> None:
+    process = subprocess.Popen(
+        [*PYENGINE, "complete", *SLOW, "-p", "Go on", "--ignore-eos"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(1)  # it answers, and would for most of a minute
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=START_S)
+    assert (process.returncode, said) == (130, "")

@@ -1,7 +1,5 @@
 """The command line before it does anything: help, version, usage errors, instant start."""
 
-import subprocess
-import sys
 from dataclasses import fields
 
 import msgspec
@@ -11,7 +9,7 @@ from pyengine import EngineConfig, SamplingParams, __version__
 from pyengine.cli import main
 from pyengine.cli.options import ENGINE_OPTIONS, SAMPLING_OPTIONS, spelled
 from tests.cli.conftest import Run
-from tests.programs import environment
+from tests.programs import python
 
 COMMANDS = sorted(main.commands)
 HEAVY = ("torch", "transformers", "granian", "tokenizers", "huggingface_hub", "numpy", "rich")
@@ -28,16 +26,9 @@ except SystemExit as end:
     assert end.code == 0
 print("loaded:", *(name for name in {HEAVY!r} if name in sys.modules))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout.startswith("Usage: pyengine")
-    assert done.stdout.splitlines()[-1].split() == ["loaded:"]
+    printed = python(program)
+    assert printed.startswith("Usage: pyengine")
+    assert printed.splitlines()[-1].split() == ["loaded:"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -19,6 +19,7 @@ from pyengine.grammar import choice, json_schema, regex
 from pyengine.model.graphs import PATIENCE, REST
 from pyengine.model.torch_runner import TorchRunner
 from pyengine.model.torch_start import start_on_gpu
+from tests.answers import assert_nothing_is_left, settled
 from tests.model.llamas import Loop, Sequence
 from tests.models import greedy, mixed_prompts, random_llama
 from tests.table_runner import Table, assert_samples_as_rust, plan, table_runner
@@ -265,9 +266,7 @@ async def test_whoever_leaves_and_whatever_fails_nothing_stays(runners: list[Tor
         with pytest.raises(EngineDeadError):
             await engine.generate([77, *range(300, 320)], short)
         assert (await engine.generate("Go on", short)).token_ids == wanted
-        report = await settled(engine)
-        assert report["waiting"] == report["held"] == 0
-        assert report["free"] + report["cached"] == report["num_blocks"]
+        await assert_nothing_is_left(engine)
 
 
 async def test_a_killed_engine_goes_on_where_it_was() -> None:
@@ -294,14 +293,6 @@ async def test_log_probabilities_are_those_of_transformers(attention: str, tmp_p
             answers = await asyncio.gather(*(engine.generate(p, params) for p in prompts))
             for prompt, answer in zip(prompts, answers, strict=True):
                 assert_those_of(model, prompt, answer, top, 1e-3)
-
-
-async def settled(engine: AsyncEngine) -> dict[str, int | float]:
-    """The engine's report when no step is in flight any more."""
-    await engine.drained()
-    while (report := await engine.report())["running"] + report["in_flight"]:
-        pass  # each report is an answer from the scheduler, a step later
-    return report
 
 
 async def test_graphs_stay_within_their_memory(runners: list[TorchRunner]) -> None:

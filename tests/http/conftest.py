@@ -1,4 +1,4 @@
-"""A server in the test's own loop, on a free port, with a made-up engine behind it."""
+"""A server in the test's own loop, on a free port; behind it a made-up engine, or a file's own."""
 
 from collections.abc import AsyncIterator
 
@@ -7,6 +7,7 @@ import openai
 import pytest
 from fake_engine import FakeEngine
 
+from pyengine import AsyncEngine
 from pyengine.http.limits import Limits
 from pyengine.http.server import HttpServer
 
@@ -22,7 +23,7 @@ def limits() -> Limits:
 
 
 @pytest.fixture
-async def server(engine: FakeEngine, limits: Limits) -> AsyncIterator[HttpServer]:
+async def server(engine: FakeEngine | AsyncEngine, limits: Limits) -> AsyncIterator[HttpServer]:
     await engine.start()
     server = HttpServer(engine, port=0, limits=limits)
     await server.start()

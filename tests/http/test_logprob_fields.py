@@ -12,7 +12,6 @@ from transformers import LlamaForCausalLM
 
 from pyengine import AsyncEngine
 from pyengine.demo import MODEL_PATH
-from pyengine.http.server import HttpServer
 
 QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
 PROMPT = "The capital of France is"
@@ -22,14 +21,6 @@ PROMPT = "The capital of France is"
 async def engine() -> AsyncIterator[AsyncEngine]:
     async with AsyncEngine(mode="server") as engine:
         yield engine
-
-
-@pytest.fixture
-async def server(engine: AsyncEngine) -> AsyncIterator[HttpServer]:
-    server = HttpServer(engine, port=0)
-    await server.start()
-    yield server
-    await server.stop(0)
 
 
 @torch.inference_mode()

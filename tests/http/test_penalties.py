@@ -7,7 +7,6 @@ import openai
 import pytest
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.http.server import HttpServer
 
 QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
 # What OpenAI's client takes, what it takes as an extension, and what the library calls it.
@@ -24,14 +23,6 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 async def engine() -> AsyncIterator[AsyncEngine]:
     async with AsyncEngine(mode="server") as engine:
         yield engine
-
-
-@pytest.fixture
-async def server(engine: AsyncEngine) -> AsyncIterator[HttpServer]:
-    server = HttpServer(engine, port=0)
-    await server.start()
-    yield server
-    await server.stop(0)
 
 
 async def test_they_do_what_the_library_does(

@@ -17,6 +17,7 @@ from pyengine.grammar import choice, json_schema, regex
 from pyengine.model.cpu import CpuRunner
 from pyengine.model.graphs import PATIENCE
 from pyengine.model.torch_start import warm_up
+from tests.answers import assert_nothing_is_left, settled
 from tests.models import greedy, mixed_prompts, random_llama
 from tests.table_runner import Table, assert_samples_as_rust, plan, run, table_runner
 from tests.test_logprobs import RULES, assert_those_of
@@ -320,17 +321,7 @@ async def test_whoever_leaves_and_whatever_fails_nothing_stays(
             with pytest.raises(EngineDeadError):
                 await engine.generate([77, *range(300, 320)], short)
             assert (await engine.generate("Go on", short)).token_ids == wanted
-        report = await settled(engine)
-        assert report["waiting"] == report["held"] == 0
-        assert report["free"] + report["cached"] == report["num_blocks"]
-
-
-async def settled(engine: AsyncEngine) -> dict[str, int | float]:
-    """The engine's report when no step is in flight any more."""
-    await engine.drained()
-    while (report := await engine.report())["running"] + report["in_flight"]:
-        pass  # each report is an answer from the scheduler, a step later
-    return report
+        await assert_nothing_is_left(engine)
 
 
 @pytest.mark.parametrize("kind", KINDS)

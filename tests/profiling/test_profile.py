@@ -321,6 +321,7 @@ def test_what_cannot_be_profiled_is_refused() -> None:
         (["--attach", "http://x", "--sweep", "2,4"], "--attach does not go with --sweep"),
         (["--compare", "a", "b", "--json", "-"], "--compare does not go with --json"),
         (["--trace", "t.csv", "--busy-loop"], "--trace does not go with --busy-loop"),
+        (["--max-sequences", "3"], "told by --sequences"),
         (["--clip", "--limit", "3"], "--clip, --limit goes with --trace"),
         (["--attach", "http://127.0.0.1:9"], "cannot be watched"),
         ([*SMALL, "--prompt-tokens", "100000"], "no room for an answer"),

@@ -141,7 +141,7 @@ class Dialect:
         for turn, more in zip(made, others, strict=False):
             turn.update(more)
         self._check_tools(options, self.template)
-        warnings += _tool_warnings(options.tools)
+        warnings += _tool_warnings(options)
         tools = [_for_template(tool) for tool in options.tools] or None
         arguments = self._arguments(options, self.template)
         return self.template.render(made, tools, **arguments), warnings
@@ -226,7 +226,7 @@ class Dialect:
                 raise
             for index, tool in enumerate(options.tools):
                 if tool in tools:
-                    _blame(form, tool, f"tools[{index}].function.parameters")
+                    _blame(form, tool, f"tools[{index}].{options.parameters_at}")
             error.param = "tools"
             raise
 
@@ -278,15 +278,15 @@ class Dialect:
         return None if close is None or opened is None else ReasoningMarks(opened, close)
 
 
-def _tool_warnings(tools: Sequence[Tool]) -> list[str]:
+def _tool_warnings(options: ChatOptions) -> list[str]:
     """What of the tools' schemas is left out.
 
     Raises:
         InvalidRequestError: One is no schema of arguments; named.
     """
     warnings = []
-    for index, tool in enumerate(tools):
-        at = f"tools[{index}].function.parameters"
+    for index, tool in enumerate(options.tools):
+        at = f"tools[{index}].{options.parameters_at}"
         try:
             warnings += [f"{at}: {line}." for line in tool.warnings]
         except InvalidRequestError as error:

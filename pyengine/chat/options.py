@@ -21,6 +21,8 @@ class ChatOptions:
         grammar: What the text of the answer must look like.
         reasoning: Whether it thinks first; None leaves that to the template.
         template_arguments: Further variables for the template.
+        parameters_at: Where an entry of the request's tools has the schema of its arguments, for
+            errors and warnings.
     """
 
     tools: Sequence[Tool] = ()
@@ -30,6 +32,7 @@ class ChatOptions:
     grammar: Grammar | None = None
     reasoning: bool | None = None
     template_arguments: Mapping[str, Any] = field(default_factory=dict)
+    parameters_at: str = "function.parameters"
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:

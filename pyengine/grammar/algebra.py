@@ -22,6 +22,7 @@ def json_schema(
     *,
     whitespace: Whitespace = "single_line",
     unenforceable: Unenforceable = "refuse",
+    name: str | None = None,
 ) -> Grammar:
     """JSON that satisfies a schema.
 
@@ -30,6 +31,7 @@ def json_schema(
             msgspec Struct or TypedDict, whose objects then have no further properties.
         whitespace: See :data:`Whitespace`.
         unenforceable: See :data:`Unenforceable`.
+        name: Stands before what a refusal or a warning says about it; for one of several schemas.
 
     Raises:
         InvalidRequestError: ``schema`` is none of these.
@@ -45,14 +47,14 @@ def json_schema(
         schema = dict(schema)
     elif not isinstance(schema, bool):
         schema = schema_of_type(schema)
-    return Grammar(
-        "json_schema",
-        {
-            "schema": schema,
-            "whitespace": _one_of("whitespace", whitespace, Whitespace),
-            "unenforceable": _one_of("unenforceable", unenforceable, Unenforceable),
-        },
-    )
+    fields = {
+        "schema": schema,
+        "whitespace": _one_of("whitespace", whitespace, Whitespace),
+        "unenforceable": _one_of("unenforceable", unenforceable, Unenforceable),
+    }
+    if name is not None:
+        fields["name"] = _string("name", name)
+    return Grammar("json_schema", fields)
 
 
 def json_object(*, whitespace: Whitespace = "single_line") -> Grammar:

@@ -44,12 +44,14 @@ class Parameter:
     Attributes:
         given: The schema of its value, as it stands within the function's.
         types: The JSON types that its value may have.
+        tool: Whose parameter it is, for refusals and warnings.
     """
 
     name: str
     given: Mapping[str, Any] | bool
     required: bool
     types: frozenset[str]
+    tool: str | None = None
     _reader: SchemaReader = field(default_factory=lambda: SchemaReader(True), repr=False)
 
     def plain_grammar(self, until: str, strict: bool) -> Grammar:
@@ -117,7 +119,10 @@ class Parameter:
 
     def _json(self, branch: Any, strict: bool) -> Grammar:
         alone = self._reader.alone(branch)
-        return json_schema(alone, unenforceable="refuse" if strict else "ignore")
+        name = f"parameter '{self.name}'"
+        if self.tool is not None:
+            name = f"tool '{self.tool}', {name}"
+        return json_schema(alone, unenforceable="refuse" if strict else "ignore", name=name)
 
     @property
     def is_text(self) -> bool:
@@ -163,8 +168,8 @@ class Parameters:
         return Parameter(name, True, False, TYPES)
 
 
-def parameters_of(schema: Mapping[str, Any], strict: bool) -> Parameters:
-    """The parameters that a schema of an object describes.
+def parameters_of(schema: Mapping[str, Any], strict: bool, tool: str | None = None) -> Parameters:
+    """The parameters that a schema of an object describes, a tool's if that is named.
 
     Raises:
         InvalidRequestError: The schema is malformed; or ``strict``, and it says more of the object
@@ -183,7 +188,7 @@ def parameters_of(schema: Mapping[str, Any], strict: bool) -> Parameters:
     properties = _properties(found)
     required = _required(found)
     listed = tuple(
-        Parameter(name, each, name in required, reader.types(each), reader)
+        Parameter(name, each, name in required, reader.types(each), tool, reader)
         for name, each in properties.items()
     )
     others = not listed and found.get("additionalProperties", True) is not False

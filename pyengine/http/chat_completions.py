@@ -1,7 +1,8 @@
 """``POST /v1/chat/completions``."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +17,7 @@ from pyengine.completion import Completion
 from pyengine.errors import InvalidRequestError
 from pyengine.http import sse
 from pyengine.http.backend import Engine
+from pyengine.http.blame import blamed
 from pyengine.http.chat_options import chat_options, predicted
 from pyengine.http.chunks import AnswerChunks, ChatChunks
 from pyengine.http.logprobs import chat_logprobs, wanted_in_chat
@@ -168,33 +170,18 @@ def _max_tokens(request: ChatRequest) -> int | None:
     return new
 
 
-def _names(request: ChatRequest, wanted: Constraint, options: ChatOptions) -> dict[str, str]:
+def _names(
+    request: ChatRequest, wanted: Constraint, options: ChatOptions
+) -> dict[str, str | Callable[[str], str]]:
     """What the engine's parameters are called in the request."""
-    names = {
+    names: dict[str, str | Callable[[str], str]] = {
         "prompt": "messages",
-        "grammar": blamed(wanted, options),
+        "grammar": partial(blamed, wanted, options),
         "template_arguments": "chat_template_kwargs",
     }
     if request.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"
     return names
-
-
-def blamed(
-    wanted: Constraint, options: ChatOptions, parameters: str = "function.parameters"
-) -> str:
-    """The field at fault if a grammar is refused.
-
-    Only strict tools can be refused for a keyword; where there are several, which it was is not
-    known here, but the message may say.
-    """
-    tools = [index for index, tool in enumerate(options.tools) if tool in options.callable_tools]
-    strict = [index for index in tools if options.tools[index].strict]
-    if not tools or (wanted.grammar is not None and not strict):
-        return wanted.field
-    if len(strict or tools) == 1:
-        return f"tools[{(strict or tools)[0]}].{parameters}"
-    return "tools"
 
 
 async def render(

@@ -5,12 +5,13 @@ from typing import Any
 from pyengine.chat.messages import text_of_parts
 from pyengine.chat.options import ChatOptions
 from pyengine.chat.template import ChatTemplate
-from pyengine.chat.tools import Named, Tool, ToolChoice
+from pyengine.chat.tools import Tool
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.grammar import Grammar
 from pyengine.http.limits import Limits
 from pyengine.http.schema.chat import ChatRequest
-from pyengine.http.schema.tools import AllowedTools, ToolChoiceParam, ToolParam
+from pyengine.http.schema.tools import ToolParam
+from pyengine.http.tool_choice import choice_in_chat
 
 
 def chat_options(
@@ -21,7 +22,7 @@ def chat_options(
     Raises:
         InvalidRequestError: A field is malformed, or not supported; named.
     """
-    choice, allowed = _tool_choice(request.tool_choice)
+    choice, allowed = choice_in_chat(request.tool_choice)
     return ChatOptions(
         tools=_tools(request.tools or [], limits),
         tool_choice=choice,
@@ -71,45 +72,6 @@ def _tool(tool: ToolParam, at: str) -> Tool:
         "strict": function.strict,
     }
     return Tool.from_openai({"function": entry}, at)
-
-
-def _tool_choice(
-    given: str | ToolChoiceParam | None,
-) -> tuple[ToolChoice, frozenset[str] | None]:
-    if given is None or given == "auto":
-        return "auto", None
-    if given == "none":
-        return "none", None
-    if given == "required":
-        return "required", None
-    assert isinstance(given, ToolChoiceParam)
-    if given.type == "function" and given.function is not None:
-        return Named(given.function.name), None
-    if given.type == "allowed_tools" and given.allowed_tools is not None:
-        return _allowed(given.allowed_tools)
-    if given.type in ("function", "allowed_tools"):
-        at = f"tool_choice.{given.type}"
-        raise InvalidRequestError(
-            f"Missing required parameter: '{at}'.", param=at, code="missing_required_parameter"
-        )
-    raise UnsupportedParameterError(
-        f"'tool_choice' of type '{given.type[:100]}' is not supported.", param="tool_choice.type"
-    )
-
-
-def _allowed(given: AllowedTools) -> tuple[ToolChoice, frozenset[str]]:
-    at = "tool_choice.allowed_tools"
-    names = set()
-    for index, tool in enumerate(given.tools):
-        if tool.type != "function" or tool.function is None:
-            where = f"{at}.tools[{index}].type"
-            raise UnsupportedParameterError(f"'{where}' must be function.", param=where)
-        names.add(tool.function.name)
-    if given.mode == "auto":
-        return "auto", frozenset(names)
-    if given.mode == "required":
-        return "required", frozenset(names)
-    raise InvalidRequestError(f"'{at}.mode' must be auto or required.", param=f"{at}.mode")
 
 
 def _template_arguments(request: ChatRequest, template: ChatTemplate | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -32,7 +33,8 @@ class Exchange:
     Attributes:
         parameter: What stands behind a prefix of ``PREFIXES``.
         request_id: The client's ``x-request-id``, or a new one.
-        names: What the engine's parameters are called in this request, where that differs.
+        names: What the engine's parameters are called in this request, where that differs; or how
+            that is told from an error's message.
         began: Whether the answer has begun, so that an error can no more get a status of its own.
     """
 
@@ -46,7 +48,7 @@ class Exchange:
         self.scope = scope
         self.proto = proto
         self.parameter = ""
-        self.names: dict[str, str] = {}
+        self.names: dict[str, str | Callable[[str], str]] = {}
         self.began = False
         self.cut_off = False
         given = scope.headers.get("x-request-id")
@@ -152,8 +154,10 @@ class Exchange:
             name = _WHERE.split(error.param, maxsplit=1)[0]
             rest = error.param[len(name) :]
             if name in self.names:
+                called = self.names[name]
+                called = called if isinstance(called, str) else called(error.message)
                 # What is said of an element is said of its own numbering.
-                error.param = self.names[name] + ("" if rest.startswith("[") else rest)
+                error.param = called + ("" if rest.startswith("[") else rest)
         if self.cut_off and isinstance(error, RequestAbortedError):
             return ShuttingDownError("The server is shutting down.")
         return error

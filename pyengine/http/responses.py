@@ -1,16 +1,18 @@
 """``POST /v1/responses``: answers that are not stored."""
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pyengine.chat.options import ChatOptions
-from pyengine.chat.tools import Named, Tool, ToolChoice
+from pyengine.chat.tools import Tool
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.grammar import Grammar, json_object
 from pyengine.http import sse
-from pyengine.http.chat_completions import blamed, render
+from pyengine.http.blame import blamed
+from pyengine.http.chat_completions import render
 from pyengine.http.chat_options import effort_argument
 from pyengine.http.limits import Limits
 from pyengine.http.logprobs import wanted_in_response
@@ -23,10 +25,10 @@ from pyengine.http.schema.responses import (
     ResponseObject,
     ResponsesRequest,
     TextJsonSchema,
-    ToolChoiceObject,
 )
 from pyengine.http.schema.structured import JsonObjectFormat, StructuredOutputs
 from pyengine.http.structured import Constraint, named_schema
+from pyengine.http.tool_choice import choice_in_response
 from pyengine.http.tracing import Asked
 from pyengine.sampling import SamplingParams
 from pyengine.telemetry.timing import server_timing
@@ -50,7 +52,7 @@ async def create(exchange: "Exchange") -> None:
         "prompt": "input",
         "messages": "input",
         "max_tokens": "max_output_tokens",
-        "grammar": blamed(Constraint(options.grammar, "text.format"), options, "parameters"),
+        "grammar": partial(blamed, Constraint(options.grammar, "text.format"), options),
         "template_arguments": "reasoning",
     }
     messages = conversation(request.input, request.instructions)
@@ -123,7 +125,7 @@ def _options(request: ResponsesRequest, template: Any, limits: Limits) -> ChatOp
         raise InvalidRequestError(
             f"'tools' may hold {limits.tools} tools, not {len(given)}.", param="tools"
         )
-    choice, allowed = _tool_choice(request.tool_choice)
+    choice, allowed = choice_in_response(request.tool_choice)
     effort = None if request.reasoning is None else request.reasoning.effort
     return ChatOptions(
         tools=tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(given)),
@@ -132,6 +134,7 @@ def _options(request: ResponsesRequest, template: Any, limits: Limits) -> ChatOp
         parallel_tool_calls=request.parallel_tool_calls is not False,
         grammar=_grammar(request),
         template_arguments=effort_argument(effort, template, "reasoning.effort"),
+        parameters_at="parameters",
     )
 
 
@@ -166,35 +169,6 @@ def _tool(tool: FunctionToolParam, at: str) -> Tool:
     except InvalidRequestError as error:
         param = (error.param or at).replace(".function", "")
         raise InvalidRequestError(error.message.replace(".function", ""), param=param) from None
-
-
-def _tool_choice(
-    given: str | ToolChoiceObject | None,
-) -> tuple[ToolChoice, frozenset[str] | None]:
-    if given is None or given == "auto":
-        return "auto", None
-    if given == "none":
-        return "none", None
-    if given == "required":
-        return "required", None
-    assert isinstance(given, ToolChoiceObject)
-    if given.type == "function" and given.name is not None:
-        return Named(given.name), None
-    if given.type != "allowed_tools":
-        raise UnsupportedParameterError(
-            f"'tool_choice' of type '{given.type[:100]}' is not supported.",
-            param="tool_choice.type",
-        )
-    for index, tool in enumerate(given.tools or []):
-        if tool.type != "function" or tool.name is None:
-            at = f"tool_choice.tools[{index}]"
-            raise UnsupportedParameterError(f"'{at}' must be a function.", param=at)
-    names = frozenset(tool.name for tool in given.tools or [] if tool.name is not None)
-    if given.mode == "auto":
-        return "auto", names
-    if given.mode == "required":
-        return "required", names
-    raise InvalidRequestError("'tool_choice.mode' must be auto or required.", param="tool_choice")
 
 
 def _response(

@@ -11,8 +11,8 @@ import openai
 from pyengine import AsyncEngine
 from pyengine.config import Proposer
 from pyengine.http.server import HttpServer
-from pyengine.telemetry.observe import observe
-from pyengine.telemetry.report import ProfileReport
+from pyengine.profiling.observe import observe
+from pyengine.profiling.report import ProfileReport
 from tests.answers import assert_nothing_is_left
 
 ALL: tuple[Proposer, ...] = ("forced", "prediction", "ngram", "suffix", "draft_model")

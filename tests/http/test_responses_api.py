@@ -308,6 +308,22 @@ async def test_choices(
         ({"tools": [{**NOW, "defer_loading": True}]}, "tools[0].defer_loading"),
         ({"tools": [NOW], "tool_choice": {"type": "function", "name": "x"}}, "tool_choice"),
         ({"tools": [NOW], "tool_choice": {"type": "mcp"}}, "tool_choice.type"),
+        ({"tools": [NOW], "tool_choice": {"type": "function"}}, "tool_choice.name"),
+        ({"tools": [NOW], "tool_choice": {"type": "allowed_tools"}}, "tool_choice.tools"),
+        (
+            {
+                "tools": [NOW],
+                "tool_choice": {"type": "allowed_tools", "mode": "may", "tools": [ONLY_NOW]},
+            },
+            "tool_choice.mode",
+        ),
+        (
+            {
+                "tools": [NOW],
+                "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "x"}]},
+            },
+            "tool_choice.tools[0]",
+        ),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"input": []}, "input"),
         ({"input": [5]}, "input[0]"),

@@ -343,20 +343,18 @@ async def test_tools_that_the_model_knows_nothing_of(
 
 
 @pytest.mark.parametrize(
-    ("tools", "param"),
+    ("tools", "message", "param"),
     [
-        ([WEATHER], "tools[0].function.parameters"),
-        ([NOW, WEATHER], "tools"),
-        (
-            [NOW, {"type": "function", "function": {**WEATHER["function"], "strict": True}}],
-            "tools[1].function.parameters",
-        ),
+        ([WEATHER], "too large", "tools[0].function.parameters"),
+        ([NOW, WEATHER], "too large", "tools"),
+        ([NOW, WEATHER], "tool 'get_weather': odd", "tools[1].function.parameters"),
+        ([WEATHER, NOW], "tool 'now', parameter 'a': odd", "tools[1].function.parameters"),
     ],
 )
 async def test_tools_that_the_engine_refuses(
-    http: httpx.AsyncClient, engine: FakeEngine, tools: Any, param: str
+    http: httpx.AsyncClient, engine: FakeEngine, tools: Any, message: str, param: str
 ) -> None:
-    engine.refuse_grammar = "too large"
+    engine.refuse_grammar = message
     for stream in (False, True):
         body = {"model": MODEL, "messages": HELLO, "tools": tools, "stream": stream}
         answer = await http.post("/v1/chat/completions", json=body)

@@ -35,7 +35,11 @@ class Body(Protocol):
 
 def arguments_of(tool: Tool) -> Grammar:
     """The tool's arguments as one JSON object."""
-    made = json_schema(tool.schema, unenforceable="refuse" if tool.strict else "ignore")
+    made = json_schema(
+        tool.schema,
+        unenforceable="refuse" if tool.strict else "ignore",
+        name=f"tool '{tool.name}'",
+    )
     return made.tagged(("arguments",))
 
 

@@ -47,7 +47,7 @@ class PythonCall:
             InvalidRequestError: A strict tool's schema asks for what cannot be held to; or a
                 parameter's name cannot be one in Python.
         """
-        parameters = parameters_of(tool.schema, tool.strict)
+        parameters = parameters_of(tool.schema, tool.strict, tool.name)
         for parameter in parameters.listed:
             if not parameter.name.isidentifier():
                 raise InvalidRequestError(

@@ -40,7 +40,7 @@ class XmlCall:
         Raises:
             InvalidRequestError: A strict tool's schema asks for what tags cannot be held to.
         """
-        parameters = parameters_of(tool.schema, tool.strict)
+        parameters = parameters_of(tool.schema, tool.strict, tool.name)
 
         def parts() -> Iterator[Grammar]:
             yield text(f"<function={tool.name}>\n")

@@ -31,6 +31,9 @@ pub enum Description {
         /// What is done with keywords that cannot be enforced.
         #[serde(default)]
         unenforceable: Unenforceable,
+        /// Stands before what is said about it.
+        #[serde(default)]
+        name: Option<String>,
     },
     /// Any JSON object.
     JsonObject {
@@ -217,6 +220,7 @@ mod tests {
                 schema: serde_json::json!({"type": "object"}),
                 whitespace: Whitespace::SingleLine,
                 unenforceable: Unenforceable::Refuse,
+                name: None,
             }
         );
         assert!(matches!(parts[2], Description::Repeat { min: 1, max: None, separator: Some(_), .. }));

@@ -146,11 +146,17 @@ fn json_schema(
     warnings: &mut Vec<String>,
 ) -> Result<Value, Refusal> {
     let (schema, whitespace) = match description {
-        Description::JsonSchema { schema, whitespace, unenforceable } => {
+        Description::JsonSchema { schema, whitespace, unenforceable, name } => {
             let stop = || watch.is_cancelled();
-            let Prepared { schema, warnings: more } = schema::prepare(schema, unenforceable, &stop)?;
-            check_schema(&schema)?;
-            warnings.extend(more);
+            let named = |said: String| match &name {
+                Some(name) => format!("{name}: {said}"),
+                None => said,
+            };
+            let prepared = schema::prepare(schema, unenforceable, &stop)
+                .and_then(|prepared| check_schema(&prepared.schema).map(|()| prepared));
+            let Prepared { schema, warnings: more } =
+                prepared.map_err(|Refusal { message }| Refusal { message: named(message) })?;
+            warnings.extend(more.into_iter().map(named));
             (schema, whitespace)
         }
         Description::JsonObject { whitespace } => (json!({"type": "object"}), whitespace),

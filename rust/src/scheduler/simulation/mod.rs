@@ -11,5 +11,6 @@ mod cases;
 mod device;
 mod edits;
 mod grammar;
+mod model;
 mod random;
 mod world;

@@ -8,6 +8,8 @@
 //!  Replace, Metaspace, Strip      ByteFallback │ ByteLevel     Fuse       Strip (from the left)
 //!  └── per token, done once ──┘   └──────────── per stream: Rules ─────────────────────────┘
 //! ```
+//!
+//! O(bytes) a token, when a vocabulary is loaded.
 
 use serde::Deserialize;
 

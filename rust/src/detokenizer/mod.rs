@@ -1,14 +1,21 @@
-//! The Detokenizer actor: bytes of tokens, UTF-8 assembly, stop strings, deltas.
+//! The Detokenizer actor: bytes of tokens, UTF-8 assembly, stop strings, deltas. O(bytes of the new tokens) a step.
+//!
+//! ```text
+//!  actor          requests              stream            vocabulary, decoder   bytes of a token
+//!  the thread ──► what a message ──►    one sequence ──►  utf8                  whole characters
+//!                 does                                    stop_matcher          stop strings
+//!                  └─► outbox, wire: answers, batched and kept while a ring is full
+//! ```
 
-pub mod actor;
+mod actor;
 mod decoder;
 mod outbox;
 mod requests;
-pub mod stop_matcher;
+mod stop_matcher;
 mod stop_share;
-pub mod stream;
-pub mod utf8;
-pub mod vocabulary;
+mod stream;
+mod utf8;
+mod vocabulary;
 mod wire;
 
 pub use actor::Detokenizer;

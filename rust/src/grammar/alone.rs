@@ -1,4 +1,5 @@
-//! One description compiled for a caller who waits for it, without an engine.
+//! One description compiled for a caller who waits for it, without an engine. A thread for each; those that outlast
+//! their time are bounded.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};

@@ -21,7 +21,7 @@ const PER_TOKEN: usize = 8;
 const BEYOND: usize = 32;
 
 /// A regular language over a vocabulary's tokens.
-pub struct Index {
+pub(super) struct Index {
     table: Arc<Table>,
 }
 

@@ -31,7 +31,7 @@ const POOL: usize = 4;
 const LARGEST_KEPT: usize = 4 << 20;
 
 /// A grammar of llguidance's.
-pub struct Llguidance {
+pub(super) struct Llguidance {
     shared: Arc<Shared>,
     warnings: Vec<String>,
 }
@@ -53,7 +53,7 @@ impl Llguidance {
     ///
     /// # Errors
     /// llguidance's reason not to.
-    pub fn compile(
+    pub(super) fn compile(
         tokens: &Arc<Tokens>,
         lowered: Lowered,
         marks: &[String],

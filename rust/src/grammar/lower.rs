@@ -25,7 +25,7 @@ use super::{Refusal, ebnf, pattern};
 
 /// What llguidance compiles.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Lowered {
+pub(super) enum Lowered {
     /// A JSON Schema with its separators.
     Json(Value),
     /// A grammar.
@@ -36,7 +36,7 @@ pub enum Lowered {
 ///
 /// # Errors
 /// What cannot be enforced or not be put into a grammar.
-pub fn lower(
+pub(super) fn lower(
     description: Description,
     tokens: &Tokens,
     watch: &Watch,

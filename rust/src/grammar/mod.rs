@@ -11,12 +11,12 @@
 //! grammar is shared by every request that brought the same description.
 
 mod alone;
-pub mod backend;
+mod backend;
 mod cache;
 mod closing;
 pub mod compile;
 pub mod context;
-pub mod description;
+mod description;
 mod ebnf;
 mod forced;
 #[cfg(test)]
@@ -28,7 +28,7 @@ mod limits;
 mod llguidance;
 mod lower;
 mod pattern;
-pub mod schema;
+mod schema;
 mod watch;
 
 use std::sync::Arc;

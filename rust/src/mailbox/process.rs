@@ -3,7 +3,7 @@
 //! A killed process that its parent has not waited for (a zombie) still has its id, so `kill(pid, 0)` does not
 //! tell. A pidfd does: it becomes readable when the last thread of the process has ended, which also means that
 //! no store of it is still to come. Ids are compared, so all sides of a ring must see the same process
-//! namespace.
+//! namespace. One's own is a load; to ask after another takes three system calls.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Once;

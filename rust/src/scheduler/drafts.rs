@@ -11,46 +11,20 @@
 //! The draft model is asked in steps without prompts only: those are the steps whose time is judged.
 //! O(decodes + drafts), and what the grammars take to look at their rows' drafts.
 
+use super::drafting::Drafting;
 use super::plan::Room;
 use super::planner::{Grant, Planner, RowRecord, StepRecord};
 use super::sequence_table::RequestId;
 use crate::kv_allocator::KvAllocator;
-use crate::speculate::{
-    Length, POSITIONS, Row, Segments, Source, SpeculationConfig, Speculator, StepOutcome,
-};
+use crate::speculate::{Length, POSITIONS, Row, Segments, Source, SpeculationConfig, StepOutcome};
 
 /// Tokens of prompts and answers that are indexed in a step, where that was put off.
 const TENDED: usize = 256;
 
-/// What the planner knows of drafts.
-pub(super) struct Drafting {
-    pub speculator: Speculator,
-    max_draft: usize,
-    forced: bool,
-    // Scratch of `grant_drafts`.
-    rows: Vec<Row>,
-    firsts: Vec<usize>,
-    lengths: Vec<Length>,
-    ahead: Vec<u32>,
-    /// By slot: so many tokens of the sequence the draft model has surely computed.
-    computed: Vec<u32>,
-    last_commit_ns: u64,
-}
-
 impl Planner {
     /// Lets rows have drafts, as `config` says, up to the layout's bound of logits.
     pub fn set_speculation(&mut self, config: SpeculationConfig) {
-        self.drafting = Some(Box::new(Drafting {
-            max_draft: config.max_draft,
-            forced: config.forced,
-            speculator: Speculator::new(config, self.config.max_sequences),
-            rows: Vec::new(),
-            firsts: Vec::new(),
-            lengths: Vec::new(),
-            ahead: Vec::new(),
-            computed: vec![0; self.config.max_sequences],
-            last_commit_ns: 0,
-        }));
+        self.drafting = Some(Box::new(Drafting::new(config, self.config.max_sequences)));
     }
 
     /// Whether the next step should have drafts.

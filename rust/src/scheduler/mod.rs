@@ -21,6 +21,7 @@ mod commit;
 mod crew;
 mod distributions;
 mod draft_passes;
+mod drafting;
 mod drafts;
 mod edit_seats;
 mod edits;

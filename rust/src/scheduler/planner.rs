@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, VecDeque};
 use super::buffers::StepLayout;
 use super::crew::Crew;
 use super::distributions::Distributions;
-use super::drafts::Drafting;
+use super::drafting::Drafting;
 use super::outbox::{OutRow, Outbox, Outlet};
 use super::policy::{self, Tenants, WaitingQueue};
 use super::requests::Requests;

@@ -43,7 +43,11 @@ impl Index {
     ///
     /// # Errors
     /// No text of the tokenizer matches, or nobody waits any more.
-    pub fn build(tokens: &Arc<Tokens>, pattern: &Hir, watch: &Watch) -> Result<Option<Self>, Refusal> {
+    pub(in crate::grammar) fn build(
+        tokens: &Arc<Tokens>,
+        pattern: &Hir,
+        watch: &Watch,
+    ) -> Result<Option<Self>, Refusal> {
         let Some(automaton) = automaton(pattern) else { return Ok(None) };
         watch.check()?;
         let Some(survey) = survey(&automaton) else { return Ok(None) };

@@ -102,23 +102,7 @@ impl Work<'_> {
             ExprNode::Not(inner) => self.apply(shapes, inner, !wanted, kind),
             ExprNode::And(parts) if wanted => self.in_turn(shapes, &parts, wanted, kind),
             ExprNode::Or(parts) if !wanted => self.in_turn(shapes, &parts, wanted, kind),
-            ExprNode::And(parts) | ExprNode::Or(parts) => {
-                let mut out = Vec::new();
-                for &part in parts.iter() {
-                    if self.says_nothing(part, wanted, kind) {
-                        continue;
-                    }
-                    self.pay(shapes.iter().map(Shape::weight).sum())?;
-                    out.extend(self.apply(shapes.clone(), part, wanted, kind)?);
-                    self.check_count(out.len())?;
-                }
-                if out.len() > 1 {
-                    self.pay(out.len())?;
-                    let mut seen = HashSet::new();
-                    out.retain(|shape| seen.insert(shape.clone()));
-                }
-                Ok(out)
-            }
+            ExprNode::And(parts) | ExprNode::Or(parts) => self.side_by_side(&shapes, &parts, wanted, kind),
             ExprNode::One(parts) => self.one_of(shapes, &parts, wanted, kind),
             ExprNode::Schema(number) => {
                 let place = self.schemas[number as usize].0;
@@ -152,6 +136,31 @@ impl Work<'_> {
         }
     }
 
+    /// What any of `parts` leaves, each once.
+    fn side_by_side(
+        &mut self,
+        shapes: &[Shape],
+        parts: &[Expr],
+        wanted: bool,
+        kind: Kind,
+    ) -> Result<Vec<Shape>, Refusal> {
+        let mut out = Vec::new();
+        for &part in parts {
+            if self.says_nothing(part, wanted, kind) {
+                continue;
+            }
+            self.pay(shapes.iter().map(Shape::weight).sum())?;
+            out.extend(self.apply(shapes.to_vec(), part, wanted, kind)?);
+            self.check_count(out.len())?;
+        }
+        if out.len() > 1 {
+            self.pay(out.len())?;
+            let mut seen = HashSet::new();
+            out.retain(|shape| seen.insert(shape.clone()));
+        }
+        Ok(out)
+    }
+
     /// Whether a part leaves nothing, seen at a glance.
     fn says_nothing(&self, expr: Expr, wanted: bool, kind: Kind) -> bool {
         match self.exprs.node(expr) {
@@ -163,6 +172,7 @@ impl Work<'_> {
         }
     }
 
+    /// What all of `parts` leave, one after the other.
     fn in_turn(
         &mut self,
         mut shapes: Vec<Shape>,

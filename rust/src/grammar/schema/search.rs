@@ -88,18 +88,7 @@ impl Builder<'_> {
                     Some(NEVER)
                 }
             }
-            Term::End => {
-                // Nothing may follow, so the rest has to do with nothing.
-                for item in rest {
-                    if !matches!(item, Term::End) {
-                        let plain = self.plain(item)?;
-                        if !self.langs.nullable(plain) {
-                            return Some(NEVER);
-                        }
-                    }
-                }
-                Some(before)
-            }
+            Term::End => self.ended(before, rest),
             Term::Ahead(wanted, inner) => {
                 let after = self.found(EMPTY, false, rest)?;
                 let mut look = self.found(EMPTY, false, &[inner])?;
@@ -120,25 +109,40 @@ impl Builder<'_> {
             }
             Term::Boundary(wanted) if from_start => {
                 let after = self.found(EMPTY, false, rest)?;
-                let word = self.langs.class(normal(word()));
-                let ends = self.langs.concat(ANY, word);
-                let begins = self.langs.concat(word, ANY);
-                let (not_ends, not_begins) = (self.langs.not(ends), self.langs.not(begins));
-                let cases = if *wanted {
-                    [(ends, not_begins), (not_ends, begins)]
-                } else {
-                    [(ends, begins), (not_ends, not_begins)]
-                };
-                let mut all = Vec::new();
-                for (left, right) in cases {
-                    let left = self.langs.and(vec![before, left]);
-                    let right = self.langs.and(vec![after, right]);
-                    all.push(self.langs.concat(left, right));
-                }
-                Some(self.langs.or(all))
+                Some(self.at_boundary(before, after, *wanted))
             }
             _ => None,
         }
+    }
+
+    /// `before`, at the end of the string: nothing may follow, so `rest` has to do with nothing.
+    fn ended(&mut self, before: Lang, rest: &[&Term]) -> Option<Lang> {
+        for item in rest.iter().filter(|item| !matches!(item, Term::End)) {
+            let plain = self.plain(item)?;
+            if !self.langs.nullable(plain) {
+                return Some(NEVER);
+            }
+        }
+        Some(before)
+    }
+
+    /// `before`, then `after`, where a word begins or ends between them, or does not.
+    fn at_boundary(&mut self, before: Lang, after: Lang, wanted: bool) -> Lang {
+        let word = self.langs.class(normal(word()));
+        let ends = self.langs.concat(ANY, word);
+        let begins = self.langs.concat(word, ANY);
+        let (not_ends, not_begins) = (self.langs.not(ends), self.langs.not(begins));
+        let cases = if wanted {
+            [(ends, not_begins), (not_ends, begins)]
+        } else {
+            [(ends, begins), (not_ends, not_begins)]
+        };
+        let cases = cases.map(|(left, right)| {
+            let left = self.langs.and(vec![before, left]);
+            let right = self.langs.and(vec![after, right]);
+            self.langs.concat(left, right)
+        });
+        self.langs.or(cases.to_vec())
     }
 }
 

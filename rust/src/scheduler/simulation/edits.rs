@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::device::{VOCABULARY, mix};
+use super::model::{VOCABULARY, mix};
 use crate::messages::EditRules;
 
 /// The edits of the logits that follow `prompt` and `answer`, by token: those that change something.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::device::{STOP_TOKEN, VOCABULARY};
+use super::model::{STOP_TOKEN, VOCABULARY};
 use crate::grammar::{Compiled, Compiler, Grammar, Refusal, Verdict};
 use crate::messages::RequestKey;
 use crate::telemetry::Histogram;

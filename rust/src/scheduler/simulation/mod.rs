@@ -11,6 +11,7 @@ mod cases;
 mod device;
 mod edits;
 mod grammar;
+mod model;
 mod random;
 mod sharing;
 mod world;

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use super::super::buffers::header;
 use super::super::{LogProbs, Outlet, Planner, PlannerConfig, StepLayout};
-use super::device::{Device, Expected, STOP_TOKEN, VOCABULARY, logprob, mix, rules};
+use super::device::{Device, Expected};
 use super::grammar::Slow;
+use super::model::{STOP_TOKEN, VOCABULARY, logprob, mix, rules};
 use crate::error::Error;
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, Message, RequestKey, Submit};

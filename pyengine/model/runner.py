@@ -160,6 +160,9 @@ class ModelRunner(Protocol):
     def launch(self, buffers: StepBuffers) -> StepHandle:
         """Start the forward pass of ``buffers`` (the set that :meth:`buffers` returned last).
 
+        Steps run in the order of their launches. In each layer the keys and values of all tokens
+        of the step are stored before any row attends: a row may read pages that others write.
+
         If it raises, the step was not begun, or is over, and its set is free again.
         """
 

@@ -35,6 +35,8 @@ EXACT = ["torch", "triton"]
 SETTINGS: dict[str, dict[str, Any]] = {
     "prefix-cache": {},
     "chunks": {"prefill_chunk": 16, "prefix_cache": False},
+    # Rows read pages that other rows of their step write.
+    "chunks-side-by-side": {"prefill_chunk": 16},
     "preemption": {"num_blocks": 24},
     "drafts": {"speculation": ("ngram",), "speculation_adaptive": False},
     "no-graphs": {"graph_memory_mib": 0},

@@ -163,6 +163,22 @@ def greedy(model: Any, prompt: list[int], count: int) -> list[int]:
     return tokens[len(prompt) :]
 
 
+def assert_rows_read_what_their_step_writes(runner: Any, model: Any) -> None:
+    """Two prompts that begin alike: one row computes what they share, the other reads its pages."""
+    shared = (prompts(1)[0] * 90)[: 4 * runner.info.block_size]
+    for order in (1, -1):
+        loop = Loop(runner)
+        first = Sequence([*shared, 7, 8], 0)
+        first.blocks = [loop.free.pop() for _ in range(5)]
+        second = Sequence([*shared, 9], 1, len(shared), first.blocks[:4])
+        sequences = [first, second]
+        for _ in range(6):
+            loop.step(sequences[::order])
+        for sequence, length in ((first, 2), (second, 1)):
+            prompt = sequence.tokens[: len(shared) + length]
+            assert sequence.tokens[len(prompt) :] == greedy(model, prompt, 6)
+
+
 def prompts(count: int, vocabulary: int = 131, longest: int = 90) -> list[list[int]]:
     """Prompts of mixed length."""
     numbers = random.Random(5)

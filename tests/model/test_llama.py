@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 import torch
-from llamas import Loop, Sequence, greedy, make_llama, make_runner, prompts
+from llamas import (
+    Loop,
+    Sequence,
+    assert_rows_read_what_their_step_writes,
+    greedy,
+    make_llama,
+    make_runner,
+    prompts,
+)
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -45,6 +53,11 @@ def test_any_block_size(block_size: int, tmp_path: Path) -> None:
     runner = make_runner(tmp_path, block_size=block_size, num_blocks=max(8, 1024 // block_size))
     asked = prompts(5)
     assert Loop(runner, chunk=7).generate(asked, 8) == [greedy(model, p, 8) for p in asked]
+
+
+def test_rows_read_what_their_step_writes(tmp_path: Path) -> None:
+    model = make_llama(tmp_path)
+    assert_rows_read_what_their_step_writes(make_runner(tmp_path), model)
 
 
 def logits_after(runner: Any, tokens: list[int], chunk: int) -> torch.Tensor:

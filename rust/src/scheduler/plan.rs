@@ -2,7 +2,8 @@
 //!
 //! Rows are granted in three passes, each seeing what the one before left of the budget: decodes, prefills
 //! under way, requests admitted now. Only decodes can lack a block (admission takes those of all known tokens),
-//! and victims come from the end of the running order, where nothing was granted yet: no grant is taken back.
+//! and victims come from the end of the running order, where nothing was granted yet: no grant is taken back. A prefill
+//! finds in the prefix tree what those before it compute (see `sharing`).
 //!
 //! O(running + admitted) and O(tokens + pages) of the step; no allocation in steady state.
 

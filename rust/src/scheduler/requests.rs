@@ -51,7 +51,8 @@ pub struct Request {
     pub salt: u64,
     /// Clock at which it is given up; 0 is never.
     pub deadline_ns: u64,
-    /// Prompt tokens that came from the prefix cache when it was first admitted.
+    /// Prompt tokens that were in the prefix cache when it was first admitted; what others compute of it later is not
+    /// counted in.
     pub cached_tokens: Option<u32>,
     /// Microseconds from its arrival to its first admission.
     pub queued_us: u32,

@@ -4,10 +4,10 @@
 //! come back. So the next request of the same plan finds them, and so does a prompt under way that has come less far:
 //!
 //! ```text
-//!   a prompt of 8 blocks, 2 a step for each        █ computes   · has from the tree
+//!   a long prompt, two blocks a step for each        █ computes   · has from the tree
 //!
 //!   step N      A  ██            step N+1    A  ····██
-//!               B  ··██                      B  ······█▌   the last token is always computed: it is sampled behind
+//!               B  ··██                      B  ······██
 //! ```
 //!
 //! Nobody waits for anybody: who finds a block takes it, who does not computes it. That is right because
@@ -18,8 +18,9 @@
 //! - what a step fails to compute is *retracted*: the tree forgets what it and the steps after it were to compute, and
 //!   who took blocks from the tree since then begins again, having lost nothing but time.
 //!
-//! Two sequences compute the same tokens only in a block that a chunk of the first leaves unfinished, and in the last
-//! block of a prompt that ends with it. O(blocks of the row) a row; retracting costs O(what is lost).
+//! Two sequences compute the same tokens only in a block that a chunk of one leaves unfinished, and from the block of a
+//! prompt's last token on, behind which it samples. A tenant is charged for what its request did not find when it was
+//! admitted. O(new blocks) a row; retracting is O(running + blocks that are forgotten).
 
 use super::planner::{Planner, StepRecord};
 use crate::kv_allocator::KvAllocator;

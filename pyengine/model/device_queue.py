@@ -189,6 +189,7 @@ class CudaCapturer:
         """See :class:`pyengine.model.graphs.Capturer`."""
         before, _ = torch.cuda.mem_get_info()
         graph: Any = torch.cuda.CUDAGraph()
+        pool = torch.cuda.graph_pool_handle()
         collects = gc.isenabled()
         # What a collection frees may be such as must not be freed while this thread captures.
         gc.disable()
@@ -197,7 +198,7 @@ class CudaCapturer:
             # writes them for all: one of inference mode would fail whoever else captures.
             with torch.inference_mode(False):
                 # Other threads may call CUDA meanwhile: what they do does not spoil the capture.
-                graph.capture_begin(capture_error_mode="thread_local")
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
                 work()
             except BaseException:
@@ -205,8 +206,23 @@ class CudaCapturer:
                     graph.capture_end()
                 raise
             graph.capture_end()
+        except BaseException:
+            _give_back(pool)
+            raise
         finally:
             if collects:
                 gc.enable()
         after, _ = torch.cuda.mem_get_info()
         return graph, max(before - after, 0)
+
+
+def _give_back(pool: Any) -> None:
+    """End allocations for a graph that could not be captured.
+
+    Up to torch 2.12 a capture that CUDA ends with an error stays under way for the allocator, which
+    then frees nothing any more, or ends the process where it should (pytorch/pytorch#180395).
+    """
+    device = torch.cuda.current_device()
+    with suppress(RuntimeError):  # where torch did so itself
+        torch._C._cuda_endAllocateToPool(device, pool)
+        torch._C._cuda_releasePool(device, pool)

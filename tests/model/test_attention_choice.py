@@ -11,7 +11,14 @@ import torch
 
 from pyengine.errors import ConfigError
 from pyengine.model.attention import warm_up
-from pyengine.model.attention.choice import NAMES, Capabilities, choose, detect, refusal
+from pyengine.model.attention.choice import (
+    NAMES,
+    Capabilities,
+    _not_imported,
+    choose,
+    detect,
+    refusal,
+)
 from pyengine.model.attention.torch import TorchAttention
 from tests.model.paged_steps import shape_of
 
@@ -89,6 +96,7 @@ def test_the_choice_imports_no_torch() -> None:
 def test_what_is_installed_without_what_it_needs_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    _not_imported.cache_clear()
     (tmp_path / "flashinfer.py").write_text("import tvm_ffi_of_nobody\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
@@ -99,6 +107,7 @@ def test_what_is_installed_without_what_it_needs_is_found_out(
     assert reason is not None
     assert reason.endswith("No module named 'tvm_ffi_of_nobody'")
     assert detect(torch.device("cpu")).faults == {}  # nobody asks for it there
+    _not_imported.cache_clear()
 
 
 def test_what_fails_as_it_is_made_ready_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ import torch
 
 from pyengine.model.device_queue import CpuQueue, CudaCapturer, CudaMark, HostMark
 
+POOL = (0, 7)
+
 
 class FakeGraph:
     """Remembers what it was told."""
@@ -18,7 +20,8 @@ class FakeGraph:
         self.log: list[Any] = []
         FakeGraph.made.append(self)
 
-    def capture_begin(self, capture_error_mode: str) -> None:
+    def capture_begin(self, pool: tuple[int, int], capture_error_mode: str) -> None:
+        assert pool == POOL
         assert not torch.is_inference_mode_enabled()
         self.log.append(capture_error_mode)
 
@@ -29,14 +32,30 @@ class FakeGraph:
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+def cuda(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is asked of the allocator."""
     FakeGraph.made.clear()
+    told: list[str] = []
+
+    def end(device: int, pool: tuple[int, int]) -> None:
+        told.append("end")
+        if "spoilt" not in FakeGraph.made[-1].log:
+            raise RuntimeError("not currently recording to mempool_id")
+
+    def release(device: int, pool: tuple[int, int]) -> None:
+        told.append("release")
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: POOL)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", release, raising=False)
     free = iter((1000, 960, 900, 910))
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (next(free), 2000))
+    return told
 
 
-def test_a_capture_is_measured_and_nothing_is_freed_in_it(cuda: None) -> None:
+def test_a_capture_is_measured_and_nothing_is_freed_in_it(cuda: list[str]) -> None:
     collecting = []
 
     def work() -> None:
@@ -49,17 +68,28 @@ def test_a_capture_is_measured_and_nothing_is_freed_in_it(cuda: None) -> None:
     assert graph.log == ["thread_local", "end"]
     assert (collecting, gc.isenabled(), size) == ([False], True, 40)
     assert CudaCapturer().capture(lambda: None)[1] == 0  # others gave memory back meanwhile
+    assert cuda == []
 
 
-def test_what_spoils_a_capture_is_what_is_raised(cuda: None) -> None:
+@pytest.mark.parametrize("raises", [True, False])
+def test_what_spoils_a_capture_is_what_is_raised(raises: bool, cuda: list[str]) -> None:
     def work() -> None:
         FakeGraph.made[0].log.append("spoilt")
-        raise ValueError("no such operation in a graph")
+        if raises:
+            raise ValueError("no such operation in a graph")
 
-    with pytest.raises(ValueError, match="no such operation"):
+    with pytest.raises(ValueError if raises else RuntimeError, match=r"no such|is invalid"):
         CudaCapturer().capture(work)
     assert FakeGraph.made[0].log == ["thread_local", "spoilt", "end"]
     assert gc.isenabled()
+    assert cuda == ["end", "release"]  # which torch left out
+
+
+def test_what_fails_in_python_alone_leaves_nothing_to_be_undone(cuda: list[str]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        CudaCapturer().capture(lambda: print(1 // 0))
+    assert FakeGraph.made[0].log == ["thread_local", "end"]
+    assert cuda == ["end"]
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -5,6 +5,7 @@ Imports torch only to look at the machine and to make what was chosen.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -68,11 +69,8 @@ def detect(device: "torch.device") -> Capabilities:
 
     flashinfer = _version("flashinfer-python", "flashinfer")
     faults = {}
-    if flashinfer is not None and device.type == "cuda":
-        try:
-            import_module("flashinfer")
-        except Exception as error:  # noqa: BLE001 - whatever it is, there are other backends
-            faults["flashinfer"] = f"it cannot be imported: {fault(error)}"
+    if flashinfer is not None and device.type == "cuda" and (why := _not_imported("flashinfer")):
+        faults["flashinfer"] = why
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
     return Capabilities(
         device=device.type,
@@ -83,6 +81,16 @@ def detect(device: "torch.device") -> Capabilities:
         or find_spec("flashinfer_jit_cache") is not None,
         faults=faults,
     )
+
+
+@cache
+def _not_imported(module: str) -> str | None:
+    """Why ``module`` cannot be imported; asked once, for to find out may take seconds."""
+    try:
+        import_module(module)
+    except Exception as error:  # noqa: BLE001 - whatever it is, there are other backends
+        return f"it cannot be imported: {fault(error)}"
+    return None
 
 
 def fault(error: Exception) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyengine.cli.options import engine_config, engine_options, model_argument, spelled
+from pyengine.cli.terminal import working
 from pyengine.modes import Mode
 
 if TYPE_CHECKING:
@@ -171,7 +172,9 @@ def _measure(model: str | None, given: dict[str, Any]) -> "tuple[ProfileReport, 
     options = ProfileOptions(
         config=config, grammar=grammar, **{name: given[name] for name in names}
     )
-    report, observation = uvloop.run(run(options))
+    runs = 1 + options.busy_loop + len(options.sweep)
+    with working(f"starting an engine and watching it for {options.seconds:g} s, {runs} x"):
+        report, observation = uvloop.run(run(options))
     return report, observation.spans
 
 
@@ -191,7 +194,10 @@ def _attach(url: str, seconds: float) -> "tuple[ProfileReport, Spans]":
         raise click.UsageError("--attach takes a URL: http://HOST:PORT")
     address = f"{url.rstrip('/').removesuffix('/v1')}/debug/profile?seconds={seconds:g}&spans=1"
     try:
-        with urllib.request.urlopen(address, timeout=seconds + 30) as answer:
+        with (
+            working(f"watching {url} for {seconds:g} s"),
+            urllib.request.urlopen(address, timeout=seconds + 30) as answer,
+        ):
             body = answer.read()
     except (urllib.error.URLError, TimeoutError) as error:
         raise ConfigError(f"{url} cannot be watched: {error}") from error

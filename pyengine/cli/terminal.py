@@ -1,4 +1,4 @@
-"""What commands show on a terminal: a bar while a model loads, and a model's text made safe."""
+"""What commands show on a terminal: that they load or measure, and a model's text made safe."""
 
 import sys
 from collections.abc import Iterator
@@ -24,6 +24,16 @@ def show_reasoning(text: str) -> None:
     if text and sys.stdout.isatty():
         sys.stdout.write(f"\x1b[2m{text.translate(_UNSAFE)}\x1b[22m")
         sys.stdout.flush()
+
+
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """Say on stderr what takes a while, as long as it does; nothing where stderr is no terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(text)):
+        yield
 
 
 @contextmanager

@@ -23,10 +23,14 @@ class ContentPart(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
-    """The function that an assistant called, and its arguments as JSON."""
+    """The function that an assistant called, and its arguments as JSON.
+
+    ``parsed_arguments`` is what OpenAI's client has read out of them and leaves in its messages.
+    """
 
     name: str
     arguments: str
+    parsed_arguments: Any = None
 
 
 class MessageToolCall(msgspec.Struct, forbid_unknown_fields=True):
@@ -52,6 +56,8 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     read it leave earlier thoughts out on purpose: it is left out with a warning then, and refused
     by name for a model that does not reason.
 
+    ``parsed`` is what OpenAI's client has read out of an answer's content and leaves beside it.
+
     The name of a tool's message says again which tool the call it answers was of: it must be that,
     and a template that does not read it loses nothing.
     """
@@ -66,6 +72,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     audio: Any = None
     function_call: Any = None
     reasoning_content: str | None = None
+    parsed: Any = None
 
 
 # Keys of a message that are refused unless null or empty.

@@ -22,6 +22,8 @@ _ITEMS: Mapping[str, type[msgspec.Struct]] = {
     "function_call_output": FunctionCallOutputItem,
     "reasoning": ReasoningItem,
 }
+# Of a part: what it is, and what an answer's parts have beside their text.
+_SAY_NOTHING = ("type", "text", "logprobs", "parsed")
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text")
 
 
@@ -74,9 +76,11 @@ def _item(raw: dict[str, Any], at: str) -> msgspec.Struct:
         item = msgspec.convert(raw, found)
     except msgspec.ValidationError as error:
         raise refusal(error, at) from None
-    for key in ("caller", "namespace", "encrypted_content", "summary"):
+    refused = ("caller", "namespace", "asynchronous", "async_", "encrypted_content", "summary")
+    for key in refused:
         if getattr(item, key, None):
-            raise _unsupported(f"{at}.{key}")
+            spelled = "async" if key == "asynchronous" else key
+            raise _unsupported(f"{at}.{spelled}")
     return item
 
 
@@ -96,7 +100,7 @@ def _part(part: InputPart, at: str) -> str:
             f"Content of type '{part.type[:100]}' is not supported ('{at}').", param=f"{at}.type"
         )
     for key in part.__struct_fields__:
-        if key not in ("type", "text", "logprobs") and getattr(part, key):
+        if key not in _SAY_NOTHING and getattr(part, key):
             raise _unsupported(f"{at}.{key}")
     if part.text is None:
         raise InvalidRequestError(

@@ -35,7 +35,7 @@ def choice_in_chat(given: str | ToolChoiceParam | None) -> Choice:
         if given.allowed_tools is None:
             raise _missing(at)
         tools = given.allowed_tools.tools
-        named = [(tool.type, tool.function and tool.function.name) for tool in tools]
+        named = [(tool.type, None if (f := tool.function) is None else f.name) for tool in tools]
         return _allowed(given.allowed_tools.mode, named, at)
     raise _unsupported(given.type)
 

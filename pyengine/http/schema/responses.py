@@ -132,6 +132,7 @@ class InputPart(msgspec.Struct, forbid_unknown_fields=True):
     text: str | None = None
     # Of an answer that goes back as it came; it says nothing to the model.
     logprobs: list[Any] | None = None
+    parsed: Any = None  # what OpenAI's client has read out of the text
     # Refused unless null or empty, like all that is no text.
     annotations: Any = None
     refusal: Any = None
@@ -156,7 +157,11 @@ class MessageItem(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FunctionCallItem(msgspec.Struct, forbid_unknown_fields=True):
-    """A call of the assistant's."""
+    """A call of the assistant's.
+
+    ``parsed_arguments`` is what OpenAI's client has read out of the arguments; ``async`` it dumps
+    under the name of its Python attribute too.
+    """
 
     call_id: str
     name: str
@@ -164,6 +169,9 @@ class FunctionCallItem(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["function_call"] = "function_call"
     id: str | None = None
     status: str | None = None
+    parsed_arguments: Any = None
+    asynchronous: Any = msgspec.field(default=None, name="async")
+    async_: Any = None
     caller: Any = None
     namespace: Any = None
 

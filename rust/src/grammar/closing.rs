@@ -7,21 +7,24 @@
 //!
 //! A beam search: the cheapest few ways go on. Where that takes too many tries, one way that is not the shortest: the
 //! fixed texts of the grammar, once each; then closing quotes and brackets; else the byte that it has taken least often,
-//! so that it gets out of every repetition. The work is bounded, in time too, so that it may fail where a longer search
-//! would not.
+//! so that it gets out of every repetition.
+//!
+//! O([`MOST_WORK`]) bytes and Earley items, so that a search may fail where a longer one would not. They are counted, not
+//! timed: the same answer is closed alike on every machine. The beam has half of them, the one way what it leaves.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 
 use llguidance::TokenParser;
 
 use super::context::Tokens;
 use super::forced::{self, Step};
 
-/// How long one search may take: it holds up every other answer. Code that is not optimized is given as much more.
-const PATIENCE: Duration = Duration::from_millis(if cfg!(debug_assertions) { 200 } else { 2 });
-/// How many parsers may be copied in one search.
-const MOST_CLONES: usize = 1_000;
+/// How much one search may do, as it holds up every other answer: a few milliseconds.
+const MOST_WORK: usize = 5_000;
+/// What copying a parser is counted as, beside the text that it has read.
+const CLONE: usize = 8;
+/// How much of that text is counted as one.
+const CLONED_BYTES: usize = 32;
 /// How many parsers go on from one step to the next.
 const WIDTH: usize = 4;
 /// How many tokens the beam tries in all.
@@ -63,17 +66,18 @@ pub(super) fn marks(texts: &[String], tokens: &Tokens) -> Vec<Vec<u32>> {
     texts.iter().filter(|text| !text.is_empty()).take(MOST_MARKS).map(spelled).collect()
 }
 
-/// What is left to one search.
+/// What is left to one search. A byte that is tried counts as one, and so does each Earley item that this makes.
+///
+/// What the lexer does is not counted: how much of it is known from before is a matter of luck.
 pub(super) struct Budget {
-    until: Instant,
-    clones: usize,
+    work: usize,
     spent: bool,
 }
 
 impl Budget {
     /// As much as a search may have.
     pub(super) fn new() -> Self {
-        Self { until: Instant::now() + PATIENCE, clones: MOST_CLONES, spent: false }
+        Self { work: MOST_WORK, spent: false }
     }
 
     /// Whether it ran out; what was not found may be there.
@@ -81,18 +85,47 @@ impl Budget {
         self.spent
     }
 
-    /// Whether there is time for more.
-    fn lasts(&mut self) -> bool {
-        self.spent |= Instant::now() >= self.until;
-        !self.spent
+    fn spend(&mut self, work: usize) {
+        self.spent |= work > self.work;
+        self.work = self.work.saturating_sub(work);
+    }
+
+    /// Asks `parser` about one byte, or as many as `question` says; None where the budget is spent.
+    fn ask<T>(
+        &mut self,
+        parser: &mut TokenParser,
+        question: impl FnOnce(&mut TokenParser, &mut usize) -> T,
+    ) -> Option<T> {
+        self.spend(1);
+        if self.spent {
+            return None;
+        }
+        let (before, mut tried) = (parser.parser.stats().all_items, 0);
+        let answer = question(parser, &mut tried);
+        self.spend(tried + parser.parser.stats().all_items.saturating_sub(before));
+        Some(answer)
+    }
+
+    /// Takes a half of it.
+    fn half(&mut self) -> Self {
+        let work = self.work / 2;
+        self.work -= work;
+        Self { work, spent: self.spent }
+    }
+
+    fn allows(&mut self, parser: &mut TokenParser, token: u32) -> bool {
+        self.ask(parser, |parser, _| parser.validate_token(token).unwrap_or(false)).unwrap_or(false)
+    }
+
+    fn take(&mut self, parser: &mut TokenParser, token: u32) -> Option<()> {
+        self.ask(parser, |parser, _| parser.consume_token(token).ok())?.map(|_| ())
     }
 
     fn clone_of(&mut self, parser: &TokenParser) -> Option<TokenParser> {
-        self.spent |= self.clones == 0;
-        if !self.lasts() {
+        self.spend(CLONE + parser.final_bytes().len() / CLONED_BYTES);
+        if self.spent {
             return None;
         }
-        self.clones -= 1;
         let mut copy = parser.clone();
         copy.invalidate_bias_cache();
         Some(copy)
@@ -107,7 +140,12 @@ pub(super) fn shortest(
     budget: &mut Budget,
 ) -> Option<Vec<u32>> {
     let candidates = candidates(tokens);
-    beam(parser, tokens, &candidates, budget).or_else(|| some_way(parser, tokens, &candidates, marks, budget))
+    let mut half = budget.half();
+    let short = beam(parser, tokens, &candidates, &mut half);
+    budget.work += half.work;
+    let found = short.or_else(|| some_way(parser, tokens, &candidates, marks, budget));
+    budget.spent |= half.spent && found.is_none();
+    found
 }
 
 fn beam(parser: &TokenParser, tokens: &Tokens, candidates: &[u32], budget: &mut Budget) -> Option<Vec<u32>> {
@@ -125,10 +163,10 @@ fn beam(parser: &TokenParser, tokens: &Tokens, candidates: &[u32], budget: &mut 
             let mut ways = 0;
             for token in candidates {
                 tries += 1;
-                if tries > MOST_TRIES || ways == MOST_WAYS || !budget.lasts() {
+                if tries > MOST_TRIES || ways == MOST_WAYS || budget.is_spent() {
                     break;
                 }
-                if way.parser.validate_token(*token).unwrap_or(false) {
+                if budget.allows(&mut way.parser, *token) {
                     ways += 1;
                     next.push((at, *token, way.price + ways));
                 }
@@ -158,15 +196,22 @@ fn some_way(
         if way.parser.is_accepting() {
             return Some(way.path);
         }
-        let fits = |mark: &&[u32]| way.parser.validate_tokens_raw(mark).unwrap_or(0) == mark.len();
-        if let Some(at) = marks.iter().position(fits) {
-            way.take(marks.remove(at))?;
+        let Way { parser, path, .. } = &mut way;
+        let mut fits = |mark: &&[u32]| {
+            let matched = budget.ask(parser, |parser, tried| {
+                *tried += mark.len();
+                parser.validate_tokens_raw(mark).unwrap_or(0)
+            });
+            matched == Some(mark.len())
+        };
+        if let Some(at) = marks.iter().position(&mut fits) {
+            way.take(marks.remove(at), budget)?;
             continue;
         }
-        let closed = |token: u32| way.path.iter().rev().take_while(|taken| **taken == token).count();
+        let closed = |token: u32| path.iter().rev().take_while(|taken| **taken == token).count();
         let tired: Vec<u32> =
             closers.iter().copied().filter(|closer| closed(*closer) >= MOST_CLOSED).collect();
-        let mut allowed = |token: &u32| way.parser.validate_token(*token).unwrap_or(false);
+        let mut allowed = |token: &u32| budget.allows(parser, *token);
         let token = match closers.iter().find(|token| !tired.contains(token) && allowed(token)) {
             Some(token) => *token,
             None => match others.iter().position(&mut allowed).and_then(|at| others.remove(at)) {
@@ -177,7 +222,7 @@ fn some_way(
                 None => *closers.iter().find(|token| allowed(token))?,
             },
         };
-        way.take(&[token])?;
+        way.take(&[token], budget)?;
     }
     None
 }
@@ -185,32 +230,30 @@ fn some_way(
 /// Whether the answer is complete after `path`.
 pub(super) fn completes(parser: &TokenParser, path: &[u32], budget: &mut Budget) -> bool {
     let Some(mut parser) = budget.clone_of(parser) else { return false };
-    path.iter().all(|token| {
-        budget.lasts()
-            && parser.validate_token(*token).unwrap_or(false)
-            && parser.consume_token(*token).is_ok()
-    }) && parser.is_accepting()
+    path.iter().all(|token| budget.allows(&mut parser, *token) && budget.take(&mut parser, *token).is_some())
+        && parser.is_accepting()
 }
 
 impl Way {
     /// Takes what is forced; false if that cannot be written, or not within the budget.
     fn follow(&mut self, tokens: &Tokens, budget: &mut Budget) -> bool {
-        while self.path.len() < LONGEST && budget.lasts() {
-            let id = match forced::next(&mut self.parser) {
-                Ok(None) => return true,
-                Ok(Some(Step::Special(token))) => Some(token),
-                Ok(Some(Step::Byte(byte))) => tokens.byte_token(byte),
-                Err(_) => None,
+        while self.path.len() < LONGEST {
+            let id = match budget.ask(&mut self.parser, forced::next) {
+                Some(Ok(None)) => return true,
+                Some(Ok(Some(Step::Special(token)))) => Some(token),
+                Some(Ok(Some(Step::Byte(byte)))) => tokens.byte_token(byte),
+                Some(Err(_)) | None => None,
             };
-            let Some(id) = id.filter(|id| self.parser.consume_token(*id).is_ok()) else { return false };
-            self.path.push(id);
+            if id.and_then(|id| self.take(&[id], budget)).is_none() {
+                return false;
+            }
         }
         false
     }
 
-    fn take(&mut self, tokens: &[u32]) -> Option<()> {
+    fn take(&mut self, tokens: &[u32], budget: &mut Budget) -> Option<()> {
         for token in tokens {
-            self.parser.consume_token(*token).ok()?;
+            budget.take(&mut self.parser, *token)?;
             self.path.push(*token);
         }
         Some(())
@@ -218,7 +261,7 @@ impl Way {
 
     fn grown(&self, token: u32, price: usize, budget: &mut Budget) -> Option<Self> {
         let (mut parser, mut path) = (budget.clone_of(&self.parser)?, self.path.clone());
-        parser.consume_token(token).ok()?;
+        budget.take(&mut parser, token)?;
         path.push(token);
         Some(Self { parser, path, price })
     }
@@ -278,31 +321,75 @@ mod tests {
     use super::super::llguidance::tests::from_schema;
     use super::*;
 
-    fn search(schema: serde_json::Value, clones: usize, patience: Duration) -> (Option<usize>, usize, bool) {
+    fn search(schema: serde_json::Value, work: usize) -> (Option<Vec<u32>>, usize, bool) {
         let tokens = small(&[]);
-        let parser = from_schema(&tokens, schema).parser();
-        let mut budget = Budget { until: Instant::now() + patience, clones, spent: false };
-        let found = shortest(&parser, &tokens, &[], &mut budget);
-        (found.map(|path| path.len()), clones - budget.clones, budget.is_spent())
+        search_with(&from_schema(&tokens, schema).parser(), &tokens, work)
+    }
+
+    fn search_with(parser: &TokenParser, tokens: &Tokens, work: usize) -> (Option<Vec<u32>>, usize, bool) {
+        let mut budget = Budget { work, spent: false };
+        let found = shortest(parser, tokens, &[], &mut budget);
+        (found, work - budget.work, budget.is_spent())
+    }
+
+    fn costly() -> serde_json::Value {
+        let hex = serde_json::json!({"type": "string", "pattern": "^[0-9a-f]*$", "minLength": 40});
+        serde_json::json!({"type": "array", "items": hex, "minItems": 20})
     }
 
     #[test]
     fn a_search_ends_with_its_budget() {
-        let hex = serde_json::json!({"type": "string", "pattern": "^[0-9a-f]*$", "minLength": 40});
-        let costly = serde_json::json!({"type": "array", "items": hex, "minItems": 20});
-        let hour = Duration::from_secs(3600);
-        assert_eq!(search(costly.clone(), 10, hour), (None, 10, true));
-        assert_eq!(search(costly, 1000, Duration::ZERO), (None, 0, true));
-        let (found, clones, spent) = search(serde_json::json!({"type": "object"}), 100, hour);
-        assert_eq!((found, spent), (Some(2), false));
-        assert!(clones > 0);
+        let (found, work, spent) = search(costly(), 100);
+        assert!(found.is_none() && work > 90 && spent, "{work}");
+        assert_eq!(search(costly(), 0), (None, 0, true));
+        let (found, work, spent) = search(serde_json::json!({"type": "object"}), MOST_WORK);
+        assert_eq!((found.map(|path| path.len()), spent), (Some(2), false));
+        assert!(0 < work && work < MOST_WORK / 10, "{work}");
+    }
+
+    /// What was done with a lexer before makes it faster, but neither changes the work nor what is found.
+    #[test]
+    fn the_same_work_finds_the_same_whatever_is_known() {
+        for schema in [serde_json::json!({"type": "object", "minProperties": 2}), costly()] {
+            let tokens = small(&[]);
+            let parser = from_schema(&tokens, schema).parser();
+            let all = search_with(&parser, &tokens, MOST_WORK);
+            for work in [0, 1, 10, 100, 1_000, 10_000] {
+                let first = search_with(&parser, &tokens, work);
+                assert_eq!(search_with(&parser, &tokens, work), first);
+            }
+            assert_eq!(search_with(&parser, &tokens, MOST_WORK), all);
+        }
+    }
+
+    /// `cargo test --release closing -- --ignored --nocapture`
+    #[test]
+    #[ignore = "measures"]
+    fn what_a_piece_of_work_takes() {
+        let many: serde_json::Map<_, _> =
+            (0..500).map(|at| (format!("key {at}"), serde_json::json!({"type": "integer"}))).collect();
+        for (name, schema) in [
+            ("an object", serde_json::json!({"type": "object"})),
+            ("long strings", costly()),
+            ("many keys", serde_json::json!({"type": "object", "properties": many, "minProperties": 9})),
+        ] {
+            let tokens = small(&[]);
+            let parser = from_schema(&tokens, schema).parser();
+            for limit in [MOST_WORK, 100 * MOST_WORK] {
+                let start = std::time::Instant::now();
+                let (found, work, _) = search_with(&parser, &tokens, limit);
+                let took = start.elapsed();
+                let length = found.map(|path| path.len());
+                eprintln!("{name}: {length:?}, {work} pieces in {took:?}, {:?} each", took / work as u32);
+            }
+        }
     }
 
     #[test]
-    fn what_time_did_not_find_may_be_found_later() {
+    fn what_a_small_budget_did_not_find_may_be_found_later() {
         let tokens = small(&[]);
         let grammar = from_schema(&tokens, serde_json::json!({"type": "object"}));
-        let none = || Budget { until: Instant::now(), clones: 0, spent: false };
+        let none = || Budget { work: 0, spent: false };
         assert_eq!(grammar.closing_within(none()), None);
         assert_eq!(grammar.start().closing_tokens(10).map(|tokens| tokens.len()), Some(2));
     }

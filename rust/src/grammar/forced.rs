@@ -19,6 +19,8 @@ use super::context::Tokens;
 pub(super) const FURTHEST: usize = 1 << 14;
 /// Bytes that are looked at first, beside those for each token that is wanted.
 const BEYOND: usize = 32;
+/// What a mask, which looks at every token, counts as in bytes that are tried.
+const MASK: usize = 500;
 /// Bytes for each token that is wanted.
 const PER_TOKEN: usize = 8;
 
@@ -29,16 +31,17 @@ pub(super) enum Step {
     Special(u32),
 }
 
-/// What must come next; None where there is a choice, or the text may end.
+/// What must come next; None where there is a choice, or the text may end. `tried` grows by the bytes that were tried.
 ///
 /// # Errors
 /// llguidance has given up, and the parser with it.
-pub(super) fn next(parser: &mut TokenParser) -> anyhow::Result<Option<Step>> {
+pub(super) fn next(parser: &mut TokenParser, tried: &mut usize) -> anyhow::Result<Option<Step>> {
     if parser.parser.is_accepting() {
         return Ok(None);
     }
-    match parser.parser.with_recognizer(only_byte) {
+    match parser.parser.with_recognizer(|at| only_byte(at, tried)) {
         Some(TokTrie::SPECIAL_TOKEN_MARKER) => {
+            *tried += MASK;
             parser.invalidate_bias_cache();
             let set = parser.compute_mask()?;
             let mut allowed = set.iter();
@@ -49,7 +52,7 @@ pub(super) fn next(parser: &mut TokenParser) -> anyhow::Result<Option<Step>> {
 }
 
 /// The byte that may come, if it is one.
-fn only_byte(at: &mut ParserRecognizer<'_>) -> Option<u8> {
+fn only_byte(at: &mut ParserRecognizer<'_>, tried: &mut usize) -> Option<u8> {
     let state = at.lexer_state();
     let hint = at.lexer_mut().next_byte(state);
     if let NextByte::ForcedByte(byte) = hint {
@@ -59,6 +62,7 @@ fn only_byte(at: &mut ParserRecognizer<'_>) -> Option<u8> {
     let likely = hint.some_bytes();
     let others = (0..=255).filter(|byte| !likely.contains(byte));
     let mut allowed = likely.iter().copied().chain(others).filter(|byte| {
+        *tried += 1;
         let fits = at.try_push_byte(*byte);
         if fits {
             at.pop_bytes(1);
@@ -129,7 +133,7 @@ impl<'a> Walk<'a> {
 
     fn go(&mut self, steps: usize) -> anyhow::Result<()> {
         while !self.ended && self.steps.len() < steps {
-            let Some(step) = next(self.parser)? else {
+            let Some(step) = next(self.parser, &mut 0)? else {
                 self.ended = true;
                 break;
             };

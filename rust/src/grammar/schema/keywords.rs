@@ -17,6 +17,12 @@ const MOST_POSITION: usize = 1_000;
 pub(super) const FORMATS: [&str; 10] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
 
+/// How a day of the calendar begins: in the compiler's language there is a year 0000, and every February has a 29th.
+pub(super) const DAY: &str = concat!(
+    r"^(?:(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-(?:0[13-9]|1[0-2]|02-(?:[01]|2[0-8]))",
+    r"|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)",
+);
+
 /// Keywords whose expression comes after the others', in this order, since they multiply cases or follow from others.
 const LATE: [&str; 14] = [
     "required",

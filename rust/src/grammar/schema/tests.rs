@@ -1,5 +1,6 @@
 //! The whole way: a schema prepared and compiled by llguidance, and instances put through it byte by byte.
 
+mod formats;
 mod hostile;
 mod numbers;
 mod random;

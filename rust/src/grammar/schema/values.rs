@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::document::{Draft, Place, short};
 use super::expression::{Atom, Expr, FALSE, Kind, OfArray, OfNumber, OfObject, OfText, Path, TRUE};
-use super::keywords::{FORMATS, Object};
+use super::keywords::{DAY, FORMATS, Object};
 use super::language::Lang;
 use super::number::Decimal;
 use super::search;
@@ -197,7 +197,7 @@ impl Work<'_> {
                         None => OfText::Unknown,
                     }
                 } else if FORMATS.contains(&text) {
-                    OfText::Format(text.into())
+                    return Ok(self.of_format(text, path));
                 } else {
                     self.warn(format!("'format' at {}: '{}' is not enforced", self.here(place), short(text)));
                     return Ok(TRUE);
@@ -205,5 +205,15 @@ impl Work<'_> {
             }
         };
         Ok(self.exprs.atom(Atom::Text(atom, path)))
+    }
+
+    fn of_format(&mut self, name: &str, path: Path) -> Expr {
+        let format = self.exprs.atom(Atom::Text(OfText::Format(name.into()), path));
+        if !name.starts_with("date") {
+            return format;
+        }
+        let day = regex::language(&mut self.langs, DAY).map_or(OfText::Unknown, OfText::In);
+        let day = self.exprs.atom(Atom::Text(day, path));
+        self.exprs.and(&[format, day])
     }
 }

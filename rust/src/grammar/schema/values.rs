@@ -212,7 +212,7 @@ impl Work<'_> {
         if !name.starts_with("date") {
             return format;
         }
-        let day = regex::language(&mut self.langs, DAY).map_or(OfText::Unknown, OfText::In);
+        let day = search::language(&mut self.langs, DAY).map_or(OfText::Unknown, OfText::In);
         let day = self.exprs.atom(Atom::Text(day, path));
         self.exprs.and(&[format, day])
     }

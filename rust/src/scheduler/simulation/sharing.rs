@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::device::{VOCABULARY, mix};
+use super::model::{VOCABULARY, mix};
 use super::random::{Event, happen};
 use super::world::{Setup, World, roomy};
 use crate::messages::{FinishReason, Message, RequestKey};

@@ -28,6 +28,7 @@ LAYERS = (
     ("config", "messages", "sampling"),
     (
         "actors.actor", "children", "decoding", "demo", "distributed.group", "environment",
+        "growing_text",
         "grammar", "kernels", "logprobs", "modes", "rules", "telemetry", "tokenizer",
     ),
     ("_core", "errors"),

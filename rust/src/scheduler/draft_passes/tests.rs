@@ -32,6 +32,17 @@ struct Sequence {
     computed: usize,
 }
 
+/// What a sequence computes in a step: `computed..end`, then its drafts.
+struct Granted {
+    /// Which of the sequences.
+    at: usize,
+    computed: usize,
+    end: usize,
+    drafts: usize,
+    /// The draft model fills them in.
+    on_device: bool,
+}
+
 struct World {
     passes: DraftPasses,
     layouts: [StepLayout; 2],
@@ -123,10 +134,10 @@ impl World {
                 let Some(block) = self.allocate() else { return Ok(()) };
                 self.sequences[at].blocks.push(block);
             }
-            rows.push((at, computed, end, drafts, on_device));
+            rows.push(Granted { at, computed, end, drafts, on_device });
         }
         // Steps without drafts are planned before the step before them has come back.
-        let ahead = self.fed && rows.iter().all(|row| row.3 == 0);
+        let ahead = self.fed && rows.iter().all(|row| row.drafts == 0);
         self.fill(&rows, ahead);
         if !ahead {
             self.learn()?;
@@ -192,13 +203,13 @@ impl World {
         Ok(())
     }
 
-    fn fill(&mut self, rows: &[(usize, usize, usize, usize, bool)], ahead: bool) {
+    fn fill(&mut self, rows: &[Granted], ahead: bool) {
         let step = self.layouts[0].view(bytes(&mut self.memory[0])).unwrap();
         let (mut tokens, mut pages, mut sampled, mut most) = (0, 0, 0, 0);
         let (mut feeds, mut logits) = (0, 0);
         step.page_indptr[0] = 0;
         step.query_start[0] = 0;
-        for (row, &(at, computed, end, drafts, on_device)) in rows.iter().enumerate() {
+        for (row, &Granted { at, computed, end, drafts, on_device }) in rows.iter().enumerate() {
             let sequence = &self.sequences[at];
             for position in computed..end + drafts {
                 let host = if on_device { 0 } else { 3 };
@@ -250,10 +261,10 @@ impl World {
     }
 
     /// The drafts are what the draft model says, and some of them are right.
-    fn commit(&mut self, rows: &[(usize, usize, usize, usize, bool)], right: usize) {
+    fn commit(&mut self, rows: &[Granted], right: usize) {
         let (mut sampled, mut counts) = (Vec::new(), Vec::new());
         let step = self.layouts[0].view(bytes(&mut self.memory[0])).unwrap();
-        for (row, &(at, _, end, drafts, on_device)) in rows.iter().enumerate() {
+        for (row, &Granted { at, end, drafts, on_device, .. }) in rows.iter().enumerate() {
             let sequence = &mut self.sequences[at];
             sequence.computed = end;
             if end < sequence.tokens.len() {

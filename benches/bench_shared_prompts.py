@@ -3,8 +3,8 @@
 
 The demo model on the CPU. The peer is the same engine with the same prompts, each under a
 ``cache_salt`` of its own, so that nothing is shared. ``computed`` counts prompt tokens of all
-requests; ``first`` and ``last`` are when the first and the last of them has its first token. Medians
-over rounds, shared and not in turn.
+requests; ``first`` and ``last`` are when the first and the last of them has its first token.
+Medians over rounds, shared and not in turn.
 
     python benches/bench_shared_prompts.py [--json -] [--rounds N]
 """

@@ -142,6 +142,8 @@ def start_on_gpu(
         if isinstance(runner.draft, TorchDraft):
             warm_up(runner.draft, longest)
     taken = free_before - torch.cuda.mem_get_info(device)[0]
+    # The one that stays takes buffers of the same sizes: these are counted once.
+    del runner
     # Every rank has its heads' part of each block.
     block_bytes = shape.info.block_bytes // group.size
     weights = model.num_parameters // group.size * ITEM_BYTES[shape.info.dtype]

@@ -145,14 +145,19 @@ async def ask(seed: int, **config: Any) -> list[Any]:
             prompt = f"<|im_start|>user\nPlease. {lead}{index}<|im_end|>\n<|im_start|>assistant\n"
             for _ in range(luck.randint(0, 3)):
                 await asyncio.sleep(0)
-            return await engine.generate(prompt, params, **question)
+            generation = engine.generate(prompt, params, **question)
+            if index % 5 == 4:  # leaves when it likes, and with what is in flight
+                await anext(aiter(generation))
+                generation.abort()
+                return None
+            return await generation
 
         # By then all others begin with pages of the first.
         answers = [await one(0)]
-        answers += await asyncio.gather(*(one(index) for index in range(1, 12)))
+        answers += await asyncio.gather(*(one(index) for index in range(1, 14)))
     return [
         (answer.token_ids, [[top.token_id for top in each.top] for each in answer.logprobs or ()])
-        for answer in answers
+        for answer in filter(None, answers)
     ]
 
 

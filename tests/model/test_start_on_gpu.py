@@ -1,0 +1,135 @@
+"""The start on a GPU, on a CPU that passes for one: late, with graphs, its memory measured."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from pyengine import AsyncEngine, SamplingParams
+from pyengine.config import EngineConfig
+from pyengine.engine import EngineInfo
+from pyengine.errors import ConfigError
+from pyengine.model import torch_start
+from pyengine.model.attention.choice import Capabilities
+from pyengine.model.attention.shape import AttentionShape
+from pyengine.model.attention.triton import TritonAttention
+from pyengine.model.attention.warm_up import Ready, warm_up
+from pyengine.model.cpu import CpuRunner
+from pyengine.model.runner import ModelRunner
+from pyengine.model.torch_model import TorchModel
+from tests.late_device import LateQueue, queue_kernels
+
+CPU = torch.device("cpu")
+MIB = 1 << 20
+TOTAL, BEFORE = 400 * MIB, 100 * MIB
+
+
+class Gpu:
+    """What the start asks torch of a GPU: a CPU, and so much memory that tensors take."""
+
+    def __init__(self) -> None:
+        self.taken = BEFORE
+        self.queues: list[LateQueue] = []
+        self.cuda = SimpleNamespace(
+            current_device=lambda: 0,
+            mem_get_info=lambda device: (TOTAL - self.taken, TOTAL),
+            empty_cache=lambda: None,
+            get_device_name=lambda device: "CPU in disguise",
+        )
+
+    def device(self, *_: object) -> torch.device:
+        return CPU
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def queue(self, device: torch.device) -> LateQueue:
+        self.queues.append(LateQueue())
+        return self.queues[-1]
+
+    def load(self, *given: Any) -> TorchModel:
+        model = LOAD(*given)
+        self.taken += 4 * model.num_parameters
+        return model
+
+
+LOAD = torch_start._load
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    queue_kernels(monkeypatch)
+    found = Gpu()
+
+    def ready(
+        shape: AttentionShape, device: torch.device, machine: Capabilities, asked: str
+    ) -> Ready:
+        backend = TritonAttention(shape, device, processors=8)
+        warm_up(backend, shape, device)
+        return Ready(backend, "triton of the CPU", machine)
+
+    monkeypatch.setattr(torch_start, "torch", found)
+    monkeypatch.setattr(torch_start, "ready", ready)
+    monkeypatch.setattr(torch_start, "_load", found.load)
+    monkeypatch.setattr(torch_start, "CudaQueue", found.queue)
+    monkeypatch.setattr(torch_start, "CudaCapturer", lambda: found.queues[-1])
+
+    def load(config: EngineConfig, progress: object = None) -> ModelRunner:
+        if config.device == "cuda":
+            return torch_start.start_on_gpu(config)
+        return CpuRunner.from_config(config)
+
+    monkeypatch.setattr("pyengine.engine.load_runner", load)
+    return found
+
+
+async def ask(**config: Any) -> tuple[list[tuple[int, ...]], EngineInfo]:
+    params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+    settings: dict[str, Any] = {
+        "max_sequences": 8, "max_tokens_per_step": 128, "dtype": "float32", "speculation": (),
+    }  # fmt: skip
+    async with AsyncEngine(**settings | config) as engine:
+        answers = [await engine.generate(f"Number {n}", params) for n in range(3)]
+        return [tuple(answer.token_ids) for answer in answers], engine.info
+
+
+DISGUISED: dict[str, Any] = {"device": "cuda", "graph_memory_mib": 100}
+
+
+async def test_what_is_left_of_the_memory_is_the_caches(gpu: Gpu) -> None:
+    expected, _ = await ask(device="cpu", kv_cache_mib=16)
+    answers, info = await ask(**DISGUISED)
+    assert answers == expected
+    assert info.device == "cuda, CPU in disguise, float32"
+    notes = info.notes
+    assert notes["attention"] == "triton of the CPU"
+    assert notes["memory"].startswith("0.39 GiB: weights 0.")
+    assert "graphs 0.10" in notes["memory"]
+    assert "others 0.10" in notes["memory"]
+    (queue,) = gpu.queues
+    assert queue.replays > 10
+    assert queue.done == queue.asked
+
+
+async def test_a_draft_model_has_its_share_of_cache_and_graphs(gpu: Gpu) -> None:
+    expected, _ = await ask(device="cpu", kv_cache_mib=16)
+    drafting: dict[str, Any] = {
+        "draft_model": "demo", "speculation": ("draft_model",), "speculation_adaptive": False,
+    }  # fmt: skip
+    answers, _ = await ask(**DISGUISED, **drafting)
+    assert answers == expected
+    assert gpu.queues[0].replays > 10
+
+
+@pytest.mark.parametrize(
+    ("config", "param"),
+    [
+        ({"kv_cache_mib": 4000}, "kv_cache_mib"),
+        ({"gpu_memory_fraction": 0.3}, "gpu_memory_fraction"),
+    ],
+)
+async def test_more_than_there_is_is_refused(config: dict[str, Any], param: str, gpu: Gpu) -> None:
+    with pytest.raises(ConfigError, match=r"the GPU has 0\.39 GiB") as raised:
+        await ask(**DISGUISED, **config)
+    assert raised.value.param == param

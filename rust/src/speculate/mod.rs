@@ -212,6 +212,11 @@ impl Speculator {
         sequence.clear();
     }
 
+    /// Drops the recent outputs of a tenant; what is open goes on, and is remembered when it is closed.
+    pub fn forget(&mut self, tenant: u64) {
+        self.history.forget(tenant);
+    }
+
     /// Does work that was put off, indexing prompts and outputs: at most `budget` tokens. To be called once a
     /// step, while the device runs.
     pub fn tend(&mut self, budget: usize) {
@@ -597,6 +602,7 @@ mod tests {
         Plan(usize, usize),
         Observe(usize, usize, usize, bool, u64),
         Tend(usize),
+        Forget(u64),
     }
 
     fn call() -> impl Strategy<Value = Call> {
@@ -621,6 +627,7 @@ mod tests {
                 )
             ),
             (0usize..50).prop_map(Call::Tend),
+            (0u64..3).prop_map(Call::Forget),
         ]
     }
 
@@ -663,6 +670,7 @@ mod tests {
                         speculator.observe(&StepOutcome { rows, drafted, accepted, device_iterations, caught_up: 0, speculative, duration_ns });
                     }
                     Call::Tend(budget) => speculator.tend(budget),
+                    Call::Forget(tenant) => speculator.forget(tenant),
                 }
                 prop_assert!(speculator.stats().history_tokens <= history_tokens);
             }

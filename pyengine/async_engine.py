@@ -308,6 +308,18 @@ class AsyncEngine:
         """
         self._connection.abort_frontend(index, below)
 
+    def forget_answers(self, tenant: str | None = None, *, cache_salt: str | None = None) -> None:
+        """Drop the recent answers that ``suffix`` drafts from, of one tenant under one salt.
+
+        What is asked after this call finds none of them; answers that are under way are remembered
+        when they end. Requests that named neither tenant nor salt are those of ``None``.
+
+        Raises:
+            InvalidRequestError: A name is no string.
+            NotReadyError: The model is still being loaded.
+        """
+        self._running().forget_answers(_number(tenant), _number(cache_salt))
+
     async def drained(self) -> None:
         """Wait until no request is left."""
         await self._connection.running().drained()

@@ -26,6 +26,7 @@ from pyengine.messages import (
     decode,
     encode_abort,
     encode_abort_frontend,
+    encode_forget_answers,
     encode_report_request,
     encode_submit,
 )
@@ -166,6 +167,12 @@ class Frontend:
     def abort_frontend(self, index: int, below: int) -> None:
         """End the requests of another frontend, which died, with numbers under ``below``."""
         self._outbox.send(encode_abort_frontend(RequestKey(index, below)))
+
+    def forget_answers(self, tenant: int, cache_salt: int) -> None:
+        """Drop the recent answers of requests with this tenant and salt. An engine that is being
+        restarted has none.
+        """
+        self._send_later(encode_forget_answers(tenant, cache_salt))
 
     def engine_died(self) -> None:
         """Hold everything back until :meth:`engine_is_back`."""

@@ -221,6 +221,9 @@ pub enum Message {
     AbortFrontend(RequestKey),
     /// `["stop_matched", key]`: detokenizer to scheduler.
     StopMatched(RequestKey),
+    /// `["forget_answers", [tenant, cache_salt]]`: frontend to scheduler. Drops what drafts are made from of such
+    /// requests' recent answers.
+    ForgetAnswers((u64, u64)),
     /// `["open_stream", ...]`: scheduler to detokenizer.
     OpenStream(OpenStream),
     /// `["tokens_out", [...]]`: scheduler to detokenizer, one a step.
@@ -241,6 +244,7 @@ impl Message {
             Self::Abort(key) => rmp_serde::encode::write(out, &("abort", key)),
             Self::AbortFrontend(below) => rmp_serde::encode::write(out, &("abort_frontend", below)),
             Self::StopMatched(key) => rmp_serde::encode::write(out, &("stop_matched", key)),
+            Self::ForgetAnswers(whose) => rmp_serde::encode::write(out, &("forget_answers", whose)),
             Self::OpenStream(body) => rmp_serde::encode::write(out, &("open_stream", body)),
             Self::TokensOut(body) => rmp_serde::encode::write(out, &("tokens_out", body)),
             Self::Notice(body) => rmp_serde::encode::write(out, &("notice", body)),
@@ -262,6 +266,7 @@ impl Message {
             "abort" => body(bytes).map(Self::Abort),
             "abort_frontend" => body(bytes).map(Self::AbortFrontend),
             "stop_matched" => body(bytes).map(Self::StopMatched),
+            "forget_answers" => body(bytes).map(Self::ForgetAnswers),
             "open_stream" => body(bytes).map(Self::OpenStream),
             "tokens_out" => body(bytes).map(Self::TokensOut),
             "notice" => body(bytes).map(Self::Notice),
@@ -310,6 +315,7 @@ mod tests {
             Message::Abort(key),
             Message::AbortFrontend(key),
             Message::StopMatched(key),
+            Message::ForgetAnswers((u64::MAX, 3)),
             Message::Notice(Notice { key, text: "ü".into() }),
             Message::GrammarsReady(()),
             Message::Deltas(vec![delta]),

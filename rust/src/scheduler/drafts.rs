@@ -54,6 +54,13 @@ impl Planner {
         }
     }
 
+    /// Drops the recent answers of a history; those under way join it when they end.
+    pub(super) fn forget_answers(&mut self, history: u64) {
+        if let Some(drafting) = &mut self.drafting {
+            drafting.speculator.forget(history);
+        }
+    }
+
     /// Gives the decodes drafts from what the step has left.
     pub(super) fn grant_drafts(&mut self, kv: &mut KvAllocator, room: &mut Room) {
         self.drafts.clear();

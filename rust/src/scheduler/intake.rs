@@ -70,7 +70,7 @@ impl Planner {
     fn take(&mut self, kv: &mut KvAllocator, bytes: &[u8]) -> Result<bool> {
         if !matches!(
             tag(bytes),
-            Ok("submit" | "abort" | "abort_frontend" | "stop_matched" | "grammars_ready")
+            Ok("submit" | "abort" | "abort_frontend" | "stop_matched" | "forget_answers" | "grammars_ready")
         ) {
             return Ok(false);
         }
@@ -94,6 +94,10 @@ impl Planner {
                 if let Some(id) = self.requests.find(key) {
                     self.end(kv, id, FinishReason::Stop);
                 }
+                Ok(true)
+            }
+            Ok(Message::ForgetAnswers((tenant, cache_salt))) => {
+                self.forget_answers(history_of(tenant, cache_salt));
                 Ok(true)
             }
             // It has woken the scheduler, which collects them with every call.
@@ -172,7 +176,7 @@ impl Planner {
             closing: body.close_grammar.then(Closing::default),
             edits: edits.ok().flatten(),
             logprobs: body.logprobs,
-            history: body.tenant ^ body.cache_salt.rotate_left(32),
+            history: history_of(body.tenant, body.cache_salt),
             prediction: prediction(&body.prediction),
             accepted_drafts: 0,
             rejected_drafts: 0,
@@ -246,6 +250,11 @@ impl Planner {
         self.outbox.row(row, &[]);
         self.counters.finished[finish_index(reason)] += 1;
     }
+}
+
+/// Whose recent answers a request is drafted from, and joins: both are hashes of names, and neither alone is enough.
+fn history_of(tenant: u64, cache_salt: u64) -> u64 {
+    tenant ^ cache_salt.rotate_left(32)
 }
 
 /// The token ids of a client's prediction, if there is one.

@@ -21,6 +21,7 @@ use super::cost::Curve;
 use super::lengths::{Choice, Chooser, Length, Offers};
 use super::level::{Circumstances, LEVELS, Level, Mode, Turn, level};
 use super::model::{Model, STALL};
+use super::outcome::StepOutcome;
 use super::purse::{CatchUp, Purse};
 use super::trial::Brought;
 
@@ -29,32 +30,6 @@ const LATE: f32 = 20.0;
 
 /// The least probability of what is sent along with a prompt is within these.
 const LIKELY: (f32, f32) = (0.7, 0.98);
-
-/// What a step that only decodes took.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StepOutcome {
-    /// Sequences in it.
-    pub rows: usize,
-    /// Draft tokens that were verified in it, of all rows.
-    pub drafted: usize,
-    /// How many of them were accepted.
-    pub accepted: usize,
-    /// Iterations of the device's draft model in it.
-    pub device_iterations: usize,
-    /// Tokens that the draft model computed besides, as it had not been asked for them before.
-    pub caught_up: usize,
-    /// Whether it was planned while [`active`](super::Speculator::active) held, with drafts or without.
-    pub speculative: bool,
-    /// From the step before it to it, as throughput sees it.
-    pub duration_ns: u64,
-}
-
-impl StepOutcome {
-    /// Whether the draft model had more to compute than each row's newest tokens.
-    pub(super) fn catches_up(&self) -> bool {
-        self.caught_up > 2 * self.rows
-    }
-}
 
 /// Decides for the batch.
 pub(super) struct Control {
@@ -65,6 +40,7 @@ pub(super) struct Control {
     /// something else holds up the machine, below where the model is too dear.
     held_up: f32,
     levels: Box<[Level]>,
+    /// Of the rows that steps have now, in `levels`.
     level: usize,
     /// Steps in a row that would belong to another level.
     elsewhere: u32,

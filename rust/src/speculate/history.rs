@@ -109,13 +109,26 @@ impl History {
         if output.is_empty() {
             return;
         }
-        while self.tokens() + output.len() > self.bound && self.forget() {}
+        while self.tokens() + output.len() > self.bound && self.make_room() {}
         self.waiting += output.len();
         self.pending.push_back(Pending { tenant, tokens: output.to_vec(), done: 0, generation: 0 });
     }
 
+    /// Drops all outputs of a tenant, those that wait too. O(outputs that wait); memory is freed in pieces, as ever.
+    pub fn forget(&mut self, tenant: u64) {
+        if let Some(own) = self.tenants.remove(&tenant) {
+            self.order.remove(&own.stamp);
+            std::iter::once(own.young).chain(own.old).for_each(|gone| self.bury(gone));
+        }
+        self.pending.retain(|output| {
+            let stays = output.tenant != tenant;
+            self.waiting -= if stays { 0 } else { output.tokens.len() - output.done };
+            stays
+        });
+    }
+
     /// Gives up an automaton of the tenant that was longest without a request, else an output that waits.
-    fn forget(&mut self) -> bool {
+    fn make_room(&mut self) -> bool {
         if let Some((_, tenant)) = self.order.first_key_value().map(|(&stamp, &tenant)| (stamp, tenant)) {
             let own = self.tenants.get_mut(&tenant).expect("a tenant in order is there");
             let gone = if let Some(old) = own.old.take() {
@@ -174,7 +187,7 @@ impl History {
     fn young(&mut self, tenant: u64, more: usize, begun: u64) -> &mut Generation {
         // At most twice: a tenant has two automata.
         while self.tenants.len() >= MOST_TENANTS && !self.tenants.contains_key(&tenant) {
-            self.forget();
+            self.make_room();
         }
         let (ids, clock) = (&mut self.ids, &mut self.clock);
         let mut fresh = || {
@@ -247,6 +260,30 @@ mod tests {
         history.ingest(100);
         let found = [1, 2, 3, 4].map(|tenant| known(&history, tenant, &[tenant as u32]));
         assert_eq!(found, [1, 0, 1, 1]);
+    }
+
+    #[test]
+    fn what_is_to_be_forgotten_is_gone_at_once() {
+        let mut history = History::new(10_000);
+        for tenant in [1, 2] {
+            history.remember(tenant, &[tenant as u32; 600]);
+            history.ingest(700);
+            // This waits, partly added.
+            history.remember(tenant, &[10 + tenant as u32; 50]);
+            history.ingest(20);
+        }
+        history.forget(1);
+        history.forget(3);
+        let found =
+            [(1, 1), (1, 11), (2, 2), (2, 12)].map(|(tenant, token)| known(&history, tenant, &[token]));
+        assert_eq!(found, [0, 0, 1, 1]);
+        assert_eq!((history.tokens(), history.waiting, history.tenants.len()), (650, 30, 1));
+        (0..1000).for_each(|_| history.ingest(1));
+        assert!(history.graveyard.is_empty());
+        assert_eq!((history.tokens(), known(&history, 1, &[11])), (650, 0));
+        history.remember(1, &[7; 5]);
+        history.ingest(100);
+        assert_eq!(known(&history, 1, &[7; 5]), 5, "it begins anew");
     }
 
     #[test]

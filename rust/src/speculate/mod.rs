@@ -25,8 +25,10 @@ mod lengths;
 mod level;
 mod model;
 mod ngram;
+mod outcome;
 mod prediction;
 mod purse;
+mod rows;
 mod sequence;
 #[cfg(test)]
 mod simulation;
@@ -35,14 +37,16 @@ mod trial;
 
 use std::sync::Arc;
 
-pub use control::StepOutcome;
 pub use draft::{SOURCES, Segment, Segments, Source};
 pub use lengths::Length;
+pub use outcome::StepOutcome;
+pub use rows::Row;
 
 use acceptance::Acceptance;
 use control::Control;
 use history::History;
-use lengths::{Chooser, Offers};
+use lengths::Offers;
+use rows::offer;
 use sequence::{Common, Sequence};
 
 /// Positions of a draft that [`Stats`] tells apart; the last stands for all beyond.
@@ -57,12 +61,6 @@ const REMEMBERED_AT_ONCE: usize = 1024;
 
 /// Tokens of an answer before any was seen.
 const ANSWER: f32 = 100.0;
-
-/// Tokens that the draft model may catch up with in one step, unless one sequence alone has more.
-const CAUGHT_UP: usize = 128;
-
-/// Tokens that a sequence may lack without being looked at: the one that came, and the last of its drafts.
-const CURRENT: usize = 2;
 
 /// Tokens that are indexed with each token that comes, as long as some are put off.
 const INDEXED_PER_TOKEN: usize = 16;
@@ -86,21 +84,6 @@ pub struct SpeculationConfig {
     pub history_tokens: usize,
     /// Lengths follow from measurements; otherwise they are always the greatest, for tests.
     pub adaptive: bool,
-}
-
-/// What may be drafted for a row of a step that decodes.
-#[derive(Debug, Clone, Copy)]
-pub struct Row {
-    /// Whose it is.
-    pub slot: u32,
-    /// What the host proposed for it.
-    pub segments: Segments,
-    /// Most tokens that the device's draft model may draft for it, after forced ones; 0: it cannot.
-    pub device: usize,
-    /// Tokens of the sequence that the draft model has not computed yet.
-    pub lacks: usize,
-    /// Most tokens that are yet to come.
-    pub left: usize,
 }
 
 /// Counts since the beginning, and what holds now.
@@ -212,6 +195,11 @@ impl Speculator {
         sequence.clear();
     }
 
+    /// Drops the recent outputs of a tenant; what is open goes on, and is remembered when it is closed.
+    pub fn forget(&mut self, tenant: u64) {
+        self.history.forget(tenant);
+    }
+
     /// Does work that was put off, indexing prompts and outputs: at most `budget` tokens. To be called once a
     /// step, while the device runs.
     pub fn tend(&mut self, budget: usize) {
@@ -267,73 +255,6 @@ impl Speculator {
         any && config.max_draft > 0 && (!config.adaptive || self.control.active())
     }
 
-    /// Decides how many draft tokens each row of a step gets: `lengths` in the order of `rows`. All rows that decode
-    /// belong in it, those without drafts too. With `prefill_tokens` in the step only what is likely is sent, since
-    /// a draft token then costs as much as one of the prompt.
-    pub fn plan_lengths(&mut self, rows: &[Row], prefill_tokens: usize, lengths: &mut Vec<Length>) {
-        lengths.clear();
-        self.offer(rows, prefill_tokens == 0);
-        if !self.config.adaptive {
-            if self.is_late(rows) {
-                self.offer_current(rows, |_, _| true);
-            }
-            Chooser::everything(&self.offers, lengths);
-        } else if prefill_tokens > 0 {
-            let least = self.control.likely(rows.len());
-            Chooser::likely(&self.offers, least, lengths);
-        } else if !rows.is_empty() {
-            if self.is_late(rows) {
-                // What drafts are worth does not depend on who must catch up now.
-                self.control.promise(&self.offers);
-                self.offer_current(rows, |speculator, row| speculator.pays_to_catch_up(rows.len(), row));
-                self.control.plan_late(&self.offers, lengths);
-            } else {
-                self.control.plan(&self.offers, lengths);
-            }
-        }
-        let planned: usize = lengths.iter().map(|length| usize::from(length.host + length.device)).sum();
-        self.stats.mean_length += 0.1 * (planned as f32 / rows.len().max(1) as f32 - self.stats.mean_length);
-    }
-
-    /// What may be drafted for each row, whatever the draft model lacks.
-    fn offer(&mut self, rows: &[Row], on_device: bool) {
-        self.offers.clear();
-        for row in rows {
-            let device = if self.config.draft_model && on_device { row.device } else { 0 };
-            self.offer_row(row, device);
-        }
-    }
-
-    fn offer_row(&mut self, row: &Row, device: usize) {
-        let personal = &self.sequences[row.slot as usize].personal;
-        let most = self.config.max_draft;
-        offer(&mut self.offers, &self.acceptance, personal, &row.segments, device.min(most), most);
-    }
-
-    /// Whether the draft model would have to catch up with a row.
-    fn is_late(&self, rows: &[Row]) -> bool {
-        self.config.draft_model && rows.iter().any(|row| row.device > 0 && row.lacks > CURRENT)
-    }
-
-    fn pays_to_catch_up(&self, rows: usize, row: &Row) -> bool {
-        let here = self.sequences[row.slot as usize].output().len() as f32;
-        let remaining = (self.answer - here).max(0.25 * self.answer).min(row.left as f32);
-        self.control.pays_to_catch_up(rows, row.lacks, remaining)
-    }
-
-    /// What may be drafted now: not by the draft model where it would have to catch up with too much, or where that
-    /// does not pay.
-    fn offer_current(&mut self, rows: &[Row], pays: impl Fn(&Self, &Row) -> bool) {
-        self.offers.clear();
-        let mut behind = 0;
-        for row in rows {
-            let late = row.device > 0 && row.lacks > CURRENT;
-            let fits = !late || ((behind == 0 || behind + row.lacks <= CAUGHT_UP) && pays(self, row));
-            behind += if late && fits { row.lacks } else { 0 };
-            self.offer_row(row, if fits { row.device } else { 0 });
-        }
-    }
-
     /// What a step that only decodes took.
     pub fn observe(&mut self, step: &StepOutcome) {
         self.steps += 1;
@@ -364,23 +285,6 @@ impl Speculator {
             ..self.stats.clone()
         }
     }
-}
-
-/// Adds a row to the offers.
-fn offer(
-    offers: &mut Offers,
-    acceptance: &Acceptance,
-    personal: &acceptance::Personal,
-    segments: &Segments,
-    device: usize,
-    max_draft: usize,
-) {
-    let forced = segments.forced();
-    let device = device.min(max_draft.saturating_sub(forced));
-    let host = segments.positions().map(|(segment, at)| acceptance.probability(personal, segment, at));
-    let model = Segment { source: Source::DraftModel, count: 0, class: 0 };
-    let drafted = (0..device).map(|at| acceptance.probability(personal, model, at));
-    offers.push(host, forced, drafted);
 }
 
 #[cfg(test)]
@@ -597,6 +501,7 @@ mod tests {
         Plan(usize, usize),
         Observe(usize, usize, usize, bool, u64),
         Tend(usize),
+        Forget(u64),
     }
 
     fn call() -> impl Strategy<Value = Call> {
@@ -621,6 +526,7 @@ mod tests {
                 )
             ),
             (0usize..50).prop_map(Call::Tend),
+            (0u64..3).prop_map(Call::Forget),
         ]
     }
 
@@ -663,6 +569,7 @@ mod tests {
                         speculator.observe(&StepOutcome { rows, drafted, accepted, device_iterations, caught_up: 0, speculative, duration_ns });
                     }
                     Call::Tend(budget) => speculator.tend(budget),
+                    Call::Forget(tenant) => speculator.forget(tenant),
                 }
                 prop_assert!(speculator.stats().history_tokens <= history_tokens);
             }

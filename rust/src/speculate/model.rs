@@ -7,8 +7,8 @@
 //!
 //! Made from what was measured for about so many rows; O(buckets) to make, O(log buckets) to ask.
 
-use super::control::StepOutcome;
 use super::cost::{Curve, Fit};
+use super::outcome::StepOutcome;
 
 /// A step that takes so many times as long as others counts no more than this.
 pub(super) const STALL: f32 = 2.0;

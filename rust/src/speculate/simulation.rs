@@ -4,9 +4,10 @@
 //! `iteration` for each token of its longest draft. Draft tokens are accepted with a given probability each.
 
 use super::acceptance::{Acceptance, Personal};
-use super::control::{Control, StepOutcome};
+use super::control::Control;
 use super::draft::{Segment, Segments, Source};
 use super::lengths::{Length, Offers};
+use super::outcome::StepOutcome;
 
 const MAX_DRAFT: usize = 8;
 
@@ -116,7 +117,7 @@ impl Engine {
             let has = world.host > 0.0 && (world.offered == 1.0 || self.noise.next() < world.offered);
             segments.push(Source::Ngram, 2, if has { MAX_DRAFT } else { 0 });
             let device = if world.device > 0.0 { MAX_DRAFT } else { 0 };
-            super::offer(&mut self.offers, &self.acceptance, personal, &segments, device, MAX_DRAFT);
+            super::rows::offer(&mut self.offers, &self.acceptance, personal, &segments, device, MAX_DRAFT);
         }
     }
 

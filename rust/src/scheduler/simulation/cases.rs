@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::super::LogProbs;
 use super::device::Expected;
 use super::random::{Event, happen};
-use super::world::{Setup, World, prompt, roomy};
+use super::world::{Drafts, Setup, World, prompt, roomy};
 use crate::error::Error;
 use crate::messages::{EditRules, FinishReason, Message, RequestKey, Submit};
 
@@ -59,6 +59,32 @@ fn a_preempted_request_goes_on_where_it_was() {
     assert!(world.stat("prefix_hits") > 4 * preemptions);
     assert_eq!(world.stat("finished_length"), 4);
     assert_eq!(world.stat("completion_tokens"), 400);
+}
+
+#[test]
+fn who_is_preempted_while_drafts_are_verified_goes_on_where_it_was() {
+    // A prompt that comes while drafts of the worst class are verified is planned beside them, and so is the next token
+    // of who had no drafts: the block that it lacks is taken from the worst class.
+    let mut preempted = 0;
+    for (num_blocks, steps) in (6..16).flat_map(|blocks| (1..25).map(move |steps| (blocks, steps))) {
+        let tight = Setup { num_blocks, drafts: Drafts::Host(3), horizon: 0, max_context: 40, ..roomy() };
+        let mut world = World::new(&tight);
+        let mut submit = |class: i32, prediction: &[u8]| {
+            world.submit(&prompt(class as u64, 4), 0, |submit| {
+                submit.max_tokens = 20;
+                submit.priority = class;
+                submit.stop_token_ids.clear();
+                submit.prediction = prediction.to_vec();
+            })
+        };
+        submit(0, &[47, 0, 0, 0]); // wrong from the beginning: no drafts
+        submit(1, &[]);
+        (0..steps).for_each(|_| happen(&mut world, &Event::Step));
+        world.submit(&prompt(2, 4), 0, |submit| submit.max_tokens = 3);
+        world.finish();
+        preempted += world.preempted_in_verification;
+    }
+    assert!(preempted > 0);
 }
 
 #[test]

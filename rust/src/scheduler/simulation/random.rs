@@ -31,6 +31,8 @@ pub(super) enum Event {
     },
     Abort(prop::sample::Index),
     Stop(prop::sample::Index),
+    // Of a request whose drafts the device verifies just now: an abort, or a stop string.
+    Interrupt(prop::sample::Index, bool),
     Step,
     Commit,
     Fail,
@@ -55,6 +57,8 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
         1 => (1..50u64).prop_map(|after_ns| Event::Deadline { after_ns }),
         1 => any::<prop::sample::Index>().prop_map(Event::Abort),
         1 => any::<prop::sample::Index>().prop_map(Event::Stop),
+        4 => (any::<prop::sample::Index>(), any::<bool>())
+            .prop_map(|(index, stop)| Event::Interrupt(index, stop)),
         12 => Just(Event::Step),
         6 => Just(Event::Commit),
         1 => Just(Event::Fail),
@@ -144,6 +148,17 @@ pub(super) fn happen(world: &mut World, event: &Event) {
             world.cut.insert(key, reason);
             world.post(&if stop { Message::StopMatched(key) } else { Message::Abort(key) });
         }
+        Event::Interrupt(ref index, stop) => {
+            let mut keys = world.verified();
+            keys.retain(|key| !world.cut.contains_key(key));
+            if !keys.is_empty() {
+                let key = *index.get(&keys);
+                let reason = if stop { FinishReason::Stop } else { FinishReason::Abort };
+                world.cut.insert(key, reason);
+                world.post(&if stop { Message::StopMatched(key) } else { Message::Abort(key) });
+                world.drain();
+            }
+        }
         Event::Step => {
             world.drain();
             while world.device.results.len() > world.setup.depth {
@@ -191,6 +206,7 @@ proptest! {
 fn random_work_reaches_every_way_to_end_and_preemption() {
     let mut runner = TestRunner::deterministic();
     let mut sums: HashMap<&str, u64> = HashMap::new();
+    let mut cut = 0;
     for _ in 0..150 {
         let example = (setup(), prop::collection::vec(event(), 1..120)).new_tree(&mut runner).unwrap();
         let (setup, events) = example.current();
@@ -198,10 +214,12 @@ fn random_work_reaches_every_way_to_end_and_preemption() {
         events.iter().for_each(|event| happen(&mut world, event));
         world.finish();
         world.planner.stats().into_iter().for_each(|(name, count)| *sums.entry(name).or_default() += count);
+        cut += world.cut_in_verification;
     }
     for name in ["preemptions", "prefix_hits", "cached_tokens", "steps"] {
         assert!(sums[name] >= 100, "{name}: {sums:?}");
     }
+    assert!(cut >= 10, "{cut} ended while drafts of theirs were verified");
     for name in ["stop", "length", "abort", "timeout", "overloaded", "error"] {
         assert!(sums[format!("finished_{name}").as_str()] >= 20, "{name}: {sums:?}");
     }

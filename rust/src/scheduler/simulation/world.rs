@@ -75,6 +75,9 @@ pub(super) struct World {
     pub(super) next: u64,
     // How many began again because what they had built on went wrong.
     pub(super) retracted: u64,
+    // How often a sequence was ended from outside, and preempted, while the device verified drafts of it.
+    pub(super) cut_in_verification: u64,
+    pub(super) preempted_in_verification: u64,
 }
 
 impl World {
@@ -137,6 +140,8 @@ impl World {
             now_ns: 1,
             next: 0,
             retracted: 0,
+            cut_in_verification: 0,
+            preempted_in_verification: 0,
         }
     }
 
@@ -179,7 +184,7 @@ impl World {
         change(&mut submit);
         let resumed = resumed.min(submit.max_tokens as usize);
         let mut expected = Expected::new(submit, prompt, resumed, self.context());
-        if matches!(self.setup.drafts, Drafts::Host(_)) {
+        if matches!(self.setup.drafts, Drafts::Host(_)) && expected.submit.prediction.is_empty() {
             let answer = expected.tokens[prompt.len()..].iter().enumerate();
             let guess = answer.map(|(at, token)| if at % 5 == 4 { (token + 1) % 48 } else { *token });
             expected.submit.prediction = guess.flat_map(u32::to_le_bytes).collect();
@@ -189,7 +194,16 @@ impl World {
         key
     }
 
+    /// The requests whose drafts are in a step in flight.
+    pub(super) fn verified(&self) -> Vec<RequestKey> {
+        let Planner { in_flight, table, requests, .. } = &self.planner;
+        let rows = in_flight.iter().flat_map(|step| &step.rows);
+        let verified = rows.filter(|row| row.drafts > 0 && table.is_current(row.slot, row.generation));
+        verified.map(|row| requests.get(table.request[row.slot as usize]).key).collect()
+    }
+
     pub(super) fn drain(&mut self) {
+        let verified = self.verified();
         let inbox = &mut self.inbox;
         let receive = |message: &mut Vec<u8>| {
             Ok(inbox.pop_front().is_some_and(|bytes| {
@@ -199,6 +213,8 @@ impl World {
         };
         let others = self.planner.drain(&mut self.kv, receive, self.now_ns).unwrap();
         assert!(others.is_empty());
+        let gone = verified.iter().filter(|key| self.planner.requests.find(**key).is_none());
+        self.cut_in_verification += gone.count() as u64;
         self.check();
     }
 
@@ -208,9 +224,15 @@ impl World {
     }
 
     pub(super) fn plan(&mut self) -> usize {
+        let verified = self.verified();
         // SAFETY: every byte of a u64 is a u8.
         let bytes = unsafe { self.words.align_to_mut::<u8>() }.1;
         let rows = self.planner.plan(&mut self.kv, bytes, self.now_ns).unwrap();
+        let waits = |key: &&RequestKey| {
+            let id = self.planner.requests.find(**key);
+            id.is_some_and(|id| self.planner.requests.get(id).slot.is_none())
+        };
+        self.preempted_in_verification += verified.iter().filter(waits).count() as u64;
         if rows > 0 {
             let view = self.planner.layout.view(bytes).unwrap();
             assert_eq!(view.header[header::NUM_ROWS] as usize, rows);

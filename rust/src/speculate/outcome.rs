@@ -1,0 +1,27 @@
+//! What a step was and took: all that control ever learns of the device.
+
+/// What a step that only decodes took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepOutcome {
+    /// Sequences in it.
+    pub rows: usize,
+    /// Draft tokens that were verified in it, of all rows.
+    pub drafted: usize,
+    /// How many of them were accepted.
+    pub accepted: usize,
+    /// Iterations of the device's draft model in it.
+    pub device_iterations: usize,
+    /// Tokens that the draft model computed besides, as it had not been asked for them before.
+    pub caught_up: usize,
+    /// Whether it was planned while [`active`](super::Speculator::active) held, with drafts or without.
+    pub speculative: bool,
+    /// From the step before it to it, as throughput sees it.
+    pub duration_ns: u64,
+}
+
+impl StepOutcome {
+    /// Whether the draft model had more to compute than each row's newest tokens.
+    pub(super) fn catches_up(&self) -> bool {
+        self.caught_up > 2 * self.rows
+    }
+}

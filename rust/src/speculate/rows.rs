@@ -1,0 +1,120 @@
+//! The rows of a step: what may be drafted for each, and how much of it is.
+//!
+//! ```text
+//!  row: host's segments, device's most ─► acceptance ─► Offers: what each token gains ─► lengths
+//!                           └─ only where the draft model is current, or catching up pays
+//! ```
+//!
+//! O(rows · drafts), no allocation.
+
+use super::Speculator;
+use super::acceptance::{Acceptance, Personal};
+use super::draft::{Segment, Segments, Source};
+use super::lengths::{Chooser, Length, Offers};
+
+/// Tokens that the draft model may catch up with in one step, unless one sequence alone has more.
+const CAUGHT_UP: usize = 128;
+
+/// Tokens that a sequence may lack without being looked at: the one that came, and the last of its drafts.
+const CURRENT: usize = 2;
+
+/// What may be drafted for a row of a step that decodes.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// Whose it is.
+    pub slot: u32,
+    /// What the host proposed for it.
+    pub segments: Segments,
+    /// Most tokens that the device's draft model may draft for it, after forced ones; 0: it cannot.
+    pub device: usize,
+    /// Tokens of the sequence that the draft model has not computed yet.
+    pub lacks: usize,
+    /// Most tokens that are yet to come.
+    pub left: usize,
+}
+
+impl Speculator {
+    /// Decides how many draft tokens each row of a step gets: `lengths` in the order of `rows`. All rows that decode
+    /// belong in it, those without drafts too. With `prefill_tokens` in the step only what is likely is sent, since
+    /// a draft token then costs as much as one of the prompt.
+    pub fn plan_lengths(&mut self, rows: &[Row], prefill_tokens: usize, lengths: &mut Vec<Length>) {
+        lengths.clear();
+        self.offer(rows, prefill_tokens == 0);
+        if !self.config.adaptive {
+            if self.is_late(rows) {
+                self.offer_current(rows, |_, _| true);
+            }
+            Chooser::everything(&self.offers, lengths);
+        } else if prefill_tokens > 0 {
+            let least = self.control.likely(rows.len());
+            Chooser::likely(&self.offers, least, lengths);
+        } else if !rows.is_empty() {
+            if self.is_late(rows) {
+                // What drafts are worth does not depend on who must catch up now.
+                self.control.promise(&self.offers);
+                self.offer_current(rows, |speculator, row| speculator.pays_to_catch_up(rows.len(), row));
+                self.control.plan_late(&self.offers, lengths);
+            } else {
+                self.control.plan(&self.offers, lengths);
+            }
+        }
+        let planned: usize = lengths.iter().map(|length| usize::from(length.host + length.device)).sum();
+        self.stats.mean_length += 0.1 * (planned as f32 / rows.len().max(1) as f32 - self.stats.mean_length);
+    }
+
+    /// What may be drafted for each row, whatever the draft model lacks.
+    fn offer(&mut self, rows: &[Row], on_device: bool) {
+        self.offers.clear();
+        for row in rows {
+            let device = if self.config.draft_model && on_device { row.device } else { 0 };
+            self.offer_row(row, device);
+        }
+    }
+
+    fn offer_row(&mut self, row: &Row, device: usize) {
+        let personal = &self.sequences[row.slot as usize].personal;
+        let most = self.config.max_draft;
+        offer(&mut self.offers, &self.acceptance, personal, &row.segments, device.min(most), most);
+    }
+
+    /// Whether the draft model would have to catch up with a row.
+    fn is_late(&self, rows: &[Row]) -> bool {
+        self.config.draft_model && rows.iter().any(|row| row.device > 0 && row.lacks > CURRENT)
+    }
+
+    fn pays_to_catch_up(&self, rows: usize, row: &Row) -> bool {
+        let here = self.sequences[row.slot as usize].output().len() as f32;
+        let remaining = (self.answer - here).max(0.25 * self.answer).min(row.left as f32);
+        self.control.pays_to_catch_up(rows, row.lacks, remaining)
+    }
+
+    /// What may be drafted now: not by the draft model where it would have to catch up with too much, or where that
+    /// does not pay.
+    fn offer_current(&mut self, rows: &[Row], pays: impl Fn(&Self, &Row) -> bool) {
+        self.offers.clear();
+        let mut behind = 0;
+        for row in rows {
+            let late = row.device > 0 && row.lacks > CURRENT;
+            let fits = !late || ((behind == 0 || behind + row.lacks <= CAUGHT_UP) && pays(self, row));
+            behind += if late && fits { row.lacks } else { 0 };
+            self.offer_row(row, if fits { row.device } else { 0 });
+        }
+    }
+}
+
+/// Adds a row to the offers.
+pub(super) fn offer(
+    offers: &mut Offers,
+    acceptance: &Acceptance,
+    personal: &Personal,
+    segments: &Segments,
+    device: usize,
+    max_draft: usize,
+) {
+    let forced = segments.forced();
+    let device = device.min(max_draft.saturating_sub(forced));
+    let host = segments.positions().map(|(segment, at)| acceptance.probability(personal, segment, at));
+    let model = Segment { source: Source::DraftModel, count: 0, class: 0 };
+    let drafted = (0..device).map(|at| acceptance.probability(personal, model, at));
+    offers.push(host, forced, drafted);
+}

@@ -24,7 +24,7 @@ from pyengine.messages import Report
 from pyengine.model.folder import model_folder, served_name
 from pyengine.placement import Placement, PlacementName, placed
 from pyengine.sampling import SamplingParams
-from pyengine.submission import Intake
+from pyengine.submission import Intake, number_of
 from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer
 
@@ -318,7 +318,8 @@ class AsyncEngine:
             InvalidRequestError: A name is no string.
             NotReadyError: The model is still being loaded.
         """
-        self._running().forget_answers(_number(tenant), _number(cache_salt))
+        frontend = self._connection.running()
+        frontend.forget_answers(number_of("tenant", tenant), number_of("cache_salt", cache_salt))
 
     async def drained(self) -> None:
         """Wait until no request is left."""

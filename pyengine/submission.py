@@ -94,8 +94,8 @@ class Intake:
             include_stop=params.include_stop,
             skip_special_tokens=params.skip_special_tokens,
             priority=priority,
-            tenant=_number("tenant", tenant),
-            cache_salt=_number("cache_salt", cache_salt),
+            tenant=number_of("tenant", tenant),
+            cache_salt=number_of("cache_salt", cache_salt),
             arrival_ns=now,
             deadline_ns=0 if timeout is None else now + int(timeout * 1e9),
             grammar=description,
@@ -207,7 +207,7 @@ def _description(grammar: Grammar | None, close: bool) -> bytes | None:
     return description
 
 
-def _number(param: str, name: str | None) -> int:
+def number_of(param: str, name: str | None) -> int:
     """A stable 64-bit number for a name; 0 for none."""
     if name is None:
         return 0

@@ -48,7 +48,13 @@ def silu_mul(gate_up: torch.Tensor, out: torch.Tensor) -> None:
     if rows and width:
         block = min(BLOCK, triton.next_power_of_2(width))
         silu_mul_kernel[(rows, triton.cdiv(width, block))](
-            gate_up, gate_up.stride(0), out, out.stride(0), width, BLOCK=block
+            gate_up,
+            gate_up.stride(0),
+            out,
+            out.stride(0),
+            width,
+            BLOCK=block,
+            enable_fp_fusion=True,
         )
 
 

@@ -333,7 +333,7 @@ def attention(
             GROUP=group, HEAD_DIM=head_dim, DIM=dim, BLOCK_SIZE=keys.shape[1],
             ROWS=cut.rows, KEYS=cut.keys, WHOLE=count == 1,
             ONE_QUERY=one_query, SHARES=shared is not None, PREFIX=is_prefix,
-            num_warps=cut.warps, num_stages=cut.stages,
+            num_warps=cut.warps, num_stages=cut.stages, enable_fp_fusion=True,
         )  # fmt: skip
 
     at_once = tiling.rows // group
@@ -344,5 +344,5 @@ def attention(
         merge_kernel[(tokens, heads)](
             out, parts.values, parts.sums, count, out.stride(0),
             HEAD_DIM=head_dim, DIM=dim, AT_ONCE=FEW_PARTS if count <= FEW_PARTS else MANY_PARTS,
-            num_warps=4,
+            num_warps=4, enable_fp_fusion=True,
         )  # fmt: skip

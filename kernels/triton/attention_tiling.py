@@ -99,7 +99,7 @@ def prefix_tiling_for(
 
 def parts_size(processors: int) -> int:
     """Most tokens * heads * parts of a launch that cuts keys and in which no prefix is shared."""
-    return processors * max(4 * 32, 2 * 128)
+    return processors * max(3 * 16, 2 * 128)
 
 
 def _tile(heads: Heads, wanted: int) -> Tiling:
@@ -108,19 +108,24 @@ def _tile(heads: Heads, wanted: int) -> Tiling:
     # float32 goes past the tensor cores, through registers.
     large = heads.dtype == torch.float32 or dim > 128
     rows = max(16, power_of_two(heads.group), min(power_of_two(wanted), 64 if large else 128))
-    if large:
-        keys = 32
-    elif heads.kv_dtype.itemsize == 1:
-        keys = 128 if rows <= 32 else 64
+    # The scores of a tile are in registers: of 128 keys only where 8 warps have little else.
+    many = rows > 64 and dim > 64 and heads.kv_dtype.itemsize > 1
+    keys = 32 if large else 128 if many else 64
+    warps = 8 if rows >= 128 or rows * dim >= 128 * 128 else 4
+    # Where a page is must be loaded first, and takes stages too. Below a warp group's 64 rows
+    # Triton gives a tile one buffer with up to four, and with five a second to load into.
+    if heads.dtype == torch.float32:
+        stages = 2
+    elif rows <= 32:
+        stages = 5
     else:
-        keys = 128 if rows > 64 else 64
-    warps = 8 if rows * dim >= 128 * 128 else 4
-    return Tiling(rows, keys, 1, warps, stages=2 if large else 3)
+        stages = 2 if large else 3
+    return Tiling(rows, keys, 1, warps, stages)
 
 
 def _split(tile: Tiling, programs: int, context: int, processors: int, most: int) -> Tiling:
     """``tile`` with as many splits as keep the processors busy."""
-    # Four programs fit on a processor where their tiles are small, else one or two.
-    room = processors * (4 if tile.rows <= 32 else 2)
+    # Three programs fit on a processor where their tiles are small, else one or two.
+    room = processors * (3 if tile.rows <= 16 else 2)
     splits = min(room // max(1, programs), -(-context // SMALLEST_SPLIT), most)
     return replace(tile, splits=max(1, splits))

@@ -100,7 +100,7 @@ def copy_blocks(caches: BlockCaches, sources: torch.Tensor, targets: torch.Tenso
     size = min(WORDS, triton.next_power_of_2(words))
     copy_blocks_kernel[(len(sources), len(caches.tensors), triton.cdiv(words, size))](
         caches.addresses, sources, targets, words, caches.stride_bytes // 8,
-        ALIGNED=caches.aligned, WORDS=size,
+        ALIGNED=caches.aligned, WORDS=size, enable_fp_fusion=False,
     )  # fmt: skip
 
 

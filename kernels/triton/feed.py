@@ -51,7 +51,7 @@ def feed(
     if len(feed_token):
         feed_kernel[(triton.cdiv(len(feed_token), BLOCK),)](
             header, token_ids, feed_token, feed_sequence, last_token,
-            NUM_FEEDS=NUM_FEEDS, BLOCK=BLOCK,
+            NUM_FEEDS=NUM_FEEDS, BLOCK=BLOCK, enable_fp_fusion=False,
         )  # fmt: skip
 
 

@@ -80,6 +80,7 @@ def gemv(
         x, x.stride(0), weight, weight.stride(0), x if bias is None else bias,
         out, out.stride(0), num_in, num_out,
         M=rows, M_BLOCK=m, HAS_BIAS=bias is not None, ROWS=ROWS, BLOCK=block,
+        enable_fp_fusion=True,
     )  # fmt: skip
 
 

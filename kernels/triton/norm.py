@@ -71,7 +71,7 @@ def add_rms_norm(
     add_rms_norm_kernel[(rows,)](
         residual, residual.stride(0), addend, addend.stride(0), weight, out, out.stride(0),
         width, float(width), epsilon, HAS_BRANCH=branch is not None, BLOCK=block,
-        num_warps=min(max(block // 512, 1), 32),
+        num_warps=min(max(block // 512, 1), 32), enable_fp_fusion=True,
     )  # fmt: skip
 
 

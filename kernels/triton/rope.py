@@ -110,7 +110,7 @@ def rope_append(
         qkv, qkv.stride(0), angles, angles.stride(0), positions, slot_mapping,
         keys, *keys.stride()[:3], values, *values.stride()[:3],
         num_heads, num_kv_heads, block_size,
-        HALF=dim // 2, HALF_BLOCK=half_block, HEADS=group,
+        HALF=dim // 2, HALF_BLOCK=half_block, HEADS=group, enable_fp_fusion=True,
     )  # fmt: skip
 
 

@@ -226,4 +226,7 @@ def sample(
         scratch.time, scratch.winner,
         **shape, num_warps=max(4, block // 128), enable_fp_fusion=False,
     )  # fmt: skip
-    finish_kernel[(rows,)](scratch.time, scratch.winner, tokens, first, PARTS=parts, num_warps=1)
+    finish_kernel[(rows,)](
+        scratch.time, scratch.winner, tokens, first,
+        PARTS=parts, num_warps=1, enable_fp_fusion=False,
+    )  # fmt: skip

@@ -39,7 +39,16 @@ def log_probability(value, best, log_total):
     return tl.where(value > float("-inf"), below(value, best) - log_total, float("-inf"))
 
 
-@triton.jit(do_not_specialize=["wanted"])
+# Of a step that is sampled in chunks these begin anywhere; no code is the better for knowing where.
+@triton.jit(
+    do_not_specialize=["wanted"],
+    do_not_specialize_on_alignment=[
+        "chosen_ptr",
+        "tokens_ptr",
+        "logprobs_ptr",
+        "chosen_logprobs_ptr",
+    ],
+)
 def top_logprobs_kernel(
     logits_ptr, logits_stride, vocabulary, chosen_ptr, tokens_ptr, tokens_stride,
     logprobs_ptr, logprobs_stride, chosen_logprobs_ptr, wanted,
@@ -116,6 +125,7 @@ def top_logprobs(
         logits, logits.stride(0), vocabulary, chosen, tokens, tokens.stride(0),
         logprobs, logprobs.stride(0), chosen_logprobs, tokens.shape[1],
         LANES=lanes, COLUMN=triton.next_power_of_2(triton.cdiv(vocabulary, lanes)), num_warps=8,
+        enable_fp_fusion=True,
     )  # fmt: skip
 
 

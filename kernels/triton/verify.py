@@ -74,7 +74,7 @@ def verify(
     """
     verify_kernel[(1,)](
         header, inputs.logit_start, inputs.logit_token, token_ids, tokens, sample_sequence,
-        counts, compacted, last_token, ROWS=ROWS,
+        counts, compacted, last_token, ROWS=ROWS, enable_fp_fusion=False,
     )  # fmt: skip
 
 

@@ -172,7 +172,7 @@ class Frontend:
         """Drop the recent answers of requests with this tenant and salt. An engine that is being
         restarted has none.
         """
-        self._send_later(encode_forget_answers(tenant, cache_salt))
+        self._outbox.send(encode_forget_answers(tenant, cache_salt))
 
     def engine_died(self) -> None:
         """Hold everything back until :meth:`engine_is_back`."""

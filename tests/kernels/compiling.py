@@ -1,17 +1,21 @@
-"""Compiles the kernels for a GPU of compute capability 9.0, which takes none, and prints of each
-what its code has. A program: Triton is not to interpret here.
+"""Compiles what the engine launches for an H200, which takes none, and prints of each launch what
+its code has: a line of JSON. A program, for Triton is not to interpret here; its argument is the
+part of :data:`PARTS`.
+
+Shapes are those of Llama-3-8B, and of other heads and caches where these decide.
 """
 
-import re
-from collections.abc import Mapping
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from triton import compiler
-from triton.backends.compiler import GPUTarget
 
 from pyengine.kernels import (
     activation,
+    attention,
     blocks,
     edit,
     feed,
@@ -23,166 +27,133 @@ from pyengine.kernels import (
     top_logprobs,
     verify,
 )
+from pyengine.kernels.attention_tiling import Heads, parts_size, prefix_tiling_for, tiling_for
+from pyengine.kernels.inputs import SamplingInputs
+from tests.kernels.machine_code import compile_launch, launches
 
-TYPES = {
-    torch.float32: "*fp32",
-    torch.bfloat16: "*bf16",
-    torch.float16: "*fp16",
-    torch.float8_e4m3fn: "*fp8e4nv",
-    torch.int32: "*i32",
-    torch.int64: "*i64",
+ROWS, TOKENS, CONTEXT, PROCESSORS = 256, 2048, 8192, 132
+HIDDEN, INTERMEDIATE, VOCABULARY, NUM_BLOCKS = 4096, 14336, 128_256, 50_000
+BF16, FP16, FP32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
+
+Work = Callable[[], None]
+
+
+def of(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """A tensor that takes no memory."""
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def ints(*shape: int) -> torch.Tensor:
+    return of(torch.int32, *shape)
+
+
+def layers() -> Iterator[tuple[str, Work]]:
+    """Beside attention; of the demo's shape too, where rows are short."""
+    for dtype in (FP32, BF16, FP16):
+        for hidden, inner in ((HIDDEN, INTERMEDIATE), (192, 512)):
+            x, gain, gates = of(dtype, ROWS, hidden), of(dtype, hidden), of(dtype, ROWS, 2 * inner)
+            out = of(dtype, ROWS, inner)
+            kind = f"{dtype} {hidden}"
+            yield kind, lambda x=x, gain=gain: norm.add_rms_norm(x, x, gain, 1e-5, x)
+            yield kind, lambda gates=gates, out=out: activation.silu_mul(gates, out)
+        for heads, kv_heads, dim in ((32, 8, 128), (32, 8, 64), (6, 2, 32)):
+            for kv_dtype in dict.fromkeys((dtype, FP8)):
+                qkv = of(dtype, ROWS, (heads + 2 * kv_heads) * dim)
+                cache = of(kv_dtype, NUM_BLOCKS, 16, kv_heads, dim)
+                given = (qkv, of(FP32, CONTEXT, dim), ints(ROWS), ints(ROWS), cache, cache, heads)
+                yield f"{dtype} {kv_dtype} {dim}", lambda given=given: rope.rope_append(*given)
+            gains, normed = of(dtype, dim), of(dtype, ROWS, (heads + 2 * kv_heads) * dim)
+            given = (normed, gains, gains, heads, 1e-6)
+            yield f"{dtype} {dim}", lambda given=given: head_norm.head_rms_norm(*given)
+    for m in (1, 2, 3, 8):
+        weight = of(BF16, HIDDEN, INTERMEDIATE)
+        x, out = of(BF16, m, INTERMEDIATE), of(BF16, m, HIDDEN)
+        yield f"{m}", lambda x=x, weight=weight, out=out: gemv.gemv(x, weight, out)
+    caches = blocks.BlockCaches((of(BF16, 9, 16, 8, 128),), of(torch.int64, 1), 32768, 32768)
+    yield "", lambda: blocks.copy_blocks(caches, ints(9), ints(9))
+
+
+def sampler() -> Iterator[tuple[str, Work]]:
+    """Of rows that one program has, and several; and what is done to logits beside."""
+    longs, floats = of(torch.int64, ROWS), of(FP32, ROWS)
+    logit = ints(TOKENS)
+    inputs = SamplingInputs(
+        floats, ints(ROWS), floats, floats, longs, longs, ints(ROWS + 1), logit, logit, logit,
+        ints(ROWS, VOCABULARY // 32),
+    )  # fmt: skip
+    header, token_ids = of(torch.int64, 16), ints(TOKENS)
+    counts, last, kept = ints(ROWS), ints(ROWS), ints(TOKENS)
+    edits = (ints(TOKENS + 1), ints(9999), of(FP32, 9999), of(FP32, 9999))
+    top = (ints(ROWS), ints(ROWS, 20), of(FP32, ROWS, 20), of(FP32, ROWS))
+    for dtype in (BF16, FP32):
+        rows = 64 if dtype == BF16 else 300
+        scratch = sampling.SamplingScratch.for_rows(rows, VOCABULARY, "meta")
+        given = (inputs, of(dtype, rows, VOCABULARY), logit, 0, scratch)
+        yield f"{dtype} {rows}", lambda given=given: sampling.sample(*given)
+        logits = of(dtype, ROWS, VOCABULARY)
+        yield f"{dtype}", lambda logits=logits: edit.edit(logits, *edits)
+        yield f"{dtype}", lambda logits=logits: edit.edit(logits, *edits, 0, edits[2])
+        yield f"{dtype}", lambda logits=logits: edit.restore(logits, *edits[:3])
+        yield f"{dtype}", lambda logits=logits: top_logprobs.top_logprobs(logits, *top)
+    yield "", lambda: verify.verify(inputs, header, token_ids, logit, counts, counts, kept, last)
+    yield "", lambda: feed.feed(header, token_ids, counts, counts, last)
+
+
+def attend() -> Iterator[tuple[str, Work]]:
+    """Decoding of few rows and many, drafts, prompts; a prefix that all rows share."""
+    pages = attention.Pages(ints(ROWS + 1), ints(ROWS), ints(ROWS + 1), ints(NUM_BLOCKS))
+    room = 2 * parts_size(PROCESSORS)
+    launched: list[tuple[Heads, int, int, bool, bool]] = []
+    for query, kv, dim, kv_dtype in (
+        (32, 8, 128, BF16),
+        (32, 8, 128, FP8),
+        (32, 8, 64, BF16),
+        (32, 8, 64, FP8),
+        (6, 2, 32, BF16),
+    ):
+        heads = Heads(query, kv, dim, BF16, kv_dtype)
+        steps = [(64, 64, True, False), (8, 40, False, False), (4, 2048, False, False)]
+        if dim == 128 and kv_dtype == BF16:
+            steps += [(1, 1, True, False), (64, 64, True, True), (4, 64, False, True)]
+        launched += [(heads, *step) for step in steps]
+    launched.append((Heads(32, 8, 128, FP16, FP16), 64, 64, True, False))
+    for heads, rows, tokens, one_query, shares in launched:
+        given: dict[str, int] = {"context": CONTEXT, "processors": PROCESSORS}
+        tiling = tiling_for(heads, rows, tokens, one_query=one_query, **given)
+        prefix = prefix_tiling_for(heads, tokens, splits=8, **given) if shares else None
+        qkv = of(heads.dtype, tokens, (heads.query + 2 * heads.kv) * heads.dim)
+        queries = qkv[:, : heads.query * heads.dim].view(tokens, heads.query, heads.dim)
+        out = of(heads.dtype, tokens, heads.query, heads.dim)
+        cache = of(heads.kv_dtype, NUM_BLOCKS, 16, heads.kv, heads.dim)
+        parts = attention.Parts(of(FP32, room * heads.dim), of(FP32, room))
+        call: dict[str, Any] = {
+            "rows": rows,
+            "one_query": one_query,
+            "scale": heads.dim**-0.5,
+            "tiling": tiling,
+            "parts": parts,
+            "shared": ints(1) if shares else None,
+            "prefix": prefix,
+        }
+        args = (queries, cache, cache, pages, out)
+        kind = f"{heads.dtype} {heads.kv_dtype} {heads.dim}"
+        yield kind, lambda args=args, call=call: attention.attention(*args, **call)
+
+
+PARTS: dict[str, Callable[[], Iterator[tuple[str, Work]]]] = {
+    "layers": layers,
+    "sampler": sampler,
+    "attention": attend,
 }
 
 
-def code_of(
-    kernel: Any,
-    pointers: Mapping[str, torch.dtype],
-    constants: Mapping[str, Any],
-    floats: tuple[str, ...] = (),
-    odd: tuple[str, ...] = (),
-    fusion: bool = True,
-    warps: int = 4,
-) -> str:
-    """The PTX of a kernel for tensors that begin where 16 bytes do.
-
-    Args:
-        kernel: What triton.jit made.
-        pointers: Types of the tensors.
-        constants: Values of the constexpr arguments.
-        floats: Numbers that are floats.
-        odd: Integers that are no multiples of 16; the others are taken as such.
-        fusion: Whether multiplications and additions may be fused.
-        warps: Of a program.
-    """
-    types, attributes = {}, {}
-    for place, name in enumerate(kernel.arg_names):
-        if name in constants:
-            types[name] = "constexpr"
-        elif name in floats:
-            types[name] = "fp32"
-        else:
-            types[name] = TYPES[pointers[name]] if name in pointers else "i32"
-            if name not in odd:
-                attributes[(place,)] = [["tt.divisibility", 16]]
-    source = compiler.ASTSource(kernel, types, dict(constants), attributes)
-    options = {"enable_fp_fusion": fusion, "num_warps": warps}
-    compiled = compiler.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    return str(compiled.asm["ptx"])
-
-
-def widest(code: str, operation: str) -> int:
-    """Bytes of the widest access to global memory by a thread."""
-    found = re.findall(rf"{operation}\.global(?:\.\w+)*?(?:\.v(\d))?\.b(\d+)", code)
-    return max((int(count or 1) * int(bits) // 8 for count, bits in found), default=0)
-
-
-def exact(code: str) -> bool:
-    """Whether every operation rounds on its own, as IEEE has it."""
-    return not any(sign in code for sign in ("fma.rn.f32", ".ftz", "div.full", "approx"))
-
-
-def sampler() -> None:
-    """Rows of one program, and of several."""
-    numbers = ("logits_ptr", "temperature_ptr", "top_p_ptr", "min_p_ptr", "best_ptr", "time_ptr")
-    floats = dict.fromkeys(numbers, torch.float32)
-    longs = dict.fromkeys(("header_ptr", "seed_ptr", "position_ptr"), torch.int64)
-    block, ways = {"BLOCK": sampling.BLOCK}, {"WAYS": sampling.WAYS}
-    for kernel, constants in (
-        (sampling.sample_kernel, {"PARTS": 1} | block | ways),
-        (sampling.sample_kernel, {"PARTS": 64} | block | ways),
-        (sampling.peak_kernel, {"PARTS": 64} | block),
-        (sampling.finish_kernel, {"PARTS": 64}),
-        (verify.verify_kernel, {"ROWS": verify.ROWS}),
-    ):
-        ints = {name: torch.int32 for name in kernel.arg_names if name.endswith("_ptr")}
-        odd = tuple(name for name in kernel.arg_names if not name.endswith("_ptr"))
-        warps = 8 if kernel is sampling.sample_kernel else 4
-        code = code_of(kernel, ints | floats | longs, constants, odd=odd, fusion=False, warps=warps)
-        print(kernel.__name__, exact(code))
-
-
-def layers() -> None:
-    """Of Llama-3-8B: rows of 4096, a feed-forward layer of 14336, 32 heads of 128 over 8."""
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        names = ("residual_ptr", "branch_ptr", "weight_ptr", "out_ptr")
-        constants = {"HAS_BRANCH": True, "BLOCK": 4096}
-        code = code_of(
-            norm.add_rms_norm_kernel, dict.fromkeys(names, dtype), constants,
-            ("count", "epsilon"), warps=8,
-        )  # fmt: skip
-        print("add_rms_norm", dtype, widest(code, "ld"), widest(code, "st"))
-        names = ("qkv_ptr", "query_weight_ptr", "key_weight_ptr")
-        constants = {"DIM": 128, "DIM_BLOCK": 128, "HEADS": 16}
-        kernel, floats = head_norm.head_rms_norm_kernel, ("count", "epsilon")
-        odd = ("normed_heads",)
-        code = code_of(kernel, dict.fromkeys(names, dtype), constants, floats, odd)
-        print("head_rms_norm", dtype, widest(code, "ld"), widest(code, "st"))
-        names = ("gate_up_ptr", "out_ptr")
-        constants = {"BLOCK": activation.BLOCK}
-        code = code_of(activation.silu_mul_kernel, dict.fromkeys(names, dtype), constants)
-        print("silu_mul", dtype, widest(code, "ld"), widest(code, "st"))
-        for cache in (dtype, torch.float8_e4m3fn):
-            types = {
-                "qkv_ptr": dtype,
-                "angles_ptr": torch.float32,
-                "positions_ptr": torch.int32,
-                "slots_ptr": torch.int32,
-                "keys_ptr": cache,
-                "values_ptr": cache,
-            }
-            constants = {"HALF": 64, "HALF_BLOCK": 64, "HEADS": 16}
-            code = code_of(rope.rope_append_kernel, types, constants, odd=("num_kv_heads",))
-            print("rope_append", dtype, cache, widest(code, "ld"), widest(code, "st"))
-    types = dict.fromkeys(feed.feed_kernel.arg_names[:5], torch.int32) | {"header_ptr": torch.int64}
-    code_of(feed.feed_kernel, types, {"NUM_FEEDS": feed.NUM_FEEDS, "BLOCK": feed.BLOCK})
-    print("feed")
-    types = dict.fromkeys(("addresses_ptr",), torch.int64)
-    types |= dict.fromkeys(("sources_ptr", "targets_ptr"), torch.int32)
-    constants = {"ALIGNED": True, "WORDS": blocks.WORDS}
-    code = code_of(blocks.copy_blocks_kernel, types, constants)
-    print("copy_blocks", widest(code, "ld"), widest(code, "st"))
-    for m in (1, 8):
-        names = ("x_ptr", "weight_ptr", "bias_ptr", "out_ptr")
-        block = min(gemv.SUMS // (m * gemv.ROWS), 1024)
-        constants = {
-            "M": m,
-            "M_BLOCK": m,
-            "HAS_BIAS": True,
-            "ROWS": gemv.ROWS,
-            "BLOCK": block,
-        }
-        code = code_of(gemv.gemv_kernel, dict.fromkeys(names, torch.bfloat16), constants)
-        print("gemv", m, widest(code, "ld"), 16)
-
-
-def logits() -> None:
-    """Rows of logits as a model gives them."""
-    for dtype in (torch.float32, torch.bfloat16):
-        names = {"logits_ptr": dtype}
-        ints = dict.fromkeys(("start_ptr", "token_ptr"), torch.int32)
-        floats = dict.fromkeys(("factor_ptr", "add_ptr", "before_ptr"), torch.float32)
-        for keeps, restores in ((False, False), (True, False), (True, True)):
-            constants = {
-                "KEEPS": keeps,
-                "RESTORES": restores,
-                "PARTS": edit.PARTS,
-                "BLOCK": edit.BLOCK,
-            }
-            odd = ("vocabulary", "first")
-            code = code_of(
-                edit.edit_kernel, names | ints | floats, constants, odd=odd, fusion=False
-            )
-            print("edit", exact(code))
-        ints = dict.fromkeys(("chosen_ptr", "tokens_ptr"), torch.int32)
-        floats = dict.fromkeys(("logprobs_ptr", "chosen_logprobs_ptr"), torch.float32)
-        constants = {"LANES": top_logprobs.LANES, "COLUMN": 64}
-        odd = ("wanted", "tokens_stride", "logprobs_stride")
-        kernel = top_logprobs.top_logprobs_kernel
-        code = code_of(kernel, names | ints | floats, constants, odd=odd, warps=8)
-        print("top_logprobs", widest(code, "ld"), 16)
+def main(part: str) -> None:
+    # A default that a kernel is left to, Triton may change.
+    warnings.simplefilter("error")
+    for kind, work in PARTS[part]():
+        for launch in launches(work):
+            print(json.dumps({"kind": kind, **compile_launch(launch).figures(launch)}), flush=True)
 
 
 if __name__ == "__main__":
-    sampler()
-    layers()
-    logits()
+    main(sys.argv[1])

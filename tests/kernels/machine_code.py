@@ -76,6 +76,23 @@ class Code:
         """Whether every operation rounds on its own, as IEEE has it."""
         return not any(sign in self.ptx for sign in ("fma.rn.f32", ".ftz", "div.full", "approx"))
 
+    def figures(self, launch: Launch) -> dict[str, Any]:
+        """What can be said of the code in numbers; ``tile``: query rows, where it attends."""
+        return {
+            "kernel": self.name,
+            "tile": launch.kwargs.get("ROWS", 0),
+            "warps": self.warps,
+            "stages": self.stages,
+            "registers": self.registers,
+            "stack": self.stack,
+            "shared": self.shared,
+            "load": self.widest("ld"),
+            "store": self.widest("st"),
+            "copied": self.copied,
+            "product": self.product,
+            "exact": self.exact,
+        }
+
 
 def launches(work: Callable[[], None]) -> list[Launch]:
     """What ``work`` would launch."""

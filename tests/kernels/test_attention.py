@@ -245,6 +245,6 @@ def test_few_rows_are_cut_and_many_are_not() -> None:
             heads, rows, tokens, one_query=one_query, context=8192, processors=132
         ).splits
 
-    assert [splits(rows, rows) for rows in (1, 8, 64, 256)] == [64, 8, 1, 1]
+    assert [splits(rows, rows) for rows in (1, 8, 64, 256)] == [49, 6, 1, 1]
     assert splits(1, 5, one_query=False) > 8  # drafts of one sequence
     assert splits(1, 4096, one_query=False) == 1

@@ -1,9 +1,13 @@
-"""The kernels compile for a GPU, which takes none; and are defined where there is no Triton."""
+"""The kernels compile for a GPU, which takes none, into code of the kind that they are meant to be;
+and are defined where there is no Triton.
+"""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,25 +25,59 @@ def run(*arguments: str, **variables: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+def figures(part: str, tmp_path: Path) -> list[dict[str, Any]]:
+    """Of each launch that the engine makes in a part, what came of it."""
+    lines = run("-m", "tests.kernels.compiling", part, TRITON_CACHE_DIR=str(tmp_path))
+    found: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    for one in found:
+        # What a multiprocessor of an H200 gives a program at most.
+        assert one["shared"] <= 227 * 1024, one
+        assert one["registers"] * one["warps"] * 32 <= 65_536, one
+    return found
+
+
 @pytest.mark.timeout(300)
-def test_kernels_compile(tmp_path: Path) -> None:
-    lines = run("-m", "tests.kernels.compiling", TRITON_CACHE_DIR=str(tmp_path))
-    # What has the bits of the CPU fuses nothing.
-    bits = {line.split()[0] for line in lines if line.endswith(" True")}
-    assert bits == {"sample_kernel", "peak_kernel", "finish_kernel", "verify_kernel", "edit"}
-    # What is bound by memory takes 16 bytes at a time.
-    wide = {line.split()[0] for line in lines if line.endswith(" 16 16")}
-    assert wide == {
-        "add_rms_norm",
-        "head_rms_norm",
-        "silu_mul",
-        "rope_append",
-        "copy_blocks",
-        "gemv",
-        "top_logprobs",
-    }
-    neither = [line for line in lines if not line.endswith((" True", " 16 16"))]
-    assert neither == ["feed"]
+def test_layers_are_limited_by_memory(tmp_path: Path) -> None:
+    """They take 16 bytes at a time, and nothing that they keep goes to memory."""
+    found = figures("layers", tmp_path)
+    kernels = {one["kernel"].removesuffix("_kernel") for one in found}
+    assert kernels == {
+        "add_rms_norm", "head_rms_norm", "silu_mul", "rope_append", "gemv", "copy_blocks",
+    }  # fmt: skip
+    for one in found:
+        assert one["stack"] == 0, one
+        if one["kind"].split()[-1:] in (["32"], ["192"]):
+            continue  # of the demo, rows shorter than a program
+        assert one["load"] == 16, one
+        assert one["store"] == (2 if one["kernel"] == "gemv_kernel" else 16), one
+
+
+@pytest.mark.timeout(300)
+def test_sampling_rounds_as_the_cpu(tmp_path: Path) -> None:
+    """What has the bits of the CPU fuses nothing; and nothing is kept in memory."""
+    found = figures("sampler", tmp_path)
+    exact = {one["kernel"].removesuffix("_kernel") for one in found if one["exact"]}
+    sampling = {"peak", "spread", "gather", "cut", "sample", "finish"}
+    assert exact == sampling | {"edit", "verify", "feed"}
+    assert {one["kernel"] for one in found if not one["exact"]} == {"top_logprobs_kernel"}
+    for one in found:
+        assert one["stack"] == 0, one
+        if one["kernel"] in ("peak_kernel", "spread_kernel", "gather_kernel"):
+            assert one["load"] == 16, one
+
+
+@pytest.mark.timeout(300)
+def test_attention_is_of_the_kind_that_it_is_meant_to_be(tmp_path: Path) -> None:
+    for one in figures("attention", tmp_path):
+        if one["kernel"] == "merge_kernel":
+            assert one["stack"] == 0, one
+            continue
+        # Tiles go to the tensor cores: as warps' products, or a whole group of warps'.
+        assert one["product"] == ("wgmma" if one["tile"] >= 64 else "mma"), one
+        # Keys and values are copied 16 bytes at a time while others are worked on.
+        assert one["copied"] == 16, one
+        # A few registers of a thread's may be put aside: sixteen at most.
+        assert one["stack"] <= 64, one
 
 
 WITHOUT_TRITON = """

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
-from pyengine.kernels import sampling, verify
+from pyengine.kernels import cut, sampling, verify
 from pyengine.kernels.inputs import SamplingInputs
 from tests.kernels.backends import DEVICE, as_tensor, backend, check_kept
 from tests.model.draws import (
@@ -74,6 +75,44 @@ def test_programs_that_share_rows_give_the_tokens_of_rust(
     monkeypatch.setattr(sampling, "MAX_PARTS", parts)
     assert sampling.parts_of(rows, vocabulary) == parts
     assert_tokens_of_rust(step, False, dtype, vocabulary, shared=True)
+
+
+def crowded_logits(kind: str, rows: int, vocabulary: int) -> NDArray[np.float32]:
+    """Rows whose threshold is hard to find: many logits in a bin, or all of them."""
+    random = np.random.default_rng(vocabulary)
+    if kind == "equal":
+        return np.full((rows, vocabulary), 2.5, np.float32)
+    if kind == "ties":
+        return random.integers(-2, 3, (rows, vocabulary)).astype(np.float32)
+    if kind == "narrow":
+        return random.normal(0.0, 1e-3, (rows, vocabulary)).astype(np.float32)
+    return random.normal(0.0, 1e30, (rows, vocabulary)).astype(np.float32)
+
+
+@pytest.mark.parametrize("room", [8, 1024], ids=["too many to gather", "gathered"])
+@pytest.mark.parametrize("kind", ["equal", "ties", "narrow", "wide"])
+def test_rows_are_cut_where_rust_cuts_them(
+    kind: str, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By top-k, top-p and both, over two programs a row; the search takes over from the bins."""
+    monkeypatch.setattr(cut, "ROOM", room)
+    monkeypatch.setattr(cut, "BINS", 64)
+    monkeypatch.setattr(sampling, "BLOCK", 128)
+    monkeypatch.setattr(sampling, "MAX_PARTS", 2)
+    rules = [
+        (40, 1.0, 1.0), (0, 0.7, 1.0), (90, 0.5, 0.6), (199, 0.999, 3.0),
+        (1, 0.3, 1e30), (0, 1e-6, 1e-3), (150, 0.9, 1e-38),
+    ]  # fmt: skip
+    top_k, top_p, temperature = (np.array(column) for column in zip(*rules, strict=True))
+    step = Step(
+        len(rules),
+        top_k=top_k.astype(np.int32),
+        top_p=top_p.astype(np.float32),
+        temperature=temperature.astype(np.float32),
+    )
+    logits = crowded_logits(kind, len(rules), 200)
+    tokens = backend(False)(step, logits)[0]
+    assert tokens.tolist() == on_cpu(step, logits)[0].tolist()
 
 
 def test_how_many_programs_share_a_row() -> None:

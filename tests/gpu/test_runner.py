@@ -243,9 +243,18 @@ async def test_a_seed_gives_the_same_tokens_in_any_company(
 
 @pytest.mark.parametrize("attention", BACKENDS)
 async def test_no_step_waits_for_the_device(
-    attention: str, reference: tuple[Path, list[list[int]]]
+    attention: str, reference: tuple[Path, list[list[int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eager steps, captures and replays, masks and edits: torch raises at a synchronous call."""
+    """Eager steps, captures and replays, masks and edits: torch raises at a synchronous call.
+
+    It says nothing of a copy from or to memory that is not pinned, which may wait as well.
+    """
+    copy = torch.Tensor.copy_
+
+    def checked(into: torch.Tensor, given: torch.Tensor, *more: Any, **named: Any) -> torch.Tensor:
+        assert into.is_cuda == given.is_cuda or (given if into.is_cuda else into).is_pinned()
+        return copy(into, given, *more, **named)
+
     if attention == "torch":
         pytest.skip("the reference gathers by lengths that Python knows; it may wait")
     folder, _ = reference
@@ -253,6 +262,7 @@ async def test_no_step_waits_for_the_device(
     penalized = SamplingParams(temperature=0, repetition_penalty=1.2, max_tokens=20)
     async with AsyncEngine(folder, **given) as engine:
         await ask_all(engine)  # compiles
+        monkeypatch.setattr(torch.Tensor, "copy_", checked)
         torch.cuda.set_sync_debug_mode("error")
         try:
             await ask_all(engine)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from pyengine import AsyncEngine, SamplingParams
+from pyengine import AsyncEngine, SamplingParams, Tool
 from pyengine._core import Vocabulary
 from pyengine.completion import Completion
 from pyengine.demo import MODEL_PATH
@@ -286,3 +286,23 @@ def test_a_token_is_spelled_once_and_collectors_of_garbage_have_no_work() -> Non
     entries += [top for entry in content["content"] for top in entry.top_logprobs]
     assert len(entries) == 2 * 50 * 21
     assert not any(gc.is_tracked(entry) for entry in entries)
+
+
+async def test_of_an_answer_with_tools_however_it_is_read() -> None:
+    now = Tool("now", parameters={"type": "object", "properties": {}})
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    for wanted in (SamplingParams(temperature=0, logprobs=1), SamplingParams(temperature=0)):
+        async with AsyncEngine() as engine:
+            whole = await engine.chat(question, wanted, tools=[now])
+            answer = engine.chat(question, wanted, tools=[now])
+            updates = [update async for update in answer]
+            again = await answer
+        if wanted.logprobs is None:
+            assert (whole.logprobs, whole.text_logprobs) == (None, None)
+            assert (again.logprobs, again.text_logprobs) == (None, None)
+            continue
+        assert whole.text_logprobs
+        assert "".join(entry.token for entry in whole.text_logprobs) == whole.text
+        assert (again.logprobs, again.text_logprobs) == (whole.logprobs, whole.text_logprobs)
+        streamed = [entry for update in updates for entry in update.text_logprobs or ()]
+        assert tuple(streamed) == whole.text_logprobs

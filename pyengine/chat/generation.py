@@ -1,6 +1,7 @@
 """The handle of an answer in a conversation that is being written."""
 
 import asyncio
+from array import array
 from collections.abc import AsyncIterator, Generator
 from dataclasses import replace
 from typing import Self
@@ -8,22 +9,25 @@ from typing import Self
 from pyengine.actors.generation import Generation
 from pyengine.chat.answer import ChatAnswer, ChatUpdate, ToolCall
 from pyengine.chat.reader import Reader
-from pyengine.completion import Completion, Outcome
+from pyengine.completion import Outcome
 from pyengine.growing_text import GrowingText
 from pyengine.logprobs import TokenLogprob
+
+Entries = tuple[TokenLogprob, ...]
 
 
 class _SoFar:
     """What an answer's updates have told, put together: a few bytes a token.
 
-    Its tokens and their log-probabilities are kept by the generation behind it.
+    Log-probabilities are more than that; the generation behind the answer keeps them packed.
     """
 
-    __slots__ = ("calls", "last", "reasoning", "text", "warnings")
+    __slots__ = ("calls", "last", "reasoning", "text", "tokens", "warnings")
 
     def __init__(self) -> None:
         self.text = GrowingText()
         self.reasoning = GrowingText()
+        self.tokens = array("I")
         self.calls: list[tuple[str, str, GrowingText]] = []
         self.warnings: tuple[str, ...] = ()
         self.last: ChatUpdate | None = None
@@ -31,6 +35,7 @@ class _SoFar:
     def add(self, update: ChatUpdate) -> None:
         self.text.add(update.text)
         self.reasoning.add(update.reasoning)
+        self.tokens.extend(update.token_ids)
         self.warnings += update.warnings
         for delta in update.tool_calls:
             if delta.id is not None and delta.name is not None:
@@ -38,15 +43,13 @@ class _SoFar:
             self.calls[delta.index][2].add(delta.arguments)
         self.last = update
 
-    def whole(
-        self, completion: Completion, text_logprobs: tuple[TokenLogprob, ...] | None
-    ) -> ChatAnswer:
+    def whole(self, logprobs: Entries | None, text_logprobs: Entries | None) -> ChatAnswer:
         last = self.last
         assert last is not None
         assert last.finish_reason is not None
         return ChatAnswer(
             str(self.text),
-            completion.token_ids,
+            self.tokens.tolist(),
             last.finish_reason,
             last.stop_string,
             last.stop_token,
@@ -56,7 +59,7 @@ class _SoFar:
             tuple(
                 ToolCall(name_of, name, str(arguments)) for name_of, name, arguments in self.calls
             ),
-            completion.logprobs,
+            logprobs,
             text_logprobs,
         )
 
@@ -124,17 +127,24 @@ class ChatGeneration:
         return self._whole().__await__()
 
     async def _whole(self) -> ChatAnswer:
+        fresh = self._so_far.last is None
         try:
-            async for _ in self:
-                pass
+            # All that is told, if nothing was before: to unpack it again would take longer.
+            told = [update async for update in self if fresh and update.logprobs is not None]
         except asyncio.CancelledError:
             self.abort()
             raise
-        completion = await self.generation
-        of_text = completion.logprobs
-        if of_text is not None and self._reader is not None:
-            of_text = self._reader.text_logprobs(of_text)
-        return self._so_far.whole(completion, of_text)
+        last = self._so_far.last
+        if last is None or last.logprobs is None:
+            return self._so_far.whole(None, None)
+        if told:
+            entries = tuple(entry for update in told for entry in update.logprobs or ())
+            of_text = tuple(entry for update in told for entry in update.text_logprobs or ())
+            return self._so_far.whole(entries, of_text)
+        entries = of_text = (await self.generation).logprobs or ()
+        if self._reader is not None:
+            of_text = self._reader.text_logprobs(entries)
+        return self._so_far.whole(entries, of_text)
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,12 +1,17 @@
 """Every field of OpenAI's requests is either implemented or refused by name."""
 
+import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from fake_engine import FakeEngine
+from test_tools import TEMPLATE
+
+from pyengine.chat.template import ChatTemplate
 
 MODEL = "org/fake"
 MINIMAL: dict[str, dict[str, Any]] = {
@@ -102,7 +107,7 @@ def _properties(schemas: dict[str, Any], schema: dict[str, Any]) -> set[str]:
     if "$ref" in schema:
         return _properties(schemas, schemas[schema["$ref"].rsplit("/", 1)[1]])
     found = set(schema.get("properties", {}))
-    for part in schema.get("allOf", []):
+    for part in (*schema.get("allOf", []), *schema.get("anyOf", [])):
         found |= _properties(schemas, part)
     return found
 
@@ -195,3 +200,122 @@ async def test_both_names_of_the_token_limit(http: httpx.AsyncClient) -> None:
         answer = await http.post("/v1/chat/completions", json={**body, **fields})
         assert answer.json()["error"]["param"] in fields
         assert answer.status_code == 400
+
+
+USER = {"role": "user", "content": "hi"}
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+FUNCTION = {"name": "f", "parameters": {"type": "object"}}
+NAMED = {"type": "function", "name": "f"}
+CHAT: dict[str, Any] = {
+    "model": MODEL,
+    "messages": [
+        {"role": "system", "content": [{"type": "text", "text": "x"}]},
+        {"role": "developer", "content": "x"},
+        USER,
+        {"role": "assistant", "content": "x", "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c", "content": "x"},
+    ],
+    "tools": [{"type": "function", "function": FUNCTION}],
+    "tool_choice": {"type": "function", "function": {"name": "f"}},
+    "response_format": {
+        "type": "json_schema",
+        "json_schema": {"name": "x", "schema": {"type": "object"}},
+    },
+    "prediction": {"type": "content", "content": "x"},
+    "stream": True,
+    "stream_options": {"include_usage": True},
+}
+RESPONSE: dict[str, Any] = {
+    "model": MODEL,
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "x"}]},
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "x"}]},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "x"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]},
+    ],
+    "tools": [{**NAMED, "parameters": {"type": "object"}}],
+    "tool_choice": NAMED,
+    "text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object"}}},
+    "reasoning": {"effort": None},
+    "stream": True,
+    "stream_options": {"include_obfuscation": False},
+}
+# Where in a request an object of the specification lies.
+NESTED: list[tuple[str, dict[str, Any], str, str]] = [
+    (path, body, at, schema)
+    for path, body, places in (
+        (
+            "/v1/chat/completions",
+            CHAT,
+            {
+                "messages[0]": "ChatCompletionRequestSystemMessage",
+                "messages[0].content[0]": "ChatCompletionRequestMessageContentPartText",
+                "messages[1]": "ChatCompletionRequestDeveloperMessage",
+                "messages[2]": "ChatCompletionRequestUserMessage",
+                "messages[3]": "ChatCompletionRequestAssistantMessage",
+                "messages[3].tool_calls[0]": "ChatCompletionMessageToolCall",
+                "messages[4]": "ChatCompletionRequestToolMessage",
+                "tools[0]": "ChatCompletionTool",
+                "tools[0].function": "FunctionObject",
+                "tool_choice": "ChatCompletionNamedToolChoice",
+                "response_format": "ResponseFormatJsonSchema",
+                "prediction": "PredictionContent",
+                "stream_options": "ChatCompletionStreamOptions",
+            },
+        ),
+        (
+            "/v1/responses",
+            RESPONSE,
+            {
+                "input[0]": "EasyInputMessage",
+                "input[0].content[0]": "InputTextContent",
+                "input[1]": "ReasoningItem",
+                "input[1].content[0]": "ReasoningTextContent",
+                "input[2]": "FunctionToolCall",
+                "input[3]": "FunctionCallOutputItemParam",
+                "input[4]": "OutputMessage",
+                "input[4].content[0]": "OutputTextContent",
+                "tools[0]": "FunctionTool",
+                "tool_choice": "ToolChoiceFunction",
+                "text": "ResponseTextParam",
+                "text.format": "TextResponseFormatJsonSchema",
+                "reasoning": "Reasoning",
+                "stream_options": "ResponseStreamOptions",
+            },
+        ),
+    )
+    for at, schema in places.items()
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "at", "schema"), NESTED, ids=[f"{each[0]} {each[2]}" for each in NESTED]
+)
+async def test_every_field_of_nested_objects(
+    http: httpx.AsyncClient,
+    engine: FakeEngine,
+    shared_data: Path,
+    path: str,
+    body: dict[str, Any],
+    at: str,
+    schema: str,
+) -> None:
+    """What a field cannot be is refused by the field's name; one that is ignored takes all."""
+    engine.template = ChatTemplate(TEMPLATE)
+    assert (await http.post(path, json=body)).status_code == 200
+    spec = json.loads((shared_data / "openai" / "openapi-subset.json").read_text())
+    schemas = spec["components"]["schemas"]
+    names = _properties(schemas, schemas[schema])
+    assert names
+    # What is any JSON Schema is the grammar's compiler to judge.
+    for name in sorted(names - {"schema", "parameters"}):
+        given = copy.deepcopy(body)
+        place: Any = given
+        for step in re.findall(r"\w+", at):
+            place = place[int(step) if step.isdigit() else step]
+        place[name] = {"odd": ["x"]}
+        answer = await http.post(path, json=given)
+        assert answer.status_code == 400, f"{at}.{name} was taken"
+        error = answer.json()["error"]
+        assert error["param"].startswith(f"{at}.{name}"), error

@@ -75,9 +75,12 @@ class SamplingScratch:
     def for_rows(cls, rows: int, vocabulary: int, device: torch.device | str) -> "SamplingScratch":
         """Enough for every call with up to ``rows`` rows of ``vocabulary`` logits."""
         count = max((n * parts_of(n, vocabulary) for n in range(1, rows + 1)), default=0)
-        kinds = (torch.float32, torch.int32, torch.int32, torch.int32, torch.float32, torch.int32)
-        shared = (torch.zeros(count, dtype=kind, device=device) for kind in kinds)
-        return cls(*shared, CutScratch.for_rows(rows, device))
+
+        def of(dtype: torch.dtype) -> torch.Tensor:
+            return torch.zeros(count, dtype=dtype, device=device)
+
+        looked = (of(torch.float32), of(torch.int32), of(torch.int32), of(torch.int32))
+        return cls(*looked, of(torch.float32), of(torch.int32), CutScratch.for_rows(rows, device))
 
     @property
     def looked(self) -> tuple[torch.Tensor, ...]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from pyengine.kernels import cut, sampling, verify
+from pyengine.kernels import cut, sampling, sampling_reference, verify
 from pyengine.kernels.inputs import SamplingInputs
 from tests.kernels.backends import DEVICE, as_tensor, backend, check_kept
 from tests.model.draws import (
@@ -110,9 +110,20 @@ def test_rows_are_cut_where_rust_cuts_them(
         top_p=top_p.astype(np.float32),
         temperature=temperature.astype(np.float32),
     )
-    logits = crowded_logits(kind, len(rules), 200)
-    tokens = backend(False)(step, logits)[0]
-    assert tokens.tolist() == on_cpu(step, logits)[0].tolist()
+    host = crowded_logits(kind, len(rules), 200)
+    inputs, logits = SamplingInputs.from_numpy(step.arrays(), DEVICE), as_tensor(host)
+    tokens = torch.full((len(rules),), -7, dtype=torch.int32, device=DEVICE)
+    scratch = sampling.SamplingScratch.for_rows(len(rules), 200, DEVICE)
+    sampling.sample(inputs, logits, tokens, scratch=scratch)
+    assert tokens.tolist() == on_cpu(step, host)[0].tolist()
+
+    weight = sampling_reference.weights(logits, inputs.temperature)
+    limits = (inputs.top_k, inputs.top_p, inputs.min_p)
+    kept = sampling_reference.kept_tokens(logits, weight, *limits)
+    level, last = scratch.cut.level[:, None], scratch.cut.last[:, None]
+    ids = torch.arange(200, device=DEVICE)
+    ours = (logits > level) | ((logits == level) & (ids <= last))
+    assert (ours & (weight >= 2.0**-126)).tolist() == kept.tolist()
 
 
 def test_how_many_programs_share_a_row() -> None:

@@ -312,7 +312,8 @@ class AsyncEngine:
         """Drop the recent answers that ``suffix`` drafts from, of one tenant under one salt.
 
         What is asked after this call finds none of them; answers that are under way are remembered
-        when they end. Requests that named neither tenant nor salt are those of ``None``.
+        when they end. Requests that named neither tenant nor salt are those of ``None``. To be
+        called on the engine's loop.
 
         Raises:
             InvalidRequestError: A name is no string.

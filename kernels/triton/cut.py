@@ -21,10 +21,11 @@ when the k-th token is. Before that it is between the sums without and with its 
 that either leads to are gathered.
 
 Bytes read of a row of V logits of b bytes, in the whole of sampling: 4 * V * b, in four launches of
-many programs: its best, the bins, the gathering, the race. Beside it 8 * ``BINS`` bytes for top-p
-and 4 * ``BINS`` for top-k by each program that gathers. Searched for by one program, eight
-thresholds at a time, it was 16 * V * b for one rule and 29 * V * b for both: of bfloat16 and a
-vocabulary of 128,256 4.1 MB and 7.4 MB through a single multiprocessor, now 1.0 MB.
+many programs: its best, the bins, the gathering, the race. Besides, each program that gathers reads
+8 * ``BINS`` bytes for top-p and 4 * ``BINS`` for top-k, and the one that cuts those and at most
+8 * ``ROOM``. Searched for by one program, eight thresholds at a time, it would be 15 or 16 * V * b
+for one rule and 29 * V * b for both: of bfloat16 and a vocabulary of 128,256 4.1 MB and 7.4 MB
+through a single multiprocessor, in place of 1.0 MB through all.
 """
 
 from dataclasses import dataclass

@@ -186,7 +186,7 @@ def test_programs_that_share_rows_give_the_tokens_of_rust(
     logits = random_logits(random, len(step.arrays()["logit_row"]), vocabulary)
     rounded = torch.from_numpy(logits).to(dtype).float().numpy()
     assert sampling.parts_of(len(logits), vocabulary) > 1
-    tokens = backend(False, dtype, shared=True)(step, rounded)[0]
+    tokens = backend(False, dtype)(step, rounded)[0]
     assert (tokens == on_cpu(step, rounded)[0]).all()
 
 

@@ -17,11 +17,8 @@ def as_tensor(array: NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(array).to(DEVICE)
 
 
-def backend(reference: bool, dtype: torch.dtype = torch.float32, shared: bool = False) -> Backend:
-    """Samples and verifies in torch, or in Triton: interpreted where there is no GPU.
-
-    ``shared``: programs share rows where these are few.
-    """
+def backend(reference: bool, dtype: torch.dtype = torch.float32) -> Backend:
+    """Samples and verifies in torch, or in Triton: interpreted where there is no GPU."""
     sample: Any = sampling_reference.sample if reference else sampling.sample
     compare = verify.verify_reference if reference else verify.verify
 
@@ -29,12 +26,7 @@ def backend(reference: bool, dtype: torch.dtype = torch.float32, shared: bool = 
         inputs = SamplingInputs.from_numpy(step.arrays(), DEVICE)
         tokens = torch.full((len(logits),), -7, dtype=torch.int32, device=DEVICE)
         counts = torch.full((step.rows,), -7, dtype=torch.int32, device=DEVICE)
-        given = (inputs, as_tensor(logits).to(dtype), tokens)
-        if shared:
-            scratch = sampling.SamplingScratch.for_rows(*logits.shape, DEVICE)
-            sample(*given, scratch=scratch)
-        else:
-            sample(*given)
+        sample(inputs, as_tensor(logits).to(dtype), tokens)
         compacted, last_token = torch.full_like(tokens, -7), torch.full_like(counts, -7)
         # Rows have sequences in the reverse order.
         sequence = torch.arange(step.rows, dtype=torch.int32, device=DEVICE).flip(0)

@@ -9,6 +9,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -103,24 +104,22 @@ def attend() -> Iterator[tuple[str, Work]]:
     """Decoding of few rows and many, drafts, prompts; a prefix that all rows share."""
     pages = attention.Pages(ints(ROWS + 1), ints(ROWS), ints(ROWS + 1), ints(NUM_BLOCKS))
     room = 2 * parts_size(PROCESSORS)
-    launched: list[tuple[Heads, int, int, bool, bool]] = []
-    for query, kv, dim, kv_dtype in (
-        (32, 8, 128, BF16),
-        (32, 8, 128, FP8),
-        (32, 8, 64, BF16),
-        (32, 8, 64, FP8),
-        (6, 2, 32, BF16),
-    ):
-        heads = Heads(query, kv, dim, BF16, kv_dtype)
-        steps = [(64, 64, True, False), (8, 40, False, False), (4, 2048, False, False)]
-        if dim == 128 and kv_dtype == BF16:
-            steps += [(1, 1, True, False), (64, 64, True, True), (4, 64, False, True)]
-        launched += [(heads, *step) for step in steps]
-    launched.append((Heads(32, 8, 128, FP16, FP16), 64, 64, True, False))
+    llama, narrow = (Heads(32, 8, dim, BF16, BF16) for dim in (128, 64))
+    decode, drafts, prompt = (64, 64, True), (8, 40, False), (4, 2048, False)
+    launched = [
+        *[(llama, *step, False) for step in (decode, drafts, prompt, (1, 1, True))],
+        *[(llama, *step, True) for step in (decode, (4, 256, False))],
+        *[(replace(llama, kv_dtype=FP8), *step, False) for step in (decode, drafts, prompt)],
+        (replace(llama, dtype=FP16, kv_dtype=FP16), *decode, False),
+        *[(narrow, *step, False) for step in (decode, prompt)],
+        (replace(narrow, kv_dtype=FP8), *decode, False),
+        (Heads(6, 2, 32, BF16, BF16), *prompt, False),
+    ]
     for heads, rows, tokens, one_query, shares in launched:
         given: dict[str, int] = {"context": CONTEXT, "processors": PROCESSORS}
         tiling = tiling_for(heads, rows, tokens, one_query=one_query, **given)
-        prefix = prefix_tiling_for(heads, tokens, splits=8, **given) if shares else None
+        most = room // (tokens * heads.query) - tiling.splits
+        prefix = prefix_tiling_for(heads, tokens, splits=most, **given) if shares else None
         qkv = of(heads.dtype, tokens, (heads.query + 2 * heads.kv) * heads.dim)
         queries = qkv[:, : heads.query * heads.dim].view(tokens, heads.query, heads.dim)
         out = of(heads.dtype, tokens, heads.query, heads.dim)

@@ -26,16 +26,14 @@ from tests.model.draws import (
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
-def assert_tokens_of_rust(
-    step: Step, reference: bool, dtype: torch.dtype, seed: int, shared: bool = False
-) -> None:
+def assert_tokens_of_rust(step: Step, reference: bool, dtype: torch.dtype, seed: int) -> None:
     random = np.random.default_rng(seed)
     arrays = step.arrays()
     vocabulary = arrays["mask"].shape[1] * 32 - int(random.integers(0, 32))
     logits = random_logits(random, len(arrays["logit_row"]), vocabulary)
     rounded = torch.from_numpy(logits).to(dtype).float().numpy()
     tokens, counts = on_cpu(step, rounded)
-    theirs, their_counts = backend(reference, dtype, shared)(step, rounded)
+    theirs, their_counts = backend(reference, dtype)(step, rounded)
     assert theirs.tolist() == tokens.tolist()
     assert their_counts.tolist() == counts.tolist()
 
@@ -67,14 +65,14 @@ def test_programs_that_share_rows_give_the_tokens_of_rust(
     vocabulary: int, dtype: torch.dtype, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = random_step(np.random.default_rng(vocabulary + parts), 6, vocabulary)
-    # Most rows without the rules that take one program and many passes, which are slow here.
-    step.top_k[1:], step.top_p[1:] = 0, 1.0
+    # Some rows without the rules whose kernels are slow where they are interpreted.
+    step.top_k[3:], step.top_p[3:] = 0, 1.0
     rows = len(step.arrays()["logit_row"])
     # The parts of a large vocabulary, of a small one.
     monkeypatch.setattr(sampling, "BLOCK", 128)
     monkeypatch.setattr(sampling, "MAX_PARTS", parts)
     assert sampling.parts_of(rows, vocabulary) == parts
-    assert_tokens_of_rust(step, False, dtype, vocabulary, shared=True)
+    assert_tokens_of_rust(step, False, dtype, vocabulary)
 
 
 def crowded_logits(kind: str, rows: int, vocabulary: int) -> NDArray[np.float32]:
@@ -173,7 +171,7 @@ def test_extremes(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "BLOCK", 128)
     # Shared rows are as much wider as it takes.
     wide = 60 if how == "shared" else 1
-    sampler = backend(how == "torch", shared=how == "shared")
+    sampler = backend(how == "torch")
     nan, inf = np.nan, np.inf
     rows = [
         [nan] * 5, [-inf] * 5, [nan, -inf, 2, -inf, nan], [nan, 5, 2, inf, -inf],

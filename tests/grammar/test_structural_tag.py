@@ -122,7 +122,7 @@ MADE = seq(t("<f>"), free("</f>"), t("</f>"))
                     "part": seq(
                         seq(
                             t("<parameter=n>\n"),
-                            spelled(json_schema({"type": "integer"})),
+                            spelled(json_schema({"type": "integer"}, name="parameter 'n'")),
                             t("\n</parameter>"),
                         ),
                         {"kind": "optional", "part": t("\n")},

@@ -70,9 +70,11 @@ def look(logits, mask, masked, begin, end, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def best_logit(best_ptr, PARTS: tl.constexpr):
-    """The best logit of this program's row."""
-    return tl.max(tl.load(best_ptr + tl.program_id(0) * PARTS + tl.arange(0, PARTS)), axis=0)
+def best_logit(best_ptr, parts, MOST: tl.constexpr):
+    """The best logit of this program's row, which has at most ``MOST`` parts."""
+    part = tl.arange(0, MOST)
+    place = tl.program_id(0) * parts + part
+    return tl.max(tl.load(best_ptr + place, mask=part < parts, other=float("-inf")), axis=0)
 
 
 @triton.jit

@@ -49,6 +49,9 @@ from pyengine.kernels.language import tl, triton
 from pyengine.kernels.noise import mass
 from pyengine.kernels.threshold import limits
 
+MAX_PARTS = 64
+"""Programs that share a row at most."""
+
 BINS = 2048
 """Of a row; a power of two."""
 
@@ -112,7 +115,7 @@ def spread_kernel(
         logits = logits_ptr + program.to(tl.int64) * logits_stride
         mask, masked = masks_of(mask_ptr, mask_row_ptr, mask_words, logits_row, vocabulary)
         begin, end, _part = part_of(vocabulary, PARTS, BLOCK)
-        best = best_logit(best_ptr, PARTS)
+        best = best_logit(best_ptr, PARTS, PARTS)
         counts_ptr += program.to(tl.int64) * BINS
         masses_ptr += program.to(tl.int64) * BINS
         # Most tokens are in the last bin, where all would wait for each other.
@@ -156,7 +159,7 @@ def gather_kernel(
         logits = logits_ptr + program.to(tl.int64) * logits_stride
         mask, masked = masks_of(mask_ptr, mask_row_ptr, mask_words, logits_row, vocabulary)
         begin, end, _part = part_of(vocabulary, PARTS, BLOCK)
-        best = best_logit(best_ptr, PARTS)
+        best = best_logit(best_ptr, PARTS, PARTS)
         bins = program.to(tl.int64) * BINS
         bin_k, _ahead, _least, _most, first_p, last_p = bins_of_cut(
             counts_ptr + bins, masses_ptr + bins, top_k, top_p, BINS
@@ -176,22 +179,25 @@ def gather_kernel(
                 tl.store(packed_ptr + at, pack(value, offsets, stored), mask=stored)
 
 
-@triton.jit(do_not_specialize=["first_row", "mask_words"])
+@triton.jit(do_not_specialize=["first_row", "mask_words", "parts"])
 def cut_kernel(
     logits_ptr, logits_stride, vocabulary, first_row,
     temperature_ptr, top_k_ptr, top_p_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
     best_ptr, counts_ptr, masses_ptr, gathered_ptr, packed_ptr,
-    level_ptr, last_ptr, PARTS: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
-    ROOM: tl.constexpr, WAYS: tl.constexpr,
+    level_ptr, last_ptr, parts, MAX_PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    BINS: tl.constexpr, ROOM: tl.constexpr, WAYS: tl.constexpr,
 ):  # fmt: skip
-    """One program a logits row that is cut: logit and id of the last token that it keeps."""
+    """One program a logits row that is cut: logit and id of the last token that it keeps.
+
+    ``parts`` is no constant, for this kernel takes the longest to compile.
+    """
     program = tl.program_id(0)
     logits_row = first_row + program
     row = tl.load(logit_row_ptr + logits_row)
     top_k, top_p, temperature, cuts = cuts_of(
         temperature_ptr, top_k_ptr, top_p_ptr, row, vocabulary
     )
-    best = best_logit(best_ptr, PARTS)
+    best = best_logit(best_ptr, parts, MAX_PARTS)
     if cuts & (best > float("-inf")):
         level = tl.full([], float("-inf"), tl.float32)
         last = tl.full([], NO_TOKEN, tl.int32)
@@ -252,10 +258,10 @@ def find(
     row = (logits, stride, vocabulary, first, *rules, logit_row, *masks, best)
     bins = (scratch.counts, scratch.masses)
     gathered = (*bins, scratch.gathered, scratch.packed)
-    shape = {"PARTS": parts, "BLOCK": block, "BINS": BINS, "enable_fp_fusion": False}
-    warps = max(4, block // 128)
-    spread_kernel[grid](*row, *bins, **shape, num_warps=4)
-    gather_kernel[grid](*row, *gathered, **shape, ROOM=ROOM, num_warps=4)
+    shape = {"BLOCK": block, "BINS": BINS, "enable_fp_fusion": False}
+    spread_kernel[grid](*row, *bins, PARTS=parts, **shape, num_warps=4)
+    gather_kernel[grid](*row, *gathered, PARTS=parts, ROOM=ROOM, **shape, num_warps=4)
     cut_kernel[(rows,)](
-        *row, *gathered, scratch.level, scratch.last, **shape, ROOM=ROOM, WAYS=WAYS, num_warps=warps
-    )
+        *row, *gathered, scratch.level, scratch.last, parts,
+        MAX_PARTS=MAX_PARTS, ROOM=ROOM, WAYS=WAYS, **shape, num_warps=max(4, block // 128),
+    )  # fmt: skip

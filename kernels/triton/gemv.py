@@ -9,6 +9,10 @@ products it adds up in float32; the threads' sums are added in the same order al
 split between programs, so the bits depend on the shapes alone. With more rows of x there are more
 multiplications for each byte: at eight some 20e12 fused ones a second to keep up with 4.8 TB/s of
 bfloat16, which is more than half of what an H200 has outside of its tensor cores.
+
+From three rows on the sums of a thread fill some 200 registers, so that two programs fit on a
+multiprocessor, with 8 to 16 KB of weights on their way: too few for all of the bandwidth. There a
+library is expected to win.
 """
 
 import torch

@@ -35,7 +35,7 @@ from pyengine.kernels.candidates import (
     masks_of,
     part_of,
 )
-from pyengine.kernels.cut import CutScratch
+from pyengine.kernels.cut import MAX_PARTS, CutScratch
 from pyengine.kernels.inputs import SamplingInputs
 from pyengine.kernels.language import tl, triton
 
@@ -44,9 +44,6 @@ BLOCK = 1024
 
 PROGRAMS = 264
 """Programs that are wanted at least: two for each multiprocessor of an H200."""
-
-MAX_PARTS = 64
-"""Programs that share a row at most."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ use llguidance::TokenParser;
 use super::context::Tokens;
 use super::forced::{self, Step};
 
-/// How much one search may do, as it holds up every other answer: a few milliseconds.
+/// How much one search may do, as it holds up every other answer: one to two milliseconds.
 const MOST_WORK: usize = 5_000;
 /// What copying a parser is counted as, beside the text that it has read.
 const CLONE: usize = 8;
@@ -366,13 +366,9 @@ mod tests {
     #[test]
     #[ignore = "measures"]
     fn what_a_piece_of_work_takes() {
-        let many: serde_json::Map<_, _> =
-            (0..500).map(|at| (format!("key {at}"), serde_json::json!({"type": "integer"}))).collect();
-        for (name, schema) in [
-            ("an object", serde_json::json!({"type": "object"})),
-            ("long strings", costly()),
-            ("many keys", serde_json::json!({"type": "object", "properties": many, "minProperties": 9})),
-        ] {
+        for (name, schema) in
+            [("an object", serde_json::json!({"type": "object"})), ("long strings", costly())]
+        {
             let tokens = small(&[]);
             let parser = from_schema(&tokens, schema).parser();
             for limit in [MOST_WORK, 100 * MOST_WORK] {

@@ -19,7 +19,7 @@ use llguidance::TokenParser;
 use super::context::Tokens;
 use super::forced::{self, Step};
 
-/// How much one search may do, as it holds up every other answer: one to two milliseconds.
+/// How much one search may do, as it holds up every other answer: about a millisecond or two.
 const MOST_WORK: usize = 5_000;
 /// What copying a parser is counted as, beside the text that it has read.
 const CLONE: usize = 8;
@@ -359,25 +359,6 @@ mod tests {
                 assert_eq!(search_with(&parser, &tokens, work), first);
             }
             assert_eq!(search_with(&parser, &tokens, MOST_WORK), all);
-        }
-    }
-
-    /// `cargo test --release closing -- --ignored --nocapture`
-    #[test]
-    #[ignore = "measures"]
-    fn what_a_piece_of_work_takes() {
-        for (name, schema) in
-            [("an object", serde_json::json!({"type": "object"})), ("long strings", costly())]
-        {
-            let tokens = small(&[]);
-            let parser = from_schema(&tokens, schema).parser();
-            for limit in [MOST_WORK, 100 * MOST_WORK] {
-                let start = std::time::Instant::now();
-                let (found, work, _) = search_with(&parser, &tokens, limit);
-                let took = start.elapsed();
-                let length = found.map(|path| path.len());
-                eprintln!("{name}: {length:?}, {work} pieces in {took:?}, {:?} each", took / work as u32);
-            }
         }
     }
 

@@ -22,4 +22,4 @@ def read_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr, LOOPS: tl.constexpr):  # ty
 def read(x: torch.Tensor, out: torch.Tensor) -> None:
     """Sum float32 ``x``, ``BLOCK * LOOPS`` elements at a time, into ``out``; the rest is left."""
     programs = x.numel() // (BLOCK * LOOPS)
-    read_kernel[(programs,)](x, out, BLOCK=BLOCK, LOOPS=LOOPS, num_warps=8)
+    read_kernel[(programs,)](x, out, BLOCK=BLOCK, LOOPS=LOOPS, num_warps=8, enable_fp_fusion=True)

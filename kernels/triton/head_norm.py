@@ -72,7 +72,7 @@ def head_rms_norm(
     group = min(max(NUMBERS // dim_block, 1), triton.next_power_of_2(normed_heads))
     head_rms_norm_kernel[(tokens, triton.cdiv(normed_heads, group))](
         qkv, qkv.stride(0), query_weight, key_weight, num_heads, normed_heads, float(dim), epsilon,
-        DIM=dim, DIM_BLOCK=dim_block, HEADS=group,
+        DIM=dim, DIM_BLOCK=dim_block, HEADS=group, enable_fp_fusion=True,
     )  # fmt: skip
 
 

@@ -19,12 +19,12 @@ from pyengine import AsyncEngine, SamplingParams
 from pyengine.config import EngineConfig
 from pyengine.grammar import choice
 from pyengine.kernels import edit, feed, gemv, sampling, sampling_reference, top_logprobs, verify
+from pyengine.model.attention.shape import AttentionShape
 from pyengine.model.attention.triton import TritonAttention
 from pyengine.model.matmul import Matmul
-from pyengine.model.shape import describe, make_layout
 from pyengine.model.torch_ops import KERNELS
 from pyengine.model.torch_runner import TorchRunner
-from pyengine.model.torch_start import attention_shape, start_on_cpu
+from pyengine.model.torch_start import start_on_cpu
 from tests.models import greedy, mixed_prompts, random_llama
 from tests.test_logprobs import assert_those_of
 from tests.torch_devices import OverlappingQueue, RecordingCapturer
@@ -80,13 +80,14 @@ def runners(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> list[TorchR
     )
     made: list[TorchRunner] = []
 
+    def attention(asks: AttentionShape) -> TritonAttention:
+        return TritonAttention(asks, torch.device("cpu"), processors=2)
+
     def load(config: EngineConfig, progress: object = None) -> TorchRunner:
-        shape = describe(config)
-        asks = attention_shape(shape.info, make_layout(config, shape.info))
         made.append(
             start_on_cpu(
                 config,
-                attention=TritonAttention(asks, torch.device("cpu"), processors=2),
+                attention=attention,
                 capturer=RecordingCapturer(),
                 queue=OverlappingQueue(),
             )

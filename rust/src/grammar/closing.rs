@@ -19,8 +19,8 @@ use llguidance::TokenParser;
 use super::context::Tokens;
 use super::forced::{self, Step};
 
-/// How much one search may do, as it holds up every other answer: about a millisecond or two.
-const MOST_WORK: usize = 5_000;
+/// How much one search may do, as it holds up every other answer: about two milliseconds.
+const MOST_WORK: usize = 10_000;
 /// What copying a parser is counted as, beside the text that it has read.
 const CLONE: usize = 8;
 /// How much of that text is counted as one.

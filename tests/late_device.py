@@ -69,7 +69,8 @@ class LateQueue(CpuQueue):
         self._work: deque[Work] = deque()
         self._captured: list[Work] | None = None
         self._at_once = False
-        self._host: set[int] = set()
+        # Kept, or the device might get memory that was the host's.
+        self._host: dict[int, torch.Tensor] = {}
         self._mode = LateMode(self)
 
     @contextmanager
@@ -82,7 +83,7 @@ class LateQueue(CpuQueue):
 
     def host_memory(self, nbytes: int) -> torch.Tensor:
         memory = super().host_memory(nbytes)
-        self._host.add(memory.untyped_storage().data_ptr())
+        self._host[memory.untyped_storage().data_ptr()] = memory
         return memory
 
     def mark(self) -> "LateMark":

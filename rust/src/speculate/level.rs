@@ -23,8 +23,11 @@ const CHECK_SHARE: f32 = 0.005;
 /// Steps before a probe is repeated: the least, and the most.
 const WAIT: (u64, u64) = (32, 4096);
 
-/// Less than this over plain steps is not worth the trouble.
-const WORTH: f32 = 1.01;
+/// Less than this over plain steps is not worth the trouble: what drafts cost between steps is in no step's time.
+const WORTH: f32 = 1.04;
+
+/// What a trial has to bring before it may end well early.
+const CLEAR: f32 = 1.06;
 
 /// Plain steps that are measured before anything is tried.
 const PLAIN_FIRST: usize = 3;
@@ -186,7 +189,7 @@ impl Level {
     fn wants_probe(&self, of: Circumstances) -> bool {
         let due = of.now >= self.next_probe && (of.blind || self.promise >= WORTH);
         // A better promise than the one that was not kept need not wait.
-        let promising = self.promise >= 1.03
+        let promising = self.promise >= WORTH
             && self.promise > 1.08 * self.failed_promise
             && of.now + self.wait >= self.next_probe + WAIT.0.min(self.wait) / 2;
         due || promising
@@ -194,7 +197,7 @@ impl Level {
 
     fn trial_pays(&self) -> bool {
         let Results { steps, fast, slow, trial, .. } = self.results;
-        let pays = fast.ratio() >= 1.03 && trial.certainty() >= CERTAIN;
+        let pays = fast.ratio() >= CLEAR && trial.certainty() >= CERTAIN;
         steps >= TRIAL.0 && (pays || (steps >= TRIAL.1 && slow.ratio() >= WORTH))
     }
 
@@ -279,7 +282,7 @@ mod tests {
         }
         let dull = Circumstances { blind: false, ..NOW };
         assert_eq!(Level::default().turn(dull), Turn::Nothing, "nothing is promised");
-        assert_eq!(Level { promise: 1.02, ..Level::default() }.turn(dull), Turn::Begun);
+        assert_eq!(Level { promise: 1.05, ..Level::default() }.turn(dull), Turn::Begun);
     }
 
     #[test]

@@ -54,7 +54,7 @@ class Steps:
     def launch(self, buffers: StepBuffers) -> Any:
         self.steps += 1
         self.before_launch(self.steps)
-        self.prompt_tokens += buffers.num_tokens - int(buffers.header[12])
+        self.prompt_tokens += buffers.num_tokens - buffers.num_decode_rows
         return self._launch(buffers)
 
 

@@ -8,7 +8,6 @@ import pydantic
 import pytest
 
 from pyengine import AsyncEngine
-from pyengine.http.server import HttpServer
 
 QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris and Rome?"}]
 
@@ -60,14 +59,6 @@ FLAT: Any = [{"type": "function", **tool["function"]} for tool in (WEATHER, NOW)
 async def engine() -> AsyncIterator[AsyncEngine]:
     async with AsyncEngine(mode="server") as engine:
         yield engine
-
-
-@pytest.fixture
-async def server(engine: AsyncEngine) -> AsyncIterator[HttpServer]:
-    server = HttpServer(engine, port=0)
-    await server.start()
-    yield server
-    await server.stop(0)
 
 
 @pytest.fixture

@@ -9,21 +9,12 @@ import openai
 import pytest
 
 from pyengine import AsyncEngine
-from pyengine.http.server import HttpServer
 
 
 @pytest.fixture
 async def engine() -> AsyncIterator[AsyncEngine]:
     async with AsyncEngine(mode="server") as engine:
         yield engine
-
-
-@pytest.fixture
-async def server(engine: AsyncEngine) -> AsyncIterator[HttpServer]:
-    server = HttpServer(engine, port=0)
-    await server.start()
-    yield server
-    await server.stop(0)
 
 
 async def _asked(client: openai.AsyncOpenAI, engine: AsyncEngine, **schema: Any) -> str:

@@ -7,7 +7,6 @@ import openai
 import pytest
 
 from pyengine import AsyncEngine
-from pyengine.http.server import HttpServer
 
 QUESTION: Any = [{"role": "user", "content": "What will the weather be like?"}]
 TOOL: Any = {
@@ -31,14 +30,6 @@ N = 4
 async def engine() -> AsyncIterator[AsyncEngine]:
     async with AsyncEngine(mode="server") as engine:
         yield engine
-
-
-@pytest.fixture
-async def server(engine: AsyncEngine) -> AsyncIterator[HttpServer]:
-    server = HttpServer(engine, port=0)
-    await server.start()
-    yield server
-    await server.stop(0)
 
 
 async def _streamed(stream: Any) -> tuple[list[dict[str, Any]], Any]:

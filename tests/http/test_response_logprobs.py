@@ -13,7 +13,6 @@ from test_responses import check
 from test_responses_api import specified
 
 from pyengine import AsyncEngine
-from pyengine.http.server import HttpServer
 
 OF_TEXT: Any = "message.output_text.logprobs"
 WEATHER: Any = {
@@ -33,14 +32,6 @@ WEATHER: Any = {
 async def engine() -> AsyncIterator[AsyncEngine]:
     async with AsyncEngine(mode="server") as engine:
         yield engine
-
-
-@pytest.fixture
-async def server(engine: AsyncEngine) -> AsyncIterator[HttpServer]:
-    server = HttpServer(engine, port=0)
-    await server.start()
-    yield server
-    await server.stop(0)
 
 
 def _asked(engine: AsyncEngine) -> dict[str, Any]:

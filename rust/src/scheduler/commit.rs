@@ -80,7 +80,7 @@ impl Planner {
             logit += if row.samples { row.drafts as usize + 1 } else { 0 };
         }
         let ended = before - self.requests.len();
-        self.observe_step(&record, accepted);
+        self.observe_step(&record, accepted, ended);
         self.recycle(record);
         self.flush(Stage::Commit)?;
         Ok(ended)

@@ -15,7 +15,8 @@ pub(super) struct Drafting {
     pub ahead: Vec<u32>,
     /// By slot: so many tokens of the sequence the draft model has surely computed.
     pub computed: Vec<u32>,
-    pub last_commit_ns: u64,
+    /// When the last step was committed, if the next one's time begins there: nothing else comes between.
+    pub since_ns: Option<u64>,
 }
 
 impl Drafting {
@@ -30,7 +31,7 @@ impl Drafting {
             lengths: Vec::new(),
             ahead: Vec::new(),
             computed: vec![0; max_sequences],
-            last_commit_ns: 0,
+            since_ns: None,
         }
     }
 }

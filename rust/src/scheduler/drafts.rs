@@ -29,7 +29,10 @@ impl Planner {
 
     /// Whether the next step should have drafts.
     pub(super) fn drafts_now(&self) -> bool {
-        self.drafting.as_ref().is_some_and(|drafting| drafting.speculator.active())
+        self.drafting.as_ref().is_some_and(|drafting| {
+            let measured = drafting.since_ns.is_some() && !self.has_prefills();
+            drafting.speculator.wants_drafts(measured)
+        })
     }
 
     /// A sequence has got its place in the table.
@@ -66,7 +69,7 @@ impl Planner {
         self.drafts.clear();
         self.caught_up = 0;
         let Some(mut drafting) = self.drafting.take() else { return };
-        if drafting.speculator.active() && !self.decodes.is_empty() {
+        if !self.decodes.is_empty() {
             room.logits -= self.decodes.len() + self.prefills.len();
             self.propose(&mut drafting, self.prefills.is_empty());
             let prefill = self.prefills.iter().map(|grant| grant.count as usize).sum();
@@ -188,25 +191,34 @@ impl Planner {
         }
     }
 
-    /// Tells the control what a step took, which had `accepted` right drafts.
-    pub(super) fn observe_step(&mut self, record: &StepRecord, accepted: usize) {
+    /// Tells the control what a step took, which had `accepted` right drafts and with which some requests `ended`.
+    ///
+    /// The time is that from commit to commit: taking in the tokens of the one and drafting for the other is in it.
+    /// Where prompts are computed, or somebody ended before it, it says nothing of drafts: to clear up, to answer
+    /// and to take in the next request costs as much as many a step.
+    pub(super) fn observe_step(&mut self, record: &StepRecord, accepted: usize, ended: usize) {
         let now_ns = self.now_ns;
         let Some(drafting) = &mut self.drafting else { return };
-        let begun = drafting.last_commit_ns.max(record.planned_ns);
-        drafting.last_commit_ns = now_ns;
-        // Steps that also compute prompts say nothing of what a draft costs.
-        if record.prefills == 0 {
-            drafting.speculator.observe(&StepOutcome {
-                rows: record.rows.len(),
-                drafted: record.num_logits - record.num_sampled,
-                accepted,
-                device_iterations: record.device_drafts,
-                caught_up: record.caught_up,
-                speculative: record.speculative,
-                duration_ns: now_ns.saturating_sub(begun),
-            });
-        }
+        let decodes = record.prefills == 0;
+        let begun = drafting.since_ns.filter(|_| decodes);
+        drafting.since_ns = (decodes && ended == 0).then_some(now_ns);
+        drafting.speculator.observe(&StepOutcome {
+            rows: record.rows.len(),
+            drafted: record.num_logits - record.num_sampled,
+            accepted,
+            device_iterations: record.device_drafts,
+            caught_up: record.caught_up,
+            speculative: record.speculative,
+            duration_ns: begun.map_or(0, |begun| now_ns.saturating_sub(begun)),
+        });
         drafting.speculator.tend(TENDED);
+    }
+
+    /// Nothing can be planned for a while: the next step's time does not begin with the last one's commit.
+    pub(super) fn hold_up_drafting(&mut self) {
+        if let Some(drafting) = &mut self.drafting {
+            drafting.since_ns = None;
+        }
     }
 
     /// Counts of drafts by name, and what holds now: `drafted_<source>` and `accepted_<source>`, the same with

@@ -40,8 +40,12 @@ impl Planner {
             // Prompts go on beside the step in flight; drafts wait until there are none.
             speculative = false;
         }
+        if self.outbox.held() > 0 {
+            self.hold_up_drafting();
+            return Ok(0);
+        }
         // Drafts follow tokens that are known.
-        if self.outbox.held() > 0 || (speculative && !self.in_flight.is_empty()) {
+        if speculative && !self.in_flight.is_empty() {
             return Ok(0);
         }
         let pages = self.layout.max_pages();
@@ -84,7 +88,7 @@ impl Planner {
     }
 
     /// Whether a prompt is under way, or waits and may be admitted: those that wait for others to end hold up nobody.
-    fn has_prefills(&self) -> bool {
+    pub(super) fn has_prefills(&self) -> bool {
         let under_way = |runner: &Runner| self.table.progress[runner.slot as usize].remaining() > 1;
         let admits = self.running.len() < self.concurrency && self.stuck.is_none();
         (admits && self.waiting.len() > 0) || self.running.iter().any(under_way)

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  batch    so many clients ask one question after the other; when none is left the batch ends with few rows
-//!  step     prompts, not observed │ decodes: time by tokens as measured on two cores, noise, a machine whose speed drifts
+//!  step     prompts, or after somebody's end: takes longer, and its time is not told │ others: time by tokens as
+//!           measured on two cores, noise, a machine whose speed drifts
 //!  draft    a pass for each iteration, and what it takes to catch up with prompts
 //! ```
 //!
@@ -29,6 +30,9 @@ const STEP: [(f64, f64); 12] = [
 
 /// The same of an iteration of the draft model, by its rows.
 const DRAFT: [(f64, f64); 5] = [(1.0, 30.0), (4.0, 45.0), (16.0, 150.0), (64.0, 560.0), (2048.0, 17_000.0)];
+
+/// Microseconds that the step after somebody's end takes longer: it is told, and the next question is taken in.
+const ENDED: f64 = 250.0;
 
 const MOST: usize = 8;
 
@@ -79,6 +83,9 @@ struct World {
     noise: u64,
     speed: f64,
     serial: u32,
+    /// Whether the last step only decoded, and how many ended with it.
+    decoded: bool,
+    ended: usize,
 }
 
 impl World {
@@ -94,7 +101,7 @@ impl World {
             adaptive: true,
         };
         let speculator = Speculator::new(config, 64);
-        Self { load, speculator, random: seed, noise: seed + u64::from(on), speed: 1.0, serial: 0 }
+        Self { load, speculator, random: seed, noise: seed + u64::from(on), speed: 1.0, serial: 0, decoded: false, ended: 0 }
     }
 
     fn of(state: &mut u64) -> f64 {
@@ -149,6 +156,7 @@ impl World {
                 return total;
             }
             total += self.step(&mut running, prefill);
+            let before = running.len();
             running.retain(|client| {
                 let over = client.made >= client.answer;
                 if over {
@@ -157,11 +165,13 @@ impl World {
                 }
                 !over
             });
+            (self.decoded, self.ended) = (prefill == 0, before - running.len());
         }
     }
 
     fn step(&mut self, running: &mut [Client], prefill: usize) -> f64 {
-        let speculative = self.speculator.active();
+        let told = prefill == 0 && self.decoded && self.ended == 0;
+        let speculative = self.speculator.wants_drafts(told);
         let (mut rows, mut drafts, mut lengths) = (vec![], vec![], vec![]);
         // Those whose prompt is in this step come last.
         let decodes = running.iter().take_while(|client| client.made > 0).count();
@@ -224,22 +234,17 @@ impl World {
         let noise: f64 = (0..4).map(|_| Self::of(&mut self.noise) - 0.5).sum::<f64>() * self.load.noise;
         let stall = if Self::of(&mut self.noise) < 0.01 { 3.0 } else { 1.0 };
         let measured = time * self.speed * (1.0 + noise) * stall;
-        if prefill == 0 {
-            let duration_ns = (1000.0 * measured) as u64;
-            let rows = running.len();
-            let step = StepOutcome {
-                rows,
-                drafted,
-                accepted,
-                device_iterations: iterations,
-                caught_up,
-                speculative,
-                duration_ns,
-            };
-            self.speculator.observe(&step);
-        }
+        self.speculator.observe(&StepOutcome {
+            rows: running.len(),
+            drafted,
+            accepted,
+            device_iterations: iterations,
+            caught_up,
+            speculative,
+            duration_ns: if told { (1000.0 * measured) as u64 } else { 0 },
+        });
         // What noise costs is no merit and no fault of drafts.
-        time
+        time + ENDED * self.ended as f64
     }
 }
 

@@ -28,6 +28,9 @@ use super::trial::Brought;
 /// The most of what it took the draft model to catch up that one step may leave to pay, in plain steps.
 const LATE: f32 = 20.0;
 
+/// Steps in a row that may carry drafts without their time being known.
+const UNJUDGED: u32 = 64;
+
 /// The least probability of what is sent along with a prompt is within these.
 const LIKELY: (f32, f32) = (0.7, 0.98);
 
@@ -45,6 +48,8 @@ pub(super) struct Control {
     /// Steps in a row that would belong to another level.
     elsewhere: u32,
     now: u64,
+    /// Steps in a row whose time is not known.
+    unmeasured: u32,
     purse: Purse,
     catch_up: CatchUp,
     last_speculative: bool,
@@ -62,6 +67,7 @@ impl Control {
             level: 0,
             elsewhere: 0,
             now: 0,
+            unmeasured: 0,
             purse: Purse::default(),
             catch_up: CatchUp::default(),
             last_speculative: false,
@@ -69,9 +75,16 @@ impl Control {
         }
     }
 
-    /// Whether the next step should carry drafts.
+    /// Whether steps carry drafts.
     pub fn active(&self) -> bool {
         self.levels[self.level].active()
+    }
+
+    /// Whether the next step should carry drafts; `measured` says that its time will be known. What has not proven
+    /// itself is tried only where it is judged, and what has goes on without for a while.
+    pub fn wants_drafts(&self, measured: bool) -> bool {
+        let level = &self.levels[self.level];
+        level.active() && (measured || (level.mode == Mode::On && self.unmeasured < UNJUDGED))
     }
 
     /// Whether it is time to tell what drafts would bring, with [`promise`](Self::promise).
@@ -170,15 +183,22 @@ impl Control {
 
     /// A step took so long.
     pub fn observe(&mut self, step: &StepOutcome) {
-        if step.rows == 0 || step.duration_ns == 0 {
+        if step.rows == 0 {
             return;
         }
-        self.now += 1;
         self.move_to(level(step.rows));
-        let time = step.duration_ns as f32;
         // The first step of a kind waits for one of the other kind, or overlaps with it.
         let settled = step.speculative == self.last_speculative;
         self.last_speculative = step.speculative;
+        if step.duration_ns == 0 {
+            self.unmeasured = self.unmeasured.saturating_add(1);
+            if let Some(model) = self.model(step.rows).filter(|_| step.speculative) {
+                self.judge(step, &model);
+            }
+            return;
+        }
+        (self.now, self.unmeasured) = (self.now + 1, 0);
+        let time = step.duration_ns as f32;
         if !step.speculative && (settled || self.plain.measured(step.rows, self.now) == 0) {
             self.plain.observe(step.rows, time, self.now);
         }
@@ -188,7 +208,8 @@ impl Control {
         }
         self.purse.fill(time, model.plain);
         if step.speculative {
-            self.judge(step, &model, settled);
+            self.levels[self.level].costs.observe(step, &model, settled, self.now);
+            self.judge(step, &model);
         }
         self.turn(step, &model);
     }
@@ -210,20 +231,20 @@ impl Control {
         self.levels[level].visited = true;
     }
 
-    /// What a step with drafts earned and spent.
-    fn judge(&mut self, step: &StepOutcome, model: &Model, settled: bool) {
+    /// What a step with drafts earned and spent. Where its time is not known, it spent what is expected.
+    fn judge(&mut self, step: &StepOutcome, model: &Model) {
         let level = &mut self.levels[self.level];
-        level.costs.observe(step, model, settled, self.now);
         let (time, plain) = (step.duration_ns as f32, model.plain);
         let expected = model.time(step.drafted, step.device_iterations);
-        // What stalls the machine now and then is no fault of the drafts, and plain steps would be stalled as often.
         // To catch up is an investment, which is paid off by and by.
-        let late = step.catches_up();
-        let own = if late { expected } else { time.min(STALL * expected.max(plain)) };
-        let bought = if late { (time - expected).clamp(0.0, LATE * plain) } else { 0.0 };
-        if late {
-            self.catch_up.bought(bought, step.caught_up);
-        }
+        let bought = match (step.catches_up(), step.duration_ns) {
+            (false, _) => 0.0,
+            (true, 0) => self.catch_up.buy(step.caught_up),
+            (true, _) => self.catch_up.bought((time - expected).clamp(0.0, LATE * plain), step.caught_up),
+        };
+        // What stalls the machine now and then is no fault of the drafts, and plain steps would be stalled as often.
+        let known = step.duration_ns > 0 && !step.catches_up();
+        let own = if known { time.min(STALL * expected.max(plain)) } else { expected };
         let plain_now = plain * self.held_up;
         let earned = (step.rows + step.accepted) as f32 / step.rows as f32 * plain_now;
         let spent = own + self.catch_up.pay();

@@ -24,10 +24,13 @@ const CHECK_SHARE: f32 = 0.005;
 const WAIT: (u64, u64) = (32, 4096);
 
 /// Less than this over plain steps is not worth the trouble: what drafts cost between steps is in no step's time.
-const WORTH: f32 = 1.04;
+const WORTH: f32 = 1.06;
+
+/// Drafts that bring less than this, once they are on, are given up.
+const KEPT: f32 = 1.03;
 
 /// What a trial has to bring before it may end well early.
-const CLEAR: f32 = 1.06;
+const CLEAR: f32 = 1.10;
 
 /// Plain steps that are measured before anything is tried.
 const PLAIN_FIRST: usize = 3;
@@ -36,7 +39,7 @@ const PLAIN_FIRST: usize = 3;
 const LOSS: f32 = 4.0;
 
 /// Drafts pay for certain when the mean gain of a trial's steps is so many of its standard errors.
-const CERTAIN: f32 = 1.65;
+const CERTAIN: f32 = 2.5;
 
 /// Steps of a trial before it may end well or badly, and after which it must.
 const TRIAL: (u32, u32) = (8, 64);
@@ -214,7 +217,7 @@ impl Level {
     fn pays_no_more(&self, of: Circumstances) -> bool {
         let Results { steps, lost, .. } = self.results;
         let (fast, slow) = (self.results.fast.ratio(), self.results.slow.ratio());
-        let idle = slow < 1.0 || (slow < 1.02 && self.promise < WORTH);
+        let idle = slow < KEPT;
         let losing = lost > LOSS * of.plain && (fast < 1.0 || lost > 5.0 * LOSS * of.plain);
         losing || (fast < 1.0 && of.purse < 0.0) || (steps >= TRIAL.1 / 2 && idle)
     }
@@ -282,7 +285,7 @@ mod tests {
         }
         let dull = Circumstances { blind: false, ..NOW };
         assert_eq!(Level::default().turn(dull), Turn::Nothing, "nothing is promised");
-        assert_eq!(Level { promise: 1.05, ..Level::default() }.turn(dull), Turn::Begun);
+        assert_eq!(Level { promise: 1.07, ..Level::default() }.turn(dull), Turn::Begun);
     }
 
     #[test]

@@ -247,15 +247,25 @@ impl Speculator {
         }
     }
 
-    /// Whether the next step should carry drafts at all. If not, the planner need not wait for the tokens of the
-    /// last step.
+    /// Whether steps carry drafts.
     pub fn active(&self) -> bool {
-        let config = &self.config;
-        let any = config.ngram || config.suffix || config.draft_model || config.forced || config.prediction;
-        any && config.max_draft > 0 && (!config.adaptive || self.control.active())
+        self.drafts() && (!self.config.adaptive || self.control.active())
     }
 
-    /// What a step that only decodes took.
+    /// Whether the next step should carry drafts; `measured` says that its time will be known. If not, the planner
+    /// need not wait for the tokens of the last step.
+    pub fn wants_drafts(&self, measured: bool) -> bool {
+        self.drafts() && (!self.config.adaptive || self.control.wants_drafts(measured))
+    }
+
+    /// Whether there can be any.
+    fn drafts(&self) -> bool {
+        let config = &self.config;
+        let any = config.ngram || config.suffix || config.draft_model || config.forced || config.prediction;
+        any && config.max_draft > 0
+    }
+
+    /// What a step was and took.
     pub fn observe(&mut self, step: &StepOutcome) {
         self.steps += 1;
         if !self.config.adaptive {

@@ -119,6 +119,6 @@ impl Model {
     /// Most draft tokens and iterations whose time the model may be asked for: what lies further out is reached
     /// step by step.
     pub fn reach(&self, rows: usize) -> (usize, usize) {
-        ((2 * self.reached).max(rows / 4).max(4), (self.drafting.reach() * 2.0) as usize + 2)
+        ((2 * self.reached).max(rows / 2).max(4), (self.drafting.reach() * 2.0) as usize + 2)
     }
 }

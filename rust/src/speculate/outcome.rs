@@ -15,7 +15,8 @@ pub struct StepOutcome {
     pub caught_up: usize,
     /// Whether it was planned while [`active`](super::Speculator::active) held, with drafts or without.
     pub speculative: bool,
-    /// From the step before it to it, as throughput sees it.
+    /// From the commit of the step before to its own, as throughput sees it. 0 where that holds more than the step:
+    /// somebody ended or came, or nothing could be planned for a while.
     pub duration_ns: u64,
 }
 

@@ -55,11 +55,19 @@ pub(super) struct CatchUp {
 }
 
 impl CatchUp {
-    /// A step took `over` longer, as the draft model caught up with `tokens`.
-    pub fn bought(&mut self, over: f32, tokens: usize) {
+    /// A step took `over` longer, as the draft model caught up with `tokens`: that is owed.
+    pub fn bought(&mut self, over: f32, tokens: usize) -> f32 {
         self.debt += over;
         let each = over / tokens as f32;
         self.each += if self.each > 0.0 { 0.2 } else { 1.0 } * (each - self.each);
+        over
+    }
+
+    /// The same where it is not known how much longer: what is owed is what it should have taken.
+    pub fn buy(&mut self, tokens: usize) -> f32 {
+        let over = self.cost(tokens);
+        self.debt += over;
+        over
     }
 
     /// What a step with drafts pays.

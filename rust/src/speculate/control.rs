@@ -17,7 +17,7 @@
 //! ([`super::purse`]). What does not pay with few sequences is not tried with more. There is no clock and no chance in
 //! here: the same observations lead to the same decisions. O(rows · drafts) a decision, no allocation.
 
-use super::cost::Curve;
+use super::cost::{Curve, Fit};
 use super::lengths::{Choice, Chooser, Length, Offers};
 use super::level::{Circumstances, LEVELS, Level, Mode, Turn, level};
 use super::model::{Model, STALL};
@@ -27,6 +27,10 @@ use super::trial::Brought;
 
 /// The most of what it took the draft model to catch up that one step may leave to pay, in plain steps.
 const LATE: f32 = 20.0;
+
+/// Steps after which the line through plain steps' times is drawn anew; with each where fewer were measured.
+const REFIT: u64 = 8;
+const SURE: usize = 8;
 
 /// Steps in a row that may carry drafts without their time being known.
 const UNJUDGED: u32 = 64;
@@ -39,6 +43,8 @@ pub(super) struct Control {
     /// Some source can be judged only by trying it.
     blind: bool,
     plain: Curve,
+    /// The line through it, as it was within the last `REFIT` steps.
+    fit: Fit,
     /// What plain steps took over what the model says of them, on average, each at most [`STALL`]: above 1 where
     /// something else holds up the machine, below where the model is too dear.
     held_up: f32,
@@ -62,6 +68,7 @@ impl Control {
         Self {
             blind,
             plain: Curve::default(),
+            fit: Curve::default().fit(None, 0.0, 0),
             held_up: 1.0,
             levels: (0..LEVELS).map(|_| Level::default()).collect(),
             level: 0,
@@ -101,7 +108,7 @@ impl Control {
     /// Whether it pays that the draft model catches up with `lacks` tokens of one of `rows` sequences, of which some
     /// `remaining` are yet to come.
     pub fn pays_to_catch_up(&self, rows: usize, lacks: usize, remaining: f32) -> bool {
-        let Some(plain) = self.plain.fit(None, 0.0, self.now).at(rows as f32) else { return false };
+        let Some(plain) = self.fit.at(rows as f32) else { return false };
         let saved = 1.0 - 1.0 / self.levels[self.level].promise.max(1.0);
         self.catch_up.cost(lacks) <= remaining * saved * plain / rows as f32
     }
@@ -177,8 +184,7 @@ impl Control {
     }
 
     fn model(&self, rows: usize) -> Option<Model> {
-        let plain_steps = self.plain.fit(None, 0.0, self.now);
-        self.levels[self.level].costs.model(&plain_steps, rows, self.now)
+        self.levels[self.level].costs.model(&self.fit, rows, self.now)
     }
 
     /// A step took so long.
@@ -192,7 +198,9 @@ impl Control {
         self.last_speculative = step.speculative;
         if step.duration_ns == 0 {
             self.unmeasured = self.unmeasured.saturating_add(1);
-            if let Some(model) = self.model(step.rows).filter(|_| step.speculative) {
+            if step.speculative
+                && let Some(model) = self.model(step.rows)
+            {
                 self.judge(step, &model);
             }
             return;
@@ -202,16 +210,22 @@ impl Control {
         if !step.speculative && (settled || self.plain.measured(step.rows, self.now) == 0) {
             self.plain.observe(step.rows, time, self.now);
         }
-        let Some(model) = self.model(step.rows) else { return };
-        if !step.speculative && settled {
-            self.held_up += 0.01 * ((time / model.plain).min(STALL) - self.held_up);
+        let measured = self.plain.measured(step.rows, self.now);
+        if measured < SURE || self.now.is_multiple_of(REFIT) {
+            self.fit = self.plain.fit(None, 0.0, self.now);
         }
-        self.purse.fill(time, model.plain);
-        if step.speculative {
+        let Some(plain) = self.fit.at(step.rows as f32).filter(|&plain| plain > 0.0) else { return };
+        if !step.speculative && settled {
+            self.held_up += 0.01 * ((time / plain).min(STALL) - self.held_up);
+        }
+        self.purse.fill(time, plain);
+        if step.speculative
+            && let Some(model) = self.model(step.rows)
+        {
             self.levels[self.level].costs.observe(step, &model, settled, self.now);
             self.judge(step, &model);
         }
-        self.turn(step, &model);
+        self.turn(step, plain, measured);
     }
 
     /// The level follows the rows, but not each to and fro at a border.
@@ -256,12 +270,12 @@ impl Control {
     }
 
     /// Changes the mode if it is time.
-    fn turn(&mut self, step: &StepOutcome, model: &Model) {
+    fn turn(&mut self, step: &StepOutcome, plain: f32, measured: usize) {
         let turn = self.levels[self.level].turn(Circumstances {
             now: self.now,
             speculative: step.speculative,
-            plain: model.plain,
-            measured: self.plain.measured(step.rows, self.now),
+            plain,
+            measured,
             purse: self.purse.held(),
             blind: self.blind,
         });

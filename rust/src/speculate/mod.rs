@@ -65,6 +65,14 @@ const ANSWER: f32 = 100.0;
 /// Tokens that are indexed with each token that comes, as long as some are put off.
 const INDEXED_PER_TOKEN: usize = 16;
 
+/// Tokens that are indexed before a draft is asked for, as long as some are put off.
+const INDEXED_PER_DRAFT: usize = 64;
+
+/// While no drafts are sent one sequence in so many is watched, what would have been drafted for it: that tells when
+/// they would pay. The others are indexed once they may be drafted for. The first few are all watched.
+const WATCHED: usize = 4;
+const FEW: usize = 2;
+
 /// What may be proposed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpeculationConfig {
@@ -117,6 +125,9 @@ pub struct Speculator {
     draft: Vec<u32>,
     scratch: Vec<u32>,
     steps: u64,
+    /// Sequences that were opened, and those that are open.
+    opened: usize,
+    open: usize,
     /// Tokens of an answer, of the last few dozen.
     answer: f32,
     /// The slot whose prompt is indexed next by [`tend`](Self::tend).
@@ -137,6 +148,8 @@ impl Speculator {
             draft: Vec::new(),
             scratch: Vec::new(),
             steps: 0,
+            opened: 0,
+            open: 0,
             answer: ANSWER,
             tended: 0,
         }
@@ -157,9 +170,15 @@ impl Speculator {
     ) {
         self.history.touch(tenant);
         self.history.ingest(REMEMBERED_AT_ONCE);
+        let active = self.active();
         let sequence = &mut self.sequences[slot as usize];
+        self.open += usize::from(!sequence.open);
+        self.opened += 1;
         sequence.open(&self.config, &self.history, tenant, tokens, prompt_length, prediction);
-        sequence.index(&self.config, INDEXED_AT_ONCE);
+        sequence.watched = self.open <= FEW || self.opened.is_multiple_of(WATCHED);
+        if active || sequence.watched {
+            sequence.index(&self.config, INDEXED_AT_ONCE);
+        }
     }
 
     /// Committed tokens of a sequence, in order. Tokens for a slot in which none is open are ignored.
@@ -172,8 +191,10 @@ impl Speculator {
         for &token in tokens {
             sequence.append(&self.history, &self.config, token, &mut self.acceptance);
         }
-        sequence.index(&self.config, INDEXED_PER_TOKEN * tokens.len());
-        if !active && sequence.wants_shadow() {
+        if active || sequence.watched {
+            sequence.index(&self.config, INDEXED_PER_TOKEN * tokens.len());
+        }
+        if !active && sequence.watched && sequence.wants_shadow() {
             // So that it is seen when drafts would pay, without sending any.
             self.draft.clear();
             let common =
@@ -192,6 +213,7 @@ impl Speculator {
                 self.history.remember(sequence.tenant, sequence.output());
             }
         }
+        self.open -= usize::from(sequence.open);
         sequence.clear();
     }
 
@@ -204,7 +226,8 @@ impl Speculator {
     /// step, while the device runs.
     pub fn tend(&mut self, budget: usize) {
         let mut left = budget;
-        for _ in 0..self.sequences.len() {
+        let sequences = if self.active() { self.sequences.len() } else { 0 };
+        for _ in 0..sequences {
             let sequence = &mut self.sequences[self.tended];
             left -= sequence.index(&self.config, left);
             if sequence.behind() > 0 {
@@ -224,6 +247,7 @@ impl Speculator {
         }
         let forced = if self.config.forced { forced } else { &[] };
         let limit = limit.min(self.config.max_draft);
+        sequence.index(&self.config, INDEXED_PER_DRAFT);
         let common = Common { config: &self.config, history: &self.history, acceptance: &self.acceptance };
         sequence.propose(common, forced, limit, draft, &mut self.scratch)
     }
@@ -277,7 +301,11 @@ impl Speculator {
         }
         if self.control.wants_promise() {
             self.offers.clear();
+            let mut watched = None;
             for sequence in self.sequences.iter().filter(|sequence| sequence.open) {
+                // One that is not watched is taken for the last that was.
+                watched = if sequence.watched { Some(sequence) } else { watched };
+                let sequence = watched.unwrap_or(sequence);
                 let device = if self.config.draft_model { self.config.max_draft } else { 0 };
                 let (personal, proposed) = (&sequence.personal, sequence.proposed());
                 offer(&mut self.offers, &self.acceptance, personal, proposed, device, self.config.max_draft);

@@ -39,6 +39,8 @@ struct Shadow {
 #[derive(Default)]
 pub(super) struct Sequence {
     pub open: bool,
+    /// Drafts are made for it while none are sent.
+    pub watched: bool,
     pub tenant: u64,
     pub personal: Personal,
     tokens: Vec<u32>,
@@ -97,7 +99,7 @@ impl Sequence {
 
     /// Forgets the sequence and keeps its memory, within bounds.
     pub fn clear(&mut self) {
-        self.open = false;
+        (self.open, self.watched) = (false, false);
         self.personal = Personal::default();
         self.tokens.clear();
         self.tokens.shrink_to(KEPT);

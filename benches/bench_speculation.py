@@ -7,10 +7,11 @@ same questions go to an engine with the proposers and to one without, in short t
 same whoever drafts in a workload, so that proposers together can be held against each alone.
 
 A round is several turns of each, and gives one ratio of times; ``speedup`` is what lies behind the
-ratios of all rounds, ``low`` and ``high`` its 95% interval (``benches/paired.py`` says how). In the
-``control`` both engines have no proposers: so far from 1 lies chance. ``cpu_speedup`` is the same
-in CPU time of this process, which others on the machine disturb less, and ``total`` the plain
-quotient of all seconds.
+ratios of all rounds, ``low`` and ``high`` its 95% interval (``benches/paired.py`` says how). Where
+its memory happens to lie makes an engine faster or slower by a percent or three, so the rounds are
+those of several pairs of engines. In ``control`` both have no proposers: so far from 1 lies chance.
+``cpu_speedup`` is the same in CPU time of this process, which others on the machine disturb less,
+and ``total`` the plain quotient of all seconds.
 
 ``expected`` is what acceptance and cost allow: tokens per row and step, over the time of a step
 with so many drafts and of drafting them, against that of a step without. Those times are the
@@ -26,6 +27,8 @@ import json
 import os
 import statistics
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time
@@ -42,13 +45,15 @@ from pyengine.model.cpu_model import CpuModel
 from pyengine.model.shape import describe, make_layout
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benches.paired import LEAST_ROUNDS, ratio_of, turns
+from benches.paired import ratio_of, turns
 from benches.speculation_workloads import WORKLOADS, Question, asked, schemas
 
 CONCURRENCY = (1, 4, 16, 64)
 # Of the time, by clients: with many a turn takes long.
 WEIGHTS = {1: 1.0, 4: 1.0, 16: 1.5, 64: 2.5}
-QUICK_S, WHOLE_S = 42.0, 250.0
+QUICK_S, WHOLE_S = 40.0, 540.0
+# Pairs of engines, and rounds with each.
+QUICK_PAIRS, WHOLE_PAIRS = (1, 8), (6, 4)
 NEVER_BELOW = 0.97
 MAX_DRAFT = 8
 CONTEXT = 64  # tokens before those of a step whose time is measured
@@ -68,13 +73,24 @@ class Case:
 
 
 CASES = (
-    Case("json", ()),
     Case("copy", ("ngram",)),
+    Case("chat", ("draft_model",)),
     Case("json", ("forced",)),
     Case("json", ("ngram",)),
     Case("json", ("forced", "ngram")),
-    Case("chat", ("draft_model",)),
+    Case("json", ()),
 )
+
+
+def points(quick: bool) -> list[tuple[Case, int]]:
+    """What is measured: each case with so many clients. Those with many first: they take long."""
+    few = CONCURRENCY[::2] if quick else CONCURRENCY
+    return [
+        (case, clients)
+        for clients in reversed(CONCURRENCY)
+        for case in CASES
+        if case.workload != "json" or clients in few
+    ]
 
 
 def step_times(quick: bool) -> dict[str, dict[int, dict[int, float]]]:
@@ -172,6 +188,25 @@ def expected(
     return taken * model[1] / step
 
 
+@asynccontextmanager
+async def engines(case: Case) -> AsyncIterator[tuple[AsyncEngine, AsyncEngine]]:
+    """One without proposers and one with those of the case, which know the grammars."""
+    # One engine answers all rounds: with a prefix cache it would find more and more.
+    common: dict[str, Any] = {"mode": "server", "max_draft": MAX_DRAFT, "prefix_cache": False}
+    drafted = AsyncEngine(
+        speculation=case.proposers,
+        draft_model="demo" if "draft_model" in case.proposers else None,
+        **common,
+    )
+    async with AsyncEngine(speculation=(), **common) as plain, drafted:
+        if case.workload == "json":
+            short = SamplingParams(temperature=0, max_tokens=2)
+            known = [Question(asked("Hi"), short, grammar) for grammar in schemas().values()]
+            for engine in (plain, drafted):
+                await ask(engine, known, 16)
+        yield plain, drafted
+
+
 def split(budget_s: float, question_s: float, clients: int, rounds: int) -> tuple[int, int]:
     """Questions of a turn, and pairs of turns in a round; a question to both takes so long.
 
@@ -184,20 +219,25 @@ def split(budget_s: float, question_s: float, clients: int, rounds: int) -> tupl
 
 
 async def run_case(
-    case: Case, clients: int, engines: dict[str, AsyncEngine], rounds: int, budget_s: float
+    case: Case, clients: int, pairs: int, rounds: int, budget_s: float
 ) -> dict[str, Any]:
-    """One row of the table, in about so many seconds."""
+    """One row of the table, in about so many seconds: rounds with each of so many pairs."""
     questions = WORKLOADS[case.workload](str(clients))
-    both = engines["none"], engines[case.name]
-    warm = list(itertools.islice(questions, max(24, 2 * clients)))
-    took = sum([(await ask(engine, warm, clients)).wall for engine in both])
-    turn, pairs = split(budget_s - took, took / len(warm), clients, rounds)
-    spent = [[Spent(), Spent()] for _ in range(rounds)]
-    for at, order in enumerate(turns(rounds * pairs)):
-        batch = list(itertools.islice(questions, turn))
-        for which in order:
-            spent[at // pairs][which].add(await ask(both[which], batch, clients))
-    return row(case, clients, spent) | {"turns": pairs, "questions": turn}
+    spent: list[list[Spent]] = []
+    start = perf_counter()
+    for pair in range(pairs):
+        async with engines(case) as both:
+            end = start + budget_s * (pair + 1) / pairs
+            warm = list(itertools.islice(questions, max(24, 2 * clients)))
+            took = sum([(await ask(engine, warm, clients)).wall for engine in both])
+            turn, each = split(end - perf_counter(), took / len(warm), clients, rounds)
+            here = [[Spent(), Spent()] for _ in range(rounds)]
+            for at, order in enumerate(turns(rounds * each)):
+                batch = list(itertools.islice(questions, turn))
+                for which in order:
+                    here[at // each][which].add(await ask(both[which], batch, clients))
+            spent += here
+    return row(case, clients, spent)
 
 
 def row(case: Case, clients: int, spent: list[list[Spent]]) -> dict[str, Any]:
@@ -229,16 +269,16 @@ def row(case: Case, clients: int, spent: list[list[Spent]]) -> dict[str, Any]:
     }
 
 
-def noise_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
+def noise_of(runs: list[dict[str, Any]], control: list[dict[str, Any]]) -> dict[str, Any]:
     """How far chance goes, and the runs that are slower than none for certain.
 
     ``control`` is the range of nobody against nobody, ``within`` how far a run's interval reaches
     to either side (the median), ``below`` the runs whose whole interval is below NEVER_BELOW.
     """
-    control = [run["speedup"] for run in runs if run["proposer"] == "control"]
+    at = [run["speedup"] for run in control]
     keys = "workload", "proposer", "concurrency", "speedup", "low", "high"
     return {
-        "control": [min(control), max(control)],
+        "control": [min(at), max(at)],
         "within": statistics.median((run["high"] / run["low"]) ** 0.5 - 1 for run in runs),
         "below": [{key: run[key] for key in keys} for run in runs if run["high"] < NEVER_BELOW],
     }
@@ -247,44 +287,24 @@ def noise_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
 async def bench(quick: bool) -> dict[str, Any]:
     end = perf_counter() + (QUICK_S if quick else WHOLE_S)
     times = step_times(quick)
-    rounds = LEAST_ROUNDS if quick else 21
-    configs: dict[str, dict[str, Any]] = {"none": {"speculation": ()}}
-    for case in CASES:
-        configs[case.name] = {"speculation": case.proposers}
-    configs["draft_model"]["draft_model"] = "demo"
-    engines = {
-        # One engine answers in all cases: with a prefix cache it would find more than the others.
-        name: AsyncEngine(mode="server", max_draft=MAX_DRAFT, prefix_cache=False, **config)
-        for name, config in configs.items()
-    }
     runs = []
-    try:
-        for engine in engines.values():
-            await engine.start()
-        for name in ("none", *(case.name for case in CASES if case.workload == "json")):
-            short = SamplingParams(temperature=0, max_tokens=2)
-            compiled = [Question(asked("Hi"), short, grammar) for grammar in schemas().values()]
-            await ask(engines[name], compiled, 16)
-        # Those with many clients first: they take what they take.
-        points = [(case, clients) for clients in reversed(CONCURRENCY) for case in CASES]
-        left = sum(WEIGHTS[clients] for _, clients in points)
-        for case, clients in points:
-            share = (end - perf_counter()) * WEIGHTS[clients] / left
-            left -= WEIGHTS[clients]
-            run = await run_case(case, clients, engines, rounds, share)
-            drafts, taken = run["drafts_per_step"], run["tokens_per_step"]
-            run["expected"] = expected(times, clients, drafts, taken)
-            if case.proposers == ("draft_model",):
-                step = times["model"][clients][1] * taken / run["expected"]
-                step += drafts * times["draft"][clients][1]
-                run["expected"] = times["model"][clients][1] * taken / step
-            runs.append(run)
-    finally:
-        for engine in engines.values():
-            await engine.close()
+    left = sum(WEIGHTS[clients] for _, clients in points(quick))
+    for case, clients in points(quick):
+        share = (end - perf_counter()) * WEIGHTS[clients] / left
+        left -= WEIGHTS[clients]
+        run = await run_case(case, clients, *(QUICK_PAIRS if quick else WHOLE_PAIRS), share)
+        drafts, taken = run["drafts_per_step"], run["tokens_per_step"]
+        run["expected"] = expected(times, clients, drafts, taken)
+        if case.proposers == ("draft_model",):
+            step = times["model"][clients][1] * taken / run["expected"]
+            step += drafts * times["draft"][clients][1]
+            run["expected"] = times["model"][clients][1] * taken / step
+        runs.append(run)
     order = [case.workload + case.name for case in CASES]
     runs.sort(key=lambda r: (order.index(r["workload"] + r["proposer"]), r["concurrency"]))
-    return {"step_us": times, "runs": runs, "noise": noise_of(runs)}
+    control = [run for run in runs if run["proposer"] == "control"]
+    runs = [run for run in runs if run["proposer"] != "control"]
+    return {"step_us": times, "runs": runs, "control": control, "noise": noise_of(runs, control)}
 
 
 def main() -> None:
@@ -306,7 +326,7 @@ def main() -> None:
         "workload proposer       clients  speedup  95% interval     cpu  95% interval   total"
         "  expected  tokens/step  right/drafted"
     )
-    for run in result["runs"]:
+    for run in result["runs"] + result["control"]:
         print(
             f"{run['workload']:8} {run['proposer']:14} {run['concurrency']:7}"
             f" {run['speedup']:8.3f}  {run['low']:.3f}..{run['high']:.3f}"

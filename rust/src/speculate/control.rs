@@ -131,6 +131,9 @@ impl Control {
     /// The same where the draft model cannot draft for all that it usually could: that says nothing of what it is
     /// worth.
     pub fn plan_late(&mut self, offers: &Offers, lengths: &mut Vec<Length>) -> Choice {
+        if offers.iterations() == 0 {
+            self.catch_up.doubt();
+        }
         let best = self.best(offers);
         self.assign(best, offers, lengths)
     }
@@ -263,10 +266,12 @@ impl Control {
         let earned = (step.rows + step.accepted) as f32 / step.rows as f32 * plain_now;
         let spent = own + self.catch_up.pay();
         level.results.add(Brought { earned, own, spent, plain: plain_now }, step.drafted);
-        // What was bought is paid from the purse at once, whatever becomes of it. The gains are of the last steps
-        // together, as far as drafts can have brought them: a machine that has become faster would fill it otherwise.
+        // In a trial what was bought is paid from the purse at once, whatever becomes of it. The gains are of the last
+        // steps together, as far as drafts can have brought them: a machine that has become faster would fill it
+        // otherwise.
         let gained = (earned - own).min((level.results.fast.ratio() - 1.0) * own);
-        self.purse.add(gained - bought, plain);
+        let paid = if level.mode == Mode::Probe { bought } else { 0.0 };
+        self.purse.add(gained - paid, plain);
     }
 
     /// Changes the mode if it is time.
@@ -274,6 +279,7 @@ impl Control {
         let turn = self.levels[self.level].turn(Circumstances {
             now: self.now,
             speculative: step.speculative,
+            drafted: step.drafted,
             plain,
             measured,
             purse: self.purse.held(),

@@ -27,7 +27,10 @@ const WAIT: (u64, u64) = (32, 4096);
 const WORTH: f32 = 1.06;
 
 /// Drafts that bring less than this, once they are on, are given up.
-const KEPT: f32 = 1.03;
+const KEPT: f32 = 1.05;
+
+/// Drafts that have brought more than this are not given up for what a few steps lose.
+const DOUBTED: f32 = 1.15;
 
 /// What a trial has to bring before it may end well early.
 const CLEAR: f32 = 1.10;
@@ -87,6 +90,8 @@ pub(super) struct Circumstances {
     pub now: u64,
     /// Whether the step was planned with drafts.
     pub speculative: bool,
+    /// Draft tokens in it.
+    pub drafted: usize,
     /// What a plain step takes.
     pub plain: f32,
     /// How many of the last plain steps of about so many rows were measured.
@@ -163,7 +168,9 @@ impl Level {
             }
             Mode::On if of.speculative => {
                 self.checked += 1;
-                if self.checked as f32 > check_interval(self.results.slow.ratio()) {
+                // Where nobody has a draft just now a check loses less.
+                let sooner = if of.drafted == 0 { 0.25 } else { 1.0 };
+                if self.checked as f32 > sooner * check_interval(self.results.slow.ratio()) {
                     self.checked = 0;
                     self.mode = Mode::Check { left: CHECK };
                 }
@@ -182,9 +189,9 @@ impl Level {
             }
             _ => Turn::Nothing,
         };
-        if turn != Turn::Failed && self.active() && of.measured == 0 {
+        if turn != Turn::Failed && self.active() && of.measured < PLAIN_FIRST {
             // What plain steps would take is a guess.
-            self.mode = Mode::Check { left: CHECK / 2 };
+            self.mode = Mode::Check { left: CHECK };
         }
         turn
     }
@@ -218,8 +225,10 @@ impl Level {
         let Results { steps, lost, .. } = self.results;
         let (fast, slow) = (self.results.fast.ratio(), self.results.slow.ratio());
         let idle = slow < KEPT;
-        let losing = lost > LOSS * of.plain && (fast < 1.0 || lost > 5.0 * LOSS * of.plain);
-        losing || (fast < 1.0 && of.purse < 0.0) || (steps >= TRIAL.1 / 2 && idle)
+        // What has brought much is given the time for more than one bad sequence.
+        let doubtful = fast < 1.0 && slow < DOUBTED;
+        let losing = lost > LOSS * of.plain && (doubtful || lost > 5.0 * LOSS * of.plain);
+        losing || (doubtful && of.purse < 0.0) || (steps >= TRIAL.1 / 2 && idle)
     }
 
     /// Off, and for twice as long as last time: how long, and until when. None if nobody had a draft just then, which
@@ -258,7 +267,7 @@ mod tests {
     use super::*;
 
     const NOW: Circumstances =
-        Circumstances { now: 0, speculative: true, plain: 100.0, measured: 9, purse: 300.0, blind: true };
+        Circumstances { now: 0, speculative: true, drafted: 4, plain: 100.0, measured: 9, purse: 300.0, blind: true };
 
     /// A level whose probe has had so many steps, each of which earned so much in 100 ns.
     fn tried(steps: u32, earned: f32) -> (Level, Turn) {

@@ -1,7 +1,7 @@
 //! What drafts may cost before they have paid: a purse for trying them, and a debt for catching up.
 //!
 //! ```text
-//!  all time ─ a little over a hundredth ─► Purse ◄─ gains of steps with drafts
+//!  all time ─ some thousandths ─► Purse ◄─ gains of steps with drafts
 //!                                            └─► their losses; empty: nothing is tried
 //!  step in which the draft model catches up ─► CatchUp: debt ─► a sixteenth of what is left, each step with drafts
 //! ```
@@ -9,13 +9,16 @@
 //! Both are in nanoseconds. O(1).
 
 /// The part of all time that trying may lose.
-const SHARE: f32 = 0.0125;
+const SHARE: f32 = 0.006;
 
 /// Plain steps that the purse holds at the start, at most, and at least.
 const PURSE: (f32, f32, f32) = (3.0, 20.0, -12.0);
 
 /// Steps over which is paid what it took the draft model to catch up with a sequence.
 const PAID_IN: f32 = 16.0;
+
+/// What is left, from step to step, of a price that nobody pays.
+const DOUBT: f32 = 0.98;
 
 /// What trying may lose; below zero, what it has lost beyond that.
 #[derive(Debug, Default)]
@@ -82,6 +85,11 @@ impl CatchUp {
         self.debt = 0.0;
     }
 
+    /// Nobody catches up, as that is too dear: what it takes is believed less and less, and measured again some day.
+    pub fn doubt(&mut self) {
+        self.each *= DOUBT;
+    }
+
     /// What it would take to catch up with so many tokens.
     pub fn cost(&self, tokens: usize) -> f32 {
         tokens as f32 * self.each
@@ -97,7 +105,7 @@ mod tests {
         let mut purse = Purse::default();
         assert_eq!(purse.held(), 0.0);
         purse.fill(100.0, 100.0);
-        assert_eq!(purse.held(), 301.25);
+        assert_eq!(purse.held(), 300.6);
         purse.add(-10_000.0, 100.0);
         assert_eq!(purse.held(), -1200.0);
         (0..10_000).for_each(|_| purse.fill(100.0, 100.0));

@@ -101,7 +101,16 @@ impl World {
             adaptive: true,
         };
         let speculator = Speculator::new(config, 64);
-        Self { load, speculator, random: seed, noise: seed + u64::from(on), speed: 1.0, serial: 0, decoded: false, ended: 0 }
+        Self {
+            load,
+            speculator,
+            random: seed,
+            noise: seed + u64::from(on),
+            speed: 1.0,
+            serial: 0,
+            decoded: false,
+            ended: 0,
+        }
     }
 
     fn of(state: &mut u64) -> f64 {

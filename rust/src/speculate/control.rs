@@ -14,7 +14,8 @@
 //! *Whether* there are any is not left to the model, which may be wrong: what decides is what came out. A step with
 //! drafts *earns* the time that plain steps would take for its tokens and *spends* its own ([`super::trial`]). Drafts
 //! are off where they earn less than they spend ([`super::level`]), and what trying may lose is bounded
-//! ([`super::purse`]). What does not pay with few sequences is not tried with more. There is no clock and no chance in
+//! ([`super::purse`]). Of steps whose time holds more than the step it is only known what they should have taken: there
+//! nothing is tried. What does not pay with few sequences is not tried with more. There is no clock and no chance in
 //! here: the same observations lead to the same decisions. O(rows · drafts) a decision, no allocation.
 
 use super::cost::{Curve, Fit};

@@ -23,7 +23,8 @@ const CHECK_SHARE: f32 = 0.005;
 /// Steps before a probe is repeated: the least, and the most.
 const WAIT: (u64, u64) = (32, 4096);
 
-/// Less than this over plain steps is not worth the trouble: what drafts cost between steps is in no step's time.
+/// A promise of less than this over plain steps is not looked into, and a trial that brings less ends badly: so
+/// little is not told from chance.
 const WORTH: f32 = 1.06;
 
 /// Drafts that bring less than this, once they are on, are given up.
@@ -266,8 +267,15 @@ mod tests {
     use super::super::trial::Brought;
     use super::*;
 
-    const NOW: Circumstances =
-        Circumstances { now: 0, speculative: true, drafted: 4, plain: 100.0, measured: 9, purse: 300.0, blind: true };
+    const NOW: Circumstances = Circumstances {
+        now: 0,
+        speculative: true,
+        drafted: 4,
+        plain: 100.0,
+        measured: 9,
+        purse: 300.0,
+        blind: true,
+    };
 
     /// A level whose probe has had so many steps, each of which earned so much in 100 ns.
     fn tried(steps: u32, earned: f32) -> (Level, Turn) {

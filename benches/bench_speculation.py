@@ -14,8 +14,9 @@ those of several pairs of engines. In ``control`` both have no proposers: so far
 and ``total`` the plain quotient of all seconds.
 
 ``expected`` is what acceptance and cost allow: tokens per row and step, over the time of a step
-with so many drafts and of drafting them, against that of a step without. Those times are the
-model's alone, measured first; the engine's own are in both steps.
+with so many drafts and of drafting them, against that of a step without; and prompts, which take as
+long as ever, and those of a draft model besides. Those times are the models' alone, measured first;
+the engine's own are in both.
 
     python benches/bench_speculation.py [--quick] [--json PATH]      (- is standard output)
 """
@@ -57,6 +58,10 @@ QUICK_PAIRS, WHOLE_PAIRS = (1, 8), (6, 4)
 NEVER_BELOW = 0.97
 MAX_DRAFT = 8
 CONTEXT = 64  # tokens before those of a step whose time is measured
+PROMPT = 128  # tokens of a prompt whose time is measured
+
+# Microseconds by model, rows, and tokens of each row; those of a prompt stand behind no rows.
+Times = dict[str, dict[int, dict[int, float]]]
 
 
 @dataclass(frozen=True)
@@ -93,16 +98,16 @@ def points(quick: bool) -> list[tuple[Case, int]]:
     ]
 
 
-def step_times(quick: bool) -> dict[str, dict[int, dict[int, float]]]:
-    """Microseconds of a step, sampling counted in: by model, rows, and tokens of each row."""
+def step_times(quick: bool) -> Times:
+    """What a step takes, sampling counted in, and a prompt."""
     config = EngineConfig(draft_model="demo", mode="server", max_draft=MAX_DRAFT)
     shape = describe(config)
     assert shape.draft is not None
     kernels, layout = CpuKernels(1), make_layout(config, shape.info)
-    times: dict[str, dict[int, dict[int, float]]] = {}
+    times: Times = {}
     for name, of in (("model", shape), ("draft", shape.draft)):
         model = CpuModel(of, layout, kernels)
-        times[name] = {}
+        times[name] = {0: {PROMPT: step_time(model, 1, PROMPT, 20, logits=1)}}
         for rows in CONCURRENCY:
             each = (1, 2, 3, 5, 9) if name == "model" else (1,)
             repeats = max(5, (200 if quick else 600) // rows)
@@ -110,13 +115,19 @@ def step_times(quick: bool) -> dict[str, dict[int, dict[int, float]]]:
     return times
 
 
-def step_time(model: CpuModel, rows: int, each: int, repeats: int) -> float:
-    """Microseconds of a step of ``rows`` sequences with ``each`` tokens; the lower quartile."""
+def step_time(
+    model: CpuModel, rows: int, each: int, repeats: int, logits: int | None = None
+) -> float:
+    """Microseconds of a step of ``rows`` sequences with ``each`` tokens; the lower quartile.
+
+    The last ``logits`` tokens of each have logits, all of them if None.
+    """
     step, tokens, block = model.buffers, rows * each, 16
+    logits = logits or each
     pages = -(-(CONTEXT + each) // block)
     places = np.arange(CONTEXT, CONTEXT + each)
     step.header[:] = 0
-    step.header[[0, 1, 2, 9]] = rows, tokens, rows, tokens
+    step.header[[0, 1, 2, 9]] = rows, tokens, rows, rows * logits
     step.token_ids[:tokens] = np.arange(tokens) % 1000 + 300
     step.positions[:tokens] = np.tile(places, rows)
     step.page_indices[: rows * pages] = np.arange(rows * pages)
@@ -126,10 +137,11 @@ def step_time(model: CpuModel, rows: int, each: int, repeats: int) -> float:
     step.page_indptr[: rows + 1] = np.arange(rows + 1) * pages
     step.kv_length[:rows] = CONTEXT + each
     step.temperature[:rows] = 0
-    step.logit_start[: rows + 1] = np.arange(rows + 1) * each
-    step.logit_row[:tokens] = np.arange(rows).repeat(each)
-    step.logit_token[:tokens] = np.arange(tokens)
-    step.mask_row[:tokens] = -1
+    step.logit_start[: rows + 1] = np.arange(rows + 1) * logits
+    step.logit_row[: rows * logits] = np.arange(rows).repeat(logits)
+    last = np.arange(tokens).reshape(rows, each)[:, -logits:]
+    step.logit_token[: rows * logits] = last.ravel()
+    step.mask_row[: rows * logits] = -1
     times = []
     for _ in range(repeats):
         start = perf_counter()
@@ -142,10 +154,11 @@ def step_time(model: CpuModel, rows: int, each: int, repeats: int) -> float:
 
 @dataclass
 class Spent:
-    """What answers took: seconds, CPU seconds of this process; their tokens, and drafts in them."""
+    """What answers took: seconds, CPU seconds of this process; and what was in them, in tokens."""
 
     wall: float = 0.0
     cpu: float = 0.0
+    prompts: int = 0
     tokens: int = 0
     accepted: int = 0
     rejected: int = 0
@@ -154,6 +167,7 @@ class Spent:
         """Take in what others took."""
         self.wall += other.wall
         self.cpu += other.cpu
+        self.prompts += other.prompts
         self.tokens += other.tokens
         self.accepted += other.accepted
         self.rejected += other.rejected
@@ -168,6 +182,7 @@ async def ask(engine: AsyncEngine, questions: list[Question], clients: int) -> S
             answer = await engine.generate(
                 question.prompt, question.params, grammar=question.grammar
             )
+            spent.prompts += answer.usage.prompt_tokens
             spent.tokens += answer.usage.completion_tokens
             spent.accepted += answer.usage.accepted_drafts
             spent.rejected += answer.usage.rejected_drafts
@@ -178,14 +193,25 @@ async def ask(engine: AsyncEngine, questions: list[Question], clients: int) -> S
     return spent
 
 
-def expected(
-    times: dict[str, dict[int, dict[int, float]]], clients: int, drafts: float, taken: float
-) -> float:
-    """The speedup with ``drafts`` per row and step, and ``taken`` tokens: what the costs allow."""
-    model = times["model"][clients]
+def expected(times: Times, run: dict[str, Any], draft_model: bool) -> float:
+    """The speedup that the costs allow, with the drafts of a run and its tokens per row and step.
+
+    Of a row, times a token: the step it is made in, and its part of the prompt. A draft model takes
+    a pass for each draft, and computes the prompts of those for whom it drafts.
+    """
+    rows, drafts = run["concurrency"], run["drafts_per_step"]
+    model, draft = times["model"][rows], times["draft"][rows]
     counts = sorted(model)
     step = float(np.interp(1 + drafts, counts, [model[count] for count in counts]))
-    return taken * model[1] / step
+    prompt, late = (times[name][0][PROMPT] / PROMPT for name in ("model", "draft"))
+    if draft_model:
+        step += drafts * draft[1]
+        prompt_too = min(1.0, drafts) * late
+    else:
+        prompt_too = 0.0
+    plain = model[1] / rows + run["prompts_per_token"] * prompt
+    drafted = step / (rows * run["tokens_per_step"])
+    return plain / (drafted + run["prompts_per_token"] * (prompt + prompt_too))
 
 
 @asynccontextmanager
@@ -262,6 +288,7 @@ def row(case: Case, clients: int, spent: list[list[Spent]]) -> dict[str, Any]:
         "cpu_high": cpu.high,
         "total": sums[0].wall / drafted.wall,
         "rounds": len(spent),
+        "prompts_per_token": drafted.prompts / max(1, drafted.tokens),
         "tokens_per_step": drafted.tokens / row_steps,
         "accepted": drafted.accepted,
         "drafted": drafted.accepted + drafted.rejected,
@@ -293,12 +320,7 @@ async def bench(quick: bool) -> dict[str, Any]:
         share = (end - perf_counter()) * WEIGHTS[clients] / left
         left -= WEIGHTS[clients]
         run = await run_case(case, clients, *(QUICK_PAIRS if quick else WHOLE_PAIRS), share)
-        drafts, taken = run["drafts_per_step"], run["tokens_per_step"]
-        run["expected"] = expected(times, clients, drafts, taken)
-        if case.proposers == ("draft_model",):
-            step = times["model"][clients][1] * taken / run["expected"]
-            step += drafts * times["draft"][clients][1]
-            run["expected"] = times["model"][clients][1] * taken / step
+        run["expected"] = expected(times, run, "draft_model" in case.proposers)
         runs.append(run)
     order = [case.workload + case.name for case in CASES]
     runs.sort(key=lambda r: (order.index(r["workload"] + r["proposer"]), r["concurrency"]))
@@ -317,11 +339,11 @@ def main() -> None:
         json.dump(result, sys.stdout, indent=2)
         print()
         return
-    print("a step takes (µs), by sequences and tokens of each:")
+    print("a step takes (µs), by sequences and tokens of each; -: a prompt")
     for name, by_rows in result["step_us"].items():
-        for rows, by_count in by_rows.items():
+        for rows, by_count in sorted(by_rows.items()):
             steps = "  ".join(f"{count}: {time:.0f}" for count, time in by_count.items())
-            print(f"  {name:6} {rows:3}   {steps}")
+            print(f"  {name:6} {rows or '-':3}   {steps}")
     print(
         "workload proposer       clients  speedup  95% interval     cpu  95% interval   total"
         "  expected  tokens/step  right/drafted"

@@ -2,7 +2,18 @@
 
 import pytest
 
-from benches.bench_speculation import CONCURRENCY, Case, Spent, noise_of, points, row, split
+from benches.bench_speculation import (
+    CONCURRENCY,
+    PROMPT,
+    Case,
+    Spent,
+    Times,
+    expected,
+    noise_of,
+    points,
+    row,
+    split,
+)
 
 COPY = Case("copy", ("ngram",))
 
@@ -19,7 +30,10 @@ def test_turns_are_as_short_as_clients_allow() -> None:
 
 
 def spent(without: float, drafted: float) -> list[Spent]:
-    return [Spent(without, without / 2, 100), Spent(drafted, drafted / 2, 100, 60, 20)]
+    return [
+        Spent(without, without / 2, tokens=100),
+        Spent(drafted, drafted / 2, tokens=100, accepted=60, rejected=20),
+    ]
 
 
 def test_a_row_has_an_interval_beside_its_speedup() -> None:
@@ -31,6 +45,21 @@ def test_a_row_has_an_interval_beside_its_speedup() -> None:
     # 480 of 800 tokens were drafted: 320 row steps.
     assert found["tokens_per_step"] == pytest.approx(2.5)
     assert (found["accepted"], found["drafted"], found["drafts_per_step"]) == (480, 640, 2.0)
+
+
+def test_what_is_expected_counts_prompts_and_drafting() -> None:
+    times: Times = {
+        "model": {0: {PROMPT: 10.0 * PROMPT}, 2: {1: 100.0, 3: 160.0, 9: 400.0}},
+        "draft": {0: {PROMPT: 2.0 * PROMPT}, 2: {1: 20.0}},
+    }
+    run = {"concurrency": 2, "drafts_per_step": 2.0, "tokens_per_step": 2.5, "prompts_per_token": 0}
+    # A step with three tokens of each row brings 2.5 for 1.6 times the time.
+    assert expected(times, run, draft_model=False) == pytest.approx(2.5 / 1.6)
+    assert expected(times, run, draft_model=True) == pytest.approx(2.5 / 2.0)
+    # Three tokens of prompts for each of an answer take 30, or 36.
+    run["prompts_per_token"] = 3
+    assert expected(times, run, draft_model=False) == pytest.approx((50 + 30) / (32 + 30))
+    assert expected(times, run, draft_model=True) == pytest.approx((50 + 30) / (40 + 36))
 
 
 def test_noise_is_what_nobody_against_nobody_shows() -> None:

@@ -54,6 +54,7 @@ impl Planner {
     pub(super) fn close_drafting(&mut self, slot: u32, remember: bool) {
         if let Some(drafting) = &mut self.drafting {
             drafting.speculator.close(slot, remember);
+            drafting.since_ns = None;
         }
     }
 

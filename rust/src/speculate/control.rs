@@ -298,3 +298,60 @@ impl Control {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(drafted: usize, accepted: usize, speculative: bool, duration_ns: u64) -> StepOutcome {
+        StepOutcome {
+            rows: 1,
+            drafted,
+            accepted,
+            device_iterations: 0,
+            caught_up: 0,
+            speculative,
+            duration_ns,
+        }
+    }
+
+    /// Steps until the mode is another than before.
+    fn until_another_mode(control: &mut Control, step: StepOutcome) {
+        let before = control.levels[1].mode;
+        let steps = (0..1000).take_while(|_| {
+            control.observe(&step);
+            control.levels[1].mode == before
+        });
+        assert!(steps.count() < 999, "{before:?} for ever");
+    }
+
+    #[test]
+    fn nothing_is_tried_where_no_time_is_told() {
+        let mut control = Control::new(true);
+        until_another_mode(&mut control, step(0, 0, false, 100));
+        assert_eq!(control.levels[1].mode, Mode::Probe);
+        assert!(control.wants_drafts(true) && !control.wants_drafts(false));
+        until_another_mode(&mut control, step(4, 4, true, 150));
+        assert_eq!(control.levels[1].mode, Mode::On);
+        assert!(control.wants_drafts(true) && control.wants_drafts(false));
+        // It goes on for a while, and then only where it is judged.
+        (0..UNJUDGED).for_each(|_| control.observe(&step(4, 4, true, 0)));
+        assert!(control.wants_drafts(true) && !control.wants_drafts(false));
+        control.observe(&step(4, 4, true, 150));
+        assert!(control.wants_drafts(false));
+    }
+
+    #[test]
+    fn steps_without_a_time_change_no_other_figure_than_what_is_owed() {
+        let mut control = Control::new(true);
+        until_another_mode(&mut control, step(0, 0, false, 100));
+        control.observe(&StepOutcome { device_iterations: 4, caught_up: 20, ..step(4, 4, true, 350) });
+        let (now, plain) = (control.now, control.fit.at(1.0));
+        assert!(control.catch_up.cost(20) > 0.0);
+        let owed = control.catch_up.clone();
+        control.observe(&StepOutcome { device_iterations: 4, caught_up: 20, ..step(4, 4, true, 0) });
+        assert_eq!((control.now, control.fit.at(1.0)), (now, plain));
+        assert_eq!(control.catch_up.cost(20), owed.cost(20), "nothing was measured");
+        assert!(control.catch_up.pay() > owed.clone().pay(), "and more is owed");
+    }
+}

@@ -428,6 +428,23 @@ mod tests {
     }
 
     #[test]
+    fn some_are_watched_while_none_are_sent_and_the_others_indexed_when_asked() {
+        let adaptive = SpeculationConfig { suffix: false, adaptive: true, ..config() };
+        let mut speculator = Speculator::new(adaptive, 16);
+        let text: Vec<u32> = (0..50).chain(0..10).collect();
+        (0..16).for_each(|slot| speculator.open(slot, 0, &text, text.len(), None));
+        assert!(!speculator.active());
+        let watched = (0..16).filter(|&slot| speculator.sequences[slot].watched).count();
+        let indexed = (0..16).filter(|&slot| speculator.sequences[slot].behind() == 0).count();
+        assert_eq!((watched, indexed), (FEW + 16 / WATCHED, FEW + 16 / WATCHED));
+        for slot in 0..16 {
+            assert_eq!(propose(&mut speculator, slot, &[]).0, (10..18).collect::<Vec<_>>(), "slot {slot}");
+        }
+        (0..16).for_each(|slot| speculator.close(slot, false));
+        assert_eq!(speculator.open, 0);
+    }
+
+    #[test]
     fn what_was_verified_is_counted_by_source_and_position() {
         let mut speculator = Speculator::new(SpeculationConfig { draft_model: true, ..config() }, 1);
         speculator.open(0, 0, &[1, 2, 3, 1, 2], 5, None);

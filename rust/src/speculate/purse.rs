@@ -50,7 +50,7 @@ impl Purse {
 }
 
 /// What it took the draft model to catch up with sequences: an investment, which later steps pay off.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct CatchUp {
     debt: f32,
     /// Of a token, as last measured.
@@ -124,5 +124,9 @@ mod tests {
         late.bought(100.0, 10);
         late.forgive();
         assert_eq!((late.pay(), late.cost(10) > 20.0), (0.0, true));
+        assert_eq!(late.buy(10), late.cost(10), "what is not measured is owed as it was");
+        assert!(late.pay() > 0.0);
+        (0..200).for_each(|_| late.doubt());
+        assert!(late.cost(10) < 1.0, "{}", late.cost(10));
     }
 }

@@ -492,3 +492,43 @@ fn tokens_of_another_count_are_refused_and_nothing_is_lost() {
     assert!(world.planner.commit(&mut world.kv, &[1, 2], &[1, 1], 0).is_err());
     world.finish();
 }
+
+#[test]
+fn a_steps_time_is_told_where_nothing_else_is_in_it() {
+    let mut world = World::new(&Setup { max_sequences: 2, drafts: Drafts::Host(2), ..roomy() });
+    let submit = |world: &mut World, family, max_tokens| {
+        world.submit(&prompt(family, 6), 0, |submit| {
+            submit.max_tokens = max_tokens;
+            submit.stop_token_ids.clear();
+        })
+    };
+    let step = |world: &mut World| {
+        world.now_ns += 10;
+        world.drain();
+        world.plan();
+        let decodes = world.planner.in_flight.back().is_some_and(|step| step.prefills == 0);
+        let told = decodes && world.planner.drafting.as_ref().unwrap().since_ns.is_some();
+        world.commit();
+        world.read();
+        told
+    };
+    submit(&mut world, 0, 100);
+    assert_eq!([0; 3].map(|_| step(&mut world)), [false, false, true], "a prompt, and the step behind it");
+    submit(&mut world, 1, 1);
+    assert_eq!([0; 3].map(|_| step(&mut world)), [false, false, true], "it ended with its prompt");
+    let short = submit(&mut world, 2, 8);
+    while world.streams.get(&short).is_none_or(|stream| stream.finish.is_none()) {
+        step(&mut world);
+    }
+    assert_eq!([0; 2].map(|_| step(&mut world)), [false, true], "somebody ended");
+    let aborted = submit(&mut world, 3, 50);
+    assert_eq!([0; 3].map(|_| step(&mut world)), [false, false, true]);
+    world.cut.insert(aborted, FinishReason::Abort);
+    world.post(&Message::Abort(aborted));
+    assert_eq!([0; 2].map(|_| step(&mut world)), [false, true], "somebody was ended");
+    world.ring.lock().unwrap().1 = 0;
+    assert_eq!([0; 2].map(|_| step(&mut world)), [true, false], "the detokenizer is behind");
+    world.ring.lock().unwrap().1 = usize::MAX;
+    assert_eq!([0; 2].map(|_| step(&mut world)), [false, true]);
+    world.finish();
+}

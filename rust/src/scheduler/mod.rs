@@ -15,6 +15,7 @@
 //! are the same thing here: a row that computes tokens `planned..planned + n` of a sequence, and samples if that
 //! reaches its end. Everything is deterministic given the clock and the messages.
 
+mod admission;
 pub(crate) mod buffers;
 mod closing;
 mod commit;
@@ -25,6 +26,7 @@ mod drafting;
 mod drafts;
 mod edit_seats;
 mod edits;
+mod fill;
 mod grammars;
 mod intake;
 mod logprobs;

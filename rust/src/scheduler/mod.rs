@@ -27,6 +27,7 @@ mod drafts;
 mod edit_seats;
 mod edits;
 mod fill;
+mod finish;
 mod grammars;
 mod intake;
 mod logprobs;

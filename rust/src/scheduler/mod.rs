@@ -41,6 +41,7 @@ mod sequence_table;
 mod sharing;
 #[cfg(test)]
 mod simulation;
+mod submit;
 
 pub use buffers::{Field, StepBuffers, StepLayout};
 pub use draft_passes::DraftPasses;

@@ -6,9 +6,9 @@
 //!                 └─────preempt──────┘      abort, deadline, failure: finished, from anywhere
 //! ```
 //!
-//! What moves a request along an arrow is in the file of that name (`intake`, `admission`, `commit`,
-//! [`finish`](super::finish) for the end and the way back). Here is what they share: O(sequences) of memory besides
-//! requests and steps in flight.
+//! What moves a request along an arrow is in a file of its own: [`submit`](super::submit), [`admission`](super::admission),
+//! [`commit`](super::commit), and [`finish`](super::finish), which has the way back too. Here is what they share:
+//! O(sequences) of memory, besides requests and steps in flight.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -102,7 +102,8 @@ impl Planner {
         if row.samples { self.append(kv, row, sampled, logprobs) } else { 0 }
     }
 
-    /// Takes what a row sampled, with the step's log-probabilities and where the row's are among them.
+    /// Appends what a row sampled to its sequence and keeps the books of it, with the step's log-probabilities and where
+    /// the row's are among them. Returns how many drafts were right.
     fn append(
         &mut self,
         kv: &mut KvAllocator,
@@ -113,43 +114,11 @@ impl Planner {
         let at = row.slot as usize;
         let id = self.table.request[at];
         self.table.progress[at].pending -= 1;
-        let mut end: Option<End> = None;
-        let mut taken = 0;
-        let mut given_back = false;
-        for &token in sampled {
-            let Ok(token) = u32::try_from(token) else {
-                end = Some((FinishReason::Error, None));
-                break;
-            };
-            let request = self.requests.get_mut(id);
-            // What was sampled before the end had begun is worth nothing.
-            if request.closing_token().is_some_and(|only| taken > 0 && only != token) {
-                break;
-            }
-            let progress = &mut self.table.progress[at];
-            let (known, limit) = (progress.known + 1, progress.limit);
-            let verdict = request.take(token, known, limit, &self.end_tokens);
-            given_back = verdict == Taken::GivenBack;
-            if given_back {
-                break;
-            }
-            if taken > 0 {
-                // The draft before it was right, and so are its keys and values.
-                progress.committed += 1;
-                progress.planned += 1;
-            }
-            progress.known = known;
-            taken += 1;
-            self.table.tokens[at].push(token);
-            if let Some(edits) = &mut request.edits {
-                edits.push(token);
-            }
-            self.distributions.token(request, known - request.prompt_length, self.now_ns);
-            if let Taken::Ends(reason, stop_token) = verdict {
-                end = Some((reason, stop_token));
-                break;
-            }
-        }
+        let (taken, last) = self.take_tokens(row.slot, sampled);
+        let end = match last {
+            Taken::Ends(reason, stop_token) => Some((reason, stop_token)),
+            Taken::Goes | Taken::GivenBack => None,
+        };
         self.tenants.charge(self.table.tenant[at], taken as u64);
         self.counters.completion_tokens += taken as u64;
         self.judge_drafts(row, taken, sampled.len());
@@ -168,11 +137,50 @@ impl Planner {
         match end {
             Some((reason, _)) => self.end(kv, id, reason),
             // Its last token has to be computed once more, and a step in flight may build on the one given back.
-            None if given_back && taken == 0 => self.preempt(kv, row.slot),
+            None if last == Taken::GivenBack && taken == 0 => self.preempt(kv, row.slot),
             None if row.drafts > 0 => self.give_back_blocks(kv, row.slot),
             None => {}
         }
         taken.saturating_sub(1)
+    }
+
+    /// Takes sampled tokens into a sequence, up to the first that ends its request or is none of it: how many were taken,
+    /// and what becomes of the request with the last that was looked at.
+    fn take_tokens(&mut self, slot: u32, sampled: &[i32]) -> (usize, Taken) {
+        let at = slot as usize;
+        let request = self.requests.get_mut(self.table.request[at]);
+        let progress = &mut self.table.progress[at];
+        let mut taken = 0;
+        for &token in sampled {
+            let Ok(token) = u32::try_from(token) else {
+                return (taken, Taken::Ends(FinishReason::Error, None));
+            };
+            // What was sampled before the end had begun is worth nothing.
+            if request.closing_token().is_some_and(|only| taken > 0 && only != token) {
+                break;
+            }
+            let known = progress.known + 1;
+            let verdict = request.take(token, known, progress.limit, &self.end_tokens);
+            if verdict == Taken::GivenBack {
+                return (taken, verdict);
+            }
+            if taken > 0 {
+                // The draft before it was right, and so are its keys and values.
+                progress.committed += 1;
+                progress.planned += 1;
+            }
+            progress.known = known;
+            taken += 1;
+            self.table.tokens[at].push(token);
+            if let Some(edits) = &mut request.edits {
+                edits.push(token);
+            }
+            self.distributions.token(request, known - request.prompt_length, self.now_ns);
+            if verdict != Taken::Goes {
+                return (taken, verdict);
+            }
+        }
+        (taken, Taken::Goes)
     }
 
     /// Tells the detokenizer of the last `taken` tokens of a sequence, and of its end.

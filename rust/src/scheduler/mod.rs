@@ -15,6 +15,7 @@
 //! are the same thing here: a row that computes tokens `planned..planned + n` of a sequence, and samples if that
 //! reaches its end. Everything is deterministic given the clock and the messages.
 
+mod admission;
 pub(crate) mod buffers;
 mod closing;
 mod commit;
@@ -25,6 +26,8 @@ mod drafting;
 mod drafts;
 mod edit_seats;
 mod edits;
+mod fill;
+mod finish;
 mod grammars;
 mod intake;
 mod logprobs;
@@ -38,6 +41,7 @@ mod sequence_table;
 mod sharing;
 #[cfg(test)]
 mod simulation;
+mod submit;
 
 pub use buffers::{Field, StepBuffers, StepLayout};
 pub use draft_passes::DraftPasses;

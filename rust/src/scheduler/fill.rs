@@ -1,0 +1,230 @@
+//! Writing a step: the granted rows go into its buffers, and into its record.
+//!
+//! ```text
+//!   row         decode   with drafts   chunk of a prompt   its last chunk
+//!   token_ids     n         n d d           p p p               p p          n the newest token, known or fed
+//!   logits        x         x x x                                 x
+//! ```
+//!
+//! O(tokens + pages) of the step; no allocation in steady state.
+
+use super::buffers::{StepBuffers, header};
+use super::planner::{EditRecord, Grant, MaskRecord, Planner, RowRecord, StepRecord};
+use crate::messages::SamplingRules;
+
+impl Planner {
+    /// Writes the granted rows and takes note of them.
+    pub(super) fn fill(&mut self, out: &mut StepBuffers<'_>, record: &mut StepRecord) {
+        let mut tally = Tally::default();
+        out.query_start[0] = 0;
+        out.page_indptr[0] = 0;
+        for at in 0..self.decodes.len() {
+            self.fill_row(out, record, &mut tally, self.decodes[at]);
+        }
+        for at in 0..self.prefills.len() {
+            self.fill_row(out, record, &mut tally, self.prefills[at]);
+        }
+        record.num_sampled = tally.sampled;
+        record.num_logits = tally.logits;
+        record.device_drafts = tally.device_drafts;
+        record.logprobs = tally.logprobs;
+        out.logit_start[tally.sampled] = tally.logits as i32;
+        fill_header(out.header, &tally, record.rows.len(), self.decodes.len());
+        out.header[header::STEP_ID] = self.counters.steps as i64;
+    }
+
+    /// Writes a row, and moves its sequence on to behind it.
+    fn fill_row(
+        &mut self,
+        out: &mut StepBuffers<'_>,
+        record: &mut StepRecord,
+        tally: &mut Tally,
+        grant: Grant,
+    ) {
+        let Grant { slot, count, drafts, segments, .. } = grant;
+        let row = record.rows.len();
+        self.fill_tokens(out, tally, grant);
+        self.fill_cache(out, tally, row, grant);
+        tally.tokens += count as usize;
+        tally.longest_query = tally.longest_query.max(count as usize);
+        out.query_start[row + 1] = tally.tokens as i32;
+        out.row_sequence[row] = slot as i32;
+
+        let progress = &mut self.table.progress[slot as usize];
+        let (start, end) = (progress.planned, progress.planned + count);
+        let samples = end - drafts == progress.total();
+        progress.planned = end;
+        progress.drafted = drafts;
+        progress.pending += u32::from(samples);
+        let generation = self.table.generation(slot);
+        let block_size = self.block_size as u32;
+        let publishes = row >= self.decodes.len() && start / block_size < end / block_size;
+        record.rows.push(RowRecord { slot, generation, count, drafts, segments, samples, publishes });
+        if samples {
+            self.fill_sampling(out, record, tally, row, grant);
+        }
+    }
+
+    /// The row's input: tokens that the host knows or else the one that the device feeds, then drafts.
+    fn fill_tokens(&self, out: &mut StepBuffers<'_>, tally: &mut Tally, grant: Grant) {
+        let at = grant.slot as usize;
+        let progress = &self.table.progress[at];
+        let (start, known) = (progress.planned as usize, progress.known as usize);
+        let (count, drafts) = (grant.count as usize, grant.drafts as usize);
+        let tokens = tally.tokens..tally.tokens + count;
+        let (own, places) = out.token_ids[tokens.clone()].split_at_mut(count - drafts);
+        let end = start + own.len();
+        let values = &self.table.tokens[at][start.min(known)..end.min(known)];
+        own.iter_mut().zip(values).for_each(|(token_id, token)| *token_id = *token as i32);
+        fill_drafts(places, &self.drafts, grant);
+        if end > known {
+            // Only the newest token can be unknown, and it is the one that `last_token` holds.
+            out.token_ids[tokens.end - 1] = 0;
+            out.feed_token[tally.feeds] = (tokens.end - 1) as i32;
+            out.feed_sequence[tally.feeds] = grant.slot as i32;
+            tally.feeds += 1;
+        }
+    }
+
+    /// Where the row's tokens are in their sequence and in the KV cache, and the blocks that the row reads.
+    fn fill_cache(&self, out: &mut StepBuffers<'_>, tally: &mut Tally, row: usize, grant: Grant) {
+        let at = grant.slot as usize;
+        let blocks = &self.table.blocks[at];
+        let start = self.table.progress[at].planned as usize;
+        let end = start + grant.count as usize;
+        let tokens = tally.tokens..tally.tokens + grant.count as usize;
+        let places = out.positions[tokens.clone()].iter_mut().zip(&mut out.slot_mapping[tokens]);
+        for ((place, cell), position) in places.zip(start..end) {
+            *place = position as i32;
+            *cell = (blocks[position / self.block_size] as usize * self.block_size
+                + position % self.block_size) as i32;
+        }
+        let pages = end.div_ceil(self.block_size);
+        let page_indices = &mut out.page_indices[tally.pages..tally.pages + pages];
+        page_indices.iter_mut().zip(blocks).for_each(|(page, block)| *page = *block as i32);
+        tally.pages += pages;
+        tally.longest_kv = tally.longest_kv.max(end);
+        out.page_indptr[row + 1] = tally.pages as i32;
+        out.kv_length[row] = end as i32;
+    }
+
+    /// How the row that was just noted samples: from which logits, by which rules, what is to be changed in them and
+    /// told of them.
+    fn fill_sampling(
+        &self,
+        out: &mut StepBuffers<'_>,
+        record: &mut StepRecord,
+        tally: &mut Tally,
+        row: usize,
+        grant: Grant,
+    ) {
+        let Grant { slot, drafts, on_device, .. } = grant;
+        let at = slot as usize;
+        let request = self.requests.get(self.table.request[at]);
+        let generation = self.table.generation(slot);
+        if let Some(edits) = &request.edits {
+            let first = tally.logits as u32;
+            record.edits.push(EditRecord { slot, generation, first, drafts });
+            // Nobody knows yet how many there are. A step without any must look otherwise.
+            tally.edits = (tally.edits + edits.bound(drafts as usize)).max(1);
+        }
+        let constrained = request.grammar.is_some();
+        if constrained {
+            record.masks.push(MaskRecord { slot, generation, drafts });
+            let first_draft = tally.tokens - drafts as usize;
+            let drafts = out.token_ids[first_draft..tally.tokens].iter().map(|token| *token as u32);
+            record.drafts.extend(drafts);
+        }
+        out.logprobs[tally.sampled] = request.logprobs.map_or(-1, i32::from);
+        tally.logprobs = tally.logprobs.max(request.logprobs.map_or(0, |count| usize::from(count) + 1));
+        out.device_drafts[tally.sampled] = if on_device { drafts as i32 } else { 0 };
+        tally.device_drafts = tally.device_drafts.max(if on_device { drafts as usize } else { 0 });
+        fill_logits(out, tally, drafts as usize, constrained);
+        let position = (self.table.progress[at].planned - drafts) as usize;
+        fill_rules(out, tally, row, slot, position, &self.table.sampling[at]);
+    }
+}
+
+/// How much of each field is written.
+#[derive(Default)]
+struct Tally {
+    tokens: usize,
+    sampled: usize,
+    pages: usize,
+    feeds: usize,
+    longest_query: usize,
+    longest_kv: usize,
+    greedy: usize,
+    logits: usize,
+    masks: usize,
+    device_drafts: usize,
+    edits: usize,
+    // One more than the most that a row wants.
+    logprobs: usize,
+}
+
+/// The numbers of the step, by which its reader knows how much of each field counts.
+fn fill_header(out: &mut [i64], tally: &Tally, rows: usize, decodes: usize) {
+    let values = [
+        (header::NUM_ROWS, rows),
+        (header::NUM_TOKENS, tally.tokens),
+        (header::NUM_SAMPLED, tally.sampled),
+        (header::NUM_PAGES, tally.pages),
+        (header::NUM_FEEDS, tally.feeds),
+        (header::MAX_QUERY_LENGTH, tally.longest_query),
+        (header::MAX_KV_LENGTH, tally.longest_kv),
+        (header::NUM_GREEDY, tally.greedy),
+        (header::NUM_LOGITS, tally.logits),
+        (header::NUM_MASKS, tally.masks),
+        (header::MAX_DEVICE_DRAFTS, tally.device_drafts),
+        (header::NUM_DECODE_ROWS, decodes),
+        (header::NUM_EDITS, tally.edits),
+        (header::MAX_LOGPROBS_AND_ONE, tally.logprobs),
+    ];
+    out.fill(0);
+    values.iter().for_each(|&(field, value)| out[field] = value as i64);
+}
+
+/// The draft tokens of a row: the host's, or places that the device fills in.
+fn fill_drafts(places: &mut [i32], drafts: &[u32], grant: Grant) {
+    if grant.on_device {
+        places.fill(0);
+        return;
+    }
+    let drafts = &drafts[grant.first_draft as usize..];
+    places.iter_mut().zip(drafts).for_each(|(place, draft)| *place = *draft as i32);
+}
+
+/// The logits of a sampling row whose tokens were just written: the last of them but for the drafts, and these.
+fn fill_logits(out: &mut StepBuffers<'_>, tally: &mut Tally, drafts: usize, constrained: bool) {
+    out.logit_start[tally.sampled] = tally.logits as i32;
+    for token in tally.tokens - 1 - drafts..tally.tokens {
+        out.logit_row[tally.logits] = tally.sampled as i32;
+        out.logit_token[tally.logits] = token as i32;
+        out.mask_row[tally.logits] = if constrained { tally.masks as i32 } else { -1 };
+        tally.logits += 1;
+        tally.masks += usize::from(constrained);
+    }
+}
+
+/// The rules of a sampling row, the last of its fields: the tally goes on to the next.
+fn fill_rules(
+    out: &mut StepBuffers<'_>,
+    tally: &mut Tally,
+    row: usize,
+    slot: u32,
+    position: usize,
+    rules: &SamplingRules,
+) {
+    let at = tally.sampled;
+    out.sample_rows[at] = row as i32;
+    out.sample_sequence[at] = slot as i32;
+    out.temperature[at] = rules.temperature;
+    out.top_k[at] = rules.top_k.min(i32::MAX as u32) as i32;
+    out.top_p[at] = rules.top_p;
+    out.min_p[at] = rules.min_p;
+    out.seed[at] = rules.seed;
+    out.sample_position[at] = position as i64;
+    tally.sampled += 1;
+    tally.greedy += usize::from(rules.temperature == 0.0);
+}

@@ -116,7 +116,8 @@ def step_time(model: CpuModel, rows: int, each: int, repeats: int) -> float:
     pages = -(-(CONTEXT + each) // block)
     places = np.arange(CONTEXT, CONTEXT + each)
     step.header[:] = 0
-    step.header[[0, 1, 2, 9]] = rows, tokens, rows, tokens
+    step.num_rows = step.num_sampled = rows
+    step.num_tokens = step.num_logits = tokens
     step.token_ids[:tokens] = np.arange(tokens) % 1000 + 300
     step.positions[:tokens] = np.tile(places, rows)
     step.page_indices[: rows * pages] = np.arange(rows * pages)

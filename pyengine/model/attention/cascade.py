@@ -10,7 +10,7 @@ LAUNCH_BYTES = 12_000_000
 
 def decodes(host: StepBuffers) -> bool:
     """Whether every row of the step has one query token."""
-    return host.num_rows == host.num_tokens and int(host.header[5]) <= 1
+    return host.num_rows == host.num_tokens and host.max_query_length <= 1
 
 
 def shared_tokens(host: StepBuffers, block_size: int) -> int:

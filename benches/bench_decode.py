@@ -10,15 +10,13 @@ weight at least once, whatever the batch.
 
 import argparse
 import asyncio
-import json
 import os
-import sys
-from pathlib import Path
 from time import perf_counter
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the engine sets it before torch
 
 import torch
+from figures import json_option, write_json
 from transformers import AutoModelForCausalLM
 
 from pyengine import AsyncEngine, SamplingParams
@@ -95,12 +93,10 @@ async def bench() -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", metavar="PATH", help="write the figures there; - prints them")
+    json_option(parser)
     arguments = parser.parse_args()
     result = asyncio.run(bench())
-    if arguments.json == "-":
-        json.dump(result, sys.stdout, indent=2)
-        print()
+    if not write_json(result, arguments.json):
         return
     print(f"floor of a step: {result['floor_step_us']:.0f} µs to read the weights once")
     print("sequences   tokens/s   transformers   ratio   step / floor")
@@ -112,8 +108,6 @@ def main() -> None:
             f" {run['transformers_tokens_per_second']:14.0f} {run['over_transformers']:7.1f}"
             f" {run['step_over_floor']:14.1f}"
         )
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ does not blur them; the best of several rounds.
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import ParamSpec
 
 import msgspec
+from figures import json_option, write_json
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from tokenizers.decoders import DecodeStream
 
@@ -88,7 +88,7 @@ def actor(vocabulary: Vocabulary, ids: Sequence[int], streams: int, stop: Sequen
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - is stdout")
+    json_option(parser)
     arguments = parser.parse_args()
 
     name, tokenizer = load_tokenizer()
@@ -120,10 +120,7 @@ def main() -> None:
                 f"{peer:13.3f} |{peer / push:19.1f}{peer / acted:7.1f}",
                 file=report,
             )
-    if arguments.json == "-":
-        print(json.dumps(figures))
-    elif arguments.json:
-        Path(arguments.json).write_text(json.dumps(figures))
+    write_json(figures, arguments.json)
 
 
 if __name__ == "__main__":

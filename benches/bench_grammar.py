@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import grammar_suite  # noqa: E402
+from figures import json_option, write_json  # noqa: E402
 from grammar_peers import PEERS, AbsentError, Peer, expect, installed  # noqa: E402
 from grammar_workloads import Workload, workloads  # noqa: E402
 
@@ -182,7 +183,7 @@ def report(figures: Figures, file: Any) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - is stdout")
+    json_option(parser)
     arguments = parser.parse_args()
     shared = next((p / "shared/data" for p in ROOT.parents if (p / "shared/data").is_dir()), None)
     if shared is None:
@@ -202,11 +203,8 @@ def main() -> None:
     figures["suite"] = suite
     figures["backends"] = backends(engine, tokenizer, vocabulary, end)
     figures["engine"] = together(engine, tokenizer)
-    report(figures, sys.stderr if arguments.json == "-" else sys.stdout)
-    if arguments.json == "-":
-        print(json.dumps(figures))
-    elif arguments.json:
-        Path(arguments.json).write_text(json.dumps(figures))
+    free = write_json(figures, arguments.json)
+    report(figures, sys.stdout if free else sys.stderr)
 
 
 if __name__ == "__main__":

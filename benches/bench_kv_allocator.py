@@ -9,15 +9,13 @@ queue of blocks nobody holds, oldest first. Figures are medians, in microseconds
 """
 
 import argparse
-import json
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from statistics import median
 from time import perf_counter_ns
 
 import numpy as np
+from figures import json_option, write_json
 from numpy.typing import NDArray
 
 from pyengine._core import KvAllocator
@@ -195,16 +193,12 @@ def report(result: dict[str, object]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", metavar="PATH", help="write the figures there; - prints them")
+    json_option(parser)
     arguments = parser.parse_args()
     result = bench()
-    if arguments.json == "-":
-        json.dump(result, sys.stdout, indent=2)
-        print()
+    if not write_json(result, arguments.json):
         return
     report(result)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ A ratio above 1 means that the mailbox is that many times faster.
 
 import argparse
 import asyncio
-import json
 import multiprocessing
 import queue
 import statistics
@@ -21,6 +20,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+
+from figures import json_option, write_json
 
 from pyengine._core import Mailbox, MailboxClosed, MailboxFull
 
@@ -293,7 +294,7 @@ def measure(seconds: float) -> dict[str, dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=0.6, help="per case and side")
-    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - is the output")
+    json_option(parser)
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -301,8 +302,7 @@ def main() -> None:
         child(work, int(spin_us), [int(fd) for fd in descriptors])
         return
     figures = measure(arguments.seconds)
-    if arguments.json == "-":
-        print(json.dumps(figures, indent=2))
+    if not write_json(figures, arguments.json):
         return
     print(f"{'case':32}{'mailbox µs':>12}{'peer µs':>10}{'messages/s':>13}{'ratio':>8}")
     for name, row in figures.items():
@@ -310,8 +310,6 @@ def main() -> None:
             f"{name:32}{row['mailbox_us']:12.3f}{row['peer_us']:10.3f}"
             f"{row['messages_per_s']:13,.0f}{row['ratio']:8.2f}"
         )
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

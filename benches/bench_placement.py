@@ -27,6 +27,8 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
+from figures import json_option, write_json
+
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.placement import PlacementName
 
@@ -202,7 +204,7 @@ def floor() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", metavar="PATH")
+    json_option(parser)
     parser.add_argument("--step-ms", type=float, default=1.0)
     parser.add_argument("--floor", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -228,7 +230,10 @@ def main() -> None:
         "serve, 2 workers": asyncio.run(served([*serve, "--workers", "2"])),
         "floor: granian": asyncio.run(served([sys.executable, __file__, "--floor"])),
     }
-    if arguments.json != "-":
+    rounded = {
+        name: {key: round(value, 1) for key, value in row.items()} for name, row in figures.items()
+    }
+    if write_json({"step_ms": arguments.step_ms, **rounded}, arguments.json):
         print(f"{'us':<18}{'latency':>12}{'cpu/request':>14}{'cpu/token':>12}")
         for name, row in figures.items():
             print(
@@ -240,16 +245,6 @@ def main() -> None:
         print(
             f"a process of its own for the engine costs {ratio:.2f} times a thread's CPU a request"
         )
-    if arguments.json:
-        rounded = {
-            name: {key: round(value, 1) for key, value in row.items()}
-            for name, row in figures.items()
-        }
-        text = json.dumps({"step_ms": arguments.step_ms, **rounded})
-        if arguments.json == "-":
-            print(text)
-        else:
-            Path(arguments.json).write_text(text)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,10 @@ several rounds, so that a busy machine changes them little.
 
 import argparse
 import asyncio
-import json
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+
+from figures import json_option, write_json
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine._core import Lane, Recorder, Stage
@@ -94,17 +93,12 @@ def measure(sequences: int, tokens: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - is stdout")
+    json_option(parser)
     parser.add_argument("--sequences", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=150)
     options = parser.parse_args()
     figures = measure(options.sequences, options.tokens)
-    if options.json:
-        text = json.dumps(figures, indent=1)
-        if options.json == "-":
-            sys.stdout.write(text + "\n")
-        else:
-            Path(options.json).write_text(text)
+    if not write_json(figures, options.json):
         return
     clock = figures["python_clock_ns"]
     print(f"a span in Rust, clock included      {figures['rust_span_ns']:6.1f} ns")

@@ -11,11 +11,11 @@ Medians over rounds, shared and not in turn.
 
 import argparse
 import asyncio
-import json
 import random
 import time
-from pathlib import Path
 from statistics import median
+
+from figures import json_option, write_json
 
 from pyengine import AsyncEngine, SamplingParams
 
@@ -80,22 +80,16 @@ async def bench(rounds: int) -> dict[str, dict[str, Figures]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", metavar="FILE", help="figures as JSON; - is stdout, alone")
+    json_option(parser)
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     figures = asyncio.run(bench(arguments.rounds))
-    if arguments.json != "-":
+    if write_json(figures, arguments.json):
         for name, kinds in figures.items():
             print(name)
             for key, shared in kinds["shared"].items():
                 alone = kinds["alone"][key]
                 print(f"  {key:<9} {shared:9,.1f}   alone {alone:9,.1f}   {alone / shared:5.2f} x")
-    if arguments.json:
-        text = json.dumps(figures)
-        if arguments.json == "-":
-            print(text)
-        else:
-            Path(arguments.json).write_text(text)
 
 
 if __name__ == "__main__":

@@ -127,7 +127,8 @@ def step_time(
     pages = -(-(CONTEXT + each) // block)
     places = np.arange(CONTEXT, CONTEXT + each)
     step.header[:] = 0
-    step.header[[0, 1, 2, 9]] = rows, tokens, rows, rows * logits
+    step.num_rows = step.num_sampled = rows
+    step.num_tokens, step.num_logits = tokens, rows * logits
     step.token_ids[:tokens] = np.arange(tokens) % 1000 + 300
     step.positions[:tokens] = np.tile(places, rows)
     step.page_indices[: rows * pages] = np.arange(rows * pages)

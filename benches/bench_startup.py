@@ -9,15 +9,15 @@ listens, and until ``/ready`` says 200.
 
 import argparse
 import http.client
-import json
 import re
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
+
+from figures import json_option, write_json
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def repeated(measure: Callable[[], T], runs: int) -> list[T]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", metavar="FILE", help="figures as JSON; - is stdout, alone")
+    json_option(parser)
     parser.add_argument("--runs", type=int, default=7)
     arguments = parser.parse_args()
     commands = {
@@ -84,15 +84,10 @@ def main() -> None:
     figures["serve: port listens"] = statistics.median(start[0] for start in starts)
     figures["serve: model is ready"] = statistics.median(start[1] for start in starts)
     floor = figures["python -c pass"]
-    if arguments.json != "-":
+    rounded = {name: round(seconds, 4) for name, seconds in figures.items()}
+    if write_json(rounded, arguments.json):
         for name, seconds in figures.items():
             print(f"{name:<24} {seconds * 1e3:8.1f} ms  {seconds / floor:6.1f} x the floor")
-    if arguments.json:
-        text = json.dumps({name: round(seconds, 4) for name, seconds in figures.items()})
-        if arguments.json == "-":
-            print(text)
-        else:
-            Path(arguments.json).write_text(text)
 
 
 if __name__ == "__main__":

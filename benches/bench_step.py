@@ -10,19 +10,18 @@ What a prompt of 2,048 tokens costs the prefix tree is taken from ``bench_kv_all
 """
 
 import argparse
-import json
 import sys
 from collections import deque
-from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter_ns
 
 import bench_kv_allocator
 import msgspec
 import numpy as np
+from figures import json_option, write_json
 from numpy.typing import NDArray
 
-from pyengine._core import KvAllocator, Mailbox, Planner, StepLayout
+from pyengine._core import KvAllocator, Mailbox, Planner, StepHeader, StepLayout
 from pyengine.messages import RequestKey, SamplingRules, Submit, encode_submit
 
 SEQUENCES = (16, 64, 256, 1024)
@@ -203,8 +202,9 @@ def drive(
         start = perf_counter_ns()
         scheduler.plan(buffer)
         planned = perf_counter_ns() - start
-        flights.append(np.full(int(header[2]), 7, dtype=np.int32).data)
-        decoding = int(header[1]) == sequences == int(header[4])
+        flights.append(np.full(int(header[StepHeader.NUM_SAMPLED]), 7, dtype=np.int32).data)
+        computed, fed = header[StepHeader.NUM_TOKENS], header[StepHeader.NUM_FEEDS]
+        decoding = int(computed) == sequences == int(fed)
         if len(flights) < 2:
             continue
         sampled = flights.popleft()
@@ -252,9 +252,7 @@ def measure(sequences: int, *, plain: bool) -> list[int]:
 def main() -> None:
     """Measure, print a table, write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--json", metavar="PATH", help="write the figures there; - is standard output"
-    )
+    json_option(parser)
     arguments = parser.parse_args()
     figures: dict[str, float] = {}
     lines = ["sequences   plan+commit µs   p99 µs   plain Python µs   ratio"]
@@ -273,13 +271,8 @@ def main() -> None:
     for name in ("prefix_match_us_2048", "prefix_insert_us_2048"):
         figures[name] = round(float(prefixes[name]), 2)  # type: ignore[arg-type]
         lines.append(f"{name}: {figures[name]} µs")
-    if arguments.json == "-":
-        print(json.dumps(figures))
-        print("\n".join(lines), file=sys.stderr)
-        return
-    print("\n".join(lines))
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(figures) + "\n")
+    free = write_json(figures, arguments.json)
+    print("\n".join(lines), file=sys.stdout if free else sys.stderr)
 
 
 if __name__ == "__main__":

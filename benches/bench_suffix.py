@@ -11,13 +11,11 @@ it. Times are of the thread's CPU, so that a busy machine changes them little.
 """
 
 import argparse
-import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from time import thread_time_ns
 
 import numpy as np
+from figures import json_option, write_json
 from numpy.typing import NDArray
 
 from pyengine._core import Speculator
@@ -116,22 +114,18 @@ def bench(total: int, *, repetitive: bool) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tokens", type=int, default=TOKENS, help="tokens of history")
-    parser.add_argument("--json", metavar="PATH", help="write the figures there; - prints them")
+    json_option(parser)
     arguments = parser.parse_args()
     result = {
         name: bench(arguments.tokens, repetitive=name == "repetitive")
         for name in ("repetitive", "random")
     }
-    if arguments.json == "-":
-        json.dump(result, sys.stdout, indent=2)
-        print()
+    if not write_json(result, arguments.json):
         return
     for name, figures in result.items():
         print(name)
         for figure, value in figures.items():
             print(f"  {figure:24} {value:16,.2f}")
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ pairs in which a later request began first although neither its class nor its ar
 
 import argparse
 import asyncio
-import json
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
+
+from figures import json_option, write_json
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.profiling.workload import Job, read_trace
@@ -102,20 +102,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--trace", type=Path, default=TRACE)
     parser.add_argument("--limit", type=int, default=160, help="take so many requests")
-    parser.add_argument("--json", metavar="PATH", help="write the figures there; - prints them")
+    json_option(parser)
     arguments = parser.parse_args()
     if not arguments.trace.is_file():
         print(f"skipped: there is no trace {arguments.trace}; name one with --trace")
         return
     result = asyncio.run(bench(arguments.trace, arguments.limit))
-    if arguments.json == "-":
-        json.dump(result, sys.stdout, indent=2)
-        print()
+    if not write_json(result, arguments.json):
         return
     for name, value in result.items():
         print(f"{name:30} {value:10.3f}")
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

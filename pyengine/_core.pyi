@@ -35,6 +35,7 @@ __all__ = [
     "Recorder",
     "Speculator",
     "Stage",
+    "StepHeader",
     "StepLayout",
     "StreamDecoder",
     "Timeline",
@@ -219,16 +220,37 @@ class KvAllocator:
     def block_size(self) -> int: ...
 
 @final
+class StepHeader:
+    """Which element of ``header`` (see :class:`StepLayout`) is which number of the step.
+
+    What they mean is said where they are read, at :class:`pyengine.model.batch.StepBuffers`. The
+    last is 0 where no row wants log-probabilities.
+    """
+
+    NUM_ROWS: Final[int]
+    NUM_TOKENS: Final[int]
+    NUM_SAMPLED: Final[int]
+    NUM_PAGES: Final[int]
+    NUM_FEEDS: Final[int]
+    MAX_QUERY_LENGTH: Final[int]
+    MAX_KV_LENGTH: Final[int]
+    STEP_ID: Final[int]
+    NUM_GREEDY: Final[int]
+    NUM_LOGITS: Final[int]
+    NUM_MASKS: Final[int]
+    MAX_DEVICE_DRAFTS: Final[int]
+    NUM_DECODE_ROWS: Final[int]
+    NUM_EDITS: Final[int]
+    MAX_LOGPROBS_AND_ONE: Final[int]
+
+@final
 class StepLayout:
     """Where each field of a step lies in the one buffer that planner and runner share.
 
     Fields begin at multiples of 64 bytes; ``header`` says how much of each counts in a step.
 
     ===============  ============  =================================================================
-    header           16            int64: num_rows, num_tokens, num_sampled, num_pages, num_feeds,
-                                   max_query_length, max_kv_length, step_id, num_greedy,
-                                   num_logits, num_masks, max_device_drafts, num_decode_rows,
-                                   num_edits, max_logprobs + 1, 0
+    header           16            int64: the numbers that :class:`StepHeader` names
     token_ids        max_tokens    int32: input tokens
     positions        max_tokens    int32: their places in their sequences
     slot_mapping     max_tokens    int32: where their KV goes, block * block_size + offset

@@ -1,9 +1,14 @@
-"""Processes that this one starts: the line to each, and what all of them say on it."""
+"""Processes that this one starts: the line to each, and what all of them say on it.
 
+A control line carries JSON, one message a line.
+"""
+
+import contextlib
 import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 
 import msgspec
@@ -39,6 +44,34 @@ class Failed(msgspec.Struct, tag=True):
         if isinstance(kind, type) and issubclass(kind, PyengineError):
             return kind(self.message, param=self.param)
         return errors.EngineDeadError(f"{self.kind}: {self.message}")
+
+
+def encode_line(message: msgspec.Struct) -> bytes:
+    """``message`` as it goes over a control line, its end counted in."""
+    return msgspec.json.encode(message) + b"\n"
+
+
+class Line:
+    """A child's end of its control line. Any thread may say something; one at a time hears."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._lock = threading.Lock()
+        self._lines = self._socket.makefile("rb")
+
+    def hear(self) -> bytes:
+        """The next message, still encoded; empty at the end of the line."""
+        return self._lines.readline()
+
+    def wait_for_end(self) -> None:
+        """Return when the other side has closed the line, or died."""
+        while self._lines.readline():
+            pass
+
+    def say(self, message: msgspec.Struct) -> None:
+        """Send a message; one that nobody reads any more is dropped."""
+        with self._lock, contextlib.suppress(OSError):  # who hears finds the end too
+            self._socket.sendall(encode_line(message))
 
 
 def spawn(module: str, inherited: Sequence[int]) -> tuple["subprocess.Popen[bytes]", socket.socket]:

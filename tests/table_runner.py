@@ -92,7 +92,8 @@ def plan(runner: TorchRunner, rows: int, tokens_each: int = 1, masks: int = 0) -
     """A step of so many rows that decode, each sampling behind its last token."""
     buffers = runner.buffers()
     write_step(buffers, [tokens_each] * rows, 16, rows)
-    buffers.header[[2, 10, 12]] = rows, masks, rows
+    buffers.num_sampled = buffers.num_decode_rows = rows
+    buffers.num_masks = masks
     buffers.sample_sequence[:rows] = range(rows)
     buffers.temperature[:rows] = 0.0
     buffers.logit_start[: rows + 1] = range(rows + 1)
@@ -118,7 +119,8 @@ def fill(buffers: Any, drawn: Step, arrays: dict[str, Any]) -> None:
     masks = 0 if drawn.mask is None else len(drawn.mask)
     buffers.token_ids[:tokens] = drawn.token_ids
     buffers.sample_sequence[:rows] = range(rows)
-    buffers.header[[2, 9, 10, 13]] = rows, count, masks, drawn.edits is not None
+    buffers.num_sampled, buffers.num_logits, buffers.num_masks = rows, count, masks
+    buffers.num_edits = int(drawn.edits is not None)
 
 
 def assert_samples_as_rust(runner: TorchRunner, model: Table) -> None:
@@ -148,7 +150,7 @@ def assert_samples_as_rust(runner: TorchRunner, model: Table) -> None:
             edits = edit_arrays(*drawn.edits)
             for name, values in edits.items():
                 getattr(buffers, f"edit_{name}")[: len(values)] = values
-            buffers.header[13] = len(edits["token"])
+            buffers.num_edits = len(edits["token"])
         step.sample()
         sampled = step.wait()
         assert sampled.tokens.tolist() == expected.tolist()

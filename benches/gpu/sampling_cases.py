@@ -12,6 +12,7 @@ from benches.gpu.cases import Case, Make, by
 from benches.gpu.floors import Shape
 from benches.gpu.part import Bench
 from benches.gpu.timing import Work
+from pyengine._core import StepHeader
 from pyengine.kernels import sampling, sampling_reference
 from pyengine.kernels.inputs import SamplingInputs
 
@@ -158,7 +159,8 @@ def verify_case(bench: Bench, rows: int, drafts: int) -> Case:
     each = 1 + drafts
     step = inputs(bench, rows, each)
     like: dict[str, Any] = {"dtype": torch.int32, "device": bench.device}
-    header = torch.tensor([rows, rows * each, rows, *[0] * 13], device=bench.device)
+    header = torch.zeros(16, dtype=torch.int64, device=bench.device)
+    header[StepHeader.NUM_SAMPLED] = rows
     ids = torch.arange(rows * each + 1, **like)
     tokens = torch.arange(1, rows * each + 1, **like)  # every draft is right
     sequence = torch.arange(rows, **like)

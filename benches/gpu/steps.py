@@ -51,12 +51,12 @@ def fill(
     places = np.tile(np.arange(context, length, dtype=np.int32), (rows, 1))  # [rows, each]
     slots = np.take_along_axis(table, places // block_size, 1) * block_size + places % block_size
     step.header[:] = 0
-    header = {0: rows, 1: tokens, 2: rows, 3: rows * pages, 5: each, 6: length, 9: logits}
-    greedy = rows if temperature == 0 else 0
+    step.num_rows = step.num_sampled = rows
+    step.num_tokens, step.num_logits, step.num_pages = tokens, logits, rows * pages
+    step.max_query_length, step.max_kv_length = each, length
+    step.num_greedy = rows if temperature == 0 else 0
     # Rows that bring nothing but their last known token, and drafts.
-    decoding = rows if sampled == each else 0
-    for index, value in (header | {8: greedy, 12: decoding}).items():
-        step.header[index] = value
+    step.num_decode_rows = rows if sampled == each else 0
     step.token_ids[:tokens] = np.arange(tokens) % 1000 + 5
     step.positions[:tokens] = places.ravel()
     step.slot_mapping[:tokens] = slots.ravel()

@@ -6,13 +6,11 @@ captured graph takes that of each step; there is a program for each ``BLOCK`` of
 
 import torch
 
+from pyengine._core import StepHeader
 from pyengine.kernels.language import tl, triton
 
 BLOCK = 256
 """Feeds that a program does."""
-
-NUM_FEEDS = 4
-"""Where in a step's header the number of feeds is: see ``pyengine.model.batch.StepBuffers``."""
 
 
 @triton.jit
@@ -36,13 +34,13 @@ def feed(
     feed_sequence: torch.Tensor,
     last_token: torch.Tensor,
 ) -> None:
-    """``token_ids[feed_token[i]] = last_token[feed_sequence[i]]`` for each i below ``header[4]``.
+    """``token_ids[feed_token[i]] = last_token[feed_sequence[i]]`` for each feed i of the step.
 
     Queues one kernel on the current stream; can be captured. All are fields of the step on the
     device, in one piece.
 
     Args:
-        header: int64 [16].
+        header: int64 [16], the step's; see :class:`pyengine._core.StepHeader`.
         token_ids: int32 [tokens], written.
         feed_token: int32 [rows], each place once.
         feed_sequence: int32 [rows].
@@ -51,7 +49,7 @@ def feed(
     if len(feed_token):
         feed_kernel[(triton.cdiv(len(feed_token), BLOCK),)](
             header, token_ids, feed_token, feed_sequence, last_token,
-            NUM_FEEDS=NUM_FEEDS, BLOCK=BLOCK, enable_fp_fusion=False,
+            NUM_FEEDS=StepHeader.NUM_FEEDS, BLOCK=BLOCK, enable_fp_fusion=False,
         )  # fmt: skip
 
 
@@ -63,5 +61,5 @@ def feed_reference(
     last_token: torch.Tensor,
 ) -> None:
     """As :func:`feed`, in torch; reads the header on the CPU, so it waits for the device."""
-    count = int(header[NUM_FEEDS])
+    count = int(header[StepHeader.NUM_FEEDS])
     token_ids[feed_token[:count].long()] = last_token[feed_sequence[:count].long()]

@@ -2,6 +2,7 @@
 
 import torch
 
+from pyengine._core import StepHeader
 from pyengine.kernels.inputs import SamplingInputs
 from pyengine.kernels.language import tl, triton
 
@@ -12,10 +13,10 @@ ROWS = 256
 @triton.jit
 def verify_kernel(
     header_ptr, logit_start_ptr, logit_token_ptr, token_ids_ptr, tokens_ptr, sequence_ptr,
-    counts_ptr, compacted_ptr, last_token_ptr, ROWS: tl.constexpr,
+    counts_ptr, compacted_ptr, last_token_ptr, NUM_SAMPLED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """One program for all rows, for where a row's tokens go depends on those before it."""
-    sampled = tl.load(header_ptr + 2).to(tl.int32)
+    sampled = tl.load(header_ptr + NUM_SAMPLED).to(tl.int32)
     written = tl.full([], 0, tl.int32)
     for start in range(0, sampled, ROWS):
         row = start + tl.arange(0, ROWS)
@@ -62,7 +63,7 @@ def verify(
 
     Args:
         inputs: Of the step.
-        header: int64 [16], the step's; its third number is that of sampling rows.
+        header: int64 [16], the step's; see :class:`pyengine._core.StepHeader`.
         token_ids: int32 [tokens], the tokens of the step, drafts among them.
         tokens: int32 by logits row: what was sampled.
         sample_sequence: int32 by sampling row: its slot in the sequence table.
@@ -74,7 +75,8 @@ def verify(
     """
     verify_kernel[(1,)](
         header, inputs.logit_start, inputs.logit_token, token_ids, tokens, sample_sequence,
-        counts, compacted, last_token, ROWS=ROWS, enable_fp_fusion=False,
+        counts, compacted, last_token,
+        NUM_SAMPLED=StepHeader.NUM_SAMPLED, ROWS=ROWS, enable_fp_fusion=False,
     )  # fmt: skip
 
 
@@ -91,7 +93,7 @@ def verify_reference(
     """As :func:`verify`, in Python."""
     written = 0
     starts = inputs.logit_start.tolist()
-    for row in range(int(header[2])):
+    for row in range(int(header[StepHeader.NUM_SAMPLED])):
         begin, end = starts[row], starts[row + 1]
         count = 1
         while begin + count < end:

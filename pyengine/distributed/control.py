@@ -40,6 +40,5 @@ class Ready(msgspec.Struct, tag=True):
 ToRank = Begin | Meet
 FromRank = Here | Loading | Ready | Failed
 
-encode = msgspec.json.Encoder().encode
 decode_to_rank: Callable[[bytes], ToRank] = msgspec.json.Decoder(ToRank).decode
 decode_from_rank: Callable[[bytes], FromRank] = msgspec.json.Decoder(FromRank).decode

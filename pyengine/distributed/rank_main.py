@@ -4,21 +4,17 @@ It loads its part of the model, runs the steps that rank 0 sends, and ends when 
 does, whatever it waits for then.
 """
 
-import contextlib
 import gc
 import os
 import signal
-import socket
 import sys
 import threading
 import time
 from collections import deque
 
-import msgspec
-
 from pyengine._core import Mailbox, MailboxClosed
-from pyengine.children import Failed, Loading
-from pyengine.distributed.control import Begin, Here, Meet, Ready, decode_to_rank, encode
+from pyengine.children import Failed, Line, Loading
+from pyengine.distributed.control import Begin, Here, Meet, Ready, decode_to_rank
 from pyengine.distributed.wire import Kind, kind_of, write
 from pyengine.errors import PyengineError
 from pyengine.model.batch import StepBuffers
@@ -31,31 +27,18 @@ SPIN_US = 50
 LAST_WORD_S = 0.5
 
 
-class Line:
-    """A rank's end of the control line. Any thread may say something."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=descriptor)
-        self._lock = threading.Lock()
-        self._lines = self._socket.makefile("rb")
-
-    def hear(self) -> Begin | Meet:
-        """The next message; ends the process at the end of the line."""
-        line = self._lines.readline()
-        if not line:
-            os._exit(0)
-        return decode_to_rank(line)
-
-    def end_with_it(self) -> None:
-        """End the process with the line."""
-        while self._lines.readline():
-            pass
+def next_message(line: Line) -> Begin | Meet:
+    """What rank 0 says next; ends the process at the end of the line."""
+    message = line.hear()
+    if not message:
         os._exit(0)
+    return decode_to_rank(message)
 
-    def say(self, message: msgspec.Struct) -> None:
-        """Send one line; one that nobody reads any more is dropped."""
-        with self._lock, contextlib.suppress(OSError):
-            self._socket.sendall(encode(message) + b"\n")
+
+def end_with(line: Line) -> None:
+    """End the process with the line."""
+    line.wait_for_end()
+    os._exit(0)
 
 
 class Follower:
@@ -105,7 +88,7 @@ def main(descriptor: int) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     line = Line(descriptor)
-    begin = line.hear()
+    begin = next_message(line)
     assert isinstance(begin, Begin)
     ring = Mailbox.attach(*begin.steps)
     try:
@@ -116,9 +99,11 @@ def main(descriptor: int) -> int:
         config = begin.config
         device = rank_device(config, begin.rank)
         line.say(Here())
-        meet = line.hear()
+        meet = next_message(line)
         assert isinstance(meet, Meet)
-        threading.Thread(target=line.end_with_it, name="pyengine-control", daemon=True).start()
+        threading.Thread(
+            target=end_with, args=(line,), name="pyengine-control", daemon=True
+        ).start()
         group = TorchGroup(host_store(meet.port), begin.rank, config.tensor_parallel, device)
         runner = start_rank(
             device, config, group, lambda done, total: line.say(Loading(done, total))

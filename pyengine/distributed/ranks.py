@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pyengine._core import Mailbox, MailboxClosed, MailboxFull
 from pyengine.actors.actor import logger
-from pyengine.children import EXIT_TIMEOUT_S, Failed, Loading, spawn
+from pyengine.children import EXIT_TIMEOUT_S, Failed, Loading, encode_line, spawn
 from pyengine.config import EngineConfig
 from pyengine.distributed.control import (
     Begin,
@@ -32,7 +32,6 @@ from pyengine.distributed.control import (
     Meet,
     Ready,
     decode_from_rank,
-    encode,
 )
 from pyengine.distributed.wire import RING_BYTES, Kind, Range, messages
 from pyengine.errors import EngineDeadError, PyengineError
@@ -73,7 +72,7 @@ class Rank:
             EngineDeadError: It has died.
         """
         try:
-            self.line.sendall(encode(message) + b"\n")
+            self.line.sendall(encode_line(message))
         except OSError as error:
             raise EngineDeadError(f"rank {self.number} does not listen: {error}") from error
 

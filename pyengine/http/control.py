@@ -1,6 +1,6 @@
 """What supervisor and workers say on their control lines, besides what becomes of the engine.
 
-The form is that of :mod:`pyengine.placement.control`.
+The form is that of :mod:`pyengine.children`.
 """
 
 from collections.abc import Callable

@@ -15,6 +15,7 @@ import uvloop
 
 from pyengine._core import Mailbox, Recorder
 from pyengine.async_engine import AsyncEngine
+from pyengine.children import encode_line
 from pyengine.http.control import (
     Draining,
     FromWorker,
@@ -28,7 +29,6 @@ from pyengine.http.server import HttpServer, leave, stop_server
 from pyengine.http.tracing import Tracing
 from pyengine.placement import Seat
 from pyengine.placement.attached import AttachedPlacement
-from pyengine.placement.control import encode
 
 
 class Worker:
@@ -84,7 +84,7 @@ class Worker:
         os._exit(1)
 
     def _say(self, message: FromWorker) -> None:
-        self._writer.write(encode(message) + b"\n")
+        self._writer.write(encode_line(message))
 
 
 async def main(descriptor: int) -> None:

@@ -13,7 +13,20 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine._core import StepLayout
+from pyengine._core import StepHeader, StepLayout
+
+
+class _Number:
+    """A number of a step's header, read and written under a name of its own."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def __get__(self, step: "StepBuffers", owner: type["StepBuffers"]) -> int:
+        return int(step.header[self._index])
+
+    def __set__(self, step: "StepBuffers", number: int) -> None:
+        step.header[self._index] = number
 
 
 class StepBuffers:
@@ -26,9 +39,8 @@ class StepBuffers:
 
     Attributes:
         memory: uint8 [layout.nbytes], the memory itself; ``Planner.plan`` writes here.
-        header: int64 [16]: rows, tokens, sampled rows, pages, feeds, longest query, longest
-            context, step id, greedy rows, logits, masks, longest device draft, decoding rows,
-            edits, 1 + the most log-probabilities that a row wants.
+        header: int64 [16], the numbers of the step by :class:`pyengine._core.StepHeader`; most of
+            them have a name here too.
         token_ids: int32 [T].
         positions: int32 [T], of each token in its sequence.
         slot_mapping: int32 [T], block * block_size + offset: where the token's KV is stored.
@@ -96,6 +108,35 @@ class StepBuffers:
     edit_add: NDArray[np.float32]
     mask: NDArray[np.uint32]
 
+    num_rows = _Number(StepHeader.NUM_ROWS)
+    """Sequences in this step."""
+    num_tokens = _Number(StepHeader.NUM_TOKENS)
+    """Tokens that this step computes."""
+    num_sampled = _Number(StepHeader.NUM_SAMPLED)
+    """Rows that this step samples for."""
+    num_pages = _Number(StepHeader.NUM_PAGES)
+    """Pages of its rows, all together."""
+    num_feeds = _Number(StepHeader.NUM_FEEDS)
+    """Tokens that only the runner knows; see ``feed_token``."""
+    max_query_length = _Number(StepHeader.MAX_QUERY_LENGTH)
+    """The most tokens that a row brings."""
+    max_kv_length = _Number(StepHeader.MAX_KV_LENGTH)
+    """The longest context of a row, what it brings counted in."""
+    step_id = _Number(StepHeader.STEP_ID)
+    """The planner's number for this step."""
+    num_greedy = _Number(StepHeader.NUM_GREEDY)
+    """Sampled rows that are greedy."""
+    num_logits = _Number(StepHeader.NUM_LOGITS)
+    """Tokens that this step samples, those behind wrong drafts counted in."""
+    num_masks = _Number(StepHeader.NUM_MASKS)
+    """Masks that are to be filled before it samples."""
+    max_device_drafts = _Number(StepHeader.MAX_DEVICE_DRAFTS)
+    """The most tokens of a row that the draft model fills in."""
+    num_decode_rows = _Number(StepHeader.NUM_DECODE_ROWS)
+    """The first so many rows decode; those behind them compute prompts."""
+    num_edits = _Number(StepHeader.NUM_EDITS)
+    """Edits of logits. Before they are filled a bound, above 0 if there may be any."""
+
     def __init__(self, layout: StepLayout, memory: NDArray[np.uint8] | None = None) -> None:
         """Views of ``memory`` (uint8 [layout.nbytes], zeroed), or of fresh memory."""
         if memory is None:
@@ -110,64 +151,14 @@ class StepBuffers:
         self.mask = self.mask.reshape(-1, layout.mask_words)
 
     @property
-    def num_rows(self) -> int:
-        """Sequences in this step."""
-        return int(self.header[0])
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens that this step computes."""
-        return int(self.header[1])
-
-    @property
-    def num_sampled(self) -> int:
-        """Rows that this step samples for."""
-        return int(self.header[2])
-
-    @property
-    def num_pages(self) -> int:
-        """Pages of its rows, all together."""
-        return int(self.header[3])
-
-    @property
-    def num_feeds(self) -> int:
-        """Tokens that only the runner knows; see ``feed_token``."""
-        return int(self.header[4])
-
-    @property
-    def num_logits(self) -> int:
-        """Tokens that this step samples, those behind wrong drafts counted in."""
-        return int(self.header[9])
-
-    @property
-    def num_masks(self) -> int:
-        """Masks that are to be filled before it samples."""
-        return int(self.header[10])
-
-    @property
-    def num_decode_rows(self) -> int:
-        """The first so many rows decode; those behind them compute prompts."""
-        return int(self.header[12])
-
-    @property
-    def num_edits(self) -> int:
-        """Edits of logits. Before they are filled a bound, above 0 if there may be any."""
-        return int(self.header[13])
-
-    @property
     def num_logprobs(self) -> int:
         """Of how many likely tokens a row wants log-probabilities, at most; -1 if none does."""
-        return int(self.header[14]) - 1
+        return int(self.header[StepHeader.MAX_LOGPROBS_AND_ONE]) - 1
 
     @property
     def late(self) -> bool:
         """Whether masks or edits are filled after the launch, before it samples."""
-        return bool(self.header[10] or self.header[13])
-
-    @property
-    def step_id(self) -> int:
-        """The planner's number for this step."""
-        return int(self.header[7])
+        return bool(self.num_masks or self.num_edits)
 
     def feed(self, last_token: NDArray[np.int32]) -> None:
         """Fill in the tokens that only the runner knows, from int32 [max_sequences]."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from pyengine._core import StepLayout
+from pyengine._core import StepHeader, StepLayout
 from pyengine.config import EngineConfig
 from pyengine.distributed.group import Alone, Group
 from pyengine.model.attention.backend import AttentionBackend
@@ -311,7 +311,8 @@ def _compute(
     buffers = runner.buffers()
     logits = min(runner.layout.fields()["logit_row"][2], sum(lengths))
     write_step(buffers, lengths, runner.info.block_size, logits)
-    buffers.header[[13, 14]] = edits, MAX_LOGPROBS + 1 if logprobs else 0
+    buffers.num_edits = edits
+    buffers.header[StepHeader.MAX_LOGPROBS_AND_ONE] = MAX_LOGPROBS + 1 if logprobs else 0
     # Of the first row, one that changes nothing.
     buffers.edit_start[: logits + 1] = [0, *[edits] * logits]
     buffers.edit_token[:edits], buffers.edit_factor[:edits] = 0, 1.0
@@ -346,10 +347,10 @@ def write_step(buffers: StepBuffers, lengths: Sequence[int], block_size: int, lo
     buffers.logit_token[:logits] = np.arange(logits) % tokens
     buffers.mask_row[:logits] = -1
     buffers.header[:] = 0
-    longest, decodes = max(lengths), rows if tokens == rows else 0
-    buffers.header[[0, 1, 2, 3, 5, 6, 9, 12]] = (
-        rows, tokens, 1, len(indices), longest, longest, logits, decodes,
-    )  # fmt: skip
+    buffers.num_rows, buffers.num_tokens, buffers.num_pages = rows, tokens, len(indices)
+    buffers.num_decode_rows = rows if tokens == rows else 0
+    buffers.max_query_length = buffers.max_kv_length = max(lengths)
+    buffers.num_sampled, buffers.num_logits = 1, logits
 
 
 def _load(

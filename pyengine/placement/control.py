@@ -1,4 +1,4 @@
-"""The control line between a process and whoever started it: JSON, one message a line.
+"""The control line between a process and whoever started it.
 
 A line that ends means that the other side has ended; each side acts on it at once, so that neither
 outlives the other, however it ended.
@@ -40,6 +40,5 @@ class Down(msgspec.Struct, tag=True):
 
 FromEngine = Loading | Ready | Failed
 
-encode = msgspec.json.Encoder().encode
 decode_start = msgspec.json.Decoder(Start).decode
 decode_from_engine: Callable[[bytes], FromEngine] = msgspec.json.Decoder(FromEngine).decode

@@ -3,44 +3,19 @@
 It builds the actors on the queues that it inherited, and ends when its control line does.
 """
 
-import contextlib
 import gc
 import os
 import signal
-import socket
 import sys
 import threading
 
 from pyengine._core import Mailbox, Recorder
 from pyengine.actors.actor import logger
-from pyengine.children import Failed, Loading
+from pyengine.children import Failed, Line, Loading
 from pyengine.engine import EngineActors, Queues
-from pyengine.placement.control import Ready, Start, decode_start, encode
+from pyengine.placement.control import Ready, decode_start
 
 CLOSE_TIMEOUT_S = 5.0
-
-
-class Line:
-    """The engine's end of the control line. Any thread may say something."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=descriptor)
-        self._lock = threading.Lock()
-        self._lines = self._socket.makefile("rb")
-
-    def start(self) -> Start:
-        """The first line: what to build."""
-        return decode_start(self._lines.readline())
-
-    def wait_for_end(self) -> None:
-        """Return when the other side has closed the line, or died."""
-        while self._lines.readline():
-            pass
-
-    def say(self, message: Loading | Ready | Failed) -> None:
-        """Send one line; a line nobody reads any more is dropped."""
-        with self._lock, contextlib.suppress(OSError):  # wait_for_end sees it too
-            self._socket.sendall(encode(message) + b"\n")
 
 
 def main(descriptor: int) -> int:
@@ -50,7 +25,7 @@ def main(descriptor: int) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     line = Line(descriptor)
-    start = line.start()
+    start = decode_start(line.hear())
     queues = Queues(
         Mailbox.attach(*start.scheduler),
         tuple(Mailbox.attach(*fds) for fds in start.frontends),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pyengine.children import EXIT_TIMEOUT_S, spawn
+from pyengine.children import EXIT_TIMEOUT_S, encode_line, spawn
 
 
 class Child:
@@ -38,7 +38,7 @@ class Child:
     def say(self, message: msgspec.Struct) -> None:
         """Send one message; dropped if the process has died."""
         with contextlib.suppress(ConnectionError):
-            self._writer.write(msgspec.json.encode(message) + b"\n")
+            self._writer.write(encode_line(message))
 
     async def hear(self) -> bytes:
         """The next line, or ``b""`` at the end."""

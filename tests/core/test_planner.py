@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from pyengine._core import KvAllocator, Mailbox, MailboxClosed, Planner, StepLayout
+from pyengine._core import KvAllocator, Mailbox, MailboxClosed, Planner, StepHeader, StepLayout
 from pyengine.messages import RequestKey, SamplingRules, Submit, encode_abort, encode_submit
 
 VOCABULARY = 50
@@ -99,7 +99,8 @@ class Engine:
     def execute(self):
         """Run the step in the buffer; its tokens wait in ``flights``."""
         v = self.views
-        rows, _, sampled, _, feeds = v["header"][:5]
+        rows, sampled = v["header"][[StepHeader.NUM_ROWS, StepHeader.NUM_SAMPLED]]
+        feeds = v["header"][StepHeader.NUM_FEEDS]
         v["token_ids"][v["feed_token"][:feeds]] = self.last_token[v["feed_sequence"][:feeds]]
         prefixes = []
         for row in range(rows):

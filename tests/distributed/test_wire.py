@@ -13,8 +13,9 @@ def filled() -> StepBuffers:
     step = StepBuffers(LAYOUT)
     step.memory[:] = np.random.default_rng(3).integers(1, 255, len(step.memory), np.uint8)
     step.header[:] = 0
-    step.header[:5] = 4, 40, 3, 17, 1
-    step.header[9:11] = 9, 2
+    step.num_rows, step.num_tokens, step.num_sampled = 4, 40, 3
+    step.num_pages, step.num_feeds = 17, 1
+    step.num_logits, step.num_masks = 9, 2
     return step
 
 
@@ -41,7 +42,7 @@ def test_a_step_arrives_without_what_does_not_count() -> None:
 
 def test_masks_and_edits_come_later_with_the_number_of_edits() -> None:
     step, there = filled(), StepBuffers(LAYOUT)
-    step.header[13] = 5
+    step.num_edits = 5
     assert set(sent(Kind.SAMPLE, step, there)) == {Kind.SAMPLE, Kind.MORE_TO_SAMPLE}
     assert there.num_edits == 5
     for name, count in {"edit_start": 10, "edit_token": 5, "edit_factor": 5, "mask": 2}.items():
@@ -53,8 +54,8 @@ def test_masks_and_edits_come_later_with_the_number_of_edits() -> None:
 
 def test_without_masks_and_edits_the_word_comes_alone() -> None:
     step, there = filled(), StepBuffers(LAYOUT)
-    step.header[10] = 0
-    there.header[13] = 1  # a bound, for the rank does not know better
+    step.num_masks = 0
+    there.num_edits = 1  # a bound, for the rank does not know better
     assert sent(Kind.SAMPLE, step, there) == [Kind.SAMPLE]
     assert there.num_edits == 0
     assert not there.memory[128:].any()

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from pyengine._core import StepHeader  # noqa: E402
 from pyengine.kernels import (  # noqa: E402
     activation,
     blocks,
@@ -201,7 +202,7 @@ def launches() -> dict[str, tuple[Callable[[], None], list[Any]]]:
     keys, values = (normal(4, BLOCK_SIZE, KV_HEADS, DIM, seed=seed) for seed in range(2))
     slots = torch.arange(9, device="cuda").int() * 5 - 1
     header = torch.zeros(16, dtype=torch.int64, device="cuda")
-    header[4] = 3
+    header[StepHeader.NUM_FEEDS] = 3
     ids, place = integers(0, 9, 9), torch.randperm(9, device="cuda").int()
     last = ids + 20
     sources, targets = integers(0, 2, 1), integers(2, 4, 1)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pyengine._core import StepHeader
 from pyengine.kernels import sampling, sampling_reference, verify
 from pyengine.kernels.inputs import SamplingInputs
 from tests.model.draws import Backend, Ints, Step
@@ -32,7 +33,7 @@ def backend(reference: bool, dtype: torch.dtype = torch.float32) -> Backend:
         sequence = torch.arange(step.rows, dtype=torch.int32, device=DEVICE).flip(0)
         ids = as_tensor(step.token_ids)
         header = torch.zeros(16, dtype=torch.int64, device=DEVICE)
-        header[2] = step.rows
+        header[StepHeader.NUM_SAMPLED] = step.rows
         compare(inputs, header, ids, tokens, sequence, counts, compacted, last_token)
         check_kept(step, *(t.cpu().numpy() for t in (tokens, counts, compacted, last_token)))
         return tokens.cpu().numpy(), counts.cpu().numpy()

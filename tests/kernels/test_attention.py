@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyengine._core import CpuKernels, CpuStep
+from pyengine._core import CpuKernels, CpuStep, StepHeader
 from pyengine.kernels.attention import Pages, Parts, attention
 from pyengine.kernels.attention_tiling import (
     Heads,
@@ -173,7 +173,7 @@ def test_the_reference_is_what_rust_computes(dtype: torch.dtype) -> None:
     angles = torch.cat((torch.ones(context, 8), torch.zeros(context, 8)), dim=1)  # no rotation
     out = torch.zeros(len(slots), heads.query * heads.dim, dtype=dtype)
     header = np.zeros(16, np.int64)
-    header[:4] = len(counts), len(slots), 0, len(pages["page_indices"])
+    header[StepHeader.NUM_ROWS], header[StepHeader.NUM_TOKENS] = len(counts), len(slots)
     CpuKernels(1).attend(
         CpuStep(
             header,

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyengine._core import CpuKernels, CpuStep
+from pyengine._core import CpuKernels, CpuStep, StepHeader
 from pyengine.kernels.rope import rope_append, rope_append_reference
 from tests.kernels.backends import DEVICE
 from tests.kernels.pairs import DTYPES, assert_close, both, cpu_tensor, random, rows_of
@@ -109,7 +109,7 @@ def test_the_numbers_of_rust(dtype: torch.dtype, kernel: Any) -> None:
     # Every token is a row that sees itself alone, in the page that it is stored in; what it then
     # attends is not looked at here.
     header = np.zeros(16, np.int64)
-    header[:4] = tokens, tokens, 0, tokens
+    header[[StepHeader.NUM_ROWS, StepHeader.NUM_TOKENS]] = tokens
     step = CpuStep(
         header, positions.cpu().numpy(), slots.cpu().numpy(),
         np.arange(tokens + 1, dtype=np.int32), np.ones(tokens, np.int32),

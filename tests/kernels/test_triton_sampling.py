@@ -7,6 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from pyengine._core import StepHeader
 from pyengine.kernels import cut, sampling, sampling_reference, verify
 from pyengine.kernels.inputs import SamplingInputs
 from tests.kernels.backends import DEVICE, as_tensor, backend, check_kept
@@ -214,7 +215,7 @@ def test_more_rows_than_are_verified_at_a_time(reference: bool) -> None:
     out = [torch.full((n,), -7, dtype=torch.int32, device=DEVICE) for n in (rows, total, rows)]
     sequence = torch.arange(rows, dtype=torch.int32, device=DEVICE).flip(0)
     header = torch.zeros(16, dtype=torch.int64, device=DEVICE)
-    header[2] = rows
+    header[StepHeader.NUM_SAMPLED] = rows
     compare(inputs, header, as_tensor(step.token_ids), tokens.to(DEVICE), sequence, *out)
     assert out[0].tolist() == counts.tolist()
     check_kept(step, tokens.numpy(), *(tensor.cpu().numpy() for tensor in out))

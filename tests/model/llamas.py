@@ -129,9 +129,10 @@ class Loop:
             sequence.computed = end
         buffers.query_start[len(sequences)] = tokens
         buffers.page_indptr[len(sequences)] = pages
-        buffers.header[:5] = (len(sequences), tokens, sampled, pages, 0)
+        buffers.num_rows, buffers.num_tokens, buffers.num_pages = len(sequences), tokens, pages
+        buffers.num_sampled = buffers.num_logits = sampled
+        buffers.num_feeds = buffers.num_masks = 0
         rows = [sequences[row] for row in buffers.sample_rows[:sampled]]
-        buffers.header[9:11] = (sampled, 0)
         handle = self.runner.launch(buffers)
         handle.sample()
         for sequence, token in zip(rows, handle.wait().tokens, strict=True):

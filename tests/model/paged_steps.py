@@ -36,11 +36,13 @@ def fill(
 ) -> None:
     """Write a step of rows with ``lengths`` keys, the last ``counts`` of them with queries."""
     rows, tokens = len(lengths), sum(counts)
-    host.header[:7] = rows, tokens, rows, sum(map(len, table)), 0, max(counts), max(lengths)
+    host.num_rows = host.num_sampled = rows
+    host.num_tokens, host.num_pages, host.num_feeds = tokens, sum(map(len, table)), 0
+    host.max_query_length, host.max_kv_length = max(counts), max(lengths)
     host.query_start[: rows + 1] = [0, *np.cumsum(counts)]
     host.kv_length[:rows] = lengths
     host.page_indptr[: rows + 1] = [0, *np.cumsum([len(pages) for pages in table])]
-    host.page_indices[: host.header[3]] = [page for pages in table for page in pages]
+    host.page_indices[: host.num_pages] = [page for pages in table for page in pages]
 
 
 def random_table(
@@ -57,7 +59,7 @@ def random_table(
 
 def pad(host: StepBuffers, rows: int, tokens: int) -> None:
     """As :meth:`StepLayout.pad` does."""
-    has, used, pages = host.num_rows, host.num_tokens, int(host.header[3])
+    has, used, pages = host.num_rows, host.num_tokens, host.num_pages
     decodes = has == used and rows == tokens
     more = np.arange(1, rows - has + 1) if decodes else np.zeros(rows - has, int)
     host.query_start[has + 1 : rows + 1] = used + more

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pyengine.model.attention import cascade
 from pyengine.model.attention import triton as backend
 from pyengine.model.attention.cascade import cascade_pays, decodes, shared_tokens
 from pyengine.model.attention.choice import make_backend
@@ -48,7 +49,7 @@ def test_triton_is_torch(
     variant: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(backend, "cascade_pays", lambda *_, **__: True)
+    monkeypatch.setattr(cascade, "cascade_pays", lambda *_, **__: True)
     shape = shape_of()
     step: Any = Step(StepBuffers(layout_of(shape)))
     table = random_table(np.random.default_rng(5), lengths, 4, BLOCKS, shared)

@@ -120,7 +120,8 @@ def test_a_program_is_what_its_kernels_do() -> None:
     assert model is not None
     assert model.programs is not None
     tokens = 5
-    step.header[[0, 1, 2, 9]] = 1, tokens, 1, tokens
+    step.num_rows = step.num_sampled = 1
+    step.num_tokens = step.num_logits = tokens
     step.token_ids[:tokens] = range(300, 300 + tokens)
     step.positions[:tokens] = step.slot_mapping[:tokens] = range(tokens)
     step.query_start[:2] = 0, tokens

@@ -120,7 +120,7 @@ def test_tokens_that_only_the_runner_knows(tmp_path: Path) -> None:
     launch = runner.launch
 
     def with_feed(given: Any) -> Any:
-        given.header[4] = 1
+        given.num_feeds = 1
         given.feed_token[0], given.feed_sequence[0] = 0, 4
         return launch(given)
 
@@ -134,7 +134,8 @@ def test_a_malformed_step_is_refused_and_the_runner_goes_on(tmp_path: Path) -> N
     make_llama(tmp_path)
     runner = make_runner(tmp_path)
     buffers = runner.buffers()
-    buffers.header[:5] = (1, 1, 1, 1, 0)
+    buffers.num_rows = buffers.num_tokens = buffers.num_sampled = buffers.num_pages = 1
+    buffers.num_feeds = 0
     buffers.query_start[:2] = (0, 1)
     buffers.kv_length[0] = 1
     buffers.page_indptr[:2] = (0, 1)

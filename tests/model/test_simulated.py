@@ -49,8 +49,8 @@ def device(step_ms: float = 1.0, eos_rate: float = 0.0) -> SimulatedRunner:
 
 def fill(buffers: StepBuffers, rows: list[tuple[int, float, int, int]]) -> None:
     """Rows of (sequence, temperature, seed, position), one token each."""
-    buffers.header[:5] = (len(rows), len(rows), len(rows), 0, 0)
-    buffers.header[9] = len(rows)
+    buffers.num_rows = buffers.num_tokens = buffers.num_sampled = buffers.num_logits = len(rows)
+    buffers.num_pages = buffers.num_feeds = 0
     buffers.logit_start[: len(rows) + 1] = range(len(rows) + 1)
     buffers.logit_row[: len(rows)] = range(len(rows))
     for row, (sequence, temperature, seed, position) in enumerate(rows):
@@ -111,7 +111,7 @@ def test_sampled_tokens_feed_the_next_step() -> None:
     said = run(runner, buffers).copy()
     following = runner.buffers()
     fill(following, [(2, 1.0, 9, 5), (5, 1.0, 3, 5)])
-    following.header[4] = 2
+    following.num_feeds = 2
     following.feed_token[:2] = (0, 1)
     following.feed_sequence[:2] = (2, 5)
     run(runner, following)

@@ -98,7 +98,8 @@ def test_every_token_of_a_row_may_have_its_logits(tmp_path: Path) -> None:
     rows = prompts(3, longest=12)
     step = runner.buffers()
     tokens = sum(map(len, rows))
-    step.header[[0, 1, 2, 9]] = len(rows), tokens, len(rows), tokens
+    step.num_rows = step.num_sampled = len(rows)
+    step.num_tokens = step.num_logits = tokens
     step.logit_token[:tokens] = range(tokens)
     start = 0
     for row, sequence in enumerate(rows):
@@ -119,7 +120,7 @@ def test_padding_is_not_stored(tmp_path: Path) -> None:
     make_llama(tmp_path)
     runner = GreedyRunner(tmp_path)
     step = runner.buffers()
-    step.header[[0, 1]] = 1, 2
+    step.num_rows, step.num_tokens = 1, 2
     step.slot_mapping[:4] = 16, 17, -1, -1
     step.query_start[:2], step.kv_length[0], step.page_indptr[:2] = (0, 2), 2, (0, 1)
     step.page_indices[0] = 1

@@ -72,7 +72,7 @@ def test_what_was_sampled_last_is_fed_to_the_step_behind() -> None:
     one = runner.launch(plan(runner, 2))
     one.sample()
     buffers = plan(runner, 2)
-    buffers.header[4] = 2
+    buffers.num_feeds = 2
     buffers.feed_token[:2], buffers.feed_sequence[:2] = (1, 0), (0, 1)
     two = runner.launch(buffers)  # before anything of the first is known here
     two.sample()
@@ -163,7 +163,7 @@ def test_steps_with_prompts_and_large_ones_are_not_captured() -> None:
     runner, model = table_runner(graphs=1 << 30)
     for _ in range(20):
         buffers = plan(runner, 3, 2)
-        buffers.header[12] = 2
+        buffers.num_decode_rows = 2
         step = runner.launch(buffers)
         step.sample()
         step.wait()

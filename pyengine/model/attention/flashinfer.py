@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from pyengine.model.attention.cascade import cascade_pays, decodes, shared_tokens
+from pyengine.model.attention.cascade import variant_of
 from pyengine.model.attention.flashinfer_workspace import GRAPH_TOKENS
 from pyengine.model.attention.flashinfer_wrappers import (
     Cascade,
@@ -58,18 +58,14 @@ class FlashInferAttention:
 
     def variant(self, step: DeviceStep) -> str:
         """``decode`` or ``ragged``, ``decode_cascade`` or ``ragged_cascade``."""
-        host, shape = step.host, self._shape
-        kind = "decode" if decodes(host) else "ragged"
-        self._found = shared_tokens(host, shape.block_size)
-        pays = self._found > 0 and cascade_pays(
-            host.num_rows,
-            host.num_tokens,
-            self._found,
-            token_bytes=2 * shape.num_kv_heads * shape.head_dim * self._memory.kv_dtype.itemsize,
-            part_bytes=self._memory.q_dtype.itemsize * shape.num_heads * shape.head_dim,
-            parts=2,
+        shape, memory = self._shape, self._memory
+        variant, self._found = variant_of(
+            step.host,
+            shape.block_size,
+            token_bytes=2 * shape.num_kv_heads * shape.head_dim * memory.kv_dtype.itemsize,
+            part_bytes=memory.q_dtype.itemsize * shape.num_heads * shape.head_dim,
         )
-        return f"{kind}_cascade" if pays else kind
+        return variant
 
     def plan(
         self, step: DeviceStep, variant: str, rows: int, tokens: int, *, captured: bool

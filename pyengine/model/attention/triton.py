@@ -10,7 +10,7 @@ from pyengine.kernels.attention_tiling import (
     prefix_tiling_for,
     tiling_for,
 )
-from pyengine.model.attention.cascade import cascade_pays, decodes, shared_tokens
+from pyengine.model.attention.cascade import variant_of
 from pyengine.model.attention.shape import AttentionShape
 from pyengine.model.device_step import DeviceStep
 
@@ -65,19 +65,14 @@ class TritonAttention:
 
     def variant(self, step: DeviceStep) -> str:
         """``decode`` or ``ragged``, ``decode_cascade`` or ``ragged_cascade``."""
-        host, heads = step.host, self._heads
-        rows, tokens = host.num_rows, host.num_tokens
-        kind = "decode" if decodes(host) else "ragged"
-        self._found = shared_tokens(host, self._shape.block_size)
-        pays = self._found > 0 and cascade_pays(
-            rows,
-            tokens,
-            self._found,
+        heads = self._heads
+        variant, self._found = variant_of(
+            step.host,
+            self._shape.block_size,
             token_bytes=2 * heads.kv * heads.dim * heads.kv_dtype.itemsize,
             part_bytes=4 * heads.query * heads.dim,
-            parts=2,
         )
-        return f"{kind}_cascade" if pays else kind
+        return variant
 
     def plan(
         self, step: DeviceStep, variant: str, rows: int, tokens: int, *, captured: bool

@@ -126,7 +126,9 @@ def _fill(host: StepBuffers, counts: list[int], shape: AttentionShape) -> None:
     rows = len(counts)
     lengths = np.array(counts, np.int32) + shape.block_size
     pages = -(-lengths // shape.block_size)
-    host.header[:7] = rows, sum(counts), rows, pages.sum(), 0, max(counts), lengths.max()
+    host.num_rows = host.num_sampled = rows
+    host.num_tokens, host.num_pages, host.num_feeds = sum(counts), int(pages.sum()), 0
+    host.max_query_length, host.max_kv_length = max(counts), int(lengths.max())
     host.query_start[1 : rows + 1] = np.cumsum(counts)
     host.kv_length[:rows] = lengths
     host.page_indptr[1 : rows + 1] = np.cumsum(pages)

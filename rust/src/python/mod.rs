@@ -10,6 +10,7 @@ mod kv_allocator;
 mod mailbox;
 mod scheduler;
 mod speculate;
+mod step_header;
 mod telemetry;
 
 use pyo3::prelude::*;
@@ -22,6 +23,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<mailbox::PyMailbox>()?;
     module.add_class::<kv_allocator::KvAllocator>()?;
     module.add_class::<scheduler::PyStepLayout>()?;
+    module.add_class::<step_header::StepHeader>()?;
     module.add_class::<scheduler::PyPlanner>()?;
     module.add_class::<draft_passes::PyDraftPasses>()?;
     module.add_class::<speculate::PySpeculator>()?;

@@ -69,8 +69,9 @@ def model_folder(model: str | None, demo: str = "leave it out") -> Path:
         wanted, left_out = list(HUB_PATTERNS), list(HUB_LEFT_OUT)
         return Path(snapshot_download(model, allow_patterns=wanted, ignore_patterns=left_out))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        why = str(error).rstrip(". ")
         raise ModelLoadError(
-            f"{model!r} is no folder here, and the hub does not give it: {str(error).rstrip('. ')}. "
+            f"{model!r} is no folder here, and the hub does not give it: {why}. "
             "Check the name, the network and, for a gated model, your token (`hf auth login`)",
             param="model",
         ) from error

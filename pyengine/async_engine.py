@@ -24,7 +24,7 @@ from pyengine.messages import Report
 from pyengine.model.folder import model_folder, served_name
 from pyengine.placement import Placement, PlacementName, placed
 from pyengine.sampling import SamplingParams
-from pyengine.submission import Intake, number_of
+from pyengine.submission import Intake, checked_params, number_of
 from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer
 
@@ -186,7 +186,7 @@ class AsyncEngine:
             EngineDeadError: The engine has stopped.
         """
         frontend = self._connection.running()
-        params = params or SamplingParams()
+        params = checked_params(params)
         submit = self._intake.submit(
             frontend.next_key(),
             prompt,
@@ -253,7 +253,7 @@ class AsyncEngine:
             template_arguments=template_arguments,
         )
         text, warnings = self._rendered(messages, wanted)
-        plan = self.dialect.plan(text, params or SamplingParams(), wanted)
+        plan = self.dialect.plan(text, checked_params(params), wanted)
         token_ids = self._tokens(text)
         generation = self.generate(token_ids, plan.params, grammar=plan.grammar, **options)
         return plan.answer(generation, tuple(warnings))

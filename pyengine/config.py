@@ -170,7 +170,8 @@ class EngineConfig:
         """Refuse drafts that nobody can make."""
         if "draft_model" in (self.speculation or ()) and self.draft_model is None:
             raise ConfigError(
-                "'speculation' names draft_model, but 'draft_model' does not say which",
+                "'speculation' names draft_model, but 'draft_model' does not say which: a folder, "
+                "a hub name, or 'demo' for the demo model's",
                 param="draft_model",
             )
         if self.draft_model is not None and self.device == "simulated":
@@ -182,7 +183,7 @@ class EngineConfig:
         if self.draft_model is not None and "draft_model" not in self.proposers:
             raise ConfigError(
                 f"'draft_model' is {self.draft_model!r}, but 'speculation' does not name "
-                "draft_model",
+                "draft_model: add it there, or leave 'speculation' out",
                 param="draft_model",
             )
 

@@ -1,22 +1,28 @@
 """What msgspec says about a value from outside, in the terms of OpenAI's errors."""
 
 import re
+from typing import Any
 
 import msgspec
 
+from pyengine.choices import choices
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key` in `)?\$\.?(?P<at>.*)`)?$", re.DOTALL)
 _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<field>.*)`$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<field>.*)`$", re.DOTALL)
+_INDEX = re.compile(r"\[\d+\]")
+# What is said of a string that is none of a literal's, or no tag of a union's.
+_NONE_OF = ("Invalid enum value", "Invalid value")
 _LONGEST_NAME = 100
 
 
-def refusal(error: msgspec.ValidationError, inside: str = "") -> InvalidRequestError:
+def refusal(error: msgspec.ValidationError, kind: Any, inside: str = "") -> InvalidRequestError:
     """The error that names the field at fault.
 
     Args:
         error: What decoding or converting a value raised.
+        kind: The type that the value should have had.
         inside: Where that value stands in the request, as ``messages[1]``.
     """
     found = _WHERE.match(str(error))
@@ -34,9 +40,10 @@ def refusal(error: msgspec.ValidationError, inside: str = "") -> InvalidRequestE
         )
     if not at:
         return InvalidRequestError(f"The body is not what is wanted: {what}.")
-    return InvalidRequestError(
-        f"Invalid value for '{at}': {_short(what)}.", param=at, code="invalid_type"
-    )
+    told = _short(what)
+    if what.startswith(_NONE_OF) and (there := choices(kind, _INDEX.sub("[...]", found["at"]))):
+        told += f"; there are: {', '.join(there)}"
+    return InvalidRequestError(f"Invalid value for '{at}': {told}.", param=at, code="invalid_type")
 
 
 def _join(path: str, name: str) -> str:

@@ -69,8 +69,6 @@ class Intake:
 
         Takes and raises what :meth:`pyengine.AsyncEngine.generate` does.
         """
-        if not isinstance(params, SamplingParams):
-            raise _wrong_type("params", "SamplingParams(...)", params)
         params.validate()
         check_priority(priority)
         _check_timeout(timeout)
@@ -136,6 +134,19 @@ def _wrong_type(param: str, wanted: str, value: object) -> InvalidRequestError:
     return InvalidRequestError(
         f"'{param}' must be {wanted}, not {shown}", param=param, code="invalid_type"
     )
+
+
+def checked_params(params: SamplingParams | None) -> SamplingParams:
+    """``params``, or those that nobody gave.
+
+    Raises:
+        InvalidRequestError: It is something else.
+    """
+    if params is None:
+        return SamplingParams()
+    if not isinstance(params, SamplingParams):
+        raise _wrong_type("params", "SamplingParams(...)", params)
+    return params
 
 
 def _check_timeout(timeout: float | None) -> None:

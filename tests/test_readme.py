@@ -67,6 +67,8 @@ def test_the_block_runs_and_answers(
         assert done.stdout.count("Paris") >= questions
     else:
         assert done.stdout.strip()
+    if "class Person" in code:
+        assert done.stdout == "Person(name='Anna', age=31)\n"
 
 
 def test_make_commands_are_targets() -> None:

@@ -25,6 +25,18 @@ async def test_what_does_not_fit_the_context_is_refused(engine: AsyncEngine) -> 
         engine.generate([5], SamplingParams(max_tokens=engine.max_context))
 
 
+async def test_what_a_chat_was_given_wrongly_is_refused_by_name(engine: AsyncEngine) -> None:
+    question = [{"role": "user", "content": "hi"}]
+    for params in ({"temperature": 0}, {}):
+        with pytest.raises(InvalidRequestError, match=r"'params' must be SamplingParams\(\.\.\.\)"):
+            engine.chat(question, params)  # type: ignore[arg-type]
+    for messages in ("hi", question[0]):
+        with pytest.raises(InvalidRequestError, match="a list of dicts with 'role' and 'content'"):
+            engine.chat(messages)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match="there are: assistant, developer, system, "):
+        engine.chat([{"role": "boss", "content": "hi"}])
+
+
 @pytest.mark.parametrize(
     ("prompt", "params", "param"),
     [

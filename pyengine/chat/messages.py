@@ -91,6 +91,12 @@ def read_messages(
     Raises:
         InvalidRequestError: One is not what it should be; named.
     """
+    if isinstance(given, str | bytes | dict):
+        raise InvalidRequestError(
+            "'messages' must be a list of dicts with 'role' and 'content', not one "
+            f"{type(given).__name__}",
+            param="messages",
+        )
     made = []
     for index, message in enumerate(given):
         at = f"messages[{index}]"
@@ -103,7 +109,7 @@ def read_messages(
         try:
             made.append((msgspec.convert(own, Message), others))
         except msgspec.ValidationError as error:
-            raise refusal(error, at) from None
+            raise refusal(error, Message, at) from None
     return made
 
 

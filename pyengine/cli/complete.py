@@ -97,20 +97,16 @@ async def _complete(
 
 
 def _as_json(model: str, completion: "Completion | ChatAnswer") -> str:
-    """The completion with its usage, counted as OpenAI's API counts it."""
+    """The completion with its usage, as over HTTP: what was drafted is in its details."""
     import msgspec
 
-    usage = completion.usage
+    from pyengine.http.schema.common import usage_object
+
     answer: dict[str, Any] = {
         "model": model,
         "text": completion.text,
         "finish_reason": completion.finish_reason,
-        "usage": {
-            "prompt_tokens": usage.prompt_tokens,
-            "completion_tokens": usage.completion_tokens,
-            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        },
+        "usage": usage_object([completion.usage]),
     }
     if reasoning := getattr(completion, "reasoning", ""):
         answer["reasoning"] = reasoning

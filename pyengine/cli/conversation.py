@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pyengine.cli.answer_figures import AnswerFigures
 from pyengine.cli.figures import readable
 from pyengine.cli.lines import Lines
 from pyengine.cli.parameters import changed, settings
-from pyengine.cli.stopwatch import Stopwatch
 from pyengine.cli.terminal import show, show_reasoning
 from pyengine.errors import (
     ContextLengthError,
@@ -41,7 +41,7 @@ class Conversation:
         self.engine = engine
         self.params = params
         self.messages: list[dict[str, str]] = []
-        self.answers: list[Stopwatch] = []
+        self.answers: list[AnswerFigures] = []
         self._system = system
         self._generation: ChatGeneration | None = None
         self._left = False
@@ -96,12 +96,11 @@ class Conversation:
         """One turn. A question without an answer is forgotten; a stopped answer keeps what came."""
         said: list[str] = []
         thought = False
-        watch = Stopwatch()
+        before = await self.engine.metrics()
         self.messages.append({"role": "user", "content": question})
         try:
-            self._generation = self.engine.chat(self.messages, self.params)
-            async for update in self._generation:
-                watch.see(update)
+            generation = self._generation = self.engine.chat(self.messages, self.params)
+            async for update in generation:
                 show_reasoning(update.reasoning)
                 if update.text and thought and not any(said):
                     show("\n\n")
@@ -119,8 +118,10 @@ class Conversation:
                 self.messages.append({"role": "assistant", "content": text})
             else:
                 self.messages.pop()
-            if watch.first:
-                self.answers = [*self.answers, watch][-ANSWERS_KEPT:]
+        after = await self.engine.metrics()
+        figures = AnswerFigures.between(before, after, generation.outcome.usage)
+        if figures is not None:
+            self.answers = [*self.answers, figures][-ANSWERS_KEPT:]
 
     def _start_over(self) -> None:
         system = self._system
@@ -145,9 +146,9 @@ class Conversation:
     async def _stats(self, _: str) -> None:
         if not self.answers:
             click.echo("no answer yet")
-        for number, watch in enumerate(self.answers, 1):
+        for number, figures in enumerate(self.answers, 1):
             click.echo(f"answer {number} of the last {len(self.answers)}")
-            _table(watch.lines())
+            _table(figures.lines())
 
     async def _metrics(self, _: str) -> None:
         _table(readable(await self.engine.metrics()))

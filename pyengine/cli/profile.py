@@ -105,12 +105,11 @@ def profile(
     step_ms: float | None,
     **given: Any,
 ) -> None:
-    r"""Measure where the time goes in steady decode, in a trace, or in a running server.
+    """Measure where the time goes in steady decode, in a trace, or in a running server.
 
     A stage is exposed where the device had nothing to do meanwhile, else overlapped. With
     --device simulated, everything but the device is real:
 
-    \b
         pyengine profile --device simulated --step-ms 8 --html profile.html
     """
     _refuse_what_would_be_ignored()

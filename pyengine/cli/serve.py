@@ -167,6 +167,8 @@ async def _load(engine: "AsyncEngine") -> None:
 def summary(engine: "AsyncEngine", url: str, placement: "PlacementName", workers: int = 1) -> str:
     """What was chosen for a started engine, and how to ask it at ``url``."""
     config, limits, info = engine.config, engine.config.limits, engine.info
+    drafting = ", ".join(config.proposers if config.max_draft else ())
+    drafting += ", where they pay" if drafting and config.speculation_adaptive else ""
     cache = f"{info.num_blocks} blocks of {config.block_size} tokens"
     lines = {
         "model": engine.model_name if config.model is None else config.model,
@@ -177,6 +179,7 @@ def summary(engine: "AsyncEngine", url: str, placement: "PlacementName", workers
         + (f", {workers} HTTP workers" if workers > 1 else ""),
         "context": f"{info.max_context} tokens",
         "cache": f"{cache}, prefix cache {'on' if config.prefix_cache else 'off'}",
+        "drafts": drafting or "none",
         **info.notes,
     }
     question = {

@@ -41,6 +41,16 @@ ROUTES: dict[str, dict[str, Handler]] = {
 PREFIXES: tuple[tuple[str, dict[str, Handler]], ...] = (("/v1/models/", {"GET": models.retrieve}),)
 
 
+def _meant(path: str) -> str:
+    """What may have been meant by a path that is not there: a word too few, or one too many."""
+    path = path.rstrip("/")
+    for route in ROUTES:
+        if path and (route.endswith(path) or path.endswith(route)):
+            base = " OpenAI's clients take a base_url that ends in /v1." if "/v1/" in route else ""
+            return f"is it {route} that is meant?{base}"
+    return f"there are: {', '.join(ROUTES)}."
+
+
 class App(Service):
     """The RSGI application. Called by granian on the serving loop.
 
@@ -86,7 +96,7 @@ class App(Service):
                 if scope.path.startswith(prefix) and len(scope.path) > len(prefix):
                     methods, exchange.parameter = found, scope.path[len(prefix) :]
         if methods is None:
-            raise NoSuchPathError(f"Unknown URL: {scope.method} {scope.path}")
+            raise NoSuchPathError(f"Unknown URL: {scope.method} {scope.path}; {_meant(scope.path)}")
         # The bodies of answers to HEAD are left out below, by the HTTP library.
         handler = methods.get("GET" if scope.method == "HEAD" else scope.method)
         if handler is None:

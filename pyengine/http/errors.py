@@ -1,5 +1,7 @@
 """Errors as OpenAI's clients know them, and what msgspec says about a body in their terms."""
 
+from typing import Any
+
 import msgspec
 
 from pyengine.decoding import refusal
@@ -82,8 +84,8 @@ def error_body(error: PyengineError) -> bytes:
     return msgspec.json.encode(error_object(error))
 
 
-def decode_error(error: Exception) -> InvalidRequestError:
-    """What was wrong with a body, in OpenAI's terms, from what decoding it raised.
+def decode_error(error: Exception, kind: Any) -> InvalidRequestError:
+    """What was wrong with a body, in OpenAI's terms, from what decoding it as ``kind`` raised.
 
     Takes msgspec's errors, UnicodeDecodeError and RecursionError.
     """
@@ -93,4 +95,4 @@ def decode_error(error: Exception) -> InvalidRequestError:
         return InvalidRequestError("The body is not valid UTF-8.", code="invalid_json")
     if not isinstance(error, msgspec.ValidationError):
         return InvalidRequestError(f"The body is not valid JSON: {error}.", code="invalid_json")
-    return refusal(error)
+    return refusal(error, kind)

@@ -72,7 +72,7 @@ class Exchange:
         try:
             request = decoder.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise decode_error(error) from None
+            raise decode_error(error, decoder.type) from None
         timeline.lap(Stage.HTTP_DECODE)
         return request
 

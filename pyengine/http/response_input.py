@@ -75,7 +75,7 @@ def _item(raw: dict[str, Any], at: str) -> msgspec.Struct:
     try:
         item = msgspec.convert(raw, found)
     except msgspec.ValidationError as error:
-        raise refusal(error, at) from None
+        raise refusal(error, found, at) from None
     refused = ("caller", "namespace", "asynchronous", "async_", "encrypted_content", "summary")
     for key in refused:
         if getattr(item, key, None):

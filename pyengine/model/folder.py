@@ -33,11 +33,15 @@ def config_folder(model: str | None) -> Path:
     return model_folder(model)
 
 
-def model_folder(model: str | None) -> Path:
+def model_folder(model: str | None, demo: str = "leave it out") -> Path:
     """The folder in Hugging Face format that ``model`` names; None is the demo model.
 
     A name that is no folder here is taken from the hub (or its local cache, when offline). A named
     shape has no files but its config.json: it goes by the demo model's tokenizer and template.
+
+    Args:
+        model: As :class:`pyengine.EngineConfig` has it.
+        demo: What to do for the demo model, as the error tells it.
 
     Raises:
         ModelLoadError: There is no such folder, and the hub does not give it.
@@ -47,10 +51,16 @@ def model_folder(model: str | None) -> Path:
 
         return MODEL_PATH
     folder = Path(model).expanduser()
-    if folder.is_dir():
+    if model and folder.is_dir():
         return folder
-    if model.startswith((".", "/", "~")) or model.count("/") != 1:
-        raise ModelLoadError(f"there is no model folder {model!r}", param="model")
+    if folder.is_file():
+        raise ModelLoadError(f"{model!r} is a file: give the folder that it is in", param="model")
+    if not _is_hub_name(model):
+        raise ModelLoadError(
+            f"there is no model folder {model!r}: give the path of one in Hugging Face format, or "
+            f"a hub name as owner/name; for the demo model {demo}",
+            param="model",
+        )
 
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -59,11 +69,17 @@ def model_folder(model: str | None) -> Path:
         wanted, left_out = list(HUB_PATTERNS), list(HUB_LEFT_OUT)
         return Path(snapshot_download(model, allow_patterns=wanted, ignore_patterns=left_out))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        why = str(error).rstrip(". ")
         raise ModelLoadError(
-            f"{model!r} is no folder here, and the hub does not give it: {error}. Check the name, "
-            "the network and, for a gated model, your token (`hf auth login`)",
+            f"{model!r} is no folder here, and the hub does not give it: {why}. "
+            "Check the name, the network and, for a gated model, your token (`hf auth login`)",
             param="model",
         ) from error
+
+
+def _is_hub_name(model: str) -> bool:
+    """Whether ``model`` has the form ``owner/name``, and not that of a path."""
+    return not model.startswith((".", "/", "~")) and model.count("/") == 1
 
 
 def draft_folder(draft_model: str) -> Path:
@@ -77,7 +93,7 @@ def draft_folder(draft_model: str) -> Path:
 
         return DRAFT_PATH
     try:
-        return model_folder(draft_model)
+        return model_folder(draft_model, f"give {DEMO_DRAFT!r}")
     except ModelLoadError as error:
         raise ModelLoadError(f"the draft model: {error}", param="draft_model") from error
 

@@ -27,7 +27,7 @@ def test_a_conversation_in_the_terminal() -> None:
         screen.expect(r"answer +\d+ tokens")
         screen.expect(r"first token after +\d+\.\d ms")
         screen.expect(r"prefill +\d+\.\d tokens/s")
-        screen.expect(r"decode +(\d+\.\d tokens/s|-)")  # -: the answer came in one piece
+        screen.expect(r"decode +\d+\.\d tokens/s")
         screen.press("/metrics" + ENTER)
         screen.expect(r"num_blocks +\d+")
         screen.press("/help" + ENTER)
@@ -66,6 +66,23 @@ def test_a_pipe_is_answered_line_by_line_in_one_conversation(pyengine: Run) -> N
     assert second > first
     assert cached >= first // 16 * 16
     assert done.stdout.endswith("forgotten\n")
+
+
+def test_stats_are_the_engines_and_not_the_readers(pyengine: Run) -> None:
+    """A reader that is late finds many tokens at once, which would have come in no time."""
+    asked = f"{FRANCE}\n/stats\n/metrics\n"
+    done = pyengine("chat", *SIMULATED, "--max-tokens", "20", given=asked)
+    assert (done.returncode, done.stderr) == (0, "")
+
+    def figure(pattern: str) -> float:
+        found = re.search(pattern + r" *([\d.]+)", done.stdout)
+        assert found is not None, done.stdout
+        return float(found[1])
+
+    between = figure("inter_token_latency +mean")
+    assert figure("decode") == pytest.approx(1000 / between, rel=0.01)
+    first = figure("time_to_first_token +mean")
+    assert figure("first token after") == pytest.approx(first, abs=0.06)
 
 
 @pytest.mark.parametrize(

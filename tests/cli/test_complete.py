@@ -12,6 +12,7 @@ from tests.programs import PYENGINE, START_S, environment
 
 SIMULATED = ("--device", "simulated", "--simulated-step-ms", "1")  # its text is noise, at once
 SLOW = ("--device", "simulated", "--simulated-step-ms", "20")
+NOT_DRAFTED = {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
 QUESTION = "What is the capital of France?"
 
 
@@ -33,6 +34,7 @@ def test_json_has_the_same_text_and_its_usage(pyengine: Run) -> None:
     assert usage["completion_tokens"] == 12
     assert usage["total_tokens"] == usage["prompt_tokens"] + 12
     assert usage["prompt_tokens_details"] == {"cached_tokens": 0}
+    assert usage["completion_tokens_details"] == NOT_DRAFTED
 
 
 def test_a_stop_string_ends_the_text(pyengine: Run) -> None:
@@ -90,6 +92,15 @@ def test_json_has_the_reasoning() -> None:
     assert (made["text"], made["reasoning"]) == ("Yes.", "Hm.")
     whole = Completion("Yes.", [1, 2], "stop", None, None, usage)
     assert "reasoning" not in json.loads(_as_json("m", whole))
+
+
+def test_json_has_the_drafts() -> None:
+    usage = Usage(3, 0, 9, accepted_drafts=4, rejected_drafts=2)
+    made = json.loads(_as_json("m", Completion("Yes.", [1, 2], "stop", None, None, usage)))
+    assert made["usage"]["completion_tokens_details"] == {
+        "accepted_prediction_tokens": 4,
+        "rejected_prediction_tokens": 2,
+    }
 
 
 def test_an_interrupt_ends_it_without_a_word() -> None:

@@ -1,6 +1,7 @@
 """The command line before it does anything: help, version, usage errors, instant start."""
 
 from dataclasses import fields
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -85,4 +86,37 @@ def test_a_model_that_is_not_there_is_one_line_and_exits_with_1(
     arguments = ["--port", "0"] if command == "serve" else []
     done = pyengine(command, "./nowhere", *arguments, given="Hello")
     assert done.returncode == 1
-    assert done.stderr == "Error: there is no model folder './nowhere'\n"
+    assert done.stderr == (
+        "Error: there is no model folder './nowhere': give the path of one in Hugging Face format, "
+        "or a hub name as owner/name; for the demo model leave it out\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["demo", "gpt2", "a/b/c", ""])
+def test_a_name_that_is_neither_path_nor_hub_name_is_told_what_both_look_like(
+    name: str, pyengine: Run
+) -> None:
+    done = pyengine("complete", name, "--prompt", "Hello")
+    assert done.returncode == 1
+    assert f"no model folder {name!r}: " in done.stderr
+    assert "owner/name" in done.stderr
+
+
+def test_a_draft_model_that_is_not_there_tells_its_own_way_to_the_demo(pyengine: Run) -> None:
+    done = pyengine("complete", "--prompt", "Hello", "--draft-model", "tiny")
+    assert done.returncode == 1
+    assert "the draft model: there is no model folder 'tiny'" in done.stderr
+    assert "for the demo model give 'demo'" in done.stderr
+
+
+def test_a_file_in_place_of_a_folder_is_named_as_one(pyengine: Run, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "small.gguf").touch()
+    done = pyengine("complete", "models/small.gguf", "--prompt", "Hello")
+    assert done.returncode == 1
+    assert done.stderr == "Error: 'models/small.gguf' is a file: give the folder that it is in\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_no_marks_of_its_formatting(command: str, pyengine: Run) -> None:
+    assert "\\" not in pyengine(command, "--help").stdout

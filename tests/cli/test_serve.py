@@ -73,6 +73,22 @@ def test_the_summary_says_what_the_device_settled() -> None:
     assert "  memory    80.0 GiB: ..." in lines
 
 
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({}, "forced, prediction, ngram, where they pay"),
+        ({"draft_model": "demo"}, "forced, prediction, ngram, draft_model, where they pay"),
+        ({"speculation": ("suffix",), "speculation_adaptive": False}, "suffix"),
+        ({"speculation": ()}, "none"),
+        ({"max_draft": 0}, "none"),
+    ],
+)
+def test_the_summary_says_who_drafts(settings: dict[str, Any], says: str) -> None:
+    info = EngineInfo(2048, 512, 99, "cpu", {})
+    engine: Any = SimpleNamespace(config=EngineConfig(**settings), info=info, model_name="m")
+    assert f"  drafts    {says}" in summary(engine, "http://here", "process").splitlines()
+
+
 def test_a_running_answer_is_finished_before_the_server_stops() -> None:
     with served("--port", "0", *SLOW) as server, client_of(server.url()) as client:
         chunks = client.completions.create(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import httpx
 import pytest
@@ -79,6 +80,59 @@ async def test_unknown_path(http: httpx.AsyncClient) -> None:
         answer = await http.get(path)
         assert answer.status_code == 404
         assert answer.json()["error"]["code"] == "unknown_url"
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/chat/completions", "is it /v1/chat/completions that is meant? OpenAI's clients"),
+        ("/v1/v1/chat/completions", "is it /v1/chat/completions that is meant?"),
+        ("/v1/chat/completions/", "is it /v1/chat/completions that is meant?"),
+        ("/models", "is it /v1/models that is meant?"),
+        ("/", "there are: /v1/chat/completions, /v1/completions, /v1/responses, "),
+        ("/v1/embeddings", "there are: /v1/chat/completions, "),
+    ],
+)
+async def test_an_unknown_path_is_told_the_way(
+    http: httpx.AsyncClient, path: str, says: str
+) -> None:
+    message = (await http.post(path, json=GOOD)).json()["error"]["message"]
+    assert f"POST {path}; {says}" in message
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "param", "there"),
+    [
+        (
+            CHAT,
+            {"messages": [{"role": "boss", "content": "hi"}]},
+            "messages[0].role",
+            {"system", "developer", "user", "assistant", "tool"},
+        ),
+        (
+            CHAT,
+            {"response_format": {"type": "yaml"}},
+            "response_format.type",
+            {"text", "json_object", "json_schema", "structural_tag"},
+        ),
+        (CHAT, {"tool_choice": "always"}, "tool_choice", {"none", "auto", "required"}),
+        (
+            "/v1/responses",
+            {"input": [{"role": "boss", "content": "hi"}]},
+            "input[0].role",
+            {"system", "developer", "user", "assistant"},
+        ),
+    ],
+)
+async def test_a_word_that_a_field_does_not_know_is_told_those_it_does(
+    http: httpx.AsyncClient, path: str, field: dict[str, Any], param: str, there: set[str]
+) -> None:
+    body = {key: value for key, value in GOOD.items() if path == CHAT or key == "model"}
+    answer = await http.post(path, json={**body, **field})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param)
+    _, _, told = error["message"].rstrip(".").partition("; there are: ")
+    assert set(told.split(", ")) == there
 
 
 async def test_wrong_method(http: httpx.AsyncClient) -> None:

@@ -57,7 +57,9 @@ class Terminal:
 
     def _more(self, seconds: float) -> bool:
         """Read what is shown next; False at the end, or when ``seconds`` have passed."""
-        if seconds <= 0 or not select.select([self._master], [], [], seconds)[0]:
+        ready = select.poll()  # select() takes no descriptor above 1023
+        ready.register(self._master, select.POLLIN)
+        if seconds <= 0 or not ready.poll(seconds * 1000):
             return False
         try:
             chunk = os.read(self._master, 1 << 16)

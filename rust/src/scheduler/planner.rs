@@ -43,6 +43,30 @@ pub struct PlannerConfig {
     pub prefill_chunk: usize,
 }
 
+impl PlannerConfig {
+    /// `InvalidArgument` for a limit that is none, or that steps of this layout cannot hold.
+    fn check(&self, layout: &StepLayout) -> Result<()> {
+        let PlannerConfig { max_sequences, max_tokens_per_step, max_context, max_waiting, .. } = *self;
+        for (name, value) in [
+            ("max_sequences", max_sequences),
+            ("max_tokens_per_step", max_tokens_per_step),
+            ("max_context", max_context),
+            ("max_waiting", max_waiting),
+        ] {
+            if value == 0 || value >= i32::MAX as usize {
+                return Err(Error::InvalidArgument(format!("{name} must be at least 1 and below 2**31 - 1")));
+            }
+        }
+        if max_tokens_per_step > layout.max_tokens() {
+            return Err(Error::InvalidArgument(format!(
+                "max_tokens_per_step is {max_tokens_per_step}, but the step layout holds {} tokens",
+                layout.max_tokens()
+            )));
+        }
+        Ok(())
+    }
+}
+
 /// A row of a step in flight.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowRecord {
@@ -209,23 +233,8 @@ impl Planner {
         max_message: usize,
         timeline: Timeline,
     ) -> Result<Self> {
-        let PlannerConfig { max_sequences, max_tokens_per_step, max_context, max_waiting, .. } = config;
-        for (name, value) in [
-            ("max_sequences", max_sequences),
-            ("max_tokens_per_step", max_tokens_per_step),
-            ("max_context", max_context),
-            ("max_waiting", max_waiting),
-        ] {
-            if value == 0 || value >= i32::MAX as usize {
-                return Err(Error::InvalidArgument(format!("{name} must be at least 1 and below 2**31 - 1")));
-            }
-        }
-        if max_tokens_per_step > layout.max_tokens() {
-            return Err(Error::InvalidArgument(format!(
-                "max_tokens_per_step is {max_tokens_per_step}, but the step layout holds {} tokens",
-                layout.max_tokens()
-            )));
-        }
+        config.check(&layout)?;
+        let PlannerConfig { max_sequences, max_tokens_per_step, .. } = config;
         let (num_blocks, block_size) = (kv.num_blocks(), kv.block_size());
         if num_blocks * block_size >= i32::MAX as usize {
             return Err(Error::InvalidArgument("the KV cache has 2**31 slots or more".into()));

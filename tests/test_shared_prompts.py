@@ -37,7 +37,7 @@ class Steps:
     """What the steps of an engine compute, read from the buffers that its runner is given.
 
     Attributes:
-        prompt_tokens: Of rows that are no decodes, of all steps.
+        tokens: Of all steps.
         before_launch: Called with the step's number, from 1, on the scheduler's thread.
     """
 
@@ -46,7 +46,7 @@ class Steps:
         assert isinstance(placement, ThreadPlacement)
         assert placement.actors is not None
         runner = placement.actors.scheduler.runner
-        self.prompt_tokens = self.steps = 0
+        self.tokens = self.steps = 0
         self.before_launch: Callable[[int], None] = lambda _: None
         self._launch = runner.launch
         runner.launch = self.launch  # type: ignore[method-assign]
@@ -54,8 +54,12 @@ class Steps:
     def launch(self, buffers: StepBuffers) -> Any:
         self.steps += 1
         self.before_launch(self.steps)
-        self.prompt_tokens += buffers.num_tokens - buffers.num_decode_rows
+        self.tokens += buffers.num_tokens
         return self._launch(buffers)
+
+    def prompt_tokens(self, answers: int) -> int:
+        """Tokens of prompts, if so many answers are whole: all but the last of each is computed."""
+        return self.tokens - answers * (TOKENS - 1)
 
 
 @asynccontextmanager
@@ -98,11 +102,11 @@ async def test_eight_answers_to_one_prompt(
         report = await engine.report()
     assert [answer.token_ids for answer in answers] == greedy(model, [prompt], TOKENS) * 8
     rest = 300 - 288
-    assert steps.prompt_tokens == once([prompt] * 8) == 288 + 8 * rest
-    assert report["prefix_queries"] - report["prefix_hits"] == steps.prompt_tokens
+    assert steps.prompt_tokens(8) == once([prompt] * 8) == 288 + 8 * rest
+    assert report["prefix_queries"] - report["prefix_hits"] == steps.prompt_tokens(8)
     if chunks != "capped":
         assert [answer.usage.cached_tokens for answer in answers] == [0] + [288] * 7
-        assert report["prompt_tokens"] - report["cached_tokens"] == steps.prompt_tokens
+        assert report["prompt_tokens"] - report["cached_tokens"] == steps.prompt_tokens(8)
 
 
 async def test_samples_of_one_prompt_are_those_that_come_alone(
@@ -117,12 +121,12 @@ async def test_samples_of_one_prompt_are_those_that_come_alone(
     ]
     async with counted(llama[0], prefix_cache=False) as (engine, steps):
         alone = [await engine.generate(prompt, params) for params in each]
-        assert steps.prompt_tokens == 4 * 200
+        assert steps.prompt_tokens(4) == 4 * 200
     async with counted(llama[0]) as (engine, steps):
         together = await asyncio.gather(*(engine.generate(prompt, params) for params in each))
     assert [one.token_ids for one in together] == [one.token_ids for one in alone]
     assert [one.logprobs for one in together] == [one.logprobs for one in alone]
-    assert steps.prompt_tokens == once([prompt] * 4)
+    assert steps.prompt_tokens(4) == once([prompt] * 4)
 
 
 @pytest.mark.parametrize("chunks", CHUNKS)
@@ -138,7 +142,7 @@ async def test_a_burst_behind_one_system_prompt(
     assert [answer.token_ids for answer in answers] == greedy(model, prompts, TOKENS)
     assert once(prompts) < 20 * 20 + 150
     if chunks != "capped":  # there a chunk of one may end within a block that another computes too
-        assert steps.prompt_tokens == once(prompts)
+        assert steps.prompt_tokens(20) == once(prompts)
 
 
 async def test_others_go_on_where_an_aborted_prompt_was(
@@ -166,4 +170,4 @@ async def test_others_go_on_where_an_aborted_prompt_was(
             await first
     assert [answer.token_ids for answer in answers] == greedy(model, [prompt], TOKENS) * 3
     # Two steps of 64 tokens for the first, and nothing of them again.
-    assert steps.prompt_tokens == once([prompt] * 3)
+    assert steps.prompt_tokens(3) == once([prompt] * 3)

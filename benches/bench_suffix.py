@@ -93,7 +93,7 @@ def bench(total: int, *, repetitive: bool) -> dict[str, float]:
         counts = speculator.replay(0, text, True)
         drafted, right = drafted + counts[0], right + counts[1]
     both_us = (thread_time_ns() - start) / 1000 / followed
-    peer = list(outputs(generator, total // OUTPUT // PEER_SHARE, repetitive=repetitive))
+    peer = list(outputs(generator, max(1, total // OUTPUT // PEER_SHARE), repetitive=repetitive))
     remember_us = sum(pieces) / 1000 / held["history_tokens"]
     python_us = peer_us(peer)
     return {

@@ -20,7 +20,11 @@ def settled(config: EngineConfig) -> EngineConfig:
     if config.device == "auto":
         return replace(config, device="cuda" if has_gpu else "cpu")
     if not has_gpu:
-        raise ConfigError("'device' is cuda, but torch sees no GPU here", param="device")
+        raise ConfigError(
+            "'device' is cuda, but torch sees no GPU here: it may be built without CUDA, or the driver"
+            " is missing (nvidia-smi tells); 'cpu' and 'auto' run without one",
+            param="device",
+        )
     return config
 
 

@@ -21,8 +21,8 @@ def settled(config: EngineConfig) -> EngineConfig:
         return replace(config, device="cuda" if has_gpu else "cpu")
     if not has_gpu:
         raise ConfigError(
-            "'device' is cuda, but torch sees no GPU here: it may be built without CUDA, or the driver"
-            " is missing (nvidia-smi tells); 'cpu' and 'auto' run without one",
+            "'device' is cuda, but torch sees no GPU here: it may be built without CUDA, or the"
+            " driver is missing (nvidia-smi tells); 'cpu' and 'auto' run without one",
             param="device",
         )
     return config

@@ -31,7 +31,7 @@ LAYERS = (
         "growing_text",
         "grammar", "kernels", "logprobs", "modes", "rules", "telemetry", "tokenizer",
     ),
-    ("_core", "errors"),
+    ("_core", "choices", "errors"),
 )  # fmt: skip
 HEIGHT = {part: -line for line, parts in enumerate(LAYERS) for part in parts}
 

@@ -37,16 +37,12 @@ from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the engine sets it before torch
 
-import numpy as np
-
-from pyengine import AsyncEngine, EngineConfig, SamplingParams
-from pyengine._core import CpuKernels
+from pyengine import AsyncEngine, SamplingParams
 from pyengine.config import Proposer
-from pyengine.model.cpu_model import CpuModel
-from pyengine.model.shape import describe, make_layout
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benches.paired import ratio_of, turns
+from benches.speculation_costs import expected, step_times
 from benches.speculation_workloads import WORKLOADS, Question, asked, schemas
 
 CONCURRENCY = (1, 4, 16, 64)
@@ -57,11 +53,6 @@ QUICK_S, WHOLE_S = 42.0, 540.0
 QUICK_PAIRS, WHOLE_PAIRS = (1, 8), (6, 4)
 NEVER_BELOW = 0.97
 MAX_DRAFT = 8
-CONTEXT = 64  # tokens before those of a step whose time is measured
-PROMPT = 128  # tokens of a prompt whose time is measured
-
-# Microseconds by model, rows, and tokens of each row; those of a prompt stand behind no rows.
-Times = dict[str, dict[int, dict[int, float]]]
 
 
 @dataclass(frozen=True)
@@ -96,61 +87,6 @@ def points(quick: bool) -> list[tuple[Case, int]]:
         for case in CASES
         if case.workload != "json" or clients in few
     ]
-
-
-def step_times(quick: bool) -> Times:
-    """What a step takes, sampling counted in, and a prompt."""
-    config = EngineConfig(draft_model="demo", mode="server", max_draft=MAX_DRAFT)
-    shape = describe(config)
-    assert shape.draft is not None
-    kernels, layout = CpuKernels(1), make_layout(config, shape.info)
-    times: Times = {}
-    for name, of in (("model", shape), ("draft", shape.draft)):
-        model = CpuModel(of, layout, kernels)
-        times[name] = {0: {PROMPT: step_time(model, 1, PROMPT, 20, logits=1)}}
-        for rows in CONCURRENCY:
-            each = (1, 2, 3, 5, 9) if name == "model" else (1,)
-            repeats = max(5, (200 if quick else 600) // rows)
-            times[name][rows] = {count: step_time(model, rows, count, repeats) for count in each}
-    return times
-
-
-def step_time(
-    model: CpuModel, rows: int, each: int, repeats: int, logits: int | None = None
-) -> float:
-    """Microseconds of a step of ``rows`` sequences with ``each`` tokens; the lower quartile.
-
-    The last ``logits`` tokens of each have logits, all of them if None.
-    """
-    step, tokens, block = model.buffers, rows * each, 16
-    logits = logits or each
-    pages = -(-(CONTEXT + each) // block)
-    places = np.arange(CONTEXT, CONTEXT + each)
-    step.header[:] = 0
-    step.num_rows = step.num_sampled = rows
-    step.num_tokens, step.num_logits = tokens, rows * logits
-    step.token_ids[:tokens] = np.arange(tokens) % 1000 + 300
-    step.positions[:tokens] = np.tile(places, rows)
-    step.page_indices[: rows * pages] = np.arange(rows * pages)
-    cells = places % block + np.arange(CONTEXT // block, pages).repeat(block)[:each] * block
-    step.slot_mapping[:tokens] = (cells + np.arange(rows)[:, None] * pages * block).ravel()
-    step.query_start[: rows + 1] = np.arange(rows + 1) * each
-    step.page_indptr[: rows + 1] = np.arange(rows + 1) * pages
-    step.kv_length[:rows] = CONTEXT + each
-    step.temperature[:rows] = 0
-    step.logit_start[: rows + 1] = np.arange(rows + 1) * logits
-    step.logit_row[: rows * logits] = np.arange(rows).repeat(logits)
-    last = np.arange(tokens).reshape(rows, each)[:, -logits:]
-    step.logit_token[: rows * logits] = last.ravel()
-    step.mask_row[: rows * logits] = -1
-    times = []
-    for _ in range(repeats):
-        start = perf_counter()
-        model.forward()
-        model.choose()
-        model.sampler.verify(rows)
-        times.append((perf_counter() - start) * 1e6)
-    return statistics.quantiles(times, n=4)[0]
 
 
 @dataclass
@@ -192,27 +128,6 @@ async def ask(engine: AsyncEngine, questions: list[Question], clients: int) -> S
     await asyncio.gather(*(client() for _ in range(clients)))
     spent.wall, spent.cpu = perf_counter() - start, process_time() - worked
     return spent
-
-
-def expected(times: Times, run: dict[str, Any], draft_model: bool) -> float:
-    """The speedup that the costs allow, with the drafts of a run and its tokens per row and step.
-
-    Of a row, times a token: the step it is made in, and its part of the prompt. A draft model takes
-    a pass for each draft, and computes the prompts of those for whom it drafts.
-    """
-    rows, drafts = run["concurrency"], run["drafts_per_step"]
-    model, draft = times["model"][rows], times["draft"][rows]
-    counts = sorted(model)
-    step = float(np.interp(1 + drafts, counts, [model[count] for count in counts]))
-    prompt, late = (times[name][0][PROMPT] / PROMPT for name in ("model", "draft"))
-    if draft_model:
-        step += drafts * draft[1]
-        prompt_too = min(1.0, drafts) * late
-    else:
-        prompt_too = 0.0
-    plain = model[1] / rows + run["prompts_per_token"] * prompt
-    drafted = step / (rows * run["tokens_per_step"])
-    return plain / (drafted + run["prompts_per_token"] * (prompt + prompt_too))
 
 
 @asynccontextmanager
@@ -314,7 +229,7 @@ def noise_of(runs: list[dict[str, Any]], control: list[dict[str, Any]]) -> dict[
 
 async def bench(quick: bool) -> dict[str, Any]:
     end = perf_counter() + (QUICK_S if quick else WHOLE_S)
-    times = step_times(quick)
+    times = step_times(CONCURRENCY, MAX_DRAFT, quick)
     runs = []
     left = sum(WEIGHTS[clients] for _, clients in points(quick))
     for case, clients in points(quick):

@@ -2,18 +2,8 @@
 
 import pytest
 
-from benches.bench_speculation import (
-    CONCURRENCY,
-    PROMPT,
-    Case,
-    Spent,
-    Times,
-    expected,
-    noise_of,
-    points,
-    row,
-    split,
-)
+from benches.bench_speculation import CONCURRENCY, Case, Spent, noise_of, points, row, split
+from benches.speculation_costs import PROMPT, Times, expected
 
 COPY = Case("copy", ("ngram",))
 

@@ -30,8 +30,9 @@ impl Planner {
     /// Whether the next step should have drafts.
     pub(super) fn drafts_now(&self) -> bool {
         self.drafting.as_ref().is_some_and(|drafting| {
-            let measured = drafting.since_ns.is_some() && !self.has_prefills();
-            drafting.speculator.wants_drafts(measured)
+            // Prompts are looked for only where it depends on them.
+            let measured = || drafting.since_ns.is_some() && !self.has_prefills();
+            drafting.speculator.active() && drafting.speculator.wants_drafts(measured())
         })
     }
 

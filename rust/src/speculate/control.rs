@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_without_a_time_change_no_other_figure_than_what_is_owed() {
+    fn steps_without_a_time_measure_nothing_and_owe_what_they_should_have_taken() {
         let mut control = Control::new(true);
         until_another_mode(&mut control, step(0, 0, false, 100));
         control.observe(&StepOutcome { device_iterations: 4, caught_up: 20, ..step(4, 4, true, 350) });

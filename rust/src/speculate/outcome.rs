@@ -13,7 +13,7 @@ pub struct StepOutcome {
     pub device_iterations: usize,
     /// Tokens that the draft model computed besides, as it had not been asked for them before.
     pub caught_up: usize,
-    /// Whether it was planned while [`active`](super::Speculator::active) held, with drafts or without.
+    /// Whether it was planned while [`wants_drafts`](super::Speculator::wants_drafts) held, with drafts or without.
     pub speculative: bool,
     /// From the commit of the step before to its own, as throughput sees it. 0 where that holds more than the step:
     /// somebody ended or came, or nothing could be planned for a while.

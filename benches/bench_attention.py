@@ -17,8 +17,8 @@ import torch
 from medians import median_us
 
 from pyengine._core import CpuKernels, CpuStep
-from pyengine.model.attention.cpu import cache_tensor
-from pyengine.model.cpu_layers import cpu_tensor, workspace
+from pyengine.model.cpu.attention import cache_tensor
+from pyengine.model.cpu.layers import cpu_tensor, workspace
 
 HEADS, KV_HEADS, DIM, BLOCK = 8, 2, 64, 16
 CASES = [(1, 512), (16, 512), (64, 512), (1, 2048), (16, 2048), (64, 2048)]

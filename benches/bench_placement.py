@@ -173,7 +173,7 @@ def floor() -> None:
     import uvloop
 
     from pyengine.http.rsgi import HTTPProtocol, Scope
-    from pyengine.http.server import _Granian, listen, url_of
+    from pyengine.http.serving.server import _Granian, listen, url_of
 
     chunk = b'data: {"choices":[{"index":0,"text":" constant","finish_reason":null}]}\n\n'
 

@@ -38,7 +38,7 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the engine sets it before torch
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.config import Proposer
+from pyengine.settings.config import Proposer
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benches.paired import ratio_of, turns

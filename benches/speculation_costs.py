@@ -13,8 +13,8 @@ import numpy as np
 
 from pyengine import EngineConfig
 from pyengine._core import CpuKernels
-from pyengine.model.cpu_model import CpuModel
-from pyengine.model.shape import describe, make_layout
+from pyengine.model.cpu.model import CpuModel
+from pyengine.model.spec import describe, make_layout
 
 CONTEXT = 64  # tokens before those of a step whose time is measured
 PROMPT = 128  # tokens of a prompt whose time is measured

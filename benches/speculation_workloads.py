@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyengine import SamplingParams
-from pyengine.demo.data import documents
-from pyengine.demo.skills.fields import extraction
-from pyengine.demo.skills.prose import stdlib_words
 from pyengine.grammar import Grammar, json_schema
+from tools.demo_model.data import documents
+from tools.demo_model.skills.fields import extraction
+from tools.demo_model.skills.prose import stdlib_words
 
 SCHEMAS = 40  # questions whose schemas are asked for
 LONG = 120  # characters of an answer

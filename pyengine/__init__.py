@@ -8,13 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyengine.actors.generation import Generation
     from pyengine.async_engine import AsyncEngine
     from pyengine.chat.answer import ChatAnswer, ChatUpdate, ToolCall, ToolCallDelta
     from pyengine.chat.generation import ChatGeneration
     from pyengine.chat.tools import Named, Tool
     from pyengine.completion import Completion, Update, Usage
-    from pyengine.config import EngineConfig
     from pyengine.errors import (
         ConfigError,
         ContextLengthError,
@@ -41,7 +39,9 @@ if TYPE_CHECKING:
         structural_tag,
     )
     from pyengine.logprobs import TokenLogprob, TopLogprob
+    from pyengine.request.generation import Generation
     from pyengine.sampling import SamplingParams
+    from pyengine.settings.config import EngineConfig
     from pyengine.sync_engine import Engine
 
 __all__ = [
@@ -86,7 +86,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "pyengine.actors.generation": ("Generation",),
+    "pyengine.request.generation": ("Generation",),
     "pyengine.async_engine": ("AsyncEngine",),
     "pyengine.chat.answer": (
         "ChatAnswer",
@@ -100,7 +100,7 @@ _MODULES = {
         "Tool",
     ),
     "pyengine.completion": ("Completion", "Update", "Usage"),
-    "pyengine.config": ("EngineConfig",),
+    "pyengine.settings.config": ("EngineConfig",),
     "pyengine.errors": (
         "ConfigError",
         "ContextLengthError",
@@ -130,14 +130,14 @@ _MODULES = {
     "pyengine.sampling": ("SamplingParams",),
     "pyengine.sync_engine": ("Engine",),
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("pyengine._core").__version__
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULE_OF:
+        return getattr(import_module(_MODULE_OF[name]), name)
     raise AttributeError(f"module 'pyengine' has no attribute {name!r}")
 
 

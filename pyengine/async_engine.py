@@ -7,24 +7,24 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from pyengine._core import Lane, Stage
-from pyengine.actors.generation import Generation
-from pyengine.chat.dialect import Dialect
 from pyengine.chat.generation import ChatGeneration
+from pyengine.chat.handler import Dialect
 from pyengine.chat.messages import read_messages
 from pyengine.chat.options import ChatOptions, made_options
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool, ToolChoice
-from pyengine.config import EngineConfig
-from pyengine.connection import Connection
 from pyengine.engine import EngineInfo, Progress
 from pyengine.errors import ConfigError
 from pyengine.grammar.description import Grammar
-from pyengine.keywords import RequestKeywords
 from pyengine.messages import Report
-from pyengine.model.folder import model_folder, served_name
+from pyengine.model.weights.folder import model_folder, served_name
 from pyengine.placement import Placement, PlacementName, placed
+from pyengine.request.connection import Connection
+from pyengine.request.generation import Generation
+from pyengine.request.keywords import RequestKeywords
+from pyengine.request.submission import Intake, checked_params, number_of
 from pyengine.sampling import SamplingParams
-from pyengine.submission import Intake, checked_params, number_of
+from pyengine.settings.config import EngineConfig
 from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer
 
@@ -304,7 +304,8 @@ class AsyncEngine:
     def abort_frontend(self, index: int, below: int) -> None:
         """End the requests of frontend ``index``, whose process died, with numbers under ``below``.
 
-        For the one who started the engine and those processes; see :mod:`pyengine.http.supervisor`.
+        For the process that started the engine and those of the frontends; see
+        :mod:`pyengine.http.serving.supervisor`.
         """
         self._connection.abort_frontend(index, below)
 

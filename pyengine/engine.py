@@ -23,12 +23,12 @@ from pyengine.actors.actor import ActorRef, logger
 from pyengine.actors.detokenizer import DetokenizerActor
 from pyengine.actors.kv_allocator import KvAllocatorActor
 from pyengine.actors.scheduler import SchedulerActor
-from pyengine.chat.dialect import format_of, turn_ends
+from pyengine.chat.handler import format_of, turn_ends
 from pyengine.chat.template import ChatTemplate
-from pyengine.config import EngineConfig
 from pyengine.model.devices import load_runner
-from pyengine.model.folder import model_folder
 from pyengine.model.runner import ModelRunner
+from pyengine.model.weights.folder import model_folder
+from pyengine.settings.config import EngineConfig
 from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer
 

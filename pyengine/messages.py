@@ -9,8 +9,8 @@
         └──────── Report ───────┘    └───── StopMatched ──────┘
 
 On a ring a message is msgpack ``[tag, body]``; bodies are arrays of their fields in order, as
-``rust/src/messages.rs`` spells them. Scheduler and Detokenizer speak to each other in Rust; what
-Python writes and reads is here.
+``rust/engine/src/messages.rs`` spells them. Scheduler and Detokenizer speak to each other in Rust;
+what Python writes and reads is here.
 """
 
 from typing import Any, Literal, cast

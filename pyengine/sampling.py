@@ -5,7 +5,7 @@ import re
 import msgspec
 
 from pyengine.errors import InvalidRequestError
-from pyengine.rules import Rule, broken
+from pyengine.validation.rules import Rule, broken
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 1024

@@ -9,10 +9,10 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar, Unpack, cast, overlo
 from pyengine.async_engine import AsyncEngine
 from pyengine.chat.answer import ChatAnswer, ChatUpdate
 from pyengine.completion import Completion, Update
-from pyengine.config import EngineConfig
 from pyengine.errors import EngineDeadError
-from pyengine.keywords import ChatKeywords, GenerateKeywords
+from pyengine.request.keywords import ChatKeywords, GenerateKeywords
 from pyengine.sampling import SamplingParams
+from pyengine.settings.config import EngineConfig
 
 T = TypeVar("T")
 Seen = TypeVar("Seen", covariant=True)

@@ -29,9 +29,9 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from pyengine.kernels import edit, feed, sampling_reference, top_logprobs, verify
 from pyengine.kernels.attention import Pages
 from pyengine.kernels.attention_reference import attention_reference
-from pyengine.model import torch_layers
-from pyengine.model.device_queue import CpuQueue, HostMark
-from pyengine.model.torch_ops import REFERENCES, TorchOps
+from pyengine.model.torch import layers as torch_layers
+from pyengine.model.torch.ops import REFERENCES, TorchOps
+from pyengine.model.torch.queue import CpuQueue, HostMark
 
 Work = Callable[[], object]
 
@@ -50,7 +50,7 @@ RUBBISH = 0x5B
 
 
 class LateQueue(CpuQueue):
-    """A :class:`pyengine.model.device_queue.DeviceQueue` that works when it is waited for.
+    """A :class:`pyengine.model.torch.queue.DeviceQueue` that works when it is waited for.
 
     Attributes:
         overlap: 1.
@@ -121,7 +121,7 @@ class LateQueue(CpuQueue):
             self._at_once = before
 
     def capture(self, work: Callable[[], None]) -> tuple["LateGraph", int]:
-        """See :class:`pyengine.model.graphs.Capturer`."""
+        """See :class:`pyengine.model.torch.graphs.Capturer`."""
         self._captured = captured = []
         try:
             work()
@@ -287,7 +287,7 @@ def queue_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, kernel(getattr(module, name)))
     ops = TorchOps(*(kernel(each) for each in vars(REFERENCES).values()))
     monkeypatch.setattr(torch_layers, "torch_ops", lambda device: ops)
-    monkeypatch.setattr("pyengine.model.attention.triton.attention", kernel(attention))
+    monkeypatch.setattr("pyengine.model.torch.attention.triton.attention", kernel(attention))
     # Of a model this small it never does.
-    target = "pyengine.model.attention.cascade.cascade_pays"
+    target = "pyengine.model.torch.attention.cascade.cascade_pays"
     monkeypatch.setattr(target, lambda *_, **__: True)

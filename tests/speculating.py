@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.config import Proposer
-from pyengine.demo.data import documents
 from pyengine.grammar import Grammar, choice, json_schema, regex
 from pyengine.logprobs import TokenLogprob
+from pyengine.settings.config import Proposer
 from tests.answers import assert_nothing_is_left
+from tools.demo_model.data import documents
 
 PROMPTS = 500
 SAMPLED = 150

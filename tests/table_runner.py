@@ -7,12 +7,12 @@ import numpy as np
 import torch
 
 from pyengine._core import StepLayout
-from pyengine.model.device_queue import CpuQueue, CudaCapturer, CudaQueue, DeviceQueue
-from pyengine.model.device_step import DeviceStep
-from pyengine.model.graphs import Capturer, Graphs
 from pyengine.model.runner import ModelInfo
-from pyengine.model.torch_runner import TorchRunner
-from pyengine.model.torch_start import write_step
+from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.graphs import Capturer, Graphs
+from pyengine.model.torch.queue import CpuQueue, CudaCapturer, CudaQueue, DeviceQueue
+from pyengine.model.torch.runner import TorchRunner
+from pyengine.model.torch.start import write_step
 from tests.model.draws import Step, edit_arrays, on_cpu, random_logits, random_step
 from tests.torch_devices import OverlappingQueue, PaddedAttention, RecordingCapturer
 

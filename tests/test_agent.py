@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from pyengine import AsyncEngine
-from pyengine.http.server import HttpServer
+from pyengine.http.serving.server import HttpServer
 from tests.programs import REPOSITORY, environment
 
 AGENT = REPOSITORY / "examples" / "agent.py"

@@ -8,7 +8,7 @@ from pyengine import AsyncEngine, EngineConfig
 from pyengine.errors import ConfigError
 from pyengine.model import devices
 from pyengine.model.devices import load_runner, settled
-from pyengine.model.shape import describe
+from pyengine.model.spec import describe
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import pytest_asyncio
 
 from pyengine import AsyncEngine, Engine, SamplingParams
 from pyengine.chat.tools import Named, Tool
-from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError, InvalidGrammarError, InvalidRequestError
 from pyengine.grammar import choice, json_schema, parse_answer
-from pyengine.http.server import HttpServer
+from pyengine.http.serving.server import HttpServer
+from pyengine.settings.config import EngineConfig
 
 # One engine for all: the last test looks whether anything was left behind.
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from pyengine.cli.options import ENGINE_OPTIONS, spelled
-from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
+from pyengine.settings.config import EngineConfig
 from tests.programs import REPOSITORY
 
 DOCS = (REPOSITORY / "docs" / "GPU.md").read_text()

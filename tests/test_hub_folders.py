@@ -11,7 +11,7 @@ from huggingface_hub.utils import filter_repo_objects
 from tokenizers import AddedToken, Tokenizer
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.model.folder import model_folder
+from pyengine.model.weights.folder import model_folder
 from tests.model.families import FAMILIES
 from tests.models import VOCAB_SIZE, random_model
 

@@ -18,8 +18,8 @@ import torch
 from transformers import LlamaForCausalLM
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.config import Proposer
 from pyengine.grammar import Grammar, regex
+from pyengine.settings.config import Proposer
 from tests.model.draws import Floats, assert_drawn_from, exact
 from tests.models import random_llama
 from tests.test_edits import edited

@@ -19,19 +19,18 @@ LAYERS = (
     ("http", "pyengine"),  # pyengine: its public names
     ("sync_engine", "profiling"),
     ("async_engine",),
-    ("connection",),
-    ("placement", "submission"),
-    ("engine", "keywords"),
+    ("request.connection",),
+    ("placement", "request.submission"),
+    ("engine", "request.keywords"),
     ("chat", "model.devices"),
-    ("actors", "distributed"),
-    ("model", "completion", "edits"),
-    ("config", "messages", "sampling"),
+    ("actors", "distributed", "request"),
+    ("model", "completion"),
+    ("settings", "messages", "sampling"),
     (
-        "actors.actor", "children", "decoding", "demo", "distributed.group", "environment",
-        "growing_text",
-        "grammar", "kernels", "logprobs", "modes", "rules", "telemetry", "tokenizer",
+        "actors.actor", "demo", "distributed.group", "grammar", "kernels", "logprobs",
+        "placement.children", "telemetry", "tokenizer", "validation",
     ),
-    ("_core", "choices", "errors"),
+    ("_core", "errors"),
 )  # fmt: skip
 HEIGHT = {part: -line for line, parts in enumerate(LAYERS) for part in parts}
 

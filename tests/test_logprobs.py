@@ -20,7 +20,7 @@ from pyengine.completion import Completion
 from pyengine.demo import MODEL_PATH
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar import regex
-from pyengine.http.logprobs import chat_logprobs
+from pyengine.http.openai.logprobs import chat_logprobs
 from pyengine.logprobs import LogprobRecords, TokenLogprob
 from tests.models import random_llama
 from tests.test_placement import engine_process

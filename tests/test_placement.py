@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.actors.generation import Generation
 from pyengine.errors import EngineDeadError, ModelLoadError, OverloadedError, RequestAbortedError
 from pyengine.messages import ReportRequest, encode_report_request
 from pyengine.placement import PlacementName, Watcher
 from pyengine.placement.deaths import DEATHS
 from pyengine.placement.process import ProcessPlacement
 from pyengine.placement.thread import ThreadPlacement
+from pyengine.request.generation import Generation
 from tests.programs import wait_for_end
 
 LONG = SamplingParams(temperature=0, max_tokens=1500, ignore_eos=True)

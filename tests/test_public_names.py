@@ -7,7 +7,7 @@ import pytest
 
 import pyengine
 from pyengine import AsyncEngine, Engine
-from pyengine.keywords import ChatKeywords, GenerateKeywords, RequestKeywords
+from pyengine.request.keywords import ChatKeywords, GenerateKeywords, RequestKeywords
 from tests.programs import python
 
 

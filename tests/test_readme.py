@@ -15,8 +15,8 @@ import pytest
 
 from pyengine.cli import main
 from pyengine.cli.options import ENGINE_OPTIONS, spelled
-from pyengine.config import EngineConfig
-from pyengine.modes import MODES
+from pyengine.settings.config import EngineConfig
+from pyengine.settings.modes import MODES
 from tests.programs import REPOSITORY, environment, free, served
 
 README = (REPOSITORY / "README.md").read_text()

@@ -11,7 +11,7 @@ import pytest
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.chat.generation import ChatGeneration
 from pyengine.grammar import Grammar, json_schema
-from pyengine.http.server import HttpServer
+from pyengine.http.serving.server import HttpServer
 from tests.answers import answers, assert_nothing_is_left, begins, streamed
 from tests.schemas import SCHEMAS
 from tests.schemas.checking import check

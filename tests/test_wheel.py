@@ -26,7 +26,7 @@ CONTENTS = (
     "pyengine/demo/model/config.json",
     "pyengine/demo/model/model.safetensors",
     "pyengine/demo/model/tokenizer.json",
-    "pyengine/model/shapes/llama-3-8b/config.json",
+    "pyengine/model/specs/llama-3-8b/config.json",
     *(f"pyengine/kernels/{path.name}" for path in (REPOSITORY / "kernels/triton").glob("*.py")),
 )
 
@@ -82,7 +82,6 @@ def test_the_wheel_is_for_every_python_from_3_11_and_complete(wheel: Path) -> No
         names = archive.namelist()
         assert set(CONTENTS) <= set(names)
         assert [name for name in names if name.endswith(".dist-info/licenses/LICENSE")]
-        # In the checkout links to kernels/triton: here the files themselves.
         kernel = (REPOSITORY / "kernels/triton/sampling.py").read_bytes()
         assert archive.read("pyengine/kernels/sampling.py") == kernel
         entry_points = next(name for name in names if name.endswith("entry_points.txt"))

@@ -18,12 +18,12 @@ from openai.types import Completion
 from pyengine import SamplingParams
 from pyengine._core import Lane
 from pyengine.actors.actor import ActorRef
-from pyengine.actors.frontend import Frontend
 from pyengine.async_engine import AsyncEngine
-from pyengine.config import EngineConfig
 from pyengine.errors import RequestAbortedError
-from pyengine.http.supervisor import Supervisor
+from pyengine.http.serving.supervisor import Supervisor
 from pyengine.placement.process import ProcessPlacement
+from pyengine.request.frontend import Frontend
+from pyengine.settings.config import EngineConfig
 from tests.programs import Server, free, served, wait_for_end
 
 SERVE = ("--port", "0", "--workers", "2", "--device", "simulated", "--simulated-step-ms", "5")

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from pyengine.config import EngineConfig
-from pyengine.model.attention.torch import TorchAttention
-from pyengine.model.device_queue import CpuQueue
-from pyengine.model.device_step import DeviceStep
-from pyengine.model.torch_runner import TorchRunner
-from pyengine.model.torch_start import start_on_cpu
+from pyengine.model.torch.attention.torch import TorchAttention
+from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.queue import CpuQueue
+from pyengine.model.torch.runner import TorchRunner
+from pyengine.model.torch.start import start_on_cpu
+from pyengine.settings.config import EngineConfig
 
 
 @dataclass

@@ -12,12 +12,12 @@ from benches.gpu.part import Bench
 from benches.gpu.steps import fill
 from benches.gpu.timing import Work, copies
 from pyengine._core import StepLayout
-from pyengine.model.attention.backend import AttentionBackend
-from pyengine.model.attention.choice import choose, detect, make_backend
-from pyengine.model.attention.shape import AttentionShape
 from pyengine.model.batch import StepBuffers
-from pyengine.model.device_step import DeviceStep
-from pyengine.model.graphs import MAX_TOKENS
+from pyengine.model.torch.attention.backend import AttentionBackend
+from pyengine.model.torch.attention.selection import choose, detect, make_backend
+from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.graphs import MAX_TOKENS
 
 BLOCK_SIZE = 16
 MOST_DRAFTS = 8

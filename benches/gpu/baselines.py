@@ -21,7 +21,7 @@ from benches.gpu.engines import Model, engine_config
 from benches.gpu.floors import Shape
 from benches.gpu.part import Bench, Part
 from benches.gpu.plain_llama import made, rope_angles
-from pyengine.model.shape import describe
+from pyengine.model.spec import describe
 
 CONTEXT = 512
 TOKENS = 64

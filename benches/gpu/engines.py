@@ -20,7 +20,7 @@ from typing import Any
 from benches.gpu.floors import ITEM_BYTES, Ceilings, Shape, step_seconds
 from benches.gpu.part import Bench
 from pyengine import AsyncEngine, EngineConfig, SamplingParams
-from pyengine.model.shape import ModelShape, describe
+from pyengine.model.spec import ModelShape, describe
 from pyengine.placement import PlacementName
 from pyengine.profiling.workload import tokens
 from pyengine.telemetry import Totals

@@ -15,9 +15,9 @@ from benches.gpu.engines import engine_config
 from benches.gpu.part import Bench, Part
 from benches.gpu.steps import step_times
 from pyengine.model.devices import load_runner
-from pyengine.model.graphs import Graphs
 from pyengine.model.runner import ModelRunner
-from pyengine.model.torch_runner import TorchRunner
+from pyengine.model.torch.graphs import Graphs
+from pyengine.model.torch.runner import TorchRunner
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXT = 512

@@ -12,7 +12,7 @@ from benches.gpu.engines import Model, engine_config
 from benches.gpu.part import Bench, Part
 from benches.gpu.steps import step_seconds
 from pyengine.model.devices import load_runner
-from pyengine.model.shape import describe
+from pyengine.model.spec import describe
 
 ROWS = (1, 16, 64)
 DRAFTS = range(9)

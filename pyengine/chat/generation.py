@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Generator
 from dataclasses import replace
 from typing import Self
 
-from pyengine.actors.generation import Generation
 from pyengine.chat.answer import ChatAnswer, ChatUpdate, ToolCall
 from pyengine.chat.reader import Reader
 from pyengine.completion import Outcome
-from pyengine.growing_text import GrowingText
 from pyengine.logprobs import TokenLogprob
+from pyengine.request.generation import Generation
+from pyengine.request.growing_text import GrowingText
 
 Entries = tuple[TokenLogprob, ...]
 

@@ -6,8 +6,8 @@ from typing import Any, Literal
 import msgspec
 
 from pyengine.chat.template import ChatTemplate
-from pyengine.decoding import refusal
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from pyengine.validation.decoding import refusal
 
 
 class ContentPart(msgspec.Struct, forbid_unknown_fields=True):

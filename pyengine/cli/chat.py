@@ -13,11 +13,11 @@ from pyengine.cli.options import (
     sampling_params,
 )
 from pyengine.cli.terminal import loading_bar
-from pyengine.modes import Mode
+from pyengine.settings.modes import Mode
 
 if TYPE_CHECKING:
-    from pyengine.config import EngineConfig
     from pyengine.sampling import SamplingParams
+    from pyengine.settings.config import EngineConfig
 
 MODE: Mode = "interactive"
 

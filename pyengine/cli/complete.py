@@ -13,15 +13,15 @@ from pyengine.cli.options import (
     sampling_params,
 )
 from pyengine.cli.terminal import loading_bar, show
-from pyengine.modes import Mode
+from pyengine.settings.modes import Mode
 
 if TYPE_CHECKING:
-    from pyengine.actors.generation import Generation
     from pyengine.chat.answer import ChatAnswer
     from pyengine.chat.generation import ChatGeneration
     from pyengine.completion import Completion
-    from pyengine.config import EngineConfig
+    from pyengine.request.generation import Generation
     from pyengine.sampling import SamplingParams
+    from pyengine.settings.config import EngineConfig
 
 MODE: Mode = "interactive"
 
@@ -100,7 +100,7 @@ def _as_json(model: str, completion: "Completion | ChatAnswer") -> str:
     """The completion with its usage, as over HTTP: what was drafted is in its details."""
     import msgspec
 
-    from pyengine.http.schema.common import usage_object
+    from pyengine.http.openai.schema.common import usage_object
 
     answer: dict[str, Any] = {
         "model": model,

@@ -11,11 +11,11 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import click
 import msgspec
 
-from pyengine.config import ChatFormatName, EngineConfig
-from pyengine.environment import ENVIRONMENT_PREFIX, split_names
 from pyengine.errors import ConfigError, InvalidRequestError
-from pyengine.modes import Mode
 from pyengine.sampling import SamplingParams
+from pyengine.settings.config import ChatFormatName, EngineConfig
+from pyengine.settings.environment import ENVIRONMENT_PREFIX, split_names
+from pyengine.settings.modes import Mode
 
 # A flag with more names to choose from tells them in its help alone.
 SHOWN_CHOICES = 6

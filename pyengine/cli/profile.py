@@ -9,7 +9,7 @@ import click
 
 from pyengine.cli.options import engine_config, engine_options, model_argument, spelled
 from pyengine.cli.terminal import working
-from pyengine.modes import Mode
+from pyengine.settings.modes import Mode
 
 if TYPE_CHECKING:
     from pyengine.profiling.report import ProfileReport
@@ -185,7 +185,7 @@ def _attach(url: str, seconds: float) -> "tuple[ProfileReport, Spans]":
     import numpy as np
 
     from pyengine.errors import ConfigError
-    from pyengine.http.debug import ProfileAnswer
+    from pyengine.http.operations.debug import ProfileAnswer
     from pyengine.profiling.report import load_report
     from pyengine.telemetry.spans import SPAN
 

@@ -9,12 +9,12 @@ import click
 
 from pyengine.cli.options import engine_config, engine_options, model_argument
 from pyengine.cli.terminal import loading_bar
-from pyengine.modes import Mode
+from pyengine.settings.modes import Mode
 
 if TYPE_CHECKING:
     from pyengine.async_engine import AsyncEngine
-    from pyengine.config import EngineConfig
     from pyengine.placement import PlacementName
+    from pyengine.settings.config import EngineConfig
 
 MODE: Mode = "local"
 
@@ -73,7 +73,7 @@ def serve(
     """
     import uvloop
 
-    from pyengine.http.server import leave
+    from pyengine.http.serving.server import leave
 
     config = engine_config(model, given, MODE)
     if workers == 1:
@@ -95,8 +95,8 @@ async def _serve(
 ) -> None:
     from pyengine.async_engine import AsyncEngine
     from pyengine.http.limits import Limits
-    from pyengine.http.server import serve as serve_http
-    from pyengine.http.tracing import Tracing
+    from pyengine.http.operations.tracing import Tracing
+    from pyengine.http.serving.server import serve as serve_http
 
     tracing = None if otlp_endpoint is None else Tracing.to(otlp_endpoint)
     engine = AsyncEngine(config=config, placement=placement)
@@ -127,8 +127,8 @@ async def _serve_workers(
     otlp_endpoint: str | None,
 ) -> None:
     from pyengine.http.limits import Limits
-    from pyengine.http.supervisor import Supervisor, serve_workers
-    from pyengine.http.tracing import Tracing
+    from pyengine.http.operations.tracing import Tracing
+    from pyengine.http.serving.supervisor import Supervisor, serve_workers
 
     if otlp_endpoint is not None:
         Tracing.to(otlp_endpoint).close()  # what the workers could not use is refused here

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from pyengine.children import Failed, Loading
-from pyengine.config import EngineConfig
+from pyengine.placement.children import Failed, Loading
+from pyengine.settings.config import EngineConfig
 
 
 class Begin(msgspec.Struct, tag=True):

@@ -14,7 +14,6 @@ import os
 from collections.abc import Mapping
 
 from pyengine._core import StepLayout
-from pyengine.config import EngineConfig
 from pyengine.distributed.group import TorchGroup, host_store
 from pyengine.distributed.ranks import Ranks, rank_config
 from pyengine.distributed.start import rank_device, start_rank
@@ -22,6 +21,7 @@ from pyengine.distributed.wire import Kind, Ranges
 from pyengine.errors import PyengineError
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelInfo, ModelRunner, Progress, Sampled, StepHandle
+from pyengine.settings.config import EngineConfig
 
 
 class ParallelStep:

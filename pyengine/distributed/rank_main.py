@@ -13,12 +13,12 @@ import time
 from collections import deque
 
 from pyengine._core import Mailbox, MailboxClosed
-from pyengine.children import Failed, Line, Loading
 from pyengine.distributed.control import Begin, Here, Meet, Ready, decode_to_rank
 from pyengine.distributed.wire import Kind, kind_of, write
 from pyengine.errors import PyengineError
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelRunner, StepHandle
+from pyengine.placement.children import Failed, Line, Loading
 
 # A step comes while the one before it is computed: whoever looks is not late.
 SPIN_US = 50

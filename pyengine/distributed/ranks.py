@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 
 from pyengine._core import Mailbox, MailboxClosed, MailboxFull
 from pyengine.actors.actor import logger
-from pyengine.children import EXIT_TIMEOUT_S, Failed, Loading, encode_line, spawn
-from pyengine.config import EngineConfig
 from pyengine.distributed.control import (
     Begin,
     FromRank,
@@ -36,6 +34,8 @@ from pyengine.distributed.control import (
 from pyengine.distributed.wire import RING_BYTES, Kind, Range, messages
 from pyengine.errors import EngineDeadError, PyengineError
 from pyengine.model.runner import Progress
+from pyengine.placement.children import EXIT_TIMEOUT_S, Failed, Loading, encode_line, spawn
+from pyengine.settings.config import EngineConfig
 
 FULL_WAIT_S = 0.0005
 

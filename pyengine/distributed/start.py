@@ -2,12 +2,12 @@
 
 import torch
 
-from pyengine.config import EngineConfig
 from pyengine.distributed.group import Group
 from pyengine.errors import ConfigError
 from pyengine.model.runner import Progress
-from pyengine.model.torch_runner import TorchRunner
-from pyengine.model.torch_start import start_on_cpu, start_on_gpu
+from pyengine.model.torch.runner import TorchRunner
+from pyengine.model.torch.start import start_on_cpu, start_on_gpu
+from pyengine.settings.config import EngineConfig
 
 
 def rank_device(config: EngineConfig, rank: int) -> torch.device:

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pyengine.errors import PyengineError
-from pyengine.http import chat_completions, completions, debug, health, metrics, models, responses
 from pyengine.http.backend import Engine
 from pyengine.http.errors import (
     MethodNotAllowedError,
@@ -19,9 +18,11 @@ from pyengine.http.errors import (
 )
 from pyengine.http.exchange import Exchange
 from pyengine.http.limits import Limits
+from pyengine.http.openai import chat_completions, completions, models, responses
+from pyengine.http.operations import debug, health, metrics
+from pyengine.http.operations.tracing import Tracing
 from pyengine.http.rsgi import ProtocolClosed, Scope
 from pyengine.http.service import Service
-from pyengine.http.tracing import Tracing
 
 log = logging.getLogger("pyengine.http")
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from pyengine._core import Recorder, Timeline
-from pyengine.actors.generation import Generation
-from pyengine.chat.dialect import Dialect
+from pyengine.chat.handler import Dialect
 from pyengine.engine import EngineInfo
 from pyengine.grammar import Grammar
 from pyengine.messages import Report
+from pyengine.request.generation import Generation
 from pyengine.sampling import SamplingParams
 from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from pyengine.decoding import refusal
 from pyengine.errors import InvalidRequestError, PyengineError
+from pyengine.validation.decoding import refusal
 
 
 class NoSuchPathError(PyengineError):

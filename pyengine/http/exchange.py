@@ -8,7 +8,6 @@ from typing import TypeVar
 import msgspec
 
 from pyengine._core import Stage
-from pyengine.actors.generation import Generation
 from pyengine.errors import PyengineError, RequestAbortedError
 from pyengine.http.errors import (
     MethodNotAllowedError,
@@ -17,9 +16,10 @@ from pyengine.http.errors import (
     error_body,
 )
 from pyengine.http.limits import read_body
+from pyengine.http.operations.tracing import Asked
 from pyengine.http.rsgi import HTTPProtocol, Scope
 from pyengine.http.service import Service
-from pyengine.http.tracing import Asked
+from pyengine.request.generation import Generation
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from pyengine.errors import EngineDeadError, ModelNotFoundError, NotReadyError
 from pyengine.http.backend import Engine
 from pyengine.http.errors import ShuttingDownError
 from pyengine.http.limits import Limits
-from pyengine.http.tracing import Tracing
+from pyengine.http.operations.tracing import Tracing
 
 
 class Service:

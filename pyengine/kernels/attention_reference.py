@@ -1,1 +1,51 @@
-../../kernels/triton/attention_reference.py
+"""What :mod:`pyengine.kernels.attention` computes, in torch, row by row."""
+
+import torch
+
+from pyengine.kernels.attention import Pages
+
+
+def gathered(cache: torch.Tensor, pages: torch.Tensor) -> torch.Tensor:
+    """``cache[pages]``; as bytes, if they are: torch does not index float8 on every device."""
+    if cache.dtype.itemsize > 1:
+        return cache[pages]
+    return cache.view(torch.uint8)[pages].view(cache.dtype)
+
+
+def attention_reference(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    pages: Pages,
+    out: torch.Tensor,
+    *,
+    rows: int,
+    one_query: bool,
+    scale: float,
+) -> None:
+    """As :func:`pyengine.kernels.attention.attention`; in float32, and only for tests.
+
+    It reads the rows on the host, which waits for the device.
+    """
+    heads, head_dim = queries.shape[1:]
+    block_size, kv_heads = keys.shape[1:3]
+    starts = pages.query_start[: rows + 1].tolist()
+    if one_query:
+        starts = list(range(rows + 1))
+    page_starts = pages.page_indptr[: rows + 1].tolist()
+    for row, length in enumerate(pages.kv_length[:rows].tolist()):
+        here = slice(starts[row], starts[row + 1])
+        count = here.stop - here.start
+        if count == 0:
+            continue
+        used = page_starts[row] + -(-length // block_size)
+        indices = pages.page_indices[page_starts[row] : used].long()
+        # [kv heads, 1, keys, head_dim], beside queries of [kv heads, group, queries, head_dim]
+        k = gathered(keys, indices).float().flatten(0, 1)[:length].transpose(0, 1).unsqueeze(1)
+        v = gathered(values, indices).float().flatten(0, 1)[:length].transpose(0, 1).unsqueeze(1)
+        q = queries[here].float().view(count, kv_heads, heads // kv_heads, head_dim)
+        scores = q.permute(1, 2, 0, 3) @ k.transpose(2, 3) * scale
+        position = torch.arange(length - count, length, device=scores.device)
+        hidden = torch.arange(length, device=scores.device) > position[:, None]
+        weights = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)
+        out[here] = (weights @ v).permute(2, 0, 1, 3).reshape(count, heads, head_dim).to(out.dtype)

@@ -1,1 +1,173 @@
-../../kernels/triton/sampling_reference.py
+"""The sampler in torch, on any device: what :mod:`pyengine.kernels.sampling` is tested against.
+
+It sorts, and takes some hundred operations for a batch; the tokens are those of the Rust sampler
+and of the Triton kernel bit by bit, for every operation is the same IEEE operation.
+"""
+
+import torch
+
+from pyengine.kernels.inputs import SamplingInputs
+
+_LOW = 0xFFFFFFFF
+_INFINITY = float("inf")
+
+
+def noise_words(seed: torch.Tensor, position: torch.Tensor, vocabulary: int) -> torch.Tensor:
+    """The noise of every token, as int64 below 2^32 [rows, vocabulary]; see ``random.rs``.
+
+    Philox 4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3"
+    (SC11).
+
+    Args:
+        seed: int64 [rows], the bits of the seeds.
+        position: int64 [rows].
+        vocabulary: Number of tokens.
+    """
+    blocks = -(-vocabulary // 128)
+    c2 = torch.arange(blocks * 32, device=seed.device).expand(len(seed), -1)
+    c0 = (position & _LOW)[:, None].expand_as(c2)
+    c1 = ((position >> 32) & _LOW)[:, None].expand_as(c2)
+    c3 = torch.zeros_like(c2)
+    k0, k1 = (seed & _LOW)[:, None], ((seed >> 32) & _LOW)[:, None]
+    for _ in range(10):
+        # Products of 32 bits by halves, for they do not fit into a signed 64-bit number.
+        left_high, left = _multiply(c0, 0xD2511F53)
+        right_high, right = _multiply(c2, 0xCD9E8D57)
+        c0, c1, c2, c3 = right_high ^ c1 ^ k0, right, left_high ^ c3 ^ k1, left
+        k0, k1 = (k0 + 0x9E3779B9) & _LOW, (k1 + 0xBB67AE85) & _LOW
+    words = torch.stack([c0, c1, c2, c3], dim=1)  # [rows, word, counter]
+    words = words.view(len(seed), 4, blocks, 32).transpose(1, 2)
+    return words.reshape(len(seed), blocks * 128)[:, :vocabulary]
+
+
+def _multiply(word: torch.Tensor, by: int) -> tuple[torch.Tensor, torch.Tensor]:
+    low = word * (by & 0xFFFF)
+    high = word * (by >> 16) + (low >> 16)
+    return high >> 16, ((high & 0xFFFF) << 16) | (low & 0xFFFF)
+
+
+def exponential(words: torch.Tensor) -> torch.Tensor:
+    """-ln((word + 1/2) / 2^32) in float32, by Cephes' polynomial (S. L. Moshier)."""
+    high = words >= 2**31
+    small = torch.where(high, _LOW - words, words).to(torch.float32)
+    f = (small + 0.5) * 2.0**-32
+    shifted = f.view(torch.int32) - 0x3F3504F3
+    e = (shifted >> 23).to(torch.float32)
+    r = ((shifted & 0x007FFFFF) + 0x3F3504F3).view(torch.float32) - 1.0
+    near = f < torch.tensor(0.29289323, dtype=torch.float32)
+    e = torch.where(high, torch.where(near, 0.0, -1.0), e)
+    r = torch.where(high, torch.where(near, -f, 1.0 - (f + f)), r)
+    square = r * r
+    p = r * 7.0376836e-2 - 1.151461e-1
+    p = p * r + 1.1676999e-1
+    p = p * r - 1.2420141e-1
+    p = p * r + 1.4249323e-1
+    p = p * r - 1.6668058e-1
+    p = p * r + 2.0000715e-1
+    p = p * r - 2.4999994e-1
+    p = p * r + 3.333333e-1
+    y = p * r * square
+    y = y + e * -2.1219444e-4
+    y = y - square * 0.5
+    return -((r + y) + e * 0.6933594)
+
+
+def exp(x: torch.Tensor) -> torch.Tensor:
+    """e^x in float32 for x <= 0; 0 below -87.3 and of NaN."""
+    normal = x > torch.tensor(-87.3, dtype=torch.float32)
+    x0 = torch.where(normal, x, -87.3)
+    shifted = x0 * 1.4426950408889634 + 12582912.0
+    n = shifted - 12582912.0
+    r = n * -0.6933594 + x0
+    r = n * 2.1219444e-4 + r
+    p = r * 1.9875691e-4 + 1.3982e-3
+    p = p * r + 8.333452e-3
+    p = p * r + 4.1665796e-2
+    p = p * r + 1.6666665e-1
+    p = p * r + 0.5
+    p = (p * (r * r) + r) + 1.0
+    scale = ((shifted.view(torch.int32) << 23) + 0x3F800000).view(torch.float32)
+    return torch.where(normal, p * scale, 0.0)
+
+
+def weights(logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+    """e^((logit - best) / temperature) in float32; where the best is infinite, 1 there and else 0.
+
+    Args:
+        logits: float32 [rows, vocabulary], without NaN.
+        temperature: float32 [rows], above 0.
+    """
+    best = logits.amax(dim=1, keepdim=True)
+    infinite = torch.where(logits == best, 0.0, -_INFINITY)
+    exponent = (logits - best) / temperature[:, None]
+    return exp(torch.where(best == _INFINITY, infinite, exponent))
+
+
+def allowed_tokens(mask: torch.Tensor, mask_row: torch.Tensor, vocabulary: int) -> torch.Tensor:
+    """What rows of ``mask``, int32 [rows], allow: bool [rows, vocabulary]; -1 allows all."""
+    bits = (mask[mask_row.clamp(min=0)][:, :, None] >> torch.arange(32, device=mask.device)) & 1
+    return (bits.flatten(1)[:, :vocabulary] != 0) | (mask_row < 0)[:, None]
+
+
+def kept_tokens(
+    logits: torch.Tensor,
+    weight: torch.Tensor,
+    top_k: torch.Tensor,
+    top_p: torch.Tensor,
+    min_p: torch.Tensor,
+) -> torch.Tensor:
+    """What top-k, then top-p, then min-p leave of tokens with a weight: bool [rows, vocabulary].
+
+    Args:
+        logits: float32 [rows, vocabulary], without NaN; minus infinity where not allowed.
+        weight: float32 [rows, vocabulary].
+        top_k: int32 [rows]; 0 is off.
+        top_p: float32 [rows]; 1 is off.
+        min_p: float32 [rows]; 0 is off.
+    """
+    order = logits.argsort(dim=1, descending=True, stable=True)
+    place = torch.arange(logits.shape[1], device=logits.device)
+    inside = (top_k <= 0)[:, None] | (place < top_k[:, None])
+    mass = (weight * 1073741824.0 + 0.5).to(torch.int64).gather(1, order) * inside
+    total = mass.sum(dim=1)
+    wanted = (top_p.double() * total.double()).ceil().to(torch.int64).clamp(min=1)
+    before = mass.cumsum(dim=1) - mass
+    # Not "below 1 is on": a NaN keeps all.
+    inside &= ~(top_p < 1.0)[:, None] | (before < wanted[:, None])
+    kept = torch.zeros_like(inside).scatter(1, order, inside)
+    least = torch.where(min_p > 2.0**-126, min_p.clamp(max=1.0), 2.0**-126)
+    return kept & (weight >= least[:, None])
+
+
+def sample(
+    inputs: SamplingInputs, logits: torch.Tensor, tokens: torch.Tensor, first: int = 0
+) -> None:
+    """As :func:`pyengine.kernels.sampling.sample`, in torch."""
+    rows, vocabulary = logits.shape
+    here = slice(first, first + rows)
+    row = inputs.logit_row[here].long()
+    mask_row = inputs.mask_row[here]
+    if vocabulary == 0 or rows == 0:
+        return
+    allowed = torch.ones_like(logits, dtype=torch.bool)
+    if (mask_row >= 0).any():
+        allowed = allowed_tokens(inputs.mask, mask_row, vocabulary)
+    clean = logits.float()
+    clean = torch.where(allowed & ~clean.isnan(), clean, -_INFINITY)
+    clean = torch.where(clean == 0.0, 0.0, clean)
+    temperature = inputs.temperature[row]
+    sampled = temperature > 0.0
+
+    weight = weights(clean, torch.where(sampled, temperature, 1.0))
+    kept = kept_tokens(clean, weight, inputs.top_k[row], inputs.top_p[row], inputs.min_p[row])
+    start = inputs.logit_start[row]
+    ahead = torch.arange(first, first + rows, device=logits.device) - start
+    words = noise_words(inputs.seed[row], inputs.sample_position[row] + ahead, vocabulary)
+    times = torch.where(kept, exponential(words) / weight, _INFINITY)
+    # argmax and argmin of a bool or float take any of equals: the first is asked for by number.
+    greedy = (clean == clean.amax(dim=1, keepdim=True)).int().argmax(dim=1)
+    drawn = (times == times.amin(dim=1, keepdim=True)).int().argmax(dim=1)
+    chosen = torch.where(sampled, drawn, greedy)
+    chosen = torch.where(clean.amax(dim=1) == -_INFINITY, -1, chosen)
+    only = (mask_row >= 0) & (allowed.sum(dim=1) == 1)
+    tokens[here] = torch.where(only, allowed.int().argmax(dim=1), chosen).to(torch.int32)

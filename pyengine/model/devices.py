@@ -3,9 +3,9 @@
 import os
 from dataclasses import replace
 
-from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
 from pyengine.model.runner import ModelRunner, Progress
+from pyengine.settings.config import EngineConfig
 
 
 def settled(config: EngineConfig) -> EngineConfig:
@@ -55,10 +55,10 @@ def load_runner(config: EngineConfig, progress: Progress | None = None) -> Model
 
         return ParallelRunner.start(config, progress)
     if config.device == "cuda":
-        from pyengine.model.torch_start import start_on_gpu
+        from pyengine.model.torch.start import start_on_gpu
 
         return start_on_gpu(config, progress)
-    from pyengine.model.cpu import CpuRunner
+    from pyengine.model.cpu.runner import CpuRunner
 
     return CpuRunner.from_config(config, progress)
 

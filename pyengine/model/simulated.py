@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import StepLayout, pick_allowed
-from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
 from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.runner import LogProbs, ModelInfo, Sampled
-from pyengine.model.shape import describe, make_layout
+from pyengine.model.spec import describe, make_layout
+from pyengine.settings.config import EngineConfig
 
 
 class SimulatedStep:

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from pyengine.children import Failed
-from pyengine.config import EngineConfig
 from pyengine.engine import EngineInfo, Progress
 from pyengine.errors import PyengineError
+from pyengine.placement.children import Failed
 from pyengine.placement.control import Down, Up
 from pyengine.placement.protocol import Seat, Watcher
+from pyengine.settings.config import EngineConfig
 
 
 class AttachedPlacement:

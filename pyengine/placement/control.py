@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from pyengine.children import Failed, Loading
-from pyengine.config import EngineConfig
 from pyengine.engine import EngineInfo
+from pyengine.placement.children import Failed, Loading
+from pyengine.settings.config import EngineConfig
 
 
 class Start(msgspec.Struct, tag=True):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pyengine.children import EXIT_TIMEOUT_S, encode_line, spawn
+from pyengine.placement.children import EXIT_TIMEOUT_S, encode_line, spawn
 
 
 class Child:

@@ -10,14 +10,14 @@ import asyncio
 import contextlib
 
 from pyengine.actors.actor import logger
-from pyengine.children import Failed, Loading
-from pyengine.config import EngineConfig
 from pyengine.engine import EngineInfo, Progress, Queues
 from pyengine.errors import EngineDeadError, PyengineError
+from pyengine.placement.children import Failed, Loading
 from pyengine.placement.control import Ready, Start, decode_from_engine
 from pyengine.placement.deaths import DEATHS, Deaths
 from pyengine.placement.line import Child
 from pyengine.placement.protocol import Seat, Watcher
+from pyengine.settings.config import EngineConfig
 
 
 class ProcessPlacement:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from pyengine._core import Mailbox, Recorder
-from pyengine.config import EngineConfig
 from pyengine.engine import EngineInfo, Progress, Queues
+from pyengine.settings.config import EngineConfig
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from pyengine.config import EngineConfig
 from pyengine.engine import EngineActors, EngineInfo, Progress, Queues
 from pyengine.placement.protocol import Seat, Watcher
+from pyengine.settings.config import EngineConfig
 
 
 class ThreadPlacement:

@@ -16,15 +16,15 @@ from typing import Any
 import msgspec
 
 from pyengine.async_engine import AsyncEngine
-from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
 from pyengine.grammar import Grammar
-from pyengine.model.shape import describe
+from pyengine.model.spec import describe
 from pyengine.placement import PlacementName
 from pyengine.profiling.clients import WARM_UP_TOKENS, Readers, busy_loop
 from pyengine.profiling.observe import Observation, observe
 from pyengine.profiling.report import ProfileReport, SweepPoint
 from pyengine.profiling.workload import constant, read_trace
+from pyengine.settings.config import EngineConfig
 
 
 @dataclass(frozen=True, kw_only=True)

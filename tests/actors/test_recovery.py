@@ -2,9 +2,9 @@
 
 import msgspec
 
-from pyengine.actors.recovery import Recovery
-from pyengine.actors.request import RequestActor
 from pyengine.messages import RequestKey, SamplingRules, Submit
+from pyengine.request.recovery import Recovery
+from pyengine.request.request import RequestActor
 
 
 def running(number: int) -> RequestActor:

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyengine.actors.request import RequestActor
 from pyengine.messages import Delta, RequestKey, SamplingRules, Submit
+from pyengine.request.request import RequestActor
 
 TOKENS = 20_000
 

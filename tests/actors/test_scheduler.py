@@ -9,9 +9,9 @@ from types import FrameType
 import pytest
 
 from pyengine.actors.scheduler import SchedulerActor
-from pyengine.config import EngineConfig
 from pyengine.engine import EngineActors, Queues
 from pyengine.messages import RequestKey, SamplingRules, Submit, encode_submit
+from pyengine.settings.config import EngineConfig
 
 WARM_UP = 50
 STEPS = 200

@@ -18,7 +18,7 @@ from benches.gpu.cases import Case
 from benches.gpu.layer_cases import layer_cases
 from benches.gpu.part import Bench
 from benches.gpu.sampling_cases import sampling_cases
-from pyengine.model.attention.choice import Capabilities
+from pyengine.model.torch.attention.selection import Capabilities
 
 
 class LikeGpu(Bench):

@@ -12,8 +12,8 @@ from pyengine.chat.formats import FORMATS, ContentDelta, detect
 from pyengine.chat.messages import read_messages, template_messages
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool
-from pyengine.config import ChatFormatName
-from pyengine.demo.template import CHAT_TEMPLATE, SPECIAL_TOKENS
+from pyengine.settings.config import ChatFormatName
+from tools.demo_model.template import CHAT_TEMPLATE, SPECIAL_TOKENS
 
 LLAMA = "{{ '<|start_header_id|>' }}"
 DEEPSEEK = "'<｜tool▁calls▁begin｜>'"

@@ -12,9 +12,9 @@ from walk import HOSTILE, LETTERS, Walker
 from pyengine._core import GrammarContext, compile_grammar
 from pyengine.chat.formats import FORMATS, ChatFormat
 from pyengine.chat.tools import Named, Tool
-from pyengine.demo.template import SPECIAL_TOKENS
 from pyengine.grammar import Grammar, json_schema
 from pyengine.tokenizer import Tokenizer
+from tools.demo_model.template import SPECIAL_TOKENS
 
 # Special tokens are no text: whoever spells one in free text or a string means the token.
 PIECES = [p for p in LETTERS + HOSTILE if not any(token in p for token in SPECIAL_TOKENS)]

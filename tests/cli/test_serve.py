@@ -13,8 +13,8 @@ import openai
 import pytest
 
 from pyengine.cli.serve import summary
-from pyengine.config import EngineConfig
 from pyengine.engine import EngineInfo
+from pyengine.settings.config import EngineConfig
 from tests.cli.conftest import Run
 from tests.programs import served
 

@@ -1,11 +1,11 @@
-"""A step padded through Python; what it may hold is tested in rust/src/scheduler/padding.rs."""
+"""A step padded through Python; what it may hold is tested in scheduler/padding.rs."""
 
 import numpy as np
 import pytest
 
 from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
-from pyengine.model.torch_start import write_step
+from pyengine.model.torch.start import write_step
 
 
 @pytest.fixture

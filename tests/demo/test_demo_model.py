@@ -12,10 +12,10 @@ transformers = pytest.importorskip("transformers")
 safetensors = pytest.importorskip("safetensors")
 
 from pyengine.demo import DRAFT_PATH, MODEL_PATH  # noqa: E402
-from pyengine.demo.data import documents, exam  # noqa: E402
-from pyengine.demo.dialogue import Dialogue, Turn, held_out, segments  # noqa: E402
-from pyengine.demo.evaluate import answers, correct  # noqa: E402
-from pyengine.demo.template import CHAT_TEMPLATE, SPECIAL_TOKENS  # noqa: E402
+from tools.demo_model.data import documents, exam  # noqa: E402
+from tools.demo_model.dialogue import Dialogue, Turn, held_out, segments  # noqa: E402
+from tools.demo_model.evaluate import answers, correct  # noqa: E402
+from tools.demo_model.template import CHAT_TEMPLATE, SPECIAL_TOKENS  # noqa: E402
 
 FOLDERS = [pytest.param(MODEL_PATH, id="model"), pytest.param(DRAFT_PATH, id="draft")]
 WEATHER: dict[str, Any] = {

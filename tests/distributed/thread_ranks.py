@@ -8,7 +8,6 @@ import torch
 import torch.distributed
 
 from pyengine._core import Mailbox, MailboxClosed
-from pyengine.config import EngineConfig
 from pyengine.distributed.group import TorchGroup
 from pyengine.distributed.parallel_runner import ParallelRunner
 from pyengine.distributed.rank_main import Follower
@@ -17,6 +16,7 @@ from pyengine.distributed.start import start_rank
 from pyengine.distributed.wire import RING_BYTES
 from pyengine.errors import EngineDeadError
 from pyengine.model.runner import Progress
+from pyengine.settings.config import EngineConfig
 
 CPU = torch.device("cpu")
 Result = TypeVar("Result")

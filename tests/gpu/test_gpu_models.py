@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError, EngineDeadError
 from pyengine.grammar import regex
 from pyengine.kernels import gemv
-from pyengine.model.loader import open_weights
-from pyengine.model.matmul import MAX_GEMV_ROWS, Matmul, cuda_timer, library
-from pyengine.model.shape import describe
+from pyengine.model.spec import describe
+from pyengine.model.torch.matmul import MAX_GEMV_ROWS, Matmul, cuda_timer, library
+from pyengine.model.weights.loader import open_weights
+from pyengine.settings.config import EngineConfig
 from tests.model.families import FAMILIES, ONE_OF_EACH
 from tests.models import greedy, mixed_prompts, random_llama, random_model
 

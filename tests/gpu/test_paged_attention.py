@@ -13,14 +13,14 @@ pytest.importorskip("triton")
 
 from pyengine.kernels.attention import Pages  # noqa: E402
 from pyengine.kernels.attention_reference import attention_reference  # noqa: E402
-from pyengine.model.attention.choice import (  # noqa: E402
+from pyengine.model.batch import StepBuffers  # noqa: E402
+from pyengine.model.torch.attention.selection import (  # noqa: E402
     NAMES,
     detect,
     make_backend,
     refusal,
 )
-from pyengine.model.attention.shape import AttentionShape  # noqa: E402
-from pyengine.model.batch import StepBuffers  # noqa: E402
+from pyengine.model.torch.attention.spec import AttentionShape  # noqa: E402
 from tests.model import fake_flashinfer  # noqa: E402
 from tests.model.paged_steps import FIELDS, Step, fill, layout_of, pad, random_table  # noqa: E402
 

@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError, EngineDeadError, RequestAbortedError
 from pyengine.grammar import choice, json_schema, regex
-from pyengine.model.attention.choice import NAMES, detect, refusal
-from pyengine.model.graphs import PATIENCE, REST
-from pyengine.model.torch_runner import TorchRunner
-from pyengine.model.torch_start import start_on_gpu
+from pyengine.model.torch.attention.selection import NAMES, detect, refusal
+from pyengine.model.torch.graphs import PATIENCE, REST
+from pyengine.model.torch.runner import TorchRunner
+from pyengine.model.torch.start import start_on_gpu
+from pyengine.settings.config import EngineConfig
 from tests.answers import assert_nothing_is_left, settled
 from tests.model.llamas import Loop, Sequence
 from tests.model.paged_steps import shape_of

@@ -9,7 +9,7 @@ from fake_engine import FakeEngine
 
 from pyengine import AsyncEngine
 from pyengine.http.limits import Limits
-from pyengine.http.server import HttpServer
+from pyengine.http.serving.server import HttpServer
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from pyengine._core import Lane, Recorder, Timeline
-from pyengine.chat.dialect import Dialect
+from pyengine.chat.handler import Dialect
 from pyengine.chat.template import ChatTemplate
 from pyengine.completion import Completion, Outcome, Update, Usage
 from pyengine.errors import (

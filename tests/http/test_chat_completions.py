@@ -11,7 +11,7 @@ from fake_engine import ANSWER, CHATML, FakeEngine
 
 from pyengine.chat.template import ChatTemplate
 from pyengine.errors import ContextLengthError
-from pyengine.http.server import HttpServer
+from pyengine.http.serving.server import HttpServer
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 MODEL = "org/fake"

@@ -10,7 +10,7 @@ from fake_engine import FakeEngine
 
 from pyengine.errors import EngineDeadError
 from pyengine.http.limits import Limits
-from pyengine.http.server import HttpServer
+from pyengine.http.serving.server import HttpServer
 
 MODEL = "org/fake"
 CHAT = "/v1/chat/completions"

@@ -10,9 +10,9 @@ import pytest
 from fake_engine import FakeEngine, small_tokenizer
 
 from pyengine.errors import RequestAbortedError
-from pyengine.http import chat_completions
 from pyengine.http.errors import ShuttingDownError
 from pyengine.http.exchange import Exchange
+from pyengine.http.openai import chat_completions
 from pyengine.http.service import Service
 
 BODY = {

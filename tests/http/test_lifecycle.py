@@ -15,7 +15,7 @@ from fake_engine import ANSWER, FakeEngine
 
 from pyengine.errors import ConfigError, NotReadyError, OverloadedError
 from pyengine.http.limits import Limits
-from pyengine.http.server import HttpServer, serve
+from pyengine.http.serving.server import HttpServer, serve
 
 MODEL = "org/fake"
 CHAT = "/v1/chat/completions"
@@ -188,7 +188,7 @@ import asyncio, sys
 sys.path.insert(0, {here!r})
 from fake_engine import FakeEngine
 from pyengine.http.limits import Limits
-from pyengine.http.server import leave, serve
+from pyengine.http.serving.server import leave, serve
 
 async def main():
     engine = FakeEngine(hold_after={hold})
@@ -235,7 +235,7 @@ async def test_signals(kind: str, drain: float, signals: int) -> None:
 def test_a_server_leaves_logging_as_it_was() -> None:
     import logging
 
-    from pyengine.http.server import _Granian
+    from pyengine.http.serving.server import _Granian
 
     root = logging.getLogger()
     before = list(root.handlers), root.level

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import InvalidGrammarError
 from pyengine.grammar import regex, text
-from pyengine.http.server import HttpServer
+from pyengine.http.serving.server import HttpServer
 
 ROOT = Path(__file__).parents[2]
 FINISH_REASONS = ("stop", "length", "abort", "timeout", "overloaded", "error", "refused")

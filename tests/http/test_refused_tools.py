@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from pyengine import AsyncEngine
-from pyengine.http.server import HttpServer
+from pyengine.http.serving.server import HttpServer
 
 QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyengine.completion import Update, Usage
 from pyengine.http import sse
-from pyengine.http.chunks import DONE, ChatChunks, CompletionChunks
+from pyengine.http.openai.chunks import DONE, ChatChunks, CompletionChunks
 from pyengine.logprobs import TokenLogprob
 from pyengine.sampling import SamplingParams
 

@@ -13,8 +13,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from pyengine import AsyncEngine
 from pyengine.errors import ConfigError
-from pyengine.http.server import HttpServer
-from pyengine.http.tracing import Tracing
+from pyengine.http.operations.tracing import Tracing
+from pyengine.http.serving.server import HttpServer
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 CHAT = {

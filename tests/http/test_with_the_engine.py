@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from pyengine import AsyncEngine
-from pyengine.http.server import HttpServer
+from pyengine.http.serving.server import HttpServer
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 STREAMS = 200

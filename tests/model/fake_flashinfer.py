@@ -14,7 +14,7 @@ import torch
 
 from pyengine.kernels.attention import Pages
 from pyengine.kernels.attention_reference import attention_reference
-from pyengine.model.attention.flashinfer_wrappers import Library
+from pyengine.model.torch.attention.flashinfer_wrappers import Library
 
 
 class Device:

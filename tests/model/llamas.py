@@ -10,9 +10,9 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from pyengine._core import StepLayout
-from pyengine.config import EngineConfig
-from pyengine.model.cpu import CpuRunner
-from pyengine.model.shape import describe
+from pyengine.model.cpu.runner import CpuRunner
+from pyengine.model.spec import describe
+from pyengine.settings.config import EngineConfig
 
 SMALL: dict[str, Any] = {
     "vocab_size": 131,

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from pyengine._core import StepLayout
 from pyengine.kernels.attention import Pages
 from pyengine.kernels.attention_reference import attention_reference
-from pyengine.model.attention.shape import AttentionShape
 from pyengine.model.batch import StepBuffers
+from pyengine.model.torch.attention.spec import AttentionShape
 
 FIELDS = ("query_start", "kv_length", "page_indptr", "page_indices")
 

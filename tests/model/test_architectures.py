@@ -13,10 +13,10 @@ from test_torch_model import logits_after
 from torch_steps import GreedyRunner
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from pyengine.config import EngineConfig
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures import ARCHITECTURES
-from pyengine.model.shape import describe
+from pyengine.model.spec import describe
+from pyengine.settings.config import EngineConfig
 
 
 def edit(folder: Path, **changes: Any) -> None:

@@ -8,13 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyengine.model.attention import cascade
-from pyengine.model.attention import triton as backend
-from pyengine.model.attention.cascade import cascade_pays, decodes, shared_tokens
-from pyengine.model.attention.choice import make_backend
-from pyengine.model.attention.torch import TorchAttention
-from pyengine.model.attention.warm_up import warm_up
 from pyengine.model.batch import StepBuffers
+from pyengine.model.torch.attention import cascade
+from pyengine.model.torch.attention import triton as backend
+from pyengine.model.torch.attention.cascade import cascade_pays, decodes, shared_tokens
+from pyengine.model.torch.attention.selection import make_backend
+from pyengine.model.torch.attention.torch import TorchAttention
+from pyengine.model.torch.attention.warm_up import warm_up
 from tests.model.paged_steps import Step, fill, layout_of, pad, random_table, shape_of
 
 pytest.importorskip("triton")

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from pyengine.errors import ConfigError
-from pyengine.model.attention import warm_up
-from pyengine.model.attention.choice import (
+from pyengine.model.torch.attention import warm_up
+from pyengine.model.torch.attention.selection import (
     NAMES,
     Capabilities,
     _not_imported,
@@ -19,7 +19,7 @@ from pyengine.model.attention.choice import (
     detect,
     refusal,
 )
-from pyengine.model.attention.torch import TorchAttention
+from pyengine.model.torch.attention.torch import TorchAttention
 from tests.model.paged_steps import shape_of
 
 H200 = Capabilities("cuda", (9, 0), triton="3.6.0", flashinfer="0.6.14", compiles=True)
@@ -89,7 +89,9 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_the_choice_imports_no_torch() -> None:
-    program = "import sys, pyengine.model.attention.choice; sys.exit('torch' in sys.modules)"
+    program = (
+        "import sys, pyengine.model.torch.attention.selection; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

@@ -13,17 +13,17 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine._core import StepLayout
-from pyengine.config import EngineConfig
 from pyengine.demo import MODEL_PATH
 from pyengine.errors import ConfigError
-from pyengine.model.attention.torch import TorchAttention
 from pyengine.model.devices import load_runner
-from pyengine.model.dummy import DummyWeights
-from pyengine.model.folder import NAMED_SHAPES, model_folder
-from pyengine.model.loader import open_weights
-from pyengine.model.shape import describe
-from pyengine.model.torch_layers import TorchParts
-from pyengine.model.torch_model import TorchModel
+from pyengine.model.spec import describe
+from pyengine.model.torch.attention.torch import TorchAttention
+from pyengine.model.torch.layers import TorchParts
+from pyengine.model.torch.model import TorchModel
+from pyengine.model.weights.dummy import DummyWeights
+from pyengine.model.weights.folder import NAMED_SHAPES, model_folder
+from pyengine.model.weights.loader import open_weights
+from pyengine.settings.config import EngineConfig
 
 PARAMETERS = {"llama-3-8b": 8_030_261_248, "llama-3-70b": 70_553_706_496}
 

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyengine.model.attention import flashinfer_workspace
-from pyengine.model.attention.flashinfer import FlashInferAttention
-from pyengine.model.attention.page_tables import last_page_len, page_tables, without_prefix
 from pyengine.model.batch import StepBuffers
+from pyengine.model.torch.attention import flashinfer_workspace
+from pyengine.model.torch.attention.flashinfer import FlashInferAttention
+from pyengine.model.torch.attention.page_tables import last_page_len, page_tables, without_prefix
 from tests.model.fake_flashinfer import Device
 from tests.model.paged_steps import (
     FIELDS,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyengine.model.graphs import PATIENCE, REST, Graphs, bucket
+from pyengine.model.torch.graphs import PATIENCE, REST, Graphs, bucket
 
 
 @dataclass

@@ -16,15 +16,15 @@ import pytest
 import torch
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.config import EngineConfig
 from pyengine.grammar import choice
 from pyengine.kernels import edit, feed, gemv, sampling, sampling_reference, top_logprobs, verify
-from pyengine.model.attention.shape import AttentionShape
-from pyengine.model.attention.triton import TritonAttention
-from pyengine.model.matmul import Matmul
-from pyengine.model.torch_ops import KERNELS
-from pyengine.model.torch_runner import TorchRunner
-from pyengine.model.torch_start import start_on_cpu
+from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.attention.triton import TritonAttention
+from pyengine.model.torch.matmul import Matmul
+from pyengine.model.torch.ops import KERNELS
+from pyengine.model.torch.runner import TorchRunner
+from pyengine.model.torch.start import start_on_cpu
+from pyengine.settings.config import EngineConfig
 from tests.models import greedy, mixed_prompts, random_llama
 from tests.test_logprobs import assert_those_of
 from tests.torch_devices import OverlappingQueue, RecordingCapturer
@@ -71,11 +71,11 @@ def runners(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> list[TorchR
     scratch = sampling.SamplingScratch.for_rows(64, 512, "cpu")
     sample = partial(sampling.sample, scratch=scratch)
     monkeypatch.setattr(sampling_reference, "sample", counted("sample", sample))
-    monkeypatch.setattr("pyengine.model.torch_layers.torch_ops", lambda _device: KERNELS)
+    monkeypatch.setattr("pyengine.model.torch.layers.torch_ops", lambda _device: KERNELS)
     # Ours and the library's in turn: the GEMV wins for odd numbers of rows.
     times = itertools.cycle([0.0, 1.0, 1.0, 0.0])
     monkeypatch.setattr(
-        "pyengine.model.torch_layers.torch_matmul",
+        "pyengine.model.torch.layers.torch_matmul",
         lambda _device: Matmul(counted("gemv", gemv.gemv), lambda: lambda _work: next(times)),
     )
     made: list[TorchRunner] = []

@@ -13,16 +13,16 @@ import pytest
 import torch
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.config import EngineConfig
 from pyengine.grammar import choice, json_schema, regex
-from pyengine.model.attention import flashinfer_workspace
-from pyengine.model.attention.backend import AttentionBackend
-from pyengine.model.attention.flashinfer import FlashInferAttention
-from pyengine.model.attention.flashinfer_wrappers import Library
-from pyengine.model.attention.shape import AttentionShape
-from pyengine.model.attention.triton import TritonAttention
-from pyengine.model.torch_runner import TorchRunner
-from pyengine.model.torch_start import start_on_cpu
+from pyengine.model.torch.attention import flashinfer_workspace
+from pyengine.model.torch.attention.backend import AttentionBackend
+from pyengine.model.torch.attention.flashinfer import FlashInferAttention
+from pyengine.model.torch.attention.flashinfer_wrappers import Library
+from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.attention.triton import TritonAttention
+from pyengine.model.torch.runner import TorchRunner
+from pyengine.model.torch.start import start_on_cpu
+from pyengine.settings.config import EngineConfig
 from tests.late_device import LateMark, LateQueue, queue_kernels
 from tests.model.fake_flashinfer import Device
 

@@ -7,11 +7,11 @@ import torch
 from llamas import Loop, make_llama, make_runner
 from safetensors.torch import load_file, save_file
 
-from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError, ModelLoadError
-from pyengine.model.cpu import CpuRunner
+from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.devices import load_runner
-from pyengine.model.shape import describe
+from pyengine.model.spec import describe
+from pyengine.settings.config import EngineConfig
 
 
 def edit(folder: Path, **changes: Any) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pyengine.model.matmul import MAX_GEMV_ROWS, Matmul, library
+from pyengine.model.torch.matmul import MAX_GEMV_ROWS, Matmul, library
 
 
 class Contest:

@@ -5,12 +5,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyengine.config import EngineConfig
 from pyengine.errors import ConfigError
-from pyengine.model.attention.choice import Capabilities, choose
-from pyengine.model.memory import MOST_BLOCKS, Measured, divide, gibibytes, stage
-from pyengine.model.shape import describe, make_layout
-from pyengine.model.torch_start import attention_shape, measured
+from pyengine.model.spec import describe, make_layout
+from pyengine.model.torch.attention.selection import Capabilities, choose
+from pyengine.model.torch.memory import MOST_BLOCKS, Measured, divide, gibibytes, stage
+from pyengine.model.torch.start import attention_shape, measured
+from pyengine.settings.config import EngineConfig
 
 GIB = 2**30
 H200 = Measured(total=140 * GIB, others=GIB, weights=15 * GIB, workspace=2 * GIB)

@@ -11,7 +11,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.rotary import rotary_table
+from pyengine.model.architectures.rotary import rotary_table
 
 CONTEXT = 512
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from llamas import make_llama
 
-from pyengine.config import EngineConfig
 from pyengine.errors import ModelLoadError
-from pyengine.model.loader import open_weights
-from pyengine.model.shape import ModelShape, describe
-from pyengine.model.weights import RankWeights
+from pyengine.model.spec import ModelShape, describe
+from pyengine.model.weights.loader import open_weights
+from pyengine.model.weights.sharding import RankWeights
+from pyengine.settings.config import EngineConfig
 
 HIDDEN, VOCABULARY = 48, 131
 Q, K = "model.layers.1.self_attn.q_proj.weight", "model.layers.1.self_attn.k_proj.weight"

@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.config import EngineConfig
 from pyengine.engine import EngineInfo
 from pyengine.errors import ConfigError
-from pyengine.model import torch_start
-from pyengine.model.attention.choice import Capabilities
-from pyengine.model.attention.shape import AttentionShape
-from pyengine.model.attention.triton import TritonAttention
-from pyengine.model.attention.warm_up import Ready, warm_up
-from pyengine.model.cpu import CpuRunner
+from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.runner import ModelRunner
-from pyengine.model.torch_model import TorchModel
+from pyengine.model.torch import start as torch_start
+from pyengine.model.torch.attention.selection import Capabilities
+from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.attention.triton import TritonAttention
+from pyengine.model.torch.attention.warm_up import Ready, warm_up
+from pyengine.model.torch.model import TorchModel
+from pyengine.settings.config import EngineConfig
 from tests.late_device import LateQueue, queue_kernels
 
 CPU = torch.device("cpu")

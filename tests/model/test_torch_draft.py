@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pyengine import AsyncEngine, EngineConfig
-from pyengine.model.torch_draft import TorchDraft
+from pyengine.model.torch.draft import TorchDraft
 from tests.model.test_draft import drafted, mixed, prompts
 from tests.torch_devices import KINDS, start, use_torch
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.config import EngineConfig
 from pyengine.errors import EngineDeadError, RequestAbortedError
 from pyengine.grammar import choice, json_schema, regex
-from pyengine.model.cpu import CpuRunner
-from pyengine.model.graphs import PATIENCE
-from pyengine.model.torch_start import warm_up
+from pyengine.model.cpu.runner import CpuRunner
+from pyengine.model.torch.graphs import PATIENCE
+from pyengine.model.torch.start import warm_up
+from pyengine.settings.config import EngineConfig
 from tests.answers import assert_nothing_is_left, settled
 from tests.models import greedy, mixed_prompts, random_llama
 from tests.table_runner import Table, assert_samples_as_rust, plan, run, table_runner

@@ -8,16 +8,16 @@ import numpy as np
 import torch
 
 from pyengine._core import StepLayout
-from pyengine.config import EngineConfig
 from pyengine.distributed.group import Group
-from pyengine.model.attention.torch import TorchAttention
 from pyengine.model.batch import StepBuffers
-from pyengine.model.device_step import DeviceStep
-from pyengine.model.loader import open_weights
 from pyengine.model.runner import Sampled
-from pyengine.model.shape import describe
-from pyengine.model.torch_layers import TorchParts
-from pyengine.model.torch_model import TorchModel
+from pyengine.model.spec import describe
+from pyengine.model.torch.attention.torch import TorchAttention
+from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.layers import TorchParts
+from pyengine.model.torch.model import TorchModel
+from pyengine.model.weights.loader import open_weights
+from pyengine.settings.config import EngineConfig
 
 
 class GreedyRunner:

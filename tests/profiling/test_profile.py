@@ -17,7 +17,7 @@ from pyengine import AsyncEngine, SamplingParams
 from pyengine._core import Lane, Stage
 from pyengine.cli import main
 from pyengine.grammar import json_value
-from pyengine.http.server import HttpServer
+from pyengine.http.serving.server import HttpServer
 from pyengine.profiling.clients import Readers
 from pyengine.profiling.observe import step_times_ms
 from pyengine.profiling.page import page

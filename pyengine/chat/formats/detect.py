@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from pyengine.chat.formats import (
+from pyengine.chat.formats.families import (
     deepseek,
     gemma,
     harmony,

@@ -6,12 +6,12 @@ from typing import Any, Protocol
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.llama import llama
 from pyengine.model.architectures.mistral import mistral
+from pyengine.model.architectures.parts import Buffer, Parts, Step
 from pyengine.model.architectures.phi3 import phi3
 from pyengine.model.architectures.qwen2 import qwen2
 from pyengine.model.architectures.qwen3 import qwen3
-from pyengine.model.layers import Buffer, Parts, Step
 from pyengine.model.runner import ModelInfo
-from pyengine.model.weights import Weights
+from pyengine.model.weights.sharding import Weights
 
 
 class Architecture(Protocol):

@@ -10,9 +10,9 @@ width and of the vocabulary; widths of buffers are those of one rank.
 """
 
 from pyengine.errors import ConfigError, ModelLoadError
+from pyengine.model.architectures.parts import Norm, Parts, Step, logits_rows
 from pyengine.model.architectures.projections import Projections, refuse
-from pyengine.model.layers import Norm, Parts, Step, logits_rows
-from pyengine.model.rotary import rotary_table
+from pyengine.model.architectures.rotary import rotary_table
 from pyengine.model.runner import ModelInfo
 
 

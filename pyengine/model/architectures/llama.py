@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyengine.model.architectures.decoder import Decoder
+from pyengine.model.architectures.parts import Parts
 from pyengine.model.architectures.projections import Projections
-from pyengine.model.layers import Parts
 from pyengine.model.runner import ModelInfo
-from pyengine.model.weights import Weights
+from pyengine.model.weights.sharding import Weights
 
 
 def llama(info: ModelInfo, config: Mapping[str, Any], weights: Weights, parts: Parts) -> Decoder:

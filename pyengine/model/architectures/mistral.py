@@ -1,16 +1,17 @@
 """Mistral (Jiang et al., "Mistral 7B", 2023): a Llama without biases.
 
-The sliding window of its first version limits the context; see :mod:`pyengine.model.positions`.
+The sliding window of its first version limits the context; see
+:mod:`pyengine.model.architectures.positions`.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from pyengine.model.architectures.decoder import Decoder
+from pyengine.model.architectures.parts import Parts
 from pyengine.model.architectures.projections import Projections, refuse
-from pyengine.model.layers import Parts
 from pyengine.model.runner import ModelInfo
-from pyengine.model.weights import Weights
+from pyengine.model.weights.sharding import Weights
 
 
 def mistral(info: ModelInfo, config: Mapping[str, Any], weights: Weights, parts: Parts) -> Decoder:

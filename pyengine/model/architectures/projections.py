@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.layers import Linear, Norm, Parts
+from pyengine.model.architectures.parts import Linear, Norm, Parts
 from pyengine.model.runner import ModelInfo
-from pyengine.model.weights import Weights
+from pyengine.model.weights.sharding import Weights
 
 
 class Projections:

@@ -1,0 +1,315 @@
+"""How a model is spoken to and how it speaks: its chat template, and its chat format.
+
+::
+
+    messages, tools ──► render ──► prompt ──► plan ──► params, grammar ──► the engine
+                                                └────► reader of answers
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from pyengine.chat.formats import FORMATS, ChatFormat, detect
+from pyengine.chat.formats.marked import Marked
+from pyengine.chat.generation import ChatGeneration
+from pyengine.chat.messages import Message, template_messages
+from pyengine.chat.options import ChatOptions
+from pyengine.chat.reader import Reader, ReasoningMarks
+from pyengine.chat.template import ChatTemplate
+from pyengine.chat.tools import Tool, check_tools
+from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from pyengine.grammar import Grammar
+from pyengine.request.generation import Generation
+from pyengine.sampling import SamplingParams
+from pyengine.tokenizer import Tokenizer
+
+# Variables by which templates are told whether the model shall think first.
+_SWITCHES = ("enable_thinking", "thinking")
+_OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one prompt is answered: as often as you like, each answer with a reader of its own.
+
+    Attributes:
+        params: The request's, and what the chat format needs besides.
+        grammar: What the model may write; None is anything.
+        plain: Whether all that it writes is the answer's text, so that nobody has to read it.
+    """
+
+    params: SamplingParams
+    grammar: Grammar | None
+    _format: ChatFormat | None = None
+    _tools: tuple[Tool, ...] = ()
+    _reasoning_open: bool = False
+    _hidden: re.Pattern[str] | None = None
+    _marks: ReasoningMarks | None = None
+    _content: bool = False  # whether the text of the answer follows a grammar of the request's
+    _warnings: tuple[str, ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Whether all that the model writes is the answer's text."""
+        return self._format is None
+
+    def answer(self, generation: Generation, warnings: tuple[str, ...] = ()) -> ChatGeneration:
+        """The answer that a generation under this plan writes."""
+        if self._format is None:
+            return ChatGeneration(generation, None, warnings)
+        parser = self._format.parser(
+            self._tools, reasoning_open=self._reasoning_open, content=self._content
+        )
+        reader = Reader(
+            parser,
+            hidden=self._hidden,
+            marks=self._marks,
+            reasoning_open=self._reasoning_open,
+        )
+        return ChatGeneration(generation, reader, warnings + self._warnings)
+
+
+def format_of(template: ChatTemplate | None, name: str | None = None) -> ChatFormat | None:
+    """A model's chat format: by its name (``none`` for none), else what its template tells."""
+    if name is not None:
+        return FORMATS.get(name)
+    # Tokens that the template never writes are not what the model was taught to.
+    return None if template is None else detect(template.tool_source)
+
+
+def turn_ends(form: ChatFormat | None, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The tokens that end an answer in a chat format, beside the model's own."""
+    found = (tokenizer.token_id(spelling) for spelling in (form.stop_tokens if form else ()))
+    return tuple(token for token in found if token is not None)
+
+
+class Dialect:
+    """A model's chat template and chat format. Any thread may use it.
+
+    Attributes:
+        template: None where the model has none: it does not chat.
+        format: None where it is not known: no tools, and no reasoning told apart.
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        chat_format: str | None = None,
+    ) -> None:
+        """Take the format by its name, ``none`` for none; None looks at the template."""
+        self.template = template
+        self.format = format_of(template, chat_format)
+        self._model_name = model_name
+        self._tokenizer = tokenizer
+
+    @property
+    def reasons(self) -> bool:
+        """Whether the model's format has a reasoning part."""
+        if self.format is None:
+            return False
+        shape = self.format.shape
+        return not isinstance(shape, Marked) or shape.reasoning is not None
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        options: ChatOptions,
+        others: Sequence[Mapping[str, Any]] = (),
+    ) -> tuple[str, list[str]]:
+        """The prompt, to be encoded without special tokens, and what is left out of it.
+
+        Args:
+            messages: The conversation.
+            options: What is wanted.
+            others: What else the template gets of each message.
+
+        Raises:
+            InvalidRequestError: The model has no template, or cannot do what is wanted.
+        """
+        if self.template is None:
+            raise InvalidRequestError(
+                f"'{self._model_name}' has no chat template; use completions.", param="messages"
+            )
+        made, warnings = template_messages(messages, self.template, reasons=self.reasons)
+        for turn, more in zip(made, others, strict=False):
+            turn.update(more)
+        self._check_tools(options, self.template)
+        warnings += _tool_warnings(options)
+        tools = [_for_template(tool) for tool in options.tools] or None
+        arguments = self._arguments(options, self.template)
+        return self.template.render(made, tools, **arguments), warnings
+
+    def plan(self, prompt: str, params: SamplingParams, options: ChatOptions) -> Plan:
+        """How the answer to a rendered prompt is generated and read.
+
+        Raises:
+            InvalidRequestError: The format cannot hold the model to what is wanted; names it.
+        """
+        form = self.format
+        if form is None:
+            return Plan(params, options.grammar)
+        tools = options.callable_tools
+        is_open = form.opens_reasoning(prompt)
+        grammar = self._grammar(form, tools, options, is_open)
+        if not params.ignore_eos and (stops := turn_ends(form, self._tokenizer)):
+            both = (*params.stop_token_ids, *stops)
+            params = msgspec.structs.replace(params, stop_token_ids=both)
+        if not tools and not self.reasons:
+            return Plan(params, grammar)
+        hidden = None
+        special = self._tokenizer.special_tokens
+        if params.skip_special_tokens and form.needs_special_tokens(special):
+            params = msgspec.structs.replace(params, skip_special_tokens=False)
+            hidden = self._special_tokens
+        return Plan(
+            params,
+            grammar,
+            form,
+            tools,
+            is_open,
+            hidden,
+            self._reasoning_marks,
+            options.grammar is not None and options.tool_choice == "auto",
+            form.warnings(tools),
+        )
+
+    def _check_tools(self, options: ChatOptions, template: ChatTemplate) -> None:
+        check_tools(options.tools, options.tool_choice)
+        if options.allowed_tools is not None:
+            names = {tool.name for tool in options.tools}
+            for name in sorted(options.allowed_tools - names):
+                raise InvalidRequestError(
+                    f"'{name}' is allowed, but is not among the tools", param="tool_choice"
+                )
+            if not options.allowed_tools:
+                raise InvalidRequestError("no tool is allowed", param="tool_choice")
+        if not options.tools:
+            return
+        if self.format is None:
+            raise UnsupportedParameterError(
+                f"'tools' are not supported: how '{self._model_name}' writes tool calls is not "
+                "known; its chat format can be named where the engine is started.",
+                param="tools",
+            )
+        if "tools" not in template.variables:
+            raise UnsupportedParameterError(
+                "'tools' are not supported by the model's chat template.", param="tools"
+            )
+
+    def _grammar(
+        self, form: ChatFormat, tools: tuple[Tool, ...], options: ChatOptions, is_open: bool
+    ) -> Grammar | None:
+        """What the model may write."""
+
+        def made(tools: Sequence[Tool]) -> Grammar | None:
+            return form.grammar(
+                tools,
+                options.tool_choice if options.callable_tools else "none",
+                parallel=options.parallel_tool_calls,
+                reasoning=self._may_reason(options),
+                reasoning_open=is_open,
+                content=options.grammar,
+            )
+
+        try:
+            # Tools that may not be called count too: the model knows them, and might.
+            return made(tools or options.tools)
+        except InvalidRequestError as error:
+            if error.param is not None:
+                raise
+            for index, tool in enumerate(options.tools):
+                if tool in tools:
+                    _blame(form, tool, f"tools[{index}].{options.parameters_at}")
+            error.param = "tools"
+            raise
+
+    def _may_reason(self, options: ChatOptions) -> bool:
+        if options.reasoning is not None:
+            return options.reasoning
+        return all(options.template_arguments.get(name) is not False for name in _SWITCHES)
+
+    def _arguments(self, options: ChatOptions, template: ChatTemplate) -> dict[str, Any]:
+        """The template's variables, and the switch of the reasoning among them."""
+        arguments = dict(options.template_arguments)
+        for name in arguments:
+            if name in _OWN_VARIABLES or name not in template.variables:
+                raise UnsupportedParameterError(
+                    f"'{name}' is not a variable of the model's chat template.",
+                    param=f"template_arguments.{name}",
+                )
+        if options.reasoning is None:
+            return arguments
+        if options.reasoning and not self.reasons:
+            raise UnsupportedParameterError(
+                f"'{self._model_name}' has no reasoning.", param="reasoning"
+            )
+        switches = [name for name in _SWITCHES if name in template.variables]
+        if any(name in arguments for name in switches):
+            raise InvalidRequestError(
+                "'reasoning' and the template's own switch mean the same; give one.",
+                param="reasoning",
+            )
+        if not options.reasoning and self.reasons and not switches:
+            raise UnsupportedParameterError(
+                f"The chat template of '{self._model_name}' cannot switch reasoning off.",
+                param="reasoning",
+            )
+        return arguments | dict.fromkeys(switches, options.reasoning)
+
+    @cached_property
+    def _special_tokens(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, sorted(self._tokenizer.special_tokens))))
+
+    @cached_property
+    def _reasoning_marks(self) -> ReasoningMarks | None:
+        """The tokens by which the reasoning is counted, where its marks are one token each."""
+        shape = None if self.format is None else self.format.shape
+        if not isinstance(shape, Marked) or shape.reasoning is None:
+            return None
+        close = self._tokenizer.token_id(shape.reasoning.close)
+        opened = self._tokenizer.token_id(shape.reasoning.open)
+        return None if close is None or opened is None else ReasoningMarks(opened, close)
+
+
+def _tool_warnings(options: ChatOptions) -> list[str]:
+    """What of the tools' schemas is left out.
+
+    Raises:
+        InvalidRequestError: One is no schema of arguments; named.
+    """
+    warnings = []
+    for index, tool in enumerate(options.tools):
+        at = f"tools[{index}].{options.parameters_at}"
+        try:
+            warnings += [f"{at}: {line}." for line in tool.warnings]
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"'{at}': {error.message}", param=at) from None
+    return warnings
+
+
+def _for_template(tool: Tool) -> dict[str, Any]:
+    """A tool as templates want it: as in OpenAI's chat completions.
+
+    Parameters are there even where none were sent, which means an empty list of them: templates
+    look into them.
+    """
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    return {"type": "function", "function": {**function, "parameters": dict(tool.parameters)}}
+
+
+def _blame(form: ChatFormat, tool: Tool, at: str) -> None:
+    """Raise what is wrong with one tool of several, naming it."""
+    try:
+        form.grammar([tool], "required")
+    except InvalidRequestError as error:
+        error.param = at
+        raise

@@ -1,0 +1,1 @@
+"""OpenAI's API: one file for each endpoint, their bodies in schema/."""

@@ -1,0 +1,230 @@
+"""The chunks of completions, encoded around a prefix that is made once a stream."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from pyengine.chat.answer import ChatUpdate, ToolCallDelta
+from pyengine.completion import Update, Usage
+from pyengine.errors import PyengineError
+from pyengine.http.errors import error_body
+from pyengine.http.openai.logprobs import chat_logprobs, completion_logprobs
+from pyengine.http.openai.schema.common import usage_object
+
+_encode = msgspec.json.Encoder().encode
+
+DONE = b"data: [DONE]\n\n"
+
+
+class _Encoder:
+    """What the chunks of one stream have in common.
+
+    ``warnings`` stand in the first chunk, with those of the first update; none is told twice.
+    """
+
+    kind: str
+
+    def __init__(
+        self,
+        answer_id: str,
+        created: int,
+        model: str,
+        include_usage: bool,
+        *,
+        n: int = 1,
+        warnings: list[str] | None = None,
+    ) -> None:
+        fields = {"id": answer_id, "object": self.kind, "created": created, "model": model}
+        self._head = b"data: " + _encode(fields)[:-1] + b',"choices":'
+        self._include_usage = include_usage
+        self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
+        self._n = n
+        self._warnings = warnings or []
+        self._told_already: set[str] = set()
+
+    def last(self, usages: list[Usage]) -> bytes:
+        """The chunk of usage, if it was asked for, and the end."""
+        if not self._include_usage:
+            return DONE
+        return b'%b[],"usage":%b}\n\n%b' % (
+            self._head,
+            _encode(usage_object(usages, self._n)),
+            DONE,
+        )
+
+    def error(self, error: PyengineError) -> bytes:
+        """As OpenAI's clients know it."""
+        return b"data: %b\n\n" % error_body(error)
+
+    def _told(self, update: Update | ChatUpdate) -> bytes:
+        """The end of a first chunk: with warnings, where there are any."""
+        given = dict.fromkeys((*self._warnings, *update.warnings))
+        warnings = [warning for warning in given if warning not in self._told_already]
+        self._told_already.update(warnings)
+        if not warnings:
+            return self._tail
+        return b',"warnings":%b%b' % (_encode(warnings), self._tail)
+
+
+class _ChatEncoder(_Encoder):
+    kind = "chat.completion.chunk"
+
+    def _choice(
+        self,
+        index: int,
+        delta: bytes,
+        finish: bytes,
+        tail: bytes | None = None,
+        logprobs: bytes = b"null",
+    ) -> bytes:
+        return b'%b[{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}]%b' % (
+            self._head,
+            index,
+            delta,
+            logprobs,
+            finish,
+            self._tail if tail is None else tail,
+        )
+
+
+class ChatChunks(_ChatEncoder):
+    """Chunks of ``chat.completion.chunk``: first the role, then text, last the finish reason."""
+
+    def first(self, index: int, update: Update) -> bytes:
+        """The role."""
+        delta = b'{"role":"assistant","content":"","refusal":null}'
+        return self._choice(index, delta, b"null", self._told(update))
+
+    def update(self, index: int, update: Update) -> bytes:
+        """The text, and the finish reason in a chunk of its own."""
+        data = b""
+        # Tokens may come after their text.
+        if update.text or update.logprobs:
+            delta = b'{"content":%b}' % _encode(update.text)
+            data = self._choice(index, delta, b"null", logprobs=_in_chat(update))
+        if update.finish_reason is not None:
+            data += self._choice(index, b"{}", _encode(update.finish_reason))
+        return data
+
+
+class AnswerChunks(_ChatEncoder):
+    """As :class:`ChatChunks`, for answers with reasoning and tool calls.
+
+    A call comes as its name, with empty arguments, and then the arguments in fragments.
+    """
+
+    def __init__(
+        self,
+        answer_id: str,
+        created: int,
+        model: str,
+        include_usage: bool,
+        *,
+        n: int = 1,
+        warnings: list[str] | None = None,
+        include_reasoning: bool = True,
+    ) -> None:
+        super().__init__(answer_id, created, model, include_usage, n=n, warnings=warnings)
+        self._include_reasoning = include_reasoning
+
+    def first(self, index: int, update: ChatUpdate) -> bytes:
+        """The role; content is null until there is some."""
+        content = b'""' if update.text else b"null"
+        delta = b'{"role":"assistant","content":%b,"refusal":null}' % content
+        return self._choice(index, delta, b"null", self._told(update))
+
+    def update(self, index: int, update: ChatUpdate) -> bytes:
+        """Reasoning, text, calls and the finish reason, each in a chunk of its own.
+
+        The first of them has the log-probabilities of all.
+        """
+        data, logprobs = b"", _in_chat(update) if update.logprobs else b"null"
+        for delta in self._deltas(update):
+            data += self._choice(index, delta, b"null", logprobs=logprobs)
+            logprobs = b"null"
+        if update.finish_reason is not None or logprobs != b"null":
+            # Tokens may be told of before it is clear what their text is.
+            finish = _encode(update.finish_reason)
+            data += self._choice(index, b"{}", finish, logprobs=logprobs)
+        return data
+
+    def _deltas(self, update: ChatUpdate) -> Iterator[bytes]:
+        if update.reasoning and self._include_reasoning:
+            yield b'{"reasoning_content":%b}' % _encode(update.reasoning)
+        if update.text:
+            yield b'{"content":%b}' % _encode(update.text)
+        for call in update.tool_calls:
+            yield b'{"tool_calls":[%b]}' % _call(call)
+
+
+def _in_chat(update: Update | ChatUpdate) -> bytes:
+    """The log-probabilities of an update, or null."""
+    return b"null" if update.logprobs is None else _encode(chat_logprobs(update.logprobs))
+
+
+def _call(call: ToolCallDelta) -> bytes:
+    if call.id is None:
+        return b'{"index":%d,"function":{"arguments":%b}}' % (call.index, _encode(call.arguments))
+    return b'{"index":%d,"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}' % (
+        call.index,
+        _encode(call.id),
+        _encode(call.name),
+        _encode(call.arguments),
+    )
+
+
+class CompletionChunks(_Encoder):
+    """Chunks of ``text_completion``: text, the last with the finish reason.
+
+    ``echoed`` holds the prompts' texts, if they stand before their answers.
+    """
+
+    kind = "text_completion"
+
+    def __init__(
+        self,
+        answer_id: str,
+        created: int,
+        model: str,
+        include_usage: bool,
+        *,
+        n: int = 1,
+        echoed: Sequence[str] = (),
+    ) -> None:
+        super().__init__(answer_id, created, model, include_usage, n=n)
+        self._echoed = echoed
+
+    def first(self, index: int, update: Update) -> bytes:
+        """The prompt and the warnings, if there are any: there is no role."""
+        tail = self._told(update)
+        text = self._echoed[index // self._n] if self._echoed else ""
+        if tail is self._tail and not text:
+            return b""
+        return self._choice(index, _encode(text), b"null", tail, None)
+
+    def update(self, index: int, update: Update) -> bytes:
+        """The text and the finish reason in one chunk."""
+        # Tokens may come after their text.
+        if not update.text and not update.logprobs and update.finish_reason is None:
+            return b""
+        finish = _encode(update.finish_reason)
+        logprobs = completion_logprobs(update.logprobs)
+        return self._choice(index, _encode(update.text), finish, self._tail, logprobs)
+
+    def _choice(
+        self,
+        index: int,
+        text: bytes,
+        finish: bytes,
+        tail: bytes,
+        logprobs: dict[str, Any] | None,
+    ) -> bytes:
+        return b'%b[{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b}]%b' % (
+            self._head,
+            index,
+            text,
+            b"null" if logprobs is None else _encode(logprobs),
+            finish,
+            tail,
+        )

@@ -1,0 +1,151 @@
+"""``POST /v1/completions``."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pyengine._core import Stage
+from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from pyengine.http import sse
+from pyengine.http.backend import Engine
+from pyengine.http.limits import check_prompts
+from pyengine.http.openai.chunks import CompletionChunks
+from pyengine.http.openai.logprobs import check_in_completions, completion_logprobs
+from pyengine.http.openai.schema.common import (
+    check_common,
+    include_usage,
+    refuse_unsupported,
+    sampling_params,
+    seeded,
+    usage_object,
+)
+from pyengine.http.openai.schema.completions import (
+    UNSUPPORTED_IN_COMPLETIONS,
+    CompletionChoice,
+    CompletionRequest,
+    CompletionResponse,
+)
+from pyengine.http.openai.structured import check_close, constraint
+from pyengine.http.operations.tracing import Asked
+from pyengine.request.generation import Generation
+from pyengine.telemetry.timing import server_timing
+
+if TYPE_CHECKING:
+    from pyengine.http.exchange import Exchange
+
+# OpenAI's default for text completions.
+DEFAULT_MAX_TOKENS = 16
+
+_decoder = msgspec.json.Decoder(CompletionRequest)
+_encode = msgspec.json.Encoder().encode
+
+
+async def create(exchange: "Exchange") -> None:
+    """Continue one prompt or several, each in ``n`` ways."""
+    request = await exchange.decode(_decoder)
+    engine = exchange.service.require_model(request.model)
+    limits, n = exchange.service.limits, request.n or 1
+    check_common(request, limits)
+    refuse_unsupported(request, {**UNSUPPORTED_IN_COMPLETIONS, "best_of": (n,)})
+    max_tokens = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
+    check_in_completions(request.logprobs)
+    if request.echo and request.logprobs is not None:
+        raise UnsupportedParameterError(
+            "'echo' together with 'logprobs' is not supported: prompts have no log-probabilities.",
+            param="echo",
+        )
+    params = sampling_params(request, max_tokens, request.logprobs)
+    prompts = split_prompts(request.prompt)
+    check_prompts(len(prompts), n, limits)
+    wanted = constraint(request)
+    check_close(wanted, wanted.grammar)
+    exchange.names = {"grammar": wanted.field}
+    token_ids = [await _tokens(prompt, engine) for prompt in prompts]
+    answer_id, created = exchange.service.new_id("cmpl-"), int(time.time())
+    generations: list[Generation] = []
+    exchange.watch(generations, Asked("text_completion", answer_id, params, bool(request.stream)))
+    for tokens in token_ids:
+        for each in seeded(params, n):
+            generations.append(  # noqa: PERF401 (if one is refused, those before it are aborted)
+                engine.generate(
+                    tokens,
+                    each,
+                    priority=request.priority or 0,
+                    tenant=request.user,
+                    cache_salt=request.cache_salt,
+                    grammar=wanted.grammar,
+                    close_grammar=wanted.close,
+                    prediction=None,
+                )
+            )
+    echoed = await _echoed(prompts, engine, params.skip_special_tokens) if request.echo else ()
+    if request.stream:
+        chunks = CompletionChunks(
+            answer_id, created, engine.model_name, include_usage(request), n=n, echoed=echoed
+        )
+        await sse.stream(exchange, generations, chunks)
+        return
+    wholes = [await generation for generation in generations]
+    choices = [
+        CompletionChoice(
+            index,
+            echoed[index // n] + whole.text if echoed else whole.text,
+            whole.finish_reason,
+            completion_logprobs(whole.logprobs),
+        )
+        for index, whole in enumerate(wholes)
+    ]
+    response = CompletionResponse(
+        id=answer_id,
+        created=created,
+        model=engine.model_name,
+        choices=choices,
+        usage=usage_object([whole.usage for whole in wholes], n),
+    )
+    if wholes[0].warnings:
+        response.warnings = list(wholes[0].warnings)
+    timing = server_timing([each.outcome.timing for each in generations])
+    exchange.reply(_encode(response), 200, ("server-timing", timing))
+
+
+def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[int]]:
+    """The prompts in a request: a string, strings, token ids, or lists of token ids.
+
+    Raises:
+        InvalidRequestError: It mixes them.
+    """
+    if isinstance(prompt, str):
+        return [prompt]
+    if prompt and all(isinstance(item, int) for item in prompt):
+        return [[item for item in prompt if isinstance(item, int)]]
+    if any(isinstance(item, int) for item in prompt) or len({type(item) for item in prompt}) > 1:
+        raise InvalidRequestError(
+            "'prompt' must be a string, strings, token ids, or lists of token ids, not a mix.",
+            param="prompt",
+        )
+    return [item for item in prompt if not isinstance(item, int)]
+
+
+async def _tokens(prompt: str | list[int], engine: Engine) -> list[int]:
+    tokenizer = engine.tokenizer
+    if isinstance(prompt, str):
+        start = engine.timeline.begin()
+        tokenizer.check_length(prompt, engine.max_context)
+        prompt = await tokenizer.encode_async(prompt)
+        engine.timeline.span(Stage.TOKENIZE, start)
+    return prompt
+
+
+async def _echoed(
+    prompts: Sequence[str | list[int]], engine: Engine, skip_special_tokens: bool
+) -> list[str]:
+    """The texts of prompts, to stand before their answers; the engine has taken them."""
+    return [
+        prompt
+        if isinstance(prompt, str)
+        else await asyncio.to_thread(engine.tokenizer.decode, prompt, skip_special_tokens)
+        for prompt in prompts
+    ]

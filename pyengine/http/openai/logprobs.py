@@ -1,0 +1,184 @@
+r"""Log-probabilities as OpenAI's endpoints write them, and how they are asked for.
+
+In a chat they are those of all that the model wrote, in order: where its format marks reasoning or
+calls, the tokens of these and of the marks are among them. In a response they are those of a
+message's text, and its events leave out the bytes. In a text completion, tokens that are
+no whole character are written ``bytes:\xe2\x82``, and ``text_offset`` counts from the beginning
+of the answer. Minus infinity, which JSON does not have, is -9999.0.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from pyengine.http.openai.schema.chat import ChatRequest
+from pyengine.http.openai.schema.responses import ResponsesRequest
+from pyengine.logprobs import TokenLogprob, TopLogprob
+from pyengine.sampling import MAX_LOGPROBS
+
+NEVER = -9999.0
+MOST_IN_COMPLETIONS = 5
+OF_TEXT = "message.output_text.logprobs"
+
+
+class _Likely(msgspec.Struct, gc=False):
+    """A token that might have come, as a chat has it."""
+
+    token: str
+    logprob: float
+    bytes: tuple[int, ...] | None
+
+
+class _Came(_Likely, gc=False):
+    """A token that came."""
+
+    top_logprobs: tuple[_Likely, ...]
+
+
+def wanted_in_chat(request: ChatRequest) -> int | None:
+    """How many likely tokens a conversation's request wants to see; None is no log-probabilities.
+
+    Raises:
+        InvalidRequestError: Its fields do not go together, or are out of range.
+    """
+    top = _top(request.top_logprobs)
+    if not request.logprobs:
+        if top:
+            raise InvalidRequestError(
+                "'top_logprobs' is only allowed when 'logprobs' is true.", param="top_logprobs"
+            )
+        return None
+    if request.include_reasoning is False:
+        raise InvalidRequestError(
+            "'logprobs' tells the tokens of the reasoning too, which 'include_reasoning' leaves "
+            "out; give one.",
+            param="include_reasoning",
+        )
+    return top
+
+
+def wanted_in_response(request: ResponsesRequest) -> int | None:
+    """How many likely tokens a response is to show; None is no log-probabilities.
+
+    Raises:
+        InvalidRequestError: As of :func:`wanted_in_chat`.
+        UnsupportedParameterError: Something else is to be included.
+    """
+    top, include = _top(request.top_logprobs), request.include or []
+    for index, wanted in enumerate(include):
+        if wanted != OF_TEXT:
+            at = f"include[{index}]"
+            raise UnsupportedParameterError(f"'{at}' may be {OF_TEXT} only.", param=at)
+    if include:
+        return top
+    if top:
+        raise InvalidRequestError(
+            f"'top_logprobs' is only allowed when 'include' has {OF_TEXT}.", param="top_logprobs"
+        )
+    return None
+
+
+def _top(given: int | None) -> int:
+    """``top_logprobs``, within its range."""
+    if given is not None and not 0 <= given <= MAX_LOGPROBS:
+        raise InvalidRequestError(
+            f"'top_logprobs' must be from 0 to {MAX_LOGPROBS}, not {given}.", param="top_logprobs"
+        )
+    return given or 0
+
+
+def check_in_completions(logprobs: int | None) -> None:
+    """Refuse a number of likely tokens that a text completion cannot have.
+
+    Raises:
+        InvalidRequestError: Naming the field.
+    """
+    if logprobs is not None and not 0 <= logprobs <= MOST_IN_COMPLETIONS:
+        raise InvalidRequestError(
+            f"'logprobs' must be from 0 to {MOST_IN_COMPLETIONS}, not {logprobs}.", param="logprobs"
+        )
+
+
+def chat_logprobs(entries: Iterable[TokenLogprob] | None) -> dict[str, Any] | None:
+    """``logprobs`` of a choice of a chat completion, or of a chunk of it."""
+    if entries is None:
+        return None
+    # The same few tokens come again and again, up to 21 for each of the answer.
+    known: dict[bytes, tuple[int, ...] | None] = {}
+    content = [
+        _Came(
+            *_chat_token(entry, known),
+            tuple(_Likely(*_chat_token(top, known)) for top in entry.top),
+        )
+        for entry in entries
+    ]
+    return {"content": content, "refusal": None}
+
+
+def response_logprobs(entries: Iterable[TokenLogprob] | None) -> list[dict[str, Any]]:
+    """``logprobs`` of a part of a response's message."""
+    return [
+        {**_with_bytes(entry), "top_logprobs": [_with_bytes(top) for top in entry.top]}
+        for entry in entries or ()
+    ]
+
+
+def _with_bytes(entry: TopLogprob) -> dict[str, Any]:
+    return {
+        "token": entry.token,
+        "bytes": list(entry.bytes),
+        "logprob": _finite(entry.logprob),
+    }
+
+
+def event_logprobs(logprobs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of :func:`response_logprobs` as the events of a response have them."""
+    return [
+        {
+            "token": entry["token"],
+            "logprob": entry["logprob"],
+            "top_logprobs": [
+                {"token": top["token"], "logprob": top["logprob"]} for top in entry["top_logprobs"]
+            ],
+        }
+        for entry in logprobs
+    ]
+
+
+def completion_logprobs(entries: Iterable[TokenLogprob] | None) -> dict[str, Any] | None:
+    """``logprobs`` of a choice of a text completion, or of a chunk of it."""
+    if entries is None:
+        return None
+    entries = list(entries)
+    return {
+        "text_offset": [entry.text_offset for entry in entries],
+        "token_logprobs": [_finite(entry.logprob) for entry in entries],
+        "tokens": [_spelled(entry) for entry in entries],
+        # The chosen token is among them, whether it is one of the most likely or not.
+        "top_logprobs": [
+            {_spelled(top): _finite(top.logprob) for top in (*entry.top, entry)}
+            for entry in entries
+        ],
+    }
+
+
+def _chat_token(
+    entry: TopLogprob, known: dict[bytes, tuple[int, ...] | None]
+) -> tuple[str, float, tuple[int, ...] | None]:
+    spelling = entry.bytes
+    if spelling not in known:
+        known[spelling] = tuple(spelling) or None
+    return entry.token, _finite(entry.logprob), known[spelling]
+
+
+def _spelled(entry: TopLogprob) -> str:
+    try:
+        return entry.bytes.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in entry.bytes)
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, NEVER)

@@ -1,0 +1,26 @@
+"""``GET /v1/models`` and ``GET /v1/models/{id}``."""
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pyengine.http.openai.schema.models import Model, ModelList
+
+if TYPE_CHECKING:
+    from pyengine.http.exchange import Exchange
+
+# OpenAI's `created` of a model; here the time at which this process began to serve it.
+_CREATED = int(time.time())
+
+
+async def list_all(exchange: "Exchange") -> None:
+    """Every model that is served."""
+    engine = exchange.service.require_ready()
+    exchange.reply(msgspec.json.encode(ModelList([Model(engine.model_name, _CREATED)])))
+
+
+async def retrieve(exchange: "Exchange") -> None:
+    """One model, by its name; names of hubs have slashes in them."""
+    engine = exchange.service.require_model(exchange.parameter)
+    exchange.reply(msgspec.json.encode(Model(engine.model_name, _CREATED)))

@@ -1,0 +1,271 @@
+"""Responses as OpenAI writes them: whole, and as a stream of events.
+
+::
+
+    response.created, response.in_progress
+      output_item.added ── [content_part.added ── deltas ── done, content_part.done] ──
+      output_item.done, for reasoning, message and each function call in their order
+    response.completed, or response.incomplete
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pyengine.chat.answer import ChatAnswer, ChatUpdate, FinishReason
+from pyengine.completion import Usage
+from pyengine.errors import PyengineError
+from pyengine.http.openai.logprobs import event_logprobs, response_logprobs
+from pyengine.http.openai.schema.responses import (
+    InputTokensDetails,
+    OutputTokensDetails,
+    ResponseObject,
+    ResponseUsage,
+)
+
+_encode = msgspec.json.Encoder().encode
+
+NewId = Callable[[str], str]
+Logprobs = list[dict[str, Any]]
+
+
+def whole_response(
+    response: ResponseObject, answer: ChatAnswer, new_id: NewId, reasons: bool
+) -> ResponseObject:
+    """The response with a whole answer in it."""
+    done = _status(answer.finish_reason)
+    output = []
+    if answer.reasoning:
+        output.append(_reasoning(new_id("rs_"), answer.reasoning, done))
+    if answer.text or not answer.tool_calls:
+        logprobs = response_logprobs(answer.text_logprobs)
+        output.append(_message(new_id("msg_"), answer.text, logprobs, done))
+    output += [
+        _call(new_id("fc_"), call.id, call.name, call.arguments, done) for call in answer.tool_calls
+    ]
+    return _ended(response, output, answer.finish_reason, answer.usage, reasons)
+
+
+def _ended(
+    response: ResponseObject,
+    output: list[dict[str, Any]],
+    finish: FinishReason | None,
+    usage: Usage,
+    reasons: bool,
+) -> ResponseObject:
+    response = msgspec.structs.replace(
+        response, status=_status(finish), output=output, usage=_usage(usage, reasons)
+    )
+    if finish == "length":
+        response.incomplete_details = {"reason": "max_output_tokens"}
+    else:
+        response.completed_at = int(time.time())
+    return response
+
+
+def _status(finish: FinishReason | None) -> str:
+    return "incomplete" if finish == "length" else "completed"
+
+
+def _usage(usage: Usage, reasons: bool) -> ResponseUsage:
+    thought: int | msgspec.UnsetType = msgspec.UNSET
+    if usage.reasoning_tokens is not None:
+        thought = usage.reasoning_tokens
+    elif not reasons:
+        thought = 0
+    return ResponseUsage(
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.prompt_tokens + usage.completion_tokens,
+        InputTokensDetails(usage.cached_tokens),
+        OutputTokensDetails(thought),
+    )
+
+
+def _text_part(text: str, logprobs: Logprobs) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+
+
+def _reasoning_part(text: str) -> dict[str, Any]:
+    return {"type": "reasoning_text", "text": text}
+
+
+def _message(item_id: str, text: str, logprobs: Logprobs, status: str) -> dict[str, Any]:
+    content = [_text_part(text, logprobs)] if status != "in_progress" else []
+    fields = {"id": item_id, "type": "message", "role": "assistant"}
+    return {**fields, "status": status, "content": content}
+
+
+def _reasoning(item_id: str, text: str, status: str) -> dict[str, Any]:
+    content = [_reasoning_part(text)] if status != "in_progress" else []
+    fields = {"id": item_id, "type": "reasoning", "summary": []}
+    return {**fields, "status": status, "content": content}
+
+
+def _call(item_id: str, call_id: str, name: str, arguments: str, status: str) -> dict[str, Any]:
+    return {
+        "id": item_id,
+        "type": "function_call",
+        "call_id": call_id,
+        "name": name,
+        "arguments": arguments,
+        "status": status,
+    }
+
+
+@dataclass
+class _Open:
+    """The item that is being written: ``kind`` is reasoning, message or function_call."""
+
+    kind: str
+    id: str
+    call_id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list)
+    logprobs: Logprobs = field(default_factory=list)
+
+    def item(self, status: str) -> dict[str, Any]:
+        text = "".join(self.pieces)
+        if self.kind == "reasoning":
+            return _reasoning(self.id, text, status)
+        if self.kind == "message":
+            return _message(self.id, text, self.logprobs, status)
+        return _call(self.id, self.call_id, self.name, text, status)
+
+    def part(self) -> dict[str, Any]:
+        text = "".join(self.pieces)
+        if self.kind == "reasoning":
+            return _reasoning_part(text)
+        return _text_part(text, self.logprobs)
+
+
+_TEXT_EVENTS = {"reasoning": "response.reasoning_text", "message": "response.output_text"}
+
+
+class ResponseEvents:
+    """The events of one response; :class:`pyengine.http.sse.Chunks` for its updates."""
+
+    def __init__(self, response: ResponseObject, new_id: NewId, reasons: bool) -> None:
+        """Of a response that has no output yet; ``reasons``: whether the model's format does."""
+        self._response = response
+        self._new_id = new_id
+        self._reasons = reasons
+        self._number = 0
+        self._output: list[dict[str, Any]] = []
+        self._open: _Open | None = None
+        self._finish: FinishReason | None = None
+
+    def first(self, index: int, update: ChatUpdate) -> bytes:
+        """The response as it begins."""
+        told = self._response.warnings or []
+        if warnings := [*told, *update.warnings]:
+            self._response.warnings = warnings
+        return self._whole("response.created") + self._whole("response.in_progress")
+
+    def update(self, index: int, update: ChatUpdate) -> bytes:
+        """What an update adds, item by item."""
+        self._finish = update.finish_reason
+        return b"".join(self._added(update))
+
+    def last(self, usages: list[Usage]) -> bytes:
+        """What is open is closed, and the response stands whole."""
+        data = b""
+        if self._open is None and not self._output:
+            data = self._begin(_Open("message", self._new_id("msg_")))
+        data += self._close()
+        self._response = _ended(
+            self._response, self._output, self._finish, usages[0], self._reasons
+        )
+        return data + self._whole(f"response.{self._response.status}")
+
+    def error(self, error: PyengineError) -> bytes:
+        """The error, and the response that failed by it."""
+        said = {"code": error.code, "message": error.message, "param": error.param}
+        data = self._event("error", **said)
+        failure = {"code": "server_error", "message": error.message}
+        self._response = msgspec.structs.replace(
+            self._response, status="failed", error=failure, output=self._output
+        )
+        return data + self._whole("response.failed")
+
+    def _added(self, update: ChatUpdate) -> Iterator[bytes]:
+        if update.reasoning:
+            yield from self._text("reasoning", "rs_", update.reasoning)
+        speaks = self._open is not None and self._open.kind == "message"
+        if update.text or (update.text_logprobs and speaks):  # tokens may come after their text
+            logprobs = response_logprobs(update.text_logprobs)
+            yield from self._text("message", "msg_", update.text, logprobs)
+        for call in update.tool_calls:
+            if call.id is not None and call.name is not None:
+                yield self._close()
+                item_id = self._new_id("fc_")
+                yield self._begin(_Open("function_call", item_id, call.id, call.name))
+            if call.arguments:
+                yield self._delta("response.function_call_arguments.delta", call.arguments)
+
+    def _text(
+        self, kind: str, prefix: str, text: str, logprobs: Logprobs | None = None
+    ) -> Iterator[bytes]:
+        if self._open is None or self._open.kind != kind:
+            yield self._close()
+            yield self._begin(_Open(kind, self._new_id(prefix)))
+        yield self._delta(f"{_TEXT_EVENTS[kind]}.delta", text, logprobs)
+
+    def _begin(self, opened: _Open) -> bytes:
+        self._open = opened
+        data = self._event(
+            "response.output_item.added",
+            output_index=len(self._output),
+            item=opened.item("in_progress"),
+        )
+        if opened.kind == "function_call":
+            return data
+        return data + self._inside("response.content_part.added", part=opened.part())
+
+    def _delta(self, event: str, text: str, logprobs: Logprobs | None = None) -> bytes:
+        assert self._open is not None
+        self._open.pieces.append(text)
+        if logprobs is None:
+            return self._inside(event, delta=text)
+        self._open.logprobs += logprobs
+        return self._inside(event, delta=text, logprobs=event_logprobs(logprobs))
+
+    def _close(self) -> bytes:
+        """The item that is open is done."""
+        opened = self._open
+        if opened is None:
+            return b""
+        text = "".join(opened.pieces)
+        if opened.kind == "function_call":
+            event = "response.function_call_arguments.done"
+            data = self._inside(event, name=opened.name, arguments=text)
+        else:
+            fields: dict[str, Any] = {"text": text}
+            if opened.kind == "message":
+                fields["logprobs"] = event_logprobs(opened.logprobs)
+            data = self._inside(f"{_TEXT_EVENTS[opened.kind]}.done", **fields)
+            data += self._inside("response.content_part.done", part=opened.part())
+        item = opened.item(_status(self._finish))
+        data += self._event("response.output_item.done", output_index=len(self._output), item=item)
+        self._output = [*self._output, item]
+        self._open = None
+        return data
+
+    def _inside(self, event: str, **fields: Any) -> bytes:
+        """An event of the open item."""
+        assert self._open is not None
+        where: dict[str, Any] = {"item_id": self._open.id, "output_index": len(self._output)}
+        if self._open.kind != "function_call":
+            where["content_index"] = 0
+        return self._event(event, **where, **fields)
+
+    def _whole(self, event: str) -> bytes:
+        return self._event(event, response=self._response)
+
+    def _event(self, event: str, **fields: Any) -> bytes:
+        data = {"type": event, "sequence_number": self._number, **fields}
+        self._number += 1
+        return b"event: %b\ndata: %b\n\n" % (event.encode(), _encode(data))

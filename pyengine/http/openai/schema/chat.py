@@ -1,0 +1,122 @@
+"""Chat completions: OpenAI's request and response."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from pyengine.chat.messages import ContentPart, Message
+from pyengine.http.openai.schema.common import GenerationRequest, UsageObject
+from pyengine.http.openai.schema.tools import ToolChoiceParam, ToolParam
+
+
+class Prediction(msgspec.Struct, forbid_unknown_fields=True):
+    """``prediction``: text that the answer will repeat in parts."""
+
+    content: str | list[ContentPart]
+    type: Literal["content"]
+
+
+class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/chat/completions``.
+
+    Fields that need no action of pyengine, by what OpenAI says they are for: safety_identifier
+    (whom OpenAI's abuse detection should watch), prompt_cache_key (which of OpenAI's machines
+    should get the request: here one engine serves all, and prefixes are cached by content),
+    service_tier auto and default (there is one tier).
+
+    Beyond OpenAI's: chat_template_kwargs (further variables for the template; one that it does not
+    read is refused) and include_reasoning (false leaves the reasoning out of the answer).
+    """
+
+    messages: list[Message]
+    max_completion_tokens: int | None = None
+    tools: list[ToolParam] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoiceParam | None = None
+    parallel_tool_calls: bool | None = None
+    prediction: Prediction | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    include_reasoning: bool | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+
+    # Refused unless neutral: see UNSUPPORTED_IN_CHAT.
+    functions: Any = None
+    function_call: Any = None
+    modalities: Any = None
+    audio: Any = None
+    web_search_options: Any = None
+    verbosity: Any = None
+    service_tier: Any = None
+    store: bool | None = None
+    metadata: Any = None
+    moderation: Any = None
+    prompt_cache_retention: Any = None
+    prompt_cache_options: Any = None
+
+
+# Field -> values that ask for nothing; null always does. Anything else is refused by name.
+UNSUPPORTED_IN_CHAT: dict[str, tuple[Any, ...]] = {
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+    "audio": (),
+    "web_search_options": (),
+    "verbosity": (),
+    "service_tier": ("auto", "default"),
+    "store": (False,),
+    # OpenAI takes metadata only together with store.
+    "metadata": ({},),
+    "moderation": (),
+    "prompt_cache_retention": ("in_memory",),
+    "prompt_cache_options": (),
+}
+
+
+class AnswerFunction(msgspec.Struct, gc=False):
+    """What is called, and its arguments as JSON."""
+
+    name: str
+    arguments: str
+
+
+class AnswerToolCall(msgspec.Struct, gc=False):
+    """A tool call of the answer."""
+
+    id: str
+    function: AnswerFunction
+    type: str = "function"
+
+
+class AnswerMessage(msgspec.Struct, gc=False):
+    """The assistant's answer. ``content`` is null where there are calls only."""
+
+    content: str | None
+    role: str = "assistant"
+    refusal: None = None
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[AnswerToolCall] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChatChoice(msgspec.Struct, gc=False):
+    """A choice of a response."""
+
+    index: int
+    message: AnswerMessage
+    finish_reason: str
+    logprobs: dict[str, Any] | None = None
+
+
+class ChatResponse(msgspec.Struct, gc=False, kw_only=True):
+    """The whole answer. ``warnings`` tells what of the request is not enforced, or left out."""
+
+    id: str
+    object: str = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: UsageObject
+    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET

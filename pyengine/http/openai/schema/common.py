@@ -1,0 +1,206 @@
+"""What chat and text completions share: sampling, streaming, and what is refused by name."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from pyengine.completion import Usage
+from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from pyengine.http.limits import Limits
+from pyengine.http.openai.schema.structured import StructuredFields
+from pyengine.sampling import SamplingParams, check_priority
+
+
+class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """``stream_options`` of a request."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=True):
+    """Fields of both kinds of completion. None is "not given", as in OpenAI's.
+
+    Beyond OpenAI's: top_k, min_p, repetition_penalty, bad_words, min_tokens, ignore_eos,
+    stop_token_ids, include_stop_str_in_output, skip_special_tokens (as
+    :class:`pyengine.SamplingParams` has them), priority (lower runs first) and cache_salt (cached
+    prefixes are shared only under the same one).
+
+    ``user`` is the tenant that the request is charged to when tenants share fairly, and whose
+    recent answers are drafted from. Anybody can name any user, so it isolates nothing: give those
+    who must not touch each other's cached prefixes or recent answers a cache_salt each. With ``n``
+    and a ``seed``, choice i of a prompt has the tokens that ``seed + i`` gives (modulo 2**64).
+    """
+
+    model: str
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    stop: str | list[str] | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    user: str | None = None
+
+    top_k: int | None = None
+    min_p: float | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+    n: int | None = None
+
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    bad_words: list[str] | None = None
+
+
+def refuse_unsupported(request: msgspec.Struct, fields: dict[str, tuple[Any, ...]]) -> None:
+    """Refuse the first of ``fields`` that asks for something.
+
+    Raises:
+        UnsupportedParameterError: Naming it.
+    """
+    for name, neutral in fields.items():
+        value = getattr(request, name)
+        if value is not None and value not in neutral:
+            raise UnsupportedParameterError(
+                f"'{name}' is not supported"
+                + (f" beyond its neutral value {neutral[0]!r}." if neutral else "."),
+                param=name,
+            )
+
+
+def check_common(request: GenerationRequest, limits: Limits) -> None:
+    """The rules between fields that both kinds of completion share, and their limits.
+
+    Raises:
+        InvalidRequestError: Naming the field.
+    """
+    if request.n is not None and not 1 <= request.n <= limits.choices:
+        raise InvalidRequestError(
+            f"'n' must be from 1 to {limits.choices}, not {request.n}.", param="n"
+        )
+    options = request.stream_options
+    if options is not None:
+        if not request.stream:
+            raise InvalidRequestError(
+                "'stream_options' is only allowed when 'stream' is true.", param="stream_options"
+            )
+        if options.include_obfuscation:
+            raise UnsupportedParameterError(
+                "'stream_options.include_obfuscation' is not supported.",
+                param="stream_options.include_obfuscation",
+            )
+    if request.priority is not None:
+        check_priority(request.priority)
+
+
+def include_usage(request: GenerationRequest) -> bool:
+    """Whether the stream ends with a chunk of usage."""
+    options = request.stream_options
+    return options is not None and bool(options.include_usage)
+
+
+def sampling_params(
+    request: GenerationRequest, max_tokens: int | None, logprobs: int | None
+) -> SamplingParams:
+    """The sampling parameters of a request, within their ranges.
+
+    Raises:
+        InvalidRequestError: Naming the parameter that is not.
+    """
+    stop = request.stop
+    params = SamplingParams(
+        temperature=1.0 if request.temperature is None else request.temperature,
+        top_k=request.top_k or 0,
+        top_p=1.0 if request.top_p is None else request.top_p,
+        min_p=request.min_p or 0.0,
+        presence_penalty=request.presence_penalty or 0.0,
+        frequency_penalty=request.frequency_penalty or 0.0,
+        repetition_penalty=(
+            1.0 if request.repetition_penalty is None else request.repetition_penalty
+        ),
+        logit_bias=request.logit_bias or {},
+        bad_words=tuple(request.bad_words or ()),
+        seed=request.seed,
+        max_tokens=max_tokens,
+        min_tokens=request.min_tokens or 0,
+        stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
+        stop_token_ids=tuple(request.stop_token_ids or ()),
+        ignore_eos=bool(request.ignore_eos),
+        include_stop=bool(request.include_stop_str_in_output),
+        skip_special_tokens=request.skip_special_tokens is not False,
+        logprobs=logprobs,
+    )
+    params.validate()
+    return params
+
+
+def seeded(params: SamplingParams, n: int) -> list[SamplingParams]:
+    """The sampling parameters of ``n`` choices: with a seed, each has one of its own."""
+    if params.seed is None:
+        return [params] * n
+    return [
+        msgspec.structs.replace(params, seed=(params.seed + i + 2**63) % 2**64 - 2**63)
+        for i in range(n)
+    ]
+
+
+class PromptTokensDetails(msgspec.Struct, gc=False):
+    """How many prompt tokens came from the prefix cache."""
+
+    cached_tokens: int
+
+
+class CompletionTokensDetails(msgspec.Struct, gc=False, omit_defaults=True):
+    """What the tokens of the answers were.
+
+    Attributes:
+        accepted_prediction_tokens: Those that were drafted, by the client's prediction or the
+            engine's own proposers, and found right.
+        rejected_prediction_tokens: Drafted ones that were found wrong; they are not among the
+            completion tokens.
+        reasoning_tokens: Those of the reasoning, where they can be told: the model's format has one
+            token for each of its marks.
+    """
+
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+    reasoning_tokens: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class UsageObject(msgspec.Struct, gc=False):
+    """``usage`` of a response."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
+
+
+def usage_object(usages: Sequence[Usage], n: int = 1) -> UsageObject:
+    """The sum of ``usages``, one a choice; of ``n`` choices of a prompt that is counted once."""
+    prompt = sum(usage.prompt_tokens for usage in usages[::n])
+    completion = sum(usage.completion_tokens for usage in usages)
+    details = CompletionTokensDetails(
+        sum(usage.accepted_drafts for usage in usages),
+        sum(usage.rejected_drafts for usage in usages),
+    )
+    reasoning = [u.reasoning_tokens for u in usages if u.reasoning_tokens is not None]
+    if reasoning:
+        details.reasoning_tokens = sum(reasoning)
+    return UsageObject(
+        prompt,
+        completion,
+        prompt + completion,
+        PromptTokensDetails(sum(usage.cached_tokens for usage in usages[::n])),
+        details,
+    )

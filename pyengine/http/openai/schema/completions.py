@@ -1,0 +1,54 @@
+"""Text completions: OpenAI's request and response."""
+
+from typing import Any
+
+import msgspec
+
+from pyengine.http.openai.schema.common import GenerationRequest, UsageObject
+
+
+class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/completions``.
+
+    With ``echo`` each text begins with its prompt: as it was sent, or that of its token ids, in
+    which special tokens are left out as in the answer. Prompts have no log-probabilities, so it
+    does not go with ``logprobs``.
+    """
+
+    # A string, strings, token ids, or lists of token ids; told apart once decoded.
+    prompt: str | list[str | int | list[int]]
+
+    logprobs: int | None = None
+    echo: bool | None = None
+
+    # Refused unless neutral (best_of: as many as n): see UNSUPPORTED_IN_COMPLETIONS.
+    best_of: int | None = None
+    suffix: str | None = None
+
+
+# As UNSUPPORTED_IN_CHAT: field -> values that ask for nothing.
+UNSUPPORTED_IN_COMPLETIONS: dict[str, tuple[Any, ...]] = {
+    "best_of": (1,),  # more exactly, n
+    "suffix": ("",),
+}
+
+
+class CompletionChoice(msgspec.Struct, gc=False):
+    """The continuation of one prompt."""
+
+    index: int
+    text: str
+    finish_reason: str
+    logprobs: dict[str, Any] | None = None
+
+
+class CompletionResponse(msgspec.Struct, gc=False, kw_only=True):
+    """The whole answer. ``warnings`` tells what of the request is not enforced."""
+
+    id: str
+    object: str = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: UsageObject
+    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET

@@ -1,0 +1,192 @@
+"""``GET /metrics``: the engine's figures in Prometheus' text format, or OpenMetrics on demand.
+
+One truth, whatever the number of HTTP workers: everything is counted in the engine, and a scrape is
+one report of it. ``docs/METRICS.md`` describes each name.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from pyengine.http.operations.metric_families import FIGURES, HISTOGRAMS, NS
+from pyengine.messages import Report
+from pyengine.telemetry import STEP_BOUNDS_S, Totals
+from pyengine.telemetry.drafts import Drafts, proposers
+
+if TYPE_CHECKING:
+    from pyengine.http.exchange import Exchange
+
+FINISH_REASONS = ("stop", "length", "abort", "timeout", "overloaded", "error", "refused")
+BLOCK_STATES = ("free", "cached", "held")
+
+
+async def metrics(exchange: "Exchange") -> None:
+    """Every figure of the engine; 503 while there is none."""
+    engine = exchange.service.require_ready()
+    report = await engine.metrics()
+    encode, content_type = choose_encoder(exchange.scope.headers.get("accept") or "")
+    body = encode(ReportCollector(report, engine.model_name))
+    exchange.reply(body, content_type=content_type)
+
+
+class ReportCollector(Collector):
+    """A report as Prometheus' metric families, each with the label ``model_name``."""
+
+    def __init__(self, report: Report, model_name: str) -> None:
+        self._report = report
+        self._model = model_name
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, in a fixed order."""
+        figures = self._report.figures
+        for name, kind, figure, text in FIGURES:
+            family = self._gauge if kind == "gauge" else self._counter
+            yield family(name, text, [((), figures.get(figure, 0))])
+        yield self._counter(
+            "request_finished",
+            "Requests that ended, by reason.",
+            [((reason,), figures[f"finished_{reason}"]) for reason in FINISH_REASONS],
+            ["reason"],
+        )
+        yield self._gauge(
+            "kv_blocks",
+            "Blocks of the KV cache, by state.",
+            [((state,), figures[state]) for state in BLOCK_STATES],
+            ["state"],
+        )
+        yield self._gauge(
+            "kv_cache_usage_ratio",
+            "The share of the KV cache's blocks that requests hold.",
+            [((), figures["held"] / figures["num_blocks"])],
+        )
+        yield self._counter(
+            "grammar_cache_lookups",
+            "Grammars asked for, by whether they had been compiled already.",
+            [
+                ((result,), figures[f"grammar_cache_{plural}"])
+                for result, plural in (("hit", "hits"), ("miss", "misses"))
+            ],
+            ["result"],
+        )
+        yield from self._drafts(proposers(figures))
+        for name, source, unit, text in HISTOGRAMS:
+            histogram = self._report.histograms[source]
+            bounds = [bound * unit for bound in histogram.bounds]
+            yield self._histogram(name, text, bounds, histogram.counts, histogram.sum * unit)
+        yield from self._telemetry(self._report.telemetry)
+
+    def _drafts(self, proposers: Sequence[Drafts]) -> Iterator[Metric]:
+        yield self._counter(
+            "draft_tokens",
+            "Draft tokens that the device has verified, by who proposed them.",
+            [
+                ((drafts.proposer, outcome), tokens)
+                for drafts in proposers
+                for outcome, tokens in (
+                    ("accepted", drafts.accepted),
+                    ("rejected", drafts.drafted - drafts.accepted),
+                )
+            ],
+            ["proposer", "outcome"],
+        )
+        yield self._counter(
+            "draft_tokens_by_position",
+            "Draft tokens behind accepted ones only, by their place in a row's draft.",
+            [
+                ((drafts.proposer, str(position.place), outcome), tokens)
+                for drafts in proposers
+                for position in drafts.positions
+                for outcome, tokens in (
+                    ("accepted", position.accepted),
+                    ("rejected", position.reached - position.accepted),
+                )
+            ],
+            ["proposer", "position", "outcome"],
+        )
+
+    def _telemetry(self, totals: Totals) -> Iterator[Metric]:
+        yield self._histogram(
+            "step_duration_seconds",
+            "Step times: each from the end of the one before, less idle time.",
+            STEP_BOUNDS_S,
+            totals.step_histogram,
+            totals.steps_ns * NS,
+        )
+        yield self._counter(
+            "stage_seconds",
+            "Time in each stage of the path, by whether the device had nothing to do meanwhile.",
+            [
+                ((total.lane, total.stage, exposed), nanoseconds * NS)
+                for total in totals.stages
+                for exposed, nanoseconds in (
+                    ("true", total.exposed_ns),
+                    ("false", total.overlapped_ns),
+                )
+            ],
+            ["lane", "stage", "exposed"],
+        )
+        for name, nanoseconds, text in (
+            ("accounted_seconds", totals.wall_ns, "Time that the accounting covers."),
+            ("device_busy_seconds", totals.busy_ns, "Time that the device worked."),
+            ("idle_seconds", totals.idle_ns, "Time without work for scheduler or device."),
+        ):
+            yield self._counter(name, text, [((), nanoseconds * NS)])
+        yield self._gauge(
+            "cpu_overhead_ratio",
+            "Time with work and an idle device over the time that it worked, since the start.",
+            [((), totals.exposed_cpu_ratio)],
+        )
+        yield self._counter("spans", "Spans that were accounted for.", [((), totals.spans)])
+        yield self._counter(
+            "spans_lost", "Spans overwritten before they were read.", [((), totals.lost)]
+        )
+
+    def _gauge(
+        self,
+        name: str,
+        text: str,
+        samples: Iterable[tuple[tuple[str, ...], float]],
+        labels: Sequence[str] = (),
+    ) -> Metric:
+        return self._family(GaugeMetricFamily, name, text, samples, labels)
+
+    def _counter(
+        self,
+        name: str,
+        text: str,
+        samples: Iterable[tuple[tuple[str, ...], float]],
+        labels: Sequence[str] = (),
+    ) -> Metric:
+        return self._family(CounterMetricFamily, name, text, samples, labels)
+
+    def _family(
+        self,
+        kind: Callable[..., GaugeMetricFamily | CounterMetricFamily],
+        name: str,
+        text: str,
+        samples: Iterable[tuple[tuple[str, ...], float]],
+        labels: Sequence[str],
+    ) -> Metric:
+        family = kind(f"pyengine_{name}", text, labels=["model_name", *labels])
+        for values, value in samples:
+            family.add_metric([self._model, *values], value)
+        return family
+
+    def _histogram(
+        self, name: str, text: str, bounds: Sequence[float], counts: Sequence[int], total: float
+    ) -> Metric:
+        """``counts`` are not cumulated, one more than ``bounds``; Prometheus' are."""
+        family = HistogramMetricFamily(f"pyengine_{name}", text, labels=["model_name"])
+        limits = [*(f"{bound:.6g}" for bound in bounds), "+Inf"]
+        buckets = list(zip(limits, accumulate(counts), strict=True))
+        family.add_metric([self._model], buckets, total)
+        return family

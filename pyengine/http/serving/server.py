@@ -1,0 +1,270 @@
+"""The server: granian on the running loop, from the open port to the last drained stream.
+
+::
+
+    listen ──► load the model (/ready says 503) ──► serve ──► SIGTERM, SIGINT
+                                                                  │ refuse what is new
+                                                                  ▼
+                             close ◄── abort the rest ◄── drain, at most Limits.drain_seconds
+
+A second signal ends the draining at once. A client that closes its writing half counts as gone, as
+one does that closes the connection: the HTTP library cannot tell them apart.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import NoReturn
+
+from granian._granian import SocketHolder
+from granian.log import LogLevels
+from granian.server.embed import Server
+
+from pyengine.errors import ConfigError, EngineDeadError
+from pyengine.http.app import App
+from pyengine.http.backend import Engine
+from pyengine.http.limits import Limits
+from pyengine.http.operations.tracing import Tracing
+
+log = logging.getLogger("pyengine.http")
+
+# granian sets up logging when it is made; so that it leaves the process's own loggers as they are,
+# it is told to change nothing but its own level.
+_LOGGING = {"incremental": True, "formatters": {}, "handlers": {}, "loggers": {"_granian": {}}}
+
+
+class _Granian(Server):
+    """granian's embedded server, over a socket that listens already.
+
+    Its own sockets share their port with whoever has it (SO_REUSEPORT), so a port in use would not
+    be noticed; and this one takes connections before granian has come up.
+    """
+
+    def __init__(self, app: App, listener: socket.socket) -> None:
+        limits = app.limits
+        super().__init__(
+            app,
+            websockets=False,
+            backlog=limits.backlog,
+            backpressure=limits.connections,
+            log_level=LogLevels.error,
+            log_dictconfig=_LOGGING,
+        )
+        # granian owns the descriptor from here on and closes it.
+        self._listener = SocketHolder(listener.detach(), False, limits.backlog)  # type: ignore[call-arg]
+
+    def _init_shared_socket(self) -> None:
+        self._shd = self._listener  # type: ignore[assignment]
+
+
+class HttpServer:
+    """The endpoint on a port. Everything is called on the loop that serves.
+
+    Attributes:
+        app: The application; its ``active`` counts the requests being served.
+        url: Where it listens, once started.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        limits: Limits | None = None,
+        tracing: Tracing | None = None,
+        listener: socket.socket | None = None,
+    ) -> None:
+        """Serve ``engine``, which may still be loading.
+
+        Args:
+            engine: What generates.
+            host: Address or name to listen on.
+            port: Port to listen on; 0 takes a free one.
+            limits: What clients may ask.
+            tracing: Makes spans of requests.
+            listener: A socket that listens already, in the place of host and port.
+        """
+        self.app = App(engine, limits, tracing)
+        self.url = ""
+        self._address = (host, port)
+        self._listener = listener
+        self._granian: _Granian | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> str:
+        """Listen; connections are taken when this returns. Returns the URL.
+
+        Raises:
+            ConfigError: The port is in use, or the address is not this machine's.
+        """
+        host, port = self._address
+        listener, self._listener = self._listener, None
+        if listener is None:
+            listener = listen(host, port, self.app.limits.backlog)
+        self.url = url_of(listener, host)
+        self._granian = _Granian(self.app, listener)
+        self._task = asyncio.create_task(self._granian.serve())
+        return self.url
+
+    async def wait_closed(self) -> None:
+        """Wait until the server has ended."""
+        assert self._task is not None
+        await asyncio.shield(self._task)
+
+    async def stop(self, drain_seconds: float | None = None) -> None:
+        """Refuse new requests, let the running ones finish, and close. Idempotent.
+
+        Args:
+            drain_seconds: How long they get; None takes ``Limits.drain_seconds``.
+        """
+        if self._granian is None or self._task is None:
+            return
+        if drain_seconds is None:
+            drain_seconds = self.app.limits.drain_seconds
+        aborted = await self.app.drain(drain_seconds)
+        if aborted:
+            log.warning("aborted %d requests that did not end within the drain time", aborted)
+        self._granian.stop()  # type: ignore[no-untyped-call]
+        await self._task
+        self._granian = None
+
+
+def url_of(listener: socket.socket, host: str) -> str:
+    """Where ``listener``, made for ``host``, is reached."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{listener.getsockname()[1]}"
+
+
+def listen(host: str, port: int, backlog: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        ConfigError: The port is in use, or the address is not this machine's.
+    """
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"port {port} is not between 0 and 65535", param="port")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.create_server(address[:2], family=family, backlog=backlog)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"port {port} on {host} is in use; stop what listens there, or take another port",
+                param="port",
+            ) from None
+        raise ConfigError(f"cannot listen on {host}:{port}: {error}", param="host") from error
+    listener.setblocking(False)
+    return listener
+
+
+async def serve(
+    engine: Engine,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    limits: Limits | None = None,
+    tracing: Tracing | None = None,
+    announce: Callable[[str], None] = log.info,
+    load: Callable[[str], Awaitable[None]] | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then drain, and close the engine.
+
+    Call it on the main thread's loop, because of the signals. The port listens before the model is
+    loaded. A process that ends behind it does so with :func:`leave`.
+
+    Args:
+        engine: Not started yet; started and closed here.
+        host: Address or name to listen on.
+        port: Port to listen on; 0 takes a free one.
+        limits: What clients may ask.
+        tracing: Makes spans of requests; closed here.
+        announce: Told where the server listens, when it is ready, and when it drains.
+        load: Starts the engine, where ``engine.start()`` is not what is wanted; told the URL.
+
+    Raises:
+        ConfigError: The port cannot be had.
+        ModelLoadError: The model cannot be loaded.
+        EngineDeadError: The HTTP server has ended by itself, or the engine for good.
+    """
+    server = HttpServer(engine, host=host, port=port, limits=limits, tracing=tracing)
+    async with signals() as (stop, hurry):
+        await server.start()
+        announce(f"listening on {server.url}, loading {engine.model_name}")
+        loading = asyncio.ensure_future(engine.start() if load is None else load(server.url))
+        stopping = asyncio.create_task(stop.wait())
+        ended = asyncio.create_task(server.wait_closed())
+        died = asyncio.create_task(engine.dead.wait())
+        try:
+            await asyncio.wait({loading, stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if loading.done():
+                loading.result()  # raises what made loading fail
+                announce(f"ready: {engine.model_name} at {server.url}/v1")
+                await asyncio.wait({stopping, ended, died}, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                raise EngineDeadError("the HTTP server has ended by itself")
+            if died.done():
+                raise EngineDeadError(f"the engine has died for good: {engine.failure}")
+            if server.app.active:
+                announce(f"draining {server.app.active} requests; once more to stop at once")
+        finally:
+            tasks = (stopping, ended, loading, died)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await stop_server(server, hurry)
+            await engine.close()
+            if tracing is not None:
+                await asyncio.to_thread(tracing.close)
+
+
+def leave() -> NoReturn:
+    """End the process with status 0, without taking the interpreter down. Everything is closed.
+
+    Threads of granian's may still be dropping what is Python's; one that asks for the interpreter
+    while that is being taken down aborts the process.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+async def stop_server(server: HttpServer, hurry: asyncio.Event) -> None:
+    """Drain and close, or close at once when ``hurry`` is set."""
+    draining = asyncio.create_task(server.stop())
+    hurrying = asyncio.create_task(hurry.wait())
+    await asyncio.wait({draining, hurrying}, return_when=asyncio.FIRST_COMPLETED)
+    if not draining.done():
+        draining.cancel()
+        await asyncio.gather(draining, return_exceptions=True)
+        await server.stop(0)
+    hurrying.cancel()
+
+
+@contextlib.asynccontextmanager
+async def signals() -> AsyncIterator[tuple[asyncio.Event, asyncio.Event]]:
+    """Events that the first and the second SIGTERM or SIGINT set; the old handlers come back."""
+    loop = asyncio.get_running_loop()
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    kinds = (signal.SIGTERM, signal.SIGINT)
+    before = {kind: signal.getsignal(kind) for kind in kinds}
+    for kind in kinds:
+        loop.add_signal_handler(kind, on_signal)
+    try:
+        yield stop, hurry
+    finally:
+        for kind in kinds:
+            loop.remove_signal_handler(kind)
+            signal.signal(kind, before[kind])

@@ -1,0 +1,239 @@
+"""``serve`` with several HTTP workers over one engine: who starts, watches and stops them all.
+
+::
+
+                        supervisor: the listening socket, the queues, the control lines
+                         │        │                    │
+              ┌──────────▼─┐    ┌─▼──────────┐       ┌─▼─────────────────────┐
+  clients ──► │ worker 0   │    │ worker 1   │ ════► │ engine                │
+  (one port)  │ HTTP app,  │    │ HTTP app,  │ ◄════ │ Scheduler, Detokenizer│
+              │ Frontend 0 │    │ Frontend 1 │ rings │                       │
+              └────────────┘    └────────────┘       └───────────────────────┘
+
+Sockets and queues are inherited by descriptor, so nothing is left in any file system. A control
+line that ends means that its other side has died: a worker's, and another takes its place; the
+supervisor's, and everyone ends.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from pyengine.async_engine import AsyncEngine
+from pyengine.engine import EngineInfo
+from pyengine.errors import EngineDeadError
+from pyengine.http.limits import Limits
+from pyengine.http.serving.control import (
+    Draining,
+    Serving,
+    Stop,
+    ToWorker,
+    Work,
+    decode_from_worker,
+)
+from pyengine.http.serving.server import listen, signals, url_of
+from pyengine.placement import Watcher
+from pyengine.placement.children import EXIT_TIMEOUT_S, Failed
+from pyengine.placement.control import Down, Up
+from pyengine.placement.deaths import DEATHS, Deaths
+from pyengine.placement.line import Child
+from pyengine.placement.process import ProcessPlacement
+from pyengine.settings.config import EngineConfig
+
+log = logging.getLogger("pyengine.http")
+
+REQUESTS_OF_A_LIFE = 1 << 32
+"""A worker's request numbers begin at this times the number of its predecessors."""
+
+
+class Supervisor:
+    """Workers and engine. Everything is called on one loop.
+
+    Attributes:
+        engine: The engine, with a frontend of the supervisor's own.
+        url: Where the workers serve.
+        workers: The workers' processes, by index, as far as they live.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        workers: int,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        limits: Limits | None = None,
+        otlp_endpoint: str | None = None,
+        announce: Callable[[str], None] = log.info,
+    ) -> None:
+        """Listen; nothing else is started yet.
+
+        Raises:
+            ConfigError: The port cannot be had.
+        """
+        self.limits = limits or Limits()
+        self._otlp_endpoint = otlp_endpoint
+        self.placement = ProcessPlacement(frontends=workers + 1)
+        self.placement.watchers.append(Watcher(self._down, self._up, self._died))
+        self.engine = AsyncEngine(config=config, placement=self.placement)
+        self.workers: dict[int, Child] = {}
+        self._listener = listen(host, port, self.limits.backlog)
+        self.url = url_of(self._listener, host)
+        self._announce = announce
+        self._news: ToWorker | None = None  # the last that was said of the engine
+        self._stopping = False
+        self._serving = [asyncio.Event() for _ in range(workers)]
+        self._keepers: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Start the workers; connections wait for them meanwhile, and are told 503 by them."""
+        self._keepers = [
+            asyncio.create_task(self._keep(index)) for index in range(len(self._serving))
+        ]
+
+    async def ready(self) -> None:
+        """The engine was started: tell the workers, and wait until all of them serve."""
+        if self._news is None:
+            self._up(self.engine.info)
+        for serving in self._serving:
+            await serving.wait()
+
+    async def failed(self) -> None:
+        """Return when the workers die too often. Until then, wait."""
+        await asyncio.wait(self._keepers, return_when=asyncio.FIRST_COMPLETED)
+
+    async def stop(self, hurry: asyncio.Event | None = None) -> None:
+        """Let the workers drain, at once if ``hurry`` is set, then stop the engine. Idempotent."""
+        self._stopping = True
+        self._tell(Stop())
+        hurrying = asyncio.create_task((hurry or asyncio.Event()).wait())
+        ended = asyncio.ensure_future(self._ended())
+        left = self.limits.drain_seconds + EXIT_TIMEOUT_S
+        await asyncio.wait({ended, hurrying}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            self._tell(Stop())
+            await asyncio.wait({ended}, timeout=EXIT_TIMEOUT_S)
+        for child in self.workers.values():
+            child.process.kill()
+        hurrying.cancel()
+        await asyncio.gather(ended, hurrying, return_exceptions=True)
+        self._listener.close()
+        await self.engine.close()
+
+    async def _ended(self) -> None:
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+
+    async def _keep(self, index: int) -> None:
+        """Keep worker ``index`` alive; ends when it dies too often, or when all stop."""
+        deaths, lives = Deaths(), 0
+        while not self._stopping:
+            child = await self._start_worker(index, lives)
+            while line := await child.hear():
+                match decode_from_worker(line):
+                    case Serving():
+                        self._serving[index].set()
+                    case Draining(active) if active:
+                        self._announce(
+                            f"worker {index}: draining {active} requests; once more to stop at once"
+                        )
+            del self.workers[index]
+            lives += 1
+            # Before its successor's first request: nothing of the dead one runs on.
+            self.engine.abort_frontend(index, lives * REQUESTS_OF_A_LIFE)
+            status = await child.ended()
+            if self._stopping:
+                return
+            log.error("HTTP worker %d ended (status %d); another is started", index, status)
+            if not deaths.one_more():
+                text = f"HTTP worker {index} died more than {DEATHS} times within a minute"
+                raise EngineDeadError(text)
+
+    async def _start_worker(self, index: int, lives: int) -> Child:
+        scheduler = self.placement.queues.scheduler.descriptors()
+        inbox = self.placement.queues.frontends[index].descriptors()
+        listener = self._listener.fileno()
+        recorder = self.placement.queues.recorder.descriptor()
+        child = await Child.start(
+            "pyengine.http.serving.worker_main", [listener, recorder, *scheduler, *inbox]
+        )
+        child.say(
+            Work(
+                config=self.engine.config,
+                listener=listener,
+                scheduler=scheduler,
+                inbox=inbox,
+                recorder=recorder,
+                index=index,
+                first_request=lives * REQUESTS_OF_A_LIFE,
+                limits=self.limits,
+                otlp_endpoint=self._otlp_endpoint,
+            )
+        )
+        if self._news is not None:
+            child.say(self._news)
+        if self._stopping:
+            child.say(Stop())
+        self.workers[index] = child
+        return child
+
+    def _up(self, info: EngineInfo) -> None:
+        self._tell_news(Up(info))
+
+    def _down(self) -> None:
+        self._tell_news(Down())
+
+    def _died(self, error: BaseException) -> None:
+        self._tell_news(Failed.of(error))
+
+    def _tell_news(self, news: ToWorker) -> None:
+        self._news = news
+        self._tell(news)
+
+    def _tell(self, message: ToWorker) -> None:
+        for child in self.workers.values():
+            child.say(message)
+
+
+async def serve_workers(
+    supervisor: Supervisor, load: Callable[[], Awaitable[None]], announce: Callable[[str], None]
+) -> None:
+    """Serve until SIGTERM or SIGINT, then drain, and stop everything; a second one hurries.
+
+    Args:
+        supervisor: Not started yet.
+        load: Starts its engine.
+        announce: Told where it listens and when it is ready.
+
+    Raises:
+        ModelLoadError: The model cannot be loaded.
+        EngineDeadError: A worker dies again and again, or the engine has died for good.
+    """
+    engine = supervisor.engine
+    async with signals() as (stop, hurry):
+        supervisor.start()
+        announce(f"listening on {supervisor.url}, loading {engine.model_name}")
+
+        async def prepare() -> None:
+            await load()
+            await supervisor.ready()
+            announce(f"ready: {engine.model_name} at {supervisor.url}/v1")
+
+        loading = asyncio.ensure_future(prepare())
+        stopping = asyncio.create_task(stop.wait())
+        failed = asyncio.create_task(supervisor.failed())
+        died = asyncio.create_task(engine.dead.wait())
+        try:
+            await asyncio.wait({loading, stopping, failed}, return_when=asyncio.FIRST_COMPLETED)
+            if loading.done():
+                loading.result()  # raises what made loading fail
+                await asyncio.wait({stopping, failed, died}, return_when=asyncio.FIRST_COMPLETED)
+            if failed.done():
+                raise EngineDeadError("an HTTP worker died again and again; the log knows why")
+            if died.done():
+                raise EngineDeadError(f"the engine has died for good: {engine.failure}")
+        finally:
+            tasks = (loading, stopping, failed, died)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await supervisor.stop(hurry)

@@ -1,0 +1,104 @@
+"""An HTTP worker's process: ``python -m pyengine.http.serving.worker_main CONTROL_FD``.
+
+It serves the application on a listening socket that it shares with its siblings, over an engine
+that its supervisor runs. It ends when it is told to, or when its control line does.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+
+import uvloop
+
+from pyengine._core import Mailbox, Recorder
+from pyengine.async_engine import AsyncEngine
+from pyengine.http.operations.tracing import Tracing
+from pyengine.http.serving.control import (
+    Draining,
+    FromWorker,
+    Serving,
+    Stop,
+    Work,
+    decode_to_worker,
+    decode_work,
+)
+from pyengine.http.serving.server import HttpServer, leave, stop_server
+from pyengine.placement import Seat
+from pyengine.placement.attached import AttachedPlacement
+from pyengine.placement.children import encode_line
+
+
+class Worker:
+    """One worker. Everything runs on its loop."""
+
+    def __init__(self, work: Work, writer: asyncio.StreamWriter) -> None:
+        seat = Seat(
+            Mailbox.attach(*work.scheduler),
+            Mailbox.attach(*work.inbox),
+            Recorder.attach(work.recorder),
+            work.index,
+            work.first_request,
+        )
+        listener = socket.socket(fileno=work.listener)
+        listener.setblocking(False)
+        self.placement = AttachedPlacement(seat)
+        self.engine = AsyncEngine(config=work.config, placement=self.placement)
+        endpoint = work.otlp_endpoint
+        tracing = None if endpoint is None else Tracing.to(endpoint)
+        self.server = HttpServer(
+            self.engine, limits=work.limits, listener=listener, tracing=tracing
+        )
+        self._writer = writer
+        self._hurry = asyncio.Event()
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def run(self, reader: asyncio.StreamReader) -> None:
+        """Serve until told to stop."""
+        await self.server.start()
+        self._say(Serving())
+        loading = asyncio.create_task(self.engine.start())
+        # Of a failure the requests are told, and the supervisor knows it already.
+        loading.add_done_callback(lambda task: task.cancelled() or task.exception())
+        listening = asyncio.create_task(self._listen(reader))
+        ended = asyncio.create_task(self.server.wait_closed())
+        await asyncio.wait({listening, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if self._stopping is None:
+            os._exit(1)  # the line has ended, and with it the supervisor; or the server has failed
+        await self._stopping
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        """Do what the line says, until it ends."""
+        with contextlib.suppress(ConnectionError):
+            while line := await reader.readline():
+                message = decode_to_worker(line)
+                if not isinstance(message, Stop):
+                    self.placement.hear(message)
+                elif self._stopping is None:
+                    self._say(Draining(self.server.app.active))
+                    self._stopping = asyncio.create_task(stop_server(self.server, self._hurry))
+                else:
+                    self._hurry.set()
+        os._exit(1)
+
+    def _say(self, message: FromWorker) -> None:
+        self._writer.write(encode_line(message))
+
+
+async def main(descriptor: int) -> None:
+    """Serve as the first message of the line says."""
+    # What a signal to the whole group means, the supervisor decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    line = socket.socket(fileno=descriptor)
+    reader, writer = await asyncio.open_connection(sock=line)
+    if first := await reader.readline():
+        await Worker(decode_work(first), writer).run(reader)
+        await writer.drain()
+
+
+if __name__ == "__main__":
+    uvloop.run(main(int(sys.argv[1])))
+    leave()

@@ -1,0 +1,167 @@
+"""What architectures are built from: a device's *parts*, behind protocols.
+
+An architecture asks :class:`Parts` for its buffers and layers once, and then runs on them, the same
+lines on every device: the Rust kernels (:mod:`pyengine.model.cpu.layers`) or torch
+(:mod:`pyengine.model.torch.layers`). Where several ranks share a model, parts and weights are those
+of one rank: an architecture divides its heads and widths by ``ranks`` and says which sums go over
+all of them::
+
+    x ──► linear (a share of the outputs) ──► ... ──► linear (a share of the inputs), reduce=True
+
+(Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
+Parallelism", 2019.)
+
+A step allocates nothing: every layer writes into a :class:`Buffer` made for the largest step, of
+which a step takes the first rows.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from pyengine.errors import ModelLoadError
+from pyengine.model.runner import ModelInfo
+
+LOGITS_BYTES = 64 << 20
+"""Most memory of the logits of one call; a step that samples more rows takes several calls."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A buffer [max rows, width] of a fixed address; a call takes the first rows.
+
+    Attributes:
+        tensor: All of it.
+        kernel: The same memory as the device's kernels take it.
+    """
+
+    tensor: torch.Tensor
+    kernel: Any
+
+
+class Step(Protocol):
+    """What a device reads of a step: the fields of :class:`pyengine.model.batch.StepBuffers`.
+
+    Attributes:
+        token_ids: int32 [T], as the device's kernels take it.
+        logit_token: int32 [L], the tokens whose logits are wanted.
+    """
+
+    token_ids: Any
+    logit_token: Any
+
+
+class Linear(Protocol):
+    """x W^T + b, from one buffer into another."""
+
+    def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
+        """[rows, in] -> ``out`` [rows, out]."""
+
+
+class Norm(Protocol):
+    """Root mean square normalization, with the residual addition before it."""
+
+    def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
+        """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``."""
+
+
+class HeadNorm(Protocol):
+    """Root mean square normalization of each query and key head."""
+
+    def __call__(self, qkv: Buffer, rows: int) -> None:
+        """Normalize in place: [rows, (heads + 2 * kv heads) * head_dim]; values stay."""
+
+
+class Attention(Protocol):
+    """The KV cache of all layers, and causal attention over it."""
+
+    def __call__(self, layer: int, step: Any, qkv: Buffer, out: Buffer, tokens: int) -> None:
+        """Rotate queries and keys, store keys and values, attend.
+
+        ``qkv`` is [tokens, (heads + 2 * kv heads) * head_dim], ``out`` [tokens, heads * head_dim];
+        both may be written.
+        """
+
+
+class Parts(Protocol):
+    """The factories and calls of a device, for one rank. One thread at a time.
+
+    Attributes:
+        ranks: How many share the model.
+        max_tokens: Most tokens in a step.
+        max_sampled: Most rows whose logits are wanted in a step.
+    """
+
+    ranks: int
+    max_tokens: int
+    max_sampled: int
+
+    def buffer(self, rows: int, width: int) -> Buffer:
+        """Zeros [rows, width] in the model's data type."""
+
+    def table(self, weight: torch.Tensor) -> Buffer:
+        """Rows to :meth:`gather`, such as embeddings [vocabulary, width]; shares the memory."""
+
+    def linear(
+        self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, reduce: bool = False
+    ) -> Linear:
+        """``weight`` is [out, in], ``bias`` [out], of this rank.
+
+        With ``reduce`` the rank has a share of the inputs, and the results of all are summed; the
+        bias, which all of them have, is added once.
+        """
+
+    def head(self, weight: torch.Tensor, info: ModelInfo) -> Linear:
+        """From hidden states to the logits of all ranks' shares of the vocabulary."""
+
+    def norm(self, weight: torch.Tensor, epsilon: float) -> Norm:
+        """``weight`` is [width]."""
+
+    def head_norm(
+        self,
+        query_weight: torch.Tensor,
+        key_weight: torch.Tensor,
+        epsilon: float,
+        info: ModelInfo,
+    ) -> HeadNorm:
+        """Of this rank's heads; the weights are [head_dim], the same for every head of a kind."""
+
+    def attention(self, info: ModelInfo, angles: torch.Tensor) -> Attention:
+        """The cache of this rank's heads.
+
+        ``angles`` is a table of :mod:`pyengine.model.architectures.rotary`.
+
+        Raises:
+            ModelLoadError: Heads of this shape are not supported.
+        """
+
+    def gather(self, table: Buffer, index: Any, out: Buffer, rows: int, first: int = 0) -> None:
+        """``out[i] = table[index[first + i]]`` for i below ``rows``; ``index`` is a step's."""
+
+    def silu_mul(self, gate_up: Buffer, out: Buffer, rows: int) -> None:
+        """silu(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first."""
+
+
+def share(size: int, ranks: int) -> int:
+    """Each rank's part of ``size`` rows; the last one's may be cut short, or empty."""
+    return -(-size // ranks)
+
+
+def logits_rows(parts: Parts, info: ModelInfo) -> int:
+    """Rows of logits that one call computes."""
+    item = torch.finfo(getattr(torch, info.dtype)).bits // 8
+    return max(1, min(parts.max_sampled, LOGITS_BYTES // (info.vocab_size * item)))
+
+
+def check_heads(info: ModelInfo, multiple: int) -> None:
+    """Check that attention can do the heads of ``info``.
+
+    Raises:
+        ModelLoadError: It cannot; says what must hold.
+    """
+    if info.head_dim % multiple or info.num_heads % info.num_kv_heads:
+        raise ModelLoadError(
+            f"heads of {info.head_dim} elements, {info.num_heads} over {info.num_kv_heads}, "
+            f"are not supported: head_dim must be a multiple of {multiple} and the heads divisible"
+        )

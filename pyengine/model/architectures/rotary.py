@@ -1,0 +1,121 @@
+"""The table of rotary angles (Su et al., "RoFormer", 2021), with the scalings for long contexts.
+
+Numbers are those of transformers' ``modeling_rope_utils``. Pair i of a head's elements turns by
+``position * theta ** (-2i / head_dim)``; a scaling divides the frequencies, all or some of them::
+
+    pair        0 ──────────────────────────────► head_dim / 2
+    frequency   high                                       low
+    linear      / factor         / factor             / factor
+    llama3      kept ──── by turns, a ramp ────────── / factor
+    yarn        kept ──── by pairs, a ramp ────────── / factor     and cosines, sines * attention
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from pyengine.errors import ModelLoadError
+from pyengine.model.architectures.positions import rotary_parameters
+
+Scaled = tuple[torch.Tensor, float]
+
+
+def rotary_table(config: Mapping[str, Any], head_dim: int, context: int) -> torch.Tensor:
+    """Cosines, then sines, of the rotary angles: float32 [context, head_dim].
+
+    Args:
+        config: A model's config.json.
+        head_dim: Elements of a head, all of which are rotated.
+        context: Positions.
+
+    Raises:
+        ModelLoadError: Another scaling, one for each kind of layer, only a part of the head to be
+            rotated, or a parameter that is missing or no number.
+    """
+    rotary = rotary_parameters(config)
+    if any(isinstance(value, Mapping) for value in rotary.values()):
+        raise ModelLoadError("rotary parameters that differ between layers are not supported")
+    kind = rotary["rope_type"]
+    if kind not in _SCALINGS:
+        known = ", ".join(_SCALINGS)
+        raise ModelLoadError(f"rotary scaling {kind!r} is not supported; there are: {known}")
+    # Where config.json does not say with how many positions a model was trained, it was with all.
+    if not rotary.get("original_max_position_embeddings"):
+        rotary["original_max_position_embeddings"] = config.get("max_position_embeddings")
+    if rotary["partial_rotary_factor"] != 1:
+        part = rotary["partial_rotary_factor"]
+        raise ModelLoadError(f"'partial_rotary_factor' of {part!r} is not supported; there is: 1")
+    try:
+        theta = float(rotary["rope_theta"])
+        exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
+        frequencies, attention = _SCALINGS[kind](1.0 / theta**exponents, rotary, theta)
+    except KeyError as error:
+        raise ModelLoadError(f"rotary scaling {kind!r} in config.json lacks {error}") from error
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise ModelLoadError(f"rotary scaling {kind!r} in config.json: {error}") from error
+    angles = torch.outer(torch.arange(context, dtype=torch.float32), frequencies)
+    return (torch.cat((angles.cos(), angles.sin()), dim=1) * attention).contiguous()
+
+
+def _default(frequencies: torch.Tensor, rotary: Mapping[str, Any], theta: float) -> Scaled:
+    return frequencies, 1.0
+
+
+def _linear(frequencies: torch.Tensor, rotary: Mapping[str, Any], theta: float) -> Scaled:
+    """Positions are divided (Chen et al., "Extending Context Window [...]", 2023)."""
+    return frequencies / float(rotary["factor"]), 1.0
+
+
+def _llama3(frequencies: torch.Tensor, rotary: Mapping[str, Any], theta: float) -> Scaled:
+    """Low frequencies are divided, high ones kept, by the turns in the context of training."""
+    factor = float(rotary["factor"])
+    low, high = float(rotary["low_freq_factor"]), float(rotary["high_freq_factor"])
+    turns = float(rotary["original_max_position_embeddings"]) * frequencies / (2 * math.pi)
+    # 0 where a wave is longer than the lower bound, 1 where it is shorter than the upper.
+    kept = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+    return frequencies * ((1.0 - kept) / factor + kept), 1.0
+
+
+def _yarn(frequencies: torch.Tensor, rotary: Mapping[str, Any], theta: float) -> Scaled:
+    """As Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023."""
+    factor = float(rotary["factor"])
+    trained = float(rotary["original_max_position_embeddings"])
+    pairs = len(frequencies)
+
+    def pair(turns: float) -> float:
+        """Which pair turns so often in the context of training; mostly between two."""
+        return pairs * math.log(trained / (turns * 2 * math.pi)) / math.log(theta)
+
+    first = pair(float(rotary.get("beta_fast") or 32))
+    last = pair(float(rotary.get("beta_slow") or 1))
+    if rotary.get("truncate", True):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, 2 * pairs - 1)
+    ramp = (torch.arange(pairs, dtype=torch.float32) - first) / (last - first or 0.001)
+    kept = 1.0 - ramp.clamp(0.0, 1.0)
+    return frequencies * ((1.0 - kept) / factor + kept), _yarn_attention(rotary, factor)
+
+
+def _yarn_attention(rotary: Mapping[str, Any], factor: float) -> float:
+    """What cosines and sines are multiplied by: attention's temperature, in both its factors."""
+    given = rotary.get("attention_factor")
+    if given is not None:
+        return float(given)
+
+    def temperature(scale: float) -> float:
+        return 1.0 if factor <= 1.0 else 0.1 * scale * math.log(factor) + 1.0
+
+    part, whole = rotary.get("mscale"), rotary.get("mscale_all_dim")
+    if part and whole:
+        return temperature(float(part)) / temperature(float(whole))
+    return temperature(1.0)
+
+
+_SCALINGS: dict[str, Callable[[torch.Tensor, Mapping[str, Any], float], Scaled]] = {
+    "default": _default,
+    "linear": _linear,
+    "llama3": _llama3,
+    "yarn": _yarn,
+}

@@ -1,0 +1,237 @@
+"""The parts of models on the CPU: the Rust kernels, and torch's matrix products."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from pyengine._core import CpuKernels, CpuLinear, CpuProgram, CpuStep, CpuTensor
+from pyengine.model.architectures.parts import Buffer, check_heads
+from pyengine.model.cpu.attention import make_cache
+from pyengine.model.runner import ModelInfo
+
+
+def cpu_tensor(tensor: torch.Tensor) -> CpuTensor:
+    """``tensor`` (contiguous, on the CPU) as the kernels see it; shares its memory."""
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.view(torch.int16)
+    return CpuTensor(tensor.numpy())
+
+
+def workspace(rows: int, width: int, dtype: torch.dtype) -> Buffer:
+    """A buffer [rows, width] of zeros that torch and the kernels share."""
+    tensor = torch.zeros(rows, width, dtype=dtype)
+    return Buffer(tensor, cpu_tensor(tensor))
+
+
+@dataclass
+class CpuStepTensors:
+    """A step as the kernels see it: views of one set of step buffers.
+
+    Attributes:
+        token_ids: int32 [T].
+        logit_token: int32 [L].
+        attention: What attention reads.
+    """
+
+    token_ids: CpuTensor
+    logit_token: CpuTensor
+    attention: CpuStep
+
+
+class CpuParts:
+    """The parts of a model on the CPU. One thread at a time.
+
+    Attributes:
+        kernels: The Rust kernels and their threads.
+        dtype: Of weights, buffers and cache.
+        max_tokens: Most tokens in a step.
+        max_sampled: Most rows whose logits are wanted in a step.
+        num_blocks: KV blocks.
+        on: Who does what the parts are called for: the kernels, at once, or a program, which
+            records it.
+        recordable: Whether all parts that were made are done by kernels, so that a program can
+            record them.
+    """
+
+    ranks = 1
+
+    def __init__(
+        self,
+        kernels: CpuKernels,
+        dtype: torch.dtype,
+        max_tokens: int,
+        max_sampled: int,
+        num_blocks: int,
+    ) -> None:
+        self.kernels = kernels
+        self.dtype = dtype
+        self.max_tokens = max_tokens
+        self.max_sampled = max_sampled
+        self.num_blocks = num_blocks
+        self.on: CpuKernels | CpuProgram = kernels
+        self.recordable = True
+
+    @contextmanager
+    def recording(self) -> Iterator[CpuProgram]:
+        """What the parts are called for within is recorded; gives the program."""
+        program = CpuProgram(self.kernels)
+        self.on = program
+        try:
+            yield program
+        finally:
+            self.on = self.kernels
+
+    def buffer(self, rows: int, width: int) -> Buffer:
+        """Zeros [rows, width]."""
+        return workspace(rows, width, self.dtype)
+
+    def table(self, weight: torch.Tensor) -> Buffer:
+        """Rows to gather."""
+        weight = weight.contiguous()
+        return Buffer(weight, cpu_tensor(weight))
+
+    def linear(
+        self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, reduce: bool = False
+    ) -> "KernelLinear | TorchLinear":
+        """In float32 by a Rust kernel, where the processor has the instructions; else by torch."""
+        if weight.dtype == torch.float32 and CpuLinear.supported():
+            return KernelLinear(self, weight, bias)
+        self.recordable = False
+        return TorchLinear(weight, bias)
+
+    def head(self, weight: torch.Tensor, info: ModelInfo) -> "KernelLinear | TorchLinear":
+        """The whole vocabulary."""
+        return self.linear(weight)
+
+    def norm(self, weight: torch.Tensor, epsilon: float) -> "RmsNorm":
+        """By a Rust kernel."""
+        return RmsNorm(self, weight, epsilon)
+
+    def head_norm(
+        self,
+        query_weight: torch.Tensor,
+        key_weight: torch.Tensor,
+        epsilon: float,
+        info: ModelInfo,
+    ) -> "HeadRmsNorm":
+        """By a Rust kernel."""
+        return HeadRmsNorm(self, query_weight, key_weight, epsilon, info.num_heads)
+
+    def attention(self, info: ModelInfo, angles: torch.Tensor) -> "Attention":
+        """By a Rust kernel, over a cache of the parts' data type."""
+        check_heads(info, 8)
+        return Attention(self, info, angles)
+
+    def gather(
+        self, table: Buffer, index: CpuTensor, out: Buffer, rows: int, first: int = 0
+    ) -> None:
+        """``out[i] = table[index[first + i]]``."""
+        self.on.gather(table.kernel, index, out.kernel, rows, first)
+
+    def silu_mul(self, gate_up: Buffer, out: Buffer, rows: int) -> None:
+        """silu(gate) * up."""
+        self.on.silu_mul(gate_up.kernel, out.kernel, rows)
+
+
+class KernelLinear:
+    """x W^T + b by a Rust kernel.
+
+    For the few rows of a step it takes a fraction of a library's time, which is made for many, and
+    a row's results do not depend on what other rows there are.
+    """
+
+    def __init__(self, parts: CpuParts, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self._parts = parts
+        packed = cpu_tensor(weight.contiguous())
+        self._packed = CpuLinear(packed, None if bias is None else cpu_tensor(bias))
+
+    def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
+        """[rows, in] -> ``out`` [rows, out]."""
+        self._parts.on.linear(self._packed, x.kernel, out.kernel, rows)
+
+
+class TorchLinear:
+    """x W^T + b by torch, which no program can record."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self._transposed = weight.t()
+        self._bias = bias
+
+    def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
+        """[rows, in] -> ``out`` [rows, out]."""
+        if self._bias is None:
+            torch.mm(x.tensor[:rows], self._transposed, out=out.tensor[:rows])
+        else:
+            torch.addmm(self._bias, x.tensor[:rows], self._transposed, out=out.tensor[:rows])
+
+
+class RmsNorm:
+    """Root mean square normalization, with the residual addition before it."""
+
+    def __init__(self, parts: CpuParts, weight: torch.Tensor, epsilon: float) -> None:
+        self._parts = parts
+        self._weight = cpu_tensor(weight.contiguous())
+        self._epsilon = epsilon
+
+    def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
+        """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``."""
+        before = None if branch is None else branch.kernel
+        self._parts.on.add_rms_norm(
+            residual.kernel, before, self._weight, self._epsilon, out.kernel, rows
+        )
+
+
+class HeadRmsNorm:
+    """Root mean square normalization of each query and key head."""
+
+    def __init__(
+        self,
+        parts: CpuParts,
+        query_weight: torch.Tensor,
+        key_weight: torch.Tensor,
+        epsilon: float,
+        num_heads: int,
+    ) -> None:
+        self._parts = parts
+        self._query_weight = cpu_tensor(query_weight.contiguous())
+        self._key_weight = cpu_tensor(key_weight.contiguous())
+        self._epsilon = epsilon
+        self._num_heads = num_heads
+
+    def __call__(self, qkv: Buffer, rows: int) -> None:
+        """Normalize in place."""
+        self._parts.on.head_rms_norm(
+            qkv.kernel, self._query_weight, self._key_weight, self._num_heads, self._epsilon, rows
+        )
+
+
+class Attention:
+    """Causal attention over a paged cache."""
+
+    def __init__(self, parts: CpuParts, info: ModelInfo, angles: torch.Tensor) -> None:
+        self._parts = parts
+        self._angles = cpu_tensor(angles)
+        self._num_heads = info.num_heads
+        self._scale = info.head_dim**-0.5
+        self._layers = [
+            (cpu_tensor(keys), cpu_tensor(values))
+            for keys, values in make_cache(info, parts.num_blocks, parts.dtype)
+        ]
+
+    def __call__(
+        self, layer: int, step: CpuStepTensors, qkv: Buffer, out: Buffer, tokens: int
+    ) -> None:
+        """Rotate queries and keys, store keys and values, attend."""
+        keys, values = self._layers[layer]
+        self._parts.on.attend(
+            step.attention,
+            qkv.kernel,
+            self._angles,
+            keys,
+            values,
+            out.kernel,
+            self._num_heads,
+            self._scale,
+        )

@@ -1,0 +1,109 @@
+"""A model on the CPU with what its steps need: buffers, weights and cache, a sampler."""
+
+import torch
+
+from pyengine._core import CpuKernels, CpuProgram, CpuStep, CpuTensor, StepLayout
+from pyengine.model.architectures import Architecture, find_architecture
+from pyengine.model.architectures.parts import Buffer
+from pyengine.model.batch import StepBuffers
+from pyengine.model.cpu.layers import CpuParts, CpuStepTensors
+from pyengine.model.cpu.sampler import Sampler
+from pyengine.model.runner import Progress
+from pyengine.model.spec import ModelShape
+from pyengine.model.weights.loader import open_weights
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class CpuModel:
+    """Computes the steps in one set of buffers. One thread at a time.
+
+    Attributes:
+        buffers: What it reads.
+        sampler: Chooses the tokens.
+        num_parameters: Of the model.
+        programs: Its forward pass and its logits, recorded; None where torch takes part.
+    """
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        layout: StepLayout,
+        kernels: CpuKernels,
+        progress: Progress | None = None,
+    ) -> None:
+        """Load the weights and make the cache.
+
+        Args:
+            shape: The model and its cache.
+            layout: Of the step buffers.
+            kernels: The kernels and their threads.
+            progress: Called with (bytes loaded, bytes in all).
+
+        Raises:
+            ModelLoadError: The model cannot be loaded; says why.
+        """
+        build = find_architecture(shape.info.architecture)
+        self.buffers = buffers = StepBuffers(layout)
+        self.sampler = Sampler(kernels, buffers)
+        self._step = CpuStepTensors(
+            CpuTensor(buffers.token_ids),
+            CpuTensor(buffers.logit_token),
+            CpuStep(
+                buffers.header,
+                buffers.positions,
+                buffers.slot_mapping,
+                buffers.query_start,
+                buffers.kv_length,
+                buffers.page_indptr,
+                buffers.page_indices,
+            ),
+        )
+        dtype = DTYPES[shape.info.dtype]
+        self._parts = CpuParts(
+            kernels,
+            dtype,
+            max_tokens=len(buffers.token_ids),
+            max_sampled=len(buffers.logit_row),
+            num_blocks=shape.num_blocks,
+        )
+        with torch.inference_mode(), open_weights(shape, readers=0, progress=progress) as weights:
+            self._model: Architecture = build(shape.info, shape.config, weights, self._parts)
+            self.num_parameters = weights.num_parameters
+
+        self.programs = self._record() if self._parts.recordable else None
+
+    def _record(self) -> tuple[CpuProgram, CpuProgram]:
+        with self._parts.recording() as forward:
+            self._model.forward(self._step, 0)
+        with self._parts.recording() as logits:
+            self._model.logits(self._step, 0)
+        return forward, logits
+
+    @property
+    def logits_rows(self) -> Buffer:
+        """The logits of the rows that were sampled last, [rows, vocabulary]."""
+        return self._model.logits_rows
+
+    def forward(self) -> None:
+        """Compute the tokens in the buffers; the GIL is released as the kernels work."""
+        tokens = self.buffers.num_tokens
+        if self.programs is not None:
+            self.programs[0].run(tokens)
+            return
+        with torch.inference_mode():
+            self._model.forward(self._step, tokens)
+
+    def choose(self) -> int:
+        """Sample every logits row into ``sampler.tokens``; returns how many there are."""
+        count, workspace = self.buffers.num_logits, self.logits_rows
+        per_call = len(workspace.tensor)
+        for first in range(0, count, per_call):
+            rows = min(per_call, count - first)
+            if self.programs is not None:
+                self.programs[1].run(rows, first)
+            else:
+                with torch.inference_mode():
+                    self._model.logits(self._step, rows, first)
+            self.sampler.sample(workspace.kernel, first, rows)
+        return count

@@ -1,0 +1,176 @@
+"""The CPU as a device: a launch computes the whole step, and its tokens are there."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+import torch
+
+from pyengine._core import CpuKernels, StepLayout
+from pyengine.model.batch import BufferRing, StepBuffers
+from pyengine.model.cpu.draft import DraftModel
+from pyengine.model.cpu.model import CpuModel
+from pyengine.model.runner import ModelInfo, Progress, Sampled
+from pyengine.model.spec import ModelShape, describe, make_layout
+from pyengine.settings.config import EngineConfig
+
+# Below this many bytes of weights a step is over before a second thread has woken up: with the demo
+# model (9 MB in float32) one thread decodes faster than two, alone and in batches of up to 16.
+ONE_THREAD_BYTES = 32 << 20
+
+
+def default_threads(shape: ModelShape) -> int:
+    """Threads of a step unless configured: the machine's, or one for a tiny model."""
+    weights = sum(path.stat().st_size for path in shape.info.folder.glob("*.safetensors"))
+    tiny = weights < ONE_THREAD_BYTES and not shape.dummy
+    return 1 if tiny else torch.get_num_threads()
+
+
+class CpuStepHandle:
+    """A step whose forward pass is over.
+
+    Attributes:
+        start_ns: ``time.monotonic_ns()`` at its beginning.
+        end_ns: At its end; 0 until it is sampled.
+        waited_ns: From when to when masks and edits were filled, between forward pass and sampling.
+    """
+
+    def __init__(
+        self, sample: Callable[[], Sampled], over: Callable[[], None], *, late: bool
+    ) -> None:
+        """Tokens are chosen by ``sample``, of a ``late`` step once its masks and edits are filled;
+        ``over`` is called when the buffers are free.
+        """
+        self.start_ns = time.monotonic_ns()
+        self.end_ns = 0
+        self.waited_ns = (0, 0)
+        self._late = late
+        self._sample = sample
+        self._over = over
+        self._sampled: Sampled | None = None
+
+    def forward_is_over(self) -> None:
+        """From now on it waits for its masks."""
+        now = time.monotonic_ns()
+        self.waited_ns = (now, now)
+
+    def sample(self) -> None:
+        """Choose the tokens; they are there when it returns."""
+        if self._late:
+            self.waited_ns = (self.waited_ns[0], time.monotonic_ns())
+        try:
+            self._sampled = self._sample()
+        except BaseException:
+            self._over()
+            raise
+        self.end_ns = time.monotonic_ns()
+
+    def wait(self) -> Sampled:
+        """What was sampled; does not block."""
+        if self._sampled is None:
+            raise RuntimeError("the step was not sampled")
+        self._over()
+        return self._sampled
+
+
+class CpuRunner:
+    """A model on the CPU, behind the interface of :class:`pyengine.model.runner.ModelRunner`.
+
+    Owns weights, KV cache and threads: torch's (which are the process's, so that the last runner
+    made decides their number) and the kernels'. Only the scheduler's thread may call it.
+
+    Attributes:
+        overlap: 0: launch computes.
+        notes: Nothing else was settled.
+    """
+
+    overlap = 0
+    notes: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        layout: StepLayout,
+        *,
+        max_sequences: int,
+        threads: int,
+        progress: Progress | None = None,
+    ) -> None:
+        """Load the model.
+
+        Args:
+            shape: The model and its cache.
+            layout: Of the step buffers.
+            max_sequences: Slots of the sequence table.
+            threads: CPU threads of a step.
+            progress: Called with (bytes loaded, bytes in all).
+
+        Raises:
+            ModelLoadError: The model cannot be loaded; says why.
+        """
+        self.layout = layout
+        self.num_blocks = shape.num_blocks
+        torch.set_num_threads(threads)
+        kernels = CpuKernels(threads)
+        model = CpuModel(shape, layout, kernels, progress)
+        self._model: CpuModel | None = model
+        self._draft = (
+            DraftModel(shape.draft, shape.info.vocab_size, layout, kernels) if shape.draft else None
+        )
+        self._ring = BufferRing(1, lambda: model.buffers)
+        self._last_token = np.zeros(max_sequences, np.int32)
+        self.info: ModelInfo = replace(shape.info, num_parameters=model.num_parameters)
+        self.device = f"cpu, {self.info.dtype}, {threads} thread{'s' if threads > 1 else ''}"
+
+    @classmethod
+    def from_config(cls, config: EngineConfig, progress: Progress | None = None) -> "CpuRunner":
+        """The runner of ``config``; see :func:`pyengine.model.devices.load_runner`."""
+        shape = describe(config)
+        return cls(
+            shape,
+            make_layout(config, shape.info),
+            max_sequences=config.limits.max_sequences,
+            threads=config.threads or default_threads(shape),
+            progress=progress,
+        )
+
+    def buffers(self) -> StepBuffers:
+        """The set of buffers to plan into; there is one, and it is free between launches."""
+        return self._ring.free()
+
+    def launch(self, buffers: StepBuffers) -> CpuStepHandle:
+        """Compute the forward pass, the draft model's before it if it is to draft."""
+        model = self._model
+        if model is None:
+            raise RuntimeError("the runner is closed")
+        index = self._ring.take(buffers)
+        handle = CpuStepHandle(
+            lambda: self._sample(model, buffers),
+            lambda: self._ring.give_back(index),
+            late=buffers.late,
+        )
+        try:
+            buffers.feed(self._last_token)
+            if self._draft is not None:
+                self._draft.fill(buffers)
+            model.forward()
+        except BaseException:
+            self._ring.give_back(index)
+            raise
+        handle.forward_is_over()
+        return handle
+
+    def close(self) -> None:
+        """Give weights and cache back. Idempotent."""
+        self._model = self._draft = None
+
+    def _sample(self, model: CpuModel, buffers: StepBuffers) -> Sampled:
+        count, rows = model.choose(), buffers.num_sampled
+        sampler = model.sampler
+        sampled = Sampled(sampler.tokens[:count], sampler.verify(rows), sampler.logprobs(count))
+        self._last_token[buffers.sample_sequence[:rows]] = sampled.tokens[
+            buffers.logit_start[:rows] + sampled.counts - 1
+        ]
+        return sampled

@@ -1,1 +1,0 @@
-"""Sampling, one file per device; the rules are written once per device in its kernels."""

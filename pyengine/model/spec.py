@@ -1,0 +1,223 @@
+"""A model's shape from its config.json, and the cache and buffers that a configuration gives it.
+
+Imports no torch.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyengine._core import StepLayout
+from pyengine.errors import ConfigError, ModelLoadError
+from pyengine.model.architectures.positions import max_positions
+from pyengine.model.runner import ModelInfo
+from pyengine.model.weights.folder import (
+    config_folder,
+    draft_folder,
+    is_named_shape,
+    model_folder,
+    served_name,
+)
+from pyengine.settings.config import EngineConfig
+
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3": 1}
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What an engine builds a runner from.
+
+    Attributes:
+        info: The model's shape.
+        num_blocks: KV blocks of the configuration.
+        config: The model's config.json.
+        draft: The draft model, with the same blocks; None where there is none.
+        dummy: Whether its weights are made up.
+    """
+
+    info: ModelInfo
+    num_blocks: int
+    config: dict[str, Any]
+    draft: "ModelShape | None" = None
+    dummy: bool = False
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in ``path``.
+
+    Raises:
+        ModelLoadError: Not readable, or no object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelLoadError(
+            f"{path.parent} has no {path.name}: is it a model in Hugging Face format?"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ModelLoadError(f"cannot read {path}: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelLoadError(f"{path} holds no JSON object")
+    return value
+
+
+def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelShape:
+    """Read the model's folder and settle context, data type and cache size.
+
+    Args:
+        config: A device of ``auto`` counts as the CPU.
+        measured_blocks: KV blocks that a GPU has memory for; counts where the configuration says
+            nothing of the cache. Until it is known a GPU's cache holds one sequence, the longest.
+
+    Raises:
+        ModelLoadError: A folder is missing, its config.json lacks something, or the draft model
+            has other tokens.
+        ConfigError: The KV cache does not hold one block, or the model is a shape without weights
+            and none are to be made up.
+    """
+    if is_named_shape(config.model) and config.load_format != "dummy":
+        raise ConfigError(
+            f"{config.model!r} is the shape of a model without its weights: give its folder or hub "
+            "name, or 'load_format' dummy for random weights",
+            param="load_format",
+        )
+    folder = model_folder(config.model)
+    name = config.served_name or served_name(config.model)
+    info, model = _read(config_folder(config.model), name, config)
+    info = replace(info, folder=folder)
+    if not config.drafts_with_model or config.draft_model is None:
+        return _with_cache(config, info, model, measured_blocks)
+    drafts = draft_folder(config.draft_model)
+    check_same_tokens(folder, drafts)
+    draft, draft_model = _read(drafts, config.draft_model, config)
+    dummy = config.load_format == "dummy"
+    # A block holds the keys and values of both.
+    block_bytes = info.block_bytes + draft.block_bytes
+    shape = _with_cache(config, replace(info, block_bytes=block_bytes), model, measured_blocks)
+    # Positions beyond those that it was made for cost acceptance and nothing else.
+    draft = replace(draft, max_context=shape.info.max_context)
+    return replace(shape, draft=ModelShape(draft, shape.num_blocks, draft_model, dummy=dummy))
+
+
+def check_same_tokens(folder: Path, drafts: Path) -> None:
+    """Check that the tokenizers of two models have the same tokens with the same ids.
+
+    Raises:
+        ModelLoadError: They have not; names a token.
+    """
+    paths = [place / "tokenizer.json" for place in (folder, drafts)]
+    try:
+        texts = [path.read_text(encoding="utf-8") for path in paths]
+        if texts[0] == texts[1]:
+            return
+        import tokenizers
+
+        ours, theirs = (
+            tokenizers.Tokenizer.from_str(text).get_vocab(with_added_tokens=True) for text in texts
+        )
+    except Exception as error:  # tokenizers raises bare Exception
+        raise ModelLoadError(
+            f"cannot compare the tokenizers of {folder} and of the draft model {drafts}: {error}",
+            param="draft_model",
+        ) from error
+    differing = sorted(
+        token for token in ours.keys() | theirs.keys() if ours.get(token) != theirs.get(token)
+    )
+    if differing:
+        token = differing[0]
+        raise ModelLoadError(
+            f"the draft model {drafts} has other tokens than {folder}: {len(differing)} "
+            f"differ, such as {token!r} ({theirs.get(token)}, not {ours.get(token)})",
+            param="draft_model",
+        )
+
+
+def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dict[str, Any]]:
+    """The shape of the model in ``folder``, with all of its context, and its config.json."""
+    model = read_json(folder / "config.json")
+
+    def number(key: str, default: int | None = None) -> int:
+        value = model.get(key) if model.get(key) is not None else default
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ModelLoadError(
+                f"{folder / 'config.json'}: {key!r} must be a positive integer, not {value!r}"
+            )
+        return value
+
+    hidden, heads = number("hidden_size"), number("num_attention_heads")
+    head_dim, layers = number("head_dim", hidden // heads), number("num_hidden_layers")
+    kv_heads = number("num_key_value_heads", heads)
+    by_device = "bfloat16" if config.device == "cuda" else "float32"
+    dtype = by_device if config.dtype == "auto" else config.dtype
+    kv_dtype = dtype if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
+    info = ModelInfo(
+        name=name,
+        folder=folder,
+        architecture=str((model.get("architectures") or ["unknown"])[0]),
+        vocab_size=number("vocab_size"),
+        max_context=max_positions(model, number("max_position_embeddings", 2048)),
+        eos_token_ids=_eos(folder, model),
+        num_layers=layers,
+        hidden_size=hidden,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=head_dim,
+        dtype=dtype,
+        block_size=config.block_size,
+        block_bytes=2 * layers * kv_heads * head_dim * config.block_size * ITEM_BYTES[kv_dtype],
+        kv_cache_dtype=kv_dtype,
+    )
+    return info, model
+
+
+def _with_cache(
+    config: EngineConfig, info: ModelInfo, model: dict[str, Any], measured: int | None
+) -> ModelShape:
+    if config.num_blocks is None and config.kv_cache_mib is None and config.device == "cuda":
+        longest = min(info.max_context, config.max_context or info.max_context)
+        num_blocks = -(-longest // config.block_size) if measured is None else measured
+    else:
+        num_blocks = _num_blocks(config, info.block_bytes)
+    limits = (info.max_context, num_blocks * config.block_size, config.max_context)
+    context = min(limit for limit in limits if limit is not None)
+    dummy = config.load_format == "dummy"
+    return ModelShape(replace(info, max_context=context), num_blocks, model, dummy=dummy)
+
+
+def make_layout(config: EngineConfig, info: ModelInfo) -> StepLayout:
+    """The layout that holds every step of ``config``: each sequence may have a full page table."""
+    from pyengine._core import StepLayout
+
+    limits = config.limits
+    pages = -(-info.max_context // info.block_size)
+    return StepLayout(
+        limits.max_tokens_per_step,
+        limits.max_sequences,
+        limits.max_sequences * pages,
+        max_draft=config.max_draft,
+        vocab_size=info.vocab_size,
+    )
+
+
+def _num_blocks(config: EngineConfig, block_bytes: int) -> int:
+    if config.num_blocks is not None:
+        return config.num_blocks
+    mebibytes = config.limits.kv_cache_mib
+    blocks = mebibytes * 2**20 // block_bytes
+    if blocks < 1:
+        raise ConfigError(
+            f"'kv_cache_mib' of {mebibytes} MiB does not hold one KV block ({block_bytes} bytes)",
+            param="kv_cache_mib",
+        )
+    return blocks
+
+
+def _eos(folder: Path, model: dict[str, Any]) -> tuple[int, ...]:
+    """End-of-sequence ids: those of generation_config.json first, then config.json's."""
+    generation = folder / "generation_config.json"
+    found: dict[int, None] = {}
+    for source in (read_json(generation) if generation.is_file() else {}, model):
+        ids = source.get("eos_token_id")
+        found |= {t: None for t in (ids if isinstance(ids, list) else [ids]) if isinstance(t, int)}
+    return tuple(found)

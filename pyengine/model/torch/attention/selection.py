@@ -1,0 +1,213 @@
+"""Which attention backend a model gets: by what it needs and what the machine has.
+
+Imports torch only to look at the machine and to make what was chosen.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from shutil import which
+from typing import TYPE_CHECKING
+
+from pyengine.errors import ConfigError
+from pyengine.model.torch.attention.spec import AttentionShape
+
+if TYPE_CHECKING:
+    import torch
+
+    from pyengine.model.torch.attention.backend import AttentionBackend
+
+FLOAT8 = "float8_e4m3fn"
+FLASHINFER_VERSION = (0, 6, 14)
+"""The first version with the calls that are made here."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a machine has.
+
+    Attributes:
+        device: ``cuda`` or ``cpu``.
+        compute_capability: Of the GPU.
+        triton: Its version; None where it is not installed.
+        flashinfer: The same of flashinfer-python.
+        compiles: Whether kernels that FlashInfer compiles as they are needed can be: there is
+            nvcc, or the package of compiled ones.
+        faults: By backend, what is wrong with it here though it is installed: tried and failed.
+    """
+
+    device: str
+    compute_capability: tuple[int, int] | None = None
+    triton: str | None = None
+    flashinfer: str | None = None
+    compiles: bool = False
+    faults: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A backend and why it is this one.
+
+    Attributes:
+        name: ``flashinfer``, ``triton`` or ``torch``.
+        why: A line for the summary at the start.
+    """
+
+    name: str
+    why: str
+
+
+def detect(device: "torch.device") -> Capabilities:
+    """What this machine has for models on ``device``.
+
+    On a GPU FlashInfer is imported, if it is installed: pip leaves it behind without what it needs.
+    """
+    import torch
+
+    flashinfer = _version("flashinfer-python", "flashinfer")
+    faults = {}
+    if flashinfer is not None and device.type == "cuda" and (why := _not_imported("flashinfer")):
+        faults["flashinfer"] = why
+    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+    return Capabilities(
+        device=device.type,
+        compute_capability=capability,
+        triton=_version("triton"),
+        flashinfer=flashinfer,
+        compiles=bool(which("nvcc") or which("/usr/local/cuda/bin/nvcc"))
+        or find_spec("flashinfer_jit_cache") is not None,
+        faults=faults,
+    )
+
+
+@cache
+def _not_imported(module: str) -> str | None:
+    """Why ``module`` cannot be imported; asked once, for to find out may take seconds."""
+    try:
+        import_module(module)
+    except Exception as error:  # noqa: BLE001 - whatever it is, there are other backends
+        return f"it cannot be imported: {fault(error)}"
+    return None
+
+
+def fault(error: Exception) -> str:
+    """``error`` in one line."""
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"
+
+
+def _version(package: str, module: str | None = None) -> str | None:
+    if find_spec(module or package) is None:
+        return None
+    try:
+        return version(package)
+    except PackageNotFoundError:  # built from source, by whoever knows what it is
+        return "of unknown version"
+
+
+def _needs_gpu(machine: Capabilities, least: tuple[int, int], why: str = "") -> str | None:
+    if machine.device != "cuda" or machine.compute_capability is None:
+        return "it runs on NVIDIA GPUs"
+    if machine.compute_capability < least:
+        has, wanted = (".".join(map(str, each)) for each in (machine.compute_capability, least))
+        return f"it needs compute capability {wanted}{why}, and this GPU has {has}"
+    return None
+
+
+def _heads(shape: AttentionShape) -> str | None:
+    if shape.num_kv_heads < 1 or shape.num_heads % shape.num_kv_heads:
+        return f"{shape.num_heads} heads cannot share {shape.num_kv_heads} key and value heads"
+    if shape.kv_dtype not in (shape.dtype, FLOAT8):
+        return f"a cache of {shape.kv_dtype} does not go with a model of {shape.dtype}"
+    return None
+
+
+def _torch(shape: AttentionShape, machine: Capabilities) -> str | None:
+    return _heads(shape)
+
+
+def _triton(shape: AttentionShape, machine: Capabilities) -> str | None:
+    if machine.triton is None:
+        return "triton is not installed"
+    if shape.head_dim > 256:
+        return f"heads of {shape.head_dim} elements are too large for it: at most 256"
+    fp8 = shape.kv_dtype == FLOAT8
+    least, why = ((8, 9), " for a cache of float8") if fp8 else ((8, 0), "")
+    return _needs_gpu(machine, least, why) or _heads(shape)
+
+
+def _flashinfer(shape: AttentionShape, machine: Capabilities) -> str | None:
+    if machine.flashinfer is None:
+        return "flashinfer-python is not installed"
+    numbers = machine.flashinfer.split("+")[0].split(".")[:3]
+    known = all(number.isdigit() for number in numbers)
+    if known and tuple(map(int, numbers)) < FLASHINFER_VERSION:
+        wanted = ".".join(map(str, FLASHINFER_VERSION))
+        return f"flashinfer-python {machine.flashinfer} is older than {wanted}"
+    if not machine.compiles:
+        return "there is neither nvcc nor flashinfer-jit-cache to have its kernels from"
+    if shape.dtype not in ("bfloat16", "float16"):
+        return f"it does not compute in {shape.dtype}"
+    if shape.head_dim not in (64, 128, 256):
+        return f"heads of {shape.head_dim} elements are not among its sizes: 64, 128, 256"
+    return _needs_gpu(machine, (8, 0)) or _heads(shape)
+
+
+_REFUSALS: dict[str, Callable[[AttentionShape, Capabilities], str | None]] = {
+    "flashinfer": _flashinfer,
+    "triton": _triton,
+    "torch": _torch,
+}
+NAMES = tuple(_REFUSALS)
+"""All backends, the first that can be taken first."""
+
+
+def refusal(name: str, shape: AttentionShape, machine: Capabilities) -> str | None:
+    """Why backend ``name`` cannot be used; None where it can."""
+    return _REFUSALS[name](shape, machine) or machine.faults.get(name)
+
+
+def choose(shape: AttentionShape, machine: Capabilities, asked: str = "auto") -> Choice:
+    """The backend ``asked`` for, or the first that can do it.
+
+    Raises:
+        ConfigError: The one asked for cannot; says why, and which can.
+    """
+    if asked != "auto" and asked not in _REFUSALS:
+        known = ", ".join(("auto", *NAMES))
+        raise ConfigError(f"'attention' is one of {known}, not {asked!r}", param="attention")
+    reasons = {name: refusal(name, shape, machine) for name in NAMES}
+    able = [name for name in NAMES if reasons[name] is None]
+    if asked != "auto":
+        if reasons[asked] is not None:
+            others = f"; there is {', '.join(able)}" if able else ""
+            raise ConfigError(f"attention {asked!r}: {reasons[asked]}{others}", param="attention")
+        return Choice(asked, f"{_named(asked, machine)}, as asked")
+    if not able:
+        raise ConfigError(f"no attention backend can: {reasons['torch']}", param="attention")
+    chosen = able[0]
+    passed = [f"{name}: {reasons[name]}" for name in NAMES[: NAMES.index(chosen)]]
+    return Choice(chosen, _named(chosen, machine) + (f" ({'; '.join(passed)})" if passed else ""))
+
+
+def _named(name: str, machine: Capabilities) -> str:
+    versions = {"flashinfer": machine.flashinfer, "triton": machine.triton, "torch": None}
+    return f"{name} {versions[name]}" if versions[name] else name
+
+
+def make_backend(name: str, shape: AttentionShape, device: "torch.device") -> "AttentionBackend":
+    """Backend ``name`` with its memory on ``device``; it was chosen, so it can."""
+    if name == "flashinfer":
+        from pyengine.model.torch.attention.flashinfer import FlashInferAttention
+
+        return FlashInferAttention(shape, device)
+    if name == "triton":
+        from pyengine.model.torch.attention.triton import TritonAttention
+
+        return TritonAttention(shape, device)
+    from pyengine.model.torch.attention.torch import TorchAttention
+
+    return TorchAttention()

@@ -1,0 +1,150 @@
+"""The draft model on a torch device: fills in the drafts of a step behind its copy, without a
+return to the host.
+
+::
+
+    step     a a a D D │ b │ c D     D: drafts to be filled in; b has none
+    pass 1   x x a a a │ c           what the cache lacks (x) and what is known; a draft for a and c
+               │ last tokens ──────► places of the step; fed to
+    pass 2   D                       the second draft for a
+
+The host lays a pass out while the device works on the one before: it knows where tokens are, only
+not which. Drafts are sampled by each row's own rules, with the noise of its own seed and positions,
+as :mod:`pyengine.model.cpu.draft` does on the CPU; masks and edits do not apply to them.
+"""
+
+from collections.abc import Mapping
+
+import torch
+
+from pyengine._core import DraftPasses, StepLayout
+from pyengine.model.batch import StepBuffers
+from pyengine.model.runner import ModelInfo, Sampled
+from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.graphs import Graphs
+from pyengine.model.torch.queue import DeviceQueue, EventMark
+from pyengine.model.torch.results import Wanted
+from pyengine.model.torch.runner import StepModel, TorchRunner
+from pyengine.model.torch.step import HostSet, TorchStep
+
+
+def pass_layout(layout: StepLayout, draft: ModelInfo) -> StepLayout:
+    """Of the passes of ``draft``, for steps of ``layout``."""
+    lengths = {name: length for name, (_, _, length) in layout.fields().items()}
+    rows = lengths["kv_length"]
+    return StepLayout(
+        max(lengths["token_ids"], rows),
+        rows,
+        lengths["page_indices"],
+        vocab_size=draft.vocab_size,
+    )
+
+
+class TorchDraft(TorchRunner):
+    """A small model that drafts for the steps of a larger one. One thread at a time.
+
+    It is a runner of its own passes, with its own cache over the same blocks and its own graphs,
+    of whose steps nobody waits for any.
+    """
+
+    def __init__(
+        self,
+        model: StepModel,
+        info: ModelInfo,
+        layout: StepLayout,
+        queue: DeviceQueue,
+        *,
+        num_blocks: int,
+        vocab_size: int,
+        max_sequences: int,
+        max_draft: int,
+        graphs: Graphs | None = None,
+        notes: Mapping[str, str] | None = None,
+    ) -> None:
+        """A drafter that works on the queue of the model that it drafts for.
+
+        Args:
+            model: The draft model, made for :func:`pass_layout`.
+            info: Its shape.
+            layout: Of the larger model's steps.
+            queue: Where both work.
+            num_blocks: KV blocks, of both.
+            vocab_size: Of the larger model.
+            max_sequences: Slots of the sequence table.
+            max_draft: Most drafts of a row.
+            graphs: Keeps the graphs of its passes.
+            notes: What else was settled.
+        """
+        passes = pass_layout(layout, info)
+        super().__init__(
+            model,
+            info,
+            passes,
+            queue,
+            num_blocks=num_blocks,
+            max_sequences=max_sequences,
+            graphs=graphs,
+            notes=notes,
+        )
+        self._vocab_size = min(vocab_size, info.vocab_size)
+        self._passes = DraftPasses(
+            layout,
+            passes,
+            num_blocks=num_blocks,
+            block_size=info.block_size,
+            vocab_size=self._vocab_size,
+        )
+        # A set is written again when the pass in it is done: with as many as a step mostly needs,
+        # nobody waits for that.
+        more = max_draft + 1 - len(self._sets) if self.overlap else 0
+        self._sets += [HostSet(passes, queue) for _ in range(more)]
+        rows = self._max_rows
+        self._host_places = [queue.host_memory(8 * rows).view(torch.int64) for _ in self._sets]
+        self._places = torch.zeros(rows, dtype=torch.int64, device=queue.device)
+        self._done: list[EventMark | None] = [None] * len(self._sets)
+        self._turn = 0
+
+    def fill(self, buffers: StepBuffers, step: DeviceStep) -> None:
+        """Queue the passes that fill in the drafts of a step, which is on the device by now.
+
+        Args:
+            buffers: The step as it was planned; every step is shown, with drafts or without.
+            step: Where it is on the device.
+        """
+        if not self._passes.begin(buffers.memory):
+            return
+        model = self._open()
+        while True:
+            turn = self._turn
+            home, places, done = self._sets[turn], self._host_places[turn], self._done[turn]
+            if done is not None:
+                done.wait()
+            if not self._passes.next_fed(buffers.memory, home.memory.numpy(), places.numpy()):
+                return
+            one = TorchStep(self, turn, home)
+            self._forward(model, one)
+            drafts = home.buffers.num_sampled
+            if drafts:
+                self._choose(model, one, home.buffers.num_logits, Wanted.by(home.buffers))
+                self._places[:drafts].copy_(places[:drafts], non_blocking=True)
+                self._hand_over(step, drafts)
+            self._done[turn] = self._queue.mark()
+            if one.capture is not None and self.graphs is not None:
+                # Before the next pass is planned: attention is as it was for this one.
+                self.graphs.capture(*one.capture)
+            self._turn = (turn + 1) % len(self._sets)
+
+    def learn(self, buffers: StepBuffers, sampled: Sampled) -> None:
+        """What a step sampled is there: tokens that the host did not know when it was planned."""
+        self._passes.learn(buffers.memory, sampled.tokens, sampled.counts)
+
+    def _hand_over(self, step: DeviceStep, drafts: int) -> None:
+        """The drafts of a pass are tokens of the step, and of the next pass."""
+        last = self._sampler.last_token
+        slots = self._step.sample_sequence[:drafts].long()
+        tokens = last.index_select(0, slots)
+        # What one of the models does not know, or where nothing was possible.
+        known = (tokens >= 0) & (tokens < self._vocab_size)
+        tokens = torch.where(known, tokens, torch.zeros_like(tokens))
+        last.index_copy_(0, slots, tokens)
+        step.token_ids.index_copy_(0, self._places[:drafts], tokens)

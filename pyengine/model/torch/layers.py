@@ -1,0 +1,240 @@
+"""The parts of models on torch devices, one rank's of several perhaps.
+
+All memory is taken when the parts are made, and stays where it is: a forward pass can be captured
+in a CUDA graph, if its attention can.
+"""
+
+import torch
+
+from pyengine.distributed.group import Alone, Group
+from pyengine.model.architectures.parts import Buffer, check_heads, logits_rows, share
+from pyengine.model.runner import ModelInfo
+from pyengine.model.torch.attention.backend import AttentionBackend
+from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.matmul import Matmul
+from pyengine.model.torch.ops import TorchOps, torch_matmul, torch_ops
+
+
+class TorchParts:
+    """The parts of a model on a torch device. One thread at a time.
+
+    Attributes:
+        device: Where all of it is.
+        dtype: Of weights and buffers.
+        kv_dtype: Of the KV cache.
+        backend: Attends.
+        max_tokens: Most tokens in a step.
+        max_sampled: Most rows whose logits are wanted in a step.
+        num_blocks: KV blocks.
+        group: The ranks that share the model.
+        ranks: How many they are.
+        ops: Norms, rotation, activation.
+        matmul: Multiplies by weights.
+        caches: Keys and values of each layer, [blocks, block_size, kv heads, head_dim], once
+            attention is made.
+        weights: Of the linear layers, this rank's.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        dtype: torch.dtype,
+        kv_dtype: torch.dtype,
+        backend: AttentionBackend,
+        max_tokens: int,
+        max_sampled: int,
+        num_blocks: int,
+        group: Group | None = None,
+    ) -> None:
+        self.device = device
+        self.dtype = dtype
+        self.kv_dtype = kv_dtype
+        self.backend = backend
+        self.max_tokens = max_tokens
+        self.max_sampled = max_sampled
+        self.num_blocks = num_blocks
+        self.group: Group = group or Alone()
+        self.ranks = self.group.size
+        self.ops: TorchOps = torch_ops(device)
+        self.matmul: Matmul = torch_matmul(device)
+        self.caches: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.weights: list[torch.Tensor] = []
+
+    def measure(self) -> None:
+        """Settle how each shape of weights is multiplied by; once they are loaded."""
+        self.matmul.measure(self.weights)
+
+    def buffer(self, rows: int, width: int) -> Buffer:
+        """Zeros [rows, width]."""
+        tensor = torch.zeros(rows, width, dtype=self.dtype, device=self.device)
+        return Buffer(tensor, tensor)
+
+    def table(self, weight: torch.Tensor) -> Buffer:
+        """Rows to gather."""
+        return Buffer(weight, weight)
+
+    def linear(
+        self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, reduce: bool = False
+    ) -> "TorchLinear":
+        """By a library, or for few rows by a GEMV; see :class:`Matmul`."""
+        self.weights.append(weight)
+        return TorchLinear(self, weight, bias, reduce=reduce and self.ranks > 1)
+
+    def head(self, weight: torch.Tensor, info: ModelInfo) -> "TorchLinear | GatheredHead":
+        """Gathers the shares of all ranks."""
+        linear = self.linear(weight)
+        return linear if self.ranks == 1 else GatheredHead(self, linear, info)
+
+    def norm(self, weight: torch.Tensor, epsilon: float) -> "TorchNorm":
+        """By the device's kernel."""
+        return TorchNorm(self, weight, epsilon)
+
+    def head_norm(
+        self,
+        query_weight: torch.Tensor,
+        key_weight: torch.Tensor,
+        epsilon: float,
+        info: ModelInfo,
+    ) -> "TorchHeadNorm":
+        """By the device's kernel."""
+        return TorchHeadNorm(self, query_weight, key_weight, epsilon, info.num_heads // self.ranks)
+
+    def attention(self, info: ModelInfo, angles: torch.Tensor) -> "TorchPagedAttention":
+        """By the backend, over a cache of this rank's heads."""
+        check_heads(info, 8)
+        return TorchPagedAttention(self, info, angles)
+
+    def gather(
+        self, table: Buffer, index: torch.Tensor, out: Buffer, rows: int, first: int = 0
+    ) -> None:
+        """``out[i] = table[index[first + i]]``."""
+        torch.index_select(table.tensor, 0, index[first : first + rows], out=out.tensor[:rows])
+
+    def silu_mul(self, gate_up: Buffer, out: Buffer, rows: int) -> None:
+        """silu(gate) * up."""
+        self.ops.silu_mul(gate_up.tensor[:rows], out.tensor[:rows])
+
+
+class TorchLinear:
+    """x W^T + b."""
+
+    def __init__(
+        self,
+        parts: TorchParts,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        *,
+        reduce: bool,
+    ) -> None:
+        self._parts = parts
+        self._weight = weight
+        self._bias = bias if not reduce or parts.group.rank == 0 else None
+        self._reduce = reduce
+
+    def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
+        """[rows, in] -> ``out`` [rows, out]."""
+        self._parts.matmul(x.tensor[:rows], self._weight, out.tensor[:rows], self._bias)
+        if self._reduce:
+            self._parts.group.all_reduce(out.tensor[:rows])
+
+
+class GatheredHead:
+    """Logits of which each rank computes a share::
+
+    rank 0 [rows, share] ─┐
+    rank 1 [rows, share] ─┴─► [ranks, rows, share] ─► [rows, vocabulary]
+    """
+
+    def __init__(self, parts: TorchParts, linear: TorchLinear, info: ModelInfo) -> None:
+        self._parts = parts
+        self._linear = linear
+        self._share = share(info.vocab_size, parts.ranks)
+        rows = logits_rows(parts, info)
+        self._mine = parts.buffer(rows, self._share)
+        self._all = parts.buffer(parts.ranks * rows, self._share).tensor
+
+    def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
+        """[rows, in] -> ``out`` [rows, vocabulary], the same on all ranks."""
+        self._linear(x, self._mine, rows)
+        gathered = self._all[: self._parts.ranks * rows]
+        self._parts.group.all_gather(self._mine.tensor[:rows], gathered)
+        for rank, shared in enumerate(gathered.view(-1, rows, self._share)):
+            columns = out.tensor[:rows, rank * self._share : (rank + 1) * self._share]
+            columns.copy_(shared[:, : columns.shape[1]])
+
+
+class TorchNorm:
+    """Root mean square normalization, with the residual addition before it."""
+
+    def __init__(self, parts: TorchParts, weight: torch.Tensor, epsilon: float) -> None:
+        self._parts = parts
+        self._weight = weight
+        self._epsilon = epsilon
+
+    def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
+        """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``."""
+        self._parts.ops.add_rms_norm(
+            residual.tensor[:rows],
+            None if branch is None else branch.tensor[:rows],
+            self._weight,
+            self._epsilon,
+            out.tensor[:rows],
+        )
+
+
+class TorchHeadNorm:
+    """Root mean square normalization of each query and key head, of this rank's."""
+
+    def __init__(
+        self,
+        parts: TorchParts,
+        query_weight: torch.Tensor,
+        key_weight: torch.Tensor,
+        epsilon: float,
+        num_heads: int,
+    ) -> None:
+        self._parts = parts
+        self._query_weight = query_weight
+        self._key_weight = key_weight
+        self._epsilon = epsilon
+        self._num_heads = num_heads
+
+    def __call__(self, qkv: Buffer, rows: int) -> None:
+        """Normalize in place."""
+        self._parts.ops.head_rms_norm(
+            qkv.tensor[:rows], self._query_weight, self._key_weight, self._num_heads, self._epsilon
+        )
+
+
+class TorchPagedAttention:
+    """Rotation, the cache, and the backend over it."""
+
+    def __init__(self, parts: TorchParts, info: ModelInfo, angles: torch.Tensor) -> None:
+        self._parts = parts
+        self._angles = angles.to(parts.device)
+        self._dim = info.head_dim
+        self._heads = info.num_heads // parts.ranks
+        kv_heads = info.num_kv_heads // parts.ranks
+        cache = (parts.num_blocks, info.block_size, kv_heads, info.head_dim)
+        for _ in range(info.num_layers):
+            keys, values = (
+                torch.zeros(cache, dtype=parts.kv_dtype, device=parts.device) for _ in range(2)
+            )
+            parts.caches.append((keys, values))
+
+    def __call__(self, layer: int, step: DeviceStep, qkv: Buffer, out: Buffer, tokens: int) -> None:
+        """Rotate queries and keys, store keys and values, attend."""
+        keys, values = self._parts.caches[layer]
+        fused = qkv.tensor[:tokens]
+        self._parts.ops.rope_append(
+            fused,
+            self._angles,
+            step.positions[:tokens],
+            step.slot_mapping[:tokens],
+            keys,
+            values,
+            self._heads,
+        )
+        queries = fused[:, : self._heads * self._dim].view(tokens, self._heads, self._dim)
+        attended = out.tensor[:tokens].view(tokens, self._heads, self._dim)
+        self._parts.backend.attend(step, queries, keys, values, attended, tokens)

@@ -1,0 +1,81 @@
+"""A model on a torch device: its weights, KV cache, buffers and attention."""
+
+import torch
+
+from pyengine._core import StepLayout
+from pyengine.model.architectures import Architecture, find_architecture
+from pyengine.model.spec import ModelShape
+from pyengine.model.torch.attention.backend import AttentionBackend
+from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.layers import TorchParts
+from pyengine.model.weights.sharding import Weights
+
+
+class TorchModel:
+    """Computes steps that are on the device, of which ``backend.plan`` has been told.
+
+    It allocates nothing on the way, and always works on the same memory. One thread at a time.
+
+    Attributes:
+        num_parameters: Of the whole model.
+        backend: Attends.
+        rows_per_call: The most rows of :meth:`logits`.
+        caches: Keys and values of each layer, [blocks, block_size, kv heads, head_dim].
+    """
+
+    def __init__(
+        self, shape: ModelShape, layout: StepLayout, parts: TorchParts, weights: Weights
+    ) -> None:
+        """Load the weights and make the cache.
+
+        Args:
+            shape: The model and its cache.
+            layout: Of the steps.
+            parts: Of the device, made for ``layout``.
+            weights: Those of the parts' rank.
+
+        Raises:
+            ModelLoadError: The model cannot be loaded; says why.
+            ConfigError: It cannot be divided among the ranks.
+        """
+        fields = layout.fields()
+        if fields["token_ids"][2] > parts.max_tokens or fields["logit_row"][2] > parts.max_sampled:
+            raise ValueError("the parts are made for smaller steps than the layout has")
+        build = find_architecture(shape.info.architecture)
+        # Not in inference mode: others write to its buffers too.
+        with torch.no_grad():
+            self._model: Architecture = build(shape.info, shape.config, weights, parts)
+            weights.wait()
+            parts.measure()
+        self.num_parameters = weights.num_parameters
+        self.backend: AttentionBackend = parts.backend
+        self.caches = parts.caches
+        self.rows_per_call = len(self._model.logits_rows.tensor)
+
+    def forward(self, step: DeviceStep, tokens: int) -> None:
+        """Compute the first ``tokens`` tokens, and store their keys and values."""
+        with torch.inference_mode():
+            self._model.forward(step, tokens)
+
+    def logits(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
+        """Logits after the tokens ``logit_token[first : first + rows]`` of the forward pass.
+
+        Returns [rows, vocab_size] in the model's data type: the same memory every call.
+        """
+        with torch.inference_mode():
+            self._model.logits(step, rows, first)
+        return self._model.logits_rows.tensor[:rows]
+
+    def resize_cache(self, num_blocks: int) -> None:
+        """An empty cache of so many blocks, in the place of the one that there is."""
+        kinds = [(keys.shape[1:], keys.dtype, keys.device) for keys, _ in self.caches]
+        # The old ones go first, and back to the device: there may be no room for both, and torch
+        # would keep what they were, in pieces that are of no use for larger ones.
+        self.caches.clear()
+        if any(device.type == "cuda" for _, _, device in kinds):
+            torch.cuda.empty_cache()
+        for rest, dtype, device in kinds:
+            keys, values = (
+                torch.zeros(num_blocks, *rest, dtype=dtype, device=device) for _ in range(2)
+            )
+            self.caches.append((keys, values))

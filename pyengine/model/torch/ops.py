@@ -1,0 +1,66 @@
+"""What torch models call beside attention: Triton kernels on a GPU, their references elsewhere."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from pyengine.kernels import activation, gemv, head_norm, norm, rope
+from pyengine.model.torch.matmul import Matmul, cuda_timer
+
+
+@dataclass(frozen=True)
+class TorchOps:
+    """The calls for one kind of device. All write into the caller's tensors.
+
+    Attributes:
+        add_rms_norm: (residual, branch or None, weight, epsilon, out), see
+            :mod:`pyengine.kernels.norm`.
+        head_rms_norm: (qkv, query_weight, key_weight, num_heads, epsilon), see
+            :mod:`pyengine.kernels.head_norm`.
+        rope_append: (qkv, angles, positions, slot_mapping, keys, values, num_heads), see
+            :mod:`pyengine.kernels.rope`.
+        silu_mul: (gate_up, out), see :mod:`pyengine.kernels.activation`.
+    """
+
+    add_rms_norm: Callable[
+        [torch.Tensor, torch.Tensor | None, torch.Tensor, float, torch.Tensor], None
+    ]
+    head_rms_norm: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int, float], None]
+    rope_append: Callable[
+        [
+            torch.Tensor,
+            torch.Tensor,
+            torch.Tensor,
+            torch.Tensor,
+            torch.Tensor,
+            torch.Tensor,
+            int,
+        ],
+        None,
+    ]
+    silu_mul: Callable[[torch.Tensor, torch.Tensor], None]
+
+
+KERNELS = TorchOps(
+    add_rms_norm=norm.add_rms_norm,
+    head_rms_norm=head_norm.head_rms_norm,
+    rope_append=rope.rope_append,
+    silu_mul=activation.silu_mul,
+)
+REFERENCES = TorchOps(
+    add_rms_norm=norm.add_rms_norm_reference,
+    head_rms_norm=head_norm.head_rms_norm_reference,
+    rope_append=rope.rope_append_reference,
+    silu_mul=activation.silu_mul_reference,
+)
+
+
+def torch_ops(device: torch.device) -> TorchOps:
+    """The calls for ``device``."""
+    return KERNELS if device.type == "cuda" else REFERENCES
+
+
+def torch_matmul(device: torch.device) -> Matmul:
+    """What multiplies by weights on ``device``."""
+    return Matmul(gemv.gemv, lambda: cuda_timer(device)) if device.type == "cuda" else Matmul()

@@ -1,0 +1,313 @@
+"""Steps on a torch device: queued on one stream, overlapped, replayed from graphs.
+
+::
+
+    CPU     plan │ launch ── copy, plan attention, feed, forward ──┐ sample ── masks, logits,
+            N+1  │                                                 │           sampler, copy back
+    device  ── step N ──────────────┤├─ copy ─ feed ─ forward ─────┤├─ logits ─ sampler ─ copy ─┤
+                                     start           (masks, edits) └────────────────────── end
+
+Nothing waits on the way, and nothing is read back but the tokens of a step, into pinned memory,
+when all of it is done: which token a sequence goes on with stays on the device, for the step
+behind.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+import torch
+
+from pyengine._core import StepLayout
+from pyengine.model.batch import BufferRing, StepBuffers
+from pyengine.model.runner import ModelInfo, Sampled
+from pyengine.model.torch.attention.backend import AttentionBackend
+from pyengine.model.torch.clock import DeviceClock
+from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.graphs import MAX_TOKENS, Graphs, Key, bucket
+from pyengine.model.torch.queue import DeviceQueue
+from pyengine.model.torch.results import Wanted
+from pyengine.model.torch.sampler import TorchSampler
+from pyengine.model.torch.step import HostSet, TorchStep
+
+
+class StepModel(Protocol):
+    """What a runner needs of a model; see :class:`pyengine.model.torch.model.TorchModel`."""
+
+    backend: AttentionBackend
+    rows_per_call: int
+
+    def forward(self, step: DeviceStep, tokens: int) -> None:
+        """Compute the first ``tokens`` tokens, and store their keys and values."""
+
+    def logits(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
+        """Logits [rows, vocab_size] after ``logit_token[first : first + rows]``."""
+
+
+class Drafter(Protocol):
+    """What fills in drafts; see :class:`pyengine.model.torch.draft.TorchDraft`."""
+
+    def fill(self, buffers: StepBuffers, step: DeviceStep) -> None:
+        """Queue what fills in the drafts of a step, which is on the device by now."""
+
+    def learn(self, buffers: StepBuffers, sampled: Sampled) -> None:
+        """What a step sampled is there."""
+
+    def close(self) -> None:
+        """Give everything back. Idempotent."""
+
+
+class TorchRunner:
+    """A model on a torch device, behind :class:`pyengine.model.runner.ModelRunner`.
+
+    Only the scheduler's thread may call it. A step's work in Python does not grow with the step.
+
+    Attributes:
+        info: The model.
+        layout: Of the step buffers.
+        num_blocks: KV blocks.
+        overlap: 1 on a GPU, 0 on the CPU.
+        device: The device in words.
+        notes: What else was settled, by name, in words.
+        graphs: The graphs of its steps; None where there are none.
+        draft: Fills in drafts, if there is a draft model.
+    """
+
+    def __init__(
+        self,
+        model: StepModel,
+        info: ModelInfo,
+        layout: StepLayout,
+        queue: DeviceQueue,
+        *,
+        num_blocks: int,
+        max_sequences: int,
+        graphs: Graphs | None = None,
+        draft: Drafter | None = None,
+        one_size: bool = False,
+        device: str = "torch",
+        notes: Mapping[str, str] | None = None,
+    ) -> None:
+        """A runner of ``model``, whose memory is all taken.
+
+        Args:
+            model: On the queue's device.
+            info: The model's shape.
+            layout: Of the step buffers.
+            queue: Where it works.
+            num_blocks: KV blocks of the model.
+            max_sequences: Slots of the sequence table.
+            graphs: Keeps graphs; None: every step is queued kernel by kernel.
+            draft: Fills in the drafts that steps leave open.
+            one_size: Pad a step that has no graph as if it had one. Ranks that share a model
+                exchange numbers of one size, and do not all have the same graphs.
+            device: The device in words.
+            notes: What else was settled.
+        """
+        self.info = info
+        self.layout = layout
+        self.num_blocks = num_blocks
+        self.overlap = queue.overlap
+        self.device = device
+        self.notes: Mapping[str, str] = notes or {}
+        self.graphs = graphs
+        self.draft = draft
+        self._one_size = one_size
+        fields = layout.fields()
+        self._max_rows, self._max_logits = fields["sample_rows"][2], fields["logit_row"][2]
+        self._max_tokens = fields["token_ids"][2]
+        self._model: StepModel | None = model
+        self._queue = queue
+        self._sets = [HostSet(layout, queue) for _ in range(self.overlap + 1)]
+        sets = iter(self._sets)
+        self._ring = BufferRing(len(self._sets), lambda: next(sets).buffers)
+        # With several sets in turn the device needs a place of its own.
+        self._step = DeviceStep(
+            layout, queue.device, self._sets[0].buffers, shared=self.overlap == 0
+        )
+        self._sampler = TorchSampler(self._step, layout, max_sequences, model.rows_per_call)
+        self._unsampled: TorchStep | None = None
+        if graphs is not None:
+            graphs.given_up = self._forget
+        # Weights and buffers were made on another stream, for which this one does not wait.
+        queue.finish()
+        with queue.working():
+            mark = queue.mark()
+            mark.wait()
+        self._clock = DeviceClock(mark, time.monotonic_ns())
+
+    def buffers(self) -> StepBuffers:
+        """The free set of buffers to plan into."""
+        return self._ring.free()
+
+    def launch(self, buffers: StepBuffers) -> TorchStep:
+        """Queue the copy and the forward pass of ``buffers``.
+
+        Raises:
+            RuntimeError: The runner is closed, or the step before was not sampled.
+        """
+        model = self._open()
+        if self._unsampled is not None:
+            raise RuntimeError("the step before is not sampled yet")
+        index = self._ring.take(buffers)
+        step = TorchStep(self, index, self._sets[index])
+        try:
+            with self._queue.working():
+                step.start = self._queue.mark()
+                self._forward(model, step)
+                if buffers.late:
+                    step.forwarded = self._queue.mark()
+        except BaseException:
+            self._abandon(step)
+            raise
+        self._unsampled = step
+        return step
+
+    def sample(self, step: TorchStep) -> None:
+        """Queue masks, edits, logits and the choice of tokens of ``step``, and their way back."""
+        model = self._open()
+        if self._unsampled is not step:
+            raise RuntimeError("the step is sampled already")
+        self._unsampled = None
+        home, logits = step.home, step.buffers.num_logits
+        wanted = Wanted.by(step.buffers)
+        try:
+            with self._queue.working():
+                if step.forwarded is not None:
+                    step.completed = self._queue.mark()
+                    self._step.take_late(home.memory, self._logits_bucket(model, logits))
+                self._choose(model, step, logits, wanted)
+                home.results.take(self._sampler.results, logits, wanted.top)
+                step.end = self._queue.mark()
+                if step.capture is not None and self.graphs is not None:
+                    self.graphs.capture(*step.capture)
+        except BaseException:
+            self._abandon(step)
+            raise
+
+    def wait(self, step: TorchStep) -> Sampled:
+        """The tokens of ``step``, when they are there; its set is free then."""
+        if step.end is None or step.start is None:
+            raise RuntimeError("the step was not sampled")
+        try:
+            slept = step.end.wait()
+        finally:
+            self._ring.give_back(step.index)
+        waited = (
+            None
+            if step.forwarded is None or step.completed is None
+            else (step.forwarded, step.completed)
+        )
+        step.start_ns, step.waited_ns, step.end_ns = self._clock.step(
+            step.start,
+            step.end,
+            waited,
+            launched_ns=step.launched_ns,
+            returned_ns=time.monotonic_ns(),
+            slept=slept,
+        )
+        sampled = step.home.results.read(step.buffers)
+        if self.draft is not None:
+            self.draft.learn(step.buffers, sampled)
+        return sampled
+
+    def close(self) -> None:
+        """Give weights, cache and graphs back. Idempotent."""
+        if self._model is None:
+            return
+        with suppress(Exception):  # a device that failed has nothing left to do
+            self._queue.finish()
+        self._model = None
+        if self.draft is not None:
+            self.draft.close()
+        if self.graphs is not None:
+            self.graphs.clear()
+        with suppress(Exception):
+            self._queue.release()
+
+    def _open(self) -> StepModel:
+        if self._model is None:
+            raise RuntimeError("the runner is closed")
+        return self._model
+
+    def _forget(self, key: Key) -> None:
+        assert isinstance(key, tuple)
+        if key[0] == "forward" and self._model is not None:
+            _, variant, size = key
+            self._model.backend.forget(variant, size)
+
+    def _abandon(self, step: TorchStep) -> None:
+        """End a step that failed: nothing may read its set any more when it is free."""
+        with suppress(Exception):  # why the device fails is what the caller is told
+            self._queue.finish()
+        self._ring.give_back(step.index)
+
+    def _forward(self, model: StepModel, step: TorchStep) -> None:
+        buffers, device, backend = step.buffers, self._step, model.backend
+        rows, tokens, logits = buffers.num_rows, buffers.num_tokens, buffers.num_logits
+        device.host = buffers
+        variant = backend.variant(device)
+        graph = key = None
+        if self.graphs is not None:
+            self.graphs.begin_step()
+            logits = self._logits_bucket(model, logits)
+            if backend.captures and (size := self._bucket(buffers)):
+                key = ("forward", variant, size)
+                graph = self.graphs.find(key)
+                used = graph is not None or self.graphs.is_due(key)
+                if used or self._one_size:
+                    rows, tokens = min(size, self._max_rows), size
+                if not used:
+                    key = None
+        self.layout.pad(buffers.memory, rows, tokens, logits)
+        pages = buffers.num_pages + rows - buffers.num_rows
+        device.take(buffers, step.home.memory, min(pages, len(buffers.page_indices)))
+        backend.plan(device, variant, rows, tokens, captured=key is not None)
+        self._sampler.feed()
+        if self.draft is not None:
+            self.draft.fill(buffers, device)
+        if graph is not None:
+            graph.replay()
+            return
+        model.forward(device, tokens)
+        if key is not None:
+            step.capture = key, lambda: model.forward(device, tokens)
+
+    def _choose(self, model: StepModel, step: TorchStep, logits: int, wanted: Wanted) -> None:
+        per_call = model.rows_per_call
+        if self.graphs is None or logits > per_call or not logits:
+            for first in range(0, logits, per_call):
+                rows = min(per_call, logits - first)
+                self._sampler.sample(model.logits(self._step, rows, first), wanted, first)
+            self._sampler.verify()
+            return
+        rows = self._logits_bucket(model, logits)
+        key = ("sample", rows, wanted)
+        graph = self.graphs.find(key)
+        if graph is not None:
+            graph.replay()
+            return
+        work = self._chooser(model, rows, wanted)
+        work()
+        if step.capture is None and self.graphs.is_due(key):
+            step.capture = key, work
+
+    def _chooser(self, model: StepModel, rows: int, wanted: Wanted) -> Callable[[], None]:
+        def choose() -> None:
+            self._sampler.sample(model.logits(self._step, rows), wanted)
+            self._sampler.verify()
+
+        return choose
+
+    def _bucket(self, buffers: StepBuffers) -> int | None:
+        """Tokens of the graph for a step; None if it has prompts, or is large."""
+        rows, tokens = buffers.num_rows, buffers.num_tokens
+        most = self._max_rows if rows == tokens else self._max_tokens
+        if buffers.num_decode_rows < rows or tokens > MAX_TOKENS:
+            return None
+        return bucket(tokens, min(most, self._max_tokens))
+
+    def _logits_bucket(self, model: StepModel, logits: int) -> int:
+        most = min(model.rows_per_call, self._max_logits)
+        return bucket(logits, most) if 0 < logits <= most else logits

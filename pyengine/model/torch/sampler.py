@@ -1,0 +1,106 @@
+"""Sampling on torch devices: Triton's kernels on a GPU, their references in torch elsewhere."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+import torch
+
+from pyengine._core import StepLayout
+from pyengine.kernels import edit, feed, sampling, sampling_reference, top_logprobs, verify
+from pyengine.kernels.inputs import SamplingInputs
+from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.results import Results, Wanted
+
+Call = Callable[..., None]
+
+
+class TorchSampler:
+    """Chooses the tokens of the steps in one :class:`DeviceStep`. One thread at a time.
+
+    Nothing is read back: what was sampled last for each sequence stays on the device, for the step
+    behind.
+
+    Attributes:
+        results: Of the step.
+        last_token: int32 by slot of the sequence table.
+    """
+
+    def __init__(
+        self, step: DeviceStep, layout: StepLayout, max_sequences: int, rows_per_call: int
+    ) -> None:
+        """For steps in ``step``, of ``layout``; at most ``rows_per_call`` rows are sampled at a
+        time.
+        """
+        device = step.memory.device
+        self._step = step
+        self._inputs = SamplingInputs(
+            **{field.name: getattr(step, field.name) for field in fields(SamplingInputs)}
+        )
+        numbers: dict[str, Any] = {"dtype": torch.int32, "device": device}
+        self.results = Results(layout, torch.zeros(Results.size(layout), **numbers))
+        self._compacted = torch.zeros_like(self.results.tokens)
+        self._before = torch.zeros(len(step.edit_add), device=device)
+        self.last_token = torch.zeros(max_sequences, **numbers)
+        on_gpu = device.type == "cuda"
+        self._feed: Call = feed.feed if on_gpu else feed.feed_reference
+        self._edit: Call = edit.edit if on_gpu else edit.edit_reference
+        self._restore: Call = edit.restore if on_gpu else edit.restore_reference
+        self._top: Call = top_logprobs.top_logprobs
+        self._verify: Call = verify.verify if on_gpu else verify.verify_reference
+        self._sample: Call = sampling_reference.sample
+        if on_gpu:
+            vocabulary = 32 * layout.mask_words
+            scratch = sampling.SamplingScratch.for_rows(rows_per_call, vocabulary, device)
+            self._sample = partial(sampling.sample, scratch=scratch)
+        else:
+            self._top = top_logprobs.top_logprobs_reference
+
+    def feed(self) -> None:
+        """Fill in the tokens of the step that only the device knows."""
+        step = self._step
+        if step.host.num_feeds:
+            self._feed(
+                step.header, step.token_ids, step.feed_token, step.feed_sequence, self.last_token
+            )
+
+    def sample(self, logits: torch.Tensor, wanted: Wanted, first: int = 0) -> None:
+        """Choose the tokens of the logits rows from ``first`` on.
+
+        Args:
+            logits: [rows, vocabulary]; edited in place, and with log-probabilities restored.
+            wanted: What else the step wants.
+            first: Logits row of the step that is the first of ``logits``.
+        """
+        step, results = self._step, self.results
+        if wanted.edited:
+            edits = (step.edit_start, step.edit_token, step.edit_factor, step.edit_add)
+            self._edit(logits, *edits, first, self._before if wanted.top >= 0 else None)
+        self._sample(self._inputs, logits, results.tokens, first)
+        if wanted.top < 0:
+            return
+        if wanted.edited:
+            self._restore(logits, step.edit_start, step.edit_token, self._before, first)
+        rows = slice(first, first + len(logits))
+        self._top(
+            logits,
+            results.tokens[rows],
+            results.top_tokens[rows, : wanted.top],
+            results.top_logprobs[rows, : wanted.top],
+            results.chosen[rows],
+        )
+
+    def verify(self) -> None:
+        """Compare the drafts with what was sampled; once every logits row is sampled."""
+        step = self._step
+        self._verify(
+            self._inputs,
+            step.header,
+            step.token_ids,
+            self.results.tokens,
+            step.sample_sequence,
+            self.results.counts,
+            self._compacted,
+            self.last_token,
+        )

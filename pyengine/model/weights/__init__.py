@@ -1,0 +1,1 @@
+"""From a folder in Hugging Face format to the tensors of one rank."""

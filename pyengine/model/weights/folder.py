@@ -1,0 +1,106 @@
+"""Where a model's files are: the demo model, a folder, or a hub name. Imports no torch."""
+
+from pathlib import Path
+
+from pyengine.errors import ModelLoadError
+
+# What serving needs of a hub repository; weights in other formats stay there.
+HUB_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
+# Mistral's repositories have all weights a second time, by names of their own.
+HUB_LEFT_OUT = ("*consolidated*.safetensors*",)
+
+# Shapes of well-known models, without weights: for ``load_format="dummy"``.
+SHAPES_PATH = Path(__file__).parents[1] / "specs"
+NAMED_SHAPES = ("llama-3-8b", "llama-3-70b")
+
+# The draft model by this name is the demo model's small sibling.
+DEMO_DRAFT = "demo"
+
+
+def is_named_shape(model: str | None) -> bool:
+    """Whether ``model`` names a shape of the package, and no folder here."""
+    return model in NAMED_SHAPES and not Path(model).is_dir()
+
+
+def config_folder(model: str | None) -> Path:
+    """The folder with the config.json of ``model``.
+
+    Raises:
+        ModelLoadError: As :func:`model_folder`.
+    """
+    if model is not None and is_named_shape(model):
+        return SHAPES_PATH / model
+    return model_folder(model)
+
+
+def model_folder(model: str | None, demo: str = "leave it out") -> Path:
+    """The folder in Hugging Face format that ``model`` names; None is the demo model.
+
+    A name that is no folder here is taken from the hub (or its local cache, when offline). A named
+    shape has no files but its config.json: it goes by the demo model's tokenizer and template.
+
+    Args:
+        model: As :class:`pyengine.EngineConfig` has it.
+        demo: What to do for the demo model, as the error tells it.
+
+    Raises:
+        ModelLoadError: There is no such folder, and the hub does not give it.
+    """
+    if model is None or is_named_shape(model):
+        from pyengine.demo import MODEL_PATH
+
+        return MODEL_PATH
+    folder = Path(model).expanduser()
+    if model and folder.is_dir():
+        return folder
+    if folder.is_file():
+        raise ModelLoadError(f"{model!r} is a file: give the folder that it is in", param="model")
+    if not _is_hub_name(model):
+        raise ModelLoadError(
+            f"there is no model folder {model!r}: give the path of one in Hugging Face format, or "
+            f"a hub name as owner/name; for the demo model {demo}",
+            param="model",
+        )
+
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        wanted, left_out = list(HUB_PATTERNS), list(HUB_LEFT_OUT)
+        return Path(snapshot_download(model, allow_patterns=wanted, ignore_patterns=left_out))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        why = str(error).rstrip(". ")
+        raise ModelLoadError(
+            f"{model!r} is no folder here, and the hub does not give it: {why}. "
+            "Check the name, the network and, for a gated model, your token (`hf auth login`)",
+            param="model",
+        ) from error
+
+
+def _is_hub_name(model: str) -> bool:
+    """Whether ``model`` has the form ``owner/name``, and not that of a path."""
+    return not model.startswith((".", "/", "~")) and model.count("/") == 1
+
+
+def draft_folder(draft_model: str) -> Path:
+    """The folder of a draft model: as :func:`model_folder`, and ``demo`` is the demo model's.
+
+    Raises:
+        ModelLoadError: There is no such folder, and the hub does not give it.
+    """
+    if draft_model == DEMO_DRAFT:
+        from pyengine.demo import DRAFT_PATH
+
+        return DRAFT_PATH
+    try:
+        return model_folder(draft_model, f"give {DEMO_DRAFT!r}")
+    except ModelLoadError as error:
+        raise ModelLoadError(f"the draft model: {error}", param="draft_model") from error
+
+
+def served_name(model: str | None) -> str:
+    """The name that ``model`` answers to unless it is given another."""
+    if model is None:
+        return "pyengine-demo"
+    folder = Path(model).expanduser()
+    return folder.resolve().name if folder.is_dir() else model

@@ -1,0 +1,334 @@
+"""The Frontend: an asyncio loop's end of the queues, and the owner of its Request actors."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+from pyengine._core import MailboxClosed, MailboxFull, Stage, Timeline
+from pyengine.actors.actor import ActorRef, logger
+from pyengine.errors import (
+    EngineDeadError,
+    InvalidRequestError,
+    OverloadedError,
+    PyengineError,
+    RequestAbortedError,
+)
+from pyengine.logprobs import Spelling, unspelled
+from pyengine.messages import (
+    Delta,
+    Report,
+    ReportRequest,
+    RequestKey,
+    Submit,
+    decode,
+    encode_abort,
+    encode_abort_frontend,
+    encode_forget_answers,
+    encode_report_request,
+    encode_submit,
+)
+from pyengine.request.outbox import Outbox
+from pyengine.request.recovery import Recovery
+from pyengine.request.request import RequestActor
+
+
+class Frontend:
+    """Sends requests to the Scheduler and hands what comes back to the Request actors.
+
+    Lives on one asyncio loop; :meth:`abort` may come from any thread.
+
+    Attributes:
+        ref: Its own mailbox, which the Detokenizer and the Scheduler write.
+        requests: The Request actors that have not ended, by number.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        inbox: ActorRef,
+        scheduler: ActorRef,
+        timeline: Timeline,
+        *,
+        first_request: int = 0,
+        max_held: int = 4096,
+    ) -> None:
+        """Not reading yet.
+
+        Args:
+            index: Its place among the engine's frontends.
+            inbox: Its mailbox.
+            scheduler: Where requests go.
+            timeline: Where its spans go.
+            first_request: Where its numbers begin: beyond those of a predecessor that died.
+            max_held: Most new requests that wait while the engine is restarted.
+        """
+        self.index = index
+        self.ref = inbox
+        self.requests: dict[int, RequestActor] = {}
+        self.failure: PyengineError | None = None
+        self._scheduler = scheduler
+        self._timeline = timeline
+        self._numbers = itertools.count(first_request)
+        self._reports: dict[int, asyncio.Future[Report]] = {}
+        self._outbox = Outbox(scheduler, self._end_too_large)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self._max_held = max_held
+        self._held = 0
+        self._holding = False  # the engine is away, or has a suspect on trial
+        self._recovery = Recovery()
+
+    def open(self) -> None:
+        """Begin to read the mailbox, on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._outbox.open()
+        self._loop.add_reader(self.ref.mailbox.fileno(), self._read)
+        self._read()
+
+    def next_key(self) -> RequestKey:
+        """A key for a new request."""
+        return RequestKey(self.index, next(self._numbers))
+
+    def submit(self, submit: Submit, spelling: Spelling = unspelled) -> RequestActor:
+        """Begin a request. While the engine is restarted it waits.
+
+        Args:
+            submit: The request.
+            spelling: The bytes of a token by its id, for log-probabilities.
+
+        Raises:
+            OverloadedError: The Scheduler's mailbox is full, or too many wait for the engine.
+            EngineDeadError: The engine has stopped.
+        """
+        if self.failure is not None:
+            raise self.failure
+        self._timeline.begin()
+        actor = RequestActor(submit, spelling)
+        if self._holding:
+            self._hold()
+        else:
+            self._send_new(actor)
+        self.requests[submit.key.request] = actor
+        self._timeline.lap(Stage.MESSAGE)
+        return actor
+
+    def _send_new(self, actor: RequestActor) -> None:
+        try:
+            self._scheduler.send(encode_submit(actor.submit))
+        except MailboxFull:
+            raise OverloadedError("the engine's mailbox is full; try again in a moment") from None
+        except MailboxClosed:
+            if self._scheduler.mailbox.closed:
+                raise EngineDeadError("the engine has stopped") from None
+            self._hold()  # its reader has died; we shall be told so in a moment
+        except ValueError:
+            raise _too_large() from None
+        else:
+            actor.sent = True
+
+    def _hold(self) -> None:
+        if self._held >= self._max_held:
+            raise OverloadedError("the engine is being restarted; try again in a moment")
+        self._held += 1
+
+    def abort(self, key: RequestKey) -> None:
+        """End ``key``. Any thread; never lost while the engine lives."""
+        actor = self.requests.get(key.request)
+        if actor is not None:
+            actor.aborted = True
+            if not actor.sent:
+                self._call_soon(self._drop_aborted)
+                return
+        message = encode_abort(key)
+        try:
+            self._scheduler.send(message)
+        except MailboxFull:
+            self._call_soon(self._outbox.send, message)
+        except MailboxClosed:
+            pass  # with the engine, its requests have ended
+        if actor is not None:
+            self._call_soon(self._end_aborted, key.request)
+
+    def _end_aborted(self, number: int) -> None:
+        """End an aborted request here, whatever the engine still says of it."""
+        actor = self.requests.pop(number, None)
+        if actor is None:
+            return
+        actor.fail(RequestAbortedError("the request was aborted"))
+        self._ended(actor)
+
+    def _ended(self, actor: RequestActor) -> None:
+        """``actor`` has ended here and is none of the requests any more."""
+        if self._recovery.acquits(actor):
+            self._go_on()
+        if not self.requests:
+            self._wake_idle()
+
+    def abort_frontend(self, index: int, below: int) -> None:
+        """End the requests of another frontend, which died, with numbers under ``below``."""
+        self._outbox.send(encode_abort_frontend(RequestKey(index, below)))
+
+    def forget_answers(self, tenant: int, cache_salt: int) -> None:
+        """Drop the recent answers of requests with this tenant and salt. An engine that is being
+        restarted has none.
+        """
+        self._outbox.send(encode_forget_answers(tenant, cache_salt))
+
+    def engine_died(self) -> None:
+        """Hold everything back until :meth:`engine_is_back`."""
+        self._holding = True
+        self._outbox.clear()
+        self._drain()
+        culprit = self._recovery.engine_died(self.requests.values())
+        if culprit is not None:
+            culprit.fail(EngineDeadError("the engine died twice while running this request"))
+            del self.requests[culprit.submit.key.request]
+        self._drop_aborted()
+
+    def engine_is_back(self) -> None:
+        """A new engine reads the Scheduler's mailbox: every request goes on where it was."""
+        self._drain()
+        self._drop_aborted()
+        self._recovery.engine_is_back(self.requests.values())
+        for ticket, answer in self._reports.items():
+            if not answer.done():
+                self._outbox.send(encode_report_request(ReportRequest(self.index, ticket)))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Send the next suspect alone, or everything that is held back."""
+        suspect = self._recovery.next_trial()
+        self._holding = suspect is not None
+        for actor in [suspect] if suspect is not None else list(self.requests.values()):
+            if not actor.sent:
+                actor.sent = True
+                self._outbox.send(encode_submit(actor.continued()), actor.submit.key.request)
+        if suspect is None:
+            self._held = 0
+
+    def _drop_aborted(self) -> None:
+        """End the aborted requests that the engine does not have."""
+        for number, actor in list(self.requests.items()):
+            if actor.aborted and not actor.sent:
+                actor.fail(RequestAbortedError("the request was aborted"))
+                del self.requests[number]
+                self._held = max(0, self._held - 1)
+        if not self.requests:
+            self._wake_idle()
+
+    async def report(self) -> Report:
+        """How things stand at the Scheduler.
+
+        Raises:
+            EngineDeadError: The engine has stopped.
+        """
+        if self.failure is not None:
+            raise self.failure
+        ticket = next(self._numbers)
+        answer: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+        self._reports[ticket] = answer
+        try:
+            self._outbox.send(encode_report_request(ReportRequest(self.index, ticket)))
+            return await answer
+        finally:
+            del self._reports[ticket]
+
+    async def drained(self) -> None:
+        """Wait until no request is left."""
+        while self.requests:
+            if self._idle is None:
+                self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
+
+    def close(self) -> None:
+        """Stop reading; every request that is left ends with EngineDeadError. Idempotent."""
+        if self._loop is not None:
+            self._loop.remove_reader(self.ref.mailbox.fileno())
+            self._loop = None
+            self._outbox.close()
+        self.fail(EngineDeadError("the engine was closed"))
+
+    def fail(self, error: PyengineError) -> None:
+        """Answer everyone who waits with ``error``; nothing more will come."""
+        self.failure = self.failure or error
+        for actor in self.requests.values():
+            actor.fail(error)
+        self.requests.clear()
+        self._wake_idle()
+        for answer in self._reports.values():
+            if not answer.done():
+                answer.set_exception(error)
+
+    def _call_soon(self, call: Callable[..., None], *arguments: bytes | int) -> None:
+        """Call on the loop, from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _end_too_large(self, number: int | None) -> None:
+        """Fail the request that was too large to be sent; the others go on."""
+        actor = None if number is None else self.requests.pop(number, None)
+        if actor is not None:
+            actor.fail(_too_large())
+            self._ended(actor)
+
+    def _read(self) -> None:
+        """The mailbox has something: hand it on, a bounded number of messages at a time."""
+        self._timeline.begin()
+        try:
+            for message in self.ref.mailbox.drain():
+                self._dispatch(message)
+            self._timeline.lap(Stage.MESSAGE)
+            if not self.ref.mailbox.arm() and self._loop is not None:
+                self._loop.call_soon(self._read)  # after the others had their turn
+        except MailboxClosed:
+            self._closed()
+
+    def _drain(self) -> None:
+        """Hand on all that the mailbox has: no more comes from an engine that died."""
+        try:
+            while messages := self.ref.mailbox.drain():
+                for message in messages:
+                    self._dispatch(message)
+        except MailboxClosed:
+            self._closed()
+
+    def _closed(self) -> None:
+        if self._loop is not None:
+            self._loop.remove_reader(self.ref.mailbox.fileno())
+        self.fail(EngineDeadError("the engine has stopped"))
+
+    def _dispatch(self, message: bytes) -> None:
+        body = decode(message)
+        if isinstance(body, list):
+            for delta in body:
+                self._deliver(delta)
+            if not self.requests:
+                self._wake_idle()
+        elif isinstance(body, Report):
+            answer = self._reports.get(body.ticket)
+            if answer is not None and not answer.done():
+                answer.set_result(body)
+        else:
+            logger.warning("a frontend got a message that is not for it: %s", type(body).__name__)
+
+    def _deliver(self, delta: Delta) -> None:
+        actor = self.requests.get(delta.request)
+        if actor is None:
+            if delta.finish is None:
+                # It ended here, or was a predecessor's: it must not run on for nobody.
+                self.abort(RequestKey(self.index, delta.request))
+            return
+        actor.deliver(delta)
+        if actor.ended:
+            del self.requests[delta.request]
+        if self._recovery.acquits(actor):
+            self._go_on()
+
+    def _wake_idle(self) -> None:
+        idle, self._idle = self._idle, None
+        if idle is not None and not idle.done():
+            idle.set_result(None)
+
+
+def _too_large() -> InvalidRequestError:
+    return InvalidRequestError("the request is too large for the engine's mailbox", param="prompt")

@@ -1,0 +1,80 @@
+"""The caller's handle of a request: iterate it, or await it; dropping it aborts."""
+
+import asyncio
+from array import array
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from typing import Self
+
+from pyengine.completion import Completion, Outcome, Update
+from pyengine.messages import RequestKey
+from pyengine.request.request import RequestActor
+
+
+class Generation:
+    """A running request: ``async for update in generation`` streams, ``await generation`` gives the
+    whole answer; both may be used, and the answer is kept.
+
+    A handle that is dropped before its end aborts the request, and so does cancelling an
+    ``await``. One task at a time may read it.
+    """
+
+    def __init__(
+        self,
+        actor: RequestActor,
+        abort: Callable[[RequestKey], None],
+        ready: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Read ``actor``, once ``ready`` has been awaited."""
+        self._ready = ready
+        self._actor = actor
+        self._abort = abort
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        """The prompt as the model sees it; made anew at each call."""
+        return array("I", self._actor.submit.tokens).tolist()
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it stands, or how it ended: reason, counts and times."""
+        return self._actor.outcome
+
+    def __aiter__(self) -> AsyncIterator[Update]:
+        return self
+
+    async def __anext__(self) -> Update:
+        await self._prepare()
+        update = await self._actor.next_update()
+        if update is None:
+            raise StopAsyncIteration
+        return update
+
+    def __await__(self) -> Generator[object, None, Completion]:
+        return self._whole().__await__()
+
+    async def _whole(self) -> Completion:
+        try:
+            await self._prepare()
+            return await self._actor.completion()
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+
+    async def _prepare(self) -> None:
+        if self._ready is not None:
+            await self._ready()
+            self._ready = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        """Stop and free the blocks; whoever reads gets RequestAbortedError. Any thread."""
+        if not self._actor.ended:
+            self._abort(self._actor.submit.key)
+
+    def __del__(self) -> None:
+        self.abort()

@@ -1,0 +1,228 @@
+"""The Request actors.
+
+::
+
+    Frontend ── one per asyncio loop: reads the loop's mailbox, hands each delta to its request
+       └── RequestActor ── one per request: prompt, tokens and text so far, who waits for more
+              └── Generation ── the caller's handle: iterate it, or await it; dropping it aborts
+
+All of it runs on the asyncio loop of the service that asked; only ``Generation.abort`` and the
+dropping of a ``Generation`` may come from another thread (``request/generation.py``).
+"""
+
+import asyncio
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+
+from pyengine.completion import Completion, Outcome, Update, Usage
+from pyengine.errors import (
+    EngineDeadError,
+    InvalidGrammarError,
+    OverloadedError,
+    PyengineError,
+    RequestAbortedError,
+    RequestTimeoutError,
+)
+from pyengine.logprobs import LogprobRecords, Spelling, unspelled
+from pyengine.messages import Delta, FinishReason, Submit
+from pyengine.request.growing_text import GrowingText
+from pyengine.telemetry.timing import Timing
+
+
+def _usage(delta: Delta) -> Usage:
+    return Usage(
+        delta.prompt_tokens,
+        delta.cached_tokens,
+        delta.completion_tokens,
+        delta.accepted_drafts,
+        delta.rejected_drafts,
+    )
+
+
+def _lines(notices: list[str]) -> tuple[str, ...]:
+    return tuple(line for notice in notices for line in notice.splitlines())
+
+
+_NOTHING = Delta(0, "", (), None, None, None, 0, 0, 0, 0)
+
+
+class RequestActor:
+    """One request's state: what was asked, what came, and who waits for more.
+
+    The Frontend delivers to it on the same loop. What came is kept as its text and token ids, a
+    few bytes a token: for the whole answer, and to go on after a restart of the engine. An actor
+    that dies answers its waiter: :meth:`fail`.
+    """
+
+    __slots__ = (
+        "aborted",
+        "deaths",
+        "end_ns",
+        "error",
+        "finished",
+        "first_ns",
+        "fresh",
+        "last",
+        "logprobs",
+        "notices",
+        "sent",
+        "shown",
+        "submit",
+        "text",
+        "tokens",
+        "told",
+        "unseen",
+        "waiter",
+    )  # fmt: skip
+
+    def __init__(self, submit: Submit, spelling: Spelling = unspelled) -> None:
+        """Nothing has come. ``spelling`` tells the bytes of tokens, where any are told of."""
+        self.submit = submit
+        wanted = submit.logprobs
+        self.logprobs = None if wanted is None else LogprobRecords(wanted, spelling)
+        self.sent = False  # whether the engine that runs now has it
+        self.aborted = False  # nobody wants it any more; set from any thread
+        self.deaths = 0  # engines that died while they had it
+        self.tokens = array("I")  # all that came
+        self.shown = 0  # how many of them an Update has shown
+        self.text = GrowingText()  # that an Update has shown
+        self.fresh: list[str] = []  # that none has
+        self.notices: list[str] = []
+        self.told = 0  # how many of them an Update has shown
+        self.last = _NOTHING  # the last delta
+        self.unseen = False  # whether one came since the last Update
+        self.finished = False
+        self.error: PyengineError | None = None
+        self.first_ns = 0  # when the first token was read
+        self.end_ns = 0
+        self.waiter: asyncio.Future[None] | None = None
+
+    def deliver(self, delta: Delta) -> None:
+        """Take in one delta."""
+        self.last = delta
+        self.unseen = True
+        self.tokens.extend(delta.tokens)
+        if self.logprobs is not None:
+            self.logprobs.add(delta.tokens, delta.logprobs)
+        if delta.text:
+            self.fresh.append(delta.text)
+        if delta.notice:
+            self.notices.append(delta.notice)
+        if not self.first_ns and delta.tokens:
+            self.first_ns = time.monotonic_ns()
+        if delta.finish is not None:
+            self.end_ns = time.monotonic_ns()
+            if delta.finish in ("stop", "length"):
+                self.finished = True
+            else:
+                self.error = self._failure(delta.finish)
+        self._wake()
+
+    def _failure(self, finish: FinishReason) -> PyengineError:
+        if finish == "refused":
+            return InvalidGrammarError("".join(self.notices), param="grammar")
+        return _FAILURES[finish]()
+
+    def continued(self) -> Submit:
+        """What to submit to a new engine: the prompt, and what was generated before."""
+        if not self.tokens:
+            return self.submit
+        tokens = self.submit.tokens + self.tokens.tobytes()
+        return msgspec.structs.replace(self.submit, tokens=tokens)
+
+    def fail(self, error: PyengineError) -> None:
+        """End with ``error``, unless it has ended already."""
+        if not self.ended:
+            self.error = error
+            self.end_ns = time.monotonic_ns()
+            self._wake()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self.finished or self.error is not None
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it stands."""
+        last = self.last
+        finish = last.finish
+        if finish is None and self.error is not None:
+            finish = "abort" if isinstance(self.error, RequestAbortedError) else "error"
+        arrival = self.submit.arrival_ns
+        admitted = arrival + 1000 * last.queued_us if self.first_ns else 0
+        prompt_tokens = self.submit.prompt_length
+        usage = replace(_usage(last), prompt_tokens=prompt_tokens)
+        return Outcome(finish, usage, Timing(arrival, admitted, self.first_ns, self.end_ns))
+
+    async def next_update(self) -> Update | None:
+        """Everything since the last update as one, or None at the end.
+
+        Raises:
+            PyengineError: The request did not end well; after what came before was shown.
+        """
+        while not self.unseen and not self.ended:
+            if self.waiter is None:
+                self.waiter = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self.waiter)
+        if self.unseen:
+            update = self._update()
+            if update.text or update.token_ids or update.warnings or self.error is None:
+                return update
+        if self.error is not None:
+            raise self.error
+        return None
+
+    def _update(self) -> Update:
+        """What came since the last one."""
+        text, last = "".join(self.fresh), self.last
+        self.fresh.clear()
+        self.text.add(text)
+        tokens = self.tokens[self.shown :].tolist()
+        self.shown = len(self.tokens)
+        notices, self.told = self.notices[self.told :], len(self.notices)
+        self.unseen = False
+        return Update(
+            text,
+            tokens,
+            last.finish if last.finish in ("stop", "length") else None,
+            last.stop_string,
+            last.stop_token,
+            _usage(last),
+            () if last.finish == "refused" else _lines(notices),
+            None if self.logprobs is None else self.logprobs.tell(text),
+        )
+
+    async def completion(self) -> Completion:
+        """The whole answer, from the first token on, whatever was iterated before."""
+        while await self.next_update() is not None:
+            pass
+        last = self.last
+        assert last.finish == "stop" or last.finish == "length"
+        return Completion(
+            str(self.text),
+            self.tokens.tolist(),
+            last.finish,
+            last.stop_string,
+            last.stop_token,
+            _usage(last),
+            _lines(self.notices),
+            None if self.logprobs is None else self.logprobs.whole(),
+        )
+
+    def _wake(self) -> None:
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+_FAILURES: dict[str, Callable[[], PyengineError]] = {
+    "abort": lambda: RequestAbortedError("the request was aborted"),
+    "timeout": lambda: RequestTimeoutError("the request's deadline passed before it was done"),
+    "overloaded": lambda: OverloadedError("the waiting queue is full; try again in a moment"),
+    "error": lambda: EngineDeadError("the engine failed on this request"),
+}

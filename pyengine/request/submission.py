@@ -1,0 +1,228 @@
+"""From what a caller asks to the message that asks the Scheduler: checked, tokenized, counted.
+
+::
+
+    prompt, params, options ──► check ──► token ids ──► what fits the context ──► Submit
+"""
+
+import hashlib
+import reprlib
+import secrets
+import time
+from array import array
+from collections.abc import Sequence
+
+from pyengine._core import Stage, Timeline
+from pyengine.engine import EngineInfo
+from pyengine.errors import ContextLengthError, InvalidGrammarError, InvalidRequestError
+from pyengine.grammar.description import Grammar
+from pyengine.messages import RequestKey, SamplingRules, Submit
+from pyengine.request.penalties import edit_rules
+from pyengine.sampling import SamplingParams, check_priority
+from pyengine.tokenizer import PREDICTED_CHARACTERS, Tokenizer
+
+# As much as the compiler takes; a longer one would crowd the Scheduler's mailbox for nothing.
+MAX_GRAMMAR_BYTES = 1 << 20
+MAX_TIMEOUT_S = 30 * 24 * 3600
+
+
+class Intake:
+    """Makes requests for a running engine. Lives on the loop of those who ask.
+
+    Attributes:
+        tokenizer: The model's.
+        timeline: Where tokenizing is noted.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, timeline: Timeline) -> None:
+        self.tokenizer = tokenizer
+        self.timeline = timeline
+
+    def tokens(self, text: str, info: EngineInfo, *, add_special_tokens: bool = True) -> list[int]:
+        """The token ids of a prompt.
+
+        Raises:
+            ContextLengthError: It is so long that it cannot fit the context.
+        """
+        self.timeline.begin()
+        self.tokenizer.check_length(text, info.max_context)
+        token_ids = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        self.timeline.lap(Stage.TOKENIZE)
+        return token_ids
+
+    def submit(
+        self,
+        key: RequestKey,
+        prompt: str | Sequence[int],
+        params: SamplingParams,
+        info: EngineInfo,
+        *,
+        priority: int = 0,
+        tenant: str | None = None,
+        cache_salt: str | None = None,
+        timeout: float | None = None,
+        grammar: Grammar | None = None,
+        close_grammar: bool = False,
+        prediction: str | Sequence[int] | None = None,
+    ) -> Submit:
+        """The message that begins request ``key``.
+
+        Takes and raises what :meth:`pyengine.AsyncEngine.generate` does.
+        """
+        params.validate()
+        check_priority(priority)
+        _check_timeout(timeout)
+        description = _description(grammar, close_grammar)
+        ids = self.tokens(prompt, info) if isinstance(prompt, str) else prompt
+        token_ids = _packed("prompt", ids, info)
+        max_tokens = _max_tokens(len(token_ids), params, info)
+        now = time.monotonic_ns()
+        return Submit(
+            key=key,
+            tokens=token_ids.tobytes(),
+            prompt_length=len(token_ids),
+            max_tokens=max_tokens,
+            min_tokens=params.min_tokens,
+            sampling=_sampling_rules(params),
+            stop_token_ids=(
+                *(() if params.ignore_eos else self.tokenizer.eos_token_ids),
+                *params.stop_token_ids,
+            ),
+            stop=params.stop,
+            include_stop=params.include_stop,
+            skip_special_tokens=params.skip_special_tokens,
+            priority=priority,
+            tenant=number_of("tenant", tenant),
+            cache_salt=number_of("cache_salt", cache_salt),
+            arrival_ns=now,
+            deadline_ns=0 if timeout is None else now + int(timeout * 1e9),
+            grammar=description,
+            close_grammar=close_grammar,
+            prediction=self._prediction(prediction, info),
+            edits=edit_rules(params, self.tokenizer, info.vocab_size),
+            logprobs=params.logprobs,
+        )
+
+    def _prediction(self, prediction: str | Sequence[int] | None, info: EngineInfo) -> bytes:
+        """The tokens of a prediction, as messages carry them."""
+        if prediction is None:
+            return b""
+        if isinstance(prediction, str):
+            # A prediction that is longer than any answer can be is of no use beyond that.
+            prediction = prediction[: info.max_context * PREDICTED_CHARACTERS]
+            prediction = self.tokenizer.encode(prediction, add_special_tokens=False)
+        return _packed("prediction", prediction, info)[: info.max_context].tobytes()
+
+
+def _packed(param: str, token_ids: Sequence[int], info: EngineInfo) -> "array[int]":
+    """Token ids as messages carry them, u32 each; refuses what are none."""
+    if isinstance(token_ids, bytes | bytearray):
+        raise _wrong_type(param, "text or token ids", token_ids)
+    try:
+        packed = array("I", token_ids)
+    except TypeError:
+        raise _wrong_type(param, "text or token ids", token_ids) from None
+    except OverflowError:
+        packed = array("I", [info.vocab_size])
+    if packed and max(packed) >= info.vocab_size:
+        raise InvalidRequestError(f"token ids must be from 0 to {info.vocab_size - 1}", param=param)
+    return packed
+
+
+def _wrong_type(param: str, wanted: str, value: object) -> InvalidRequestError:
+    shown = reprlib.repr(value)
+    return InvalidRequestError(
+        f"'{param}' must be {wanted}, not {shown}", param=param, code="invalid_type"
+    )
+
+
+def checked_params(params: SamplingParams | None) -> SamplingParams:
+    """``params``, or those that nobody gave.
+
+    Raises:
+        InvalidRequestError: It is something else.
+    """
+    if params is None:
+        return SamplingParams()
+    if not isinstance(params, SamplingParams):
+        raise _wrong_type("params", "SamplingParams(...)", params)
+    return params
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is None:
+        return
+    if not isinstance(timeout, int | float):
+        raise _wrong_type("timeout", "a number of seconds", timeout)
+    if not 0 < timeout <= MAX_TIMEOUT_S:
+        raise InvalidRequestError(
+            f"'timeout' must be above 0 and at most {MAX_TIMEOUT_S} seconds", param="timeout"
+        )
+
+
+def _max_tokens(prompt_tokens: int, params: SamplingParams, info: EngineInfo) -> int:
+    """How many tokens the request may get; refuses what cannot fit."""
+    if not prompt_tokens:
+        raise InvalidRequestError("the prompt is empty", param="prompt")
+    if not all(token < info.vocab_size for token in params.stop_token_ids):
+        raise InvalidRequestError(
+            f"'stop_token_ids' must be from 0 to {info.vocab_size - 1}", param="stop_token_ids"
+        )
+    room = info.max_context - prompt_tokens
+    if room < 1:
+        raise ContextLengthError(
+            f"the context is {info.max_context} tokens; the prompt has {prompt_tokens}, which "
+            "leaves none for an answer",
+            param="prompt",
+        )
+    wanted = room if params.max_tokens is None else params.max_tokens
+    if wanted > room:
+        raise ContextLengthError(
+            f"the context is {info.max_context} tokens; the prompt has {prompt_tokens}, so that "
+            f"'max_tokens' may be {room} at most, not {wanted}",
+            param="max_tokens",
+        )
+    return wanted
+
+
+def _sampling_rules(params: SamplingParams) -> SamplingRules:
+    """How tokens are drawn; a request without a seed gets one at random."""
+    return SamplingRules(
+        params.temperature,
+        params.top_k,
+        params.top_p,
+        params.min_p,
+        secrets.randbits(64) if params.seed is None else params.seed % 2**64,
+    )
+
+
+def _description(grammar: Grammar | None, close: bool) -> bytes | None:
+    """What is compiled; refused where it is too long to be sent."""
+    if not isinstance(close, bool):
+        raise InvalidRequestError("'close_grammar' must be a bool", param="close_grammar")
+    if grammar is None:
+        if close:
+            raise InvalidRequestError(
+                "'close_grammar' needs a grammar to close.", param="close_grammar"
+            )
+        return None
+    if not isinstance(grammar, Grammar):
+        raise _wrong_type("grammar", "a Grammar, such as json_schema(...)", grammar)
+    description = grammar.description()
+    if len(description) > MAX_GRAMMAR_BYTES:
+        raise InvalidGrammarError(
+            f"the grammar's description has {len(description)} bytes; "
+            f"at most {MAX_GRAMMAR_BYTES} are taken",
+            param="grammar",
+        )
+    return description
+
+
+def number_of(param: str, name: str | None) -> int:
+    """A stable 64-bit number for a name; 0 for none."""
+    if name is None:
+        return 0
+    if not isinstance(name, str):
+        raise _wrong_type(param, "a string", name)
+    encoded = name.encode(errors="surrogatepass")
+    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "little")

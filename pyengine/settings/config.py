@@ -1,0 +1,321 @@
+"""One frozen configuration for the whole engine, and what of it is refused."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, Self, get_args
+
+import msgspec
+
+from pyengine.errors import ConfigError
+from pyengine.settings.environment import settings_from_environment
+from pyengine.settings.modes import MODES, Limits, Mode
+from pyengine.validation.rules import Rule, broken
+
+Device = Literal["auto", "cpu", "cuda", "simulated"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+KvCacheDtype = Literal["auto", "bfloat16", "float16", "float8_e4m3"]
+AttentionName = Literal["auto", "flashinfer", "triton", "torch"]
+LoadFormat = Literal["auto", "dummy"]
+Proposer = Literal["forced", "prediction", "ngram", "suffix", "draft_model"]
+
+ChatFormatName = Literal[
+    "none",
+    "deepseek_r1",
+    "deepseek_v3",
+    "deepseek_v31",
+    "gemma_json",
+    "gemma_tool_code",
+    "gpt_oss",
+    "hermes",
+    "llama3_json",
+    "llama4_pythonic",
+    "llama_pythonic",
+    "magistral",
+    "mistral",
+    "mistral_args",
+    "mistral_tekken",
+    "phi4_functools",
+    "phi4_mini",
+    "qwen3",
+    "qwen3_coder",
+    "qwen3_coder_thinking",
+]
+
+MAX_DRAFT = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """What an engine is built from. Immutable.
+
+    The three limits that are None come from ``mode``; the other Nones from the model or the
+    machine, when the engine starts.
+
+    Attributes:
+        model: Folder in Hugging Face format, or a hub name; None is the demo model of the package.
+        load_format: ``auto`` reads the model's weights; ``dummy`` makes them up, at random, for
+            measuring: a folder needs none then, and ``model`` may also be ``llama-3-8b`` or
+            ``llama-3-70b``, the shapes of those models with the demo model's tokenizer.
+        served_name: Name that the model answers to; None takes the folder's or the hub's.
+        chat_format: How the model marks tool calls and reasoning, by the names of
+            ``pyengine.chat.formats.FORMATS``; ``none`` leaves its answers as they are. None takes
+            what its chat template tells.
+        mode: Preset of limits: interactive (1 sequence), local (16) or server (256).
+        device: ``cpu``, ``cuda``, or ``simulated``: a device that takes ``simulated_step_ms`` for a
+            step and needs no weights. ``auto`` is ``cuda`` where torch sees a GPU, else ``cpu``.
+        dtype: Of weights and computation; ``auto`` is float32 on the CPU and bfloat16 on a GPU.
+        max_sequences: Most sequences in one step.
+        max_tokens_per_step: Most tokens in one step, prefill and decode together.
+        kv_cache_mib: Memory of the KV cache in MiB, unless ``num_blocks`` says it in blocks; None
+            takes the mode's on the CPU, and on a GPU what ``gpu_memory_fraction`` leaves for it.
+        kv_cache_dtype: Of the KV cache on a GPU, ``float8_e4m3`` with a scale of 1; ``auto`` is
+            ``dtype``, and the CPU has no other.
+        num_blocks: Blocks of the KV cache; None takes what ``kv_cache_mib`` holds.
+        block_size: Tokens in a block.
+        max_context: Longest prompt and answer together; None takes the model's.
+        max_waiting: Most requests that wait; one more is refused as overloaded.
+        prefill_chunk: Most prompt tokens of one sequence in one step; None is the whole budget.
+        prefix_cache: Share the blocks of equal prompt prefixes.
+        attention: What computes attention on a GPU; ``auto`` takes the best that the machine has.
+        gpu_memory_fraction: Share of a GPU's memory that the engine may take; None is 0.9.
+        graph_memory_mib: Memory of CUDA graphs in MiB, the least recently used given up; 0 is no
+            graphs, None is 1024.
+        tensor_parallel: GPUs that share the model, each with a part of every layer and a process
+            of its own; on the CPU, processes. Its KV heads must be divisible by it.
+        threads: CPU threads of a model step, with ``tensor_parallel`` of each process; None takes
+            the machine's cores, divided among the processes, and one for a tiny model.
+        speculation: Who drafts tokens ahead: ``forced`` (text that a grammar leaves no choice in),
+            ``prediction`` (what the client expects), ``ngram`` (what followed the same words
+            before), ``suffix`` (the same, over recent answers of the tenant too), ``draft_model``.
+            No token changes by it, and drafts stop where they do not pay. None takes all but
+            ``suffix``, and ``draft_model`` where there is one; on the simulated device nobody, as
+            it says words at random.
+        draft_model: Folder or hub name of a small model with the same tokens; ``demo`` is the demo
+            model's sibling in the package. Its keys and values share ``kv_cache_mib``.
+        max_draft: Most draft tokens of one sequence in a step; 0 is no speculation.
+        speculation_adaptive: Draft as much as measured time and acceptance say, down to nothing;
+            False, which tests use, drafts always as much as possible, at whatever cost.
+        speculation_history: Tokens of recent answers that ``suffix`` remembers, all tenants
+            together.
+        grammar_timeout_s: Seconds that a grammar may take to compile.
+        grammar_cache_mib: Memory of compiled grammars that are kept.
+        simulated_step_ms: Milliseconds that a step of the simulated device takes.
+
+    Raises:
+        ConfigError: A value is out of its range; the message names it.
+    """
+
+    model: str | None = None
+    load_format: LoadFormat = "auto"
+    served_name: str | None = None
+    chat_format: ChatFormatName | None = None
+    mode: Mode = "local"
+    device: Device = "auto"
+    dtype: Dtype = "auto"
+    max_sequences: int | None = None
+    max_tokens_per_step: int | None = None
+    kv_cache_mib: int | None = None
+    kv_cache_dtype: KvCacheDtype = "auto"
+    num_blocks: int | None = None
+    block_size: int = 16
+    max_context: int | None = None
+    max_waiting: int = 4096
+    prefill_chunk: int | None = None
+    prefix_cache: bool = True
+    attention: AttentionName = "auto"
+    gpu_memory_fraction: float | None = None
+    graph_memory_mib: int | None = None
+    tensor_parallel: int = 1
+    threads: int | None = None
+    speculation: tuple[Proposer, ...] | None = None
+    draft_model: str | None = None
+    max_draft: int = 8
+    speculation_adaptive: bool = True
+    speculation_history: int = 1_000_000
+    grammar_timeout_s: float = 5.0
+    grammar_cache_mib: int = 256
+    simulated_step_ms: float = 8.0
+
+    def __post_init__(self) -> None:
+        self._check_values()
+        self._check_speculation()
+        self._check_device()
+
+    def _check_values(self) -> None:
+        """Refuse what no setting can be, whatever the others are."""
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in (_DEFAULTS[name], *get_args(allowed)):
+                choices = ", ".join(get_args(allowed))
+                raise ConfigError(
+                    f"'{name}' must be one of {choices}, not {getattr(self, name)!r}", param=name
+                )
+        names = self.speculation if isinstance(self.speculation, tuple) else ()
+        if unknown := set(names) - set(get_args(Proposer)):
+            raise ConfigError(
+                f"'speculation' names {', '.join(sorted(map(repr, unknown)))}; there are: "
+                f"{', '.join(get_args(Proposer))}",
+                param="speculation",
+            )
+        for field in fields(self):
+            value = getattr(self, field.name)
+            try:
+                msgspec.convert(value, field.type)
+            except msgspec.ValidationError as error:
+                raise ConfigError(f"'{field.name}': {error}: {value!r}", param=field.name) from None
+        if (wrong := broken(_RULES, self)) is not None:
+            name, message = wrong
+            raise ConfigError(message, param=name)
+
+    def _check_speculation(self) -> None:
+        """Refuse drafts that nobody can make."""
+        if "draft_model" in (self.speculation or ()) and self.draft_model is None:
+            raise ConfigError(
+                "'speculation' names draft_model, but 'draft_model' does not say which: a folder, "
+                "a hub name, or 'demo' for the demo model's",
+                param="draft_model",
+            )
+        if self.draft_model is not None and self.device == "simulated":
+            raise ConfigError(
+                "'draft_model' has nothing to draft for on the simulated device, which says words "
+                "at random",
+                param="draft_model",
+            )
+        if self.draft_model is not None and "draft_model" not in self.proposers:
+            raise ConfigError(
+                f"'draft_model' is {self.draft_model!r}, but 'speculation' does not name "
+                "draft_model: add it there, or leave 'speculation' out",
+                param="draft_model",
+            )
+
+    def _check_device(self) -> None:
+        """Refuse what the device cannot do; ``auto`` is checked once it is known which it is."""
+        if self.tensor_parallel > 1 and self.device == "simulated":
+            raise ConfigError(
+                f"'tensor_parallel' is {self.tensor_parallel}, but the simulated device has no "
+                "model to share",
+                param="tensor_parallel",
+            )
+        if self.tensor_parallel > 1 and self.draft_model is not None:
+            raise ConfigError(
+                f"'draft_model' is {self.draft_model!r}, but it would draft on one device alone: "
+                f"it does not go with 'tensor_parallel' of {self.tensor_parallel}",
+                param="draft_model",
+            )
+        for name in _UNFIT.get(self.device, ()):
+            if getattr(self, name) != _DEFAULTS[name]:
+                raise ConfigError(
+                    f"'{name}' is {getattr(self, name)!r}, but the device is {self.device}, which "
+                    "has no such thing",
+                    param=name,
+                )
+        if self.dtype == "float16" and self.device == "cpu":
+            raise ConfigError(
+                "'dtype' of float16 is for GPUs; the CPU computes in float32 or bfloat16",
+                param="dtype",
+            )
+
+    @property
+    def proposers(self) -> tuple[Proposer, ...]:
+        """Who drafts; see ``speculation``."""
+        if self.speculation is not None:
+            return self.speculation
+        if self.device == "simulated":
+            return ()
+        drafting: tuple[Proposer, ...] = ("draft_model",) if self.draft_model else ()
+        return ("forced", "prediction", "ngram", *drafting)
+
+    @property
+    def drafts_with_model(self) -> bool:
+        """Whether a draft model is loaded."""
+        return self.max_draft > 0 and "draft_model" in self.proposers
+
+    @property
+    def limits(self) -> Limits:
+        """The mode's limits, with those given here in their place."""
+        given = {f.name: getattr(self, f.name) for f in fields(Limits)}
+        preset = replace(MODES[self.mode], **{k: v for k, v in given.items() if v is not None})
+        if preset.max_tokens_per_step < preset.max_sequences:
+            raise ConfigError(
+                f"'max_tokens_per_step' ({preset.max_tokens_per_step}) must be at least "
+                f"'max_sequences' ({preset.max_sequences}): every running sequence decodes one "
+                "token a step",
+                param="max_tokens_per_step",
+            )
+        return preset
+
+    @classmethod
+    def from_environment(
+        cls, defaults: Mapping[str, Any] | None = None, /, **overrides: Any
+    ) -> Self:
+        """The configuration from ``PYENGINE_<NAME>`` variables, over ``defaults`` and under
+        ``overrides`` not None.
+
+        Raises:
+            ConfigError: A variable does not read as its type, or names no setting.
+        """
+        types = {field.name: field.type for field in fields(cls)}
+        values = dict(defaults or {}) | settings_from_environment(types)
+        values |= {name: value for name, value in overrides.items() if value is not None}
+        return cls(**values)
+
+
+_CHOICES = {
+    "chat_format": ChatFormatName,
+    "mode": Mode,
+    "device": Device,
+    "dtype": Dtype,
+    "load_format": LoadFormat,
+    "kv_cache_dtype": KvCacheDtype,
+    "attention": AttentionName,
+}
+
+_OF_GPUS = ("kv_cache_dtype", "attention", "gpu_memory_fraction", "graph_memory_mib")
+
+# What makes no sense on a device, or is not done there.
+_UNFIT: dict[str, tuple[str, ...]] = {
+    "cpu": _OF_GPUS,
+    "simulated": _OF_GPUS,
+    "cuda": ("threads",),
+}
+
+_DEFAULTS = {field.name: field.default for field in fields(EngineConfig)}
+
+_POSITIVE = (
+    "max_sequences",
+    "max_tokens_per_step",
+    "kv_cache_mib",
+    "num_blocks",
+    "block_size",
+    "max_context",
+    "max_waiting",
+    "prefill_chunk",
+    "tensor_parallel",
+    "threads",
+    "speculation_history",
+    "grammar_cache_mib",
+)
+
+
+def _at_least_one(name: str) -> Rule[EngineConfig]:
+    """Where it is given."""
+
+    def holds(config: EngineConfig) -> bool:
+        value = getattr(config, name)
+        return value is None or value >= 1
+
+    return Rule(name, "at least 1", holds)
+
+
+_RULES: tuple[Rule[EngineConfig], ...] = (
+    *map(_at_least_one, _POSITIVE),
+    Rule("block_size", "a power of two", lambda c: c.block_size & (c.block_size - 1) == 0),
+    Rule(
+        "gpu_memory_fraction",
+        "above 0 and at most 1",
+        lambda c: c.gpu_memory_fraction is None or 0 < c.gpu_memory_fraction <= 1,
+    ),
+    Rule("graph_memory_mib", "0 or more", lambda c: (c.graph_memory_mib or 0) >= 0),
+    Rule("max_draft", f"from 0 to {MAX_DRAFT}", lambda c: 0 <= c.max_draft <= MAX_DRAFT),
+    Rule("grammar_timeout_s", "above 0", lambda c: c.grammar_timeout_s > 0),
+    Rule("simulated_step_ms", "a number of 0 or more", lambda c: c.simulated_step_ms >= 0),
+)

@@ -1,0 +1,1 @@
+"""How the demo model was made: its data, its training and its evaluation."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from figures import json_option, write_json
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine._core import Lane, Recorder, Stage
+from pyengine._core import Recorder, Stage, Track
 
 CALLS = 100_000
 ROUNDS = 7
@@ -35,19 +35,19 @@ def least_ns(work: Callable[[], None]) -> float:
 
 
 def python_costs() -> dict[str, float]:
-    """A clock reading, a lap and a span, from Python."""
+    """A clock reading, a span of a chain and a span beside it, from Python."""
     recorder = Recorder()
-    timeline = recorder.timeline(Lane.FRONTEND)
-    clock, lap, span = time.monotonic_ns, timeline.lap, timeline.span
+    timeline = recorder.timeline(Track.FRONTEND)
+    clock, end_span, span = time.monotonic_ns, timeline.end_span, timeline.span
     timeline.begin()
 
     def read_clock() -> None:
         for _ in range(CALLS):
             clock()
 
-    def laps() -> None:
+    def chained() -> None:
         for _ in range(CALLS):
-            lap(STAGE)
+            end_span(STAGE)
 
     def spans() -> None:
         start = 1
@@ -56,11 +56,11 @@ def python_costs() -> dict[str, float]:
 
     costs = {
         "python_clock_ns": least_ns(read_clock),
-        "python_lap_ns": least_ns(laps),
+        "python_end_span_ns": least_ns(chained),
         "python_span_ns": least_ns(spans),
     }
     recorder.enabled = False
-    costs["python_lap_off_ns"] = least_ns(laps)
+    costs["python_end_span_off_ns"] = least_ns(chained)
     return costs
 
 
@@ -102,7 +102,7 @@ def main() -> None:
         return
     clock = figures["python_clock_ns"]
     print(f"a span in Rust, clock included      {figures['rust_span_ns']:6.1f} ns")
-    for name in ("clock", "lap", "span", "lap_off"):
+    for name in ("clock", "span", "span", "span_off"):
         cost = figures[f"python_{name}_ns"]
         print(f"{name:8} from Python              {cost:6.1f} ns  {cost / clock:4.2f} x a clock")
     print(

@@ -15,9 +15,9 @@ __all__ = [
     "STEP_BOUNDS_NS",
     "Accountant",
     "CompiledGrammar",
-    "CpuEdits",
     "CpuKernels",
     "CpuLinear",
+    "CpuPenalties",
     "CpuProgram",
     "CpuRules",
     "CpuStep",
@@ -27,7 +27,6 @@ __all__ = [
     "GrammarContext",
     "GrammarState",
     "KvAllocator",
-    "Lane",
     "Mailbox",
     "MailboxClosed",
     "MailboxFull",
@@ -39,6 +38,7 @@ __all__ = [
     "StepLayout",
     "StreamDecoder",
     "Timeline",
+    "Track",
     "Vocabulary",
     "__version__",
     "compile_grammar",
@@ -273,14 +273,15 @@ class StepLayout:
     feed_sequence    max_rows      int32: is done on the device before the step
     logprobs         max_rows      int32: log-probabilities wanted by sampling row, -1 is none
     page_indices     max_pages     int32: the blocks that cover each row's kv_length
-    edit_start       max_logits+1  int32: edits of logits row l are edit_start[l]:edit_start[l + 1]
-    edit_token       max_edits     int32: the logit of this token is divided by the factor if it is
-    edit_factor      max_edits     float32: positive, else multiplied,
-    edit_add         max_edits     float32: and then this is added
+    penalty_start    max_logits+1  int32: those of logits row l begin at penalty_start[l]
+    penalty_token    max_penalties int32: the logit of this token is divided by the factor if it is
+    penalty_factor   max_penalties float32: positive, else multiplied,
+    penalty_add      max_penalties float32: and then this is added
     mask             max_logits    uint32, mask_words each: bit t % 32 of word t // 32 is token t
     ===============  ============  =================================================================
 
-    ``num_edits`` is a bound, and at least 1 where edits may come, until ``Planner.fill_edits``
+    ``num_penalties`` is a bound, and at least 1 where penalties may come, until
+    ``Planner.fill_penalties``
     writes how many there are. There is room for the vocabulary's, and for 512 a row.
 
     Rows that decode come first, then those that prefill. A sequence keeps its index until it ends
@@ -348,7 +349,7 @@ class Planner:
         The least of ``max_sequences`` (the length of the device's ``last_token``), the layout's
         rows and ``max_tokens_per_step`` bounds how many sequences run at once. ``prefill_chunk`` 0
         is no cap. The cache bounds a sequence too: its KV must fit ``min(num_blocks, max_pages)``
-        blocks. ``timeline`` gets the laps of every call, the time between two as ``drain``.
+        blocks. ``timeline`` gets the spans of every call, the time between two as ``drain``.
 
         Raises:
             ValueError: A limit is out of its range, or the layout does not hold
@@ -430,8 +431,8 @@ class Planner:
             ValueError: No step is in flight, or one before it.
         """
 
-    def fill_edits(self, buffers: _Buffer) -> int:
-        """Fill the edits of the step that was planned last, and their number; returns that.
+    def fill_penalties(self, buffers: _Buffer) -> int:
+        """Fill the penalties of the step that was planned last, and their number; returns that.
 
         To be called when every step before it is committed.
 
@@ -930,8 +931,8 @@ class CpuRules:
         """
 
 @final
-class CpuEdits:
-    """Which logits are edited, and how; see :class:`pyengine.model.batch.StepBuffers`."""
+class CpuPenalties:
+    """Which logits are penalized, and how; see :class:`pyengine.model.batch.StepBuffers`."""
 
     def __new__(
         cls,
@@ -941,12 +942,12 @@ class CpuEdits:
         factor: NDArray[Any],
         add: NDArray[Any],
         before: NDArray[Any],
-    ) -> CpuEdits:
+    ) -> CpuPenalties:
         """Views of the arrays, which are read anew at every call.
 
         Args:
-            start: int32, one more than logits rows: where the edits of each begin.
-            token: int32 by edit, like the three that follow; none twice in a row.
+            start: int32, one more than logits rows: where the penalties of each begin.
+            token: int32 by penalty, like the three that follow; none twice in a row.
             factor: float32, divides the token's logit if it is positive, else multiplies it.
             add: float32, is added then.
             before: float32, where the logits go that were there.
@@ -1067,15 +1068,17 @@ class CpuKernels:
             rows: Number of logits rows.
         """
 
-    def edit(self, edits: CpuEdits, logits: CpuTensor, first: int, rows: int) -> None:
-        """Edit the logits rows ``first`` to ``first + rows`` of the step, in place.
+    def apply_penalties(
+        self, penalties: CpuPenalties, logits: CpuTensor, first: int, rows: int
+    ) -> None:
+        """Penalty the logits rows ``first`` to ``first + rows`` of the step, in place.
 
         ``logits`` is [rows or more, vocabulary], that of logits row ``first`` first. What was
-        there is kept in ``edits``.
+        there is kept in ``penalties``.
         """
 
-    def restore(self, edits: CpuEdits, logits: CpuTensor, first: int, rows: int) -> None:
-        """Undo :meth:`edit`, with the same arguments."""
+    def restore(self, penalties: CpuPenalties, logits: CpuTensor, first: int, rows: int) -> None:
+        """Undo :meth:`apply_penalties`, with the same arguments."""
 
     def top_logprobs(
         self,
@@ -1238,14 +1241,14 @@ class Stage:
         """All of them, in the order of their numbers."""
 
 @final
-class Lane:
-    """Whose time a span is; the lane of one thread is a timeline without overlaps."""
+class Track:
+    """Whose time a span is; the track of one thread is a timeline without overlaps."""
 
-    SCHEDULER: ClassVar[Lane]
-    DETOKENIZER: ClassVar[Lane]
-    FRONTEND: ClassVar[Lane]
-    REQUEST: ClassVar[Lane]
-    DEVICE: ClassVar[Lane]
+    SCHEDULER: ClassVar[Track]
+    DETOKENIZER: ClassVar[Track]
+    FRONTEND: ClassVar[Track]
+    REQUEST: ClassVar[Track]
+    DEVICE: ClassVar[Track]
 
     def __int__(self) -> int: ...
     @property
@@ -1253,7 +1256,7 @@ class Lane:
         """Its name in reports and metrics."""
 
     @staticmethod
-    def all() -> tuple[Lane, ...]:
+    def all() -> tuple[Track, ...]:
         """All of them, in the order of their numbers."""
 
 @final
@@ -1300,13 +1303,13 @@ class Recorder:
     def capacity(self) -> int:
         """Spans that it holds."""
 
-    def timeline(self, lane: Lane) -> Timeline:
-        """A new chain of laps in ``lane``."""
+    def timeline(self, track: Track) -> Timeline:
+        """A new chain of spans in ``track``."""
 
     def read(self, start: int = 0) -> tuple[bytes, int]:
         """The spans from number ``start`` on, as far as they are still there; and the next number.
 
-        Each is 32 bytes: start, end (``time.monotonic_ns()``) and step as u64, stage and lane as
+        Each is 32 bytes: start, end (``time.monotonic_ns()``) and step as u64, stage and track as
         u8, six bytes of padding; see ``pyengine.telemetry.spans``.
         """
 
@@ -1316,27 +1319,30 @@ class Recorder:
 
 @final
 class Timeline:
-    """A chain of laps in a lane: each begins where the one before it ended.
+    """A chain of spans in a track: each begins where the one before it ended.
 
     One thread at a time. Where its recorder is switched off, nothing is recorded.
     """
 
     def begin(self) -> int:
-        """The next lap begins now. Returns ``time.monotonic_ns()``; 0 while nothing is recorded."""
+        """The next span begins now. Returns ``time.monotonic_ns()``; 0 while nothing is
+        recorded.
+        """
 
-    def lap(self, stage: Stage) -> None:
-        """A lap ends now, and was ``stage``."""
+    def end_span(self, stage: Stage) -> None:
+        """A span ends now, and was ``stage``."""
 
     def span(self, stage: Stage, start: int) -> int:
         """A span from ``start`` to now, beside the chain. Returns now.
 
-        For what goes on over an ``await``, where other tasks lap. A ``start`` of 0 records nothing.
+        For what goes on over an ``await``, where other tasks span. A ``start`` of 0 records
+        nothing.
         """
 
     def now(self) -> int:
         """``time.monotonic_ns()``."""
 
-    def record(self, lane: Lane, stage: Stage, start: int, end: int, step: int) -> None:
+    def record(self, track: Track, stage: Stage, start: int, end: int, step: int) -> None:
         """A span that is known from elsewhere."""
 
 @final

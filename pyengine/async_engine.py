@@ -6,9 +6,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self, Unpack
 
-from pyengine._core import Lane, Stage
+from pyengine._core import Stage, Track
 from pyengine.chat.generation import ChatGeneration
-from pyengine.chat.handler import Dialect
+from pyengine.chat.handler import ChatHandler
 from pyengine.chat.messages import read_messages
 from pyengine.chat.options import ChatOptions, made_options
 from pyengine.chat.template import ChatTemplate
@@ -22,7 +22,7 @@ from pyengine.placement import Placement, PlacementName, placed
 from pyengine.request.connection import Connection
 from pyengine.request.generation import Generation
 from pyengine.request.keywords import RequestKeywords
-from pyengine.request.submission import Intake, checked_params, number_of
+from pyengine.request.submission import RequestBuilder, checked_params, number_of
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry import Totals
@@ -45,14 +45,14 @@ class AsyncEngine:
         config: What it was built from.
         model_name: The name that the model answers to.
         tokenizer: The model's tokenizer, once started.
-        dialect: The model's chat template and chat format, once started.
+        handler: The model's chat template and chat format, once started.
         recorder: What all parts of the engine do, as spans; may be switched off.
         timeline: The spans of this loop.
     """
 
     tokenizer: Tokenizer
-    dialect: Dialect
-    _intake: Intake
+    handler: ChatHandler
+    _request_builder: RequestBuilder
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class AsyncEngine:
         self.config = config
         self.model_name = config.served_name or served_name(config.model)
         placement = placed(placement) if isinstance(placement, str) else placement
-        self.recorder = placement.seat().recorder
-        self.timeline = self.recorder.timeline(Lane.FRONTEND)
+        self.recorder = placement.frontend_slot().recorder
+        self.timeline = self.recorder.timeline(Track.FRONTEND)
         self._connection = Connection(config, placement, self.timeline)
 
     async def start(self, progress: Progress | None = None) -> None:
@@ -93,13 +93,13 @@ class AsyncEngine:
         """What this side of the engine needs: the tokenizer, the chat template and format."""
         folder = await asyncio.to_thread(model_folder, self.config.model)
         self.tokenizer = await asyncio.to_thread(Tokenizer.from_folder, folder)
-        self.dialect = Dialect(
+        self.handler = ChatHandler(
             self.model_name,
             self.tokenizer,
             ChatTemplate.from_folder(folder),
             self.config.chat_format,
         )
-        self._intake = Intake(self.tokenizer, self.timeline)
+        self._request_builder = RequestBuilder(self.tokenizer, self.timeline)
 
     async def close(self) -> None:
         """End every request, stop the actors and free the memory. Idempotent."""
@@ -187,7 +187,7 @@ class AsyncEngine:
         """
         frontend = self._connection.running()
         params = checked_params(params)
-        submit = self._intake.submit(
+        submit = self._request_builder.submit(
             frontend.next_key(),
             prompt,
             params,
@@ -253,7 +253,7 @@ class AsyncEngine:
             template_arguments=template_arguments,
         )
         text, warnings = self._rendered(messages, wanted)
-        plan = self.dialect.plan(text, checked_params(params), wanted)
+        plan = self.handler.plan(text, checked_params(params), wanted)
         token_ids = self._tokens(text)
         generation = self.generate(token_ids, plan.params, grammar=plan.grammar, **options)
         return plan.answer(generation, tuple(warnings))
@@ -280,14 +280,14 @@ class AsyncEngine:
     ) -> tuple[str, list[str]]:
         self._connection.running()
         self.timeline.begin()
-        template = self.dialect.template
+        template = self.handler.template
         read = read_messages(messages, () if template is None else template.message_keys)
-        rendered = self.dialect.render([m for m, _ in read], wanted, [more for _, more in read])
-        self.timeline.lap(Stage.TEMPLATE)
+        rendered = self.handler.render([m for m, _ in read], wanted, [more for _, more in read])
+        self.timeline.end_span(Stage.TEMPLATE)
         return rendered
 
     def _tokens(self, text: str) -> list[int]:
-        return self._intake.tokens(text, self.info, add_special_tokens=False)
+        return self._request_builder.tokens(text, self.info, add_special_tokens=False)
 
     async def report(self) -> dict[str, int]:
         """Blocks free, cached and held, requests running and waiting, and the step counters."""

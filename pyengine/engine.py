@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from pyengine._core import Accountant, Lane, Mailbox, Planner, Recorder, Timeline, Vocabulary
+from pyengine._core import Accountant, Mailbox, Planner, Recorder, Timeline, Track, Vocabulary
 from pyengine.actors.actor import ActorRef, logger
 from pyengine.actors.detokenizer import DetokenizerActor
 from pyengine.actors.kv_allocator import KvAllocatorActor
@@ -124,9 +124,9 @@ class EngineActors:
             Vocabulary.from_tokenizer_json(tokenizer.tokenizer_json),
             scheduler_ref,
             frontends,
-            queues.recorder.timeline(Lane.DETOKENIZER),
+            queues.recorder.timeline(Track.DETOKENIZER),
         )
-        timeline = queues.recorder.timeline(Lane.SCHEDULER)
+        timeline = queues.recorder.timeline(Track.SCHEDULER)
         self._accountant = Accountant(queues.recorder)
         self._span_cost_ns = Recorder.cost_ns()
         allocator = KvAllocatorActor(

@@ -40,7 +40,7 @@ class SamplingRules(msgspec.Struct, array_like=True, gc=False, frozen=True):
     seed: int
 
 
-class EditRules(msgspec.Struct, array_like=True, gc=False, frozen=True):
+class PenaltyRules(msgspec.Struct, array_like=True, gc=False, frozen=True):
     """What is changed in the logits before anything else; see :class:`pyengine.SamplingParams`.
 
     Attributes:
@@ -74,7 +74,7 @@ class Submit(msgspec.Struct, array_like=True, gc=False):
         grammar: What the answer must look like; see :meth:`pyengine.grammar.Grammar.description`.
         close_grammar: End what the grammar has begun within ``max_tokens``.
         prediction: What the answer is expected to be, token ids like ``tokens``; a draft.
-        edits: Penalties, biases and bad words; None without any.
+        penalties: Penalties, biases and bad words; None without any.
         logprobs: Of how many most likely tokens the log-probabilities are wanted, beside each
             token's own; None is none at all.
     """
@@ -97,7 +97,7 @@ class Submit(msgspec.Struct, array_like=True, gc=False):
     grammar: bytes | None = None
     close_grammar: bool = False
     prediction: bytes = b""
-    edits: EditRules | None = None
+    penalties: PenaltyRules | None = None
     logprobs: int | None = None
 
 

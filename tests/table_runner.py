@@ -13,7 +13,7 @@ from pyengine.model.torch.graphs import Capturer, Graphs
 from pyengine.model.torch.queue import CpuQueue, CudaCapturer, CudaQueue, DeviceQueue
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start import write_step
-from tests.model.draws import Step, edit_arrays, on_cpu, random_logits, random_step
+from tests.model.draws import Step, on_cpu, penalty_arrays, random_logits, random_step
 from tests.torch_devices import OverlappingQueue, PaddedAttention, RecordingCapturer
 
 VOCABULARY = 90
@@ -120,11 +120,11 @@ def fill(buffers: Any, drawn: Step, arrays: dict[str, Any]) -> None:
     buffers.token_ids[:tokens] = drawn.token_ids
     buffers.sample_sequence[:rows] = range(rows)
     buffers.num_sampled, buffers.num_logits, buffers.num_masks = rows, count, masks
-    buffers.num_edits = int(drawn.edits is not None)
+    buffers.num_penalties = int(drawn.penalties is not None)
 
 
 def assert_samples_as_rust(runner: TorchRunner, model: Table) -> None:
-    """Steps with drafts, masks, edits and rules of any kind."""
+    """Steps with drafts, masks, penalties and rules of any kind."""
     random = np.random.default_rng(5)
     for number in range(12):
         drawn = random_step(random, 9, VOCABULARY)
@@ -137,7 +137,7 @@ def assert_samples_as_rust(runner: TorchRunner, model: Table) -> None:
             factor = np.where(random.random(logits.shape) < 0.1, 1.5, 1.0)
             add = np.where(random.random(logits.shape) < 0.1, random.normal(0, 2, logits.shape), 0)
             add[random.random(logits.shape) < 0.05] = -np.inf
-            drawn.edits = factor, add
+            drawn.penalties = factor, add
         expected, counts = on_cpu(drawn, logits)
         model.table[:count] = torch.from_numpy(logits)
         buffers = runner.buffers()
@@ -146,11 +146,11 @@ def assert_samples_as_rust(runner: TorchRunner, model: Table) -> None:
         if drawn.mask is not None:
             # As the planner does: masks are filled while the forward pass runs.
             buffers.mask[: len(drawn.mask)] = drawn.mask
-        if drawn.edits is not None:
-            edits = edit_arrays(*drawn.edits)
-            for name, values in edits.items():
-                getattr(buffers, f"edit_{name}")[: len(values)] = values
-            buffers.num_edits = len(edits["token"])
+        if drawn.penalties is not None:
+            penalties = penalty_arrays(*drawn.penalties)
+            for name, values in penalties.items():
+                getattr(buffers, f"penalty_{name}")[: len(values)] = values
+            buffers.num_penalties = len(penalties["token"])
         step.sample()
         sampled = step.wait()
         assert sampled.tokens.tolist() == expected.tolist()

@@ -222,15 +222,15 @@ async def test_render_takes_what_chat_takes(engine: AsyncEngine) -> None:
 
 
 async def test_the_format_may_be_named(engine: AsyncEngine) -> None:
-    assert engine.dialect.format is not None
-    assert engine.dialect.format.name == "hermes"
+    assert engine.handler.format is not None
+    assert engine.handler.format.name == "hermes"
     with pytest.raises(ConfigError, match="mistral"):
         EngineConfig(chat_format="nonsense")
     async with AsyncEngine(device="simulated", chat_format="none") as other:
         with pytest.raises(InvalidRequestError, match="tools"):
             other.chat(QUESTION, tools=[WEATHER])
     async with AsyncEngine(device="simulated", chat_format="qwen3") as other:
-        assert other.dialect.reasons
+        assert other.handler.reasons
 
 
 async def test_a_prediction_changes_nothing_but_the_pace(

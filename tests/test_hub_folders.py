@@ -174,8 +174,8 @@ def test_what_is_taken_of_a_repository(tmp_path: Path, monkeypatch: pytest.Monke
 async def test_the_family_and_its_ends(hub: tuple[Hub, Path]) -> None:
     family, folder = hub
     async with AsyncEngine(folder) as engine:
-        assert engine.dialect.format is not None
-        assert engine.dialect.format.name == family.chat_format
+        assert engine.handler.format is not None
+        assert engine.handler.format.name == family.chat_format
         ids = [engine.tokenizer.token_id(token) for token in family.ends]
         assert sorted(ids) == list(engine.tokenizer.eos_token_ids)  # type: ignore[type-var]
         for token in ids:
@@ -190,7 +190,7 @@ async def test_a_call_comes_in_the_familys_words_and_is_read(hub: tuple[Hub, Pat
     _, folder = hub
     params = SamplingParams(temperature=0, max_tokens=150)
     async with AsyncEngine(folder) as engine:
-        reasoning = False if engine.dialect.reasons else None
+        reasoning = False if engine.handler.reasons else None
         answer = await engine.chat(
             QUESTION,
             params,

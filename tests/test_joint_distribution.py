@@ -22,7 +22,7 @@ from pyengine.grammar import Grammar, regex
 from pyengine.settings.config import Proposer
 from tests.model.draws import Floats, assert_drawn_from, exact
 from tests.models import random_llama
-from tests.test_edits import edited
+from tests.test_penalties import penalized
 
 VOCABULARY = 6
 PROMPT = [0, 1, 2, 3, 0, 1, 2, 4, 0, 1, 2, 3, 0, 1]
@@ -56,7 +56,7 @@ RULES: dict[str, tuple[dict[str, Any], str | None]] = {
     "bias": ({"logit_bias": {0: 1.5, 2: -2.0}}, None),
     "bad words": ({"bad_words": BAD_WORDS}, None),
     "grammar": ({}, PATTERN),
-    "edits": (EDITS, None),
+    "penalties": (EDITS, None),
     "all": (EDITS | KEPT | {"bad_words": BAD_WORDS}, None),
     "all but bad words, and a grammar": (EDITS | KEPT, PATTERN),
 }
@@ -90,7 +90,7 @@ def joint(model: LlamaForCausalLM, rules: dict[str, Any], pattern: str | None) -
         table = np.zeros((len(texts), VOCABULARY))
         for at in np.flatnonzero(whole):
             text = list(texts[at])
-            row = edited(logits[at].copy(), PROMPT, text, params, words)
+            row = penalized(logits[at].copy(), PROMPT, text, params, words)
             table[at] = exact(row, **kept, allowed=allowed(pattern, text))
         whole = (whole[:, None] * table).reshape(-1)
     return whole.reshape(VOCABULARY, -1).sum(axis=0)

@@ -16,7 +16,7 @@ from openai import AsyncOpenAI, AsyncStream
 from openai.types import Completion
 
 from pyengine import SamplingParams
-from pyengine._core import Lane
+from pyengine._core import Track
 from pyengine.actors.actor import ActorRef
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import RequestAbortedError
@@ -279,7 +279,7 @@ async def test_a_successors_requests_are_not_aborted_with_the_dead_ones() -> Non
             0,
             ActorRef("frontend-0", queues.frontends[0]),
             ActorRef("scheduler", queues.scheduler),
-            queues.recorder.timeline(Lane.FRONTEND),
+            queues.recorder.timeline(Track.FRONTEND),
         )
         other.open()
         mine = engine.generate("Go on", SamplingParams(max_tokens=20, ignore_eos=True))

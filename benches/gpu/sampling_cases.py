@@ -1,4 +1,4 @@
-"""The kernels from logits to tokens: edits, sampling, verification, the likeliest tokens."""
+"""The kernels from logits to tokens: penalties, sampling, verification, the likeliest tokens."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -35,7 +35,7 @@ def sampling_cases(bench: Bench, shape: Shape) -> Iterator[Case]:
         for name, rules in RULES.items():
             yield sample_case(bench, name, rules, logits)
         yield top_case(bench, logits)
-        yield edit_case(bench, logits)
+        yield penalty_case(bench, logits)
     for count in rows:
         yield verify_case(bench, count, 4)
 
@@ -137,21 +137,21 @@ def top_case(bench: Bench, logits: torch.Tensor) -> Case:
     return Case("top_logprobs", f"{rows} rows, {top} each", made, read=logits.nbytes)
 
 
-def edit_case(bench: Bench, logits: torch.Tensor) -> Case:
+def penalty_case(bench: Bench, logits: torch.Tensor) -> Case:
     """Penalties and bias: some tokens of each row."""
     rows, vocabulary = logits.shape
-    edits = rows * EDITS
+    penalties = rows * EDITS
     like: dict[str, Any] = {"device": bench.device}
-    start = torch.arange(0, edits + 1, EDITS, dtype=torch.int32, **like)
+    start = torch.arange(0, penalties + 1, EDITS, dtype=torch.int32, **like)
     # Apart from each other, as tokens are; each once in a row.
-    token = (torch.arange(edits, **like) * 7919 % vocabulary).to(torch.int32)
-    factor, add = torch.full((edits,), 1.1, **like), torch.zeros(edits, **like)
+    token = (torch.arange(penalties, **like) * 7919 % vocabulary).to(torch.int32)
+    factor, add = torch.full((penalties,), 1.1, **like), torch.zeros(penalties, **like)
     made: dict[str, Make] = {
         name: partial(_one, call, (logits.float(), start, token, factor, add))
-        for name, call in by(bench, "edit", "edit").items()
+        for name, call in by(bench, "penalties", "apply_penalties").items()
     }
-    # Three numbers of each edit, and its logit there and back.
-    return Case("edit", f"{rows} rows, {EDITS} each", made, copied=edits * 20)
+    # Three numbers of each penalty, and its logit there and back.
+    return Case("penalty", f"{rows} rows, {EDITS} each", made, copied=penalties * 20)
 
 
 def verify_case(bench: Bench, rows: int, drafts: int) -> Case:

@@ -8,8 +8,8 @@ One step, drawn over time with a device that runs beside the CPU (``overlap`` 1)
 
 With ``overlap`` 0 (the CPU runner) the launch is the model step itself and its commit follows.
 
-Every part of the loop is a lap of one timeline: those of drain, plan and commit are recorded by the
-planner, the others here.
+Every part of the loop is a span of one timeline: those of drain, plan and commit are recorded by
+the planner, the others here.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from pyengine._core import Lane, Mailbox, MailboxClosed, MailboxFull, Planner, Stage, Timeline
+from pyengine._core import Mailbox, MailboxClosed, MailboxFull, Planner, Stage, Timeline, Track
 from pyengine.actors.actor import ActorRef, FailureHandler, ThreadActor, logger
 from pyengine.actors.kv_allocator import KvAllocatorActor
 from pyengine.errors import EngineDeadError
@@ -41,7 +41,7 @@ class StepInFlight:
         buffers: What it reads.
         handle: The device's end of it; None if it was dead at launch.
         error: What killed it.
-        sampled: Whether its tokens are being chosen: at launch, or once its masks and edits are
+        sampled: Whether its tokens are being chosen: at launch, or once its masks and penalties are
             filled.
     """
 
@@ -91,10 +91,10 @@ class SchedulerActor(ThreadActor):
                     continue
                 if self.planner.has_work or self.unsent:  # the detokenizer or a reader is behind
                     mailbox.wait(BACKPRESSURE_WAIT_S)
-                    self.timeline.lap(Stage.MESSAGE)
+                    self.timeline.end_span(Stage.MESSAGE)
                 else:
                     mailbox.wait(IDLE_WAIT_S)
-                    self.timeline.lap(Stage.IDLE)
+                    self.timeline.end_span(Stage.IDLE)
         except MailboxClosed:
             while self.in_flight:
                 self.commit()
@@ -132,27 +132,29 @@ class SchedulerActor(ThreadActor):
             raise
         except Exception as error:  # noqa: BLE001 - ends its rows
             step.error = error
-        self.timeline.lap(Stage.LAUNCH)
+        self.timeline.end_span(Stage.LAUNCH)
         if not buffers.late:
             self.sample(step)
         return True
 
     def sample(self, step: StepInFlight) -> None:
-        """Fill masks and edits of ``step``, if it has any, and let the device choose its tokens."""
+        """Fill masks and penalties of ``step``, if it has any, and let the device choose
+        its tokens.
+        """
         if step.sampled or step.handle is None:
             return
         step.sampled = True
         if step.buffers.num_masks:
             self.planner.fill_masks(step.buffers.mask)
-        if step.buffers.num_edits:
-            self.planner.fill_edits(step.buffers.memory)
+        if step.buffers.num_penalties:
+            self.planner.fill_penalties(step.buffers.memory)
         try:
             step.handle.sample()
         except EngineDeadError:
             raise
         except Exception as error:  # noqa: BLE001 - as at the launch
             step.handle, step.error = None, error
-        self.timeline.lap(Stage.SAMPLE)
+        self.timeline.end_span(Stage.SAMPLE)
 
     def commit(self) -> None:
         """Wait for the oldest step in flight and hand its tokens to the planner."""
@@ -168,7 +170,7 @@ class SchedulerActor(ThreadActor):
             except Exception as failure:  # noqa: BLE001 - as at the launch
                 error = failure
             else:
-                self.timeline.lap(Stage.COPY_BACK)
+                self.timeline.end_span(Stage.COPY_BACK)
                 # Before the commit, which says that this step's time on the device is known.
                 self.record_device(step.number, handle)
                 self.planner.commit(sampled.tokens, sampled.counts, sampled.logprobs)
@@ -180,10 +182,10 @@ class SchedulerActor(ThreadActor):
         """Record when the device worked on step ``number``: in two parts if masks came late."""
         begun, (forwarded, sampling), ended = handle.start_ns, handle.waited_ns, handle.end_ns
         if forwarded == sampling:
-            self.timeline.record(Lane.DEVICE, Stage.DEVICE, begun, ended, number)
+            self.timeline.record(Track.DEVICE, Stage.DEVICE, begun, ended, number)
         else:
-            self.timeline.record(Lane.DEVICE, Stage.DEVICE, begun, forwarded, number)
-            self.timeline.record(Lane.DEVICE, Stage.SAMPLE, sampling, ended, number)
+            self.timeline.record(Track.DEVICE, Stage.DEVICE, begun, forwarded, number)
+            self.timeline.record(Track.DEVICE, Stage.SAMPLE, sampling, ended, number)
 
     def answer(self, message: bytes) -> None:
         """Answer a message that is not for the planner."""

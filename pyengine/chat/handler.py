@@ -88,7 +88,7 @@ def turn_ends(form: ChatFormat | None, tokenizer: Tokenizer) -> tuple[int, ...]:
     return tuple(token for token in found if token is not None)
 
 
-class Dialect:
+class ChatHandler:
     """A model's chat template and chat format. Any thread may use it.
 
     Attributes:

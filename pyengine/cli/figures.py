@@ -16,7 +16,7 @@ def readable(report: Report) -> dict[str, str]:
     if totals.busy_ns:
         lines["cpu_overhead"] = f"{totals.exposed_cpu_ratio:.2%} of the device's time"
     for stage in totals.stages:
-        lines[f"{stage.lane}/{stage.stage}"] = (
+        lines[f"{stage.track}/{stage.stage}"] = (
             f"{stage.exposed_ns * MS:.2f} ms exposed, {stage.overlapped_ns * MS:.2f} ms overlapped"
         )
     return lines

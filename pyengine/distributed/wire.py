@@ -6,7 +6,8 @@
     LAUNCH    └──────────── one range ────────────────┘
     SAMPLE                                                        └ used ┘ └ used ┘
 
-What is filled late (masks, edits of logits) goes once it is there, in a message of its own: behind
+What is filled late (masks, penalties of logits) goes once it is there, in a message of its own:
+behind
 it the ranks sample, as rank 0 does. A message is its kind, an offset and bytes for there; a long
 range takes several, of which the last has the kind that says go.
 """
@@ -25,7 +26,7 @@ PIECE_BYTES = 1 << 20
 RING_BYTES = 8 * PIECE_BYTES
 _HEAD = struct.Struct("<qq")
 
-LATE = ("edit_start", "edit_token", "edit_factor", "edit_add", "mask")
+LATE = ("penalty_start", "penalty_token", "penalty_factor", "penalty_add", "mask")
 
 Range = tuple[int, int]
 
@@ -60,10 +61,10 @@ class Ranges:
 
     def late(self, step: StepBuffers) -> list[Range]:
         """What is filled by the time it is sampled."""
-        # How many edits there are is known only now.
+        # How many penalties there are is known only now.
         ranges = [(0, step.header.nbytes)]
-        if edits := step.num_edits:
-            counts = dict.fromkeys(LATE[1:4], edits) | {"edit_start": step.num_logits + 1}
+        if penalties := step.num_penalties:
+            counts = dict.fromkeys(LATE[1:4], penalties) | {"penalty_start": step.num_logits + 1}
             ranges += [self._first(name, count) for name, count in counts.items()]
         if step.num_masks:
             ranges.append(self._first("mask", step.num_masks * self._mask_words))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from pyengine._core import Recorder, Timeline
-from pyengine.chat.handler import Dialect
+from pyengine.chat.handler import ChatHandler
 from pyengine.engine import EngineInfo
 from pyengine.grammar import Grammar
 from pyengine.messages import Report
@@ -35,7 +35,7 @@ class Engine(Protocol):
         """The model's tokenizer; once ready."""
 
     @property
-    def dialect(self) -> Dialect:
+    def handler(self) -> ChatHandler:
         """The model's chat template and chat format; once ready."""
 
     @property

@@ -73,7 +73,7 @@ class Exchange:
             request = decoder.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise decode_error(error, decoder.type) from None
-        timeline.lap(Stage.HTTP_DECODE)
+        timeline.end_span(Stage.HTTP_DECODE)
         return request
 
     def watch(self, generations: list[Generation], asked: Asked) -> None:
@@ -130,7 +130,7 @@ class Exchange:
         timeline.begin()
         fixed = [("content-type", content_type), ("x-request-id", self.request_id)]
         self.proto.response_bytes(status, [*fixed, *headers], body)
-        timeline.lap(Stage.SOCKET_WRITE)
+        timeline.end_span(Stage.SOCKET_WRITE)
 
     def fail(self, error: PyengineError) -> None:
         """Answer with an error, unless an answer has begun."""

@@ -73,14 +73,14 @@ async def stream(
                         data += chunks.first(index, update)
                     data += chunks.update(index, update)
                     usages[index] = update.usage
-                timeline.lap(Stage.SSE_ENCODE)
+                timeline.end_span(Stage.SSE_ENCODE)
                 if transport is None:
                     exchange.began = True
                     transport = exchange.proto.response_stream(200, _headers(exchange))
                 if data:
                     # The work is in the call; what is awaited is the client.
                     sending = transport.send_bytes(data)
-                    timeline.lap(Stage.SOCKET_WRITE)
+                    timeline.end_span(Stage.SOCKET_WRITE)
                     await sending
     except ProtocolClosed:
         raise

@@ -6,7 +6,7 @@ What is sampled is defined in ``kernels/cpu/src/sampler/mod.rs`` and its rules, 
 
 Masks and temperature are applied to the logits as they are read, each time, so that no pass over
 the row is spent on them; penalties and biases are few and were done in place before
-(:mod:`pyengine.kernels.edit`).
+(:mod:`pyengine.kernels.penalties`).
 
 A row is split between programs where rows are few, for else most of a GPU would be idle. They look
 for the best of their parts (``peak_kernel``), find where top-k and top-p cut the row off

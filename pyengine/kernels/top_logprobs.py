@@ -100,8 +100,8 @@ def top_logprobs(
 ) -> None:
     """Log probabilities of the ``K`` most likely tokens of each row, and of a chosen one.
 
-    Those of the softmax over the row as it is: before edits, masks and temperature, where these
-    are not applied yet or not any more (:func:`pyengine.kernels.edit.restore`). NaN counts as
+    Those of the softmax over the row as it is: before penalties, masks and temperature, where these
+    are not applied yet or not any more (:func:`pyengine.kernels.penalties.restore`). NaN counts as
     impossible. Queues one kernel on the current stream; can be captured.
 
     Args:

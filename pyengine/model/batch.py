@@ -68,12 +68,13 @@ class StepBuffers:
         feed_sequence: int32 [R], slots in the sequence table.
         logprobs: int32 [R], by sampled row: of how many most likely tokens the log-probabilities
             are wanted, beside the chosen one's; -1 is none at all.
-        edit_start: int32 [L + 1], the first edit of each of the logits. Filled after the launch, if
-            the header has any edits, like the three that follow.
-        edit_token: int32 [E], the token whose logit is changed: divided by the factor if it is
+        penalty_start: int32 [L + 1], the first penalty of each of the logits. Filled after the
+        launch, if
+            the header has any penalties, like the three that follow.
+        penalty_token: int32 [E], the token whose logit is changed: divided by the factor if it is
             positive, else multiplied; then something is added.
-        edit_factor: float32 [E].
-        edit_add: float32 [E].
+        penalty_factor: float32 [E].
+        penalty_add: float32 [E].
         mask: uint32 [M, words], bit t % 32 of word t // 32 is token t; filled after the launch.
     """
 
@@ -102,10 +103,10 @@ class StepBuffers:
     feed_token: NDArray[np.int32]
     feed_sequence: NDArray[np.int32]
     logprobs: NDArray[np.int32]
-    edit_start: NDArray[np.int32]
-    edit_token: NDArray[np.int32]
-    edit_factor: NDArray[np.float32]
-    edit_add: NDArray[np.float32]
+    penalty_start: NDArray[np.int32]
+    penalty_token: NDArray[np.int32]
+    penalty_factor: NDArray[np.float32]
+    penalty_add: NDArray[np.float32]
     mask: NDArray[np.uint32]
 
     num_rows = _Number(StepHeader.NUM_ROWS)
@@ -134,8 +135,8 @@ class StepBuffers:
     """The most tokens of a row that the draft model fills in."""
     num_decode_rows = _Number(StepHeader.NUM_DECODE_ROWS)
     """The first so many rows decode; those behind them compute prompts."""
-    num_edits = _Number(StepHeader.NUM_EDITS)
-    """Edits of logits. Before they are filled a bound, above 0 if there may be any."""
+    num_penalties = _Number(StepHeader.NUM_EDITS)
+    """Penalties of logits. Before they are filled a bound, above 0 if there may be any."""
 
     def __init__(self, layout: StepLayout, memory: NDArray[np.uint8] | None = None) -> None:
         """Views of ``memory`` (uint8 [layout.nbytes], zeroed), or of fresh memory."""
@@ -157,8 +158,8 @@ class StepBuffers:
 
     @property
     def late(self) -> bool:
-        """Whether masks or edits are filled after the launch, before it samples."""
-        return bool(self.num_masks or self.num_edits)
+        """Whether masks or penalties are filled after the launch, before it samples."""
+        return bool(self.num_masks or self.num_penalties)
 
     def feed(self, last_token: NDArray[np.int32]) -> None:
         """Fill in the tokens that only the runner knows, from int32 [max_sequences]."""

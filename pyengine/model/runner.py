@@ -59,7 +59,7 @@ class ModelInfo:
 
 
 class LogProbs(NamedTuple):
-    """The log-softmax of logits as the model gave them: before edits, mask and temperature.
+    """The log-softmax of logits as the model gave them: before penalties, mask and temperature.
 
     By logits of the step, those behind wrong drafts too; rows that want none hold anything.
 
@@ -103,10 +103,11 @@ class StepHandle(Protocol):
 
     @property
     def waited_ns(self) -> tuple[int, int]:
-        """From when to when in between it waited for masks or edits; equal if it did not."""
+        """From when to when in between it waited for masks or penalties; equal if it did not."""
 
     def sample(self) -> None:
-        """Choose the tokens, now that masks and edits are in the buffers. Once, before ``wait``.
+        """Choose the tokens, now that masks and penalties are in the buffers. Once, before
+        ``wait``.
 
         Does not wait: the device goes on from its forward pass to the sampler. If it raises, the
         step is over, and its set is free again.

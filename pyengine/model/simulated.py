@@ -72,8 +72,8 @@ class SimulatedRunner:
     """The simulated device, behind the interface of :class:`pyengine.model.runner.ModelRunner`.
 
     Which token follows depends on seed and position alone, whatever the batch; rows without
-    temperature take seed 0. There are no logits: of the edits of logits it minds those that forbid
-    a token, and of the others nothing comes here. Only the scheduler's thread may call it.
+    temperature take seed 0. There are no logits: of the penalties of logits it minds those that
+    forbid a token, and of the others nothing comes here. Only the scheduler's thread may call it.
 
     Attributes:
         overlap: One step may run while the next is planned and launched.
@@ -181,7 +181,7 @@ class SimulatedRunner:
         chosen = self._tokens[(mixed % np.uint64(len(self._tokens))).view(np.int64)]
         if self._eos_below and self._eos is not None:
             chosen[(mixed >> np.uint64(32)) < self._eos_below] = self._eos
-        forbidden = forbidden_tokens(buffers, count) if buffers.num_edits else None
+        forbidden = forbidden_tokens(buffers, count) if buffers.num_penalties else None
         if forbidden is not None:
             self._avoid(forbidden, buffers, chosen)
         if buffers.num_masks:
@@ -211,11 +211,11 @@ class SimulatedRunner:
 
 def forbidden_tokens(buffers: StepBuffers, count: int) -> NDArray[np.int64]:
     """int64 [2, n]: rows of the step's ``count`` logits, and tokens that must not come there."""
-    starts = buffers.edit_start[: count + 1].astype(np.int64)
+    starts = buffers.penalty_start[: count + 1].astype(np.int64)
     rows = np.repeat(np.arange(count), np.diff(starts))
-    edits = slice(starts[0], starts[-1])
-    never = np.isneginf(buffers.edit_add[edits])
-    return np.stack([rows[never], buffers.edit_token[edits][never].astype(np.int64)])
+    penalties = slice(starts[0], starts[-1])
+    never = np.isneginf(buffers.penalty_add[penalties])
+    return np.stack([rows[never], buffers.penalty_token[penalties][never].astype(np.int64)])
 
 
 def matching(buffers: StepBuffers, tokens: NDArray[np.int32]) -> NDArray[np.int32]:

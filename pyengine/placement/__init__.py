@@ -8,10 +8,10 @@ from typing import Literal
 
 from pyengine.errors import ConfigError
 from pyengine.placement.process import ProcessPlacement
-from pyengine.placement.protocol import Placement, Seat, Watcher
+from pyengine.placement.protocol import FrontendSlot, Placement, Watcher
 from pyengine.placement.thread import ThreadPlacement
 
-__all__ = ["Placement", "PlacementName", "Seat", "Watcher", "placed"]
+__all__ = ["FrontendSlot", "Placement", "PlacementName", "Watcher", "placed"]
 
 PlacementName = Literal["thread", "process"]
 

@@ -6,23 +6,23 @@ from pyengine.engine import EngineInfo, Progress
 from pyengine.errors import PyengineError
 from pyengine.placement.children import Failed
 from pyengine.placement.control import Down, Up
-from pyengine.placement.protocol import Seat, Watcher
+from pyengine.placement.protocol import FrontendSlot, Watcher
 from pyengine.settings.config import EngineConfig
 
 
 class AttachedPlacement:
     """Knows of the engine what the control line says of it: see :meth:`hear`."""
 
-    def __init__(self, seat: Seat) -> None:
-        self._seat = seat
+    def __init__(self, slot: FrontendSlot) -> None:
+        self._frontend_slot = slot
         self._watcher: Watcher | None = None
         self._info: EngineInfo | None = None
         self._failure: PyengineError | None = None
         self._changed = asyncio.Event()
 
-    def seat(self) -> Seat:
+    def frontend_slot(self) -> FrontendSlot:
         """The one that the supervisor gave."""
-        return self._seat
+        return self._frontend_slot
 
     async def start(
         self, config: EngineConfig, progress: Progress | None, watcher: Watcher

@@ -16,7 +16,7 @@ from pyengine.placement.children import Failed, Loading
 from pyengine.placement.control import Ready, Start, decode_from_engine
 from pyengine.placement.deaths import DEATHS, Deaths
 from pyengine.placement.line import Child
-from pyengine.placement.protocol import Seat, Watcher
+from pyengine.placement.protocol import FrontendSlot, Watcher
 from pyengine.settings.config import EngineConfig
 
 
@@ -27,7 +27,7 @@ class ProcessPlacement:
     Nothing is left in any file system.
 
     Attributes:
-        queues: The engine's; those who start it take the last frontend's seat.
+        queues: The engine's; those who start it take the last frontend's slot.
         child: The engine's process.
         watchers: Who is told of the engine's end; :meth:`start` adds one.
     """
@@ -38,9 +38,9 @@ class ProcessPlacement:
         self.watchers: list[Watcher] = []
         self._task: asyncio.Task[None] | None = None
 
-    def seat(self) -> Seat:
+    def frontend_slot(self) -> FrontendSlot:
         """The last one."""
-        return Seat.last(self.queues)
+        return FrontendSlot.last(self.queues)
 
     async def start(
         self, config: EngineConfig, progress: Progress | None, watcher: Watcher

@@ -1,4 +1,4 @@
-"""What a placement is, where it seats a frontend, and whom it tells of an engine's deaths."""
+"""What a placement is, where it slots a frontend, and whom it tells of an engine's deaths."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from pyengine.settings.config import EngineConfig
 
 
 @dataclass(frozen=True)
-class Seat:
+class FrontendSlot:
     """A frontend's place at the queues.
 
     Attributes:
@@ -53,7 +53,7 @@ class Watcher:
 class Placement(Protocol):
     """Starts, watches and stops an engine. Belongs to one asyncio loop."""
 
-    def seat(self) -> Seat:
+    def frontend_slot(self) -> FrontendSlot:
         """Where the frontend that starts the engine sits; the same at each call."""
 
     async def start(

@@ -3,7 +3,7 @@
 import asyncio
 
 from pyengine.engine import EngineActors, EngineInfo, Progress, Queues
-from pyengine.placement.protocol import Seat, Watcher
+from pyengine.placement.protocol import FrontendSlot, Watcher
 from pyengine.settings.config import EngineConfig
 
 
@@ -14,9 +14,9 @@ class ThreadPlacement:
         self.actors: EngineActors | None = None
         self.queues = Queues.make()
 
-    def seat(self) -> Seat:
+    def frontend_slot(self) -> FrontendSlot:
         """The only one."""
-        return Seat.last(self.queues)
+        return FrontendSlot.last(self.queues)
 
     async def start(
         self, config: EngineConfig, progress: Progress | None, watcher: Watcher

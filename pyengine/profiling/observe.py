@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine._core import Lane, Recorder, Stage
+from pyengine._core import Recorder, Stage, Track
 from pyengine.engine import EngineInfo
 from pyengine.telemetry.spans import SPAN, Spans, select
 from pyengine.telemetry.totals import Totals
@@ -95,11 +95,11 @@ async def observe(
 
 def step_times_ms(spans: Spans) -> NDArray[np.float64]:
     """Each step's time in ms: from the end of the one before it, less what was idle in between."""
-    steps = np.sort(select(spans, Lane.DEVICE, Stage.DEVICE), order="start")
+    steps = np.sort(select(spans, Track.DEVICE, Stage.DEVICE), order="start")
     if len(steps) == 0:
         return np.zeros(0)
     ends, starts = steps["end"].astype(np.int64), steps["start"].astype(np.int64)
-    idle = np.sort(select(spans, Lane.SCHEDULER, Stage.IDLE), order="start")
+    idle = np.sort(select(spans, Track.SCHEDULER, Stage.IDLE), order="start")
     gaps = np.maximum(starts[1:] - ends[:-1], 0)
     waited = gaps - _covered(idle, ends[:-1], np.maximum(starts[1:], ends[:-1]))
     times = ends[1:] - np.maximum(starts[1:], ends[:-1]) + waited

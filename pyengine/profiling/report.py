@@ -5,7 +5,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from pyengine._core import Lane, Stage
+from pyengine._core import Stage, Track
 from pyengine.errors import ConfigError
 from pyengine.profiling.observe import Observation, step_times_ms
 from pyengine.telemetry.drafts import Drafts, proposers
@@ -19,7 +19,7 @@ DEVICE_STAGES = {"cpu": ("launch", "sample"), "simulated": ("sample",)}
 
 
 class StageRow(msgspec.Struct, frozen=True):
-    """A stage of a lane.
+    """A stage of a track.
 
     Attributes:
         exposed_s: Seconds that the device waited for it, or would have.
@@ -28,7 +28,7 @@ class StageRow(msgspec.Struct, frozen=True):
         share: Of both together, in the wall time.
     """
 
-    lane: str
+    track: str
     stage: str
     count: int
     exposed_s: float
@@ -59,7 +59,7 @@ class RecorderCost(msgspec.Struct, frozen=True):
 
 
 class SweepPoint(msgspec.Struct, frozen=True):
-    """One size of the batch: ``cpu_us_per_step`` by lane, without waiting."""
+    """One size of the batch: ``cpu_us_per_step`` by track, without waiting."""
 
     sequences: int
     exposed_cpu_ratio: float
@@ -90,11 +90,11 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
         exposed_cpu_ratio_busy_loop: The same beside a service whose loop is busy half of the time.
         tokens: Tokens that came.
         tokens_per_second: By a stopwatch, at the readers where those are here.
-        cpu_us_per_step: Microseconds of work by step in each lane; waiting is none, nor what a
+        cpu_us_per_step: Microseconds of work by step in each track; waiting is none, nor what a
             device computes on the CPU.
         drafts: What became of drafts, by who proposed them; only of those who did.
         unaccounted_ratio: The share of the wall time that is in no stage.
-        timeline: (lane, stage, start, duration, step) of some steps, in microseconds.
+        timeline: (track, stage, start, duration, step) of some steps, in microseconds.
     """
 
     version: int = 1
@@ -126,7 +126,7 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
         tokens = observation.tokens if tokens is None else tokens
         rows = [
             StageRow(
-                total.lane,
+                total.track,
                 total.stage,
                 total.count,
                 total.exposed_ns * 1e-9,
@@ -182,11 +182,11 @@ def kind_of(device: str) -> str:
 
 def _cpu_us_per_step(rows: list[StageRow], device: str) -> dict[str, float]:
     others = ("copy_back", "idle", *DEVICE_STAGES.get(device, ()))
-    lanes: dict[str, float] = {}
+    tracks: dict[str, float] = {}
     for row in rows:
-        if row.lane not in ("device", "request") and row.stage not in others:
-            lanes[row.lane] = lanes.get(row.lane, 0.0) + row.us_per_step
-    return lanes
+        if row.track not in ("device", "request") and row.stage not in others:
+            tracks[row.track] = tracks.get(row.track, 0.0) + row.us_per_step
+    return tracks
 
 
 def _step_times(spans: Spans) -> StepTimes:
@@ -199,7 +199,7 @@ def _step_times(spans: Spans) -> StepTimes:
 
 
 def _queue_wait(spans: Spans) -> QueueWait | None:
-    waits = select(spans, Lane.REQUEST, Stage.QUEUE_WAIT)
+    waits = select(spans, Track.REQUEST, Stage.QUEUE_WAIT)
     if len(waits) == 0:
         return None
     seconds = (waits["end"] - waits["start"]) * 1e-9
@@ -209,19 +209,19 @@ def _queue_wait(spans: Spans) -> QueueWait | None:
 
 def _timeline(spans: Spans) -> list[tuple[str, str, float, float, int]]:
     """The spans of some steps in the middle, from the beginning of the first."""
-    steps = np.sort(select(spans, Lane.DEVICE, Stage.DEVICE), order="start")
+    steps = np.sort(select(spans, Track.DEVICE, Stage.DEVICE), order="start")
     if len(steps) == 0:
         return []
     first = max(len(steps) // 2 - SHOWN_STEPS // 2, 0)
     shown = steps[first : first + SHOWN_STEPS]
     start, end = shown["start"][0], shown["end"][-1]
     inside = spans[(spans["end"] > start) & (spans["start"] < end)]
-    inside = np.sort(inside[inside["lane"] != int(Lane.REQUEST)], order="start")
-    lanes = [lane.label for lane in Lane.all()]
+    inside = np.sort(inside[inside["track"] != int(Track.REQUEST)], order="start")
+    tracks = [track.label for track in Track.all()]
     stages = [stage.label for stage in Stage.all()]
     return [
         (
-            lanes[span["lane"]],
+            tracks[span["track"]],
             stages[span["stage"]],
             round((int(span["start"]) - int(start)) * 1e-3, 2),
             round((int(span["end"]) - int(span["start"])) * 1e-3, 2),

@@ -13,14 +13,14 @@ WAITS = ("copy_back", "idle", "device", "queue_wait")
 def table(report: ProfileReport) -> RenderableType:
     """What a person reads after a profile."""
     rows = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    rows.add_column("lane")
+    rows.add_column("track")
     rows.add_column("stage")
     for name in ("count", "exposed ms", "overlapped ms", "µs per step", "share"):
         rows.add_column(name, justify="right")
     before = None
     for row in report.stages:
         rows.add_row(
-            row.lane if row.lane != before else "",
+            row.track if row.track != before else "",
             row.stage,
             f"{row.count:,}",
             _exposed(row),
@@ -29,7 +29,7 @@ def table(report: ProfileReport) -> RenderableType:
             "" if row.stage in WAITS else f"{row.share:.2%}",
             style="dim" if row.stage in WAITS else "",
         )
-        before = row.lane
+        before = row.track
     return Group(_headline(report), Text(), rows, Text(), *_notes(report))
 
 
@@ -79,10 +79,10 @@ def _notes(report: ProfileReport) -> list[Text]:
             f"({drafts.acceptance:.1%}); by position: {places}"
         )
     for point in report.sweep:
-        lanes = ", ".join(f"{lane} {us:,.0f}" for lane, us in point.cpu_us_per_step.items())
+        tracks = ", ".join(f"{track} {us:,.0f}" for track, us in point.cpu_us_per_step.items())
         notes.append(
             f"{point.sequences:>6,} sequences: {point.exposed_cpu_ratio:.3%} exposed, "
-            f"µs of CPU per step: {lanes}"
+            f"µs of CPU per step: {tracks}"
         )
     return [Text(note, style="dim") for note in notes]
 
@@ -101,8 +101,8 @@ def comparison(old: ProfileReport, new: ProfileReport) -> RenderableType:
     ]:
         rows.add_row(name, f"{before:{form}}", f"{after:{form}}", _change(before, after))
     rows.add_section()
-    stages = {(row.lane, row.stage): row.us_per_step for row in old.stages}
-    changed = {(row.lane, row.stage): row.us_per_step for row in new.stages}
+    stages = {(row.track, row.stage): row.us_per_step for row in old.stages}
+    changed = {(row.track, row.stage): row.us_per_step for row in new.stages}
     keys = [key for key in stages | changed if key[1] not in WAITS]
     keys.sort(key=lambda key: -abs(changed.get(key, 0.0) - stages.get(key, 0.0)))
     for key in keys:

@@ -72,13 +72,13 @@ class Connection:
             release_frames(error)
             self.failure = error
             raise
-        seat = self.placement.seat()
+        slot = self.placement.frontend_slot()
         self.frontend = Frontend(
-            seat.index,
-            ActorRef(f"frontend-{seat.index}", seat.inbox),
-            ActorRef("scheduler", seat.scheduler),
+            slot.index,
+            ActorRef(f"frontend-{slot.index}", slot.inbox),
+            ActorRef("scheduler", slot.scheduler),
             self._timeline,
-            first_request=seat.first_request,
+            first_request=slot.first_request,
             max_held=self._config.max_waiting,
         )
         self.frontend.open()

@@ -109,7 +109,7 @@ class Frontend:
         else:
             self._send_new(actor)
         self.requests[submit.key.request] = actor
-        self._timeline.lap(Stage.MESSAGE)
+        self._timeline.end_span(Stage.MESSAGE)
         return actor
 
     def _send_new(self, actor: RequestActor) -> None:
@@ -277,7 +277,7 @@ class Frontend:
         try:
             for message in self.ref.mailbox.drain():
                 self._dispatch(message)
-            self._timeline.lap(Stage.MESSAGE)
+            self._timeline.end_span(Stage.MESSAGE)
             if not self.ref.mailbox.arm() and self._loop is not None:
                 self._loop.call_soon(self._read)  # after the others had their turn
         except MailboxClosed:

@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 
 from pyengine.errors import InvalidRequestError
-from pyengine.messages import EditRules
+from pyengine.messages import PenaltyRules
 from pyengine.sampling import SamplingParams
 from pyengine.tokenizer import Tokenizer
 
 
-def edit_rules(params: SamplingParams, tokenizer: Tokenizer, vocab_size: int) -> EditRules | None:
+def penalty_rules(
+    params: SamplingParams, tokenizer: Tokenizer, vocab_size: int
+) -> PenaltyRules | None:
     """The penalties, biases and bad words of ``params``; None if there are none.
 
     Args:
@@ -25,7 +27,7 @@ def edit_rules(params: SamplingParams, tokenizer: Tokenizer, vocab_size: int) ->
             f"'logit_bias' must name tokens from 0 to {vocab_size - 1}, not {beyond}",
             param="logit_bias",
         )
-    rules = EditRules(
+    rules = PenaltyRules(
         params.presence_penalty,
         params.frequency_penalty,
         params.repetition_penalty,

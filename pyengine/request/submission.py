@@ -17,7 +17,7 @@ from pyengine.engine import EngineInfo
 from pyengine.errors import ContextLengthError, InvalidGrammarError, InvalidRequestError
 from pyengine.grammar.description import Grammar
 from pyengine.messages import RequestKey, SamplingRules, Submit
-from pyengine.request.penalties import edit_rules
+from pyengine.request.penalties import penalty_rules
 from pyengine.sampling import SamplingParams, check_priority
 from pyengine.tokenizer import PREDICTED_CHARACTERS, Tokenizer
 
@@ -26,7 +26,7 @@ MAX_GRAMMAR_BYTES = 1 << 20
 MAX_TIMEOUT_S = 30 * 24 * 3600
 
 
-class Intake:
+class RequestBuilder:
     """Makes requests for a running engine. Lives on the loop of those who ask.
 
     Attributes:
@@ -47,7 +47,7 @@ class Intake:
         self.timeline.begin()
         self.tokenizer.check_length(text, info.max_context)
         token_ids = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        self.timeline.lap(Stage.TOKENIZE)
+        self.timeline.end_span(Stage.TOKENIZE)
         return token_ids
 
     def submit(
@@ -99,7 +99,7 @@ class Intake:
             grammar=description,
             close_grammar=close_grammar,
             prediction=self._prediction(prediction, info),
-            edits=edit_rules(params, self.tokenizer, info.vocab_size),
+            penalties=penalty_rules(params, self.tokenizer, info.vocab_size),
             logprobs=params.logprobs,
         )
 

@@ -7,11 +7,11 @@
     http/ (every worker)         ┘   (one ring in shared memory)             profiling/
 
 ``await engine.telemetry()`` gives a :class:`Totals`: cumulative figures, made for counters. Its
-``stages`` hold count, exposed and overlapped nanoseconds for each (lane, stage); ``wall_ns``,
+``stages`` hold count, exposed and overlapped nanoseconds for each (track, stage); ``wall_ns``,
 ``busy_ns`` and ``idle_ns`` the time line; ``step_histogram`` the step times. The difference of two
 (``later.since(earlier)``) is a window, with its ``exposed_cpu_ratio``.
 
-Stages and lanes are named once, in ``rust/engine/src/telemetry/stage.rs``. Switching off:
+Stages and tracks are named once, in ``rust/engine/src/telemetry/stage.rs``. Switching off:
 ``engine.recorder.enabled = False``, at any time, for all processes of the engine.
 """
 

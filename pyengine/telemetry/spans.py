@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine._core import Lane, Recorder, Stage
+from pyengine._core import Recorder, Stage, Track
 
 SPAN = np.dtype(
     [
@@ -13,11 +13,11 @@ SPAN = np.dtype(
         ("end", np.uint64),
         ("step", np.uint64),
         ("stage", np.uint8),
-        ("lane", np.uint8),
+        ("track", np.uint8),
         ("padding", np.uint8, 6),
     ]
 )
-"""A span: ``time.monotonic_ns()`` at its ends, its step, and the numbers of stage and lane."""
+"""A span: ``time.monotonic_ns()`` at its ends, its step, and the numbers of stage and track."""
 
 Spans = NDArray[Any]
 """Array of :data:`SPAN`."""
@@ -29,11 +29,11 @@ def decode_spans(recorder: Recorder, start: int = 0) -> tuple[Spans, int]:
     return np.frombuffer(packed, SPAN), next_span
 
 
-def select(spans: Spans, lane: Lane | None = None, stage: Stage | None = None) -> Spans:
-    """Those of one lane or stage."""
+def select(spans: Spans, track: Track | None = None, stage: Stage | None = None) -> Spans:
+    """Those of one track or stage."""
     chosen = np.ones(len(spans), bool)
-    if lane is not None:
-        chosen &= spans["lane"] == int(lane)
+    if track is not None:
+        chosen &= spans["track"] == int(track)
     if stage is not None:
         chosen &= spans["stage"] == int(stage)
     return spans[chosen]

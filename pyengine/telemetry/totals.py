@@ -12,17 +12,17 @@ STEP_BOUNDS_S: tuple[float, ...] = tuple(bound * 1e-9 for bound in STEP_BOUNDS_N
 
 
 class StageTotal(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """What one stage took in one lane.
+    """What one stage took in one track.
 
     Attributes:
-        lane: ``scheduler``, ``detokenizer``, ``frontend``, ``request`` or ``device``.
+        track: ``scheduler``, ``detokenizer``, ``frontend``, ``request`` or ``device``.
         stage: As ``pyengine._core.Stage`` names it, in lower case.
         count: Spans that have ended.
         exposed_ns: Nanoseconds during which the device had nothing to do.
         overlapped_ns: Nanoseconds during which the device worked.
     """
 
-    lane: str
+    track: str
     stage: str
     count: int
     exposed_ns: int
@@ -37,7 +37,7 @@ class StageTotal(msgspec.Struct, array_like=True, gc=False, frozen=True):
 class Totals(msgspec.Struct, array_like=True, frozen=True):
     """Where the time went since the engine started, or between two of these (:meth:`since`).
 
-    All figures only grow. The scheduler's lane has no gaps, so that
+    All figures only grow. The scheduler's track has no gaps, so that
     ``wall = busy + the scheduler's exposed time + unaccounted``, idle counted among the exposed.
 
     Attributes:
@@ -49,7 +49,7 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
         spans: Spans that were read.
         lost: Spans that were overwritten before they were read.
         span_cost_ns: What a span costs the one who records it, as measured at the start.
-        stages: Every stage that occurred, by lane.
+        stages: Every stage that occurred, by track.
     """
 
     wall_ns: int
@@ -80,14 +80,14 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
 
     def since(self, earlier: "Totals") -> "Totals":
         """What came after ``earlier``, a total of the same engine."""
-        before = {(total.lane, total.stage): total for total in earlier.stages}
+        before = {(total.track, total.stage): total for total in earlier.stages}
         nothing = StageTotal("", "", 0, 0, 0)
         stages = []
         for total in self.stages:
-            old = before.get((total.lane, total.stage), nothing)
+            old = before.get((total.track, total.stage), nothing)
             stages.append(
                 StageTotal(
-                    total.lane,
+                    total.track,
                     total.stage,
                     total.count - old.count,
                     total.exposed_ns - old.exposed_ns,
@@ -109,14 +109,14 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
             [total for total in stages if total.count or total.total_ns],
         )
 
-    def of_lane(self, lane: str) -> list[StageTotal]:
-        """The stages of one lane."""
-        return [total for total in self.stages if total.lane == lane]
+    def of_track(self, track: str) -> list[StageTotal]:
+        """The stages of one track."""
+        return [total for total in self.stages if total.track == track]
 
     @property
     def idle_ns(self) -> int:
         """How long the scheduler had nothing to do, nor the device."""
-        return _exposed(total for total in self.of_lane("scheduler") if total.stage == "idle")
+        return _exposed(total for total in self.of_track("scheduler") if total.stage == "idle")
 
     @property
     def exposed_cpu_ns(self) -> int:
@@ -131,7 +131,7 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
     @property
     def unaccounted_ratio(self) -> float:
         """The share of the wall time that is neither the device's nor in a stage."""
-        known = self.busy_ns + _exposed(self.of_lane("scheduler"))
+        known = self.busy_ns + _exposed(self.of_track("scheduler"))
         return (self.wall_ns - known) / self.wall_ns if self.wall_ns else 0.0
 
     @property

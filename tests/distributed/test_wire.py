@@ -40,24 +40,29 @@ def test_a_step_arrives_without_what_does_not_count() -> None:
     assert not there.mask.any()
 
 
-def test_masks_and_edits_come_later_with_the_number_of_edits() -> None:
+def test_masks_and_penalties_come_later_with_the_number_of_penalties() -> None:
     step, there = filled(), StepBuffers(LAYOUT)
-    step.num_edits = 5
+    step.num_penalties = 5
     assert set(sent(Kind.SAMPLE, step, there)) == {Kind.SAMPLE, Kind.MORE_TO_SAMPLE}
-    assert there.num_edits == 5
-    for name, count in {"edit_start": 10, "edit_token": 5, "edit_factor": 5, "mask": 2}.items():
+    assert there.num_penalties == 5
+    for name, count in {
+        "penalty_start": 10,
+        "penalty_token": 5,
+        "penalty_factor": 5,
+        "mask": 2,
+    }.items():
         field, wanted = getattr(there, name), getattr(step, name)
         assert np.array_equal(field[:count].view(np.uint32), wanted[:count].view(np.uint32)), name
         assert not field[count:].any()
     assert not there.token_ids.any()
 
 
-def test_without_masks_and_edits_the_word_comes_alone() -> None:
+def test_without_masks_and_penalties_the_word_comes_alone() -> None:
     step, there = filled(), StepBuffers(LAYOUT)
     step.num_masks = 0
-    there.num_edits = 1  # a bound, for the rank does not know better
+    there.num_penalties = 1  # a bound, for the rank does not know better
     assert sent(Kind.SAMPLE, step, there) == [Kind.SAMPLE]
-    assert there.num_edits == 0
+    assert there.num_penalties == 0
     assert not there.memory[128:].any()
 
 

@@ -30,7 +30,7 @@ def test_every_kernel_is_captured(report: Report) -> None:
     ours = [row for row in report.parts["kernels"].rows if row["by"] == "triton"]
     assert {row["kernel"] for row in ours} >= {
         "add_rms_norm", "head_rms_norm", "rope_append", "silu_mul", "gemv", "copy_blocks",
-        "sample", "top_logprobs", "edit", "verify", "attention, decode", "attention, prompt",
+        "sample", "top_logprobs", "penalty", "verify", "attention, decode", "attention, prompt",
     }  # fmt: skip
     assert [row for row in ours if not row["captured"]] == []
 

@@ -13,11 +13,11 @@ from pyengine._core import StepHeader  # noqa: E402
 from pyengine.kernels import (  # noqa: E402
     activation,
     blocks,
-    edit,
     feed,
     gemv,
     head_norm,
     norm,
+    penalties,
     rope,
     sampling,
     top_logprobs,
@@ -145,17 +145,17 @@ def test_blocks(dtype: Any) -> None:
 
 @dtypes
 @pytest.mark.parametrize("rows", [1, 64])
-def test_edit_and_restore(rows: int, dtype: Any) -> None:
+def test_penalty_and_restore(rows: int, dtype: Any) -> None:
     each = 9000
     logits = normal(rows, VOCABULARY, dtype=dtype)
     start = torch.arange(rows + 1, device="cuda").int() * each
     token = torch.cat([torch.randperm(VOCABULARY, device="cuda")[:each] for _ in range(rows)])
     factor, add = normal(rows * each).abs() + 0.5, normal(rows * each, seed=1)
     given = (logits, start, token.int(), factor, add, 0, torch.zeros_like(add))
-    ours, theirs = both(edit.edit, edit.edit_reference, *given)
+    ours, theirs = both(penalties.apply_penalties, penalties.apply_penalties_reference, *given)
     assert_close(ours[0], theirs[0], 0)
     assert not torch.equal(ours[0], logits)
-    edit.restore(ours[0], start, given[2], ours[6])
+    penalties.restore(ours[0], start, given[2], ours[6])
     assert torch.equal(ours[0], logits)
 
 
@@ -210,7 +210,7 @@ def launches() -> dict[str, tuple[Callable[[], None], list[Any]]]:
     logits, chosen = normal(3, VOCABULARY), integers(0, VOCABULARY, 3)
     tokens, logprobs, of_chosen = integers(0, 1, 15).view(3, 5), normal(3, 5), normal(3)
     start = torch.tensor([0, 1, 2, 3], dtype=torch.int32, device="cuda")
-    edited, factor = logits.clone(), normal(3).abs() + 1
+    penalized, factor = logits.clone(), normal(3).abs() + 1
     weight, result = normal(WIDTH, WIDTH), normal(3, WIDTH)
     return {
         "norm": (lambda: norm.add_rms_norm(residual, branch, gain, 1e-5, out), [residual, out]),
@@ -228,7 +228,10 @@ def launches() -> dict[str, tuple[Callable[[], None], list[Any]]]:
             lambda: blocks.copy_blocks(caches, sources, targets),
             list(caches.tensors),
         ),
-        "edit": (lambda: edit.edit(edited, start, chosen, factor, factor), [edited]),
+        "penalty": (
+            lambda: penalties.apply_penalties(penalized, start, chosen, factor, factor),
+            [penalized],
+        ),
         "top_logprobs": (
             lambda: top_logprobs.top_logprobs(logits, chosen, tokens, logprobs, of_chosen),
             [tokens, logprobs, of_chosen],
@@ -244,7 +247,7 @@ KERNELS = (
     "rope",
     "feed",
     "blocks",
-    "edit",
+    "penalty",
     "top_logprobs",
     "gemv",
 )

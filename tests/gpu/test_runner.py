@@ -179,7 +179,7 @@ def test_logits_are_close_to_transformers(
 @pytest.mark.parametrize("graphs", [None, 1 << 28])
 @pytest.mark.parametrize("rows_per_call", [7, 1000])
 def test_equal_logits_give_the_cpus_tokens(rows_per_call: int, graphs: int | None) -> None:
-    """Drafts, masks, edits and rules of any kind, in the buffers of a step."""
+    """Drafts, masks, penalties and rules of any kind, in the buffers of a step."""
     runner, model = table_runner(Table(rows_per_call, device="cuda"), graphs=graphs)
     for _ in range(3):
         assert_samples_as_rust(runner, model)
@@ -213,7 +213,7 @@ async def ask_the_demo_model(**config: Any) -> list[str]:
 @pytest.mark.parametrize("speculation", [None, ()], ids=["drafts", "no drafts"])
 @pytest.mark.parametrize("attention", EXACT)
 async def test_the_demo_model_answers_as_on_the_cpu(attention: str, speculation: Any) -> None:
-    """Masks and edits come late, into steps that overlap."""
+    """Masks and penalties come late, into steps that overlap."""
     expected = await ask_the_demo_model(device="cpu")
     config = {"device": "cuda", "attention": attention, "speculation": speculation}
     assert await ask_the_demo_model(**config) == expected
@@ -245,7 +245,7 @@ async def test_a_seed_gives_the_same_tokens_in_any_company(
 async def test_no_step_waits_for_the_device(
     attention: str, reference: tuple[Path, list[list[int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eager steps, captures and replays, masks and edits: torch raises at a synchronous call.
+    """Eager steps, captures and replays, masks and penalties: torch raises at a synchronous call.
 
     It says nothing of a copy from or to memory that is not pinned, which may wait as well.
     """

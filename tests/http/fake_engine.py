@@ -13,8 +13,8 @@ from typing import Any, Literal
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from pyengine._core import Lane, Recorder, Timeline
-from pyengine.chat.handler import Dialect
+from pyengine._core import Recorder, Timeline, Track
+from pyengine.chat.handler import ChatHandler
 from pyengine.chat.template import ChatTemplate
 from pyengine.completion import Completion, Outcome, Update, Usage
 from pyengine.errors import (
@@ -81,7 +81,7 @@ class FakeEngine:
     ready: bool = False
     failure: BaseException | None = None
     dead: asyncio.Event = field(default_factory=asyncio.Event)
-    timeline: Timeline = field(default_factory=lambda: Recorder(1).timeline(Lane.FRONTEND))
+    timeline: Timeline = field(default_factory=lambda: Recorder(1).timeline(Track.FRONTEND))
     answer: str = ANSWER
     answers: list[str] = field(default_factory=list)
     refuse_grammar: str | None = None
@@ -97,8 +97,8 @@ class FakeEngine:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
-    def dialect(self) -> Dialect:
-        return Dialect(self.model_name, self.tokenizer, self.template, self.chat_format)
+    def handler(self) -> ChatHandler:
+        return ChatHandler(self.model_name, self.tokenizer, self.template, self.chat_format)
 
     async def start(self) -> None:
         self.ready = True

@@ -169,18 +169,18 @@ async def test_where_the_time_went(http: httpx.AsyncClient, engine: AsyncEngine)
     steps = seen("steps_total")
     assert steps >= 30
     assert seen("device_busy_seconds_total") == pytest.approx(steps * 0.001)
-    device = {"lane": "device", "stage": "device"}
+    device = {"track": "device", "stage": "device"}
     assert seen("stage_seconds_total", **device, exposed="false") == pytest.approx(steps * 0.001)
     assert seen("stage_seconds_total", **device, exposed="true") == 0
     assert seen("step_duration_seconds_count") == steps
-    for lane, stage in (
+    for track, stage in (
         ("scheduler", "commit"),
         ("detokenizer", "detokenize"),
         ("frontend", "http_decode"),
         ("request", "queue_wait"),
     ):
         both = [
-            seen("stage_seconds_total", lane=lane, stage=stage, exposed=exposed)
+            seen("stage_seconds_total", track=track, stage=stage, exposed=exposed)
             for exposed in ("true", "false")
         ]
         assert sum(both) > 0

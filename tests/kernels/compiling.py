@@ -18,11 +18,11 @@ from pyengine.kernels import (
     activation,
     attention,
     blocks,
-    edit,
     feed,
     gemv,
     head_norm,
     norm,
+    penalties,
     rope,
     sampling,
     top_logprobs,
@@ -84,7 +84,7 @@ def sampler() -> Iterator[tuple[str, Work]]:
     )  # fmt: skip
     header, token_ids = of(torch.int64, 16), ints(TOKENS)
     counts, last, kept = ints(ROWS), ints(ROWS), ints(TOKENS)
-    edits = (ints(TOKENS + 1), ints(9999), of(FP32, 9999), of(FP32, 9999))
+    entries = (ints(TOKENS + 1), ints(9999), of(FP32, 9999), of(FP32, 9999))
     top = (ints(ROWS), ints(ROWS, 20), of(FP32, ROWS, 20), of(FP32, ROWS))
     for dtype in (BF16, FP32):
         rows = 64 if dtype == BF16 else 300
@@ -92,9 +92,12 @@ def sampler() -> Iterator[tuple[str, Work]]:
         given = (inputs, of(dtype, rows, VOCABULARY), logit, 0, scratch)
         yield f"{dtype} {rows}", lambda given=given: sampling.sample(*given)
         logits = of(dtype, ROWS, VOCABULARY)
-        yield f"{dtype}", lambda logits=logits: edit.edit(logits, *edits)
-        yield f"{dtype}", lambda logits=logits: edit.edit(logits, *edits, 0, edits[2])
-        yield f"{dtype}", lambda logits=logits: edit.restore(logits, *edits[:3])
+        yield f"{dtype}", lambda logits=logits: penalties.apply_penalties(logits, *entries)
+        yield (
+            f"{dtype}",
+            lambda logits=logits: penalties.apply_penalties(logits, *entries, 0, entries[2]),
+        )
+        yield f"{dtype}", lambda logits=logits: penalties.restore(logits, *entries[:3])
         yield f"{dtype}", lambda logits=logits: top_logprobs.top_logprobs(logits, *top)
     yield "", lambda: verify.verify(inputs, header, token_ids, logit, counts, counts, kept, last)
     yield "", lambda: feed.feed(header, token_ids, counts, counts, last)

@@ -58,7 +58,7 @@ def test_sampling_rounds_as_the_cpu(tmp_path: Path) -> None:
     found = figures("sampler", tmp_path)
     exact = {one["kernel"].removesuffix("_kernel") for one in found if one["exact"]}
     sampling = {"peak", "spread", "gather", "cut", "sample", "finish"}
-    assert exact == sampling | {"edit", "verify", "feed"}
+    assert exact == sampling | {"penalty", "verify", "feed"}
     assert {one["kernel"] for one in found if not one["exact"]} == {"top_logprobs_kernel"}
     for one in found:
         assert one["stack"] == 0, one

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pyengine._core import CpuEdits, CpuKernels, CpuRules, CpuTensor
+from pyengine._core import CpuKernels, CpuPenalties, CpuRules, CpuTensor
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -52,7 +52,7 @@ class Step:
     token_ids: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
     logit_token: Ints | None = None
     # By logits row and token, [logits, vocabulary] each: what divides or multiplies, what is added.
-    edits: tuple[Floats, Floats] | None = None
+    penalties: tuple[Floats, Floats] | None = None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays by their names in the step buffers, and ``mask_words``."""
@@ -83,8 +83,10 @@ class Step:
         }
 
 
-def edit_arrays(factor: Floats, add: Floats) -> dict[str, NDArray[Any]]:
-    """The edits of a step, by their names in :class:`CpuEdits`: those that change something."""
+def penalty_arrays(factor: Floats, add: Floats) -> dict[str, NDArray[Any]]:
+    """The penalties of a step, by their names in :class:`CpuPenalties`: those that change
+    something.
+    """
     rows, tokens = np.nonzero((factor != 1) | (add != 0))
     return {
         "start": np.searchsorted(rows, np.arange(len(factor) + 1)).astype(np.int32),
@@ -105,11 +107,11 @@ def on_cpu(step: Step, logits: NDArray[Any], threads: int = 2) -> tuple[Ints, In
     tokens = np.full(len(logits), -7, np.int32)
     counts = np.full(step.rows, -7, np.int32)
     kernels, out = CpuKernels(threads), CpuTensor(tokens)
-    if step.edits is not None:
-        arrays = edit_arrays(*step.edits)
-        edits = CpuEdits(**arrays, before=np.zeros(len(arrays["token"]), np.float32))
+    if step.penalties is not None:
+        arrays = penalty_arrays(*step.penalties)
+        penalties = CpuPenalties(**arrays, before=np.zeros(len(arrays["token"]), np.float32))
         logits = logits.copy()
-        kernels.edit(edits, CpuTensor(logits), 0, len(logits))
+        kernels.apply_penalties(penalties, CpuTensor(logits), 0, len(logits))
     kernels.sample(rules, CpuTensor(logits), out, 0, len(logits))
     kernels.verify(rules, CpuTensor(step.token_ids), out, CpuTensor(counts), step.rows)
     return tokens, counts
@@ -252,7 +254,7 @@ class Language:
         if penalties is not None:
             texts = [t for n in range(LENGTH) for t in np.ndindex((VOCABULARY,) * n)]
             factor, add = (
-                np.concatenate([edits(np.array([t], np.int32), **penalties)[i] for t in texts])
+                np.concatenate([penalties(np.array([t], np.int32), **penalties)[i] for t in texts])
                 for i in (0, 1)
             )
             logits = np.where(logits > 0, logits / factor, logits * factor) + add
@@ -268,7 +270,7 @@ class Language:
         return joint
 
 
-def edits(
+def penalties(
     text: Ints,
     *,
     presence: float = 0.0,
@@ -342,7 +344,7 @@ def generate(
         drafts: Of a step's number: int32 [sequences, LENGTH], a proposal for every position; a
             negative one proposes nothing there and after it.
         sequences: How many; their seeds are 0, 1, 2, ...
-        penalties: As :func:`edits` takes them.
+        penalties: As :func:`penalties` takes them.
 
     Returns:
         The sequences as numbers in base five, and the tokens a step and sequence.
@@ -378,7 +380,7 @@ def generate(
         )
         if penalties is not None:
             before = np.where(places < (have[row] + within)[:, None], text[row], -1)
-            step.edits = edits(before, **penalties)
+            step.penalties = penalties(before, **penalties)
         tokens, counts = backend(step, language.logits[prefix])
         starts = lengths.cumsum() - lengths
         for at in range(LENGTH):

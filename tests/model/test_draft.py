@@ -15,8 +15,8 @@ from pyengine._core import CpuKernels, CpuProgram, CpuTensor
 from pyengine.demo import DRAFT_PATH, MODEL_PATH
 from pyengine.errors import ModelLoadError
 from pyengine.grammar import choice
-from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.cpu import layers as cpu_layers
+from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.spec import check_same_tokens, describe
 
 ITSELF: dict[str, Any] = {

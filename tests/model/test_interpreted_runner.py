@@ -17,7 +17,15 @@ import torch
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.grammar import choice
-from pyengine.kernels import edit, feed, gemv, sampling, sampling_reference, top_logprobs, verify
+from pyengine.kernels import (
+    feed,
+    gemv,
+    penalties,
+    sampling,
+    sampling_reference,
+    top_logprobs,
+    verify,
+)
 from pyengine.model.torch.attention.spec import AttentionShape
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.matmul import Matmul
@@ -61,8 +69,8 @@ def runners(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> list[TorchR
         return call
 
     for module, name in (
-        (edit, "edit"),
-        (edit, "restore"),
+        (penalties, "apply_penalties"),
+        (penalties, "restore"),
         (feed, "feed"),
         (top_logprobs, "top_logprobs"),
         (verify, "verify"),
@@ -142,7 +150,7 @@ async def test_rules_choose_as_on_the_cpu(
         return [answer.token_ids for answer in done]
 
     ours = await answers()
-    assert "edit" in calls
+    assert "apply_penalties" in calls
     monkeypatch.undo()
     assert ours == await answers()
 
@@ -157,4 +165,4 @@ async def test_log_probabilities_are_those_of_transformers(
     async with AsyncEngine(tmp_path, max_sequences=2, kv_cache_mib=1) as engine:
         answer = await engine.generate([5, 6, 7], params)
     assert_those_of(model, [5, 6, 7], answer, 3, 2e-4)
-    assert {"edit", "restore", "top_logprobs"} <= calls.keys()
+    assert {"apply_penalties", "restore", "top_logprobs"} <= calls.keys()

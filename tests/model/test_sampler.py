@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pyengine._core import CpuEdits, CpuKernels, CpuRules, CpuTensor, pick_allowed
+from pyengine._core import CpuKernels, CpuPenalties, CpuRules, CpuTensor, pick_allowed
 from tests.model.draws import (
     RULES,
     Step,
     assert_drawn_from,
-    edit_arrays,
     exact,
     on_cpu,
     pack,
+    penalty_arrays,
     random_logits,
 )
 
@@ -113,26 +113,26 @@ def test_pick_takes_the_nth_allowed_token() -> None:
         pick_allowed(mask, 3, np.zeros(9, np.int32), hashes, np.zeros(9, np.int32))
 
 
-def test_edits_change_logits_and_are_undone() -> None:
+def test_penalties_change_logits_and_are_undone() -> None:
     random = np.random.default_rng(8)
     raw = random.normal(0, 2, (6, 300)).astype(np.float32)
     factor = np.where(random.random(raw.shape) < 0.1, 1.4, 1.0)
     add = np.where(random.random(raw.shape) < 0.1, random.normal(0, 3, raw.shape), 0.0)
     add[:, 17] = -np.inf
-    arrays = edit_arrays(factor, add)
-    edits = CpuEdits(**arrays, before=np.zeros(len(arrays["token"]), np.float32))
+    arrays = penalty_arrays(factor, add)
+    penalties = CpuPenalties(**arrays, before=np.zeros(len(arrays["token"]), np.float32))
     logits, kernels = raw.copy(), CpuKernels(1)
     for first, rows in ((0, 4), (4, 2)):
         part = CpuTensor(logits[first : first + rows])
-        kernels.edit(edits, part, first, rows)
+        kernels.apply_penalties(penalties, part, first, rows)
         wanted = np.where(raw > 0, raw / factor, raw * factor) + add
         np.testing.assert_allclose(logits[first : first + rows], wanted[first : first + rows], 1e-6)
-        kernels.restore(edits, part, first, rows)
+        kernels.restore(penalties, part, first, rows)
     assert (logits == raw).all()
     with pytest.raises(ValueError, match="more logits rows"):
-        kernels.edit(edits, CpuTensor(logits), 3, 4)
-    with pytest.raises(ValueError, match="an edit of a token that there is not"):
-        kernels.edit(edits, CpuTensor(np.zeros((6, 20), np.float32)), 0, 6)
+        kernels.apply_penalties(penalties, CpuTensor(logits), 3, 4)
+    with pytest.raises(ValueError, match="a penalty of a token that there is not"):
+        kernels.apply_penalties(penalties, CpuTensor(np.zeros((6, 20), np.float32)), 0, 6)
 
 
 @pytest.mark.parametrize("width", [0, 3, 20])

@@ -30,7 +30,7 @@ from tests.torch_devices import KINDS, start, use_torch
 def test_equal_logits_give_the_cpus_tokens(
     overlap: bool, rows_per_call: int, graphs: int | None
 ) -> None:
-    """Drafts, masks, edits and rules of any kind, in the buffers of a step."""
+    """Drafts, masks, penalties and rules of any kind, in the buffers of a step."""
     runner, model = table_runner(Table(rows_per_call=rows_per_call), overlap=overlap, graphs=graphs)
     assert_samples_as_rust(runner, model)
 
@@ -207,7 +207,7 @@ def test_the_largest_step_and_small_ones_are_computed_at_the_start(tmp_path: Pat
         warm_up(runner, 256)
         log: list[Any] = getattr(runner._model.backend, "log", [])  # type: ignore[union-attr]
         sizes = [entry[2:4] for entry in log if entry[0] == "plan"]
-        # Then powers of two, and with edits, with log-probabilities too.
+        # Then powers of two, and with penalties, with log-probabilities too.
         assert sizes in ([(2, 300), (1, 1), (2, 2), (4, 4), (1, 1), (1, 1)], [])
 
 
@@ -329,7 +329,7 @@ async def test_whoever_leaves_and_whatever_fails_nothing_stays(
 async def test_log_probabilities_are_those_of_transformers(
     kind: str, drafts: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of the model: edits are undone before they are read."""
+    """Those of the model: penalties are undone before they are read."""
     runners = use_torch(monkeypatch, kind)
     model = random_llama(tmp_path, seed=3)
     prompts = [[(7 * i * i + 3 * j) % 256 for j in range(5 + 9 * i)] for i in range(4)]

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine._core import Lane, Stage
+from pyengine._core import Stage, Track
 from pyengine.cli import main
 from pyengine.grammar import json_value
 from pyengine.http.serving.server import HttpServer
@@ -68,7 +68,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_report_adds_up(made: Path) -> None:
     report = load_report((made / "r.json").read_bytes(), "r.json")
-    scheduler = [row for row in report.stages if row.lane == "scheduler"]
+    scheduler = [row for row in report.stages if row.track == "scheduler"]
     known = report.device_busy_s + sum(row.exposed_s for row in scheduler)
     assert known == pytest.approx(report.wall_s, rel=0.02)
     assert abs(report.unaccounted_ratio) <= 0.02
@@ -143,9 +143,9 @@ def test_the_trace_loads(made: Path) -> None:
     assert {"launch", "device", "commit", "detokenize"} <= {e["name"] for e in slices}
     assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in slices)
     # Slices of one thread's track follow each other.
-    lane = sorted((e["ts"], e["dur"]) for e in slices if e["tid"] == 1)
-    ends = [start + length for start, length in lane]
-    assert all(end <= start + 0.002 for end, (start, _) in zip(ends, lane[1:], strict=False))
+    track = sorted((e["ts"], e["dur"]) for e in slices if e["tid"] == 1)
+    ends = [start + length for start, length in track]
+    assert all(end <= start + 0.002 for end, (start, _) in zip(ends, track[1:], strict=False))
 
 
 def test_waits_are_events_of_their_own() -> None:
@@ -159,7 +159,7 @@ def test_waits_are_events_of_their_own() -> None:
 
 def test_step_times_leave_idle_out() -> None:
     ms = 1_000_000
-    device, idle = (Stage.DEVICE, Lane.DEVICE), (Stage.IDLE, Lane.SCHEDULER)
+    device, idle = (Stage.DEVICE, Track.DEVICE), (Stage.IDLE, Track.SCHEDULER)
     spans = np.zeros(4, SPAN)
     for at, (start, end, kind) in enumerate(
         [(1, 9, device), (10, 18, device), (19, 95, idle), (100, 101, device)]
@@ -213,7 +213,7 @@ def test_constrained_answers_show_masks_and_drafts() -> None:
                  "--json=-")  # fmt: skip
     report = load_report(result.stdout_bytes, "stdout")
     assert (report.setup["grammar"], report.setup["speculation"]) == ("records", "forced")
-    stages = {row.stage: row for row in report.stages if row.lane == "scheduler"}
+    stages = {row.stage: row for row in report.stages if row.track == "scheduler"}
     assert stages["grammar"].count >= report.steps - 1
     assert report.cpu_us_per_step["scheduler"] < sum(
         row.us_per_step for row in stages.values() if row.stage not in ("idle", "copy_back")
@@ -223,7 +223,7 @@ def test_constrained_answers_show_masks_and_drafts() -> None:
     assert 0 < forced.accepted <= forced.drafted
     assert forced.acceptance == forced.accepted / forced.drafted
     assert sum(position.accepted for position in forced.positions) == forced.accepted
-    assert {(row.lane, row.stage) for row in report.stages} >= {("scheduler", "draft")}
+    assert {(row.track, row.stage) for row in report.stages} >= {("scheduler", "draft")}
 
 
 def test_a_schema_of_ones_own_may_end_early(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_the_report_tells_the_device_that_auto_is(monkeypatch: pytest.MonkeyPatc
     report = load_report(run(*arguments).stdout_bytes, "stdout")
     assert report.setup["device"].startswith("cpu, float32, ")
     others = {"launch", "sample", "copy_back", "idle"}  # the device's work, and waiting
-    rows = [row for row in report.stages if row.lane == "scheduler"]
+    rows = [row for row in report.stages if row.track == "scheduler"]
     assert {"launch", "sample"} <= {row.stage for row in rows if row.us_per_step > 0}
     work = sum(row.us_per_step for row in rows if row.stage not in others)
     assert report.cpu_us_per_step["scheduler"] == pytest.approx(work)
@@ -269,7 +269,7 @@ async def test_masks_are_exposed_where_the_cpu_is_the_device() -> None:
         await engine.generate("Hello", answer)
         await engine.drained()
         window = (await engine.telemetry()).since(before)
-    stages = {(total.lane, total.stage): total for total in window.stages}
+    stages = {(total.track, total.stage): total for total in window.stages}
     masks = stages["scheduler", "grammar"]
     assert masks.overlapped_ns == 0
     assert masks.exposed_ns > 0
@@ -306,7 +306,7 @@ async def test_a_running_server_is_watched(tmp_path: Path) -> None:
         finally:
             await server.stop(0)
     report: ProfileReport = load_report(target.read_bytes(), "r.json")
-    seen = {(row.lane, row.stage) for row in report.stages}
+    seen = {(row.track, row.stage) for row in report.stages}
     wanted = {"http_decode", "template", "tokenize", "message", "sse_encode", "socket_write"}
     assert {("frontend", stage) for stage in wanted} <= seen
     assert report.idle_s > 0

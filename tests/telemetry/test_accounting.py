@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine._core import Accountant, Lane, Recorder, Stage
+from pyengine._core import Accountant, Recorder, Stage, Track
 from pyengine.placement import PlacementName
 from pyengine.telemetry import STEP_BOUNDS_S, StageTotal, Totals
 
@@ -28,10 +28,10 @@ async def test_a_running_engine_accounts_for_everything(placement: PlacementName
     assert window.steps_ns >= window.busy_ns
     assert window.lost == 0
     assert 0 < window.recorder_ns < window.wall_ns
-    # The scheduler's lane has no gaps: only a lap under way is not known yet.
+    # The scheduler's track has no gaps: only a span under way is not known yet.
     assert abs(window.unaccounted_ratio) < 0.02
     assert window.exposed_cpu_ratio >= 0
-    seen = {(total.lane, total.stage): total for total in window.stages}
+    seen = {(total.track, total.stage): total for total in window.stages}
     wanted = {
         "scheduler": ["drain", "admit", "match", "allocate", "buffer_fill", "launch", "copy_back",
                       "commit", "message"],
@@ -41,7 +41,7 @@ async def test_a_running_engine_accounts_for_everything(placement: PlacementName
         "device": ["device"],
     }  # fmt: skip
     assert not [
-        (lane, s) for lane, stages in wanted.items() for s in stages if (lane, s) not in seen
+        (track, s) for track, stages in wanted.items() for s in stages if (track, s) not in seen
     ]
     assert seen["request", "queue_wait"].count == 8
     assert seen["frontend", "tokenize"].count == 8
@@ -64,13 +64,13 @@ async def test_an_engine_whose_recorder_is_off_says_nothing() -> None:
 def test_hand_made_spans_add_up() -> None:
     recorder = Recorder(64)
     accountant = Accountant(recorder)
-    timeline = recorder.timeline(Lane.SCHEDULER)
+    timeline = recorder.timeline(Track.SCHEDULER)
     now = timeline.now()
     ms = 1_000_000
     # Ends lie in the future, where nothing is judged yet but what is certain: wait for them.
-    timeline.record(Lane.DEVICE, Stage.DEVICE, now + 1 * ms, now + 3 * ms, 1)
-    timeline.record(Lane.SCHEDULER, Stage.LAUNCH, now, now + 2 * ms, 1)
-    timeline.record(Lane.SCHEDULER, Stage.IDLE, now + 2 * ms, now + 4 * ms, 1)
+    timeline.record(Track.DEVICE, Stage.DEVICE, now + 1 * ms, now + 3 * ms, 1)
+    timeline.record(Track.SCHEDULER, Stage.LAUNCH, now, now + 2 * ms, 1)
+    timeline.record(Track.SCHEDULER, Stage.IDLE, now + 2 * ms, now + 4 * ms, 1)
     while timeline.now() < now + 4 * ms:
         pass
     totals = Totals.of(accountant, 40.0)

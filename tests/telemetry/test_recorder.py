@@ -8,18 +8,18 @@ import threading
 
 import pytest
 
-from pyengine._core import Lane, Mailbox, Recorder, Stage, Timeline
+from pyengine._core import Mailbox, Recorder, Stage, Timeline, Track
 from pyengine.telemetry.spans import decode_spans
 
 WRITER = """
 import sys
-from pyengine._core import Lane, Recorder, Stage
+from pyengine._core import Track, Recorder, Stage
 recorder = Recorder.attach(int(sys.argv[1]))
-timeline = recorder.timeline(Lane.FRONTEND)
+timeline = recorder.timeline(Track.FRONTEND)
 number = 0
 while True:
     number += 1
-    timeline.record(Lane.FRONTEND, Stage.MESSAGE, number * 3, number * 3 + number % 100, number)
+    timeline.record(Track.FRONTEND, Stage.MESSAGE, number * 3, number * 3 + number % 100, number)
     if number == 2000:
         print("going", flush=True)
 """
@@ -31,14 +31,14 @@ def spans_of(recorder: Recorder, start: int = 0) -> list[tuple[int, int, int]]:
     return [(int(s["start"]), int(s["end"]), int(s["step"])) for s in spans]
 
 
-def test_laps_spans_and_records_come_back() -> None:
+def test_spans_spans_and_records_come_back() -> None:
     recorder = Recorder(64)
-    timeline = recorder.timeline(Lane.DETOKENIZER)
+    timeline = recorder.timeline(Track.DETOKENIZER)
     begun = timeline.begin()
-    timeline.lap(Stage.DETOKENIZE)
-    timeline.lap(Stage.MESSAGE)
+    timeline.end_span(Stage.DETOKENIZE)
+    timeline.end_span(Stage.MESSAGE)
     ended = timeline.span(Stage.SSE_ENCODE, begun)
-    timeline.record(Lane.DEVICE, Stage.DEVICE, 5, 9, 77)
+    timeline.record(Track.DEVICE, Stage.DEVICE, 5, 9, 77)
     spans, next_span = decode_spans(recorder)
     assert [Stage.all()[number].label for number in spans["stage"]] == [
         "detokenize", "message", "sse_encode", "device",
@@ -54,15 +54,15 @@ def test_laps_spans_and_records_come_back() -> None:
 def test_off_is_off_for_everyone() -> None:
     recorder = Recorder(64)
     peer = Recorder.attach(recorder.descriptor())
-    timeline = peer.timeline(Lane.FRONTEND)
+    timeline = peer.timeline(Track.FRONTEND)
     recorder.enabled = False
     assert not peer.enabled
     assert timeline.begin() == 0
-    timeline.lap(Stage.MESSAGE)
+    timeline.end_span(Stage.MESSAGE)
     assert recorder.recorded == 0
     peer.enabled = True
     timeline.begin()
-    timeline.lap(Stage.MESSAGE)
+    timeline.end_span(Stage.MESSAGE)
     assert recorder.recorded == 1
 
 
@@ -70,9 +70,9 @@ def test_many_threads_lose_nothing_while_there_is_room() -> None:
     recorder = Recorder(1 << 14)
 
     def write(writer: int) -> None:
-        timeline = recorder.timeline(Lane.FRONTEND)
+        timeline = recorder.timeline(Track.FRONTEND)
         for number in range(2000):
-            timeline.record(Lane.FRONTEND, Stage.MESSAGE, writer, writer + number, number)
+            timeline.record(Track.FRONTEND, Stage.MESSAGE, writer, writer + number, number)
 
     threads = [threading.Thread(target=write, args=(writer,)) for writer in range(6)]
     for thread in threads:
@@ -102,9 +102,9 @@ def test_killed_writers_harm_nothing() -> None:
         os.kill(writer.pid, signal.SIGKILL)
         writer.communicate()
     before = recorder.recorded
-    timeline = recorder.timeline(Lane.FRONTEND)
+    timeline = recorder.timeline(Track.FRONTEND)
     for number in range(256):
-        timeline.record(Lane.FRONTEND, Stage.MESSAGE, number * 3, number * 3 + 1, number)
+        timeline.record(Track.FRONTEND, Stage.MESSAGE, number * 3, number * 3 + 1, number)
     mine = spans_of(recorder, before)
     # At most one slot a writer is lost, and no span is torn.
     assert 253 <= len(mine) <= 256
@@ -123,7 +123,7 @@ def test_what_is_no_recorder_is_refused() -> None:
 
 
 def test_names_are_one() -> None:
-    for kind in (Stage, Lane):
+    for kind in (Stage, Track):
         for number, item in enumerate(kind.all()):
             assert int(item) == number
             assert getattr(kind, item.label.upper()) == item

@@ -58,10 +58,10 @@ async def create(exchange: "Exchange") -> None:
     refuse_unsupported(request, UNSUPPORTED_IN_CHAT)
     params = sampling_params(request, _max_tokens(request), wanted_in_chat(request))
     wanted = constraint(request)
-    options = chat_options(request, wanted.grammar, engine.dialect.template, limits)
+    options = chat_options(request, wanted.grammar, engine.handler.template, limits)
     exchange.names = _names(request, wanted, options)
     token_ids, text, warnings = await render(engine, request.messages, options)
-    plan = engine.dialect.plan(text, params, options)
+    plan = engine.handler.plan(text, params, options)
     check_close(wanted, plan.grammar)
     # Before the client is watched: who leaves meanwhile is seen as soon as there is what to abort.
     prediction = await tokens_of(engine, predicted(request))
@@ -189,8 +189,8 @@ async def render(
 ) -> tuple[list[int], str, list[str]]:
     """A conversation's token ids, its text, and what is left out of it."""
     engine.timeline.begin()
-    text, warnings = engine.dialect.render(messages, options)
-    engine.timeline.lap(Stage.TEMPLATE)
+    text, warnings = engine.handler.render(messages, options)
+    engine.timeline.end_span(Stage.TEMPLATE)
     start = engine.timeline.begin()
     engine.tokenizer.check_length(text, engine.max_context)
     token_ids = await engine.tokenizer.encode_async(text, add_special_tokens=False)

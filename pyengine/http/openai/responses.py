@@ -47,7 +47,7 @@ async def create(exchange: "Exchange") -> None:
     engine = service.require_model(request.model)
     _refuse(request)
     params = _params(request)
-    options = _options(request, engine.dialect.template, service.limits)
+    options = _options(request, engine.handler.template, service.limits)
     exchange.names = {
         "prompt": "input",
         "messages": "input",
@@ -57,7 +57,7 @@ async def create(exchange: "Exchange") -> None:
     }
     messages = conversation(request.input, request.instructions)
     token_ids, text, warnings = await render(engine, messages, options)
-    plan = engine.dialect.plan(text, params, options)
+    plan = engine.handler.plan(text, params, options)
     response = _response(request, service.new_id("resp_"), engine.model_name, options, warnings)
     generation = engine.generate(
         token_ids,
@@ -70,7 +70,7 @@ async def create(exchange: "Exchange") -> None:
         prediction=None,
     )
     exchange.watch([generation], Asked("chat", response.id, params, bool(request.stream)))
-    answer, reasons = plan.answer(generation), engine.dialect.reasons
+    answer, reasons = plan.answer(generation), engine.handler.reasons
     if request.stream:
         await sse.stream(exchange, [answer], ResponseEvents(response, service.new_id, reasons))
         return

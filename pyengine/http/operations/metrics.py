@@ -125,14 +125,14 @@ class ReportCollector(Collector):
             "stage_seconds",
             "Time in each stage of the path, by whether the device had nothing to do meanwhile.",
             [
-                ((total.lane, total.stage, exposed), nanoseconds * NS)
+                ((total.track, total.stage, exposed), nanoseconds * NS)
                 for total in totals.stages
                 for exposed, nanoseconds in (
                     ("true", total.exposed_ns),
                     ("false", total.overlapped_ns),
                 )
             ],
-            ["lane", "stage", "exposed"],
+            ["track", "stage", "exposed"],
         )
         for name, nanoseconds, text in (
             ("accounted_seconds", totals.wall_ns, "Time that the accounting covers."),

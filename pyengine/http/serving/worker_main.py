@@ -26,7 +26,7 @@ from pyengine.http.serving.control import (
     decode_work,
 )
 from pyengine.http.serving.server import HttpServer, leave, stop_server
-from pyengine.placement import Seat
+from pyengine.placement import FrontendSlot
 from pyengine.placement.attached import AttachedPlacement
 from pyengine.placement.children import encode_line
 
@@ -35,7 +35,7 @@ class Worker:
     """One worker. Everything runs on its loop."""
 
     def __init__(self, work: Work, writer: asyncio.StreamWriter) -> None:
-        seat = Seat(
+        slot = FrontendSlot(
             Mailbox.attach(*work.scheduler),
             Mailbox.attach(*work.inbox),
             Recorder.attach(work.recorder),
@@ -44,7 +44,7 @@ class Worker:
         )
         listener = socket.socket(fileno=work.listener)
         listener.setblocking(False)
-        self.placement = AttachedPlacement(seat)
+        self.placement = AttachedPlacement(slot)
         self.engine = AsyncEngine(config=work.config, placement=self.placement)
         endpoint = work.otlp_endpoint
         tracing = None if endpoint is None else Tracing.to(endpoint)

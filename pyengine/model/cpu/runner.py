@@ -34,14 +34,15 @@ class CpuStepHandle:
     Attributes:
         start_ns: ``time.monotonic_ns()`` at its beginning.
         end_ns: At its end; 0 until it is sampled.
-        waited_ns: From when to when masks and edits were filled, between forward pass and sampling.
+        waited_ns: From when to when masks and penalties were filled, between forward pass and
+        sampling.
     """
 
     def __init__(
         self, sample: Callable[[], Sampled], over: Callable[[], None], *, late: bool
     ) -> None:
-        """Tokens are chosen by ``sample``, of a ``late`` step once its masks and edits are filled;
-        ``over`` is called when the buffers are free.
+        """Tokens are chosen by ``sample``, of a ``late`` step once its masks and penalties are
+        filled; ``over`` is called when the buffers are free.
         """
         self.start_ns = time.monotonic_ns()
         self.end_ns = 0

@@ -5,7 +5,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine._core import CpuEdits, CpuKernels, CpuRules, CpuTensor
+from pyengine._core import CpuKernels, CpuPenalties, CpuRules, CpuTensor
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import LogProbs
 from pyengine.sampling import MAX_LOGPROBS
@@ -38,12 +38,12 @@ class Sampler:
             mask_words=buffers.mask.shape[-1],
         )
         self._buffers = buffers
-        self._edits = CpuEdits(
-            start=buffers.edit_start,
-            token=buffers.edit_token,
-            factor=buffers.edit_factor,
-            add=buffers.edit_add,
-            before=np.zeros(len(buffers.edit_token), np.float32),
+        self._penalties = CpuPenalties(
+            start=buffers.penalty_start,
+            token=buffers.penalty_token,
+            factor=buffers.penalty_factor,
+            add=buffers.penalty_add,
+            before=np.zeros(len(buffers.penalty_token), np.float32),
         )
         self.tokens: NDArray[np.int32] = np.zeros(len(buffers.logit_row), np.int32)
         self.counts: NDArray[np.int32] = np.zeros(len(buffers.temperature), np.int32)
@@ -54,14 +54,14 @@ class Sampler:
     def sample(self, logits: CpuTensor, first: int, rows: int) -> None:
         """Fill ``tokens[first : first + rows]`` from the first ``rows`` rows of ``logits``.
 
-        Edits are made in ``logits``.
+        Penalties are made in ``logits``.
         """
-        if self._buffers.num_edits:
-            self._kernels.edit(self._edits, logits, first, rows)
+        if self._buffers.num_penalties:
+            self._kernels.apply_penalties(self._penalties, logits, first, rows)
         self._kernels.sample(self.rules, logits, self.kernel_tokens, first, rows)
         if self._buffers.num_logprobs >= 0:
-            if self._buffers.num_edits:
-                self._kernels.restore(self._edits, logits, first, rows)
+            if self._buffers.num_penalties:
+                self._kernels.restore(self._penalties, logits, first, rows)
             self._read_logprobs(logits, first, rows)
 
     def logprobs(self, count: int) -> LogProbs | None:

@@ -9,7 +9,7 @@ from pyengine.model.batch import StepBuffers
 # torch has no arithmetic on unsigned words; the bits are the same.
 _SIGNED = {"uint64": "int64", "uint32": "int32"}
 
-_EDITS = ("edit_token", "edit_factor", "edit_add")
+_EDITS = ("penalty_token", "penalty_factor", "penalty_add")
 
 
 class DeviceStep:
@@ -20,7 +20,7 @@ class DeviceStep:
     their order: the copy of a step comes behind the last kernel of the step before. On the CPU the
     block is the host's own::
 
-        host     header | token_ids | ... | page_indices ...... | edits ... | mask .........
+        host     header | token_ids | ... | page_indices ...... | penalties ... | mask .........
         device   └────────── take() ──────────────┘ used        └┘ used  take_late() ┘ used
 
     Attributes:
@@ -53,10 +53,10 @@ class DeviceStep:
     feed_token: torch.Tensor
     feed_sequence: torch.Tensor
     logprobs: torch.Tensor
-    edit_start: torch.Tensor
-    edit_token: torch.Tensor
-    edit_factor: torch.Tensor
-    edit_add: torch.Tensor
+    penalty_start: torch.Tensor
+    penalty_token: torch.Tensor
+    penalty_factor: torch.Tensor
+    penalty_add: torch.Tensor
     mask: torch.Tensor
 
     def __init__(
@@ -84,7 +84,7 @@ class DeviceStep:
         self._mask_bytes = 4 * layout.mask_words
 
     def take(self, host: StepBuffers, memory: torch.Tensor, pages: int) -> None:
-        """Queue the copy of a step: all but its masks and edits, in one piece.
+        """Queue the copy of a step: all but its masks and penalties, in one piece.
 
         Args:
             host: The step.
@@ -101,21 +101,21 @@ class DeviceStep:
             raise ValueError("where memory is shared, a step is where it was planned")
 
     def take_late(self, memory: torch.Tensor, rows: int) -> None:
-        """Queue the copy of the step's masks and edits, which are filled by now.
+        """Queue the copy of the step's masks and penalties, which are filled by now.
 
         Args:
             memory: As at :meth:`take`.
             rows: Logits rows of the step, or of its graph's bucket: those that are added get no
-                edits.
+                penalties.
         """
         host = self.host
-        masks, edits = host.num_masks, host.num_edits
-        if edits:
-            host.edit_start[host.num_logits + 1 : rows + 1] = edits
+        masks, penalties = host.num_masks, host.num_penalties
+        if penalties:
+            host.penalty_start[host.num_logits + 1 : rows + 1] = penalties
         if self._shared:
             return
-        if edits:
-            lengths = {"edit_start": rows + 1, **dict.fromkeys(_EDITS, edits)}
+        if penalties:
+            lengths = {"penalty_start": rows + 1, **dict.fromkeys(_EDITS, penalties)}
             for name, length in lengths.items():
                 self._copy(memory, self._starts[name], 4 * length)
         if masks:

@@ -10,7 +10,7 @@ return to the host.
 
 The host lays a pass out while the device works on the one before: it knows where tokens are, only
 not which. Drafts are sampled by each row's own rules, with the noise of its own seed and positions,
-as :mod:`pyengine.model.cpu.draft` does on the CPU; masks and edits do not apply to them.
+as :mod:`pyengine.model.cpu.draft` does on the CPU; masks and penalties do not apply to them.
 """
 
 from collections.abc import Mapping

@@ -21,19 +21,19 @@ class Wanted(NamedTuple):
     """What the sampler does for a step beside choosing tokens; graphs are kept for each.
 
     Attributes:
-        edited: Edits of logits.
+        penalized: Penalties of logits.
         top: Log-probabilities, and of so many most likely tokens; -1 is none at all. All steps that
             want any of these get the same number, which is the most there may be.
     """
 
-    edited: bool
+    penalized: bool
     top: int
 
     @classmethod
     def by(cls, step: StepBuffers) -> "Wanted":
-        """What ``step`` wants, its edits being filled."""
+        """What ``step`` wants, its penalties being filled."""
         top = step.num_logprobs
-        return cls(step.num_edits > 0, MAX_LOGPROBS if top > 0 else top)
+        return cls(step.num_penalties > 0, MAX_LOGPROBS if top > 0 else top)
 
 
 class Results:

@@ -5,7 +5,7 @@
     CPU     plan │ launch ── copy, plan attention, feed, forward ──┐ sample ── masks, logits,
             N+1  │                                                 │           sampler, copy back
     device  ── step N ──────────────┤├─ copy ─ feed ─ forward ─────┤├─ logits ─ sampler ─ copy ─┤
-                                     start           (masks, edits) └────────────────────── end
+                                     start           (masks, penalties) └────────────────────── end
 
 Nothing waits on the way, and nothing is read back but the tokens of a step, into pinned memory,
 when all of it is done: which token a sequence goes on with stays on the device, for the step
@@ -165,7 +165,9 @@ class TorchRunner:
         return step
 
     def sample(self, step: TorchStep) -> None:
-        """Queue masks, edits, logits and the choice of tokens of ``step``, and their way back."""
+        """Queue masks, penalties, logits and the choice of tokens of ``step``, and their
+        way back.
+        """
         model = self._open()
         if self._unsampled is not step:
             raise RuntimeError("the step is sampled already")

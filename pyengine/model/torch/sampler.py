@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pyengine._core import StepLayout
-from pyengine.kernels import edit, feed, sampling, sampling_reference, top_logprobs, verify
+from pyengine.kernels import feed, penalties, sampling, sampling_reference, top_logprobs, verify
 from pyengine.kernels.inputs import SamplingInputs
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.results import Results, Wanted
@@ -41,12 +41,14 @@ class TorchSampler:
         numbers: dict[str, Any] = {"dtype": torch.int32, "device": device}
         self.results = Results(layout, torch.zeros(Results.size(layout), **numbers))
         self._compacted = torch.zeros_like(self.results.tokens)
-        self._before = torch.zeros(len(step.edit_add), device=device)
+        self._before = torch.zeros(len(step.penalty_add), device=device)
         self.last_token = torch.zeros(max_sequences, **numbers)
         on_gpu = device.type == "cuda"
         self._feed: Call = feed.feed if on_gpu else feed.feed_reference
-        self._edit: Call = edit.edit if on_gpu else edit.edit_reference
-        self._restore: Call = edit.restore if on_gpu else edit.restore_reference
+        self._apply_penalties: Call = (
+            penalties.apply_penalties if on_gpu else penalties.apply_penalties_reference
+        )
+        self._restore: Call = penalties.restore if on_gpu else penalties.restore_reference
         self._top: Call = top_logprobs.top_logprobs
         self._verify: Call = verify.verify if on_gpu else verify.verify_reference
         self._sample: Call = sampling_reference.sample
@@ -69,19 +71,26 @@ class TorchSampler:
         """Choose the tokens of the logits rows from ``first`` on.
 
         Args:
-            logits: [rows, vocabulary]; edited in place, and with log-probabilities restored.
+            logits: [rows, vocabulary]; penalized in place, and with log-probabilities restored.
             wanted: What else the step wants.
             first: Logits row of the step that is the first of ``logits``.
         """
         step, results = self._step, self.results
-        if wanted.edited:
-            edits = (step.edit_start, step.edit_token, step.edit_factor, step.edit_add)
-            self._edit(logits, *edits, first, self._before if wanted.top >= 0 else None)
+        if wanted.penalized:
+            entries = (
+                step.penalty_start,
+                step.penalty_token,
+                step.penalty_factor,
+                step.penalty_add,
+            )
+            self._apply_penalties(
+                logits, *entries, first, self._before if wanted.top >= 0 else None
+            )
         self._sample(self._inputs, logits, results.tokens, first)
         if wanted.top < 0:
             return
-        if wanted.edited:
-            self._restore(logits, step.edit_start, step.edit_token, self._before, first)
+        if wanted.penalized:
+            self._restore(logits, step.penalty_start, step.penalty_token, self._before, first)
         rows = slice(first, first + len(logits))
         self._top(
             logits,

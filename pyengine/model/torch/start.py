@@ -301,22 +301,22 @@ def warm_up(runner: TorchRunner, longest: int) -> None:
     for power in range(min(most_rows, most_tokens).bit_length()):
         _compute(runner, [1] * (1 << power))
     for logprobs in (False, True):
-        _compute(runner, [1], edits=1, logprobs=logprobs)
+        _compute(runner, [1], penalties=1, logprobs=logprobs)
 
 
 def _compute(
-    runner: TorchRunner, lengths: list[int], *, edits: int = 0, logprobs: bool = False
+    runner: TorchRunner, lengths: list[int], *, penalties: int = 0, logprobs: bool = False
 ) -> None:
     """One step of rows of so many tokens, one of them sampled."""
     buffers = runner.buffers()
     logits = min(runner.layout.fields()["logit_row"][2], sum(lengths))
     write_step(buffers, lengths, runner.info.block_size, logits)
-    buffers.num_edits = edits
+    buffers.num_penalties = penalties
     buffers.header[StepHeader.MAX_LOGPROBS_AND_ONE] = MAX_LOGPROBS + 1 if logprobs else 0
     # Of the first row, one that changes nothing.
-    buffers.edit_start[: logits + 1] = [0, *[edits] * logits]
-    buffers.edit_token[:edits], buffers.edit_factor[:edits] = 0, 1.0
-    buffers.edit_add[:edits] = 0.0
+    buffers.penalty_start[: logits + 1] = [0, *[penalties] * logits]
+    buffers.penalty_token[:penalties], buffers.penalty_factor[:penalties] = 0, 1.0
+    buffers.penalty_add[:penalties] = 0.0
     step = runner.launch(buffers)
     step.sample()
     step.wait()

@@ -46,13 +46,13 @@ class TorchStep:
     Attributes:
         start_ns: When the device began it; 0, like the others, until it was waited for.
         end_ns: And ended it.
-        waited_ns: From when to when it waited for its masks and edits.
+        waited_ns: From when to when it waited for its masks and penalties.
         index: Number of its set.
         home: Its set.
         buffers: What was planned.
         launched_ns: ``time.monotonic_ns()`` before anything of it was queued.
         start: Before its first work.
-        forwarded: Behind its forward pass, if masks or edits come late.
+        forwarded: Behind its forward pass, if masks or penalties come late.
         completed: When these were there.
         end: Behind its last work.
         capture: A part of it that is to be captured in a graph when all of it is queued: key and

@@ -36,9 +36,9 @@ pub struct SamplingRules {
     pub seed: u64,
 }
 
-/// What is added to logits or taken from them before anything else looks at them; see `scheduler/edits.rs`.
+/// What is added to logits or taken from them before anything else looks at them; see `scheduler/penalties.rs`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EditRules {
+pub struct PenaltyRules {
     /// Taken once from the logit of every token that was generated; 0 is off.
     pub presence: f32,
     /// Taken as often as the token was generated; 0 is off.
@@ -94,7 +94,7 @@ pub struct Submit {
     #[serde(with = "serde_bytes")]
     pub prediction: Vec<u8>,
     /// Penalties, biases and bad words, if there are any.
-    pub edits: Option<Box<EditRules>>,
+    pub penalties: Option<Box<PenaltyRules>>,
     /// Log-probabilities of how many most likely tokens are wanted beside each token's own; `None` is none at all.
     pub logprobs: Option<u8>,
 }

@@ -7,7 +7,7 @@ use pyengine_core::kv_allocator::KvAllocator;
 use pyengine_core::mailbox::Mailbox;
 use pyengine_core::messages::{Message, RequestKey, SamplingRules, Submit};
 use pyengine_core::scheduler::{Planner, PlannerConfig, StepLayout};
-use pyengine_core::telemetry::{Lane, Recorder};
+use pyengine_core::telemetry::{Recorder, Track};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -67,7 +67,7 @@ fn submit(request: u64) -> Vec<u8> {
         grammar: None,
         close_grammar: false,
         prediction: Vec::new(),
-        edits: None,
+        penalties: None,
         logprobs: None,
     });
     let mut bytes = Vec::new();
@@ -101,7 +101,7 @@ impl Engine {
         let to = detokenizer.clone();
         let limit = to.max_message();
         let outlet = Box::new(move |message: &[u8]| to.send(message));
-        let timeline = Recorder::new(1 << 10).unwrap().timeline(Lane::Scheduler);
+        let timeline = Recorder::new(1 << 10).unwrap().timeline(Track::Scheduler);
         let planner = Planner::new(config, layout, &kv, outlet, limit, timeline).unwrap();
         let inbox = Mailbox::new(1 << 16).unwrap();
         let buffer = vec![0; layout.nbytes() / 8];

@@ -15,7 +15,7 @@
 //! say which drafts hold by comparing, and speculation changes no token. All arithmetic is IEEE f32 in a
 //! fixed order or exact integers, so that another device can come to the same tokens bit by bit.
 //!
-//! Logits may be edited before all of that ([`edits`]), in place.
+//! Logits may be penalized before all of that ([`penalties`]), in place.
 //!
 //! Candidates are *in order*: the larger logit first, the lower id first of equals. Every rule but
 //! min-p keeps the first of them ([`order::Cut`]).
@@ -26,12 +26,12 @@
 //!
 //! O(vocabulary) per row, and O(n log n) for the n tokens that top-k or top-p sorts.
 
-pub mod edits;
 pub mod greedy;
 pub mod logprobs;
 pub mod mask;
 pub mod min_p;
 pub mod order;
+pub mod penalties;
 pub mod race;
 pub mod rules;
 pub mod temperature;

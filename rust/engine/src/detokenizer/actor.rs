@@ -20,7 +20,7 @@ use super::requests::Requests;
 use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result, panic_message};
 use crate::mailbox::Mailbox;
-use crate::telemetry::{Lane, Span, Stage, Timeline};
+use crate::telemetry::{Span, Stage, Timeline, Track};
 
 /// How long the thread spins for the next message before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
@@ -160,7 +160,7 @@ impl Worker {
         // A MailboxClosed of ours would be taken for the inbox's; none is expected here.
         handled.map_err(|error| Error::System(error.to_string()))?;
         self.flush()?;
-        self.timeline.lap(Stage::Message);
+        self.timeline.end_span(Stage::Message);
         Ok(true)
     }
 
@@ -171,10 +171,10 @@ impl Worker {
         if start == 0 || now == 0 {
             return;
         }
-        let (lane, step) = (Lane::Detokenizer, self.timeline.step());
+        let (track, step) = (Track::Detokenizer, self.timeline.step());
         let middle = now - self.requests.stop_share.of(now - start);
-        self.timeline.record(Span { stage: Stage::Detokenize, lane, start, end: middle, step });
-        self.timeline.record(Span { stage: Stage::StopMatch, lane, start: middle, end: now, step });
+        self.timeline.record(Span { stage: Stage::Detokenize, track, start, end: middle, step });
+        self.timeline.record(Span { stage: Stage::StopMatch, track, start: middle, end: now, step });
     }
 
     fn flush(&mut self) -> Result<()> {

@@ -102,8 +102,8 @@ impl PyPlanner {
         let mailbox = detokenizer.inner().clone();
         let limit = mailbox.max_message();
         let outlet = Box::new(move |message: &[u8]| mailbox.send(message));
-        let laps = self::timeline(timeline);
-        let planner = guarded(|| Planner::new(config, layout.inner, &lock(&blocks), outlet, limit, laps))?;
+        let spans = self::timeline(timeline);
+        let planner = guarded(|| Planner::new(config, layout.inner, &lock(&blocks), outlet, limit, spans))?;
         Ok(Self { planner: Mutex::new(planner), blocks })
     }
 
@@ -188,9 +188,9 @@ impl PyPlanner {
         py.detach(|| self.work(|planner, _| planner.fill_masks(masks)))
     }
 
-    fn fill_edits(&self, buffers: &Bound<'_, PyAny>) -> PyResult<usize> {
+    fn fill_penalties(&self, buffers: &Bound<'_, PyAny>) -> PyResult<usize> {
         let buffer = StepMemory::get(buffers)?;
-        self.work(|planner, _| planner.fill_edits(buffer.bytes()))
+        self.work(|planner, _| planner.fill_penalties(buffer.bytes()))
     }
 
     #[pyo3(signature = (sampled, counts, logprobs = None))]

@@ -1,4 +1,4 @@
-//! `pyengine._core.Recorder`, `Timeline`, `Accountant`, `Stage` and `Lane`.
+//! `pyengine._core.Recorder`, `Timeline`, `Accountant`, `Stage` and `Track`.
 //!
 //! All of it keeps the GIL: a span takes less time than giving it up would.
 
@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use super::errors::guarded;
 use crate::telemetry::{self, Accountant, Recorder, STEP_BOUNDS_NS, Span, Timeline, now_ns};
 
-/// Bytes of a span as [`PyRecorder::read`] gives it: start, end, step (u64 each), stage, lane (u8 each), padding.
+/// Bytes of a span as [`PyRecorder::read`] gives it: start, end, step (u64 each), stage, track (u8 each), padding.
 const SPAN_BYTES: usize = 32;
 
 /// Makes a Python enum of one that the core names; numbers and names are the core's.
@@ -59,7 +59,7 @@ mirror! {
 
 mirror! {
     /// Whose time it is.
-    PyLane as "Lane" of telemetry::Lane { Scheduler, Detokenizer, Frontend, Request, Device, }
+    PyTrack as "Track" of telemetry::Track { Scheduler, Detokenizer, Frontend, Request, Device, }
 }
 
 /// A flight recorder of spans, shared by threads and processes.
@@ -116,8 +116,8 @@ impl PyRecorder {
         self.inner.capacity()
     }
 
-    fn timeline(&self, lane: PyLane) -> PyTimeline {
-        PyTimeline { inner: self.inner.timeline(lane.core()) }
+    fn timeline(&self, track: PyTrack) -> PyTimeline {
+        PyTimeline { inner: self.inner.timeline(track.core()) }
     }
 
     #[pyo3(signature = (start = 0))]
@@ -139,11 +139,11 @@ fn packed(span: &Span) -> [u8; SPAN_BYTES] {
     bytes[8..16].copy_from_slice(&span.end.to_ne_bytes());
     bytes[16..24].copy_from_slice(&span.step.to_ne_bytes());
     bytes[24] = span.stage as u8;
-    bytes[25] = span.lane as u8;
+    bytes[25] = span.track as u8;
     bytes
 }
 
-/// A chain of laps in a lane.
+/// A chain of spans in a track.
 #[pyclass(name = "Timeline", module = "pyengine._core", frozen)]
 pub(super) struct PyTimeline {
     inner: Timeline,
@@ -160,8 +160,8 @@ impl PyTimeline {
         self.inner.begin()
     }
 
-    fn lap(&self, stage: PyStage) {
-        self.inner.lap(stage.core());
+    fn end_span(&self, stage: PyStage) {
+        self.inner.end_span(stage.core());
     }
 
     fn span(&self, stage: PyStage, start: u64) -> u64 {
@@ -172,8 +172,8 @@ impl PyTimeline {
         now_ns()
     }
 
-    fn record(&self, lane: PyLane, stage: PyStage, start: u64, end: u64, step: u64) {
-        self.inner.record(Span { stage: stage.core(), lane: lane.core(), start, end, step });
+    fn record(&self, track: PyTrack, stage: PyStage, start: u64, end: u64, step: u64) {
+        self.inner.record(Span { stage: stage.core(), track: track.core(), start, end, step });
     }
 }
 
@@ -201,10 +201,11 @@ impl PyAccountant {
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let totals = py.detach(|| self.inner.totals());
         let mut stages = Vec::new();
-        for (lane, of_lane) in telemetry::Lane::ALL.iter().zip(&totals.stages) {
-            for (stage, total) in telemetry::Stage::ALL.iter().zip(of_lane) {
+        for (track, of_track) in telemetry::Track::ALL.iter().zip(&totals.stages) {
+            for (stage, total) in telemetry::Stage::ALL.iter().zip(of_track) {
                 if total.count > 0 {
-                    let row = (lane.name(), stage.name(), total.count, total.exposed_ns, total.overlapped_ns);
+                    let row =
+                        (track.name(), stage.name(), total.count, total.exposed_ns, total.overlapped_ns);
                     stages.push(row);
                 }
             }
@@ -225,7 +226,7 @@ impl PyAccountant {
 /// Adds the classes to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyStage>()?;
-    module.add_class::<PyLane>()?;
+    module.add_class::<PyTrack>()?;
     module.add_class::<PyRecorder>()?;
     module.add_class::<PyTimeline>()?;
     module.add_class::<PyAccountant>()?;

@@ -11,7 +11,7 @@ use super::planner::{Planner, Runner};
 use super::policy;
 use super::sequence_table::{Progress, RequestId};
 use crate::kv_allocator::KvAllocator;
-use crate::telemetry::{Lane, Span, Stage};
+use crate::telemetry::{Span, Stage, Track};
 
 impl Planner {
     /// Admits from the queue while there is room in the step and for its head.
@@ -49,7 +49,7 @@ impl Planner {
 
     /// Moves the head of the queue into the table, if its blocks can be had beside the `expected` growth of others.
     fn try_admit(&mut self, kv: &mut KvAllocator, id: RequestId, expected: usize) -> Option<u32> {
-        self.timeline.lap(Stage::Admit);
+        self.timeline.end_span(Stage::Admit);
         let request = self.requests.get(id);
         let known = request.tokens.len();
         let slot = self.table.acquire()?;
@@ -57,7 +57,7 @@ impl Planner {
         let blocks = &mut self.table.blocks[at];
         // At least one token is left to compute, or there would be no logits to sample from.
         let cached = kv.match_prefix(request.salt, &request.tokens, (known - 1) / self.block_size, blocks);
-        self.timeline.lap(Stage::Match);
+        self.timeline.end_span(Stage::Match);
         let needed = known.div_ceil(self.block_size) - cached;
         let computed = (cached * self.block_size) as u32;
         let limit = request.limit;
@@ -81,7 +81,7 @@ impl Planner {
             self.table.release(slot);
             return None;
         }
-        self.timeline.lap(Stage::Allocate);
+        self.timeline.end_span(Stage::Allocate);
         self.table.progress[at] = progress;
         self.enter(id, slot, computed);
         Some(slot)
@@ -107,7 +107,7 @@ impl Planner {
         self.table.order[at] = order;
         self.table.borrowed_in[at] = if computed > 0 { self.step_ahead() } else { 0 };
         self.open_drafting(id, slot);
-        self.editing += usize::from(self.requests.get(id).edits.is_some());
+        self.penalized += usize::from(self.requests.get(id).penalties.is_some());
         let request = self.requests.get_mut(id);
         let position = self.running.partition_point(|runner| runner.order < order);
         self.running.insert(position, Runner { order, slot });
@@ -117,10 +117,10 @@ impl Planner {
         if first {
             let now_ns = self.now_ns;
             self.distributions.admitted(request, now_ns);
-            let (stage, lane) = (Stage::QueueWait, Lane::Request);
+            let (stage, track) = (Stage::QueueWait, Track::Request);
             let start = request.ticket.arrival_ns.min(now_ns);
             let step = request.key.request;
-            self.timeline.record(Span { stage, lane, start, end: now_ns, step });
+            self.timeline.record(Span { stage, track, start, end: now_ns, step });
             self.tenants.admit(request.ticket.tenant, known - computed);
             self.counters.prompt_tokens += u64::from(request.prompt_length);
             self.counters.cached_tokens += u64::from(cached);

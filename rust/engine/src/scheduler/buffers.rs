@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// Every field begins at a multiple of this.
 const ALIGNMENT: usize = 64;
 
-/// Edits of a step for each row that it may have, unless the vocabulary is larger than all of these.
+/// Penalties of a step for each row that it may have, unless the vocabulary is larger than all of these.
 const EDITS_PER_ROW: usize = 512;
 
 /// Number of elements of the header.
@@ -60,7 +60,7 @@ pub struct StepLayout {
     max_rows: usize,
     max_pages: usize,
     max_logits: usize,
-    max_edits: usize,
+    max_penalties: usize,
     vocab_size: usize,
     mask_words: usize,
 }
@@ -131,8 +131,8 @@ macro_rules! step_fields {
 
 step_fields! {
     /// `[num_rows, num_tokens, num_sampled, num_pages, num_feeds, max_query_length, max_kv_length, step_id,
-    /// num_greedy, num_logits, num_masks, max_device_drafts, num_decode_rows, num_edits, max_logprobs + 1, 0]`.
-    /// `num_edits` is a bound, and at least 1 where edits may come, until `fill_edits` writes how many there are.
+    /// num_greedy, num_logits, num_masks, max_device_drafts, num_decode_rows, num_penalties, max_logprobs + 1, 0]`.
+    /// `num_penalties` is a bound, and at least 1 where penalties may come, until `fill_penalties` writes how many there are.
     /// `max_logprobs + 1` is 0 where no row wants log-probabilities.
     header: i64 = |_: &StepLayout| HEADER_LENGTH;
     /// Input token of each position; those in the feed list hold 0.
@@ -187,15 +187,15 @@ step_fields! {
     /// The blocks that cover `kv_length` of each row, row after row. Behind the fields that a step has from the
     /// beginning, so that a device copies these and what is used of it in one piece.
     page_indices: i32 = |layout: &StepLayout| layout.max_pages;
-    /// `edit_start[l]..edit_start[l + 1]` are the edits of logits row `l`. Written by `fill_edits`, as the three that
-    /// follow; not at all where `num_edits` is 0.
-    edit_start: i32 = |layout: &StepLayout| layout.max_logits + 1;
+    /// `penalty_start[l]..penalty_start[l + 1]` are the penalties of logits row `l`. Written by `fill_penalties`, as the three that
+    /// follow; not at all where `num_penalties` is 0.
+    penalty_start: i32 = |layout: &StepLayout| layout.max_logits + 1;
     /// The token whose logit is changed; none twice in a row.
-    edit_token: i32 = |layout: &StepLayout| layout.max_edits;
+    penalty_token: i32 = |layout: &StepLayout| layout.max_penalties;
     /// Divides the logit if it is positive, else multiplies it; then ...
-    edit_factor: f32 = |layout: &StepLayout| layout.max_edits;
+    penalty_factor: f32 = |layout: &StepLayout| layout.max_penalties;
     /// ... this is added.
-    edit_add: f32 = |layout: &StepLayout| layout.max_edits;
+    penalty_add: f32 = |layout: &StepLayout| layout.max_penalties;
     /// Grammar masks, `mask_words` each: bit `t % 32` of word `t / 32` is token `t`. Written by `fill_masks`.
     mask: u32 = |layout: &StepLayout| layout.max_logits * layout.mask_words;
 }
@@ -224,9 +224,9 @@ impl StepLayout {
                 return Err(Error::InvalidArgument(format!("{name} must be between 1 and {}", LIMIT - 1)));
             }
         }
-        // A logits row has at most one edit a token: one row always finds a place.
-        let max_edits = vocab_size.max(max_rows.saturating_mul(EDITS_PER_ROW)).min(LIMIT - 1);
-        Ok(Self { max_tokens, max_rows, max_pages, max_logits, max_edits, vocab_size, mask_words })
+        // A logits row has at most one penalty a token: one row always finds a place.
+        let max_penalties = vocab_size.max(max_rows.saturating_mul(EDITS_PER_ROW)).min(LIMIT - 1);
+        Ok(Self { max_tokens, max_rows, max_pages, max_logits, max_penalties, vocab_size, mask_words })
     }
 
     /// Most tokens of a step.
@@ -244,15 +244,15 @@ impl StepLayout {
         self.max_logits
     }
 
-    /// Most edits of a step, those of all logits rows together.
-    pub fn max_edits(&self) -> usize {
-        self.max_edits
+    /// Most penalties of a step, those of all logits rows together.
+    pub fn max_penalties(&self) -> usize {
+        self.max_penalties
     }
 
-    /// The same with room for fewer edits, at least those of one row.
+    /// The same with room for fewer penalties, at least those of one row.
     #[cfg(test)]
-    pub fn with_max_edits(self, max_edits: usize) -> Self {
-        Self { max_edits: max_edits.max(self.vocab_size), ..self }
+    pub fn with_max_penalties(self, max_penalties: usize) -> Self {
+        Self { max_penalties: max_penalties.max(self.vocab_size), ..self }
     }
 
     /// Tokens of the vocabulary.

@@ -172,8 +172,8 @@ impl Planner {
             progress.known = known;
             taken += 1;
             self.table.tokens[at].push(token);
-            if let Some(edits) = &mut request.edits {
-                edits.push(token);
+            if let Some(penalties) = &mut request.penalties {
+                penalties.push(token);
             }
             self.distributions.token(request, known - request.prompt_length, self.now_ns);
             if verdict != Taken::Goes {

@@ -115,7 +115,7 @@ impl Planner {
             let lacks = (progress.known - 1).saturating_sub(drafting.computed[slot as usize]) as usize;
             let left = (progress.limit - progress.known) as usize;
             let mut device = if on_device { limit } else { 0 };
-            if request.edits.is_some() {
+            if request.penalties.is_some() {
                 // They go by the drafts too, which the host does not see on the device.
                 device = 0;
             }

@@ -9,7 +9,7 @@
 //! O(tokens + pages) of the step; no allocation in steady state.
 
 use super::buffers::{StepBuffers, header};
-use super::planner::{EditRecord, Grant, MaskRecord, Planner, RowRecord, StepRecord};
+use super::planner::{Grant, MaskRecord, PenaltyRecord, Planner, RowRecord, StepRecord};
 use crate::messages::SamplingRules;
 
 impl Planner {
@@ -122,11 +122,11 @@ impl Planner {
         let at = slot as usize;
         let request = self.requests.get(self.table.request[at]);
         let generation = self.table.generation(slot);
-        if let Some(edits) = &request.edits {
+        if let Some(penalties) = &request.penalties {
             let first = tally.logits as u32;
-            record.edits.push(EditRecord { slot, generation, first, drafts });
+            record.penalties.push(PenaltyRecord { slot, generation, first, drafts });
             // Nobody knows yet how many there are. A step without any must look otherwise.
-            tally.edits = (tally.edits + edits.bound(drafts as usize)).max(1);
+            tally.penalties = (tally.penalties + penalties.bound(drafts as usize)).max(1);
         }
         let constrained = request.grammar.is_some();
         if constrained {
@@ -158,7 +158,7 @@ struct Tally {
     logits: usize,
     masks: usize,
     device_drafts: usize,
-    edits: usize,
+    penalties: usize,
     // One more than the most that a row wants.
     logprobs: usize,
 }
@@ -178,7 +178,7 @@ fn fill_header(out: &mut [i64], tally: &Tally, rows: usize, decodes: usize) {
         (header::NUM_MASKS, tally.masks),
         (header::MAX_DEVICE_DRAFTS, tally.device_drafts),
         (header::NUM_DECODE_ROWS, decodes),
-        (header::NUM_EDITS, tally.edits),
+        (header::NUM_EDITS, tally.penalties),
         (header::MAX_LOGPROBS_AND_ONE, tally.logprobs),
     ];
     out.fill(0);

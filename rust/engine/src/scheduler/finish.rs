@@ -129,7 +129,7 @@ impl Planner {
         }
         kv.release(&self.table.blocks[at]);
         self.table.blocks[at].clear();
-        self.editing -= usize::from(self.requests.get(self.table.request[at]).edits.is_some());
+        self.penalized -= usize::from(self.requests.get(self.table.request[at]).penalties.is_some());
         let order = self.table.order[at];
         if let Ok(position) = self.running.binary_search_by_key(&order, |runner| runner.order) {
             self.running.remove(position);

@@ -167,7 +167,7 @@ impl Planner {
             request.grammar_ns += job.spent_ns;
             request.complaint = job.complaint;
         }
-        self.timeline.lap(Stage::Grammar);
+        self.timeline.end_span(Stage::Grammar);
         Ok(filled)
     }
 

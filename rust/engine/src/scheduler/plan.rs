@@ -19,7 +19,7 @@ pub(super) struct Room {
     pub tokens: usize,
     pub pages: usize,
     pub logits: usize,
-    pub edits: usize,
+    pub penalties: usize,
     // Nobody is admitted: a sequence was preempted or left out.
     pub closed: bool,
 }
@@ -47,23 +47,23 @@ impl Planner {
         }
         let pages = self.layout.max_pages();
         let (tokens, logits) = (self.config.max_tokens_per_step, self.layout.max_logits());
-        let edits = self.layout.max_edits();
-        let mut room = Room { tokens, pages, logits, edits, closed: false };
+        let penalties = self.layout.max_penalties();
+        let mut room = Room { tokens, pages, logits, penalties, closed: false };
         self.decodes.clear();
         self.prefills.clear();
         self.published.clear();
-        self.seat_edits(&mut room);
+        self.grant_penalties(&mut room);
         self.grant_decodes(kv, &mut room);
-        self.timeline.lap(Stage::Allocate);
+        self.timeline.end_span(Stage::Allocate);
         self.grant_prefills(kv, &mut room);
         self.admit(kv, &mut room);
-        self.timeline.lap(Stage::Admit);
+        self.timeline.end_span(Stage::Admit);
         if self.decodes.is_empty() && self.prefills.is_empty() {
             return Ok(0);
         }
         if speculative {
             self.grant_drafts(kv, &mut room);
-            self.timeline.lap(Stage::Draft);
+            self.timeline.end_span(Stage::Draft);
         }
         let mut record = self.spare.pop().unwrap_or_default();
         self.counters.steps += 1;
@@ -80,7 +80,7 @@ impl Planner {
             self.timeline.set_in_flight_since(now_ns);
         }
         self.in_flight.push_back(record);
-        self.timeline.lap(Stage::BufferFill);
+        self.timeline.end_span(Stage::BufferFill);
         Ok(rows)
     }
 
@@ -96,7 +96,7 @@ impl Planner {
         while let Some(&Runner { slot, .. }) = self.running.get(next) {
             next += 1;
             let progress = self.table.progress[slot as usize];
-            if progress.remaining() != 1 || self.lacks_seat(slot) {
+            if progress.remaining() != 1 || self.lacks_penalty_budget(slot) {
                 continue;
             }
             let pages = (progress.planned as usize + 1).div_ceil(self.block_size);
@@ -144,7 +144,7 @@ impl Planner {
         let mut count = wanted.min(reach);
         room.closed |= count < wanted;
         if count > 0 && count == progress.remaining() as usize && !self.seat_prefill(slot, &progress, room) {
-            // It samples in a step that has a place for its edits.
+            // It samples in a step that has a place for its penalties.
             count -= 1;
         }
         if count > 0 {

@@ -96,7 +96,7 @@ pub(super) struct StepRecord {
     // Their drafts, one row's after the other's.
     pub drafts: Vec<u32>,
     // Rows with penalties and the like, in the order of their logits.
-    pub edits: Vec<EditRecord>,
+    pub penalties: Vec<PenaltyRecord>,
     pub prefills: usize,
     // Planned while drafts were wanted.
     pub speculative: bool,
@@ -118,9 +118,9 @@ pub(super) struct MaskRecord {
     pub drafts: u32,
 }
 
-/// A row whose edits are to be filled.
+/// A row whose penalties are to be filled.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct EditRecord {
+pub(super) struct PenaltyRecord {
     pub slot: u32,
     pub generation: u32,
     /// The first of its logits.
@@ -184,9 +184,9 @@ pub struct Planner {
     pub(super) end_tokens: Vec<u32>,
     // Requests that wait for their grammar.
     pub(super) compiling: usize,
-    // Running sequences with edits, and who has the first turn among them.
-    pub(super) editing: usize,
-    pub(super) edit_turn: (i32, u64),
+    // Running sequences with penalties, and who has the first turn among them.
+    pub(super) penalized: usize,
+    pub(super) penalty_turn: (i32, u64),
     pub(super) waiting: WaitingQueue,
     pub(super) tenants: Tenants,
     pub(super) deadlines: BTreeSet<(u64, RequestId)>,
@@ -215,7 +215,7 @@ pub struct Planner {
     pub(super) distributions: Distributions,
     // The clock of the call that is under way, or was last.
     pub(super) now_ns: u64,
-    // The scheduler's laps.
+    // The scheduler's spans.
     pub(super) timeline: Timeline,
 }
 
@@ -224,7 +224,7 @@ impl Planner {
     ///
     /// `outlet` sends to the detokenizer messages of at most `max_message` bytes. Sequences that run at once are
     /// bounded by the least of `max_sequences`, the layout's rows and `max_tokens_per_step`, so that every decode
-    /// has its token in every step. `timeline` gets the laps of every call, and the time between two as `drain`.
+    /// has its token in every step. `timeline` gets the spans of every call, and the time between two as `drain`.
     pub fn new(
         config: PlannerConfig,
         layout: StepLayout,
@@ -252,8 +252,8 @@ impl Planner {
             fillers: None,
             end_tokens: Vec::new(),
             compiling: 0,
-            editing: 0,
-            edit_turn: (i32::MIN, 0),
+            penalized: 0,
+            penalty_turn: (i32::MIN, 0),
             waiting: WaitingQueue::default(),
             tenants: Tenants::default(),
             deadlines: BTreeSet::new(),
@@ -315,14 +315,14 @@ impl Planner {
         self.distributions.all()
     }
 
-    /// Ends a lap and sends what is to be sent.
-    pub(super) fn flush(&mut self, lap: Stage) -> Result<()> {
-        self.timeline.lap(lap);
+    /// Ends a span and sends what is to be sent.
+    pub(super) fn flush(&mut self, span: Stage) -> Result<()> {
+        self.timeline.end_span(span);
         if self.outbox.is_empty() {
             return Ok(());
         }
         let flushed = self.outbox.flush();
-        self.timeline.lap(Stage::Message);
+        self.timeline.end_span(Stage::Message);
         flushed
     }
 
@@ -333,7 +333,7 @@ impl Planner {
         record.published.clear();
         record.masks.clear();
         record.drafts.clear();
-        record.edits.clear();
+        record.penalties.clear();
         self.spare.push(record);
     }
 
@@ -363,11 +363,11 @@ impl Planner {
             holds(progress.committed < progress.known, "the last known token has no committed KV")?;
             holds(progress.planned as usize <= blocks * self.block_size, "blocks cover what is planned")?;
         }
-        let editing = self
+        let penalized = self
             .running
             .iter()
-            .filter(|runner| self.requests.get(self.table.request[runner.slot as usize]).edits.is_some());
-        holds(editing.count() == self.editing, "sequences with edits are counted")?;
+            .filter(|runner| self.requests.get(self.table.request[runner.slot as usize]).penalties.is_some());
+        holds(penalized.count() == self.penalized, "sequences with penalties are counted")?;
         let rows =
             |slot| self.in_flight.iter().flat_map(|step| &step.rows).filter(move |row| row.slot == slot);
         for runner in &self.running {

@@ -8,8 +8,8 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 
 use super::closing::Closing;
-use super::edits::Edits;
 use super::outbox::OutRow;
+use super::penalties::Penalties;
 use super::policy::Ticket;
 use super::sequence_table::RequestId;
 use crate::grammar::Grammar;
@@ -73,7 +73,7 @@ pub struct Request {
     /// Ends what the grammar has begun before `limit`.
     pub closing: Option<Closing>,
     /// What is changed in its logits, at the last known token.
-    pub edits: Option<Box<Edits>>,
+    pub penalties: Option<Box<Penalties>>,
     /// Log-probabilities of how many most likely tokens it wants beside each token's own, if any.
     pub logprobs: Option<u8>,
     /// Under which number its answer helps to draft others: those of its tenant under its salt.

@@ -70,7 +70,7 @@ pub struct SequenceTable {
     pub order: Vec<(i32, u64)>,
     /// The last step with whose plan it took blocks from the prefix tree, 0 if none: some may be computed by that step.
     pub borrowed_in: Vec<u64>,
-    /// Whether its edits have a place in the step that is being planned.
+    /// Whether its penalties have a place in the step that is being planned.
     pub seated: Vec<bool>,
     generation: Vec<u32>,
     live: Vec<bool>,

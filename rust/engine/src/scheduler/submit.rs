@@ -11,8 +11,8 @@
 use std::sync::Arc;
 
 use super::closing::Closing;
-use super::edits::Edits;
 use super::outbox::OutRow;
+use super::penalties::Penalties;
 use super::planner::{Planner, finish_index};
 use super::policy::Ticket;
 use super::requests::Request;
@@ -73,7 +73,7 @@ impl Planner {
     }
 
     /// The request that is asked for, as it is before it has begun.
-    fn request(&mut self, body: Submit, tokens: Vec<u32>, edits: Option<Box<Edits>>) -> Request {
+    fn request(&mut self, body: Submit, tokens: Vec<u32>, penalties: Option<Box<Penalties>>) -> Request {
         let context = (self.config.max_context as u32).min(self.capacity.saturating_add(1));
         let prediction: Arc<[u32]> = token_ids(&body.prediction);
         self.serial += 1;
@@ -104,7 +104,7 @@ impl Planner {
             grammar_ns: 0,
             complaint: None,
             closing: body.close_grammar.then(Closing::default),
-            edits,
+            penalties,
             logprobs: body.logprobs,
             history: history_of(body.tenant, body.cache_salt),
             prediction: Some(prediction).filter(|tokens| !tokens.is_empty()),
@@ -164,9 +164,9 @@ fn token_ids<T: FromIterator<u32>>(bytes: &[u8]) -> T {
     words.iter().map(|word| u32::from_le_bytes(*word)).collect()
 }
 
-/// The edits that a request asks for, if any. An error if no frontend would ask like this: it is told to nobody but
+/// The penalties that a request asks for, if any. An error if no frontend would ask like this: it is told to nobody but
 /// by the request's end.
-fn check(body: &Submit, tokens: &[u32], vocab_size: usize) -> Result<Option<Box<Edits>>> {
+fn check(body: &Submit, tokens: &[u32], vocab_size: usize) -> Result<Option<Box<Penalties>>> {
     let split = body.prompt_length as usize;
     let sound = body.tokens.len() == tokens.len() * 4
         && (1..=tokens.len()).contains(&split)
@@ -178,6 +178,6 @@ fn check(body: &Submit, tokens: &[u32], vocab_size: usize) -> Result<Option<Box<
         ));
     }
     let (prompt, generated) = tokens.split_at(split);
-    let edits = body.edits.as_deref();
-    edits.map(|rules| Edits::new(rules, vocab_size, prompt, generated).map(Box::new)).transpose()
+    let penalties = body.penalties.as_deref();
+    penalties.map(|rules| Penalties::new(rules, vocab_size, prompt, generated).map(Box::new)).transpose()
 }

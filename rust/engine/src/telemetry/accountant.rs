@@ -9,7 +9,7 @@
 //!
 //! A span is judged up to the *horizon*, before which it is known when the device was busy: the end of its last known
 //! interval or the launch of the oldest step that is still on it, whichever is later; now, if there is none. What lies
-//! behind the horizon waits. So at any horizon, for the scheduler's lane, which has no gaps:
+//! behind the horizon waits. So at any horizon, for the scheduler's track, which has no gaps:
 //! `wall = busy + exposed (idle counted in) + unaccounted`, and the last is only what is not recorded yet.
 //!
 //! O(spans) a sweep. The engine's process runs one as a thread that sweeps ten times a second, so that nothing is
@@ -23,11 +23,11 @@ use super::clock::now_ns;
 use super::intervals::Intervals;
 use super::recorder::Recorder;
 use super::ring::Cursor;
-use super::stage::{Lane, Span, Stage};
+use super::stage::{Span, Stage, Track};
 use crate::error::{Error, Result};
 
 const STAGES: usize = Stage::ALL.len();
-const LANES: usize = Lane::ALL.len();
+const TRACKS: usize = Track::ALL.len();
 /// How often the thread sweeps.
 const PERIOD: Duration = Duration::from_millis(100);
 /// Intervals of the device that are kept: some minutes of steps.
@@ -71,7 +71,7 @@ pub const STEP_BOUNDS_NS: [u64; 28] = {
     ]
 };
 
-/// What a stage took in a lane.
+/// What a stage took in a track.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StageTotal {
     /// Spans that have ended.
@@ -89,8 +89,8 @@ pub struct Totals {
     pub wall_ns: u64,
     /// How much of that the device was busy.
     pub busy_ns: u64,
-    /// By lane and stage.
-    pub stages: [[StageTotal; STAGES]; LANES],
+    /// By track and stage.
+    pub stages: [[StageTotal; STAGES]; TRACKS],
     /// Steps of the device.
     pub steps: u64,
     /// Their times, each from the end of the one before it, less what the scheduler was idle in between.
@@ -120,7 +120,7 @@ impl Books {
         let totals = Totals {
             wall_ns: 0,
             busy_ns: 0,
-            stages: [[StageTotal::default(); STAGES]; LANES],
+            stages: [[StageTotal::default(); STAGES]; TRACKS],
             steps: 0,
             steps_ns: 0,
             step_histogram: [0; STEP_BOUNDS_NS.len() + 1],
@@ -147,7 +147,7 @@ impl Books {
         span.start = span.start.max(self.origin);
         match span.stage {
             Stage::Device => self.step(&span),
-            Stage::Sample if span.lane == Lane::Device => self.busy.push(span.start, span.end),
+            Stage::Sample if span.track == Track::Device => self.busy.push(span.start, span.end),
             Stage::Idle => self.idle.push(span.start, span.end),
             _ => {}
         }
@@ -185,7 +185,7 @@ impl Books {
     /// Judges a span up to the horizon; true if some of it is left.
     fn judge_span(&mut self, span: &mut Span, now: bool) -> bool {
         let end = if now { span.end } else { span.end.min(self.horizon) };
-        let total = &mut self.totals.stages[span.lane as usize][span.stage as usize];
+        let total = &mut self.totals.stages[span.track as usize][span.stage as usize];
         if end > span.start {
             let overlapped = self.busy.covered(span.start, end);
             total.overlapped_ns += overlapped;
@@ -279,16 +279,16 @@ mod tests {
 
     use super::*;
 
-    fn span(lane: Lane, stage: Stage, start: u64, end: u64) -> Span {
-        Span { stage, lane, start, end, step: 0 }
+    fn span(track: Track, stage: Stage, start: u64, end: u64) -> Span {
+        Span { stage, track, start, end, step: 0 }
     }
 
     fn device(start: u64, end: u64) -> Span {
-        span(Lane::Device, Stage::Device, start, end)
+        span(Track::Device, Stage::Device, start, end)
     }
 
-    fn total(books: &Books, lane: Lane, stage: Stage) -> (u64, u64, u64) {
-        let total = books.totals.stages[lane as usize][stage as usize];
+    fn total(books: &Books, track: Track, stage: Stage) -> (u64, u64, u64) {
+        let total = books.totals.stages[track as usize][stage as usize];
         (total.count, total.exposed_ns, total.overlapped_ns)
     }
 
@@ -298,31 +298,31 @@ mod tests {
         let spans = [
             device(110, 150),
             device(170, 200),
-            span(Lane::Scheduler, Stage::Launch, 100, 120),
-            span(Lane::Scheduler, Stage::Commit, 145, 175),
-            span(Lane::Frontend, Stage::Message, 50, 112),
-            span(Lane::Frontend, Stage::Message, 20, 99),
+            span(Track::Scheduler, Stage::Launch, 100, 120),
+            span(Track::Scheduler, Stage::Commit, 145, 175),
+            span(Track::Frontend, Stage::Message, 50, 112),
+            span(Track::Frontend, Stage::Message, 20, 99),
         ];
         spans.into_iter().for_each(|span| books.take(span));
         books.judge(200, 0);
-        assert_eq!(total(&books, Lane::Scheduler, Stage::Launch), (1, 10, 10));
-        assert_eq!(total(&books, Lane::Scheduler, Stage::Commit), (1, 20, 10));
-        assert_eq!(total(&books, Lane::Frontend, Stage::Message), (1, 10, 2));
+        assert_eq!(total(&books, Track::Scheduler, Stage::Launch), (1, 10, 10));
+        assert_eq!(total(&books, Track::Scheduler, Stage::Commit), (1, 20, 10));
+        assert_eq!(total(&books, Track::Frontend, Stage::Message), (1, 10, 2));
         assert_eq!((books.totals.wall_ns, books.totals.busy_ns), (100, 70));
     }
 
     #[test]
     fn nothing_is_judged_while_it_is_not_known_what_the_device_does() {
         let mut books = Books::new(100);
-        books.take(span(Lane::Scheduler, Stage::Launch, 100, 120));
-        books.take(span(Lane::Scheduler, Stage::CopyBack, 120, 180));
+        books.take(span(Track::Scheduler, Stage::Launch, 100, 120));
+        books.take(span(Track::Scheduler, Stage::CopyBack, 120, 180));
         books.judge(190, 110);
         assert_eq!(books.totals.wall_ns, 10);
-        assert_eq!(total(&books, Lane::Scheduler, Stage::Launch), (0, 10, 0));
+        assert_eq!(total(&books, Track::Scheduler, Stage::Launch), (0, 10, 0));
         books.take(device(115, 170));
         books.judge(195, 185);
-        assert_eq!(total(&books, Lane::Scheduler, Stage::Launch), (1, 15, 5));
-        assert_eq!(total(&books, Lane::Scheduler, Stage::CopyBack), (1, 10, 50));
+        assert_eq!(total(&books, Track::Scheduler, Stage::Launch), (1, 15, 5));
+        assert_eq!(total(&books, Track::Scheduler, Stage::CopyBack), (1, 10, 50));
         assert_eq!((books.totals.wall_ns, books.totals.busy_ns), (85, 55));
         // A device that is known to be busy beyond now does not push the horizon there.
         books.take(device(200, 400));
@@ -335,18 +335,18 @@ mod tests {
         let mut books = Books::new(100);
         let spans = [
             device(110, 150),
-            span(Lane::Device, Stage::Sample, 170, 180),
-            span(Lane::Scheduler, Stage::Launch, 110, 150),
-            span(Lane::Scheduler, Stage::Grammar, 150, 170),
-            span(Lane::Scheduler, Stage::Sample, 170, 180),
+            span(Track::Device, Stage::Sample, 170, 180),
+            span(Track::Scheduler, Stage::Launch, 110, 150),
+            span(Track::Scheduler, Stage::Grammar, 150, 170),
+            span(Track::Scheduler, Stage::Sample, 170, 180),
             device(185, 225),
-            span(Lane::Device, Stage::Sample, 245, 255),
+            span(Track::Device, Stage::Sample, 245, 255),
         ];
         spans.into_iter().for_each(|span| books.take(span));
         books.judge(255, 0);
-        assert_eq!(total(&books, Lane::Scheduler, Stage::Launch), (1, 0, 40));
-        assert_eq!(total(&books, Lane::Scheduler, Stage::Grammar), (1, 20, 0));
-        assert_eq!(total(&books, Lane::Scheduler, Stage::Sample), (1, 0, 10));
+        assert_eq!(total(&books, Track::Scheduler, Stage::Launch), (1, 0, 40));
+        assert_eq!(total(&books, Track::Scheduler, Stage::Grammar), (1, 20, 0));
+        assert_eq!(total(&books, Track::Scheduler, Stage::Sample), (1, 0, 10));
         assert_eq!((books.totals.busy_ns, books.totals.steps), (100, 2));
         // From the end of one forward pass to that of the next: masks and sampling are in it.
         assert_eq!(books.totals.steps_ns, 40 + 75);
@@ -358,7 +358,7 @@ mod tests {
         let mut books = Books::new(MS);
         books.take(device(2 * MS, 10 * MS));
         books.take(device(11 * MS, 19 * MS));
-        books.take(span(Lane::Scheduler, Stage::Idle, 20 * MS, 95 * MS));
+        books.take(span(Track::Scheduler, Stage::Idle, 20 * MS, 95 * MS));
         books.take(device(100 * MS, 101 * MS));
         assert_eq!((books.totals.steps, books.totals.steps_ns), (3, (8 + 9 + 7) * MS));
         let at = |time: u64| STEP_BOUNDS_NS.partition_point(|bound| *bound < time * MS);
@@ -367,11 +367,11 @@ mod tests {
     }
 
     proptest! {
-        /// However the sweeps fall: every span is exposed and overlapped to its length, a lane without gaps adds up to
+        /// However the sweeps fall: every span is exposed and overlapped to its length, a track without gaps adds up to
         /// the wall time, and all sweeps together say what one alone says.
         #[test]
         fn exposed_and_overlapped_add_up(
-            laps in prop::collection::vec((0usize..4, 1u64..50), 1..60),
+            lengths in prop::collection::vec((0usize..4, 1u64..50), 1..60),
             steps in prop::collection::vec((0u64..30, 1u64..80), 0..30),
             others in prop::collection::vec((0u64..1500, 0u64..200), 0..20),
             every in 1usize..8,
@@ -381,8 +381,8 @@ mod tests {
             let (mut once, mut often) = (Books::new(ORIGIN), Books::new(ORIGIN));
             let mut end = ORIGIN;
             let mut spans = Vec::new();
-            for (stage, length) in laps {
-                spans.push(span(Lane::Scheduler, stages[stage], end, end + length));
+            for (stage, length) in lengths {
+                spans.push(span(Track::Scheduler, stages[stage], end, end + length));
                 end += length;
             }
             let mut at = ORIGIN;
@@ -391,7 +391,7 @@ mod tests {
                 at += gap + length;
             }
             spans.extend(others.iter().map(|(start, length)| {
-                span(Lane::Frontend, Stage::SseEncode, ORIGIN + start, ORIGIN + start + length)
+                span(Track::Frontend, Stage::SseEncode, ORIGIN + start, ORIGIN + start + length)
             }));
             let last = spans.iter().map(|span| span.end).max().unwrap();
             // As they would be recorded: each at its end. A step is on the device until then.
@@ -410,20 +410,20 @@ mod tests {
             prop_assert_eq!(&once.totals, &often.totals);
             prop_assert!(once.pending.is_empty());
 
-            let sum = |lane: Lane| {
-                let stages = once.totals.stages[lane as usize].iter();
+            let sum = |track: Track| {
+                let stages = once.totals.stages[track as usize].iter();
                 stages.fold((0, 0), |sum, stage| (sum.0 + stage.exposed_ns, sum.1 + stage.overlapped_ns))
             };
-            let lengths = |lane: Lane| -> u64 {
-                spans.iter().filter(|span| span.lane == lane).map(|span| span.end - span.start).sum()
+            let lengths = |track: Track| -> u64 {
+                spans.iter().filter(|span| span.track == track).map(|span| span.end - span.start).sum()
             };
-            for lane in [Lane::Scheduler, Lane::Frontend, Lane::Device] {
-                prop_assert_eq!(sum(lane).0 + sum(lane).1, lengths(lane));
+            for track in [Track::Scheduler, Track::Frontend, Track::Device] {
+                prop_assert_eq!(sum(track).0 + sum(track).1, lengths(track));
             }
-            prop_assert_eq!(sum(Lane::Device), (0, once.totals.busy_ns));
-            // The scheduler's laps are without a gap up to `end`.
+            prop_assert_eq!(sum(Track::Device), (0, once.totals.busy_ns));
+            // The scheduler's spans are without a gap up to `end`.
             let busy_then = once.busy.covered(ORIGIN, end);
-            prop_assert_eq!(busy_then + sum(Lane::Scheduler).0, end - ORIGIN);
+            prop_assert_eq!(busy_then + sum(Track::Scheduler).0, end - ORIGIN);
         }
     }
 
@@ -432,16 +432,16 @@ mod tests {
         let recorder = Recorder::new(1 << 12).unwrap();
         let accountant = Accountant::new(recorder.clone());
         accountant.start().unwrap();
-        let timeline = recorder.timeline(Lane::Detokenizer);
+        let timeline = recorder.timeline(Track::Detokenizer);
         timeline.begin();
-        timeline.lap(Stage::Detokenize);
+        timeline.end_span(Stage::Detokenize);
         while lock(&accountant.shared.state).books.totals.spans == 0 {
             thread::yield_now();
         }
         accountant.stop();
-        timeline.lap(Stage::Detokenize);
+        timeline.end_span(Stage::Detokenize);
         let totals = accountant.totals();
-        assert_eq!(totals.stages[Lane::Detokenizer as usize][Stage::Detokenize as usize].count, 2);
+        assert_eq!(totals.stages[Track::Detokenizer as usize][Stage::Detokenize as usize].count, 2);
         assert_eq!((totals.spans, totals.lost), (2, 0));
     }
 }

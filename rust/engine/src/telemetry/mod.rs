@@ -1,7 +1,7 @@
 //! Whole-path accounting: where every microsecond went, and whether the device waited for it.
 //!
 //! ```text
-//!  scheduler   ├drain┤├admit┤├allocate┤├fill┤├launch┤├──────copy_back──────┤├commit┤├message┤  laps, without a gap
+//!  scheduler   ├drain┤├admit┤├allocate┤├fill┤├launch┤├──────copy_back──────┤├commit┤├message┤  spans, without a gap
 //!  detokenizer          ├─detokenize─┤├message┤                                                 spans
 //!  frontend         ├─message─┤├sse_encode┤├write┤
 //!        all of them write ──► Ring (shared memory) ──► Accountant: exposed, overlapped
@@ -24,4 +24,4 @@ pub use accountant::{Accountant, STEP_BOUNDS_NS, StageTotal, Totals};
 pub use clock::now_ns;
 pub use histogram::{Histogram, LATENCY_BOUNDS_NS, LENGTH_BOUNDS, MAX_BOUNDS, TOKEN_BOUNDS_NS};
 pub use recorder::{Recorder, Timeline};
-pub use stage::{Lane, Span, Stage};
+pub use stage::{Span, Stage, Track};

@@ -1,7 +1,7 @@
 //! The recorder's handle, and the timelines that write to it.
 //!
-//! A timeline chains its laps: a lap ends now and began where the one before it ended, so that a lap costs one reading
-//! of the clock and a thread's laps leave no gap. Where recording is switched off, or there is no recorder at all, a lap
+//! A timeline chains its spans: a span ends now and began where the one before it ended, so that a span costs one reading
+//! of the clock and a thread's spans leave no gap. Where recording is switched off, or there is no recorder at all, a span
 //! costs a load and a branch.
 
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::clock::now_ns;
 use super::ring::{Cursor, Ring};
-use super::stage::{Lane, Span, Stage};
+use super::stage::{Span, Stage, Track};
 use crate::error::Result;
 
 /// Spans in one batch when the cost of a span is measured, and how many batches.
@@ -52,10 +52,10 @@ impl Recorder {
         self.ring.header().off.store(u32::from(!on), Relaxed);
     }
 
-    /// A timeline in `lane`.
-    pub fn timeline(&self, lane: Lane) -> Timeline {
+    /// A timeline in `track`.
+    pub fn timeline(&self, track: Track) -> Timeline {
         Timeline {
-            chain: Arc::new(Chain { recorder: Some(self.clone()), lane, last: 0.into(), step: 0.into() }),
+            chain: Arc::new(Chain { recorder: Some(self.clone()), track, last: 0.into(), step: 0.into() }),
         }
     }
 
@@ -100,13 +100,13 @@ impl Recorder {
         self.ring.header().in_flight_since.load(Acquire)
     }
 
-    /// Nanoseconds that a lap takes on this machine: the least of several batches, into a ring of their own.
+    /// Nanoseconds that a span takes on this machine: the least of several batches, into a ring of their own.
     pub fn cost_ns() -> Result<f64> {
-        let timeline = Self::new(COST_SPANS as usize)?.timeline(Lane::Request);
+        let timeline = Self::new(COST_SPANS as usize)?.timeline(Track::Request);
         timeline.begin();
         let batch = |_| {
             let start = Instant::now();
-            (0..COST_SPANS).for_each(|_| timeline.lap(Stage::Idle));
+            (0..COST_SPANS).for_each(|_| timeline.end_span(Stage::Idle));
             start.elapsed()
         };
         let least = (0..COST_BATCHES).map(batch).min().unwrap_or(Duration::ZERO);
@@ -116,13 +116,13 @@ impl Recorder {
 
 struct Chain {
     recorder: Option<Recorder>,
-    lane: Lane,
-    /// Where the next lap begins; 0 while there is no beginning.
+    track: Track,
+    /// Where the next span begins; 0 while there is no beginning.
     last: AtomicU64,
     step: AtomicU64,
 }
 
-/// A chain of laps in a lane. Clones are the same chain; one thread at a time laps it.
+/// A chain of spans in a track. Clones are the same chain; one thread at a time spans it.
 #[derive(Clone)]
 pub struct Timeline {
     chain: Arc<Chain>,
@@ -132,7 +132,7 @@ impl Timeline {
     /// A timeline that records nothing.
     pub fn silent() -> Self {
         Self {
-            chain: Arc::new(Chain { recorder: None, lane: Lane::Request, last: 0.into(), step: 0.into() }),
+            chain: Arc::new(Chain { recorder: None, track: Track::Request, last: 0.into(), step: 0.into() }),
         }
     }
 
@@ -141,7 +141,7 @@ impl Timeline {
         self.chain.recorder.as_ref().filter(|recorder| recorder.is_on())
     }
 
-    /// The next lap begins now; what went before it belongs to nobody. Returns now, or 0 where nothing is recorded.
+    /// The next span begins now; what went before it belongs to nobody. Returns now, or 0 where nothing is recorded.
     #[inline]
     pub fn begin(&self) -> u64 {
         let now = self.recorder().map_or(0, |_| now_ns());
@@ -149,21 +149,21 @@ impl Timeline {
         now
     }
 
-    /// A lap ends now, and was `stage`.
+    /// A span ends now, and was `stage`.
     #[inline]
-    pub fn lap(&self, stage: Stage) {
+    pub fn end_span(&self, stage: Stage) {
         let Some(recorder) = self.recorder() else {
             // When recording is switched on, the chain begins anew.
             self.chain.last.store(0, Relaxed);
             return;
         };
-        let Chain { lane, last, step, .. } = &*self.chain;
+        let Chain { track, last, step, .. } = &*self.chain;
         let now = now_ns();
         let start = last.load(Relaxed);
         last.store(now, Relaxed);
         if start != 0 {
             let step = step.load(Relaxed);
-            recorder.ring.write(Span { stage, lane: *lane, start, end: now, step });
+            recorder.ring.write(Span { stage, track: *track, start, end: now, step });
         }
     }
 
@@ -174,26 +174,26 @@ impl Timeline {
         let Some(recorder) = self.recorder() else { return 0 };
         let now = now_ns();
         if start != 0 {
-            let (lane, step) = (self.chain.lane, self.chain.step.load(Relaxed));
-            recorder.ring.write(Span { stage, lane, start, end: now, step });
+            let (track, step) = (self.chain.track, self.chain.step.load(Relaxed));
+            recorder.ring.write(Span { stage, track, start, end: now, step });
         }
         now
     }
 
-    /// Records a span of another lane.
+    /// Records a span of another track.
     pub fn record(&self, span: Span) {
         if let Some(recorder) = self.recorder() {
             recorder.ring.write(span);
         }
     }
 
-    /// The laps that follow belong to `step`.
+    /// The spans that follow belong to `step`.
     #[inline]
     pub fn set_step(&self, step: u64) {
         self.chain.step.store(step, Relaxed);
     }
 
-    /// The step of the laps now.
+    /// The step of the spans now.
     #[inline]
     pub fn step(&self) -> u64 {
         self.chain.step.load(Relaxed)
@@ -219,31 +219,31 @@ mod tests {
     }
 
     #[test]
-    fn laps_leave_no_gap() {
+    fn spans_leave_no_gap() {
         let recorder = Recorder::new(64).unwrap();
-        let timeline = recorder.timeline(Lane::Scheduler);
-        timeline.lap(Stage::Drain); // There is no beginning yet.
+        let timeline = recorder.timeline(Track::Scheduler);
+        timeline.end_span(Stage::Drain); // There is no beginning yet.
         timeline.set_step(7);
-        timeline.lap(Stage::Admit);
-        timeline.clone().lap(Stage::Commit);
+        timeline.end_span(Stage::Admit);
+        timeline.clone().end_span(Stage::Commit);
         let spans = spans(&recorder);
         assert_eq!(spans.iter().map(|span| span.stage).collect::<Vec<_>>(), [Stage::Admit, Stage::Commit]);
         assert_eq!(spans[0].end, spans[1].start);
-        assert!(spans.iter().all(|span| span.step == 7 && span.lane == Lane::Scheduler));
+        assert!(spans.iter().all(|span| span.step == 7 && span.track == Track::Scheduler));
     }
 
     #[test]
     fn off_is_off_and_the_chain_begins_anew() {
         let recorder = Recorder::new(64).unwrap();
-        let (timeline, silent) = (recorder.timeline(Lane::Frontend), Timeline::silent());
+        let (timeline, silent) = (recorder.timeline(Track::Frontend), Timeline::silent());
         let before = timeline.begin();
         recorder.switch(false);
-        timeline.lap(Stage::Message);
+        timeline.end_span(Stage::Message);
         assert_eq!((timeline.span(Stage::Message, before), timeline.begin()), (0, 0));
         recorder.switch(true);
-        timeline.lap(Stage::Message);
+        timeline.end_span(Stage::Message);
         timeline.span(Stage::Message, 0);
-        silent.lap(Stage::Message);
+        silent.end_span(Stage::Message);
         assert_eq!((spans(&recorder).len(), silent.begin()), (0, 0));
         let now = timeline.span(Stage::SseEncode, before);
         assert_eq!((spans(&recorder)[0].start, spans(&recorder)[0].end), (before, now));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  │ Header │ slot 0 │ slot 1 │ ...        ticket t goes to slot t mod capacity
-//!             state, start, duration | lane | stage, step: four words
+//!             state, start, duration | track | stage, step: four words
 //!             state: 2t + 1 while ticket t is being written, 2t + 2 once it is there
 //! ```
 //!
@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-use super::stage::{Lane, Span, Stage};
+use super::stage::{Span, Stage, Track};
 use crate::error::{Error, Result};
 use crate::shared_memory::{self, Mapping};
 
@@ -144,7 +144,7 @@ impl Ring {
         fence(Release);
         let duration = span.end.saturating_sub(span.start).min(MAX_DURATION);
         slot.start.store(span.start, Relaxed);
-        slot.kind.store(duration << 16 | (span.lane as u64) << 8 | span.stage as u64, Relaxed);
+        slot.kind.store(duration << 16 | (span.track as u64) << 8 | span.stage as u64, Relaxed);
         slot.step.store(span.step, Relaxed);
         slot.state.store(ticket * 2 + 2, Release);
     }
@@ -162,9 +162,9 @@ impl Ring {
         if slot.state.load(Relaxed) != state {
             return Look::Gone;
         }
-        match (Stage::from_number(kind as u8), Lane::from_number((kind >> 8) as u8)) {
-            (Some(stage), Some(lane)) => {
-                Look::Span(Span { stage, lane, start, end: start.saturating_add(kind >> 16), step })
+        match (Stage::from_number(kind as u8), Track::from_number((kind >> 8) as u8)) {
+            (Some(stage), Some(track)) => {
+                Look::Span(Span { stage, track, start, end: start.saturating_add(kind >> 16), step })
             }
             _ => Look::Gone,
         }
@@ -232,7 +232,7 @@ mod tests {
         // Every word tells the number, so that a torn span is seen.
         Span {
             stage: Stage::from_number((number % 20) as u8).unwrap(),
-            lane: Lane::Frontend,
+            track: Track::Frontend,
             start: number * 3,
             end: number * 3 + number % 1000,
             step: number,

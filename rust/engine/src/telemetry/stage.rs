@@ -1,4 +1,4 @@
-//! What a span can be: its stage, and the lane that it lies in. The one place that names them; Python, the docs and
+//! What a span can be: its stage, and the track that it lies in. The one place that names them; Python, the docs and
 //! the metrics take the names from here.
 
 /// Declares an enum of one byte with its names.
@@ -53,9 +53,9 @@ named! {
         Grammar = "grammar",
         /// Starting the step on the device.
         Launch = "launch",
-        /// The device works; in the lane of the device only.
+        /// The device works; in the track of the device only.
         Device = "device",
-        /// Choosing tokens, or making the device do so; in the lane of the device its part of a step that had to
+        /// Choosing tokens, or making the device do so; in the track of the device its part of a step that had to
         /// wait for masks.
         Sample = "sample",
         /// Waiting for the step's tokens; what is exposed of it is the wake-up that came late.
@@ -78,8 +78,8 @@ named! {
 }
 
 named! {
-    /// Whose time a span is. A lane of one thread is a timeline without overlaps.
-    Lane {
+    /// Whose time a span is. A track of one thread is a timeline without overlaps.
+    Track {
         /// The scheduler's thread: a timeline without gaps.
         Scheduler = "scheduler",
         /// The detokenizer's thread.
@@ -93,17 +93,17 @@ named! {
     }
 }
 
-/// A stretch of time: a stage in a lane.
+/// A stretch of time: a stage in a track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// What was done.
     pub stage: Stage,
     /// By whom.
-    pub lane: Lane,
+    pub track: Track,
     /// CLOCK_MONOTONIC at its beginning, in nanoseconds.
     pub start: u64,
     /// And at its end.
     pub end: u64,
-    /// The step, message or request it belongs to, as its lane counts them; 0 for none.
+    /// The step, message or request it belongs to, as its track counts them; 0 for none.
     pub step: u64,
 }

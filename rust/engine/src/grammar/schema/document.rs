@@ -87,8 +87,8 @@ fn draft_of(uri: &str) -> Option<Draft> {
         "json-schema.org/draft-07/schema" => Draft::Seven,
         "json-schema.org/draft/2019-09/schema" => Draft::Nineteen,
         "json-schema.org/draft/2020-12/schema" | "json-schema.org/schema" => Draft::Twenty,
-        // OpenAPI 3.1 names its own dialect, whose validation is that of 2020-12.
-        "spec.openapis.org/oas/3.1/dialect/base" => Draft::Twenty,
+        // OpenAPI 3.1 names its own handler, whose validation is that of 2020-12.
+        "spec.openapis.org/oas/3.1/handler/base" => Draft::Twenty,
         _ => return None,
     })
 }
@@ -99,7 +99,7 @@ impl<'a> Document<'a> {
             None => Draft::Twenty,
             Some(uri) => match uri.as_str().and_then(draft_of) {
                 Some(draft) => draft,
-                None => return refuse(format!("'$schema' at #: the dialect {uri} is not known")),
+                None => return refuse(format!("'$schema' at #: the handler {uri} is not known")),
             },
         };
         let mut this = Document {

@@ -1,6 +1,6 @@
 //! Patterns of JSON Schema (ECMA-262 with the `u` flag), read.
 //!
-//! A term says exactly what ECMA-262 says, or there is none: back references, flags and escapes that other dialects
+//! A term says exactly what ECMA-262 says, or there is none: back references, flags and escapes that other handlers
 //! read otherwise are not guessed. O(length of the pattern).
 
 use super::language::{Ranges, complement, normal};

@@ -8,7 +8,7 @@ use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
 use super::op::{CpuLinear, Op};
-use super::step::{CpuEdits, CpuRules, CpuStep};
+use super::step::{CpuPenalties, CpuRules, CpuStep};
 use super::tensor::{CpuTensor, by_element, invalid};
 use crate::error::Error;
 use crate::python::errors::guarded;
@@ -129,14 +129,26 @@ impl CpuKernels {
     }
 
     /// A few numbers a row: to let go of the GIL would cost more.
-    #[pyo3(signature = (edits, logits, first, rows))]
-    fn edit(&self, edits: &CpuEdits, logits: &CpuTensor, first: usize, rows: usize) -> PyResult<()> {
-        guarded(|| edits.run(logits, first, rows, false))
+    #[pyo3(signature = (penalties, logits, first, rows))]
+    fn apply_penalties(
+        &self,
+        penalties: &CpuPenalties,
+        logits: &CpuTensor,
+        first: usize,
+        rows: usize,
+    ) -> PyResult<()> {
+        guarded(|| penalties.run(logits, first, rows, false))
     }
 
-    #[pyo3(signature = (edits, logits, first, rows))]
-    fn restore(&self, edits: &CpuEdits, logits: &CpuTensor, first: usize, rows: usize) -> PyResult<()> {
-        guarded(|| edits.run(logits, first, rows, true))
+    #[pyo3(signature = (penalties, logits, first, rows))]
+    fn restore(
+        &self,
+        penalties: &CpuPenalties,
+        logits: &CpuTensor,
+        first: usize,
+        rows: usize,
+    ) -> PyResult<()> {
+        guarded(|| penalties.run(logits, first, rows, true))
     }
 
     #[pyo3(signature = (rules, wanted, logits, chosen, tokens, logprobs, of_chosen, first, rows))]

@@ -22,7 +22,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tensor::CpuTensor>()?;
     module.add_class::<step::CpuStep>()?;
     module.add_class::<step::CpuRules>()?;
-    module.add_class::<step::CpuEdits>()?;
+    module.add_class::<step::CpuPenalties>()?;
     module.add_class::<op::CpuLinear>()?;
     module.add_class::<kernels::CpuKernels>()?;
     module.add_class::<program::CpuProgram>()?;

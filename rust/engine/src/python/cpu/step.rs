@@ -1,9 +1,9 @@
-//! The step buffers as the kernels read them: `CpuStep`, `CpuRules` and `CpuEdits` of `pyengine._core`.
+//! The step buffers as the kernels read them: `CpuStep`, `CpuRules` and `CpuPenalties` of `pyengine._core`.
 //!
 //! The buffers stay where they are from step to step; a view is made anew for each call, O(fields).
 
 use pyengine_kernels_cpu::sampler::Rules;
-use pyengine_kernels_cpu::sampler::edits::Edits;
+use pyengine_kernels_cpu::sampler::penalties::Penalties;
 use pyengine_kernels_cpu::step::{BadStep, Step};
 use pyo3::prelude::*;
 
@@ -145,9 +145,9 @@ impl CpuRules {
     }
 }
 
-/// The edits of logits in the step buffers, and room for what was there before.
+/// The penalties of logits in the step buffers, and room for what was there before.
 #[pyclass(frozen, module = "pyengine._core")]
-pub(crate) struct CpuEdits {
+pub(crate) struct CpuPenalties {
     start: CpuTensor,
     token: CpuTensor,
     factor: CpuTensor,
@@ -156,7 +156,7 @@ pub(crate) struct CpuEdits {
 }
 
 #[pymethods]
-impl CpuEdits {
+impl CpuPenalties {
     #[new]
     #[pyo3(signature = (*, start, token, factor, add, before))]
     fn new(
@@ -176,24 +176,24 @@ impl CpuEdits {
     }
 }
 
-impl CpuEdits {
-    /// Edits `rows` rows of `logits`, from logits row `first` of the step on, or undoes that.
+impl CpuPenalties {
+    /// Penalties `rows` rows of `logits`, from logits row `first` of the step on, or undoes that.
     pub(super) fn run(&self, logits: &CpuTensor, first: usize, rows: usize, undo: bool) -> Result<(), Error> {
-        let edits = Edits {
+        let penalties = Penalties {
             start: self.start.read_all("start")?,
             token: self.token.read_all("token")?,
             factor: self.factor.read_all("factor")?,
             add: self.add.read_all("add")?,
         };
         let vocabulary = logits.width();
-        edits.check(first, first.saturating_add(rows), vocabulary)?;
+        penalties.check(first, first.saturating_add(rows), vocabulary)?;
         let others = [logits, &self.start, &self.token, &self.factor, &self.add];
-        let before = self.before.write::<f32>("before", edits.token.len(), &others)?;
+        let before = self.before.write::<f32>("before", penalties.token.len(), &others)?;
         by_element!(logits, T => {
             let logits = logits.write::<T>("logits", rows.saturating_mul(vocabulary), &others[1..])?;
             match undo {
-                true => edits.restore(logits, vocabulary, first, before),
-                false => edits.apply(logits, vocabulary, first, before),
+                true => penalties.restore(logits, vocabulary, first, before),
+                false => penalties.apply(logits, vocabulary, first, before),
             }
             Ok::<_, Error>(())
         })

@@ -7,7 +7,7 @@ use super::device::Expected;
 use super::random::{Event, happen};
 use super::world::{Drafts, Setup, World, prompt, roomy};
 use crate::error::Error;
-use crate::messages::{EditRules, FinishReason, Message, RequestKey, Submit};
+use crate::messages::{FinishReason, Message, PenaltyRules, RequestKey, Submit};
 
 /// Runs steps until `done`; each is drained, planned and, one behind, committed.
 fn steps(world: &mut World, most: usize, mut done: impl FnMut(&World) -> bool) {
@@ -127,15 +127,15 @@ fn a_step_that_wants_log_probabilities_must_get_them() {
 }
 
 #[test]
-fn who_found_no_place_for_edits_has_the_next_turn() {
-    // A row has 40 edits and more; the step has room for 64.
+fn who_found_no_place_for_penalties_has_the_next_turn() {
+    // A row has 40 penalties and more; the step has room for 64.
     let mut world = World::new(&Setup { depth: 0, ..roomy() });
     let keys = [0, 1, 2, 3].map(|_| {
         let body: Vec<u32> = (0..40).collect();
         world.submit(&body, 0, |submit| {
             submit.max_tokens = 9;
             submit.stop_token_ids.clear();
-            submit.edits = Some(Box::new(EditRules {
+            submit.penalties = Some(Box::new(PenaltyRules {
                 presence: 1.0,
                 frequency: 0.0,
                 repetition: 1.5,
@@ -162,9 +162,9 @@ fn who_found_no_place_for_edits_has_the_next_turn() {
 }
 
 #[test]
-fn edits_of_a_sequence_that_ended_are_none_and_unsound_ones_are_an_error() {
+fn penalties_of_a_sequence_that_ended_are_none_and_unsound_ones_are_an_error() {
     let mut world = World::new(&roomy());
-    let rules = EditRules {
+    let rules = PenaltyRules {
         presence: 0.0,
         frequency: 1.0,
         repetition: 1.0,
@@ -172,39 +172,39 @@ fn edits_of_a_sequence_that_ended_are_none_and_unsound_ones_are_an_error() {
         bad_words: Vec::new(),
     };
     let unsound = [
-        EditRules { bias: vec![(64, 1.0)], ..rules.clone() },
-        EditRules { bias: vec![(3, f32::NAN)], ..rules.clone() },
-        EditRules { repetition: 0.0, ..rules.clone() },
-        EditRules { frequency: f32::INFINITY, ..rules.clone() },
-        EditRules { bad_words: vec![vec![]], ..rules.clone() },
-        EditRules { bad_words: vec![vec![1, 64]], ..rules.clone() },
+        PenaltyRules { bias: vec![(64, 1.0)], ..rules.clone() },
+        PenaltyRules { bias: vec![(3, f32::NAN)], ..rules.clone() },
+        PenaltyRules { repetition: 0.0, ..rules.clone() },
+        PenaltyRules { frequency: f32::INFINITY, ..rules.clone() },
+        PenaltyRules { bad_words: vec![vec![]], ..rules.clone() },
+        PenaltyRules { bad_words: vec![vec![1, 64]], ..rules.clone() },
     ];
-    for edits in unsound {
-        let key = world.submit(&prompt(0, 5), 0, |submit| submit.edits = Some(Box::new(rules.clone())));
+    for penalties in unsound {
+        let key = world.submit(&prompt(0, 5), 0, |submit| submit.penalties = Some(Box::new(rules.clone())));
         // The submission as it was meant stays expected; what is sent is not.
         let Some(Message::Submit(mut submit)) =
             world.inbox.pop_back().map(|bytes| Message::decode(&bytes).unwrap())
         else {
             panic!()
         };
-        submit.edits = Some(Box::new(edits));
+        submit.penalties = Some(Box::new(penalties));
         world.post(&Message::Submit(submit));
         world.cut.insert(key, FinishReason::Error);
     }
-    let key = world.submit(&prompt(1, 5), 0, |submit| submit.edits = Some(Box::new(rules.clone())));
+    let key = world.submit(&prompt(1, 5), 0, |submit| submit.penalties = Some(Box::new(rules.clone())));
     world.drain();
     assert_eq!(world.plan(), 1);
     world.cut.insert(key, FinishReason::Abort);
     // SAFETY: every byte of a u64 is a u8.
     let bytes = unsafe { world.words.align_to_mut::<u8>() }.1;
     assert_eq!(world.planner.plan(&mut world.kv, bytes, 1).unwrap(), 1);
-    assert!(world.planner.fill_edits(bytes).is_err(), "a step before it is in flight");
+    assert!(world.planner.fill_penalties(bytes).is_err(), "a step before it is in flight");
     world.commit();
     world.post(&Message::Abort(key));
     world.drain();
     // SAFETY: as above.
     let bytes = unsafe { world.words.align_to_mut::<u8>() }.1;
-    assert_eq!(world.planner.fill_edits(bytes).unwrap(), 0);
+    assert_eq!(world.planner.fill_penalties(bytes).unwrap(), 0);
     world.planner.commit(&mut world.kv, &[1], &[1], 1).unwrap();
     world.finish();
 }

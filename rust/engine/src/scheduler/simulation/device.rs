@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use super::super::buffers::{StepBuffers, header};
-use super::edits::{digest, recount};
 use super::grammar::Threes;
 use super::model::{STOP_TOKEN, VOCABULARY, choose, extend, logprob, mix};
+use super::penalties::{digest, recount};
 use crate::grammar::Grammar;
 use crate::messages::{FinishReason, Submit};
 
@@ -29,10 +29,11 @@ impl Expected {
                 let follows = grammar.as_ref().is_some_and(|grammar| grammar.allows(token));
                 free || (follows && !(early && token == STOP_TOKEN))
             };
-            let edits = submit.edits.as_deref();
-            let edits = edits.map_or(Vec::new(), |rules| recount(rules, prompt, &tokens[prompt.len()..]));
-            let edited = mix(chain, digest(edits.into_iter()));
-            let token = choose(edited, submit.sampling.seed, position as u64, allows);
+            let penalties = submit.penalties.as_deref();
+            let penalties =
+                penalties.map_or(Vec::new(), |rules| recount(rules, prompt, &tokens[prompt.len()..]));
+            let penalized = mix(chain, digest(penalties.into_iter()));
+            let token = choose(penalized, submit.sampling.seed, position as u64, allows);
             grammar.as_mut().map(|grammar| grammar.advance(token));
             tokens.push(token);
             chain = extend(chain, token);
@@ -229,15 +230,17 @@ impl Device {
                 let after = step.logit_token[logit] as usize;
                 assert_eq!(after, step.query_start[row + 1] as usize - 1 - drafts + number);
                 let position = step.sample_position[at] as u64 + number as u64;
-                let edits = match step.header[header::NUM_EDITS] {
+                let penalties = match step.header[header::NUM_EDITS] {
                     0 => 0..0,
-                    _ => step.edit_start[logit] as usize..step.edit_start[logit + 1] as usize,
+                    _ => step.penalty_start[logit] as usize..step.penalty_start[logit + 1] as usize,
                 };
-                assert!(edits.end <= step.header[header::NUM_EDITS] as usize);
-                assert!(edits.is_empty() || expected.submit.edits.is_some());
-                let edit = |at: usize| (step.edit_token[at] as u32, step.edit_factor[at], step.edit_add[at]);
-                let edited = mix(chains[after], digest(edits.map(edit)));
-                let token = choose(edited, step.seed[at], position, allows);
+                assert!(penalties.end <= step.header[header::NUM_EDITS] as usize);
+                assert!(penalties.is_empty() || expected.submit.penalties.is_some());
+                let penalty = |at: usize| {
+                    (step.penalty_token[at] as u32, step.penalty_factor[at], step.penalty_add[at])
+                };
+                let penalized = mix(chains[after], digest(penalties.map(penalty)));
+                let token = choose(penalized, step.seed[at], position, allows);
                 result.push(token as i32);
                 if right {
                     count += 1;

@@ -4,14 +4,14 @@
 //! A step computes what a real one would: it reads nothing but the buffers, takes fed tokens from `last_token`,
 //! writes each token's chain into its slot, and then *reads the row's pages*: they must hold exactly the row's
 //! own prefix, token by token, written under the row's own salt. The next token is a hash of that prefix, of the
-//! seed, of the position and of its edits, so that any wrong page, position or feed changes the output, and the output that
+//! seed, of the position and of its penalties, so that any wrong page, position or feed changes the output, and the output that
 //! each request must have can be computed without any scheduler.
 
 mod cases;
 mod device;
-mod edits;
 mod grammar;
 mod model;
+mod penalties;
 mod random;
 mod sharing;
 mod world;

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::edits::edit_rules;
+use super::penalties::penalty_rules;
 use super::world::{Drafts, Setup, World, prompt};
-use crate::messages::{EditRules, FinishReason, Message};
+use crate::messages::{FinishReason, Message, PenaltyRules};
 
 /// One thing that happens.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub(super) enum Event {
         tenant: u64,
         salt: u64,
         grammar: Option<u8>,
-        edits: Option<EditRules>,
+        penalties: Option<PenaltyRules>,
         logprobs: Option<u8>,
     },
     Deadline {
@@ -45,11 +45,23 @@ pub(super) enum Event {
 pub(super) fn event() -> impl Strategy<Value = Event> {
     let submit = (0..3u64, 1..24usize, 1..50u32, 0..6u32, 0..6usize, -1..2i32, 0..3u64, 0..2u64);
     let grammar = prop_oneof![3 => Just(None), 1 => (0..30u8).prop_map(Some)];
-    let submit = (submit, grammar, prop::option::of(edit_rules()), prop::option::of(0..3u8)).prop_map(
-        |(submit, grammar, edits, logprobs)| {
+    let submit = (submit, grammar, prop::option::of(penalty_rules()), prop::option::of(0..3u8)).prop_map(
+        |(submit, grammar, penalties, logprobs)| {
             let (family, length, max, min, resumed, class, tenant, salt) = submit;
             let resumed = resumed.saturating_sub(3);
-            Event::Submit { family, length, max, min, resumed, class, tenant, salt, grammar, edits, logprobs }
+            Event::Submit {
+                family,
+                length,
+                max,
+                min,
+                resumed,
+                class,
+                tenant,
+                salt,
+                grammar,
+                penalties,
+                logprobs,
+            }
         },
     );
     prop_oneof![
@@ -77,26 +89,28 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
         1 => (1..6usize).prop_map(Drafts::Host),
         1 => (1..6usize).prop_map(Drafts::Device),
     ];
-    (sizes, bounds, 0..3u32, drafts, 64..200usize).prop_map(|(sizes, bounds, horizon, drafts, max_edits)| {
-        let (block_size, num_blocks, prefix_cache, max_sequences, max_tokens) = sizes;
-        let (max_rows, max_pages, max_context, max_waiting, prefill_chunk, depth) = bounds;
-        Setup {
-            block_size,
-            num_blocks,
-            prefix_cache,
-            max_sequences,
-            max_tokens,
-            max_rows,
-            max_pages,
-            max_context,
-            max_waiting,
-            prefill_chunk,
-            depth,
-            horizon,
-            drafts,
-            max_edits,
-        }
-    })
+    (sizes, bounds, 0..3u32, drafts, 64..200usize).prop_map(
+        |(sizes, bounds, horizon, drafts, max_penalties)| {
+            let (block_size, num_blocks, prefix_cache, max_sequences, max_tokens) = sizes;
+            let (max_rows, max_pages, max_context, max_waiting, prefill_chunk, depth) = bounds;
+            Setup {
+                block_size,
+                num_blocks,
+                prefix_cache,
+                max_sequences,
+                max_tokens,
+                max_rows,
+                max_pages,
+                max_context,
+                max_waiting,
+                prefill_chunk,
+                depth,
+                horizon,
+                drafts,
+                max_penalties,
+            }
+        },
+    )
 }
 
 pub(super) fn happen(world: &mut World, event: &Event) {
@@ -111,7 +125,7 @@ pub(super) fn happen(world: &mut World, event: &Event) {
             tenant,
             salt,
             grammar,
-            ref edits,
+            ref penalties,
             logprobs,
         } => {
             world.submit(&prompt(family, length), resumed, |submit| {
@@ -121,7 +135,7 @@ pub(super) fn happen(world: &mut World, event: &Event) {
                 submit.tenant = tenant;
                 submit.cache_salt = salt;
                 submit.grammar = grammar.map(|length| vec![length]);
-                submit.edits = edits.clone().map(Box::new);
+                submit.penalties = penalties.clone().map(Box::new);
                 submit.logprobs = logprobs;
             });
         }

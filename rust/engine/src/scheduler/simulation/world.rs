@@ -38,7 +38,7 @@ pub(super) struct Setup {
     pub(super) horizon: u32,
     // Who drafts, and how much.
     pub(super) drafts: Drafts,
-    pub(super) max_edits: usize,
+    pub(super) max_penalties: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -86,7 +86,7 @@ impl World {
         let layout =
             StepLayout::new(setup.max_tokens, setup.max_rows, setup.max_pages, setup.drafts.most(), 64)
                 .unwrap()
-                .with_max_edits(setup.max_edits);
+                .with_max_penalties(setup.max_penalties);
         let ring = Arc::new(Mutex::new((VecDeque::new(), usize::MAX)));
         let outlet_ring = Arc::clone(&ring);
         let outlet: Outlet = Box::new(move |bytes| {
@@ -178,7 +178,7 @@ impl World {
             grammar: None,
             close_grammar: false,
             prediction: Vec::new(),
-            edits: None,
+            penalties: None,
             logprobs: None,
         };
         change(&mut submit);
@@ -250,9 +250,9 @@ impl World {
             assert_eq!(view.header[header::NUM_MASKS] as usize, filled);
             // SAFETY: as above.
             let bytes = unsafe { self.words.align_to_mut::<u8>() }.1;
-            let edits = self.planner.fill_edits(bytes).unwrap();
+            let penalties = self.planner.fill_penalties(bytes).unwrap();
             let view = self.planner.layout.view(bytes).unwrap();
-            assert_eq!(view.header[header::NUM_EDITS] as usize, edits);
+            assert_eq!(view.header[header::NUM_EDITS] as usize, penalties);
             self.device.run(view, |slot| self.expected[&owners[&slot]].clone());
         }
         self.check();
@@ -470,7 +470,7 @@ pub(super) fn roomy() -> Setup {
         depth: 1,
         horizon: 64,
         drafts: Drafts::Nobody,
-        max_edits: 64,
+        max_penalties: 64,
     }
 }
 

@@ -1,10 +1,12 @@
-"""Penalties, biases and forbidden words, on the logits where they lie: one sparse list of edits.
+"""Penalties, biases and forbidden words, on the logits where they lie: one sparse list of
+penalties.
 
-Of what changes logits before a token is sampled, an edit concerns few tokens of a row and is done
+Of what changes logits before a token is sampled, a penalty concerns few tokens of a row and is
+done
 in place here. Masks and temperature concern all of them: the sampler applies these as it reads the
 row (:mod:`pyengine.kernels.sampling`). So no pass over the row is spent on any of them.
 
-Bytes moved: 12 for each edit and its logit read and written, which is a sector of 32 bytes both
+Bytes moved: 12 for each penalty and its logit read and written, which is a sector of 32 bytes both
 ways, for they lie scattered. Whatever a step has, that is little: launching is the limit.
 """
 
@@ -13,19 +15,19 @@ import torch
 from pyengine.kernels.language import tl, triton
 
 BLOCK = 256
-"""Edits that a program does at a time."""
+"""Penalties that a program does at a time."""
 
 PARTS = 8
-"""Programs that share the edits of a row."""
+"""Programs that share the penalties of a row."""
 
 
 @triton.jit(do_not_specialize=["vocabulary", "first"])
-def edit_kernel(
+def penalty_kernel(
     logits_ptr, logits_stride, vocabulary, first, start_ptr, token_ptr, factor_ptr, add_ptr,
     before_ptr, KEEPS: tl.constexpr, RESTORES: tl.constexpr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A grid of rows and parts of their edits."""
+    """A grid of rows and parts of their penalties."""
     row = tl.program_id(0)
     logits_ptr += row.to(tl.int64) * logits_stride
     end = tl.load(start_ptr + first + row + 1)
@@ -48,49 +50,51 @@ def edit_kernel(
         tl.store(place, logit.to(logits_ptr.dtype.element_ty), mask=inside)
 
 
-def edit(
+def apply_penalties(
     logits: torch.Tensor,
-    edit_start: torch.Tensor,
-    edit_token: torch.Tensor,
-    edit_factor: torch.Tensor,
-    edit_add: torch.Tensor,
+    penalty_start: torch.Tensor,
+    penalty_token: torch.Tensor,
+    penalty_factor: torch.Tensor,
+    penalty_add: torch.Tensor,
     first: int = 0,
     before: torch.Tensor | None = None,
 ) -> None:
-    """Edit the logits rows ``first`` to ``first + len(logits)`` in place.
+    """Penalty the logits rows ``first`` to ``first + len(logits)`` in place.
 
-    For each edit e of a row: its logit, divided by ``edit_factor[e]`` where it is above 0 and
-    multiplied by it elsewhere, plus ``edit_add[e]``, each rounded to float32. Queues one kernel on
-    the current stream; can be captured.
+    For each penalty e of a row: its logit, divided by ``penalty_factor[e]`` where it is above 0 and
+    multiplied by it elsewhere, plus ``penalty_add[e]``, each rounded to float32. Queues one kernel
+    on the current stream; can be captured.
 
     Args:
         logits: [rows, vocabulary], float32, bfloat16 or float16, each row in one piece.
-        edit_start: int32 by logits row of the step, and one more: where the edits of each begin.
-        edit_token: int32 by edit, each at most once in a row; what the vocabulary does not have
+        penalty_start: int32 by logits row of the step, and one more: where the penalties of each
+        begin.
+        penalty_token: int32 by penalty, each at most once in a row; what the vocabulary does not
+        have
             is passed over.
-        edit_factor: float32 by edit; 1 changes nothing.
-        edit_add: float32 by edit; minus infinity forbids.
+        penalty_factor: float32 by penalty; 1 changes nothing.
+        penalty_add: float32 by penalty; minus infinity forbids.
         first: Logits row of the step that is the first of ``logits``.
-        before: float32 by edit, written: the logits as they were, for :func:`restore`.
+        before: float32 by penalty, written: the logits as they were, for :func:`restore`.
 
     Raises:
         ValueError: A row of ``logits`` is not in one piece.
     """
-    _launch(logits, first, edit_start, edit_token, edit_factor, edit_add, before, False)
+    _launch(logits, first, penalty_start, penalty_token, penalty_factor, penalty_add, before, False)
 
 
 def restore(
     logits: torch.Tensor,
-    edit_start: torch.Tensor,
-    edit_token: torch.Tensor,
+    penalty_start: torch.Tensor,
+    penalty_token: torch.Tensor,
     before: torch.Tensor,
     first: int = 0,
 ) -> None:
-    """Undo :func:`edit` with what it left in ``before``: bit for bit the logits that were.
+    """Undo :func:`apply_penalties` with what it left in ``before``: bit for bit what they were.
 
-    For who wants the model's own log probability of what was sampled among edited logits.
+    For who wants the model's own log probability of what was sampled among penalized logits.
     """
-    _launch(logits, first, edit_start, edit_token, before, before, before, True)
+    _launch(logits, first, penalty_start, penalty_token, before, before, before, True)
 
 
 def _launch(
@@ -106,7 +110,7 @@ def _launch(
     _check(logits)
     if len(logits) == 0:
         return
-    edit_kernel[(len(logits), PARTS)](
+    penalty_kernel[(len(logits), PARTS)](
         logits, logits.stride(0), logits.shape[1], first, start, token, factor, add,
         factor if before is None else before,
         KEEPS=before is not None, RESTORES=restores, PARTS=PARTS, BLOCK=BLOCK,
@@ -114,49 +118,53 @@ def _launch(
     )  # fmt: skip
 
 
-def edit_reference(
+def apply_penalties_reference(
     logits: torch.Tensor,
-    edit_start: torch.Tensor,
-    edit_token: torch.Tensor,
-    edit_factor: torch.Tensor,
-    edit_add: torch.Tensor,
+    penalty_start: torch.Tensor,
+    penalty_token: torch.Tensor,
+    penalty_factor: torch.Tensor,
+    penalty_add: torch.Tensor,
     first: int = 0,
     before: torch.Tensor | None = None,
 ) -> None:
-    """As :func:`edit`, in torch; reads ``edit_start`` on the CPU, so it waits for the device."""
-    for row, edits, tokens in _rows(logits, edit_start, edit_token, first):
+    """As :func:`apply_penalties`, in torch; reads ``penalty_start`` on the CPU, so it waits for the
+    device.
+    """
+    for row, penalties, tokens in _rows(logits, penalty_start, penalty_token, first):
         logit = row[tokens].float()
         if before is not None:
-            before[edits] = logit
-        factor = edit_factor[edits]
+            before[penalties] = logit
+        factor = penalty_factor[penalties]
         logit = torch.where(logit > 0.0, logit / factor, logit * factor)
-        row[tokens] = (logit + edit_add[edits]).to(row.dtype)
+        row[tokens] = (logit + penalty_add[penalties]).to(row.dtype)
 
 
 def restore_reference(
     logits: torch.Tensor,
-    edit_start: torch.Tensor,
-    edit_token: torch.Tensor,
+    penalty_start: torch.Tensor,
+    penalty_token: torch.Tensor,
     before: torch.Tensor,
     first: int = 0,
 ) -> None:
     """As :func:`restore`, in torch."""
-    for row, edits, tokens in _rows(logits, edit_start, edit_token, first):
-        row[tokens] = before[edits].to(row.dtype)
+    for row, penalties, tokens in _rows(logits, penalty_start, penalty_token, first):
+        row[tokens] = before[penalties].to(row.dtype)
 
 
 def _rows(
     logits: torch.Tensor, start: torch.Tensor, token: torch.Tensor, first: int
 ) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Each row, its edits and their tokens, those left out that the vocabulary does not have."""
+    """Each row, its penalties and their tokens, those left out that the vocabulary does not
+    have.
+    """
     _check(logits)
     starts = start[first : first + len(logits) + 1].tolist()
     found = []
     for row, begin, end in zip(logits, starts, starts[1:], strict=False):
         tokens = token[begin:end].long()
         known = (tokens >= 0) & (tokens < len(row))
-        edits = torch.arange(begin, max(begin, end), device=token.device)
-        found.append((row, edits[known], tokens[known]))
+        penalties = torch.arange(begin, max(begin, end), device=token.device)
+        found.append((row, penalties[known], tokens[known]))
     return found
 
 

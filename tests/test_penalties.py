@@ -39,7 +39,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LlamaForCausa
     return folder, random_llama(folder, seed=3)
 
 
-def edited(
+def penalized(
     logits: np.ndarray[Any, Any],
     prompt: list[int],
     answer: list[int],
@@ -69,7 +69,7 @@ def defined(
     answer: list[int] = []
     for _ in range(TOKENS):
         logits = model(torch.tensor([prompt + answer])).logits[0, -1].double().numpy().copy()
-        answer.append(int(edited(logits, prompt, answer, params, words).argmax()))
+        answer.append(int(penalized(logits, prompt, answer, params, words).argmax()))
     return answer
 
 

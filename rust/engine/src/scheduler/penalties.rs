@@ -1,21 +1,21 @@
 //! Penalties, biases and bad words: what is changed in a request's logits before anything else looks at them.
 //!
 //! ```text
-//!  committed token ─push─► counts ─► edits of logits row 0: (token, factor, add), each token once
-//!  draft           ─push─►        ─► edits of logits row 1, ...              and the drafts are popped again
+//!  committed token ─push─► counts ─► penalties of logits row 0: (token, factor, add), each token once
+//!  draft           ─push─►        ─► penalties of logits row 1, ...              and the drafts are popped again
 //! ```
 //!
 //! A logit `l` becomes `(l > 0 ? l / factor : l * factor) + add`: the repetition penalty of Keskar et al., "CTRL"
 //! (2019), over prompt and answer, then presence and frequency penalties over the answer and the bias; a token that
-//! would complete a bad word gets minus infinity. The edits are a function of the tokens before a logits row alone, so
-//! neither drafts nor preemption change any token. [`edit_seats`](super::edit_seats) puts them into steps.
+//! would complete a bad word gets minus infinity. The penalties are a function of the tokens before a logits row alone, so
+//! neither drafts nor preemption change any token. [`penalty_budget`](super::penalty_budget) puts them into steps.
 //!
-//! O(1) a token; a row costs O(edits + tokens of bad words).
+//! O(1) a token; a row costs O(penalties + tokens of bad words).
 
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
-use crate::messages::EditRules;
+use crate::messages::PenaltyRules;
 
 /// What is known of a token whose logit is, or may be, changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -46,8 +46,8 @@ struct Word {
     last: usize,
 }
 
-/// Where the edits of a step go: the fields of its buffers.
-pub(super) struct EditFields<'a> {
+/// Where the penalties of a step go: the fields of its buffers.
+pub(super) struct PenaltyFields<'a> {
     pub token: &'a mut [i32],
     pub factor: &'a mut [f32],
     pub add: &'a mut [f32],
@@ -55,9 +55,9 @@ pub(super) struct EditFields<'a> {
     pub end: usize,
 }
 
-/// The edits of one request, at its last known token.
+/// The penalties of one request, at its last known token.
 #[derive(Debug)]
-pub struct Edits {
+pub struct Penalties {
     presence: f32,
     frequency: f32,
     repetition: f32,
@@ -67,16 +67,16 @@ pub struct Edits {
     words: Vec<Word>,
 }
 
-impl Edits {
-    /// The edits of a request whose tokens are `prompt`, then `generated`. `InvalidArgument` for rules that no
+impl Penalties {
+    /// The penalties of a request whose tokens are `prompt`, then `generated`. `InvalidArgument` for rules that no
     /// frontend sends: tokens beyond the vocabulary, penalties that are no numbers.
-    pub fn new(rules: &EditRules, vocab_size: usize, prompt: &[u32], generated: &[u32]) -> Result<Self> {
+    pub fn new(rules: &PenaltyRules, vocab_size: usize, prompt: &[u32], generated: &[u32]) -> Result<Self> {
         let invalid = |message: &str| Err(Error::InvalidArgument(message.into()));
         let penalties = [rules.presence, rules.frequency, rules.repetition];
         if rules.repetition <= 0.0 || penalties.iter().any(|penalty| !penalty.is_finite()) {
             return invalid("a penalty is out of its range");
         }
-        let mut edits = Self {
+        let mut penalties = Self {
             presence: rules.presence,
             frequency: rules.frequency,
             repetition: rules.repetition,
@@ -86,37 +86,37 @@ impl Edits {
             words: Vec::new(),
         };
         for &(token, bias) in &rules.bias {
-            if !bias.is_finite() || token >= edits.vocab_size {
+            if !bias.is_finite() || token >= penalties.vocab_size {
                 return invalid("a bias is no number, or its token is not in the vocabulary");
             }
             // What is nothing in single precision must leave no entry: `pop` takes such a one for the last draft's.
             if bias != 0.0
-                && let Some(at) = edits.entry(token)
+                && let Some(at) = penalties.entry(token)
             {
-                edits.entries[at].bias = bias;
+                penalties.entries[at].bias = bias;
             }
         }
         for word in &rules.bad_words {
             let Some((&last, before)) = word.split_last() else { return invalid("a bad word is empty") };
-            let Some(last) = edits.entry(last) else {
+            let Some(last) = penalties.entry(last) else {
                 return invalid("a bad word's token is not in the vocabulary");
             };
             if before.is_empty() {
-                edits.entries[last].bias = f32::NEG_INFINITY;
+                penalties.entries[last].bias = f32::NEG_INFINITY;
             } else {
-                edits.entries[last].ends_word = true;
-                edits.words.push(Word { before: before.into(), last });
+                penalties.entries[last].ends_word = true;
+                penalties.words.push(Word { before: before.into(), last });
             }
         }
-        if edits.repetition != 1.0 {
+        if penalties.repetition != 1.0 {
             for &token in prompt {
-                if let Some(at) = edits.entry(token) {
-                    edits.entries[at].prompt = true;
+                if let Some(at) = penalties.entry(token) {
+                    penalties.entries[at].prompt = true;
                 }
             }
         }
-        generated.iter().for_each(|token| edits.push(*token));
-        Ok(edits)
+        generated.iter().for_each(|token| penalties.push(*token));
+        Ok(penalties)
     }
 
     /// The place of a token's entry; none beyond the vocabulary.
@@ -157,19 +157,19 @@ impl Edits {
         }
     }
 
-    /// The most edits of a logits row `ahead` tokens beyond the known ones.
+    /// The most penalties of a logits row `ahead` tokens beyond the known ones.
     pub fn bound(&self, ahead: usize) -> usize {
         (self.entries.len() + ahead).min(self.vocab_size as usize)
     }
 
-    /// Writes the edits of a row's logits: `drafts.len() + 1`, `starts` being where each of them begins. `known` are
+    /// Writes the penalties of a row's logits: `drafts.len() + 1`, `starts` being where each of them begins. `known` are
     /// the tokens before the drafts. `InvalidArgument` if there is no room for them.
     pub(super) fn fill(
         &mut self,
         known: &[u32],
         drafts: &[u32],
         starts: &mut [i32],
-        out: &mut EditFields<'_>,
+        out: &mut PenaltyFields<'_>,
     ) -> Result<()> {
         let mut filled = Ok(());
         let mut pushed = 0;
@@ -200,15 +200,15 @@ impl Edits {
         }
     }
 
-    fn write(&self, out: &mut EditFields<'_>) -> Result<()> {
+    fn write(&self, out: &mut PenaltyFields<'_>) -> Result<()> {
         for entry in &self.entries {
-            let (factor, add) = self.edit(entry);
+            let (factor, add) = self.penalty(entry);
             if factor == 1.0 && add == 0.0 {
                 continue;
             }
             let at = out.end;
             if at == out.token.len() {
-                return Err(Error::InvalidArgument("a step's edits do not fit its buffers".into()));
+                return Err(Error::InvalidArgument("a step's penalties do not fit its buffers".into()));
             }
             (out.token[at], out.factor[at], out.add[at]) = (entry.token as i32, factor, add);
             out.end += 1;
@@ -217,7 +217,7 @@ impl Edits {
     }
 
     /// What becomes of the logit of a token: a function of how often it was generated, not of how that came.
-    fn edit(&self, entry: &Entry) -> (f32, f32) {
+    fn penalty(&self, entry: &Entry) -> (f32, f32) {
         let generated = entry.generated > 0;
         let factor = if entry.prompt || generated { self.repetition } else { 1.0 };
         if entry.forbidden {
@@ -236,12 +236,12 @@ mod tests {
     fn a_bias_that_is_nothing_in_single_precision_takes_no_others_place() {
         // As a frontend may send it: a double that a float has no place for.
         let message = rmp_serde::to_vec(&(0.5, 0.0, 1.0, [(5, 1e-50), (6, -3.0)], [[0u32; 0]; 0])).unwrap();
-        let rules: EditRules = rmp_serde::from_slice(&message).unwrap();
-        let mut edits = Edits::new(&rules, 16, &[], &[]).unwrap();
+        let rules: PenaltyRules = rmp_serde::from_slice(&message).unwrap();
+        let mut penalties = Penalties::new(&rules, 16, &[], &[]).unwrap();
         let mut filled = || {
             let (mut token, mut factor, mut add) = ([0; 8], [0.0; 8], [0.0; 8]);
-            let mut out = EditFields { token: &mut token, factor: &mut factor, add: &mut add, end: 0 };
-            edits.fill(&[], &[5], &mut [0; 2], &mut out).unwrap();
+            let mut out = PenaltyFields { token: &mut token, factor: &mut factor, add: &mut add, end: 0 };
+            penalties.fill(&[], &[5], &mut [0; 2], &mut out).unwrap();
             let end = out.end;
             (token[..end].to_vec(), add[..end].to_vec())
         };

@@ -1,4 +1,4 @@
-"""Sparse edits of logits in Triton and in torch."""
+"""Sparse penalties of logits in Triton and in torch."""
 
 from typing import Any
 
@@ -8,19 +8,27 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyengine.kernels.edit import BLOCK, PARTS, edit, edit_reference, restore, restore_reference
+from pyengine.kernels.penalties import (
+    BLOCK,
+    PARTS,
+    apply_penalties,
+    apply_penalties_reference,
+    restore,
+    restore_reference,
+)
 from tests.kernels.backends import DEVICE
 from tests.kernels.pairs import DTYPES, assert_close, both, random, rows_of
 
 KERNELS = pytest.mark.parametrize(
-    ("editing", "restoring"), [(edit, restore), (edit_reference, restore_reference)]
+    ("applying", "restoring"),
+    [(apply_penalties, restore), (apply_penalties_reference, restore_reference)],
 )
 
 
-def edits(
+def penalties(
     generator: np.random.Generator, counts: list[int], vocabulary: int
 ) -> tuple[torch.Tensor, ...]:
-    """So many edits for each logits row, each token once; every value is an interesting one."""
+    """So many penalties for each logits row, each token once; every value is an interesting one."""
     total = sum(counts)
     tokens = [generator.permutation(vocabulary + 2)[:count] - 1 for count in counts]
     arrays = (
@@ -47,9 +55,9 @@ def test_triton_is_the_reference(
     rows = data.draw(st.integers(0, len(counts) - first))
     generator = np.random.default_rng(sum(counts))
     logits = rows_of(random(generator, rows, vocabulary, dtype=dtype), gap)
-    given = edits(generator, counts, vocabulary)
+    given = penalties(generator, counts, vocabulary)
     before = torch.zeros_like(given[2])
-    ours, theirs = both(edit, edit_reference, logits, *given, first, before)
+    ours, theirs = both(apply_penalties, apply_penalties_reference, logits, *given, first, before)
     assert_close(ours[0], theirs[0], 0)
     assert_close(ours[6], theirs[6], 0)
     restore(ours[0], given[0], given[1], ours[6], first)
@@ -59,18 +67,18 @@ def test_triton_is_the_reference(
 
 
 @KERNELS
-def test_more_edits_than_the_programs_do_at_a_time(editing: Any, restoring: Any) -> None:
+def test_more_penalties_than_the_programs_do_at_a_time(applying: Any, restoring: Any) -> None:
     count = PARTS * BLOCK + BLOCK + 7
     logits = torch.zeros(1, count + 5, device=DEVICE)
     start = torch.tensor([0, count], dtype=torch.int32, device=DEVICE)
     token = torch.arange(count, dtype=torch.int32, device=DEVICE)
     ones = torch.ones(count, device=DEVICE)
-    editing(logits, start, token, ones, token + 1.0)
+    applying(logits, start, token, ones, token + 1.0)
     assert logits[0].tolist() == [*range(1, count + 1), *[0] * 5]
 
 
 @KERNELS
-def test_by_hand(editing: Any, restoring: Any) -> None:
+def test_by_hand(applying: Any, restoring: Any) -> None:
     inf, nan = float("inf"), float("nan")
     logits = torch.tensor([[3.0, -3.0, 0.0, inf, nan, 5.0], [1.0] * 6], device=DEVICE)
     start = torch.tensor([9, 0, 5, 5], dtype=torch.int32, device=DEVICE)
@@ -78,11 +86,11 @@ def test_by_hand(editing: Any, restoring: Any) -> None:
     factor = torch.tensor([1.5, 1.5, 1.5, 2.0, 2.0], device=DEVICE)
     add = torch.tensor([0.25, 0.0, -1.0, 1.0, 1.0], device=DEVICE)
     before = torch.zeros(5, device=DEVICE)
-    edited = logits.clone()
-    editing(edited, start, token, factor, add, 1, before)
+    penalized = logits.clone()
+    applying(penalized, start, token, factor, add, 1, before)
     expected = torch.tensor([[2.25, -4.5, -1.0, inf, nan, 5.0], [1.0] * 6])
-    torch.testing.assert_close(edited.cpu(), expected, rtol=0, atol=0, equal_nan=True)
-    restoring(edited, start, token, before, 1)
-    torch.testing.assert_close(edited, logits, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(penalized.cpu(), expected, rtol=0, atol=0, equal_nan=True)
+    restoring(penalized, start, token, before, 1)
+    torch.testing.assert_close(penalized, logits, rtol=0, atol=0, equal_nan=True)
     with pytest.raises(ValueError, match="one piece"):
-        editing(logits.T, start, token, factor, add)
+        applying(logits.T, start, token, factor, add)

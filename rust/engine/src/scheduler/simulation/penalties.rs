@@ -1,14 +1,14 @@
-//! Edits as they are defined, counted from scratch at every position, and random rules.
+//! Penalties as they are defined, counted from scratch at every position, and random rules.
 
 use proptest::prelude::*;
 
 use super::model::{VOCABULARY, mix};
-use crate::messages::EditRules;
+use crate::messages::PenaltyRules;
 
-/// The edits of the logits that follow `prompt` and `answer`, by token: those that change something.
-pub(super) fn recount(rules: &EditRules, prompt: &[u32], answer: &[u32]) -> Vec<(u32, f32, f32)> {
+/// The penalties of the logits that follow `prompt` and `answer`, by token: those that change something.
+pub(super) fn recount(rules: &PenaltyRules, prompt: &[u32], answer: &[u32]) -> Vec<(u32, f32, f32)> {
     let all = [prompt, answer].concat();
-    let edit = |token: u32| {
+    let penalty = |token: u32| {
         let count = answer.iter().filter(|other| **other == token).count() as f32;
         let factor = if all.contains(&token) { rules.repetition } else { 1.0 };
         let forbidden = rules.bad_words.iter().any(|word| {
@@ -20,21 +20,24 @@ pub(super) fn recount(rules: &EditRules, prompt: &[u32], answer: &[u32]) -> Vec<
         (token, factor, if forbidden { f32::NEG_INFINITY } else { bias - penalty })
     };
     let changes = |(_, factor, add): &(u32, f32, f32)| *factor != 1.0 || *add != 0.0;
-    (0..VOCABULARY as u32).map(edit).filter(changes).collect()
+    (0..VOCABULARY as u32).map(penalty).filter(changes).collect()
 }
 
 /// A number that says of two lists whether they are the same, in whatever order.
-pub(super) fn digest(edits: impl Iterator<Item = (u32, f32, f32)>) -> u64 {
-    let mut edits: Vec<_> = edits.collect();
-    edits.sort_by_key(|edit| edit.0);
-    assert!(edits.windows(2).all(|pair| pair[0].0 < pair[1].0), "a token is edited twice: {edits:?}");
+pub(super) fn digest(penalties: impl Iterator<Item = (u32, f32, f32)>) -> u64 {
+    let mut penalties: Vec<_> = penalties.collect();
+    penalties.sort_by_key(|penalty| penalty.0);
+    assert!(
+        penalties.windows(2).all(|pair| pair[0].0 < pair[1].0),
+        "a token is penalized twice: {penalties:?}"
+    );
     let fold = |digest, (token, factor, add): (u32, f32, f32)| {
         mix(mix(digest, token.into()), u64::from(factor.to_bits()) << 32 | u64::from((add + 0.0).to_bits()))
     };
-    edits.into_iter().fold(0, fold)
+    penalties.into_iter().fold(0, fold)
 }
 
-pub(super) fn edit_rules() -> impl Strategy<Value = EditRules> {
+pub(super) fn penalty_rules() -> impl Strategy<Value = PenaltyRules> {
     let penalty = || prop_oneof![Just(0.0f32), Just(0.5), Just(-1.25), Just(0.1)];
     let repetition = prop_oneof![Just(1.0f32), Just(1.3), Just(0.7)];
     let token = || 0..VOCABULARY as u32;
@@ -43,7 +46,7 @@ pub(super) fn edit_rules() -> impl Strategy<Value = EditRules> {
     let word = prop::collection::vec(0..6u32, 1..4);
     let words = prop::collection::vec(prop_oneof![word, prop::collection::vec(token(), 1..3)], 0..12);
     (penalty(), penalty(), repetition, bias, words).prop_map(
-        |(presence, frequency, repetition, bias, bad_words)| EditRules {
+        |(presence, frequency, repetition, bias, bad_words)| PenaltyRules {
             presence,
             frequency,
             repetition,

@@ -22,7 +22,7 @@ from pyengine.grammar import Grammar, regex
 from pyengine.settings.config import Proposer
 from tests.model.draws import Floats, assert_drawn_from, exact
 from tests.models import random_llama
-from tests.test_penalties import penalized
+from tests.test_penalty_rules import penalized
 
 VOCABULARY = 6
 PROMPT = [0, 1, 2, 3, 0, 1, 2, 4, 0, 1, 2, 3, 0, 1]

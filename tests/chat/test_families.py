@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from test_formats import TOOLS, parse, told
 
 from pyengine.chat.formats import FORMATS, ContentDelta, ToolCallStart
 from pyengine.chat.tools import Named, Tool
 from pyengine.errors import InvalidRequestError
+from tests.chat.test_formats import TOOLS, parse, told
 
 W = "get_weather"
 PARIS = {"city": "Paris"}

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from walk import HOSTILE, LETTERS, Truth, Walker
 
 from pyengine.chat.formats import (
     FORMATS,
@@ -20,6 +19,7 @@ from pyengine.chat.formats import (
 )
 from pyengine.chat.tools import Named, Tool
 from pyengine.grammar import json_schema
+from tests.chat.walk import HOSTILE, LETTERS, Truth, Walker
 
 TEXT = {"type": "string"}
 TOOLS = [

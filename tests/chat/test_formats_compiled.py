@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_formats import FORMAT, THINKING, TOOLS
-from walk import HOSTILE, LETTERS, Walker
 
 from pyengine._core import GrammarContext, compile_grammar
 from pyengine.chat.formats import FORMATS, ChatFormat
 from pyengine.chat.tools import Named, Tool
 from pyengine.grammar import Grammar, json_schema
 from pyengine.tokenizer import Tokenizer
+from tests.chat.test_formats import FORMAT, THINKING, TOOLS
+from tests.chat.walk import HOSTILE, LETTERS, Walker
 from tools.demo_model.template import SPECIAL_TOKENS
 
 # Special tokens are no text: whoever spells one in free text or a string means the token.

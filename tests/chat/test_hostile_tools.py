@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from test_formats import FORMAT, parse, told
 
 from pyengine.chat.formats import FORMATS, ChatFormat
 from pyengine.chat.tools import Tool
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar import json_schema, parameters, reading
 from pyengine.grammar.description import MOST_BYTES
+from tests.chat.test_formats import FORMAT, parse, told
 
 ONE_BY_ONE = pytest.mark.parametrize(
     "name", ["qwen3_coder", "llama_pythonic", "llama4_pythonic", "gemma_tool_code"]

@@ -7,7 +7,6 @@ from typing import Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_formats import TOOLS
 
 from pyengine.chat.answer import ChatUpdate
 from pyengine.chat.formats import FORMATS
@@ -15,6 +14,7 @@ from pyengine.chat.reader import Reader
 from pyengine.chat.text_logprobs import TextLogprobs
 from pyengine.completion import Update, Usage
 from pyengine.logprobs import TokenLogprob
+from tests.chat.test_formats import TOOLS
 
 # What is written, and whether it is the answer's text; the newlines at marks are none.
 PARTS = [

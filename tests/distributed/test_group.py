@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed
-from thread_ranks import CPU, together
 
 from pyengine.distributed.group import Alone, TorchGroup, host_store
+from tests.distributed.thread_ranks import CPU, together
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

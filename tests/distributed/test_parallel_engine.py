@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from thread_ranks import thread_runner
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.distributed.parallel_runner import ParallelRunner
 from pyengine.errors import ConfigError
 from pyengine.grammar import json_schema, regex
+from tests.distributed.thread_ranks import thread_runner
 from tests.models import random_llama
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from thread_ranks import together
 
 from pyengine.distributed.group import Group
 from pyengine.errors import ConfigError
+from tests.distributed.thread_ranks import together
 from tests.model.llamas import Loop, Sequence, make_llama, prompts
 from tests.model.torch_steps import GreedyRunner
 

@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from test_grammar import demo
 
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar import Grammar, ebnf, json_schema, regex, structural_tag
+from tests.grammar.test_grammar import demo
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}}
 

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 import httpx
 import openai
 import pytest
-from fake_engine import FakeEngine
 
 from pyengine import AsyncEngine
 from pyengine.http.limits import Limits
 from pyengine.http.serving.server import HttpServer
+from tests.http.fake_engine import FakeEngine
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from fake_engine import ANSWER, CHATML, FakeEngine
 
 from pyengine.chat.template import ChatTemplate
 from pyengine.errors import ContextLengthError
 from pyengine.http.serving.server import HttpServer
+from tests.http.fake_engine import ANSWER, CHATML, FakeEngine
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 MODEL = "org/fake"

@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from fake_engine import FakeEngine
 
 from pyengine.http.limits import Limits
+from tests.http.fake_engine import FakeEngine
 
 MODEL = "org/fake"
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]

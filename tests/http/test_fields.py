@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_engine import FakeEngine
-from test_tools import TEMPLATE
 
 from pyengine.chat.template import ChatTemplate
+from tests.http.fake_engine import FakeEngine
+from tests.http.test_tools import TEMPLATE
 
 MODEL = "org/fake"
 MINIMAL: dict[str, dict[str, Any]] = {

@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_engine import FakeEngine
 
 from pyengine.errors import EngineDeadError
 from pyengine.http.limits import Limits
 from pyengine.http.serving.server import HttpServer
+from tests.http.fake_engine import FakeEngine
 
 MODEL = "org/fake"
 CHAT = "/v1/chat/completions"

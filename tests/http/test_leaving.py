@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_engine import FakeEngine, small_tokenizer
 
 from pyengine.errors import RequestAbortedError
 from pyengine.http.errors import ShuttingDownError
 from pyengine.http.exchange import Exchange
 from pyengine.http.openai import chat_completions
 from pyengine.http.service import Service
+from tests.http.fake_engine import FakeEngine, small_tokenizer
 
 BODY = {
     "model": "org/fake",

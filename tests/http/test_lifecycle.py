@@ -11,11 +11,11 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_engine import ANSWER, FakeEngine
 
 from pyengine.errors import ConfigError, NotReadyError, OverloadedError
 from pyengine.http.limits import Limits
 from pyengine.http.serving.server import HttpServer, serve
+from tests.http.fake_engine import ANSWER, FakeEngine
 
 MODEL = "org/fake"
 CHAT = "/v1/chat/completions"
@@ -186,7 +186,7 @@ async def test_serve_raises_what_loading_raises() -> None:
 SCRIPT = """
 import asyncio, sys
 sys.path.insert(0, {here!r})
-from fake_engine import FakeEngine
+from tests.http.fake_engine import FakeEngine
 from pyengine.http.limits import Limits
 from pyengine.http.serving.server import leave, serve
 

@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from test_logprob_fields import QUESTION, table
-from test_responses import check
-from test_responses_api import specified
 
 from pyengine import AsyncEngine
+from tests.http.test_logprob_fields import QUESTION, table
+from tests.http.test_responses import check
+from tests.http.test_responses_api import specified
 
 OF_TEXT: Any = "message.output_text.logprobs"
 WEATHER: Any = {

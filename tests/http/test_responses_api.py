@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from fake_engine import ANSWER, FakeEngine
-from test_responses import check
-from test_tools import CALLS, TEMPLATE, THOUGHT
 
 from pyengine.chat.template import ChatTemplate
 from pyengine.errors import EngineDeadError
+from tests.http.fake_engine import ANSWER, FakeEngine
+from tests.http.test_responses import check
+from tests.http.test_tools import CALLS, TEMPLATE, THOUGHT
 
 MODEL = "org/fake"
 WEATHER: Any = {

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_engine import FakeEngine
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from pyengine.http import sse
 from pyengine.http.openai.chunks import DONE, ChatChunks, CompletionChunks
 from pyengine.logprobs import TokenLogprob
 from pyengine.sampling import SamplingParams
+from tests.http.fake_engine import FakeEngine
 
 USAGE = Usage(3, 1, 2)
 

@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from fake_engine import ANSWER, FakeEngine
+
+from tests.http.fake_engine import ANSWER, FakeEngine
 
 MODEL = "org/fake"
 MINIMAL: dict[str, dict[str, Any]] = {

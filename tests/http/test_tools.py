@@ -6,10 +6,10 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from fake_engine import CHATML, FakeEngine
 from openai.types.chat import ChatCompletionChunk
 
 from pyengine.chat.template import ChatTemplate
+from tests.http.fake_engine import CHATML, FakeEngine
 
 MODEL = "org/fake"
 HELLO: list[Any] = [{"role": "user", "content": "Rain in Paris?"}]

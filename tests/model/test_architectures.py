@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 import torch
-from families import FAMILIES, ONE_OF_EACH, YARN, make_family
-from llamas import Loop, greedy, make_llama, make_runner, prompts
-from test_dummy import on_meta
-from test_torch_model import logits_after
-from torch_steps import GreedyRunner
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures import ARCHITECTURES
 from pyengine.model.spec import describe
 from pyengine.settings.config import EngineConfig
+from tests.model.families import FAMILIES, ONE_OF_EACH, YARN, make_family
+from tests.model.llamas import Loop, greedy, make_llama, make_runner, prompts
+from tests.model.test_dummy import on_meta
+from tests.model.test_torch_model import logits_after
+from tests.model.torch_steps import GreedyRunner
 
 
 def edit(folder: Path, **changes: Any) -> None:

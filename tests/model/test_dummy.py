@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from llamas import Loop, make_llama, prompts
-from torch_steps import GreedyRunner
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from pyengine import AsyncEngine, SamplingParams
@@ -24,6 +22,8 @@ from pyengine.model.weights.dummy import DummyWeights
 from pyengine.model.weights.folder import NAMED_SHAPES, model_folder
 from pyengine.model.weights.loader import open_weights
 from pyengine.settings.config import EngineConfig
+from tests.model.llamas import Loop, make_llama, prompts
+from tests.model.torch_steps import GreedyRunner
 
 PARAMETERS = {"llama-3-8b": 8_030_261_248, "llama-3-70b": 70_553_706_496}
 

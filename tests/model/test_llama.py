@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from llamas import (
+
+from tests.model.llamas import (
     Loop,
     Sequence,
     assert_rows_read_what_their_step_writes,

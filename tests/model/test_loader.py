@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from llamas import Loop, make_llama, make_runner
 from safetensors.torch import load_file, save_file
 
 from pyengine.errors import ConfigError, ModelLoadError
@@ -12,6 +11,7 @@ from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.devices import load_runner
 from pyengine.model.spec import describe
 from pyengine.settings.config import EngineConfig
+from tests.model.llamas import Loop, make_llama, make_runner
 
 
 def edit(folder: Path, **changes: Any) -> None:

@@ -6,12 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llamas import SMALL
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.rotary import rotary_table
+from tests.model.llamas import SMALL
 
 CONTEXT = 512
 

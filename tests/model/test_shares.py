@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from llamas import make_llama
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.spec import ModelShape, describe
 from pyengine.model.weights.loader import open_weights
 from pyengine.model.weights.sharding import RankWeights
 from pyengine.settings.config import EngineConfig
+from tests.model.llamas import make_llama
 
 HIDDEN, VOCABULARY = 48, 131
 Q, K = "model.layers.1.self_attn.q_proj.weight", "model.layers.1.self_attn.k_proj.weight"

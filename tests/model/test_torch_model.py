@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from llamas import (
+
+from tests.model.llamas import (
     Loop,
     Sequence,
     assert_rows_read_what_their_step_writes,
@@ -14,8 +15,8 @@ from llamas import (
     make_runner,
     prompts,
 )
-from test_llama import SHAPES
-from torch_steps import GreedyRunner
+from tests.model.test_llama import SHAPES
+from tests.model.torch_steps import GreedyRunner
 
 
 @pytest.mark.parametrize("name", SHAPES)

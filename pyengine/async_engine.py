@@ -13,10 +13,11 @@ from pyengine.chat.messages import read_messages
 from pyengine.chat.options import ChatOptions, made_options
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool, ToolChoice
-from pyengine.engine import EngineInfo, Progress
+from pyengine.engine import EngineInfo
 from pyengine.errors import ConfigError
 from pyengine.grammar.description import Grammar
 from pyengine.messages import Report
+from pyengine.model.runner import Progress
 from pyengine.model.weights.folder import model_folder, served_name
 from pyengine.placement import Placement, PlacementName, placed
 from pyengine.request.connection import Connection

@@ -26,7 +26,7 @@ from pyengine.actors.scheduler import SchedulerActor
 from pyengine.chat.handler import format_of, turn_ends
 from pyengine.chat.template import ChatTemplate
 from pyengine.model.devices import load_runner
-from pyengine.model.runner import ModelRunner
+from pyengine.model.runner import ModelRunner, Progress
 from pyengine.model.weights.folder import model_folder
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry import Totals
@@ -35,9 +35,6 @@ from pyengine.tokenizer import Tokenizer
 SCHEDULER_MAILBOX_BYTES = 1 << 24
 DETOKENIZER_MAILBOX_BYTES = 1 << 22
 FRONTEND_MAILBOX_BYTES = 1 << 22
-
-Progress = Callable[[int, int], None]
-"""Told (bytes loaded, bytes in all) while weights are read."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The kernels of a model's layers: norms, rotation, activation, products for few rows, blocks."""
+"""The kernels of a model's layers: norms, rotation, activation, products for few rows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -7,10 +7,9 @@ from typing import Any
 import torch
 
 from benches.gpu.cases import Case, by
-from benches.gpu.floors import Shape, kv_token_bytes
+from benches.gpu.floors import Shape
 from benches.gpu.part import Bench
 from benches.gpu.timing import Work, copies
-from pyengine.kernels.blocks import BlockCaches
 
 ROWS = (1, 64, 256, 8192)
 GEMV_ROWS = (1, 2, 4, 8)
@@ -44,7 +43,6 @@ def layer_cases(bench: Bench, shape: Shape) -> Iterator[Case]:
             copied=copied,
         )
     yield from products(bench, shape, dtype)
-    yield from block_copies(bench, shape, dtype)
 
 
 def works(
@@ -165,28 +163,3 @@ def products(bench: Bench, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
 def library(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
     """The product by torch's library."""
     torch.mm(x, weight.t(), out=out)
-
-
-def block_copies(bench: Bench, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
-    """Blocks of all layers' keys and values, as forks and compaction copy them."""
-    for count in (2,) if bench.tiny else (1, 16, 256):
-
-        def make(call: Callable[..., Any], count: int = count) -> Sequence[Work]:
-            size = (2 * count, BLOCK_SIZE, shape.kv_heads, shape.head_dim)
-            caches = BlockCaches.of(
-                [
-                    torch.zeros(size, dtype=dtype, device=bench.device)
-                    for _ in range(2 * shape.layers)
-                ]
-            )
-            sources = torch.arange(count, dtype=torch.int32, device=bench.device)
-            return [partial(call, caches, sources, sources + count)]
-
-        block = BLOCK_SIZE * kv_token_bytes(shape, dtype.itemsize)
-        implementations = by(bench, "blocks", "copy_blocks")
-        yield Case(
-            "copy_blocks",
-            f"{count} blocks of {block >> 10} KiB",
-            {name: partial(make, call) for name, call in implementations.items()},
-            copied=2 * count * block,
-        )

@@ -2,8 +2,9 @@
 
 import asyncio
 
-from pyengine.engine import EngineInfo, Progress
+from pyengine.engine import EngineInfo
 from pyengine.errors import PyengineError
+from pyengine.model.runner import Progress
 from pyengine.placement.children import Failed
 from pyengine.placement.control import Down, Up
 from pyengine.placement.protocol import FrontendSlot, Watcher

@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 
 from pyengine.actors.actor import logger
-from pyengine.engine import EngineInfo, Progress, Queues
+from pyengine.engine import EngineInfo, Queues
 from pyengine.errors import EngineDeadError, PyengineError
+from pyengine.model.runner import Progress
 from pyengine.placement.children import Failed, Loading
 from pyengine.placement.control import Ready, Start, decode_from_engine
 from pyengine.placement.deaths import DEATHS, Deaths

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from pyengine._core import Mailbox, Recorder
-from pyengine.engine import EngineInfo, Progress, Queues
+from pyengine.engine import EngineInfo, Queues
+from pyengine.model.runner import Progress
 from pyengine.settings.config import EngineConfig
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from pyengine.engine import EngineActors, EngineInfo, Progress, Queues
+from pyengine.engine import EngineActors, EngineInfo, Queues
+from pyengine.model.runner import Progress
 from pyengine.placement.protocol import FrontendSlot, Watcher
 from pyengine.settings.config import EngineConfig
 

@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable
 
 from pyengine._core import Timeline
 from pyengine.actors.actor import ActorRef
-from pyengine.engine import EngineInfo, Progress
+from pyengine.engine import EngineInfo
 from pyengine.errors import EngineDeadError, NotReadyError, release_frames
+from pyengine.model.runner import Progress
 from pyengine.placement import Placement, Watcher
 from pyengine.request.frontend import Frontend
 from pyengine.settings.config import EngineConfig

@@ -12,7 +12,6 @@ pytest.importorskip("triton")
 from pyengine._core import StepHeader  # noqa: E402
 from pyengine.kernels import (  # noqa: E402
     activation,
-    blocks,
     feed,
     gemv,
     head_norm,
@@ -110,11 +109,9 @@ def test_a_cache_of_more_than_two_thousand_million_numbers() -> None:
     angles = torch.cat((torch.ones(1, DIM // 2), torch.zeros(1, DIM // 2)), dim=1).cuda()
     last = torch.tensor([num_blocks * BLOCK_SIZE - 1], dtype=torch.int32, device="cuda")
     rope.rope_append(qkv, angles, integers(0, 1, 1), last, keys, values, HEADS)
-    pairs = integers(num_blocks - 1, num_blocks, 1), integers(num_blocks - 2, num_blocks - 1, 1)
-    blocks.copy_blocks(blocks.BlockCaches.of([keys, values]), *pairs)
     for cache in (keys, values):
-        assert (cache[-2:, -1].float() == 1).all()
-        assert cache.view(torch.uint8).count_nonzero() == 2 * KV_HEADS * DIM
+        assert (cache[-1, -1].float() == 1).all()
+        assert cache.view(torch.uint8).count_nonzero() == KV_HEADS * DIM
 
 
 @dtypes
@@ -129,18 +126,6 @@ def test_gemv(shape: tuple[int, int], rows: int, dtype: Any) -> None:
     assert (out == again).all()
     exact = (x.double() @ weight.double().T).to(dtype)
     assert_close(out, exact, 1, 1e-5)
-
-
-@dtypes
-def test_blocks(dtype: Any) -> None:
-    shape = (50, BLOCK_SIZE, KV_HEADS, DIM)
-    caches = [normal(*shape, dtype=dtype, seed=seed) for seed in range(64)]
-    before = [cache.clone() for cache in caches]
-    places = torch.randperm(50, device="cuda").int()
-    blocks.copy_blocks(blocks.BlockCaches.of(caches), places[:20], places[20:40])
-    for cache, old in zip(caches, before, strict=True):
-        old[places[20:40].long()] = old[places[:20].long()]
-        assert (cache == old).all()
 
 
 @dtypes
@@ -205,8 +190,6 @@ def launches() -> dict[str, tuple[Callable[[], None], list[Any]]]:
     header[StepHeader.NUM_FEEDS] = 3
     ids, place = integers(0, 9, 9), torch.randperm(9, device="cuda").int()
     last = ids + 20
-    sources, targets = integers(0, 2, 1), integers(2, 4, 1)
-    caches = blocks.BlockCaches.of([keys.clone(), values.clone()])
     logits, chosen = normal(3, VOCABULARY), integers(0, VOCABULARY, 3)
     tokens, logprobs, of_chosen = integers(0, 1, 15).view(3, 5), normal(3, 5), normal(3)
     start = torch.tensor([0, 1, 2, 3], dtype=torch.int32, device="cuda")
@@ -224,10 +207,6 @@ def launches() -> dict[str, tuple[Callable[[], None], list[Any]]]:
             [qkv, keys, values],
         ),
         "feed": (lambda: feed.feed(header, ids, place, place, last), [ids]),
-        "blocks": (
-            lambda: blocks.copy_blocks(caches, sources, targets),
-            list(caches.tensors),
-        ),
         "penalty": (
             lambda: penalties.apply_penalties(penalized, start, chosen, factor, factor),
             [penalized],
@@ -246,7 +225,6 @@ KERNELS = (
     "activation",
     "rope",
     "feed",
-    "blocks",
     "penalty",
     "top_logprobs",
     "gemv",

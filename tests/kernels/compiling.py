@@ -17,7 +17,6 @@ import torch
 from pyengine.kernels import (
     activation,
     attention,
-    blocks,
     feed,
     gemv,
     head_norm,
@@ -70,8 +69,6 @@ def layers() -> Iterator[tuple[str, Work]]:
         weight = of(BF16, HIDDEN, INTERMEDIATE)
         x, out = of(BF16, m, INTERMEDIATE), of(BF16, m, HIDDEN)
         yield f"{m}", lambda x=x, weight=weight, out=out: gemv.gemv(x, weight, out)
-    caches = blocks.BlockCaches((of(BF16, 9, 16, 8, 128),), of(torch.int64, 1), 32768, 32768)
-    yield "", lambda: blocks.copy_blocks(caches, ints(9), ints(9))
 
 
 def sampler() -> Iterator[tuple[str, Work]]:

@@ -13,9 +13,11 @@ CASES ?= 2000
 BIN := .venv/bin
 CORE := pyengine/_core.abi3.so
 RUST := Cargo.toml Cargo.lock $(shell find rust kernels -name '*.rs' -o -name Cargo.toml)
+# mkdocs-material prints a banner about other projects unless told not to.
+DOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 UV := VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv
 
-.PHONY: setup serve test fuzz check bench bench-gpu format lock clean
+.PHONY: setup serve test fuzz check docs docs-serve bench bench-gpu format lock clean
 
 setup: $(CORE)  ## make .venv with everything in it, and build the Rust module
 
@@ -26,7 +28,7 @@ test: $(CORE)  ## all tests: Rust, then Python; property tests draw the same cas
 	PROPTEST_RNG_SEED=1 cargo test --workspace --quiet
 	$(BIN)/python -m pytest
 
-fuzz: $(CORE)  ## property tests with cases that nobody has seen yet
+fuzz: $(CORE)  ## property tests with new cases
 	PROPTEST_CASES=$(CASES) cargo test --workspace
 	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile fuzz
 
@@ -37,6 +39,15 @@ check: $(CORE)  ## formatters, linters, types, clippy, the stub against the bina
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest pyengine._core
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+
+docs: $(CORE)  ## the documentation site, in build/site
+	$(DOCS) build --strict --quiet
+
+docs-serve: $(CORE)  ## the documentation site at http://127.0.0.1:8001, built again on every change
+	$(DOCS) serve --dev-addr 127.0.0.1:8001
 
 bench: $(CORE)  ## every bench, each beside its floor or peer
 	@for bench in benches/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
@@ -50,7 +61,7 @@ format: $(CORE)  ## let the formatters write
 	$(BIN)/ruff check --fix .
 
 lock: .venv/installed  ## raise the pinned versions
-	$(UV) pip compile --quiet --upgrade --universal --extra dev --no-header --no-annotate \
+	$(UV) pip compile --quiet --upgrade --universal --extra dev --extra docs --no-header --no-annotate \
 		--python-version 3.11 --output-file constraints.txt pyproject.toml
 	cargo update
 
@@ -61,7 +72,7 @@ lock: .venv/installed  ## raise the pinned versions
 
 .venv/installed: pyproject.toml constraints.txt .venv/bin/uv
 	$(UV) pip install $(if $(TORCH_BACKEND),--torch-backend $(TORCH_BACKEND)) \
-		--constraint constraints.txt --extra dev --requirement pyproject.toml
+		--constraint constraints.txt --extra dev --extra docs --requirement pyproject.toml
 	@touch $@
 
 $(CORE): .venv/installed $(RUST)

@@ -26,11 +26,11 @@ Times = dict[str, dict[int, dict[int, float]]]
 def step_times(numbers_of_rows: Sequence[int], max_draft: int, quick: bool) -> Times:
     """What a step of each of so many rows takes, sampling counted in, and a prompt."""
     config = EngineConfig(draft_model="demo", mode="server", max_draft=max_draft)
-    shape = describe(config)
-    assert shape.draft is not None
-    kernels, layout = CpuKernels(1), make_layout(config, shape.info)
+    spec = describe(config)
+    assert spec.draft is not None
+    kernels, layout = CpuKernels(1), make_layout(config, spec.info)
     times: Times = {}
-    for name, of in (("model", shape), ("draft", shape.draft)):
+    for name, of in (("model", spec), ("draft", spec.draft)):
         model = CpuModel(of, layout, kernels)
         times[name] = {0: {PROMPT: step_time(model, 1, PROMPT, 20, logits=1)}}
         for rows in numbers_of_rows:

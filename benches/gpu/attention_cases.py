@@ -14,8 +14,8 @@ from benches.gpu.timing import Work, copies
 from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.attention.backend import AttentionBackend
-from pyengine.model.torch.attention.selection import choose, detect, make_backend
-from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.attention.selection import detect, make_backend, select
+from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.graphs import MAX_TOKENS
 
@@ -63,7 +63,7 @@ def made(
     """
     rows, each, context = size
     kind = str(dtype).removeprefix("torch.")
-    wanted = AttentionShape(
+    wanted = AttentionSpec(
         num_heads=shape.heads,
         num_kv_heads=shape.kv_heads,
         head_dim=shape.head_dim,
@@ -75,7 +75,7 @@ def made(
         max_pages=pages_of(size),
         max_context=context + each,
     )
-    chosen = choose(wanted, detect(bench.device), name)
+    chosen = select(wanted, detect(bench.device), name)
     return make_backend(chosen.name, wanted, bench.device)
 
 

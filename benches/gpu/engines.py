@@ -20,7 +20,7 @@ from typing import Any
 from benches.gpu.floors import ITEM_BYTES, Ceilings, Shape, step_seconds
 from benches.gpu.part import Bench
 from pyengine import AsyncEngine, EngineConfig, SamplingParams
-from pyengine.model.spec import ModelShape, describe
+from pyengine.model.spec import ModelSpec, describe
 from pyengine.placement import PlacementName
 from pyengine.profiling.workload import tokens
 from pyengine.telemetry import Totals
@@ -57,7 +57,7 @@ class Model:
     item: int
 
     @classmethod
-    def of(cls, described: ModelShape) -> "Model":
+    def of(cls, described: ModelSpec) -> "Model":
         """Of what ``describe`` says about a configuration."""
         return cls(Shape.of(described.config), ITEM_BYTES[described.info.dtype])
 

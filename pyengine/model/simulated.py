@@ -122,14 +122,14 @@ class SimulatedRunner:
     @classmethod
     def from_config(cls, config: EngineConfig) -> "SimulatedRunner":
         """The device of ``config``, speaking the printable tokens of its model's tokenizer."""
-        shape = describe(config)
+        spec = describe(config)
         return cls(
-            shape.info,
-            make_layout(config, shape.info),
-            num_blocks=shape.num_blocks,
+            spec.info,
+            make_layout(config, spec.info),
+            num_blocks=spec.num_blocks,
             max_sequences=config.limits.max_sequences,
             step_ms=config.simulated_step_ms,
-            tokens=printable_tokens(shape.info),
+            tokens=printable_tokens(spec.info),
         )
 
     def buffers(self) -> StepBuffers:

@@ -1,4 +1,4 @@
-"""A model's shape from its config.json, and the cache and buffers that a configuration gives it.
+"""A model's spec, read from its config.json, and the cache and buffers a configuration gives it.
 
 Imports no torch.
 """
@@ -10,12 +10,12 @@ from typing import Any
 
 from pyengine._core import StepLayout
 from pyengine.errors import ConfigError, ModelLoadError
-from pyengine.model.architectures.positions import max_positions
+from pyengine.model.positions import max_positions
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.folder import (
     config_folder,
     draft_folder,
-    is_named_shape,
+    is_named_spec,
     model_folder,
     served_name,
 )
@@ -25,11 +25,11 @@ ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3": 1}
 
 
 @dataclass(frozen=True)
-class ModelShape:
+class ModelSpec:
     """What an engine builds a runner from.
 
     Attributes:
-        info: The model's shape.
+        info: The model's dimensions and data types.
         num_blocks: KV blocks of the configuration.
         config: The model's config.json.
         draft: The draft model, with the same blocks; None where there is none.
@@ -39,7 +39,7 @@ class ModelShape:
     info: ModelInfo
     num_blocks: int
     config: dict[str, Any]
-    draft: "ModelShape | None" = None
+    draft: "ModelSpec | None" = None
     dummy: bool = False
 
 
@@ -62,7 +62,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelShape:
+def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelSpec:
     """Read the model's folder and settle context, data type and cache size.
 
     Args:
@@ -73,12 +73,12 @@ def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelS
     Raises:
         ModelLoadError: A folder is missing, its config.json lacks something, or the draft model
             has other tokens.
-        ConfigError: The KV cache does not hold one block, or the model is a shape without weights
-            and none are to be made up.
+        ConfigError: The KV cache does not hold one block, or the model is a named spec and
+            ``load_format`` is not ``dummy``.
     """
-    if is_named_shape(config.model) and config.load_format != "dummy":
+    if is_named_spec(config.model) and config.load_format != "dummy":
         raise ConfigError(
-            f"{config.model!r} is the shape of a model without its weights: give its folder or hub "
+            f"{config.model!r} names a model spec without weights: give a folder or hub "
             "name, or 'load_format' dummy for random weights",
             param="load_format",
         )
@@ -94,10 +94,10 @@ def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelS
     dummy = config.load_format == "dummy"
     # A block holds the keys and values of both.
     block_bytes = info.block_bytes + draft.block_bytes
-    shape = _with_cache(config, replace(info, block_bytes=block_bytes), model, measured_blocks)
+    spec = _with_cache(config, replace(info, block_bytes=block_bytes), model, measured_blocks)
     # Positions beyond those that it was made for cost acceptance and nothing else.
-    draft = replace(draft, max_context=shape.info.max_context)
-    return replace(shape, draft=ModelShape(draft, shape.num_blocks, draft_model, dummy=dummy))
+    draft = replace(draft, max_context=spec.info.max_context)
+    return replace(spec, draft=ModelSpec(draft, spec.num_blocks, draft_model, dummy=dummy))
 
 
 def check_same_tokens(folder: Path, drafts: Path) -> None:
@@ -134,7 +134,7 @@ def check_same_tokens(folder: Path, drafts: Path) -> None:
 
 
 def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dict[str, Any]]:
-    """The shape of the model in ``folder``, with all of its context, and its config.json."""
+    """The model in ``folder``, with all of its context, and its config.json."""
     model = read_json(folder / "config.json")
 
     def number(key: str, default: int | None = None) -> int:
@@ -173,7 +173,7 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
 
 def _with_cache(
     config: EngineConfig, info: ModelInfo, model: dict[str, Any], measured: int | None
-) -> ModelShape:
+) -> ModelSpec:
     if config.num_blocks is None and config.kv_cache_mib is None and config.device == "cuda":
         longest = min(info.max_context, config.max_context or info.max_context)
         num_blocks = -(-longest // config.block_size) if measured is None else measured
@@ -182,7 +182,7 @@ def _with_cache(
     limits = (info.max_context, num_blocks * config.block_size, config.max_context)
     context = min(limit for limit in limits if limit is not None)
     dummy = config.load_format == "dummy"
-    return ModelShape(replace(info, max_context=context), num_blocks, model, dummy=dummy)
+    return ModelSpec(replace(info, max_context=context), num_blocks, model, dummy=dummy)
 
 
 def make_layout(config: EngineConfig, info: ModelInfo) -> StepLayout:

@@ -32,11 +32,11 @@ def several_gpus() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_readers_bring_the_same_numbers_to_the_device(dtype: str, tmp_path: Path) -> None:
     random_llama(tmp_path)
-    shape = describe(EngineConfig(model=str(tmp_path), device="cuda", dtype=dtype))  # type: ignore[arg-type]
+    spec = describe(EngineConfig(model=str(tmp_path), device="cuda", dtype=dtype))  # type: ignore[arg-type]
     shapes = {NAMES[0]: (300, 64), NAMES[1]: (128, 64)}
     with (
-        open_weights(shape, torch.device("cuda")) as there,
-        open_weights(shape, readers=0) as here,
+        open_weights(spec, torch.device("cuda")) as there,
+        open_weights(spec, readers=0) as here,
     ):
         got = [there.whole(name, *size) for name, size in shapes.items()]
         got.append(there.outputs({NAMES[1]: 128}, 64))

@@ -20,7 +20,7 @@ from pyengine.model.torch.attention.selection import (  # noqa: E402
     make_backend,
     refusal,
 )
-from pyengine.model.torch.attention.spec import AttentionShape  # noqa: E402
+from pyengine.model.torch.attention.spec import AttentionSpec  # noqa: E402
 from tests.model import fake_flashinfer  # noqa: E402
 from tests.model.paged_steps import FIELDS, Step, fill, layout_of, pad, random_table  # noqa: E402
 
@@ -31,13 +31,13 @@ CONTEXTS = [1, 15, 16, 17, 128, 129, 1000, 4096, 8192]
 TOLERANCE = {"bfloat16": 2e-2, "float16": 5e-3, "float32": 2e-3}
 
 
-def llama(dtype: str = "bfloat16", kv_dtype: str | None = None, **more: Any) -> AttentionShape:
+def llama(dtype: str = "bfloat16", kv_dtype: str | None = None, **more: Any) -> AttentionSpec:
     given: dict[str, Any] = {
         "num_heads": 32, "num_kv_heads": 8, "head_dim": 128, "dtype": dtype,
         "kv_dtype": kv_dtype or dtype, "block_size": SIZE, "max_rows": 64, "max_tokens": 2048,
         "max_pages": 64 * 513, "max_context": 8208,
     }  # fmt: skip
-    return AttentionShape(**(given | more))
+    return AttentionSpec(**(given | more))
 
 
 SHAPES = [
@@ -65,30 +65,30 @@ def exact_products() -> Iterator[None]:
 class Bench:
     """A backend on the GPU, one layer's cache, and steps."""
 
-    def __init__(self, name: str, shape: AttentionShape) -> None:
-        if (reason := refusal(name, shape, detect(CUDA))) is not None:
+    def __init__(self, name: str, spec: AttentionSpec) -> None:
+        if (reason := refusal(name, spec, detect(CUDA))) is not None:
             pytest.skip(f"{name}: {reason}")
-        self.shape = shape
-        self.backend = make_backend(name, shape, CUDA)
-        self.step: Any = Step(StepBuffers(layout_of(shape)), CUDA)
+        self.spec = spec
+        self.backend = make_backend(name, spec, CUDA)
+        self.step: Any = Step(StepBuffers(layout_of(spec)), CUDA)
         generator = torch.Generator(CUDA).manual_seed(0)
-        cache = (BLOCKS, SIZE, shape.num_kv_heads, shape.head_dim)
-        self.dtype, kv_dtype = getattr(torch, shape.dtype), getattr(torch, shape.kv_dtype)
+        cache = (BLOCKS, SIZE, spec.num_kv_heads, spec.head_dim)
+        self.dtype, kv_dtype = getattr(torch, spec.dtype), getattr(torch, spec.kv_dtype)
         self.keys, self.values = (
             torch.randn(cache, generator=generator, device=CUDA).to(kv_dtype) for _ in range(2)
         )
         self.random = np.random.default_rng(0)
-        self.queries = self.buffer(2 * shape.num_kv_heads)
+        self.queries = self.buffer(2 * spec.num_kv_heads)
         self.queries.normal_(generator=generator)
         self.out = self.buffer(0)
 
     def buffer(self, more: int) -> Any:
         """[tokens, heads, head_dim], of tokens that have ``more`` heads beside these."""
-        shape = self.shape
+        spec = self.spec
         wide = torch.zeros(
-            shape.max_tokens, shape.num_heads + more, shape.head_dim, device=CUDA, dtype=self.dtype
+            spec.max_tokens, spec.num_heads + more, spec.head_dim, device=CUDA, dtype=self.dtype
         )
-        return wide[:, : shape.num_heads]
+        return wide[:, : spec.num_heads]
 
     def fill(self, lengths: list[int], counts: list[int], shared: int = 0) -> None:
         self.lengths, self.counts = lengths, counts
@@ -111,24 +111,24 @@ class Bench:
         arrays = {name: torch.from_numpy(getattr(self.step.host, name)).to(CUDA) for name in FIELDS}
         attention_reference(
             self.queries[:tokens], self.keys, self.values, Pages(**arrays), right,
-            rows=len(self.lengths), one_query=False, scale=self.shape.head_dim**-0.5,
+            rows=len(self.lengths), one_query=False, scale=self.spec.head_dim**-0.5,
         )  # fmt: skip
-        limit = TOLERANCE[self.shape.dtype]
+        limit = TOLERANCE[self.spec.dtype]
         got = self.out[:tokens].float()
         torch.testing.assert_close(got, right.float(), rtol=limit, atol=limit)
 
 
 def name_of(value: Any) -> str:
-    if not isinstance(value, AttentionShape):
+    if not isinstance(value, AttentionSpec):
         return str(value)
     heads = f"{value.num_heads}/{value.num_kv_heads}x{value.head_dim}"
     return f"{heads}-{value.dtype}-{value.kv_dtype}"
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=name_of)
+@pytest.mark.parametrize("spec", SHAPES, ids=name_of)
 @pytest.mark.parametrize("name", NAMES)
-def test_backends_are_the_reference(name: str, shape: AttentionShape) -> None:
-    bench = Bench(name, shape)
+def test_backends_are_the_reference(name: str, spec: AttentionSpec) -> None:
+    bench = Bench(name, spec)
     for lengths, counts in (
         (CONTEXTS, [1] * len(CONTEXTS)),
         ([8192], [1]),

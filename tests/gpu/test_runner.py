@@ -22,7 +22,7 @@ from pyengine.model.torch.start import start_on_gpu
 from pyengine.settings.config import EngineConfig
 from tests.answers import assert_nothing_is_left, settled
 from tests.model.llamas import Loop, Sequence
-from tests.model.paged_steps import shape_of
+from tests.model.paged_steps import spec_of
 from tests.models import greedy, mixed_prompts, random_llama
 from tests.table_runner import Table, assert_samples_as_rust, plan, table_runner
 from tests.test_logprobs import RULES, assert_those_of
@@ -36,8 +36,8 @@ def flashinfer_is_not_there() -> str | None:
     """Why not; None where it is."""
     if find_spec("flashinfer") is None or not torch.cuda.is_available():
         return "flashinfer is not installed, or there is no GPU"
-    shape = shape_of(head_dim=64, dtype="bfloat16", kv_dtype="bfloat16")
-    return refusal("flashinfer", shape, detect(torch.device("cuda", 0)))
+    spec = spec_of(head_dim=64, dtype="bfloat16", kv_dtype="bfloat16")
+    return refusal("flashinfer", spec, detect(torch.device("cuda", 0)))
 
 
 WHY_NOT = flashinfer_is_not_there()

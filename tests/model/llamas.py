@@ -64,10 +64,10 @@ def make_runner(
         num_blocks=num_blocks,
         block_size=block_size,
     )
-    shape = describe(config)
-    pages = -(-shape.info.max_context // block_size)
-    layout = StepLayout(max_tokens, max_rows, max_rows * pages, vocab_size=shape.info.vocab_size)
-    return CpuRunner(shape, layout, max_sequences=max_rows, threads=threads)
+    spec = describe(config)
+    pages = -(-spec.info.max_context // block_size)
+    layout = StepLayout(max_tokens, max_rows, max_rows * pages, vocab_size=spec.info.vocab_size)
+    return CpuRunner(spec, layout, max_sequences=max_rows, threads=threads)
 
 
 @dataclass

@@ -10,22 +10,22 @@ from pyengine._core import StepLayout
 from pyengine.kernels.attention import Pages
 from pyengine.kernels.attention_reference import attention_reference
 from pyengine.model.batch import StepBuffers
-from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.attention.spec import AttentionSpec
 
 FIELDS = ("query_start", "kv_length", "page_indptr", "page_indices")
 
 
-def shape_of(**more: Any) -> AttentionShape:
+def spec_of(**more: Any) -> AttentionSpec:
     given: dict[str, Any] = {
         "num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "dtype": "float32",
         "kv_dtype": "float32", "block_size": 4, "max_rows": 8, "max_tokens": 32, "max_pages": 64,
         "max_context": 64,
     }  # fmt: skip
-    return AttentionShape(**(given | more))
+    return AttentionSpec(**(given | more))
 
 
-def layout_of(shape: AttentionShape) -> StepLayout:
-    return StepLayout(shape.max_tokens, shape.max_rows, shape.max_pages, max_draft=4, vocab_size=32)
+def layout_of(spec: AttentionSpec) -> StepLayout:
+    return StepLayout(spec.max_tokens, spec.max_rows, spec.max_pages, max_draft=4, vocab_size=32)
 
 
 def fill(

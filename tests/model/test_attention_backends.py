@@ -15,7 +15,7 @@ from pyengine.model.torch.attention.cascade import cascade_pays, decodes, shared
 from pyengine.model.torch.attention.selection import make_backend
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.attention.warm_up import warm_up
-from tests.model.paged_steps import Step, fill, layout_of, pad, random_table, shape_of
+from tests.model.paged_steps import Step, fill, layout_of, pad, random_table, spec_of
 
 pytest.importorskip("triton")
 CPU, BLOCKS = torch.device("cpu"), 40
@@ -50,15 +50,15 @@ def test_triton_is_torch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cascade, "cascade_pays", lambda *_, **__: True)
-    shape = shape_of()
-    step: Any = Step(StepBuffers(layout_of(shape)))
+    spec = spec_of()
+    step: Any = Step(StepBuffers(layout_of(spec)))
     table = random_table(np.random.default_rng(5), lengths, 4, BLOCKS, shared)
     fill(step.host, lengths, counts, table)
     step.take()
     queries = torch.randn(bucket[1], 4, 16, generator=torch.Generator().manual_seed(1))
     tokens = sum(counts)
     right = attend(TorchAttention(), step, "ragged", len(lengths), tokens, queries)
-    ours = backend.TritonAttention(shape, CPU, processors=2)
+    ours = backend.TritonAttention(spec, CPU, processors=2)
     assert ours.variant(step) == variant
     pad(step.host, *bucket)
     step.take()
@@ -68,9 +68,9 @@ def test_triton_is_torch(
 
 
 def test_a_prefix_without_room_for_its_parts_is_read_by_each_row() -> None:
-    shape = shape_of(num_heads=4, max_tokens=600)
-    step: Any = Step(StepBuffers(layout_of(shape)))
-    ours = backend.TritonAttention(shape, CPU, processors=1)
+    spec = spec_of(num_heads=4, max_tokens=600)
+    step: Any = Step(StepBuffers(layout_of(spec)))
+    ours = backend.TritonAttention(spec, CPU, processors=1)
     ours.plan(step, "ragged_cascade", 8, 600, captured=True)
     assert ours._launch is not None
     assert ours._launch[-1] is None
@@ -79,10 +79,10 @@ def test_a_prefix_without_room_for_its_parts_is_read_by_each_row() -> None:
 
 
 def test_backends_are_made_by_name() -> None:
-    assert make_backend("torch", shape_of(), CPU).name == "torch"
+    assert make_backend("torch", spec_of(), CPU).name == "torch"
     one = torch.zeros(1, 4, 16)
     with pytest.raises(RuntimeError, match="before plan"):
-        backend.TritonAttention(shape_of(), CPU, processors=1).attend(
+        backend.TritonAttention(spec_of(), CPU, processors=1).attend(
             None,
             one,
             one,
@@ -119,7 +119,7 @@ class Recorder:
 
 def test_every_kind_of_step_is_warmed_up() -> None:
     recorder = Recorder()
-    warm_up(recorder, shape_of(max_tokens=128, max_context=128, max_pages=512), CPU)
+    warm_up(recorder, spec_of(max_tokens=128, max_context=128, max_pages=512), CPU)
     assert recorder.planned == [
         ("decode", 1, 1),
         ("decode", 2, 2),
@@ -132,7 +132,7 @@ def test_every_kind_of_step_is_warmed_up() -> None:
         ("ragged", 1, 64),
         ("ragged", 1, 124),
     ]
-    small = shape_of(max_tokens=4, max_rows=2, max_context=8, max_pages=4)
+    small = spec_of(max_tokens=4, max_rows=2, max_context=8, max_pages=4)
     warm_up(backend.TritonAttention(small, CPU, processors=1), small, CPU)
 
 
@@ -145,7 +145,7 @@ def test_shared_tokens(rows: list[tuple[int, int]], shared: int) -> None:
     counts = [count for _, count in rows]
     lengths = [shared * 4 + own + count for (own, count) in rows]
     table = random_table(np.random.default_rng(shared), lengths, 4, 500, shared)
-    host = StepBuffers(layout_of(shape_of(max_pages=500)))
+    host = StepBuffers(layout_of(spec_of(max_pages=500)))
     fill(host, lengths, counts, table)
     before = min([length - count for length, count in zip(lengths, counts, strict=True)], default=0)
     found = 0

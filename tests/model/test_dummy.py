@@ -1,4 +1,4 @@
-"""Models without files: their shapes, their parameters, and that they compute."""
+"""Models without files: their specs, their parameters, and that they compute."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.layers import TorchParts
 from pyengine.model.torch.model import TorchModel
 from pyengine.model.weights.dummy import DummyWeights
-from pyengine.model.weights.folder import NAMED_SHAPES, model_folder
+from pyengine.model.weights.folder import NAMED_SPECS, model_folder
 from pyengine.model.weights.loader import open_weights
 from pyengine.settings.config import EngineConfig
 from tests.model.llamas import Loop, make_llama, prompts
@@ -49,19 +49,19 @@ class Recorded(DummyWeights):
 
 def on_meta(name: str, ranks: int = 1) -> tuple[TorchModel, TorchParts, Recorded]:
     """The model without memory."""
-    shape = describe(EngineConfig(model=name, load_format="dummy", num_blocks=16))
-    layout = StepLayout(2048, 256, 256 * 16, vocab_size=shape.info.vocab_size)
+    spec = describe(EngineConfig(model=name, load_format="dummy", num_blocks=16))
+    layout = StepLayout(2048, 256, 256 * 16, vocab_size=spec.info.vocab_size)
     meta = torch.device("meta")
     parts = TorchParts(
         meta, torch.bfloat16, torch.bfloat16, TorchAttention(), 2048, 256, 16, Ranks(ranks)
     )
     weights = Recorded(meta, torch.bfloat16, 0, ranks)
     weights.asked = {}
-    return TorchModel(shape, layout, parts, weights), parts, weights
+    return TorchModel(spec, layout, parts, weights), parts, weights
 
 
-@pytest.mark.parametrize("name", NAMED_SHAPES)
-def test_a_named_shape_is_that_of_the_model(name: str) -> None:
+@pytest.mark.parametrize("name", NAMED_SPECS)
+def test_a_named_spec_is_that_of_the_model(name: str) -> None:
     model, parts, weights = on_meta(name)
     config = LlamaConfig(**describe(EngineConfig(model=name, load_format="dummy")).config)
     with torch.device("meta"):
@@ -85,8 +85,8 @@ def test_heads_that_ranks_do_not_divide_are_refused() -> None:
         on_meta("llama-3-70b", 3)
 
 
-@pytest.mark.parametrize("name", NAMED_SHAPES)
-def test_a_named_shape_wants_to_be_told(name: str) -> None:
+@pytest.mark.parametrize("name", NAMED_SPECS)
+def test_a_named_spec_wants_to_be_told(name: str) -> None:
     with pytest.raises(ConfigError, match="load_format"):
         describe(EngineConfig(model=name))
     assert model_folder(name) == MODEL_PATH
@@ -100,16 +100,16 @@ def test_a_folder_by_that_name_goes_first(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_dummy_weights_are_those_of_a_fresh_model_and_always_the_same(tmp_path: Path) -> None:
     make_llama(tmp_path, attention_bias=True)
-    shape = describe(EngineConfig(model=str(tmp_path), load_format="dummy"))
+    spec = describe(EngineConfig(model=str(tmp_path), load_format="dummy"))
     layer = "model.layers.0."
-    with open_weights(shape) as weights:
+    with open_weights(spec) as weights:
         query = weights.whole(f"{layer}self_attn.q_proj.weight", 48, 48)
         key = weights.whole(f"{layer}self_attn.k_proj.weight", 48, 48)
         assert weights.whole(f"{layer}input_layernorm.weight", 48).eq(1).all()
         assert weights.whole(f"{layer}self_attn.q_proj.bias", 48).eq(0).all()
     assert query.std().item() == pytest.approx(0.25, rel=0.1)  # the config's initializer_range
     assert not torch.equal(query, key)
-    with open_weights(shape) as weights:
+    with open_weights(spec) as weights:
         assert torch.equal(weights.whole(f"{layer}self_attn.q_proj.weight", 48, 48), query)
 
 

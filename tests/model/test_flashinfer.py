@@ -22,7 +22,7 @@ from tests.model.paged_steps import (
     layout_of,
     pad,
     random_table,
-    shape_of,
+    spec_of,
 )
 
 BLOCKS = 40
@@ -37,14 +37,14 @@ def small_workspaces(monkeypatch: pytest.MonkeyPatch) -> None:
 class Bench:
     """A backend over the fakes, two sets of buffers that take turns, and one layer."""
 
-    def __init__(self, **shape: Any) -> None:
-        self.shape = shape_of(dtype="bfloat16", kv_dtype="bfloat16", **shape)
+    def __init__(self, **spec: Any) -> None:
+        self.spec = spec_of(dtype="bfloat16", kv_dtype="bfloat16", **spec)
         self.device = Device()
-        self.backend = FlashInferAttention(self.shape, torch.device("cpu"), self.device.library())
-        layout = layout_of(self.shape)
+        self.backend = FlashInferAttention(self.spec, torch.device("cpu"), self.device.library())
+        layout = layout_of(self.spec)
         self.sets = [StepBuffers(layout) for _ in range(2)]
         self.step: Any = Step(self.sets[0])
-        cache = (BLOCKS, self.shape.block_size, self.shape.num_kv_heads, self.shape.head_dim)
+        cache = (BLOCKS, self.spec.block_size, self.spec.num_kv_heads, self.spec.head_dim)
         self.keys, self.values = (torch.randn(cache).to(torch.bfloat16) for _ in range(2))
         self.pending: list[tuple[torch.Tensor, torch.Tensor, int]] = []
         self.random = np.random.default_rng(1)
@@ -62,11 +62,11 @@ class Bench:
         host = self.sets.pop(0)
         self.sets.append(host)
         self.step.host = host
-        table = random_table(self.random, lengths, self.shape.block_size, BLOCKS, shared)
+        table = random_table(self.random, lengths, self.spec.block_size, BLOCKS, shared)
         fill(host, lengths, counts, table)
         chosen = self.backend.variant(self.step) if variant is None else variant
         if variant is not None:
-            self.backend._found = shared * self.shape.block_size
+            self.backend._found = shared * self.spec.block_size
         rows, tokens = bucket or (len(lengths), sum(counts))
         pad(host, rows, tokens)
         # The copy of the step comes after the plan or before: the plan must not care.
@@ -107,7 +107,7 @@ def test_last_pages(lengths: list[int], page_size: int) -> None:
 def test_tables_without_a_prefix(rows: list[tuple[int, int]], shared: int, extra: int) -> None:
     lengths = [shared * 4 + length for length, _ in rows]
     counts = [min(count, length) for length, count in rows]
-    host = StepBuffers(layout_of(shape_of()))
+    host = StepBuffers(layout_of(spec_of()))
     table = random_table(np.random.default_rng(0), lengths, 4, 100, shared)
     fill(host, lengths, counts, table)
     tables = page_tables(host, len(rows), sum(counts) + extra, 4)
@@ -206,10 +206,10 @@ def test_variants_go_by_what_pays() -> None:
 
 
 def test_float8_caches_have_queries_of_the_model() -> None:
-    shape = shape_of(dtype="bfloat16", kv_dtype="float8_e4m3fn")
+    spec = spec_of(dtype="bfloat16", kv_dtype="float8_e4m3fn")
     device = Device()
-    backend = FlashInferAttention(shape, torch.device("cpu"), device.library())
-    step: Any = Step(StepBuffers(layout_of(shape)))
+    backend = FlashInferAttention(spec, torch.device("cpu"), device.library())
+    step: Any = Step(StepBuffers(layout_of(spec)))
     fill(step.host, [5], [1], [[3, 1]])
     backend.plan(step, backend.variant(step), 1, 1, captured=False)
     given = dict(device.calls)["decode.plan"]
@@ -225,7 +225,7 @@ def test_workspaces_hold_what_plans_lay_out(data: st.DataObject) -> None:
     kv_heads = data.draw(st.sampled_from([1, 2, 4, 8]))
     group = data.draw(st.sampled_from([1, 4, 7, 8, 16, 32]))
     dim = data.draw(st.sampled_from([64, 128, 256]))
-    shape = shape_of(
+    spec = spec_of(
         num_heads=kv_heads * group, num_kv_heads=kv_heads, head_dim=dim, dtype="bfloat16",
         kv_dtype="float8_e4m3fn", max_rows=300, max_tokens=4096,
     )  # fmt: skip
@@ -238,16 +238,16 @@ def test_workspaces_hold_what_plans_lay_out(data: st.DataObject) -> None:
     tile = 128 if longest > 64 and dim < 256 else 64 if longest > 16 else 16
     parts = max(2 * 132 // kv_heads, -(-tokens * group // tile) + batch - 1)
     needed = kv_heads * group * parts * tile * (dim + 1) * 4 + 32
-    assert flashinfer_workspace.workspace_bytes(shape, hopper=True) >= needed
+    assert flashinfer_workspace.workspace_bytes(spec, hopper=True) >= needed
 
 
 def test_workspaces_of_llama() -> None:
-    shape = shape_of(
+    spec = spec_of(
         num_heads=32, num_kv_heads=8, head_dim=128, dtype="bfloat16", kv_dtype="bfloat16",
         max_rows=256, max_tokens=8192,
     )  # fmt: skip
     mebibytes = [
-        flashinfer_workspace.workspace_bytes(shape, hopper=hopper) >> 20 for hopper in (True, False)
+        flashinfer_workspace.workspace_bytes(spec, hopper=hopper) >> 20 for hopper in (True, False)
     ]
     assert mebibytes[0] < 128  # no more than is recommended
     assert 500 < mebibytes[1] < 700

@@ -26,7 +26,7 @@ from pyengine.kernels import (
     top_logprobs,
     verify,
 )
-from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.matmul import Matmul
 from pyengine.model.torch.ops import KERNELS
@@ -88,7 +88,7 @@ def runners(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> list[TorchR
     )
     made: list[TorchRunner] = []
 
-    def attention(asks: AttentionShape) -> TritonAttention:
+    def attention(asks: AttentionSpec) -> TritonAttention:
         return TritonAttention(asks, torch.device("cpu"), processors=2)
 
     def load(config: EngineConfig, progress: object = None) -> TorchRunner:

@@ -18,7 +18,7 @@ from pyengine.model.torch.attention import flashinfer_workspace
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.flashinfer import FlashInferAttention
 from pyengine.model.torch.attention.flashinfer_wrappers import Library
-from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start import start_on_cpu
@@ -78,10 +78,10 @@ class LateDevice(Device):
         return made if isinstance(make, type(lambda: None)) else called
 
 
-def make_attention(name: str, queue: LateQueue) -> Callable[[AttentionShape], AttentionBackend]:
+def make_attention(name: str, queue: LateQueue) -> Callable[[AttentionSpec], AttentionBackend]:
     if name == "triton":
-        return lambda shape: TritonAttention(shape, CPU, processors=8)
-    return lambda shape: FlashInferAttention(shape, CPU, LateDevice(queue).library())
+        return lambda spec: TritonAttention(spec, CPU, processors=8)
+    return lambda spec: FlashInferAttention(spec, CPU, LateDevice(queue).library())
 
 
 def use_late_device(

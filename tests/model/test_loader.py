@@ -30,12 +30,12 @@ def test_shards_and_a_single_file_give_the_same(tmp_path: Path) -> None:
 def test_progress_rises_to_the_whole(tmp_path: Path) -> None:
     make_llama(tmp_path, shard="20KB")
     seen: list[tuple[int, int]] = []
-    shape = describe(EngineConfig(model=str(tmp_path), num_blocks=8))
+    spec = describe(EngineConfig(model=str(tmp_path), num_blocks=8))
     from pyengine._core import StepLayout
 
     CpuRunner(
-        shape,
-        StepLayout(8, 2, 8, vocab_size=shape.info.vocab_size),
+        spec,
+        StepLayout(8, 2, 8, vocab_size=spec.info.vocab_size),
         max_sequences=2,
         threads=1,
         progress=lambda done, total: seen.append((done, total)),

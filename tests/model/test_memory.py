@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from pyengine.errors import ConfigError
 from pyengine.model.spec import describe, make_layout
-from pyengine.model.torch.attention.selection import Capabilities, choose
+from pyengine.model.torch.attention.selection import Capabilities, select
 from pyengine.model.torch.memory import MOST_BLOCKS, Measured, divide, gibibytes, stage
-from pyengine.model.torch.start import attention_shape, measured
+from pyengine.model.torch.start import attention_spec, measured
 from pyengine.settings.config import EngineConfig
 
 GIB = 2**30
@@ -118,12 +118,12 @@ def test_what_is_taken_beside_weights_and_cache_is_workspace() -> None:
 
 def test_attention_is_asked_for_what_a_rank_has() -> None:
     config = EngineConfig(device="cuda", kv_cache_dtype="float8_e4m3", max_sequences=4)
-    shape = describe(config)
-    asked = attention_shape(shape.info, make_layout(config, shape.info), 2)
-    assert asked.num_heads * 2 == shape.info.num_heads
-    assert asked.num_kv_heads * 2 == shape.info.num_kv_heads
+    spec = describe(config)
+    asked = attention_spec(spec.info, make_layout(config, spec.info), 2)
+    assert asked.num_heads * 2 == spec.info.num_heads
+    assert asked.num_kv_heads * 2 == spec.info.num_kv_heads
     assert (asked.dtype, asked.kv_dtype) == ("bfloat16", "float8_e4m3fn")
     assert (asked.max_rows, asked.max_tokens) == (4, 1024)
-    assert asked.max_pages == 4 * -(-shape.info.max_context // 16)
+    assert asked.max_pages == 4 * -(-spec.info.max_context // 16)
     hopper = Capabilities("cuda", (9, 0), triton="3.6.0")
-    assert choose(asked, hopper).name == "triton"
+    assert select(asked, hopper).name == "triton"

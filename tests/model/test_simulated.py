@@ -155,7 +155,7 @@ def test_without_a_tokenizer_any_token_but_the_end(tmp_path: Path) -> None:
     assert sorted({*range(100)} - {*printable_tokens(info(tmp_path)).tolist()}) == [2]
 
 
-@pytest.mark.parametrize("module", ["simulated", "runner", "shape", "batch"])
+@pytest.mark.parametrize("module", ["simulated", "runner", "spec", "batch"])
 def test_no_torch_is_imported(module: str) -> None:
     assert (
         python(f"import sys, pyengine.model.{module}; print('torch' in sys.modules)") == "False\n"

@@ -13,7 +13,7 @@ from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.runner import ModelRunner
 from pyengine.model.torch import start as torch_start
 from pyengine.model.torch.attention.selection import Capabilities
-from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.attention.warm_up import Ready, warm_up
 from pyengine.model.torch.model import TorchModel
@@ -63,10 +63,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     found = Gpu()
 
     def ready(
-        shape: AttentionShape, device: torch.device, machine: Capabilities, asked: str
+        spec: AttentionSpec, device: torch.device, machine: Capabilities, asked: str
     ) -> Ready:
-        backend = TritonAttention(shape, device, processors=8)
-        warm_up(backend, shape, device)
+        backend = TritonAttention(spec, device, processors=8)
+        warm_up(backend, spec, device)
         return Ready(backend, "triton of the CPU", machine)
 
     monkeypatch.setattr(torch_start, "torch", found)

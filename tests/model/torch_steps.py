@@ -43,10 +43,10 @@ class GreedyRunner:
             num_blocks=num_blocks,
             block_size=block_size,
         )
-        shape = describe(config)
-        self.info, self.num_blocks = shape.info, shape.num_blocks
-        pages = -(-shape.info.max_context // block_size)
-        vocab_size = shape.info.vocab_size
+        spec = describe(config)
+        self.info, self.num_blocks = spec.info, spec.num_blocks
+        pages = -(-spec.info.max_context // block_size)
+        vocab_size = spec.info.vocab_size
         layout = StepLayout(
             max_tokens, max_rows, max_rows * pages, max_draft=8, vocab_size=vocab_size
         )
@@ -62,8 +62,8 @@ class GreedyRunner:
             group,
         )
         rank, ranks = parts.group.rank, parts.ranks
-        with open_weights(shape, rank=rank, ranks=ranks, readers=2) as weights:
-            self.model = TorchModel(shape, layout, parts, weights)
+        with open_weights(spec, rank=rank, ranks=ranks, readers=2) as weights:
+            self.model = TorchModel(spec, layout, parts, weights)
         self.host = StepBuffers(layout)
         self.step = DeviceStep(layout, parts.device, self.host)
         self.logits = torch.empty(0)

@@ -1,7 +1,7 @@
 """Mistral (Jiang et al., "Mistral 7B", 2023): a Llama without biases.
 
 The sliding window of its first version limits the context; see
-:mod:`pyengine.model.architectures.positions`.
+:mod:`pyengine.model.positions`.
 """
 
 from collections.abc import Mapping

@@ -10,8 +10,8 @@ from typing import Any
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.decoder import Decoder
 from pyengine.model.architectures.parts import Linear, Parts
-from pyengine.model.architectures.positions import rotary_parameters
 from pyengine.model.architectures.projections import Projections, refuse
+from pyengine.model.positions import rotary_parameters
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.sharding import Weights
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.architectures.positions import rotary_parameters
+from pyengine.model.positions import rotary_parameters
 
 Scaled = tuple[torch.Tensor, float]
 

@@ -17,19 +17,19 @@ when a sequence is drafted for, so that an engine in which drafts do not pay doe
 from pyengine._core import CpuKernels, DraftPasses, StepLayout
 from pyengine.model.batch import StepBuffers
 from pyengine.model.cpu.model import CpuModel
-from pyengine.model.spec import ModelShape
+from pyengine.model.spec import ModelSpec
 
 
 class DraftModel:
     """A small model that drafts for the steps of a larger one. One thread at a time."""
 
     def __init__(
-        self, shape: ModelShape, vocab_size: int, layout: StepLayout, kernels: CpuKernels
+        self, spec: ModelSpec, vocab_size: int, layout: StepLayout, kernels: CpuKernels
     ) -> None:
         """Load the weights and make the cache.
 
         Args:
-            shape: The draft model, with the blocks of the model that it drafts for.
+            spec: The draft model, with the blocks of the model that it drafts for.
             vocab_size: Of the model that it drafts for.
             layout: Of that model's steps.
             kernels: The kernels and their threads.
@@ -43,15 +43,15 @@ class DraftModel:
             max(lengths["token_ids"], rows),
             rows,
             lengths["page_indices"],
-            vocab_size=shape.info.vocab_size,
+            vocab_size=spec.info.vocab_size,
         )
-        self._model = CpuModel(shape, passes, kernels)
+        self._model = CpuModel(spec, passes, kernels)
         self._passes = DraftPasses(
             layout,
             passes,
-            num_blocks=shape.num_blocks,
-            block_size=shape.info.block_size,
-            vocab_size=min(vocab_size, shape.info.vocab_size),
+            num_blocks=spec.num_blocks,
+            block_size=spec.info.block_size,
+            vocab_size=min(vocab_size, spec.info.vocab_size),
         )
 
     def fill(self, step: StepBuffers) -> None:

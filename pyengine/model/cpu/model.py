@@ -9,7 +9,7 @@ from pyengine.model.batch import StepBuffers
 from pyengine.model.cpu.layers import CpuParts, CpuStepTensors
 from pyengine.model.cpu.sampler import Sampler
 from pyengine.model.runner import Progress
-from pyengine.model.spec import ModelShape
+from pyengine.model.spec import ModelSpec
 from pyengine.model.weights.loader import open_weights
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -27,7 +27,7 @@ class CpuModel:
 
     def __init__(
         self,
-        shape: ModelShape,
+        spec: ModelSpec,
         layout: StepLayout,
         kernels: CpuKernels,
         progress: Progress | None = None,
@@ -35,7 +35,7 @@ class CpuModel:
         """Load the weights and make the cache.
 
         Args:
-            shape: The model and its cache.
+            spec: The model and its cache.
             layout: Of the step buffers.
             kernels: The kernels and their threads.
             progress: Called with (bytes loaded, bytes in all).
@@ -43,7 +43,7 @@ class CpuModel:
         Raises:
             ModelLoadError: The model cannot be loaded; says why.
         """
-        build = find_architecture(shape.info.architecture)
+        build = find_architecture(spec.info.architecture)
         self.buffers = buffers = StepBuffers(layout)
         self.sampler = Sampler(kernels, buffers)
         self._step = CpuStepTensors(
@@ -59,16 +59,16 @@ class CpuModel:
                 buffers.page_indices,
             ),
         )
-        dtype = DTYPES[shape.info.dtype]
+        dtype = DTYPES[spec.info.dtype]
         self._parts = CpuParts(
             kernels,
             dtype,
             max_tokens=len(buffers.token_ids),
             max_sampled=len(buffers.logit_row),
-            num_blocks=shape.num_blocks,
+            num_blocks=spec.num_blocks,
         )
-        with torch.inference_mode(), open_weights(shape, readers=0, progress=progress) as weights:
-            self._model: Architecture = build(shape.info, shape.config, weights, self._parts)
+        with torch.inference_mode(), open_weights(spec, readers=0, progress=progress) as weights:
+            self._model: Architecture = build(spec.info, spec.config, weights, self._parts)
             self.num_parameters = weights.num_parameters
 
         self.programs = self._record() if self._parts.recordable else None

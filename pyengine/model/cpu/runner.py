@@ -13,7 +13,7 @@ from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.cpu.draft import DraftModel
 from pyengine.model.cpu.model import CpuModel
 from pyengine.model.runner import ModelInfo, Progress, Sampled
-from pyengine.model.spec import ModelShape, describe, make_layout
+from pyengine.model.spec import ModelSpec, describe, make_layout
 from pyengine.settings.config import EngineConfig
 
 # Below this many bytes of weights a step is over before a second thread has woken up: with the demo
@@ -21,10 +21,10 @@ from pyengine.settings.config import EngineConfig
 ONE_THREAD_BYTES = 32 << 20
 
 
-def default_threads(shape: ModelShape) -> int:
+def default_threads(spec: ModelSpec) -> int:
     """Threads of a step unless configured: the machine's, or one for a tiny model."""
-    weights = sum(path.stat().st_size for path in shape.info.folder.glob("*.safetensors"))
-    tiny = weights < ONE_THREAD_BYTES and not shape.dummy
+    weights = sum(path.stat().st_size for path in spec.info.folder.glob("*.safetensors"))
+    tiny = weights < ONE_THREAD_BYTES and not spec.dummy
     return 1 if tiny else torch.get_num_threads()
 
 
@@ -92,7 +92,7 @@ class CpuRunner:
 
     def __init__(
         self,
-        shape: ModelShape,
+        spec: ModelSpec,
         layout: StepLayout,
         *,
         max_sequences: int,
@@ -102,7 +102,7 @@ class CpuRunner:
         """Load the model.
 
         Args:
-            shape: The model and its cache.
+            spec: The model and its cache.
             layout: Of the step buffers.
             max_sequences: Slots of the sequence table.
             threads: CPU threads of a step.
@@ -112,28 +112,28 @@ class CpuRunner:
             ModelLoadError: The model cannot be loaded; says why.
         """
         self.layout = layout
-        self.num_blocks = shape.num_blocks
+        self.num_blocks = spec.num_blocks
         torch.set_num_threads(threads)
         kernels = CpuKernels(threads)
-        model = CpuModel(shape, layout, kernels, progress)
+        model = CpuModel(spec, layout, kernels, progress)
         self._model: CpuModel | None = model
         self._draft = (
-            DraftModel(shape.draft, shape.info.vocab_size, layout, kernels) if shape.draft else None
+            DraftModel(spec.draft, spec.info.vocab_size, layout, kernels) if spec.draft else None
         )
         self._ring = BufferRing(1, lambda: model.buffers)
         self._last_token = np.zeros(max_sequences, np.int32)
-        self.info: ModelInfo = replace(shape.info, num_parameters=model.num_parameters)
+        self.info: ModelInfo = replace(spec.info, num_parameters=model.num_parameters)
         self.device = f"cpu, {self.info.dtype}, {threads} thread{'s' if threads > 1 else ''}"
 
     @classmethod
     def from_config(cls, config: EngineConfig, progress: Progress | None = None) -> "CpuRunner":
         """The runner of ``config``; see :func:`pyengine.model.devices.load_runner`."""
-        shape = describe(config)
+        spec = describe(config)
         return cls(
-            shape,
-            make_layout(config, shape.info),
+            spec,
+            make_layout(config, spec.info),
             max_sequences=config.limits.max_sequences,
-            threads=config.threads or default_threads(shape),
+            threads=config.threads or default_threads(spec),
             progress=progress,
         )
 

@@ -4,7 +4,7 @@ import torch
 
 from pyengine._core import StepLayout
 from pyengine.model.architectures import Architecture, find_architecture
-from pyengine.model.spec import ModelShape
+from pyengine.model.spec import ModelSpec
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.layers import TorchParts
@@ -24,12 +24,12 @@ class TorchModel:
     """
 
     def __init__(
-        self, shape: ModelShape, layout: StepLayout, parts: TorchParts, weights: Weights
+        self, spec: ModelSpec, layout: StepLayout, parts: TorchParts, weights: Weights
     ) -> None:
         """Load the weights and make the cache.
 
         Args:
-            shape: The model and its cache.
+            spec: The model and its cache.
             layout: Of the steps.
             parts: Of the device, made for ``layout``.
             weights: Those of the parts' rank.
@@ -41,10 +41,10 @@ class TorchModel:
         fields = layout.fields()
         if fields["token_ids"][2] > parts.max_tokens or fields["logit_row"][2] > parts.max_sampled:
             raise ValueError("the parts are made for smaller steps than the layout has")
-        build = find_architecture(shape.info.architecture)
+        build = find_architecture(spec.info.architecture)
         # Not in inference mode: others write to its buffers too.
         with torch.no_grad():
-            self._model: Architecture = build(shape.info, shape.config, weights, parts)
+            self._model: Architecture = build(spec.info, spec.config, weights, parts)
             weights.wait()
             parts.measure()
         self.num_parameters = weights.num_parameters

@@ -15,10 +15,10 @@ from pyengine._core import StepHeader, StepLayout
 from pyengine.distributed.group import Alone, Group
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelInfo, Progress
-from pyengine.model.spec import ITEM_BYTES, ModelShape, describe, make_layout
+from pyengine.model.spec import ITEM_BYTES, ModelSpec, describe, make_layout
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.selection import Capabilities, detect
-from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.attention.warm_up import ready
 from pyengine.model.torch.draft import TorchDraft, pass_layout
@@ -44,7 +44,7 @@ def start_on_cpu(
     config: EngineConfig,
     progress: Progress | None = None,
     *,
-    attention: Callable[[AttentionShape], AttentionBackend] | None = None,
+    attention: Callable[[AttentionSpec], AttentionBackend] | None = None,
     capturer: Capturer | None = None,
     queue: DeviceQueue | None = None,
     group: Group | None = None,
@@ -66,30 +66,30 @@ def start_on_cpu(
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    device, shape = torch.device("cpu"), describe(config)
-    layout = make_layout(config, shape.info)
+    device, spec = torch.device("cpu"), describe(config)
+    layout = make_layout(config, spec.info)
     make = attention or (lambda _: TorchAttention())
-    backend = make(attention_shape(shape.info, layout, 1 if group is None else group.size))
-    model = _load(shape, layout, device, backend, progress, group)
+    backend = make(attention_spec(spec.info, layout, 1 if group is None else group.size))
+    model = _load(spec, layout, device, backend, progress, group)
     queue = queue or CpuQueue()
     draft = None
-    if shape.draft is not None:
+    if spec.draft is not None:
         # Attention knows the step that it was planned for: each model has its own.
-        passes = pass_layout(layout, shape.draft.info)
-        drafts = make(attention_shape(shape.draft.info, passes))
-        drafter = _load(shape.draft, passes, device, drafts, progress, None)
-        draft = _draft(config, shape, layout, drafter, queue, capturer, _graph_bytes(config))
+        passes = pass_layout(layout, spec.draft.info)
+        drafts = make(attention_spec(spec.draft.info, passes))
+        drafter = _load(spec.draft, passes, device, drafts, progress, None)
+        draft = _draft(config, spec, layout, drafter, queue, capturer, _graph_bytes(config))
     return TorchRunner(
         model,
-        replace(shape.info, num_parameters=model.num_parameters),
+        replace(spec.info, num_parameters=model.num_parameters),
         layout,
         queue,
-        num_blocks=shape.num_blocks,
+        num_blocks=spec.num_blocks,
         max_sequences=config.limits.max_sequences,
         graphs=None if capturer is None else Graphs(capturer, _graph_bytes(config)),
         draft=draft,
         one_size=group is not None,
-        device=f"cpu, {shape.info.dtype}, torch",
+        device=f"cpu, {spec.info.dtype}, torch",
         notes={"attention": backend.name},
     )
 
@@ -115,14 +115,14 @@ def start_on_gpu(
     gc.collect()
     torch.cuda.empty_cache()
     free_before, total = torch.cuda.mem_get_info(device)
-    shape = describe(config)
-    layout = make_layout(config, shape.info)
-    longest = min(shape.info.max_context, config.limits.max_tokens_per_step)
-    probe = replace(shape, num_blocks=-(-longest // config.block_size))
+    spec = describe(config)
+    layout = make_layout(config, spec.info)
+    longest = min(spec.info.max_context, config.limits.max_tokens_per_step)
+    probe = replace(spec, num_blocks=-(-longest // config.block_size))
     group = group or Alone()
-    asks = attention_shape(shape.info, layout, group.size)
+    asks = attention_spec(spec.info, layout, group.size)
     with stage(
-        f"the weights and attention of {shape.info.name}",
+        f"the weights and attention of {spec.info.name}",
         "Take a smaller model, or free the memory that others hold.",
         "model",
     ):
@@ -145,17 +145,17 @@ def start_on_gpu(
     # The one that stays takes buffers of the same sizes: these are counted once.
     del runner
     # Every rank has its heads' part of each block.
-    block_bytes = shape.info.block_bytes // group.size
-    weights = model.num_parameters // group.size * ITEM_BYTES[shape.info.dtype]
-    if drafter is not None and shape.draft is not None:
-        weights += drafter.num_parameters * ITEM_BYTES[shape.draft.info.dtype]
+    block_bytes = spec.info.block_bytes // group.size
+    weights = model.num_parameters // group.size * ITEM_BYTES[spec.info.dtype]
+    if drafter is not None and spec.draft is not None:
+        weights += drafter.num_parameters * ITEM_BYTES[spec.draft.info.dtype]
     memory = divide(
         measured(total, free_before, taken, weights, probe.num_blocks * block_bytes),
         fraction=config.gpu_memory_fraction,
         graphs=_graph_bytes(config) if backend.captures else 0,
         block_bytes=block_bytes,
-        block_size=shape.info.block_size,
-        blocks=shape.num_blocks if config.num_blocks or config.kv_cache_mib else None,
+        block_size=spec.info.block_size,
+        blocks=spec.num_blocks if config.num_blocks or config.kv_cache_mib else None,
     )
     blocks = group.least(memory.num_blocks)
     memory = replace(memory, num_blocks=blocks, cache=blocks * block_bytes)
@@ -168,7 +168,7 @@ def start_on_gpu(
 
 def _load_drafter(
     config: EngineConfig,
-    shape: ModelShape,
+    spec: ModelSpec,
     layout: StepLayout,
     device: torch.device,
     machine: Capabilities,
@@ -177,33 +177,33 @@ def _load_drafter(
     """The draft model on a GPU, if there is one: attention knows the step that it was planned for,
     so that it has its own.
     """
-    if shape.draft is None:
+    if spec.draft is None:
         return None
-    passes = pass_layout(layout, shape.draft.info)
-    asks = attention_shape(shape.draft.info, passes)
+    passes = pass_layout(layout, spec.draft.info)
+    asks = attention_spec(spec.draft.info, passes)
     backend = ready(asks, device, machine, config.attention).backend
-    draft = replace(shape.draft, num_blocks=shape.num_blocks)
+    draft = replace(spec.draft, num_blocks=spec.num_blocks)
     return _load(draft, passes, device, backend, progress, None)
 
 
 def _draft(
     config: EngineConfig,
-    shape: ModelShape,
+    spec: ModelSpec,
     layout: StepLayout,
     model: TorchModel,
     queue: DeviceQueue,
     capturer: Capturer | None,
     graph_bytes: int,
 ) -> TorchDraft:
-    """The drafter of ``shape``'s draft model, which is loaded."""
-    assert shape.draft is not None
+    """The drafter of ``spec``'s draft model, which is loaded."""
+    assert spec.draft is not None
     return TorchDraft(
         model,
-        shape.draft.info,
+        spec.draft.info,
         layout,
         queue,
-        num_blocks=shape.num_blocks,
-        vocab_size=shape.info.vocab_size,
+        num_blocks=spec.num_blocks,
+        vocab_size=spec.info.vocab_size,
         max_sequences=config.limits.max_sequences,
         max_draft=config.max_draft,
         graphs=Graphs(capturer, graph_bytes) if capturer is not None and graph_bytes else None,
@@ -224,10 +224,10 @@ def measured(total: int, free: int, taken: int, weights: int, cache: int) -> Mea
     return Measured(total, total - free, weights, max(0, taken - weights - cache))
 
 
-def attention_shape(info: ModelInfo, layout: StepLayout, ranks: int = 1) -> AttentionShape:
+def attention_spec(info: ModelInfo, layout: StepLayout, ranks: int = 1) -> AttentionSpec:
     """What a rank's share of the model asks of attention."""
     lengths = {name: length for name, (_, _, length) in layout.fields().items()}
-    return AttentionShape(
+    return AttentionSpec(
         num_heads=info.num_heads // ranks,
         num_kv_heads=info.num_kv_heads // ranks,
         head_dim=info.head_dim,
@@ -252,8 +252,8 @@ class _Built:
     attention: str
     drafter: TorchModel | None
 
-    def runner(self, shape: ModelShape, memory: Memory | None = None) -> TorchRunner:
-        """With the cache of ``shape``; graphs and figures only when the memory is divided."""
+    def runner(self, spec: ModelSpec, memory: Memory | None = None) -> TorchRunner:
+        """With the cache of ``spec``; graphs and figures only when the memory is divided."""
         notes = {"attention": self.attention}
         graphs = None
         if memory is not None:
@@ -265,22 +265,20 @@ class _Built:
             # The passes of a small model have small graphs.
             most = 0 if memory is None else memory.graphs // 4
             capturer = CudaCapturer() if most else None
-            draft = _draft(
-                self.config, shape, self.layout, self.drafter, self.queue, capturer, most
-            )
+            draft = _draft(self.config, spec, self.layout, self.drafter, self.queue, capturer, most)
             if graphs is not None:
                 graphs.limit -= most
         return TorchRunner(
             self.model,
-            replace(shape.info, num_parameters=self.model.num_parameters),
+            replace(spec.info, num_parameters=self.model.num_parameters),
             self.layout,
             self.queue,
-            num_blocks=shape.num_blocks,
+            num_blocks=spec.num_blocks,
             max_sequences=self.config.limits.max_sequences,
             graphs=graphs,
             draft=draft,
             one_size=self.config.tensor_parallel > 1,
-            device=f"cuda, {name}, {shape.info.dtype}",
+            device=f"cuda, {name}, {spec.info.dtype}",
             notes=notes,
         )
 
@@ -354,14 +352,14 @@ def write_step(buffers: StepBuffers, lengths: Sequence[int], block_size: int, lo
 
 
 def _load(
-    shape: ModelShape,
+    spec: ModelSpec,
     layout: StepLayout,
     device: torch.device,
     backend: AttentionBackend,
     progress: Progress | None,
     group: Group | None,
 ) -> TorchModel:
-    fields, info = layout.fields(), shape.info
+    fields, info = layout.fields(), spec.info
     parts = TorchParts(
         device,
         TORCH_DTYPES[info.dtype],
@@ -369,12 +367,12 @@ def _load(
         backend,
         fields["token_ids"][2],
         fields["logit_row"][2],
-        shape.num_blocks,
+        spec.num_blocks,
         group,
     )
     rank, ranks = parts.group.rank, parts.ranks
-    with open_weights(shape, device, rank=rank, ranks=ranks, progress=progress) as weights:
-        return TorchModel(shape, layout, parts, weights)
+    with open_weights(spec, device, rank=rank, ranks=ranks, progress=progress) as weights:
+        return TorchModel(spec, layout, parts, weights)
 
 
 def _graph_bytes(config: EngineConfig) -> int:

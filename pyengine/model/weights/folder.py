@@ -10,16 +10,16 @@ HUB_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
 HUB_LEFT_OUT = ("*consolidated*.safetensors*",)
 
 # Shapes of well-known models, without weights: for ``load_format="dummy"``.
-SHAPES_PATH = Path(__file__).parents[1] / "specs"
-NAMED_SHAPES = ("llama-3-8b", "llama-3-70b")
+SPECS_PATH = Path(__file__).parents[1] / "specs"
+NAMED_SPECS = ("llama-3-8b", "llama-3-70b")
 
 # The draft model by this name is the demo model's small sibling.
 DEMO_DRAFT = "demo"
 
 
-def is_named_shape(model: str | None) -> bool:
+def is_named_spec(model: str | None) -> bool:
     """Whether ``model`` names a shape of the package, and no folder here."""
-    return model in NAMED_SHAPES and not Path(model).is_dir()
+    return model in NAMED_SPECS and not Path(model).is_dir()
 
 
 def config_folder(model: str | None) -> Path:
@@ -28,8 +28,8 @@ def config_folder(model: str | None) -> Path:
     Raises:
         ModelLoadError: As :func:`model_folder`.
     """
-    if model is not None and is_named_shape(model):
-        return SHAPES_PATH / model
+    if model is not None and is_named_spec(model):
+        return SPECS_PATH / model
     return model_folder(model)
 
 
@@ -46,7 +46,7 @@ def model_folder(model: str | None, demo: str = "leave it out") -> Path:
     Raises:
         ModelLoadError: There is no such folder, and the hub does not give it.
     """
-    if model is None or is_named_shape(model):
+    if model is None or is_named_spec(model):
         from pyengine.demo import MODEL_PATH
 
         return MODEL_PATH

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 import torch
 
 from pyengine.model.runner import Progress
-from pyengine.model.spec import ModelShape
+from pyengine.model.spec import ModelSpec
 from pyengine.model.weights.checkpoint import Checkpoint
 from pyengine.model.weights.dummy import DummyWeights
 from pyengine.model.weights.sharding import RankWeights
@@ -15,7 +15,7 @@ READERS = 8
 
 
 def open_weights(
-    shape: ModelShape,
+    spec: ModelSpec,
     device: torch.device | None = None,
     *,
     rank: int = 0,
@@ -23,10 +23,10 @@ def open_weights(
     readers: int = READERS,
     progress: Progress | None = None,
 ) -> AbstractContextManager[RankWeights]:
-    """The weights of ``shape``, from its folder or made up.
+    """The weights of ``spec``, from its folder or made up.
 
     Args:
-        shape: The model.
+        spec: The model.
         device: Where they go; None is the CPU.
         rank: Whose share is read.
         ranks: Among how many.
@@ -36,10 +36,10 @@ def open_weights(
     Raises:
         ModelLoadError: There are none, or a file is damaged or missing.
     """
-    device, dtype = device or torch.device("cpu"), getattr(torch, shape.info.dtype)
-    if shape.dummy:
-        deviation = float(shape.config.get("initializer_range") or 0.02)
+    device, dtype = device or torch.device("cpu"), getattr(torch, spec.info.dtype)
+    if spec.dummy:
+        deviation = float(spec.config.get("initializer_range") or 0.02)
         return DummyWeights(device, dtype, rank, ranks, deviation=deviation)
     return Checkpoint(
-        shape.info.folder, device, dtype, rank, ranks, readers=readers, progress=progress
+        spec.info.folder, device, dtype, rank, ranks, readers=readers, progress=progress
     )

@@ -19,7 +19,7 @@ from pyengine.model.torch.attention.flashinfer_wrappers import (
     Wrapper,
     load_library,
 )
-from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.device_step import DeviceStep
 
 _KINDS: dict[str, Callable[[Memory, DeviceStep, int, bool], Wrapper]] = {
@@ -45,25 +45,25 @@ class FlashInferAttention:
     captures = True
 
     def __init__(
-        self, shape: AttentionShape, device: torch.device, library: Library | None = None
+        self, spec: AttentionSpec, device: torch.device, library: Library | None = None
     ) -> None:
         """Take the workspaces; kernels are compiled, or found, at the first plan."""
         with torch.inference_mode(False):
-            self._memory = Memory(shape, device, library or load_library())
+            self._memory = Memory(spec, device, library or load_library())
         self.memory_bytes = self._memory.memory_bytes
-        self._shape = shape
+        self._spec = spec
         self._wrappers: dict[tuple[str, int, int], Wrapper] = {}
         self._current: Wrapper | None = None
         self._found = 0
 
     def variant(self, step: DeviceStep) -> str:
         """``decode`` or ``ragged``, ``decode_cascade`` or ``ragged_cascade``."""
-        shape, memory = self._shape, self._memory
+        spec, memory = self._spec, self._memory
         variant, self._found = variant_of(
             step.host,
-            shape.block_size,
-            token_bytes=2 * shape.num_kv_heads * shape.head_dim * memory.kv_dtype.itemsize,
-            part_bytes=memory.q_dtype.itemsize * shape.num_heads * shape.head_dim,
+            spec.block_size,
+            token_bytes=2 * spec.num_kv_heads * spec.head_dim * memory.kv_dtype.itemsize,
+            part_bytes=memory.q_dtype.itemsize * spec.num_heads * spec.head_dim,
         )
         return variant
 

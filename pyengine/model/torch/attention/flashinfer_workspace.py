@@ -4,7 +4,7 @@ For a graph it cuts the keys whatever the step is like, and lays out a part for 
 queries that a step of the graph's size could have. Its kernels for Hopper never cut them.
 """
 
-from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.attention.spec import AttentionSpec
 
 GRAPH_TOKENS = 512
 """Tokens, and rows, of the largest graph."""
@@ -14,33 +14,33 @@ MOST_PROCESSORS = 192
 """No GPU has more; FlashInfer cuts into at most two parts for each."""
 
 
-def parts_bytes(shape: AttentionShape, rows: int, tokens: int, tile: int) -> int:
+def parts_bytes(spec: AttentionSpec, rows: int, tokens: int, tile: int) -> int:
     """Of a launch whose tiles hold ``tile`` query heads of query tokens: values and sums, float32.
 
     Args:
-        shape: The heads.
+        spec: The heads.
         rows: Of the launch, the one that pads it counted in.
         tokens: Of the launch.
         tile: 16, 64 or 128, by how many queries a row can have.
     """
-    group = shape.num_heads // shape.num_kv_heads
+    group = spec.num_heads // spec.num_kv_heads
     tiles = -(-tokens * group // tile) + rows - 1
-    parts = max(tiles, 2 * MOST_PROCESSORS // shape.num_kv_heads)
-    return 4 * shape.num_heads * (shape.head_dim + 1) * parts * tile
+    parts = max(tiles, 2 * MOST_PROCESSORS // spec.num_kv_heads)
+    return 4 * spec.num_heads * (spec.head_dim + 1) * parts * tile
 
 
-def workspace_bytes(shape: AttentionShape, *, hopper: bool) -> int:
+def workspace_bytes(spec: AttentionSpec, *, hopper: bool) -> int:
     """What every step and every graph of up to :data:`GRAPH_TOKENS` stays within.
 
     Args:
-        shape: The heads and the largest step.
+        spec: The heads and the largest step.
         hopper: The GPU has compute capability 9: prompts and drafts go to the kernels for it, if
             the cache is of the queries' type.
     """
-    rows = min(GRAPH_TOKENS, shape.max_rows)
-    tokens = min(GRAPH_TOKENS, shape.max_tokens)
-    group = shape.num_heads // shape.num_kv_heads
-    needed = [parts_bytes(shape, rows, rows, 16 if group <= 16 else 64 if group <= 64 else 128)]
-    if not hopper or shape.kv_dtype != shape.dtype:
-        needed += [parts_bytes(shape, rows + 1, tokens, tile) for tile in (16, 64, 128)]
+    rows = min(GRAPH_TOKENS, spec.max_rows)
+    tokens = min(GRAPH_TOKENS, spec.max_tokens)
+    group = spec.num_heads // spec.num_kv_heads
+    needed = [parts_bytes(spec, rows, rows, 16 if group <= 16 else 64 if group <= 64 else 128)]
+    if not hopper or spec.kv_dtype != spec.dtype:
+        needed += [parts_bytes(spec, rows + 1, tokens, tile) for tile in (16, 64, 128)]
     return max(RECOMMENDED_BYTES, *needed) + 2**20

@@ -18,7 +18,7 @@ import torch
 
 from pyengine.model.torch.attention.flashinfer_workspace import workspace_bytes
 from pyengine.model.torch.attention.page_tables import Ints, PageTables, page_tables, without_prefix
-from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.device_step import DeviceStep
 
 
@@ -94,21 +94,21 @@ class Host:
 class Memory:
     """What all wrappers share: the workspaces, and the layout of the model."""
 
-    def __init__(self, shape: AttentionShape, device: torch.device, library: Library) -> None:
-        self.shape = shape
+    def __init__(self, spec: AttentionSpec, device: torch.device, library: Library) -> None:
+        self.spec = spec
         self.device = device
         self.library = library
-        self.q_dtype, self.kv_dtype = getattr(torch, shape.dtype), getattr(torch, shape.kv_dtype)
+        self.q_dtype, self.kv_dtype = getattr(torch, spec.dtype), getattr(torch, spec.kv_dtype)
         cuda = device.type == "cuda"
         hopper = cuda and torch.cuda.get_device_capability(device)[0] == 9
-        size = workspace_bytes(shape, hopper=hopper)
+        size = workspace_bytes(spec, hopper=hopper)
         self.workspace = torch.zeros(size, dtype=torch.uint8, device=device)
         # Seven numbers for each tile of 64 tokens or more and head, where the GPU is one of Hopper.
-        tiles = shape.max_tokens // 64 + shape.max_rows + 2
-        each = 2**20 + 32 * shape.num_heads * tiles
+        tiles = spec.max_tokens // 64 + spec.max_rows + 2
+        each = 2**20 + 32 * spec.num_heads * tiles
         self.plans = [torch.zeros(each, dtype=torch.uint8, device=device) for _ in range(2)]
-        self.own_indices = self.ints(shape.max_pages)
-        self.memory_bytes = size + 2 * each + 4 * shape.max_pages
+        self.own_indices = self.ints(spec.max_pages)
+        self.memory_bytes = size + 2 * each + 4 * spec.max_pages
 
     def ints(self, count: int) -> torch.Tensor:
         """Zeros, int32 [count], on the device."""
@@ -121,12 +121,12 @@ class Memory:
     @property
     def heads(self) -> dict[str, Any]:
         """What every plan takes."""
-        shape = self.shape
+        spec = self.spec
         return {
-            "num_qo_heads": shape.num_heads,
-            "num_kv_heads": shape.num_kv_heads,
-            "page_size": shape.block_size,
-            "sm_scale": shape.head_dim**-0.5,
+            "num_qo_heads": spec.num_heads,
+            "num_kv_heads": spec.num_kv_heads,
+            "page_size": spec.block_size,
+            "sm_scale": spec.head_dim**-0.5,
             "q_data_type": self.q_dtype,
             "kv_data_type": self.kv_dtype,
         }
@@ -164,7 +164,7 @@ class Decode(Planned):
     """One query a row."""
 
     def __init__(self, memory: Memory, step: DeviceStep, rows: int, captured: bool) -> None:
-        shape = memory.shape
+        spec = memory.spec
         buffers = {}
         if captured:
             buffers = {
@@ -173,12 +173,12 @@ class Decode(Planned):
                 "paged_kv_indices_buffer": step.page_indices,
                 "paged_kv_last_page_len_buffer": memory.ints(rows),
             }
-        group = shape.num_heads // shape.num_kv_heads
+        group = spec.num_heads // spec.num_kv_heads
         # Its kernel without tensor cores has few groups, and these it shares a key's loads among.
         self._wrapper = memory.library.decode(
             float_workspace_buffer=memory.workspace,
             kv_layout="NHD",
-            use_tensor_cores=group >= 4 or shape.dtype != shape.kv_dtype,
+            use_tensor_cores=group >= 4 or spec.dtype != spec.kv_dtype,
             **buffers,
         )
         self._wrapper.reset_workspace_buffer(
@@ -190,13 +190,13 @@ class Decode(Planned):
         """Plan; O(rows) in numpy."""
         host, memory = self._host, self._memory
         host.wait()
-        tables = page_tables(step.host, rows, None, memory.shape.block_size)
+        tables = page_tables(step.host, rows, None, memory.spec.block_size)
         self._wrapper.plan(
             indptr=host.take("indptr", tables.indptr),
             indices=step.page_indices[: tables.indptr[-1]],
             last_page_len=host.take("last_page_len", tables.last_page_len),
             seq_lens=host.take("kv_length", tables.kv_length),
-            head_dim=memory.shape.head_dim,
+            head_dim=memory.spec.head_dim,
             o_data_type=memory.q_dtype,
             non_blocking=True,
             **memory.heads,
@@ -234,7 +234,7 @@ class Ragged(Planned):
 
     def plan(self, step: DeviceStep, rows: int, tokens: int, shared: int) -> None:
         """Plan; O(rows) in numpy."""
-        host, memory, size = self._host, self._memory, self._memory.shape.block_size
+        host, memory, size = self._host, self._memory, self._memory.spec.block_size
         host.wait()
         tables = page_tables(step.host, rows, tokens if self._captured else None, size)
         self._queries = int(tables.query_start[-1])
@@ -245,7 +245,7 @@ class Ragged(Planned):
             paged_kv_last_page_len=host.take("last_page_len", tables.last_page_len),
             seq_lens=host.take("kv_length", tables.kv_length),
             max_token_per_sequence=tokens,
-            head_dim_qk=memory.shape.head_dim,
+            head_dim_qk=memory.spec.head_dim,
             causal=True,
             o_data_type=memory.q_dtype,
             non_blocking=True,
@@ -286,7 +286,7 @@ class Cascade(Planned):
 
     def plan(self, step: DeviceStep, rows: int, tokens: int, shared: int) -> None:
         """Plan; O(rows) in numpy."""
-        host, memory, size = self._host, self._memory, self._memory.shape.block_size
+        host, memory, size = self._host, self._memory, self._memory.spec.block_size
         host.wait()
         whole = page_tables(step.host, rows, tokens if self._captured else None, size)
         own, indices = without_prefix(whole, step.host.page_indices, shared, size)
@@ -302,7 +302,7 @@ class Cascade(Planned):
             # Row 0's pages come first, so the prefix begins the step's.
             paged_kv_indices_arr=[step.page_indices[: shared // size], own_indices],
             paged_kv_last_page_len=self._taken("last", [each.last_page_len for each in levels]),
-            head_dim=memory.shape.head_dim,
+            head_dim=memory.spec.head_dim,
             causal=True,
             **memory.heads,
         )

@@ -1,6 +1,6 @@
 """Which attention backend a model gets: by what it needs and what the machine has.
 
-Imports torch only to look at the machine and to make what was chosen.
+Imports torch only to look at the machine and to make what was selected.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from shutil import which
 from typing import TYPE_CHECKING
 
 from pyengine.errors import ConfigError
-from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.attention.spec import AttentionSpec
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +48,7 @@ class Capabilities:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """A backend and why it is this one.
 
     Attributes:
@@ -117,29 +117,29 @@ def _needs_gpu(machine: Capabilities, least: tuple[int, int], why: str = "") -> 
     return None
 
 
-def _heads(shape: AttentionShape) -> str | None:
-    if shape.num_kv_heads < 1 or shape.num_heads % shape.num_kv_heads:
-        return f"{shape.num_heads} heads cannot share {shape.num_kv_heads} key and value heads"
-    if shape.kv_dtype not in (shape.dtype, FLOAT8):
-        return f"a cache of {shape.kv_dtype} does not go with a model of {shape.dtype}"
+def _heads(spec: AttentionSpec) -> str | None:
+    if spec.num_kv_heads < 1 or spec.num_heads % spec.num_kv_heads:
+        return f"{spec.num_heads} heads cannot share {spec.num_kv_heads} key and value heads"
+    if spec.kv_dtype not in (spec.dtype, FLOAT8):
+        return f"a cache of {spec.kv_dtype} does not go with a model of {spec.dtype}"
     return None
 
 
-def _torch(shape: AttentionShape, machine: Capabilities) -> str | None:
-    return _heads(shape)
+def _torch(spec: AttentionSpec, machine: Capabilities) -> str | None:
+    return _heads(spec)
 
 
-def _triton(shape: AttentionShape, machine: Capabilities) -> str | None:
+def _triton(spec: AttentionSpec, machine: Capabilities) -> str | None:
     if machine.triton is None:
         return "triton is not installed"
-    if shape.head_dim > 256:
-        return f"heads of {shape.head_dim} elements are too large for it: at most 256"
-    fp8 = shape.kv_dtype == FLOAT8
+    if spec.head_dim > 256:
+        return f"heads of {spec.head_dim} elements are too large for it: at most 256"
+    fp8 = spec.kv_dtype == FLOAT8
     least, why = ((8, 9), " for a cache of float8") if fp8 else ((8, 0), "")
-    return _needs_gpu(machine, least, why) or _heads(shape)
+    return _needs_gpu(machine, least, why) or _heads(spec)
 
 
-def _flashinfer(shape: AttentionShape, machine: Capabilities) -> str | None:
+def _flashinfer(spec: AttentionSpec, machine: Capabilities) -> str | None:
     if machine.flashinfer is None:
         return "flashinfer-python is not installed"
     numbers = machine.flashinfer.split("+")[0].split(".")[:3]
@@ -149,14 +149,14 @@ def _flashinfer(shape: AttentionShape, machine: Capabilities) -> str | None:
         return f"flashinfer-python {machine.flashinfer} is older than {wanted}"
     if not machine.compiles:
         return "there is neither nvcc nor flashinfer-jit-cache to have its kernels from"
-    if shape.dtype not in ("bfloat16", "float16"):
-        return f"it does not compute in {shape.dtype}"
-    if shape.head_dim not in (64, 128, 256):
-        return f"heads of {shape.head_dim} elements are not among its sizes: 64, 128, 256"
-    return _needs_gpu(machine, (8, 0)) or _heads(shape)
+    if spec.dtype not in ("bfloat16", "float16"):
+        return f"it does not compute in {spec.dtype}"
+    if spec.head_dim not in (64, 128, 256):
+        return f"heads of {spec.head_dim} elements are not among its sizes: 64, 128, 256"
+    return _needs_gpu(machine, (8, 0)) or _heads(spec)
 
 
-_REFUSALS: dict[str, Callable[[AttentionShape, Capabilities], str | None]] = {
+_REFUSALS: dict[str, Callable[[AttentionSpec, Capabilities], str | None]] = {
     "flashinfer": _flashinfer,
     "triton": _triton,
     "torch": _torch,
@@ -165,12 +165,12 @@ NAMES = tuple(_REFUSALS)
 """All backends, the first that can be taken first."""
 
 
-def refusal(name: str, shape: AttentionShape, machine: Capabilities) -> str | None:
+def refusal(name: str, spec: AttentionSpec, machine: Capabilities) -> str | None:
     """Why backend ``name`` cannot be used; None where it can."""
-    return _REFUSALS[name](shape, machine) or machine.faults.get(name)
+    return _REFUSALS[name](spec, machine) or machine.faults.get(name)
 
 
-def choose(shape: AttentionShape, machine: Capabilities, asked: str = "auto") -> Choice:
+def select(spec: AttentionSpec, machine: Capabilities, asked: str = "auto") -> Selection:
     """The backend ``asked`` for, or the first that can do it.
 
     Raises:
@@ -179,18 +179,20 @@ def choose(shape: AttentionShape, machine: Capabilities, asked: str = "auto") ->
     if asked != "auto" and asked not in _REFUSALS:
         known = ", ".join(("auto", *NAMES))
         raise ConfigError(f"'attention' is one of {known}, not {asked!r}", param="attention")
-    reasons = {name: refusal(name, shape, machine) for name in NAMES}
+    reasons = {name: refusal(name, spec, machine) for name in NAMES}
     able = [name for name in NAMES if reasons[name] is None]
     if asked != "auto":
         if reasons[asked] is not None:
             others = f"; there is {', '.join(able)}" if able else ""
             raise ConfigError(f"attention {asked!r}: {reasons[asked]}{others}", param="attention")
-        return Choice(asked, f"{_named(asked, machine)}, as asked")
+        return Selection(asked, f"{_named(asked, machine)}, as asked")
     if not able:
         raise ConfigError(f"no attention backend can: {reasons['torch']}", param="attention")
-    chosen = able[0]
-    passed = [f"{name}: {reasons[name]}" for name in NAMES[: NAMES.index(chosen)]]
-    return Choice(chosen, _named(chosen, machine) + (f" ({'; '.join(passed)})" if passed else ""))
+    selected = able[0]
+    passed = [f"{name}: {reasons[name]}" for name in NAMES[: NAMES.index(selected)]]
+    return Selection(
+        selected, _named(selected, machine) + (f" ({'; '.join(passed)})" if passed else "")
+    )
 
 
 def _named(name: str, machine: Capabilities) -> str:
@@ -198,16 +200,16 @@ def _named(name: str, machine: Capabilities) -> str:
     return f"{name} {versions[name]}" if versions[name] else name
 
 
-def make_backend(name: str, shape: AttentionShape, device: "torch.device") -> "AttentionBackend":
-    """Backend ``name`` with its memory on ``device``; it was chosen, so it can."""
+def make_backend(name: str, spec: AttentionSpec, device: "torch.device") -> "AttentionBackend":
+    """Backend ``name`` with its memory on ``device``; it was selected, so it can."""
     if name == "flashinfer":
         from pyengine.model.torch.attention.flashinfer import FlashInferAttention
 
-        return FlashInferAttention(shape, device)
+        return FlashInferAttention(spec, device)
     if name == "triton":
         from pyengine.model.torch.attention.triton import TritonAttention
 
-        return TritonAttention(shape, device)
+        return TritonAttention(spec, device)
     from pyengine.model.torch.attention.torch import TorchAttention
 
     return TorchAttention()

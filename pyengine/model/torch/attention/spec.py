@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class AttentionShape:
+class AttentionSpec:
     """What a model, or its share on one rank, asks of attention.
 
     Attributes:

@@ -11,7 +11,7 @@ from pyengine.kernels.attention_tiling import (
     tiling_for,
 )
 from pyengine.model.torch.attention.cascade import variant_of
-from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.device_step import DeviceStep
 
 
@@ -31,35 +31,35 @@ class TritonAttention:
     captures = True
 
     def __init__(
-        self, shape: AttentionShape, device: torch.device, processors: int | None = None
+        self, spec: AttentionSpec, device: torch.device, processors: int | None = None
     ) -> None:
         """Take the memory in which parts of the keys are merged.
 
         Args:
-            shape: Heads and types, and the longest context.
+            spec: Heads and types, and the longest context.
             device: Of the model.
             processors: Of the device; None asks it.
         """
         if processors is None:
             processors = int(torch.cuda.get_device_properties(device).multi_processor_count)
-        self._shape = shape
+        self._spec = spec
         self._heads = Heads(
-            shape.num_heads,
-            shape.num_kv_heads,
-            shape.head_dim,
-            getattr(torch, shape.dtype),
-            getattr(torch, shape.kv_dtype),
+            spec.num_heads,
+            spec.num_kv_heads,
+            spec.head_dim,
+            getattr(torch, spec.dtype),
+            getattr(torch, spec.kv_dtype),
         )
         self._processors = processors
         # Twice, so that a shared prefix has room beside what rows have of their own.
         self._room = 2 * parts_size(processors)
         with torch.inference_mode(False):
             self._parts = Parts(
-                torch.zeros(self._room * shape.head_dim, device=device),
+                torch.zeros(self._room * spec.head_dim, device=device),
                 torch.zeros(self._room, device=device),
             )
             self._shared = torch.zeros(1, dtype=torch.int32, device=device)
-        self.memory_bytes = 4 * self._room * (shape.head_dim + 1) + 4
+        self.memory_bytes = 4 * self._room * (spec.head_dim + 1) + 4
         self._found = 0
         self._launch: tuple[int, bool, Tiling, Tiling | None] | None = None
 
@@ -68,7 +68,7 @@ class TritonAttention:
         heads = self._heads
         variant, self._found = variant_of(
             step.host,
-            self._shape.block_size,
+            self._spec.block_size,
             token_bytes=2 * heads.kv * heads.dim * heads.kv_dtype.itemsize,
             part_bytes=4 * heads.query * heads.dim,
         )
@@ -77,9 +77,9 @@ class TritonAttention:
     def plan(
         self, step: DeviceStep, variant: str, rows: int, tokens: int, *, captured: bool
     ) -> None:
-        """Cut the launch, by its shape alone; and tell the device what is shared."""
+        """Cut the launch, by its size alone; and tell the device what is shared."""
         one_query = variant.startswith("decode") and rows == tokens
-        given = {"context": self._shape.max_context, "processors": self._processors}
+        given = {"context": self._spec.max_context, "processors": self._processors}
         tiling = tiling_for(self._heads, rows, tokens, one_query=one_query, **given)
         prefix = None
         if variant.endswith("_cascade"):
@@ -111,7 +111,7 @@ class TritonAttention:
             out[:tokens],
             rows=rows,
             one_query=one_query,
-            scale=self._shape.head_dim**-0.5,
+            scale=self._spec.head_dim**-0.5,
             tiling=tiling,
             parts=self._parts,
             shared=None if prefix is None else self._shared,

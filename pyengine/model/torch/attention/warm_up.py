@@ -15,8 +15,8 @@ from pyengine._core import StepLayout
 from pyengine.errors import ConfigError
 from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.attention.backend import AttentionBackend
-from pyengine.model.torch.attention.selection import Capabilities, choose, fault, make_backend
-from pyengine.model.torch.attention.spec import AttentionShape
+from pyengine.model.torch.attention.selection import Capabilities, fault, make_backend, select
+from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.device_step import DeviceStep
 
 logger = logging.getLogger("pyengine")
@@ -37,7 +37,7 @@ class Ready(NamedTuple):
 
 
 def ready(
-    shape: AttentionShape, device: torch.device, machine: Capabilities, asked: str = "auto"
+    spec: AttentionSpec, device: torch.device, machine: Capabilities, asked: str = "auto"
 ) -> Ready:
     """The backend ``asked`` for, or the first that can do it and then does.
 
@@ -45,56 +45,52 @@ def ready(
     it by name it is passed over then, and the next one is taken.
 
     Raises:
-        ConfigError: See :func:`pyengine.model.torch.attention.selection.choose`; or the one asked
+        ConfigError: See :func:`pyengine.model.torch.attention.selection.select`; or the one asked
             for fails.
         Exception: Whatever the last one fails with.
     """
     while True:
-        choice = choose(shape, machine, asked)
+        selected = select(spec, machine, asked)
         try:
-            backend = make_backend(choice.name, shape, device)
-            warm_up(backend, shape, device)
+            backend = make_backend(selected.name, spec, device)
+            warm_up(backend, spec, device)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
             why = f"it does not work here: {fault(error)}"
             if asked != "auto":
                 raise ConfigError(f"attention {asked!r}: {why}", param="attention") from error
-            if choice.name == "torch":
+            if selected.name == "torch":
                 raise
-            logger.warning("attention %s does not work here", choice.name, exc_info=True)
-            machine = replace(machine, faults={**machine.faults, choice.name: why})
+            logger.warning("attention %s does not work here", selected.name, exc_info=True)
+            machine = replace(machine, faults={**machine.faults, selected.name: why})
         else:
-            return Ready(backend, choice.why, machine)
+            return Ready(backend, selected.why, machine)
 
 
-def warm_up(backend: AttentionBackend, shape: AttentionShape, device: torch.device) -> None:
+def warm_up(backend: AttentionBackend, spec: AttentionSpec, device: torch.device) -> None:
     """Attend in steps of every kind once, over a cache of one block, and wait for them.
 
     Args:
-        backend: Made for ``shape`` on ``device``; nothing is in flight.
-        shape: Heads, and the largest step.
+        backend: Made for ``spec`` on ``device``; nothing is in flight.
+        spec: Heads, and the largest step.
         device: Of the model.
     """
-    if shape.max_context < 2 * shape.block_size:
+    if spec.max_context < 2 * spec.block_size:
         return  # a page before every row's queries has no room
-    layout = StepLayout(
-        shape.max_tokens, shape.max_rows, shape.max_pages, max_draft=1, vocab_size=1
-    )
-    dtype, kv_dtype = getattr(torch, shape.dtype), getattr(torch, shape.kv_dtype)
-    cache = (1, shape.block_size, shape.num_kv_heads, shape.head_dim)
+    layout = StepLayout(spec.max_tokens, spec.max_rows, spec.max_pages, max_draft=1, vocab_size=1)
+    dtype, kv_dtype = getattr(torch, spec.dtype), getattr(torch, spec.kv_dtype)
+    cache = (1, spec.block_size, spec.num_kv_heads, spec.head_dim)
     with torch.no_grad():
         host = StepBuffers(layout)
         step = DeviceStep(layout, device, host)
         keys, values = (torch.zeros(cache, device=device).to(kv_dtype) for _ in range(2))
         queries, out = (
-            torch.zeros(
-                shape.max_tokens, shape.num_heads, shape.head_dim, dtype=dtype, device=device
-            )
+            torch.zeros(spec.max_tokens, spec.num_heads, spec.head_dim, dtype=dtype, device=device)
             for _ in range(2)
         )
-        for counts in _steps(shape):
-            _fill(host, counts, shape)
+        for counts in _steps(spec):
+            _fill(host, counts, spec)
             rows, tokens = len(counts), sum(counts)
             step.memory.copy_(torch.from_numpy(host.memory))
             kind = backend.variant(step)
@@ -108,10 +104,10 @@ def warm_up(backend: AttentionBackend, shape: AttentionShape, device: torch.devi
             torch.cuda.synchronize(device)
 
 
-def _steps(shape: AttentionShape) -> list[list[int]]:
+def _steps(spec: AttentionSpec) -> list[list[int]]:
     """Query tokens by row: few and many rows that decode, that verify drafts, and prompts."""
-    rows, tokens = shape.max_rows, shape.max_tokens
-    most = min(tokens, shape.max_context - shape.block_size)
+    rows, tokens = spec.max_rows, spec.max_tokens
+    most = min(tokens, spec.max_context - spec.block_size)
     steps = [
         *([1] * count for count in (1, min(2, rows), min(rows, tokens))),
         [min(4, most)],
@@ -122,11 +118,11 @@ def _steps(shape: AttentionShape) -> list[list[int]]:
     return [counts for counts in steps if sum(counts) > 0]
 
 
-def _fill(host: StepBuffers, counts: list[int], shape: AttentionShape) -> None:
+def _fill(host: StepBuffers, counts: list[int], spec: AttentionSpec) -> None:
     """A step of rows with ``counts`` queries behind one full page: page 0, like all others."""
     rows = len(counts)
-    lengths = np.array(counts, np.int32) + shape.block_size
-    pages = -(-lengths // shape.block_size)
+    lengths = np.array(counts, np.int32) + spec.block_size
+    pages = -(-lengths // spec.block_size)
     host.num_rows = host.num_sampled = rows
     host.num_tokens, host.num_pages, host.num_feeds = sum(counts), int(pages.sum()), 0
     host.max_query_length, host.max_kv_length = max(counts), int(lengths.max())

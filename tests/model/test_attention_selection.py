@@ -15,31 +15,31 @@ from pyengine.model.torch.attention.selection import (
     NAMES,
     Capabilities,
     _not_imported,
-    choose,
     detect,
     refusal,
+    select,
 )
 from pyengine.model.torch.attention.torch import TorchAttention
-from tests.model.paged_steps import shape_of
+from tests.model.paged_steps import spec_of
 
 H200 = Capabilities("cuda", (9, 0), triton="3.6.0", flashinfer="0.6.14", compiles=True)
-LLAMA = shape_of(num_heads=32, num_kv_heads=8, head_dim=128, dtype="bfloat16", kv_dtype="bfloat16")
+LLAMA = spec_of(num_heads=32, num_kv_heads=8, head_dim=128, dtype="bfloat16", kv_dtype="bfloat16")
 
 
 def test_the_best_that_the_machine_has_is_taken() -> None:
-    assert choose(LLAMA, H200).name == "flashinfer"
-    assert choose(LLAMA, H200).why == "flashinfer 0.6.14"
-    without = choose(LLAMA, replace(H200, flashinfer=None))
+    assert select(LLAMA, H200).name == "flashinfer"
+    assert select(LLAMA, H200).why == "flashinfer 0.6.14"
+    without = select(LLAMA, replace(H200, flashinfer=None))
     assert without.name == "triton"
     assert without.why == "triton 3.6.0 (flashinfer: flashinfer-python is not installed)"
-    bare = choose(LLAMA, Capabilities("cuda", (9, 0)))
+    bare = select(LLAMA, Capabilities("cuda", (9, 0)))
     assert bare.name == "torch"
     assert "triton is not installed" in bare.why
-    assert choose(LLAMA, Capabilities("cpu", None, "3.6.0", "0.6.14", True)).name == "torch"
+    assert select(LLAMA, Capabilities("cpu", None, "3.6.0", "0.6.14", True)).name == "torch"
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "machine", "why"),
+    ("name", "spec", "machine", "why"),
     [
         ("flashinfer", {"dtype": "float32", "kv_dtype": "float32"}, {}, "float32"),
         ("flashinfer", {"head_dim": 80}, {}, "80"),
@@ -57,38 +57,38 @@ def test_the_best_that_the_machine_has_is_taken() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(
-    name: str, shape: dict[str, Any], machine: dict[str, Any], why: str
+    name: str, spec: dict[str, Any], machine: dict[str, Any], why: str
 ) -> None:
-    wanted, has = replace(LLAMA, **shape), replace(H200, **machine)
+    wanted, has = replace(LLAMA, **spec), replace(H200, **machine)
     reason = refusal(name, wanted, has)
     assert reason is not None
     assert why in reason
     with pytest.raises(ConfigError, match="attention") as raised:
-        choose(wanted, has, asked=name)
+        select(wanted, has, asked=name)
     assert reason in str(raised.value)
     if name != "torch" and "cache" not in why:
-        chosen = choose(wanted, has)  # auto goes on to another
-        assert chosen.name != name
+        selected = select(wanted, has)  # auto goes on to another
+        assert selected.name != name
 
 
 def test_what_can_be_can_be_forced() -> None:
     for name in NAMES:
         assert refusal(name, LLAMA, H200) is None
-        chosen = choose(LLAMA, H200, asked=name)
-        assert chosen.name == name
-        assert chosen.why.endswith("as asked")
+        selected = select(LLAMA, H200, asked=name)
+        assert selected.name == name
+        assert selected.why.endswith("as asked")
     fp8 = replace(LLAMA, kv_dtype="float8_e4m3fn")
     assert all(refusal(name, fp8, H200) is None for name in NAMES)
     newer = replace(H200, flashinfer="0.10.0")
-    assert choose(LLAMA, newer).name == "flashinfer"
+    assert select(LLAMA, newer).name == "flashinfer"
 
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ConfigError, match="auto, flashinfer, triton, torch, not 'flash'"):
-        choose(LLAMA, H200, asked="flash")
+        select(LLAMA, H200, asked="flash")
 
 
-def test_the_choice_imports_no_torch() -> None:
+def test_selecting_imports_no_torch() -> None:
     program = (
         "import sys, pyengine.model.torch.attention.selection; sys.exit('torch' in sys.modules)"
     )
@@ -115,7 +115,7 @@ def test_what_is_installed_without_what_it_needs_is_found_out(
 def test_what_fails_as_it_is_made_ready_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def make(name: str, shape: Any, device: torch.device) -> Any:
+    def make(name: str, spec: Any, device: torch.device) -> Any:
         tried.append(name)
         if name != "torch":
             raise RuntimeError("Ninja build failed.\nand much more")
@@ -123,14 +123,14 @@ def test_what_fails_as_it_is_made_ready_is_passed_over(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(warm_up, "make_backend", make)
     cpu = torch.device("cpu")
-    shape = replace(shape_of(), dtype="bfloat16", kv_dtype="bfloat16", head_dim=64)
-    found = warm_up.ready(shape, cpu, H200)
+    spec = replace(spec_of(), dtype="bfloat16", kv_dtype="bfloat16", head_dim=64)
+    found = warm_up.ready(spec, cpu, H200)
     assert isinstance(found.backend, TorchAttention)
     assert tried == ["flashinfer", "triton", "torch"]
     assert "flashinfer: it does not work here: RuntimeError: Ninja build failed.;" in found.why
     # A second model, such as the one that drafts, does not try again.
-    warm_up.ready(shape, cpu, found.machine)
+    warm_up.ready(spec, cpu, found.machine)
     assert tried[3:] == ["torch"]
     with pytest.raises(ConfigError, match="does not work here") as raised:
-        warm_up.ready(shape, cpu, H200, "flashinfer")
+        warm_up.ready(spec, cpu, H200, "flashinfer")
     assert raised.value.param == "attention"

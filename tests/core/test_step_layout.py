@@ -1,4 +1,4 @@
-"""A step padded through Python; what it may hold is tested in scheduler/padding.rs."""
+"""A step padded through Python; what it may hold is tested in scheduler/step/padding.rs."""
 
 import numpy as np
 import pytest

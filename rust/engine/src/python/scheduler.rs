@@ -101,9 +101,9 @@ impl PyPlanner {
         let blocks = allocator.shared();
         let mailbox = detokenizer.inner().clone();
         let limit = mailbox.max_message();
-        let outlet = Box::new(move |message: &[u8]| mailbox.send(message));
+        let sink = Box::new(move |message: &[u8]| mailbox.send(message));
         let spans = self::timeline(timeline);
-        let planner = guarded(|| Planner::new(config, layout.inner, &lock(&blocks), outlet, limit, spans))?;
+        let planner = guarded(|| Planner::new(config, layout.inner, &lock(&blocks), sink, limit, spans))?;
         Ok(Self { planner: Mutex::new(planner), blocks })
     }
 

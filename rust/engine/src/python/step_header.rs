@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use crate::scheduler::buffers::header;
+use crate::scheduler::step::buffers::header;
 
 /// Which element of a step's header is which number.
 #[pyclass(module = "pyengine._core", frozen)]

@@ -8,8 +8,8 @@
 //!
 //! A token's time is that of the commit that took it. O(log buckets) a token, no allocation.
 
-use super::requests::Request;
 use crate::messages::FinishReason;
+use crate::scheduler::queue::requests::Request;
 use crate::telemetry::{Histogram, LATENCY_BOUNDS_NS, LENGTH_BOUNDS, TOKEN_BOUNDS_NS};
 
 /// One histogram for each distribution; times in nanoseconds.

@@ -15,36 +15,18 @@
 //! are the same thing here: a row that computes tokens `planned..planned + n` of a sequence, and samples if that
 //! reaches its end. Everything is deterministic given the clock and the messages.
 
-mod admission;
-pub(crate) mod buffers;
-mod closing;
-mod commit;
-mod crew;
 mod distributions;
 mod draft_passes;
-mod drafting;
-mod drafts;
-mod fill;
-mod finish;
-mod grammars;
-mod intake;
-mod logprobs;
+mod features;
 mod outbox;
-mod padding;
-mod penalties;
-mod penalty_budget;
-mod plan;
 mod planner;
-mod policy;
-mod requests;
-mod sequence_table;
-mod sharing;
+mod queue;
 #[cfg(test)]
 mod simulation;
-mod submit;
+pub(crate) mod step;
 
-pub use buffers::{Field, StepBuffers, StepLayout};
 pub use draft_passes::DraftPasses;
-pub use logprobs::LogProbs;
-pub use outbox::Outlet;
+pub use features::logprobs::LogProbs;
+pub use outbox::DetokenizerSink;
 pub use planner::{Planner, PlannerConfig};
+pub use step::buffers::{Field, StepBuffers, StepLayout};

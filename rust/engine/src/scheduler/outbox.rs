@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::messages::{FinishReason, Message, Notice, OpenStream, RequestKey};
 
 /// Sends one message, or says that the ring is full.
-pub type Outlet = Box<dyn FnMut(&[u8]) -> Result<()> + Send>;
+pub type DetokenizerSink = Box<dyn FnMut(&[u8]) -> Result<()> + Send>;
 
 /// More than a row without its tokens, or the frame around the rows, can take in msgpack.
 const ROW_BYTES: usize = 72;
@@ -50,7 +50,7 @@ struct Entry {
 
 /// The way to the detokenizer.
 pub struct Outbox {
-    outlet: Outlet,
+    sink: DetokenizerSink,
     limit: usize,
     rows: Vec<Entry>,
     tokens: Vec<u32>,
@@ -60,8 +60,8 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Sends through `outlet`, which takes messages of at most `limit` bytes.
-    pub fn new(outlet: Outlet, limit: usize) -> Result<Self> {
+    /// Sends through `sink`, which takes messages of at most `limit` bytes.
+    pub fn new(sink: DetokenizerSink, limit: usize) -> Result<Self> {
         if limit < 8 * ROW_BYTES {
             return Err(Error::InvalidArgument(format!(
                 "the detokenizer's mailbox takes messages of {limit} bytes; at least {} are needed",
@@ -69,7 +69,7 @@ impl Outbox {
             )));
         }
         Ok(Self {
-            outlet,
+            sink,
             limit,
             rows: Vec::new(),
             tokens: Vec::new(),
@@ -200,7 +200,7 @@ impl Outbox {
 
     fn retry(&mut self) -> Result<()> {
         while let Some(message) = self.held.front() {
-            match (self.outlet)(message) {
+            match (self.sink)(message) {
                 Ok(()) => drop(self.held.pop_front()),
                 Err(Error::MailboxFull { .. }) => break,
                 Err(error) => return Err(error),
@@ -211,7 +211,7 @@ impl Outbox {
 
     fn send_scratch(&mut self) -> Result<()> {
         let sent = if self.held.is_empty() {
-            (self.outlet)(&self.scratch)
+            (self.sink)(&self.scratch)
         } else {
             Err(Error::MailboxFull { needed: 0, free: 0 })
         };
@@ -242,7 +242,7 @@ mod tests {
     fn outbox(limit: usize, room: usize) -> (Outbox, Ring) {
         let ring: Ring = Arc::new(Mutex::new((Vec::new(), room)));
         let inner = ring.clone();
-        let outlet: Outlet = Box::new(move |bytes| {
+        let sink: DetokenizerSink = Box::new(move |bytes| {
             let mut ring = inner.lock().unwrap();
             assert!(bytes.len() <= limit);
             if ring.0.len() >= ring.1 {
@@ -251,7 +251,7 @@ mod tests {
             ring.0.push(bytes.to_vec());
             Ok(())
         });
-        (Outbox::new(outlet, limit).unwrap(), ring)
+        (Outbox::new(sink, limit).unwrap(), ring)
     }
 
     fn row(request: u64, finish: Option<FinishReason>) -> OutRow {
@@ -316,7 +316,7 @@ mod tests {
     fn a_short_message_does_not_overtake_a_long_one() {
         let ring: Ring = Arc::new(Mutex::new((Vec::new(), 64)));
         let inner = ring.clone();
-        let outlet: Outlet = Box::new(move |bytes| {
+        let sink: DetokenizerSink = Box::new(move |bytes| {
             let mut ring = inner.lock().unwrap();
             if bytes.len() > ring.1 {
                 return Err(Error::MailboxFull { needed: bytes.len(), free: ring.1 });
@@ -324,7 +324,7 @@ mod tests {
             ring.0.push(bytes.to_vec());
             Ok(())
         });
-        let mut out = Outbox::new(outlet, 1 << 16).unwrap();
+        let mut out = Outbox::new(sink, 1 << 16).unwrap();
         (0..5).for_each(|request| out.row(row(request, None), &[1]));
         out.flush().unwrap();
         out.row(OutRow { stop_token: None, ..row(5, None) }, &[]);

@@ -6,25 +6,25 @@
 //!                 └─────preempt──────┘      abort, deadline, failure: finished, from anywhere
 //! ```
 //!
-//! What moves a request along an arrow is in a file of its own: [`submit`](super::submit), [`admission`](super::admission),
-//! [`commit`](super::commit), and [`finish`](super::finish), which has the way back too. Here is what they share:
+//! Requests come in and are admitted in [`queue`](super::queue), run in [`step`](super::step) and leave there:
+//! finished, or preempted and back in the queue. Here is what both share:
 //! O(sequences) of memory, besides requests and steps in flight.
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::buffers::StepLayout;
-use super::crew::Crew;
 use super::distributions::Distributions;
-use super::drafting::Drafting;
-use super::outbox::{Outbox, Outlet};
-use super::policy::{self, Tenants, WaitingQueue};
-use super::requests::Requests;
-use super::sequence_table::RequestId;
-use super::sequence_table::SequenceTable;
+use super::outbox::{DetokenizerSink, Outbox};
 use crate::error::{Error, Result};
 use crate::grammar::Compiler;
 use crate::kv_allocator::{BlockId, KvAllocator};
 use crate::messages::FinishReason;
+use crate::scheduler::features::drafting::Drafting;
+use crate::scheduler::features::thread_pool::ThreadPool;
+use crate::scheduler::queue::policy::{self, Tenants, WaitingQueue};
+use crate::scheduler::queue::requests::Requests;
+use crate::scheduler::step::buffers::StepLayout;
+use crate::scheduler::step::sequence_table::RequestId;
+use crate::scheduler::step::sequence_table::SequenceTable;
 use crate::speculate::Segments;
 use crate::telemetry::{Histogram, Stage, Timeline};
 
@@ -180,7 +180,7 @@ pub struct Planner {
     pub(super) requests: Requests,
     // Where grammars come from, and the tokens that end an answer under one.
     pub(super) compiler: Option<Box<dyn Compiler>>,
-    pub(super) fillers: Option<Crew>,
+    pub(super) fillers: Option<ThreadPool>,
     pub(super) end_tokens: Vec<u32>,
     // Requests that wait for their grammar.
     pub(super) compiling: usize,
@@ -222,14 +222,14 @@ pub struct Planner {
 impl Planner {
     /// A planner with nothing to do.
     ///
-    /// `outlet` sends to the detokenizer messages of at most `max_message` bytes. Sequences that run at once are
+    /// `sink` sends to the detokenizer messages of at most `max_message` bytes. Sequences that run at once are
     /// bounded by the least of `max_sequences`, the layout's rows and `max_tokens_per_step`, so that every decode
     /// has its token in every step. `timeline` gets the spans of every call, and the time between two as `drain`.
     pub fn new(
         config: PlannerConfig,
         layout: StepLayout,
         kv: &KvAllocator,
-        outlet: Outlet,
+        sink: DetokenizerSink,
         max_message: usize,
         timeline: Timeline,
     ) -> Result<Self> {
@@ -268,7 +268,7 @@ impl Planner {
             drafting: None,
             horizon: policy::GROWTH_TOKENS,
             stuck: None,
-            outbox: Outbox::new(outlet, max_message)?,
+            outbox: Outbox::new(sink, max_message)?,
             inbox: Vec::new(),
             serial: 0,
             counters: Counters::default(),

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use super::tensor::{CpuTensor, by_element};
 use crate::error::Error;
-use crate::scheduler::buffers::header;
+use crate::scheduler::step::buffers::header;
 
 impl From<BadStep> for Error {
     fn from(error: BadStep) -> Self {

@@ -11,7 +11,7 @@
 //! O(1) a token; [`first_hole`](DraftCache::first_hole) is O(blocks). Nothing is allocated but a place for each slot.
 
 use crate::error::{Error, Result};
-use crate::scheduler::buffers::{StepBuffers, header};
+use crate::scheduler::step::buffers::{StepBuffers, header};
 
 /// The tokens of all cells, and which of them the draft model has computed.
 pub(super) struct DraftCache {

@@ -3,12 +3,12 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
-use super::super::buffers::{StepBuffers, header};
 use super::grammar::Threes;
 use super::model::{STOP_TOKEN, VOCABULARY, choose, extend, logprob, mix};
 use super::penalties::{digest, recount};
 use crate::grammar::Grammar;
 use crate::messages::{FinishReason, Submit};
+use crate::scheduler::step::buffers::{StepBuffers, header};
 
 /// What a request is, and the tokens it would have if nothing ever ended it.
 #[derive(Clone)]

@@ -3,14 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use super::super::buffers::header;
-use super::super::{LogProbs, Outlet, Planner, PlannerConfig, StepLayout};
+use super::super::{DetokenizerSink, LogProbs, Planner, PlannerConfig, StepLayout};
 use super::device::{Device, Expected};
 use super::grammar::Slow;
 use super::model::{STOP_TOKEN, VOCABULARY, logprob, mix, rules};
 use crate::error::Error;
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, Message, RequestKey, Submit};
+use crate::scheduler::step::buffers::header;
 use crate::speculate::SpeculationConfig;
 use crate::telemetry::Timeline;
 
@@ -88,9 +88,9 @@ impl World {
                 .unwrap()
                 .with_max_penalties(setup.max_penalties);
         let ring = Arc::new(Mutex::new((VecDeque::new(), usize::MAX)));
-        let outlet_ring = Arc::clone(&ring);
-        let outlet: Outlet = Box::new(move |bytes| {
-            let mut ring = outlet_ring.lock().unwrap();
+        let sink_ring = Arc::clone(&ring);
+        let sink: DetokenizerSink = Box::new(move |bytes| {
+            let mut ring = sink_ring.lock().unwrap();
             if ring.0.len() >= ring.1 {
                 return Err(Error::MailboxFull { needed: bytes.len(), free: 0 });
             }
@@ -104,7 +104,7 @@ impl World {
             max_waiting: setup.max_waiting,
             prefill_chunk: setup.prefill_chunk,
         };
-        let planner = Planner::new(config, layout, &kv, outlet, 1 << 16, Timeline::silent());
+        let planner = Planner::new(config, layout, &kv, sink, 1 << 16, Timeline::silent());
         let mut planner = planner.unwrap();
         planner.horizon = setup.horizon;
         planner.set_compiler(Box::<Slow>::default(), vec![STOP_TOKEN]).unwrap();

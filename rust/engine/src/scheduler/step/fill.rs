@@ -8,13 +8,13 @@
 //!
 //! O(tokens + pages) of the step; no allocation in steady state.
 
-use super::buffers::{StepBuffers, header};
-use super::planner::{Grant, MaskRecord, PenaltyRecord, Planner, RowRecord, StepRecord};
 use crate::messages::SamplingRules;
+use crate::scheduler::planner::{Grant, MaskRecord, PenaltyRecord, Planner, RowRecord, StepRecord};
+use crate::scheduler::step::buffers::{StepBuffers, header};
 
 impl Planner {
     /// Writes the granted rows and takes note of them.
-    pub(super) fn fill(&mut self, out: &mut StepBuffers<'_>, record: &mut StepRecord) {
+    pub(in crate::scheduler) fn fill(&mut self, out: &mut StepBuffers<'_>, record: &mut StepRecord) {
         let mut tally = Tally::default();
         out.query_start[0] = 0;
         out.page_indptr[0] = 0;

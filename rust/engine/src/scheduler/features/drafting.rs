@@ -4,7 +4,7 @@
 use crate::speculate::{Length, Row, SpeculationConfig, Speculator};
 
 /// The proposers and their control, and what only the planner knows.
-pub(super) struct Drafting {
+pub(in crate::scheduler) struct Drafting {
     pub speculator: Speculator,
     pub max_draft: usize,
     pub forced: bool,

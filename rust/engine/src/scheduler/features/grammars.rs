@@ -13,14 +13,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::crew::Crew;
-use super::planner::{MaskRecord, Planner};
-use super::requests::Requests;
-use super::sequence_table::{RequestId, SequenceTable};
 use crate::error::{Error, Result};
 use crate::grammar::{Compiler, Grammar, Verdict};
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, Notice};
+use crate::scheduler::features::thread_pool::ThreadPool;
+use crate::scheduler::planner::{MaskRecord, Planner};
+use crate::scheduler::queue::requests::Requests;
+use crate::scheduler::step::sequence_table::{RequestId, SequenceTable};
 use crate::telemetry::{Histogram, Stage};
 
 /// Threads that fill masks, if the machine has as many.
@@ -31,9 +31,9 @@ const ROWS_ALONE: usize = 2;
 const MAX_NOTICE: usize = 4096;
 
 /// The threads that fill masks beside the caller's.
-pub(super) fn fillers() -> Result<Crew> {
+pub(in crate::scheduler) fn fillers() -> Result<ThreadPool> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-    Crew::new(threads - 1, "pyengine-mask")
+    ThreadPool::new(threads - 1, "pyengine-mask")
 }
 
 /// The masks of one row.
@@ -180,7 +180,7 @@ impl Planner {
     }
 
     /// Asks for the grammar of a request that was just taken in; it waits for its turn once it has it.
-    pub(super) fn ask_for_grammar(
+    pub(in crate::scheduler) fn ask_for_grammar(
         &mut self,
         kv: &mut KvAllocator,
         id: RequestId,
@@ -199,7 +199,7 @@ impl Planner {
     }
 
     /// Takes the grammars that were compiled meanwhile.
-    pub(super) fn collect_grammars(&mut self, kv: &mut KvAllocator) -> Result<()> {
+    pub(in crate::scheduler) fn collect_grammars(&mut self, kv: &mut KvAllocator) -> Result<()> {
         let mut verdicts = Vec::new();
         if let Some(compiler) = &mut self.compiler {
             compiler.collect(&mut verdicts);
@@ -215,7 +215,7 @@ impl Planner {
     }
 
     /// A request ends before its grammar was there.
-    pub(super) fn stop_compiling(&mut self, id: RequestId) {
+    pub(in crate::scheduler) fn stop_compiling(&mut self, id: RequestId) {
         let request = self.requests.get_mut(id);
         request.compiling = false;
         self.compiling -= 1;

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
-use super::closing::Closing;
-use super::outbox::OutRow;
-use super::penalties::Penalties;
-use super::policy::Ticket;
-use super::sequence_table::RequestId;
 use crate::grammar::Grammar;
 use crate::messages::{FinishReason, RequestKey, SamplingRules};
+use crate::scheduler::features::closing::Closing;
+use crate::scheduler::features::penalties::Penalties;
+use crate::scheduler::outbox::OutRow;
+use crate::scheduler::queue::policy::Ticket;
+use crate::scheduler::step::sequence_table::RequestId;
 
 /// What becomes of a request with a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

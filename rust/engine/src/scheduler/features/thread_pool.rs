@@ -17,7 +17,7 @@ use std::thread::{self, Thread};
 use crate::error::{Error, Result};
 
 /// Helpers that wait for work. They end when it is dropped.
-pub(super) struct Crew {
+pub(in crate::scheduler) struct ThreadPool {
     shared: Arc<Shared>,
     helpers: usize,
 }
@@ -50,7 +50,7 @@ unsafe impl Send for Work {}
 // SAFETY: as above.
 unsafe impl Sync for Work {}
 
-impl Crew {
+impl ThreadPool {
     /// So many helpers, which may be none.
     pub fn new(helpers: usize, name: &str) -> Result<Self> {
         let state = Mutex::new(State { batch: None, closed: false });
@@ -95,7 +95,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
         self.shared.work.notify_all();
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn every_piece_is_done_once_before_it_returns() {
         for helpers in [0, 1, 3] {
-            let crew = Crew::new(helpers, "test").unwrap();
+            let crew = ThreadPool::new(helpers, "test").unwrap();
             for pieces in [0, 1, 2, 7, 500] {
                 let mut done: Vec<Mutex<usize>> = (0..pieces).map(Mutex::new).collect();
                 crew.run(pieces, &|piece| *done[piece].lock().unwrap() += 1000);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn helpers_help() {
-        let crew = Crew::new(1, "test").unwrap();
+        let crew = ThreadPool::new(1, "test").unwrap();
         let barrier = std::sync::Barrier::new(2);
         // Neither piece ends before the other has begun.
         crew.run(2, &|_| {
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_panic_reaches_the_caller_when_all_is_done() {
-        let crew = Crew::new(2, "test").unwrap();
+        let crew = ThreadPool::new(2, "test").unwrap();
         let done = AtomicUsize::new(0);
         let work = |piece: usize| {
             assert_ne!(piece, 3, "piece three");

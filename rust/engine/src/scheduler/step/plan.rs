@@ -1,21 +1,21 @@
 //! `plan`: choose the rows of the next step.
 //!
 //! Rows are granted in three passes, each seeing what the one before left of the budget: decodes, prefills
-//! under way, requests [admitted](super::admission) now. Only decodes can lack a block (admission takes those of all
+//! under way, requests [admitted](crate::scheduler::queue) now. Only decodes can lack a block (admission takes those of all
 //! known tokens), and victims come from the end of the running order, where nothing was granted yet: no grant is taken
 //! back. A prefill finds in the prefix tree what those before it compute (see `sharing`). What was granted is
 //! [written](super::fill) at the end.
 //!
 //! O(running + admitted), besides admitting and writing; no allocation in steady state.
 
-use super::planner::{Grant, Planner, Runner};
-use super::policy;
 use crate::error::Result;
 use crate::kv_allocator::KvAllocator;
+use crate::scheduler::planner::{Grant, Planner, Runner};
+use crate::scheduler::queue::policy;
 use crate::telemetry::Stage;
 
 /// What the step that is being planned has room for.
-pub(super) struct Room {
+pub(in crate::scheduler) struct Room {
     pub tokens: usize,
     pub pages: usize,
     pub logits: usize,
@@ -85,7 +85,7 @@ impl Planner {
     }
 
     /// Whether a prompt is under way, or waits and may be admitted: those that wait for others to end hold up nobody.
-    pub(super) fn has_prefills(&self) -> bool {
+    pub(in crate::scheduler) fn has_prefills(&self) -> bool {
         let under_way = |runner: &Runner| self.table.progress[runner.slot as usize].remaining() > 1;
         let admits = self.running.len() < self.concurrency && self.stuck.is_none();
         (admits && self.waiting.len() > 0) || self.running.iter().any(under_way)
@@ -137,7 +137,7 @@ impl Planner {
     }
 
     /// Gives a prefill its share of the step, which may be none.
-    pub(super) fn grant_prefill(&mut self, kv: &mut KvAllocator, slot: u32, room: &mut Room) {
+    pub(in crate::scheduler) fn grant_prefill(&mut self, kv: &mut KvAllocator, slot: u32, room: &mut Room) {
         let progress = self.table.progress[slot as usize];
         let reach = (room.pages * self.block_size).saturating_sub(progress.planned as usize);
         let wanted = policy::share(progress.remaining(), room.tokens, self.config.prefill_chunk);

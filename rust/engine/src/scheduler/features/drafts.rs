@@ -11,11 +11,11 @@
 //! The draft model is asked in steps without prompts only: those are the steps whose time is judged.
 //! O(decodes + drafts), and what the grammars take to look at their rows' drafts.
 
-use super::drafting::Drafting;
-use super::plan::Room;
-use super::planner::{Grant, Planner, RowRecord, StepRecord};
-use super::sequence_table::RequestId;
 use crate::kv_allocator::KvAllocator;
+use crate::scheduler::features::drafting::Drafting;
+use crate::scheduler::planner::{Grant, Planner, RowRecord, StepRecord};
+use crate::scheduler::step::plan::Room;
+use crate::scheduler::step::sequence_table::RequestId;
 use crate::speculate::{Length, POSITIONS, Row, Segments, Source, SpeculationConfig, StepOutcome};
 
 /// Tokens of prompts and answers that are indexed in a step, where that was put off.
@@ -28,7 +28,7 @@ impl Planner {
     }
 
     /// Whether the next step should have drafts.
-    pub(super) fn drafts_now(&self) -> bool {
+    pub(in crate::scheduler) fn drafts_now(&self) -> bool {
         self.drafting.as_ref().is_some_and(|drafting| {
             // Prompts are looked for only where it depends on them.
             let measured = || drafting.since_ns.is_some() && !self.has_prefills();
@@ -37,7 +37,7 @@ impl Planner {
     }
 
     /// A sequence has got its place in the table.
-    pub(super) fn open_drafting(&mut self, id: RequestId, slot: u32) {
+    pub(in crate::scheduler) fn open_drafting(&mut self, id: RequestId, slot: u32) {
         if let Some(drafting) = &mut self.drafting {
             let request = self.requests.get(id);
             drafting.computed[slot as usize] = 0;
@@ -52,7 +52,7 @@ impl Planner {
     }
 
     /// A sequence has left the table; `remember` says that its answer may help others of its tenant.
-    pub(super) fn close_drafting(&mut self, slot: u32, remember: bool) {
+    pub(in crate::scheduler) fn close_drafting(&mut self, slot: u32, remember: bool) {
         if let Some(drafting) = &mut self.drafting {
             drafting.speculator.close(slot, remember);
             drafting.since_ns = None;
@@ -60,14 +60,14 @@ impl Planner {
     }
 
     /// Drops the recent answers of a history; those under way join it when they end.
-    pub(super) fn forget_answers(&mut self, history: u64) {
+    pub(in crate::scheduler) fn forget_answers(&mut self, history: u64) {
         if let Some(drafting) = &mut self.drafting {
             drafting.speculator.forget(history);
         }
     }
 
     /// Gives the decodes drafts from what the step has left.
-    pub(super) fn grant_drafts(&mut self, kv: &mut KvAllocator, room: &mut Room) {
+    pub(in crate::scheduler) fn grant_drafts(&mut self, kv: &mut KvAllocator, room: &mut Room) {
         self.drafts.clear();
         self.caught_up = 0;
         let Some(mut drafting) = self.drafting.take() else { return };
@@ -173,7 +173,7 @@ impl Planner {
 
     /// Takes note of how many drafts of a row were right: all but the last of its `sampled` tokens equal theirs. Where
     /// only the first `taken` were wanted, those behind are neither right nor wrong.
-    pub(super) fn judge_drafts(&mut self, row: &RowRecord, taken: usize, sampled: usize) {
+    pub(in crate::scheduler) fn judge_drafts(&mut self, row: &RowRecord, taken: usize, sampled: usize) {
         if row.drafts == 0 {
             return;
         }
@@ -198,7 +198,7 @@ impl Planner {
     /// The time is that from commit to commit: taking in the tokens of the one and drafting for the other is in it.
     /// Where prompts are computed, or somebody ended before it, it says nothing of drafts: to clear up, to answer
     /// and to take in the next request costs as much as many a step.
-    pub(super) fn observe_step(&mut self, record: &StepRecord, accepted: usize, ended: usize) {
+    pub(in crate::scheduler) fn observe_step(&mut self, record: &StepRecord, accepted: usize, ended: usize) {
         let now_ns = self.now_ns;
         let Some(drafting) = &mut self.drafting else { return };
         let decodes = record.prefills == 0;
@@ -217,7 +217,7 @@ impl Planner {
     }
 
     /// Nothing can be planned for a while: the next step's time does not begin with the last one's commit.
-    pub(super) fn hold_up_drafting(&mut self) {
+    pub(in crate::scheduler) fn hold_up_drafting(&mut self) {
         if let Some(drafting) = &mut self.drafting {
             drafting.since_ns = None;
         }

@@ -22,17 +22,17 @@
 //! prompt's last token on, behind which it samples. A tenant is charged for what its request did not find when it was
 //! admitted. O(new blocks) a row; retracting is O(running + blocks that are forgotten).
 
-use super::planner::{Planner, StepRecord};
 use crate::kv_allocator::KvAllocator;
+use crate::scheduler::planner::{Planner, StepRecord};
 
 impl Planner {
     /// The step that is being planned: blocks taken from the tree now may be computed by it, or by steps before it.
-    pub(super) fn step_ahead(&self) -> u64 {
+    pub(in crate::scheduler) fn step_ahead(&self) -> u64 {
         self.counters.steps + 1
     }
 
     /// Tells the tree of the blocks that a prefill fills up in this step, with its tokens `planned..end`.
-    pub(super) fn publish(&mut self, kv: &mut KvAllocator, slot: u32, end: usize) {
+    pub(in crate::scheduler) fn publish(&mut self, kv: &mut KvAllocator, slot: u32, end: usize) {
         let at = slot as usize;
         let planned = self.table.progress[at].planned as usize;
         let (blocks, tokens) = (&self.table.blocks[at], &self.table.tokens[at]);
@@ -44,7 +44,7 @@ impl Planner {
     }
 
     /// Lets a prefill go on behind the blocks that others have filled up meanwhile, or do in this step.
-    pub(super) fn catch_up(&mut self, kv: &mut KvAllocator, slot: u32) {
+    pub(in crate::scheduler) fn catch_up(&mut self, kv: &mut KvAllocator, slot: u32) {
         let at = slot as usize;
         let salt = self.requests.get(self.table.request[at]).salt;
         let progress = &mut self.table.progress[at];
@@ -71,7 +71,7 @@ impl Planner {
     ///
     /// What it and the steps in flight after it published is forgotten; what was right of that is told again when its
     /// sequence goes on or ends. Whoever took blocks when that step was planned or later goes back to the queue.
-    pub(super) fn retract(&mut self, kv: &mut KvAllocator, step: &StepRecord) {
+    pub(in crate::scheduler) fn retract(&mut self, kv: &mut KvAllocator, step: &StepRecord) {
         kv.forget(&step.published);
         self.in_flight.iter().for_each(|later| kv.forget(&later.published));
         let borrowed = |slot: &u32| self.table.borrowed_in[*slot as usize] >= step.number;

@@ -9,13 +9,13 @@
 //!
 //! O(rows + tokens), besides the blocks of what ends; one message to the detokenizer.
 
-use super::logprobs::{self, LogProbs};
-use super::outbox::OutRow;
-use super::planner::{Planner, RowRecord, StepRecord};
-use super::requests::Taken;
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, Notice};
+use crate::scheduler::features::logprobs::{self, LogProbs};
+use crate::scheduler::outbox::OutRow;
+use crate::scheduler::planner::{Planner, RowRecord, StepRecord};
+use crate::scheduler::queue::requests::Taken;
 use crate::telemetry::Stage;
 
 /// Why a request ends with its newest token, and the stop token if it was one.

@@ -9,18 +9,18 @@
 //! many rows with penalties as have a place in its buffers; who found none has the first turn in the next.
 //! Seats cost O(running) a step, filling what the rows' [penalties](super::penalties) cost; a step without any costs nothing.
 
-use super::buffers::header::NUM_EDITS;
-use super::penalties::PenaltyFields;
-use super::plan::Room;
-use super::planner::Planner;
-use super::sequence_table::Progress;
 use crate::error::{Error, Result};
+use crate::scheduler::features::penalties::PenaltyFields;
+use crate::scheduler::planner::Planner;
+use crate::scheduler::step::buffers::header::NUM_EDITS;
+use crate::scheduler::step::plan::Room;
+use crate::scheduler::step::sequence_table::Progress;
 use crate::telemetry::Stage;
 
 impl Planner {
     /// Chooses which decodes have a place for their penalties in the step: the others wait, and have the first turn in the
     /// next. O(running), and nothing where no request has penalties.
-    pub(super) fn grant_penalties(&mut self, room: &mut Room) {
+    pub(in crate::scheduler) fn grant_penalties(&mut self, room: &mut Room) {
         if self.penalized == 0 {
             return;
         }
@@ -46,14 +46,14 @@ impl Planner {
     }
 
     /// Whether a sequence that decodes has penalties and no place for them in this step.
-    pub(super) fn lacks_penalty_budget(&self, slot: u32) -> bool {
+    pub(in crate::scheduler) fn lacks_penalty_budget(&self, slot: u32) -> bool {
         self.penalized > 0
             && !self.table.seated[slot as usize]
             && self.requests.get(self.table.request[slot as usize]).penalties.is_some()
     }
 
     /// Takes the place of the penalties of a prefill that would sample in this step; false if there is none.
-    pub(super) fn seat_prefill(&self, slot: u32, progress: &Progress, room: &mut Room) -> bool {
+    pub(in crate::scheduler) fn seat_prefill(&self, slot: u32, progress: &Progress, room: &mut Room) -> bool {
         if self.penalized == 0 {
             return true;
         }
@@ -67,7 +67,7 @@ impl Planner {
     }
 
     /// How many of `count` drafts of a decode have a place for the penalties of what is sampled behind them; takes it.
-    pub(super) fn seat_drafts(&self, slot: u32, count: usize, room: &mut Room) -> usize {
+    pub(in crate::scheduler) fn seat_drafts(&self, slot: u32, count: usize, room: &mut Room) -> usize {
         if self.penalized == 0 {
             return count;
         }

@@ -4,12 +4,12 @@
 //! are void from then on. Its blocks are free at once: the device runs steps in order, so whoever gets them next writes
 //! them after the last step that knew the old owner.
 
-use super::outbox::OutRow;
-use super::planner::{Planner, finish_index};
-use super::sequence_table::RequestId;
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
 use crate::messages::FinishReason;
+use crate::scheduler::outbox::OutRow;
+use crate::scheduler::planner::{Planner, finish_index};
+use crate::scheduler::step::sequence_table::RequestId;
 use crate::telemetry::Stage;
 
 impl Planner {
@@ -47,7 +47,7 @@ impl Planner {
     }
 
     /// Ends what is past its deadline.
-    pub(super) fn expire(&mut self, kv: &mut KvAllocator, now_ns: u64) {
+    pub(in crate::scheduler) fn expire(&mut self, kv: &mut KvAllocator, now_ns: u64) {
         while let Some(&(deadline, id)) = self.deadlines.first() {
             if deadline > now_ns {
                 return;
@@ -57,14 +57,14 @@ impl Planner {
     }
 
     /// Ends a request and tells the detokenizer.
-    pub(super) fn finish(&mut self, kv: &mut KvAllocator, id: RequestId, reason: FinishReason) {
+    pub(in crate::scheduler) fn finish(&mut self, kv: &mut KvAllocator, id: RequestId, reason: FinishReason) {
         let request = self.requests.get(id);
         self.outbox.row(OutRow { finish: Some(reason), ..request.row() }, &[]);
         self.end(kv, id, reason);
     }
 
     /// Ends a request of which the detokenizer knows, or is told by the caller.
-    pub(super) fn end(&mut self, kv: &mut KvAllocator, id: RequestId, reason: FinishReason) {
+    pub(in crate::scheduler) fn end(&mut self, kv: &mut KvAllocator, id: RequestId, reason: FinishReason) {
         let request = self.requests.get(id);
         let known =
             request.slot.map_or(request.tokens.len() as u32, |slot| self.table.progress[slot as usize].known);
@@ -88,7 +88,7 @@ impl Planner {
     /// Sends a running sequence back to the queue. What is computed and committed stays cached while there is room;
     /// tokens that steps in flight sample for it are dropped and will be sampled again, as they are a function of
     /// the tokens before them and of their position.
-    pub(super) fn preempt(&mut self, kv: &mut KvAllocator, slot: u32) {
+    pub(in crate::scheduler) fn preempt(&mut self, kv: &mut KvAllocator, slot: u32) {
         let tokens = std::mem::take(&mut self.table.tokens[slot as usize]);
         self.remember(kv, slot, &tokens);
         self.table.tokens[slot as usize] = tokens;
@@ -96,7 +96,7 @@ impl Planner {
     }
 
     /// The same, with nothing kept of what it computed.
-    pub(super) fn requeue(&mut self, kv: &mut KvAllocator, slot: u32) {
+    pub(in crate::scheduler) fn requeue(&mut self, kv: &mut KvAllocator, slot: u32) {
         let id = self.table.request[slot as usize];
         let tokens = std::mem::take(&mut self.table.tokens[slot as usize]);
         self.vacate(kv, slot, false);
@@ -111,7 +111,7 @@ impl Planner {
     }
 
     /// Puts the full blocks of what is committed into the prefix tree, generated tokens too.
-    pub(super) fn remember(&mut self, kv: &mut KvAllocator, slot: u32, tokens: &[u32]) {
+    pub(in crate::scheduler) fn remember(&mut self, kv: &mut KvAllocator, slot: u32, tokens: &[u32]) {
         let committed = self.table.progress[slot as usize].committed as usize;
         let salt = self.requests.get(self.table.request[slot as usize]).salt;
         if kv.insert(salt, &tokens[..committed], &self.table.blocks[slot as usize]) > 0 {

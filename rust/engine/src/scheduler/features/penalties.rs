@@ -47,7 +47,7 @@ struct Word {
 }
 
 /// Where the penalties of a step go: the fields of its buffers.
-pub(super) struct PenaltyFields<'a> {
+pub(in crate::scheduler) struct PenaltyFields<'a> {
     pub token: &'a mut [i32],
     pub factor: &'a mut [f32],
     pub add: &'a mut [f32],
@@ -164,7 +164,7 @@ impl Penalties {
 
     /// Writes the penalties of a row's logits: `drafts.len() + 1`, `starts` being where each of them begins. `known` are
     /// the tokens before the drafts. `InvalidArgument` if there is no room for them.
-    pub(super) fn fill(
+    pub(in crate::scheduler) fn fill(
         &mut self,
         known: &[u32],
         drafts: &[u32],

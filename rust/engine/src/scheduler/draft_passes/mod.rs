@@ -25,8 +25,8 @@
 
 mod cache;
 
-use super::buffers::{StepBuffers, StepLayout, header};
 use crate::error::{Error, Result};
+use crate::scheduler::step::buffers::{StepBuffers, StepLayout, header};
 use cache::DraftCache;
 
 /// A row that is drafted for.

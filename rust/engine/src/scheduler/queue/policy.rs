@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
-use super::sequence_table::{Progress, RequestId, TenantId};
+use crate::scheduler::step::sequence_table::{Progress, RequestId, TenantId};
 
 /// Waiting this long is worth one priority class.
 pub const AGING_NS: u64 = 10_000_000_000;

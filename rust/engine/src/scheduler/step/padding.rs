@@ -10,9 +10,9 @@
 //! first slot of page 0, or in no row; a logits row that is nobody's to read. The header keeps the step's own
 //! numbers. O(what is added).
 
-use super::buffers::header::{NUM_LOGITS, NUM_PAGES, NUM_ROWS, NUM_TOKENS};
-use super::buffers::{StepBuffers, StepLayout};
 use crate::error::{Error, Result};
+use crate::scheduler::step::buffers::header::{NUM_LOGITS, NUM_PAGES, NUM_ROWS, NUM_TOKENS};
+use crate::scheduler::step::buffers::{StepBuffers, StepLayout};
 
 impl StepLayout {
     /// Pads the step in `bytes` to so many rows, tokens and logits, each at least what the step has. Rows that are
@@ -74,7 +74,7 @@ fn fill(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::buffers::header::NUM_SAMPLED;
+    use crate::scheduler::step::buffers::header::NUM_SAMPLED;
     use proptest::prelude::*;
 
     fn layout() -> StepLayout {

@@ -3,8 +3,8 @@
 //! A step gives them for each of its logits, those behind wrong drafts too; what is taken of a row goes out with its
 //! tokens, as [`SequenceTokens`](crate::messages::SequenceTokens) has it. O(log-probabilities).
 
-use super::planner::StepRecord;
 use crate::error::{Error, Result};
+use crate::scheduler::planner::StepRecord;
 
 /// The log-probabilities of a step, by its logits; those of rows that want none may be anything.
 #[derive(Debug, Clone, Copy)]
@@ -19,7 +19,7 @@ pub struct LogProbs<'a> {
 
 impl LogProbs<'_> {
     /// Appends those of `rows` logits from `first` on, `count` most likely tokens of each.
-    pub(super) fn write(&self, first: usize, rows: usize, count: usize, out: &mut Vec<u8>) {
+    pub(in crate::scheduler) fn write(&self, first: usize, rows: usize, count: usize, out: &mut Vec<u8>) {
         let width = self.tokens.len() / self.chosen.len().max(1);
         for row in first..first + rows {
             out.extend_from_slice(&[0; 4]);
@@ -33,7 +33,7 @@ impl LogProbs<'_> {
 }
 
 /// Checks that a step that wants log-probabilities has got them.
-pub(super) fn check(record: &StepRecord, logprobs: Option<LogProbs<'_>>) -> Result<()> {
+pub(in crate::scheduler) fn check(record: &StepRecord, logprobs: Option<LogProbs<'_>>) -> Result<()> {
     let Some(most) = record.logprobs.checked_sub(1) else { return Ok(()) };
     let invalid = |message: &str| Err(Error::InvalidArgument(message.into()));
     let Some(LogProbs { tokens, logprobs, chosen }) = logprobs else {

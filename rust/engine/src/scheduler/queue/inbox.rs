@@ -1,10 +1,10 @@
 //! `drain`: what the scheduler's mailbox brings. O(bytes + log waiting) a message.
 
-use super::planner::Planner;
-use super::submit::history_of;
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, Message, RequestKey, tag};
+use crate::scheduler::planner::Planner;
+use crate::scheduler::queue::submit::history_of;
 use crate::telemetry::Stage;
 
 /// Messages of one call, so that a flood cannot keep the step from running.

@@ -6,16 +6,16 @@
 //!
 //! O(running) a step in which somebody is tried, and O(known tokens) a request.
 
-use super::plan::Room;
-use super::planner::{Planner, Runner};
-use super::policy;
-use super::sequence_table::{Progress, RequestId};
 use crate::kv_allocator::KvAllocator;
+use crate::scheduler::planner::{Planner, Runner};
+use crate::scheduler::queue::policy;
+use crate::scheduler::step::plan::Room;
+use crate::scheduler::step::sequence_table::{Progress, RequestId};
 use crate::telemetry::{Span, Stage, Track};
 
 impl Planner {
     /// Admits from the queue while there is room in the step and for its head.
-    pub(super) fn admit(&mut self, kv: &mut KvAllocator, room: &mut Room) {
+    pub(in crate::scheduler) fn admit(&mut self, kv: &mut KvAllocator, room: &mut Room) {
         let mut growth = None;
         while self.running.len() < self.concurrency && room.tokens > 0 && room.pages > 0 && !room.closed {
             let Some(id) = self.waiting.head(&self.tenants) else { return };

@@ -10,23 +10,23 @@
 
 use std::sync::Arc;
 
-use super::closing::Closing;
-use super::outbox::OutRow;
-use super::penalties::Penalties;
-use super::planner::{Planner, finish_index};
-use super::policy::Ticket;
-use super::requests::Request;
-use super::sequence_table::RequestId;
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, OpenStream, Submit};
+use crate::scheduler::features::closing::Closing;
+use crate::scheduler::features::penalties::Penalties;
+use crate::scheduler::outbox::OutRow;
+use crate::scheduler::planner::{Planner, finish_index};
+use crate::scheduler::queue::policy::Ticket;
+use crate::scheduler::queue::requests::Request;
+use crate::scheduler::step::sequence_table::RequestId;
 
 /// Most likely tokens that a request may want the log-probabilities of.
 const MAX_LOGPROBS: usize = 20;
 
 impl Planner {
     /// Takes in a request whose key is new.
-    pub(super) fn submit(&mut self, kv: &mut KvAllocator, mut body: Submit) -> Result<()> {
+    pub(in crate::scheduler) fn submit(&mut self, kv: &mut KvAllocator, mut body: Submit) -> Result<()> {
         let tokens: Vec<u32> = token_ids(&body.tokens);
         let checked = check(&body, &tokens, self.layout.vocab_size());
         let whole = self.announce(&mut body, checked.is_ok())?;
@@ -114,7 +114,7 @@ impl Planner {
     }
 
     /// Lets a request wait for its turn.
-    pub(super) fn enqueue(&mut self, id: RequestId) {
+    pub(in crate::scheduler) fn enqueue(&mut self, id: RequestId) {
         let request = self.requests.get(id);
         self.waiting.push(&request.ticket, &mut self.tenants);
     }
@@ -154,7 +154,7 @@ impl Planner {
 }
 
 /// Whose recent answers a request is drafted from, and joins: both are hashes of names, and neither alone is enough.
-pub(super) fn history_of(tenant: u64, cache_salt: u64) -> u64 {
+pub(in crate::scheduler) fn history_of(tenant: u64, cache_salt: u64) -> u64 {
     tenant ^ cache_salt.rotate_left(32)
 }
 

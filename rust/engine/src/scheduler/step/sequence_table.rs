@@ -66,7 +66,7 @@ pub struct SequenceTable {
     pub request: Vec<RequestId>,
     /// Who is charged for its tokens.
     pub tenant: Vec<TenantId>,
-    /// Its place among the running, by [`running_order`](super::policy::running_order).
+    /// Its place among the running, by [`running_order`](crate::scheduler::queue::policy::running_order).
     pub order: Vec<(i32, u64)>,
     /// The last step with whose plan it took blocks from the prefix tree, 0 if none: some may be computed by that step.
     pub borrowed_in: Vec<u64>,

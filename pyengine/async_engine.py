@@ -9,28 +9,49 @@ from typing import Any, Self, Unpack
 from pyengine._core import Stage, Track
 from pyengine.chat.generation import ChatGeneration
 from pyengine.chat.handler import ChatHandler
-from pyengine.chat.messages import read_messages
-from pyengine.chat.options import ChatOptions, made_options
+from pyengine.chat.messages import Message, read_messages
+from pyengine.chat.options import made_options
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool, ToolChoice
-from pyengine.engine import EngineInfo
 from pyengine.errors import ConfigError
 from pyengine.grammar.description import Grammar
-from pyengine.messages import Report
-from pyengine.model.runner import Progress
+from pyengine.messages import (
+    Report,
+    RequestKey,
+    encode_abort_frontend,
+    encode_forget_answers,
+)
 from pyengine.model.weights.folder import model_folder, served_name
 from pyengine.placement import Placement, PlacementName, placed
 from pyengine.request.connection import Connection
 from pyengine.request.generation import Generation
-from pyengine.request.keywords import RequestKeywords
-from pyengine.request.submission import RequestBuilder, checked_params, number_of
+from pyengine.request.submission import (
+    GenerateKeywords,
+    RequestBuilder,
+    RequestKeywords,
+    RequestOptions,
+    checked_params,
+    number_of,
+)
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer
 
 
-class AsyncEngine:
+class ChatKeywords(RequestKeywords, total=False):
+    """The keywords of :meth:`AsyncEngine.chat`."""
+
+    tools: Sequence[Tool | dict[str, Any]]
+    tool_choice: ToolChoice | dict[str, Any]
+    allowed_tools: Collection[str] | None
+    parallel_tool_calls: bool
+    grammar: Grammar | None
+    reasoning: bool | None
+    template_arguments: dict[str, Any] | None
+
+
+class AsyncEngine(Connection):
     """An LLM engine in your asyncio service::
 
         async with AsyncEngine() as engine:
@@ -43,11 +64,15 @@ class AsyncEngine:
     dies, another is started and every request goes on where it was.
 
     Attributes:
-        config: What it was built from.
+        config: The configuration of the engine.
+        ready: Whether requests are taken.
+        failure: What made loading fail, or killed the engine; else None.
+        dead: An event, set when the engine has died for good.
+        info: Context length, vocabulary size and KV blocks, once started.
         model_name: The name that the model answers to.
         tokenizer: The model's tokenizer, once started.
         handler: The model's chat template and chat format, once started.
-        recorder: What all parts of the engine do, as spans; may be switched off.
+        recorder: The spans of all parts of the engine; may be switched off.
         timeline: The spans of this loop.
     """
 
@@ -72,26 +97,13 @@ class AsyncEngine:
             raise ConfigError("give either a config, or a model and settings")
         if config is None:
             config = _config(model, settings)
-        self.config = config
-        self.model_name = config.served_name or served_name(config.model)
         placement = placed(placement) if isinstance(placement, str) else placement
+        self.model_name = config.served_name or served_name(config.model)
         self.recorder = placement.frontend_slot().recorder
-        self.timeline = self.recorder.timeline(Track.FRONTEND)
-        self._connection = Connection(config, placement, self.timeline)
+        super().__init__(config, placement, self.recorder.timeline(Track.FRONTEND))
 
-    async def start(self, progress: Progress | None = None) -> None:
-        """Load the model on a thread and begin to take requests. A second call waits for the first.
-
-        Args:
-            progress: Told (bytes loaded, bytes in all); called on the loading thread.
-
-        Raises:
-            ModelLoadError: The model cannot be had or read.
-        """
-        await self._connection.start(self._load_texts, progress)
-
-    async def _load_texts(self) -> None:
-        """What this side of the engine needs: the tokenizer, the chat template and format."""
+    async def _prepare(self) -> None:
+        """Read the tokenizer, the chat template and the chat format."""
         folder = await asyncio.to_thread(model_folder, self.config.model)
         self.tokenizer = await asyncio.to_thread(Tokenizer.from_folder, folder)
         self.handler = ChatHandler(
@@ -101,10 +113,6 @@ class AsyncEngine:
             self.config.chat_format,
         )
         self._request_builder = RequestBuilder(self.tokenizer, self.timeline)
-
-    async def close(self) -> None:
-        """End every request, stop the actors and free the memory. Idempotent."""
-        await self._connection.close()
 
     async def __aenter__(self) -> Self:
         try:
@@ -118,30 +126,6 @@ class AsyncEngine:
         await self.close()
 
     @property
-    def ready(self) -> bool:
-        """Whether requests are taken."""
-        return self._connection.ready
-
-    @property
-    def failure(self) -> BaseException | None:
-        """What made loading fail, or killed the engine."""
-        return self._connection.failure
-
-    @property
-    def dead(self) -> asyncio.Event:
-        """Set when the engine has died for good."""
-        return self._connection.dead
-
-    @property
-    def info(self) -> EngineInfo:
-        """Context length, vocabulary size and KV blocks.
-
-        Raises:
-            NotReadyError: The model is still being loaded.
-        """
-        return self._connection.info
-
-    @property
     def max_context(self) -> int:
         """Longest prompt and answer together, in tokens."""
         return self.info.max_context
@@ -150,34 +134,15 @@ class AsyncEngine:
         self,
         prompt: str | Sequence[int],
         params: SamplingParams | None = None,
-        *,
-        priority: int = 0,
-        tenant: str | None = None,
-        cache_salt: str | None = None,
-        timeout: float | None = None,
-        grammar: Grammar | None = None,
-        close_grammar: bool = False,
-        prediction: str | Sequence[int] | None = None,
+        **options: Unpack[GenerateKeywords],
     ) -> Generation:
         """Continue ``prompt``: iterate the result for updates, or await it for the whole.
 
         Args:
             prompt: Text, or token ids.
             params: How tokens are chosen and when to end; None is ``SamplingParams()``.
-            priority: Lower runs first; 0 is usual.
-            tenant: Whom the request is charged to when tenants share fairly, and whose recent
-                answers are drafted from. That is no isolation: tenants whose names are given by
-                others can be guessed. Where answers must not touch each other in any way, give
-                each its own ``cache_salt``.
-            cache_salt: Cached prefixes and recent answers are shared only under the same salt.
-            timeout: Seconds after which the request ends with RequestTimeoutError.
-            grammar: What the answer must look like; see :mod:`pyengine.grammar`. One that cannot be
-                enforced ends the request with InvalidGrammarError.
-            close_grammar: End what the grammar has begun within ``max_tokens``, so that the answer
-                parses; it may say less than it would have. Where the end begins depends on how
-                soon one is found. Only with a grammar, or with tools.
-            prediction: Text or token ids that the answer is expected to repeat in parts. Changes
-                how fast it comes, not what it is.
+            options: As :class:`~pyengine.request.submission.RequestOptions` has them: priority,
+                tenant, cache_salt, timeout, grammar, close_grammar and prediction.
 
         Raises:
             InvalidRequestError: A parameter is out of its range, or the prompt is empty.
@@ -186,20 +151,16 @@ class AsyncEngine:
             NotReadyError: The model is still being loaded.
             EngineDeadError: The engine has stopped.
         """
-        frontend = self._connection.running()
-        params = checked_params(params)
+        self._connected()
+        return self.begin(prompt, checked_params(params), RequestOptions(**options))
+
+    def begin(
+        self, prompt: str | Sequence[int], params: SamplingParams, options: RequestOptions
+    ) -> Generation:
+        """As :meth:`generate`, with ``params`` that were validated: once for many answers."""
+        frontend = self._connected()
         submit = self._request_builder.submit(
-            frontend.next_key(),
-            prompt,
-            params,
-            self.info,
-            priority=priority,
-            tenant=tenant,
-            cache_salt=cache_salt,
-            timeout=timeout,
-            grammar=grammar,
-            close_grammar=close_grammar,
-            prediction=prediction,
+            frontend.next_key(), prompt, params, options, self.info
         )
         actor = frontend.submit(submit, self.tokenizer.token_bytes)
         ready = None if params.logprobs is None else self.tokenizer.load_bytes
@@ -244,7 +205,7 @@ class AsyncEngine:
             InvalidRequestError: The model has no template, or it refuses the messages; or the model
                 cannot do what is wanted.
         """
-        wanted = made_options(
+        chat_options = made_options(
             tools=tools,
             tool_choice=tool_choice,
             allowed_tools=allowed_tools,
@@ -253,11 +214,13 @@ class AsyncEngine:
             reasoning=reasoning,
             template_arguments=template_arguments,
         )
-        text, warnings = self._rendered(messages, wanted)
-        plan = self.handler.plan(text, checked_params(params), wanted)
-        token_ids = self._tokens(text)
-        generation = self.generate(token_ids, plan.params, grammar=plan.grammar, **options)
-        return plan.answer(generation, tuple(warnings))
+        read, others = self._read(messages)
+        spec = self.handler.prepare(
+            read, checked_params(params), chat_options, self.timeline, others
+        )
+        token_ids = self._request_builder.tokens(spec.prompt, self.info, add_special_tokens=False)
+        request_options = RequestOptions(grammar=spec.grammar, **options)
+        return spec.answer(self.begin(token_ids, spec.params, request_options))
 
     def render(
         self,
@@ -271,24 +234,33 @@ class AsyncEngine:
 
         Takes and raises what :meth:`chat` does.
         """
-        wanted = made_options(
+        chat_options = made_options(
             tools=tools, reasoning=reasoning, template_arguments=template_arguments
         )
-        return self._tokens(self._rendered(messages, wanted)[0])
+        read, others = self._read(messages)
+        text, _ = self.handler.render(read, chat_options, self.timeline, others)
+        return self._request_builder.tokens(text, self.info, add_special_tokens=False)
 
-    def _rendered(
-        self, messages: Sequence[dict[str, Any]], wanted: ChatOptions
-    ) -> tuple[str, list[str]]:
-        self._connection.running()
-        self.timeline.begin()
+    def _read(
+        self, messages: Sequence[dict[str, Any]]
+    ) -> tuple[list[Message], list[dict[str, Any]]]:
+        """The messages of a conversation, and what else each has for the template."""
+        self._connected()
         template = self.handler.template
         read = read_messages(messages, () if template is None else template.message_keys)
-        rendered = self.handler.render([m for m, _ in read], wanted, [more for _, more in read])
-        self.timeline.end_span(Stage.TEMPLATE)
-        return rendered
+        return [message for message, _ in read], [others for _, others in read]
 
-    def _tokens(self, text: str) -> list[int]:
-        return self._request_builder.tokens(text, self.info, add_special_tokens=False)
+    async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The token ids of a prompt; a long text is tokenized on a thread.
+
+        Raises:
+            ContextLengthError: It is so long that it cannot fit the context.
+        """
+        start = self.timeline.begin()
+        self.tokenizer.check_length(text, self.max_context)
+        token_ids = await self.tokenizer.encode_async(text, add_special_tokens)
+        self.timeline.span(Stage.TOKENIZE, start)
+        return token_ids
 
     async def report(self) -> dict[str, int]:
         """Blocks free, cached and held, requests running and waiting, and the step counters."""
@@ -296,7 +268,7 @@ class AsyncEngine:
 
     async def metrics(self) -> Report:
         """All figures, distributions and times, as they were at one moment between two steps."""
-        return await self._connection.running().report()
+        return await self._connected().report()
 
     async def telemetry(self) -> Totals:
         """Where the time went since the engine started; the difference of two is a window."""
@@ -308,25 +280,26 @@ class AsyncEngine:
         For the process that started the engine and those of the frontends; see
         :mod:`pyengine.http.serving.supervisor`.
         """
-        self._connection.abort_frontend(index, below)
+        if self.frontend is not None:
+            self.frontend.send(encode_abort_frontend(RequestKey(index, below)))
 
     def forget_answers(self, tenant: str | None = None, *, cache_salt: str | None = None) -> None:
         """Drop the recent answers that ``suffix`` drafts from, of one tenant under one salt.
 
-        What is asked after this call finds none of them; answers that are under way are remembered
-        when they end. Requests that named neither tenant nor salt are those of ``None``. To be
-        called on the engine's loop.
+        Requests after this call find none of them; answers that are under way are remembered when
+        they end. Requests that named neither tenant nor salt are those of ``None``. Call it on the
+        engine's loop.
 
         Raises:
             InvalidRequestError: A name is no string.
             NotReadyError: The model is still being loaded.
         """
-        frontend = self._connection.running()
-        frontend.forget_answers(number_of("tenant", tenant), number_of("cache_salt", cache_salt))
+        salt = number_of("cache_salt", cache_salt)
+        self._connected().send(encode_forget_answers(number_of("tenant", tenant), salt))
 
     async def drained(self) -> None:
         """Wait until no request is left."""
-        await self._connection.running().drained()
+        await self._connected().drained()
 
 
 def _config(model: str | Path | None, settings: dict[str, Any]) -> EngineConfig:

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
-from pyengine.async_engine import AsyncEngine
+from pyengine.async_engine import AsyncEngine, ChatKeywords
 from pyengine.chat.answer import ChatAnswer, ChatUpdate
 from pyengine.completion import Completion, Update
 from pyengine.errors import EngineDeadError
-from pyengine.request.keywords import ChatKeywords, GenerateKeywords
+from pyengine.request.submission import GenerateKeywords
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
 

@@ -19,8 +19,7 @@ from pyengine.errors import ContextLengthError, InvalidRequestError, ModelLoadEr
 # Characters from which encoding leaves the event loop: below, a thread costs more than it frees.
 OFF_LOOP_CHARACTERS = 20_000
 
-# More characters than an ordinary token has: of a prediction, what is longer than so many times the
-# context is of no use.
+# More characters than an ordinary token has; see longest_prediction().
 PREDICTED_CHARACTERS = 16
 
 # The most bytes of text that a normalizer may fold into one byte. NFC composes: three Hangul jamo,
@@ -159,6 +158,11 @@ class Tokenizer:
                 f"This model's context is {max_context} tokens; the prompt has at least {fewest}.",
                 param="prompt",
             )
+
+
+def longest_prediction(text: str, max_context: int) -> str:
+    """The beginning of a prediction that an answer could reach; no answer reaches the rest."""
+    return text[: max_context * PREDICTED_CHARACTERS]
 
 
 def _most_bytes_per_token(spec: dict[str, Any]) -> int:

@@ -162,7 +162,7 @@ async def test_answers_go_on_over_kill_9_of_the_engine() -> None:
     async with AsyncEngine(mode="server", placement="process", speculation=()) as engine:
         running = [ask(engine, seed, name) for seed, name in enumerate(names)]
         begun = [await anext(generation) for generation in running]
-        placement = engine._connection.placement
+        placement = engine.placement
         assert isinstance(placement, ProcessPlacement)
         assert placement.child is not None
         before = placement.child.process.pid

@@ -39,7 +39,7 @@ async def engine() -> AsyncIterator[AsyncEngine]:
 
 def scheduler_of(engine: AsyncEngine) -> SchedulerActor:
     """The scheduler of an engine on threads, to inject faults into."""
-    placement = engine._connection.placement
+    placement = engine.placement
     assert isinstance(placement, ThreadPlacement)
     assert placement.actors is not None
     return placement.actors.scheduler
@@ -141,7 +141,7 @@ def _too_large(submit: Submit, key: RequestKey) -> Submit:
 
 
 async def test_a_request_that_no_mailbox_holds_fails_alone(engine: AsyncEngine) -> None:
-    frontend = engine._connection.frontend
+    frontend = engine.frontend
     assert frontend is not None
     running = engine.generate("Go on", LONG)
     (actor,) = frontend.requests.values()

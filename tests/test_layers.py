@@ -21,7 +21,7 @@ LAYERS = (
     ("async_engine",),
     ("request.connection",),
     ("placement", "request.submission"),
-    ("engine", "request.keywords"),
+    ("engine",),
     ("chat", "model.devices"),
     ("actors", "distributed", "request"),
     ("model", "completion"),

@@ -148,12 +148,12 @@ async def test_what_was_generated_before_a_restart_counts() -> None:
                 if len(actor.tokens) >= 20:
                     break
             generation.abort()
-            assert engine._connection.frontend is not None
+            assert engine.frontend is not None
             again = actor.continued()
-            fresh = engine._connection.frontend.submit(
+            fresh = engine.frontend.submit(
                 type(again)(
                     **{f: getattr(again, f) for f in again.__struct_fields__}
-                    | {"key": engine._connection.frontend.next_key()}
+                    | {"key": engine.frontend.next_key()}
                 )
             )
             completion = await fresh.completion()

@@ -30,7 +30,7 @@ def simulated(placement: PlacementName) -> AsyncEngine:
 
 def engine_process(engine: AsyncEngine) -> int:
     """The process id of ``engine``'s process."""
-    placement = engine._connection.placement
+    placement = engine.placement
     assert isinstance(placement, ProcessPlacement)
     assert placement.child is not None
     return placement.child.process.pid
@@ -95,7 +95,7 @@ async def test_what_is_asked_while_the_engine_is_away_waits() -> None:
     )
     async with engine:
         down = asyncio.Event()
-        placement = engine._connection.placement
+        placement = engine.placement
         assert isinstance(placement, ProcessPlacement)
         placement.watchers.append(Watcher(down.set, lambda _: None, lambda _: None))
         os.kill(engine_process(engine), signal.SIGKILL)
@@ -113,13 +113,13 @@ async def test_what_is_asked_while_the_engine_is_away_waits() -> None:
 async def test_a_request_that_brings_the_engine_down_twice_is_failed_and_the_others_live() -> None:
     async with simulated("process") as engine:
         bystanders = [engine.generate("Go on", LONG) for _ in range(3)]
-        culprit = engine.generate("Once upon a time", LONG)
-        number = culprit._actor.submit.key.request
-        for generation in (*bystanders, culprit):
+        poison = engine.generate("Once upon a time", LONG)
+        number = poison._actor.submit.key.request
+        for generation in (*bystanders, poison):
             await anext(generation)
 
         async def crash_whenever_it_runs() -> None:
-            frontend = engine._connection.frontend
+            frontend = engine.frontend
             assert frontend is not None
             pid = None
             while number in frontend.requests:
@@ -130,7 +130,7 @@ async def test_a_request_that_brings_the_engine_down_twice_is_failed_and_the_oth
 
         crashing = asyncio.create_task(crash_whenever_it_runs())
         with pytest.raises(EngineDeadError, match="died twice while running this request"):
-            await tokens_of(culprit)
+            await tokens_of(poison)
         await crashing
         for generation in bystanders:
             assert (await generation).usage.completion_tokens == LONG.max_tokens
@@ -159,7 +159,7 @@ async def test_streams_go_on_when_the_scheduler_dies_of_an_exception() -> None:
         generation = engine.generate("Go on", LONG)
         await anext(generation)
         before = engine_process(engine)
-        placement = engine._connection.placement
+        placement = engine.placement
         assert isinstance(placement, ProcessPlacement)
         no_such_frontend = ReportRequest(99, 0)
         placement.queues.scheduler.send(encode_report_request(no_such_frontend))
@@ -169,7 +169,7 @@ async def test_streams_go_on_when_the_scheduler_dies_of_an_exception() -> None:
 
 async def test_a_detokenizer_that_fails_ends_the_engine() -> None:
     async with simulated("thread") as engine:
-        placement = engine._connection.placement
+        placement = engine.placement
         assert isinstance(placement, ThreadPlacement)
         assert placement.actors is not None
         generation = engine.generate("Go on", LONG)
@@ -192,7 +192,7 @@ from pyengine import AsyncEngine
 
 async def main():
     async with AsyncEngine(device="simulated", placement="process") as engine:
-        print(engine._connection.placement.child.process.pid, flush=True)
+        print(engine.placement.child.process.pid, flush=True)
         await asyncio.Event().wait()
 
 asyncio.run(main())

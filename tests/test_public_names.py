@@ -7,12 +7,13 @@ import pytest
 
 import pyengine
 from pyengine import AsyncEngine, Engine
-from pyengine.request.keywords import ChatKeywords, GenerateKeywords, RequestKeywords
+from pyengine.async_engine import ChatKeywords
+from pyengine.request.submission import GenerateKeywords, RequestKeywords, RequestOptions
 from tests.programs import python
 
 
 def test_every_name_is_where_it_is_said_to_be() -> None:
-    assert set(pyengine._HOMES) == set(pyengine.__all__)
+    assert set(pyengine._MODULE_OF) == set(pyengine.__all__)
     assert list(pyengine.__all__) == sorted(pyengine.__all__)
     for name in pyengine.__all__:
         assert getattr(pyengine, name).__name__ == name
@@ -36,10 +37,11 @@ def _keywords(method: Any) -> set[str]:
 
 def test_keywords_that_are_passed_on_are_those_that_are_taken() -> None:
     shared = set(RequestKeywords.__annotations__)
-    assert set(GenerateKeywords.__annotations__) == _keywords(AsyncEngine.generate)
+    assert set(GenerateKeywords.__annotations__) == _keywords(RequestOptions)
     assert set(ChatKeywords.__annotations__) - shared == _keywords(AsyncEngine.chat)
     assert shared < set(ChatKeywords.__annotations__)
     takes: dict[Any, Any] = {
+        AsyncEngine.generate: GenerateKeywords,
         Engine.generate: GenerateKeywords,
         Engine.stream: GenerateKeywords,
         Engine.chat: ChatKeywords,

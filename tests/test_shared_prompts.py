@@ -42,7 +42,7 @@ class Steps:
     """
 
     def __init__(self, engine: AsyncEngine) -> None:
-        placement = engine._connection.placement
+        placement = engine.placement
         assert isinstance(placement, ThreadPlacement)
         assert placement.actors is not None
         runner = placement.actors.scheduler.runner

@@ -17,7 +17,7 @@ Entries = tuple[TokenLogprob, ...]
 
 
 class _SoFar:
-    """What an answer's updates have told, put together: a few bytes a token.
+    """The updates of an answer put together: a few bytes a token.
 
     Log-probabilities are more than that; the generation behind the answer keeps them packed.
     """
@@ -95,7 +95,7 @@ class ChatGeneration:
 
     @property
     def outcome(self) -> Outcome:
-        """How it stands, or how it ended: reason, counts and times."""
+        """How the request stands, or how it ended: reason, counts and times."""
         return self.generation.outcome
 
     def __aiter__(self) -> AsyncIterator[ChatUpdate]:
@@ -129,17 +129,17 @@ class ChatGeneration:
     async def _whole(self) -> ChatAnswer:
         fresh = self._so_far.last is None
         try:
-            # All that is told, if nothing was before: to unpack it again would take longer.
-            told = [update async for update in self if fresh and update.logprobs is not None]
+            # Kept where this reads the answer from its start: unpacking them again takes longer.
+            updates = [update async for update in self if fresh and update.logprobs is not None]
         except asyncio.CancelledError:
             self.abort()
             raise
         last = self._so_far.last
         if last is None or last.logprobs is None:
             return self._so_far.whole(None, None)
-        if told:
-            entries = tuple(entry for update in told for entry in update.logprobs or ())
-            of_text = tuple(entry for update in told for entry in update.text_logprobs or ())
+        if updates:
+            entries = tuple(entry for update in updates for entry in update.logprobs or ())
+            of_text = tuple(entry for update in updates for entry in update.text_logprobs or ())
             return self._so_far.whole(entries, of_text)
         entries = of_text = (await self.generation).logprobs or ()
         if self._reader is not None:
@@ -153,5 +153,5 @@ class ChatGeneration:
         self.abort()
 
     def abort(self) -> None:
-        """Stop and free the blocks; whoever reads gets RequestAbortedError. Any thread."""
+        """Stop and free the blocks; a reader gets RequestAbortedError. Any thread."""
         self.generation.abort()

@@ -2,8 +2,8 @@
 
 ::
 
-    messages, tools ──► render ──► prompt ──► plan ──► params, grammar ──► the engine
-                                                └────► reader of answers
+    messages, tools ──► render ──► prompt ──► AnswerSpec: params, grammar ──► the engine
+                                                  └──────► reader of answers
 """
 
 import re
@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from pyengine._core import Stage, Timeline
 from pyengine.chat.formats import FORMATS, ChatFormat, detect
 from pyengine.chat.formats.marked import Marked
 from pyengine.chat.generation import ChatGeneration
@@ -34,15 +35,18 @@ _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How one prompt is answered: as often as you like, each answer with a reader of its own.
+class AnswerSpec:
+    """How the answers to a prompt are generated and read: any number, each with its own reader.
 
     Attributes:
+        prompt: The rendered conversation, to be encoded without special tokens.
+        warnings: What of the conversation the prompt leaves out.
         params: The request's, and what the chat format needs besides.
         grammar: What the model may write; None is anything.
-        plain: Whether all that it writes is the answer's text, so that nobody has to read it.
     """
 
+    prompt: str
+    warnings: tuple[str, ...]
     params: SamplingParams
     grammar: Grammar | None
     _format: ChatFormat | None = None
@@ -51,17 +55,17 @@ class Plan:
     _hidden: re.Pattern[str] | None = None
     _marks: ReasoningMarks | None = None
     _content: bool = False  # whether the text of the answer follows a grammar of the request's
-    _warnings: tuple[str, ...] = ()
+    _schema_warnings: tuple[str, ...] = ()
 
     @property
     def plain(self) -> bool:
-        """Whether all that the model writes is the answer's text."""
+        """Whether all that the model writes is the answer's text, which then needs no reader."""
         return self._format is None
 
-    def answer(self, generation: Generation, warnings: tuple[str, ...] = ()) -> ChatGeneration:
-        """The answer that a generation under this plan writes."""
+    def answer(self, generation: Generation) -> ChatGeneration:
+        """The answer that ``generation`` writes, from this spec's prompt, params and grammar."""
         if self._format is None:
-            return ChatGeneration(generation, None, warnings)
+            return ChatGeneration(generation, None, self.warnings)
         parser = self._format.parser(
             self._tools, reasoning_open=self._reasoning_open, content=self._content
         )
@@ -71,7 +75,7 @@ class Plan:
             marks=self._marks,
             reasoning_open=self._reasoning_open,
         )
-        return ChatGeneration(generation, reader, warnings + self._warnings)
+        return ChatGeneration(generation, reader, self.warnings + self._schema_warnings)
 
 
 def format_of(template: ChatTemplate | None, name: str | None = None) -> ChatFormat | None:
@@ -121,18 +125,21 @@ class ChatHandler:
         self,
         messages: Sequence[Message],
         options: ChatOptions,
+        timeline: Timeline,
         others: Sequence[Mapping[str, Any]] = (),
-    ) -> tuple[str, list[str]]:
+    ) -> tuple[str, tuple[str, ...]]:
         """The prompt, to be encoded without special tokens, and what is left out of it.
 
         Args:
             messages: The conversation.
             options: What is wanted.
+            timeline: Takes the span; the caller's own.
             others: What else the template gets of each message.
 
         Raises:
             InvalidRequestError: The model has no template, or cannot do what is wanted.
         """
+        timeline.begin()
         if self.template is None:
             raise InvalidRequestError(
                 f"'{self._model_name}' has no chat template; use completions.", param="messages"
@@ -144,17 +151,30 @@ class ChatHandler:
         warnings += _tool_warnings(options)
         tools = [_for_template(tool) for tool in options.tools] or None
         arguments = self._arguments(options, self.template)
-        return self.template.render(made, tools, **arguments), warnings
+        prompt = self.template.render(made, tools, **arguments)
+        timeline.end_span(Stage.TEMPLATE)
+        return prompt, tuple(warnings)
 
-    def plan(self, prompt: str, params: SamplingParams, options: ChatOptions) -> Plan:
-        """How the answer to a rendered prompt is generated and read.
+    def prepare(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams,
+        options: ChatOptions,
+        timeline: Timeline,
+        others: Sequence[Mapping[str, Any]] = (),
+    ) -> AnswerSpec:
+        """Render a conversation and settle how its answers are generated and read.
+
+        Takes what :meth:`render` does.
 
         Raises:
-            InvalidRequestError: The format cannot hold the model to what is wanted; names it.
+            InvalidRequestError: As :meth:`render`; or the format cannot hold the model to what is
+                wanted; names it.
         """
+        prompt, warnings = self.render(messages, options, timeline, others)
         form = self.format
         if form is None:
-            return Plan(params, options.grammar)
+            return AnswerSpec(prompt, warnings, params, options.grammar)
         tools = options.callable_tools
         is_open = form.opens_reasoning(prompt)
         grammar = self._grammar(form, tools, options, is_open)
@@ -162,13 +182,15 @@ class ChatHandler:
             both = (*params.stop_token_ids, *stops)
             params = msgspec.structs.replace(params, stop_token_ids=both)
         if not tools and not self.reasons:
-            return Plan(params, grammar)
+            return AnswerSpec(prompt, warnings, params, grammar)
         hidden = None
         special = self._tokenizer.special_tokens
         if params.skip_special_tokens and form.needs_special_tokens(special):
             params = msgspec.structs.replace(params, skip_special_tokens=False)
             hidden = self._special_tokens
-        return Plan(
+        return AnswerSpec(
+            prompt,
+            warnings,
             params,
             grammar,
             form,

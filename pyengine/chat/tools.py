@@ -38,22 +38,29 @@ class Tool:
         function = given.get("function")
         if given.get("type", "function") != "function" or not isinstance(function, Mapping):
             raise InvalidRequestError(f"'{at}' must be a function", param=at)
-        name, where = function.get("name"), f"{at}.function"
+        return cls.from_function(function, f"{at}.function")
+
+    @classmethod
+    def from_function(cls, function: Mapping[str, Any], at: str) -> "Tool":
+        """The tool of an object with name, description, parameters and strict.
+
+        Raises:
+            InvalidRequestError: It is malformed; names what.
+        """
+        name = function.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidRequestError(
-                f"'{where}.name' must be 1 to 64 letters, digits, '_', '-' or '.'",
-                param=f"{where}.name",
+                f"'{at}.name' must be 1 to 64 letters, digits, '_', '-' or '.'",
+                param=f"{at}.name",
             )
         parameters = function.get("parameters")
         if parameters is not None and not isinstance(parameters, Mapping):
             raise InvalidRequestError(
-                f"'{where}.parameters' must be a JSON Schema", param=f"{where}.parameters"
+                f"'{at}.parameters' must be a JSON Schema", param=f"{at}.parameters"
             )
         strict = function.get("strict")
         if strict is not None and not isinstance(strict, bool):
-            raise InvalidRequestError(
-                f"'{where}.strict' must be a boolean", param=f"{where}.strict"
-            )
+            raise InvalidRequestError(f"'{at}.strict' must be a boolean", param=f"{at}.strict")
         return cls(
             name,
             str(function.get("description") or ""),

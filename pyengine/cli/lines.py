@@ -14,7 +14,7 @@ class Lines(Protocol):
 
 
 class TerminalLines:
-    """Lines typed at a terminal, with penalized, history and completion of commands."""
+    """Lines typed at a terminal, with line editing, history and completion of commands."""
 
     def __init__(self, commands: Sequence[str]) -> None:
         from prompt_toolkit import PromptSession

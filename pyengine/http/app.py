@@ -9,8 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from pyengine.async_engine import AsyncEngine
 from pyengine.errors import PyengineError
-from pyengine.http.backend import Engine
 from pyengine.http.errors import (
     MethodNotAllowedError,
     NoSuchPathError,
@@ -60,7 +60,7 @@ class App(Service):
     """
 
     def __init__(
-        self, engine: Engine, limits: Limits | None = None, tracing: Tracing | None = None
+        self, engine: AsyncEngine, limits: Limits | None = None, tracing: Tracing | None = None
     ) -> None:
         super().__init__(engine, limits, tracing)
         self._active: set[Exchange] = set()

@@ -1,11 +1,46 @@
 """Errors as OpenAI's clients know them, and what msgspec says about a body in their terms."""
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from pyengine.errors import InvalidRequestError, PyengineError
 from pyengine.validation.decoding import refusal
+
+_NAME_ENDS = re.compile(r"[.\[]")
+
+
+@dataclass(frozen=True)
+class FieldNames:
+    """How a request spells the engine's parameters.
+
+    Attributes:
+        fields: The request's field by the engine's parameter, where the two differ.
+        schemas: The request's field of a JSON Schema by what refusals of that schema begin with;
+            they concern the parameter ``grammar``.
+    """
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+    schemas: Mapping[str, str] = field(default_factory=dict)
+
+    def rename(self, error: PyengineError) -> None:
+        """Put the request's field in place of the engine's parameter in ``error``."""
+        if error.param is None:
+            return
+        name = _NAME_ENDS.split(error.param, maxsplit=1)[0]
+        of_schema = (at for begin, at in self.schemas.items() if error.message.startswith(begin))
+        named = self.fields.get(name)
+        if name == "grammar":
+            named = next(of_schema, named)
+        if named is None:
+            return
+        rest = error.param[len(name) :]
+        # The engine's numbering of elements is not the request's.
+        error.param = named + ("" if rest.startswith("[") else rest)
+        error.message = error.message.replace(f"'{name}'", f"'{named}'")
 
 
 class NoSuchPathError(PyengineError):

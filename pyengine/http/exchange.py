@@ -1,8 +1,8 @@
-"""One request and its answer: decoding the one, writing the other, and who generates for it."""
+"""One HTTP request and its answer: decoding the one, writing the other, generating for it."""
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from pyengine._core import Stage
 from pyengine.errors import PyengineError, RequestAbortedError
 from pyengine.http.errors import (
+    FieldNames,
     MethodNotAllowedError,
     ShuttingDownError,
     decode_error,
@@ -20,10 +21,11 @@ from pyengine.http.operations.tracing import Asked
 from pyengine.http.rsgi import HTTPProtocol, Scope
 from pyengine.http.service import Service
 from pyengine.request.generation import Generation
+from pyengine.request.submission import RequestOptions
+from pyengine.sampling import SamplingParams
 
 T = TypeVar("T")
 
-_WHERE = re.compile(r"[.\[]")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 
@@ -33,8 +35,7 @@ class Exchange:
     Attributes:
         parameter: What stands behind a prefix of ``PREFIXES``.
         request_id: The client's ``x-request-id``, or a new one.
-        names: What the engine's parameters are called in this request, where that differs; or how
-            that is told from an error's message.
+        names: How this request spells the engine's parameters.
         began: Whether the answer has begun, so that an error can no more get a status of its own.
     """
 
@@ -48,7 +49,7 @@ class Exchange:
         self.scope = scope
         self.proto = proto
         self.parameter = ""
-        self.names: dict[str, str | Callable[[str], str]] = {}
+        self.names = FieldNames()
         self.began = False
         self.cut_off = False
         given = scope.headers.get("x-request-id")
@@ -76,20 +77,34 @@ class Exchange:
         timeline.end_span(Stage.HTTP_DECODE)
         return request
 
-    def watch(self, generations: list[Generation], asked: Asked) -> None:
-        """Abort ``generations`` when the client leaves, the answer fails or the server stops.
+    def generate(
+        self,
+        prompts: Iterable[tuple[list[int], SamplingParams]],
+        options: RequestOptions,
+        asked: Asked,
+    ) -> list[Generation]:
+        """Begin an answer to each prompt.
 
-        Where requests are traced, they are as ``asked``.
+        All of them are aborted when the client leaves, the answer fails or the server stops.
+
+        Args:
+            prompts: Token ids, and validated parameters.
+            options: Of every one of them.
+            asked: What a trace of the request says.
 
         Raises:
+            PyengineError: The engine refused a prompt.
             RequestAbortedError: The exchange was aborted before.
         """
-        self._generations = generations
         self._asked = asked
         if self._gone:
             raise RequestAbortedError("the request was aborted")
         self._watch = asyncio.ensure_future(self.proto.client_disconnect())
         self._watch.add_done_callback(self._client_left)
+        engine = self.service.engine
+        for token_ids, params in prompts:
+            self._generations.append(engine.begin(token_ids, params, options))
+        return self._generations
 
     def _client_left(self, watch: asyncio.Future[None]) -> None:
         if not watch.cancelled():
@@ -97,13 +112,13 @@ class Exchange:
             self.abort()
 
     def abort(self) -> None:
-        """Abort whatever is generated for this exchange, or was going to be."""
+        """Abort what is generated for this exchange, or was going to be."""
         self._gone = True
         for generation in self._generations:
             generation.abort()
 
     def end(self) -> None:
-        """Nothing is generated for this exchange any more."""
+        """Stop watching the client and free what still runs; record the trace."""
         if self._watch is not None:
             self._watch.cancel()
         self._trace()
@@ -148,16 +163,10 @@ class Exchange:
     def explain(self, error: PyengineError) -> PyengineError:
         """``error``, as the client should see it.
 
-        Parameters have the names that the client gave them; who was cut off at shutdown is told so.
+        Parameters have the names of the request's fields. An answer that was cut off by the
+        server's shutdown says so.
         """
-        if error.param is not None:
-            name = _WHERE.split(error.param, maxsplit=1)[0]
-            rest = error.param[len(name) :]
-            if name in self.names:
-                called = self.names[name]
-                called = called if isinstance(called, str) else called(error.message)
-                # What is said of an element is said of its own numbering.
-                error.param = called + ("" if rest.startswith("[") else rest)
+        self.names.rename(error)
         if self.cut_off and isinstance(error, RequestAbortedError):
             return ShuttingDownError("The server is shutting down.")
         return error

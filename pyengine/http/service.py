@@ -4,8 +4,8 @@ import asyncio
 import os
 from itertools import count
 
+from pyengine.async_engine import AsyncEngine
 from pyengine.errors import EngineDeadError, ModelNotFoundError, NotReadyError
-from pyengine.http.backend import Engine
 from pyengine.http.errors import ShuttingDownError
 from pyengine.http.limits import Limits
 from pyengine.http.operations.tracing import Tracing
@@ -23,7 +23,7 @@ class Service:
     """
 
     def __init__(
-        self, engine: Engine, limits: Limits | None = None, tracing: Tracing | None = None
+        self, engine: AsyncEngine, limits: Limits | None = None, tracing: Tracing | None = None
     ) -> None:
         self.engine = engine
         self.limits = limits or Limits()
@@ -37,7 +37,7 @@ class Service:
         """An id that no other answer has, not even one of another process."""
         return f"{prefix}{self._start}{next(self._numbers):08x}"
 
-    def require_ready(self) -> Engine:
+    def require_ready(self) -> AsyncEngine:
         """The engine, if it takes requests.
 
         Raises:
@@ -51,7 +51,7 @@ class Service:
             raise NotReadyError("The model is still being loaded; try again in a moment.")
         return self.engine
 
-    def require_model(self, name: str) -> Engine:
+    def require_model(self, name: str) -> AsyncEngine:
         """The engine that serves the model ``name``.
 
         Raises:

@@ -1,7 +1,6 @@
-"""A loop's connection to an engine: its start, its deaths, its end."""
+"""An event loop's connection to an engine: start, restarts after a death, end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from pyengine._core import Timeline
 from pyengine.actors.actor import ActorRef
@@ -16,14 +15,18 @@ from pyengine.settings.config import EngineConfig
 class Connection:
     """A Frontend and the engine behind it. Belongs to the loop that starts it.
 
+    The base of :class:`pyengine.AsyncEngine`, which adds tokenizer and chat template.
+
     ::
 
         new ──► starting ──► ready ──► closed
                    │           ├──► down ──► up: ready again, every request goes on
-                   └► failure  └──► dead: everyone who waits is answered
+                   └► failure  └──► dead: every open request ends with an error
 
     Attributes:
+        config: The configuration of the engine.
         placement: Where the engine runs.
+        timeline: The spans of this loop.
         frontend: Sends requests and reads what comes; None before the engine has started.
         ready: Whether requests are taken.
         failure: What made the start fail, or killed the engine.
@@ -36,40 +39,38 @@ class Connection:
         self.ready = False
         self.failure: BaseException | None = None
         self.dead = asyncio.Event()
-        self._config = config
-        self._timeline = timeline
+        self.config = config
+        self.timeline = timeline
         self._info: EngineInfo | None = None
         self._starting: asyncio.Task[None] | None = None
         self._closed = False
         self._down = False
 
-    async def start(
-        self, prepare: Callable[[], Awaitable[None]], progress: Progress | None
-    ) -> None:
-        """Start the engine and begin to take requests. A second call waits for the first.
+    async def start(self, progress: Progress | None = None) -> None:
+        """Load the model on a thread and begin to take requests. A second call waits for the first.
 
         Args:
-            prepare: What is done before; its failure is the start's.
-            progress: Told (bytes loaded, bytes in all); called on the loading thread.
+            progress: Called with (bytes loaded, bytes in all) on the loading thread.
 
         Raises:
-            PyengineError: As ``prepare`` and :meth:`Placement.start` raise it.
+            ModelLoadError: The model cannot be had or read.
         """
         if self._closed:
             raise EngineDeadError("the engine was closed; make a new one")
         if self._starting is None:
-            self._starting = asyncio.create_task(self._start(prepare, progress))
+            self._starting = asyncio.create_task(self._start(progress))
         await asyncio.shield(self._starting)
 
-    async def _start(
-        self, prepare: Callable[[], Awaitable[None]], progress: Progress | None
-    ) -> None:
+    async def _prepare(self) -> None:
+        """Called before the engine is started; its failure is the start's."""
+
+    async def _start(self, progress: Progress | None) -> None:
         watcher = Watcher(self._on_down, self._on_up, self._on_death)
         try:
-            await prepare()
-            self._info = await self.placement.start(self._config, progress, watcher)
+            await self._prepare()
+            self._info = await self.placement.start(self.config, progress, watcher)
         except BaseException as error:
-            # It is kept, and with it would be weights and caches, as locals of those who failed.
+            # The error is kept. The locals of the frames it passed hold weights and caches.
             release_frames(error)
             self.failure = error
             raise
@@ -78,16 +79,16 @@ class Connection:
             slot.index,
             ActorRef(f"frontend-{slot.index}", slot.inbox),
             ActorRef("scheduler", slot.scheduler),
-            self._timeline,
+            self.timeline,
             first_request=slot.first_request,
-            max_held=self._config.max_waiting,
+            max_held=self.config.max_waiting,
         )
         self.frontend.open()
         if self._down:
             self.frontend.engine_died()
         self.ready = True
 
-    def running(self) -> Frontend:
+    def _connected(self) -> Frontend:
         """The frontend of an engine that takes requests.
 
         Raises:
@@ -111,18 +112,17 @@ class Connection:
 
     @property
     def info(self) -> EngineInfo:
-        """What the engine is; raises as :meth:`running` does."""
-        self.running()
+        """Context length, vocabulary size and KV blocks.
+
+        Raises:
+            NotReadyError: The model is still being loaded.
+        """
+        self._connected()
         assert self._info is not None
         return self._info
 
-    def abort_frontend(self, index: int, below: int) -> None:
-        """As :meth:`Frontend.abort_frontend`; nothing before the engine has started."""
-        if self.frontend is not None:
-            self.frontend.abort_frontend(index, below)
-
     async def close(self) -> None:
-        """End every request and stop the engine. Idempotent."""
+        """End every request, stop the engine and free its memory. Idempotent."""
         self._closed = True
         self.ready = False
         if self._starting is not None:
@@ -134,7 +134,7 @@ class Connection:
             self.frontend.close()
 
     def _on_down(self) -> None:
-        """The engine died and is started anew: what it had goes on afterwards."""
+        """The engine died and is being restarted: its requests go on afterwards."""
         self._down = True
         if self.frontend is not None:
             self.frontend.engine_died()
@@ -147,7 +147,7 @@ class Connection:
             self.frontend.engine_is_back()
 
     def _on_death(self, error: BaseException) -> None:
-        """The engine died: everyone who waits is answered."""
+        """The engine died for good: every open request ends with an error."""
         self.failure = error
         self.ready = False
         self.dead.set()

@@ -22,8 +22,6 @@ from pyengine.messages import (
     Submit,
     decode,
     encode_abort,
-    encode_abort_frontend,
-    encode_forget_answers,
     encode_report_request,
     encode_submit,
 )
@@ -75,7 +73,7 @@ class Frontend:
         self._idle: asyncio.Future[None] | None = None
         self._max_held = max_held
         self._held = 0
-        self._holding = False  # the engine is away, or has a suspect on trial
+        self._holding = False  # the engine is down, or runs a quarantined request alone
         self._recovery = Recovery()
 
     def open(self) -> None:
@@ -120,7 +118,7 @@ class Frontend:
         except MailboxClosed:
             if self._scheduler.mailbox.closed:
                 raise EngineDeadError("the engine has stopped") from None
-            self._hold()  # its reader has died; we shall be told so in a moment
+            self._hold()  # the engine has died; engine_died() will be called in a moment
         except ValueError:
             raise _too_large() from None
         else:
@@ -150,7 +148,7 @@ class Frontend:
             self._call_soon(self._end_aborted, key.request)
 
     def _end_aborted(self, number: int) -> None:
-        """End an aborted request here, whatever the engine still says of it."""
+        """End an aborted request here; what the engine still sends of it is dropped."""
         actor = self.requests.pop(number, None)
         if actor is None:
             return
@@ -158,31 +156,28 @@ class Frontend:
         self._ended(actor)
 
     def _ended(self, actor: RequestActor) -> None:
-        """``actor`` has ended here and is none of the requests any more."""
-        if self._recovery.acquits(actor):
+        """``actor`` has ended here and was removed from the requests."""
+        if self._recovery.release(actor):
             self._go_on()
         if not self.requests:
             self._wake_idle()
 
-    def abort_frontend(self, index: int, below: int) -> None:
-        """End the requests of another frontend, which died, with numbers under ``below``."""
-        self._outbox.send(encode_abort_frontend(RequestKey(index, below)))
+    def send(self, message: bytes) -> None:
+        """Send a message to the Scheduler as soon as its mailbox has room.
 
-    def forget_answers(self, tenant: int, cache_salt: int) -> None:
-        """Drop the recent answers of requests with this tenant and salt. An engine that is being
-        restarted has none.
+        A message that has not been read when the engine dies is dropped.
         """
-        self._outbox.send(encode_forget_answers(tenant, cache_salt))
+        self._outbox.send(message)
 
     def engine_died(self) -> None:
         """Hold everything back until :meth:`engine_is_back`."""
         self._holding = True
         self._outbox.clear()
         self._drain()
-        culprit = self._recovery.engine_died(self.requests.values())
-        if culprit is not None:
-            culprit.fail(EngineDeadError("the engine died twice while running this request"))
-            del self.requests[culprit.submit.key.request]
+        failed = self._recovery.engine_died(self.requests.values())
+        if failed is not None:
+            failed.fail(EngineDeadError("the engine died twice while running this request"))
+            del self.requests[failed.submit.key.request]
         self._drop_aborted()
 
     def engine_is_back(self) -> None:
@@ -196,14 +191,14 @@ class Frontend:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Send the next suspect alone, or everything that is held back."""
-        suspect = self._recovery.next_trial()
-        self._holding = suspect is not None
-        for actor in [suspect] if suspect is not None else list(self.requests.values()):
+        """Send the next quarantined request alone, or everything that is held back."""
+        alone = self._recovery.next_quarantined()
+        self._holding = alone is not None
+        for actor in [alone] if alone is not None else list(self.requests.values()):
             if not actor.sent:
                 actor.sent = True
                 self._outbox.send(encode_submit(actor.continued()), actor.submit.key.request)
-        if suspect is None:
+        if alone is None:
             self._held = 0
 
     def _drop_aborted(self) -> None:
@@ -217,7 +212,7 @@ class Frontend:
             self._wake_idle()
 
     async def report(self) -> Report:
-        """How things stand at the Scheduler.
+        """The Scheduler's counters, distributions and times.
 
         Raises:
             EngineDeadError: The engine has stopped.
@@ -249,7 +244,7 @@ class Frontend:
         self.fail(EngineDeadError("the engine was closed"))
 
     def fail(self, error: PyengineError) -> None:
-        """Answer everyone who waits with ``error``; nothing more will come."""
+        """End every request and report with ``error``; nothing more will come."""
         self.failure = self.failure or error
         for actor in self.requests.values():
             actor.fail(error)
@@ -272,19 +267,19 @@ class Frontend:
             self._ended(actor)
 
     def _read(self) -> None:
-        """The mailbox has something: hand it on, a bounded number of messages at a time."""
+        """Hand on what the mailbox has, a bounded number of messages at a time."""
         self._timeline.begin()
         try:
             for message in self.ref.mailbox.drain():
                 self._dispatch(message)
             self._timeline.end_span(Stage.MESSAGE)
             if not self.ref.mailbox.arm() and self._loop is not None:
-                self._loop.call_soon(self._read)  # after the others had their turn
+                self._loop.call_soon(self._read)  # after the loop's other callbacks
         except MailboxClosed:
             self._closed()
 
     def _drain(self) -> None:
-        """Hand on all that the mailbox has: no more comes from an engine that died."""
+        """Hand on all that the mailbox has; an engine that died sends no more."""
         try:
             while messages := self.ref.mailbox.drain():
                 for message in messages:
@@ -309,19 +304,21 @@ class Frontend:
             if answer is not None and not answer.done():
                 answer.set_result(body)
         else:
-            logger.warning("a frontend got a message that is not for it: %s", type(body).__name__)
+            logger.warning(
+                "a frontend ignored a message of an unexpected kind: %s", type(body).__name__
+            )
 
     def _deliver(self, delta: Delta) -> None:
         actor = self.requests.get(delta.request)
         if actor is None:
             if delta.finish is None:
-                # It ended here, or was a predecessor's: it must not run on for nobody.
+                # The request ended here, or was sent by a predecessor: stop the engine's work on it.
                 self.abort(RequestKey(self.index, delta.request))
             return
         actor.deliver(delta)
         if actor.ended:
             del self.requests[delta.request]
-        if self._recovery.acquits(actor):
+        if self._recovery.release(actor):
             self._go_on()
 
     def _wake_idle(self) -> None:

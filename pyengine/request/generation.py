@@ -36,7 +36,7 @@ class Generation:
 
     @property
     def outcome(self) -> Outcome:
-        """How it stands, or how it ended: reason, counts and times."""
+        """How the request stands, or how it ended: reason, counts and times."""
         return self._actor.outcome
 
     def __aiter__(self) -> AsyncIterator[Update]:
@@ -72,7 +72,7 @@ class Generation:
         self.abort()
 
     def abort(self) -> None:
-        """Stop and free the blocks; whoever reads gets RequestAbortedError. Any thread."""
+        """Stop and free the blocks; a reader gets RequestAbortedError. Any thread."""
         if not self._actor.ended:
             self._abort(self._actor.submit.key)
 

@@ -14,7 +14,7 @@ class GrowingText:
         self._pieces: list[str] = []
 
     def add(self, text: str) -> None:
-        """Append."""
+        """Append ``text``."""
         pieces = self._pieces
         while pieces and len(pieces[-1]) <= len(text):
             text = pieces.pop() + text

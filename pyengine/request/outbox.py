@@ -11,18 +11,18 @@ RETRY_S = 0.005
 
 
 class Outbox:
-    """What is to be sent to one actor and must not be lost. Lives on one asyncio loop.
+    """Messages to one actor that must not be lost. Lives on one asyncio loop.
 
-    What :meth:`open` has not been called for is tried once, and again at the next message.
+    Before :meth:`open`, a message that finds no room is tried again with the next message only.
     """
 
     def __init__(self, receiver: ActorRef, too_large: Callable[[int | None], None]) -> None:
         """Empty.
 
         Args:
-            receiver: Whom the messages go to.
-            too_large: Told whose message it was (see :meth:`send`) that no mailbox has room for,
-                not even an empty one; it was dropped.
+            receiver: The actor that gets the messages.
+            too_large: Called with the number that :meth:`send` got, for a message that was dropped
+                because not even an empty mailbox has room for it.
         """
         self._receiver = receiver
         self._too_large = too_large
@@ -31,20 +31,20 @@ class Outbox:
         self._retry: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
-        """Try again by itself from here on, on the running loop."""
+        """From here on, retry on the running loop."""
         self._loop = asyncio.get_running_loop()
 
     def send(self, message: bytes, number: int | None = None) -> None:
-        """Send now, or as soon as there is room; ``number``: whose request it is."""
+        """Send now, or as soon as there is room; ``number`` is the request's."""
         self._waiting.append((message, number))
         self._flush()
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Drop the messages that wait."""
         self._waiting.clear()
 
     def close(self) -> None:
-        """Try no more."""
+        """Stop retrying."""
         self._loop = None
 
     def _flush(self) -> None:

@@ -1,4 +1,4 @@
-"""What a request changes in the logits, as the scheduler takes it: by token ids."""
+"""The penalties, biases and bad words of a request, by token ids as the scheduler takes them."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ def penalty_rules(
     """The penalties, biases and bad words of ``params``; None if there are none.
 
     Args:
-        params: Whose ranges are checked.
+        params: Validated sampling parameters.
         tokenizer: Spells the bad words.
         vocab_size: Logits of a row.
 

@@ -3,10 +3,10 @@
 ::
 
     Frontend ── one per asyncio loop: reads the loop's mailbox, hands each delta to its request
-       └── RequestActor ── one per request: prompt, tokens and text so far, who waits for more
+       └── RequestActor ── one per request: prompt, tokens and text so far, the waiting reader
               └── Generation ── the caller's handle: iterate it, or await it; dropping it aborts
 
-All of it runs on the asyncio loop of the service that asked; only ``Generation.abort`` and the
+Everything runs on the asyncio loop of the service that asked; only ``Generation.abort`` and the
 dropping of a ``Generation`` may come from another thread (``request/generation.py``).
 """
 
@@ -51,9 +51,9 @@ _NOTHING = Delta(0, "", (), None, None, None, 0, 0, 0, 0)
 
 
 class RequestActor:
-    """One request's state: what was asked, what came, and who waits for more.
+    """One request's state: what was asked, what came, and the reader that waits for more.
 
-    The Frontend delivers to it on the same loop. What came is kept as its text and token ids, a
+    The Frontend delivers to it on the same loop. The answer is kept as its text and token ids, a
     few bytes a token: for the whole answer, and to go on after a restart of the engine. An actor
     that dies answers its waiter: :meth:`fail`.
     """
@@ -71,28 +71,28 @@ class RequestActor:
         "notices",
         "sent",
         "shown",
+        "shown_notices",
         "submit",
         "text",
         "tokens",
-        "told",
         "unseen",
         "waiter",
     )  # fmt: skip
 
     def __init__(self, submit: Submit, spelling: Spelling = unspelled) -> None:
-        """Nothing has come. ``spelling`` tells the bytes of tokens, where any are told of."""
+        """Nothing has come. ``spelling`` gives the bytes of tokens, for log-probabilities."""
         self.submit = submit
         wanted = submit.logprobs
         self.logprobs = None if wanted is None else LogprobRecords(wanted, spelling)
-        self.sent = False  # whether the engine that runs now has it
-        self.aborted = False  # nobody wants it any more; set from any thread
-        self.deaths = 0  # engines that died while they had it
+        self.sent = False  # whether the engine that runs now has the request
+        self.aborted = False  # set from any thread
+        self.deaths = 0  # engines that died while they had the request
         self.tokens = array("I")  # all that came
         self.shown = 0  # how many of them an Update has shown
-        self.text = GrowingText()  # that an Update has shown
-        self.fresh: list[str] = []  # that none has
+        self.text = GrowingText()  # the text that an Update has shown
+        self.fresh: list[str] = []  # the text that none has shown
         self.notices: list[str] = []
-        self.told = 0  # how many of them an Update has shown
+        self.shown_notices = 0  # how many of them an Update has shown
         self.last = _NOTHING  # the last delta
         self.unseen = False  # whether one came since the last Update
         self.finished = False
@@ -148,7 +148,7 @@ class RequestActor:
 
     @property
     def outcome(self) -> Outcome:
-        """How it stands."""
+        """How the request stands: reason of its end, counts and times."""
         last = self.last
         finish = last.finish
         if finish is None and self.error is not None:
@@ -163,7 +163,7 @@ class RequestActor:
         """Everything since the last update as one, or None at the end.
 
         Raises:
-            PyengineError: The request did not end well; after what came before was shown.
+            PyengineError: The request failed; raised after all that came before was shown.
         """
         while not self.unseen and not self.ended:
             if self.waiter is None:
@@ -178,13 +178,14 @@ class RequestActor:
         return None
 
     def _update(self) -> Update:
-        """What came since the last one."""
+        """All that came since the last update."""
         text, last = "".join(self.fresh), self.last
         self.fresh.clear()
         self.text.add(text)
         tokens = self.tokens[self.shown :].tolist()
         self.shown = len(self.tokens)
-        notices, self.told = self.notices[self.told :], len(self.notices)
+        notices = self.notices[self.shown_notices :]
+        self.shown_notices = len(self.notices)
         self.unseen = False
         return Update(
             text,

@@ -11,6 +11,8 @@ import secrets
 import time
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypedDict
 
 from pyengine._core import Stage, Timeline
 from pyengine.engine import EngineInfo
@@ -19,11 +21,69 @@ from pyengine.grammar.description import Grammar
 from pyengine.messages import RequestKey, SamplingRules, Submit
 from pyengine.request.penalties import penalty_rules
 from pyengine.sampling import SamplingParams, check_priority
-from pyengine.tokenizer import PREDICTED_CHARACTERS, Tokenizer
+from pyengine.tokenizer import Tokenizer, longest_prediction
 
 # As much as the compiler takes; a longer one would crowd the Scheduler's mailbox for nothing.
 MAX_GRAMMAR_BYTES = 1 << 20
 MAX_TIMEOUT_S = 30 * 24 * 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions:
+    """The options of a request besides its sampling parameters, checked when they are made.
+
+    Attributes:
+        priority: Lower runs first; 0 is usual.
+        tenant: Whom the request is charged to when tenants share fairly, and whose recent answers
+            are drafted from. That is no isolation: tenants whose names are given by others can be
+            guessed. Where answers must not touch each other in any way, give each its own
+            ``cache_salt``.
+        cache_salt: Cached prefixes and recent answers are shared only under the same salt.
+        timeout: Seconds after which the request ends with RequestTimeoutError.
+        grammar: What the answer must look like; see :mod:`pyengine.grammar`. One that cannot be
+            enforced ends the request with InvalidGrammarError.
+        close_grammar: End what the grammar has begun within ``max_tokens``, so that the answer
+            parses; it may say less than it would have. Where the end begins depends on how soon one
+            is found. Only with a grammar, or with tools.
+        prediction: Text or token ids that the answer is expected to repeat in parts. Changes how
+            fast the answer comes, not what it is.
+        grammar_description: The grammar as the compiler reads it; made from ``grammar``.
+
+    Raises:
+        InvalidRequestError: An option is out of its range; names it.
+    """
+
+    priority: int = 0
+    tenant: str | None = None
+    cache_salt: str | None = None
+    timeout: float | None = None
+    grammar: Grammar | None = None
+    close_grammar: bool = False
+    prediction: str | Sequence[int] | None = None
+    grammar_description: bytes | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_priority(self.priority)
+        _check_timeout(self.timeout)
+        description = _description(self.grammar, self.close_grammar)
+        object.__setattr__(self, "grammar_description", description)
+
+
+class RequestKeywords(TypedDict, total=False):
+    """The keywords that ``generate`` and ``chat`` share; see :class:`RequestOptions`."""
+
+    priority: int
+    tenant: str | None
+    cache_salt: str | None
+    timeout: float | None
+    close_grammar: bool
+    prediction: str | Sequence[int] | None
+
+
+class GenerateKeywords(RequestKeywords, total=False):
+    """The keywords of ``generate``; see :class:`RequestOptions`."""
+
+    grammar: Grammar | None
 
 
 class RequestBuilder:
@@ -55,28 +115,19 @@ class RequestBuilder:
         key: RequestKey,
         prompt: str | Sequence[int],
         params: SamplingParams,
+        options: RequestOptions,
         info: EngineInfo,
-        *,
-        priority: int = 0,
-        tenant: str | None = None,
-        cache_salt: str | None = None,
-        timeout: float | None = None,
-        grammar: Grammar | None = None,
-        close_grammar: bool = False,
-        prediction: str | Sequence[int] | None = None,
     ) -> Submit:
-        """The message that begins request ``key``.
+        """The message that begins request ``key``, of ``params`` that were validated.
 
-        Takes and raises what :meth:`pyengine.AsyncEngine.generate` does.
+        Raises:
+            InvalidRequestError: The prompt or a token id is none; names it.
+            ContextLengthError: Prompt and ``max_tokens`` do not fit the context.
         """
-        params.validate()
-        check_priority(priority)
-        _check_timeout(timeout)
-        description = _description(grammar, close_grammar)
         ids = self.tokens(prompt, info) if isinstance(prompt, str) else prompt
         token_ids = _packed("prompt", ids, info)
         max_tokens = _max_tokens(len(token_ids), params, info)
-        now = time.monotonic_ns()
+        now, timeout = time.monotonic_ns(), options.timeout
         return Submit(
             key=key,
             tokens=token_ids.tobytes(),
@@ -91,14 +142,14 @@ class RequestBuilder:
             stop=params.stop,
             include_stop=params.include_stop,
             skip_special_tokens=params.skip_special_tokens,
-            priority=priority,
-            tenant=number_of("tenant", tenant),
-            cache_salt=number_of("cache_salt", cache_salt),
+            priority=options.priority,
+            tenant=number_of("tenant", options.tenant),
+            cache_salt=number_of("cache_salt", options.cache_salt),
             arrival_ns=now,
             deadline_ns=0 if timeout is None else now + int(timeout * 1e9),
-            grammar=description,
-            close_grammar=close_grammar,
-            prediction=self._prediction(prediction, info),
+            grammar=options.grammar_description,
+            close_grammar=options.close_grammar,
+            prediction=self._prediction(options.prediction, info),
             penalties=penalty_rules(params, self.tokenizer, info.vocab_size),
             logprobs=params.logprobs,
         )
@@ -108,8 +159,7 @@ class RequestBuilder:
         if prediction is None:
             return b""
         if isinstance(prediction, str):
-            # A prediction that is longer than any answer can be is of no use beyond that.
-            prediction = prediction[: info.max_context * PREDICTED_CHARACTERS]
+            prediction = longest_prediction(prediction, info.max_context)
             prediction = self.tokenizer.encode(prediction, add_special_tokens=False)
         return _packed("prediction", prediction, info)[: info.max_context].tobytes()
 
@@ -137,15 +187,16 @@ def _wrong_type(param: str, wanted: str, value: object) -> InvalidRequestError:
 
 
 def checked_params(params: SamplingParams | None) -> SamplingParams:
-    """``params``, or those that nobody gave.
+    """``params`` validated, or the defaults for None.
 
     Raises:
-        InvalidRequestError: It is something else.
+        InvalidRequestError: ``params`` is of another type, or a parameter is out of its range.
     """
     if params is None:
         return SamplingParams()
     if not isinstance(params, SamplingParams):
         raise _wrong_type("params", "SamplingParams(...)", params)
+    params.validate()
     return params
 
 

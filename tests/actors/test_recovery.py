@@ -1,4 +1,4 @@
-"""Who is blamed for an engine's death."""
+"""Which requests an engine's death quarantines, releases and fails."""
 
 import msgspec
 
@@ -17,16 +17,16 @@ def running(number: int) -> RequestActor:
     return actor
 
 
-def test_a_bystander_of_two_deaths_is_tried_not_failed() -> None:
+def test_a_bystander_of_two_deaths_is_quarantined_and_released() -> None:
     recovery = Recovery()
     bystander, poison, other = running(1), running(2), running(3)
     assert recovery.engine_died([bystander, poison]) is None
     bystander.sent = other.sent = True
     assert recovery.engine_died([bystander, other]) is None
     recovery.engine_is_back([bystander, other])
-    assert recovery.next_trial() is bystander
-    assert recovery.acquits(bystander)
-    assert recovery.next_trial() is None
+    assert recovery.next_quarantined() is bystander
+    assert recovery.release(bystander)
+    assert recovery.next_quarantined() is None
 
 
 def test_the_only_one_at_two_deaths_is_failed() -> None:
@@ -37,7 +37,7 @@ def test_the_only_one_at_two_deaths_is_failed() -> None:
     assert recovery.engine_died([poison]) is poison
 
 
-def test_the_one_on_trial_is_failed() -> None:
+def test_the_quarantined_request_that_is_sent_alone_is_failed() -> None:
     recovery = Recovery()
     both = [running(1), running(2)]
     recovery.engine_died(both)
@@ -45,7 +45,7 @@ def test_the_one_on_trial_is_failed() -> None:
         actor.sent = True
     assert recovery.engine_died(both) is None
     recovery.engine_is_back(both)
-    suspect = recovery.next_trial()
-    assert suspect is both[0]
-    suspect.sent = True
-    assert recovery.engine_died(both) is suspect
+    alone = recovery.next_quarantined()
+    assert alone is both[0]
+    alone.sent = True
+    assert recovery.engine_died(both) is alone

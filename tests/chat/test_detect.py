@@ -20,35 +20,34 @@ DEEPSEEK = "'<｜tool▁calls▁begin｜>'"
 
 
 @pytest.mark.parametrize(
-    ("source", "tokens", "name"),
+    ("source", "name"),
     [
-        ("<tool_call>", [], "hermes"),
-        ("<tool_call></think>", [], "qwen3"),
-        ("<tool_call>", ["</think>"], "qwen3"),
-        ("<tool_call>\n<function=x>", [], "qwen3_coder"),
-        ("<tool_call>\n<function=x> {{ '</think>' }}", [], "qwen3_coder_thinking"),
-        (LLAMA + '"parameters"', [], "llama3_json"),
-        (LLAMA + '"parameters" [func_name1(a=1)]', [], "llama_pythonic"),
-        ("<|header_start|> [func_name1(a=1)]", [], "llama4_pythonic"),
-        ("[TOOL_CALLS] [", [], "mistral"),
-        ("[TOOL_CALLS][", [], "mistral_tekken"),
-        ("[TOOL_CALLS]' + name + '[ARGS]", [], "mistral_args"),
-        ("[TOOL_CALLS]' + name + '[ARGS]", ["[THINK]", "[/THINK]"], "magistral"),
-        (DEEPSEEK + "```json", [], "deepseek_v3"),
-        (DEEPSEEK + "```json </think>", [], "deepseek_r1"),
-        (DEEPSEEK + "</think>", [], "deepseek_v31"),
-        ("<|start|>assistant<|channel|>", [], "gpt_oss"),
-        ("<|tool|>' + tools + '<|/tool|>", [], "phi4_mini"),
-        ("functools[{", [], "phi4_functools"),
-        ("<start_of_turn> ```tool_code", [], "gemma_tool_code"),
-        ('<start_of_turn> {"name": , "parameters": }', [], "gemma_json"),
-        ("<start_of_turn>", [], None),
-        (LLAMA, [], None),
-        ("<|im_start|>", [], None),
+        ("<tool_call>", "hermes"),
+        ("<tool_call></think>", "qwen3"),
+        ("<tool_call>\n<function=x>", "qwen3_coder"),
+        ("<tool_call>\n<function=x> {{ '</think>' }}", "qwen3_coder_thinking"),
+        (LLAMA + '"parameters"', "llama3_json"),
+        (LLAMA + '"parameters" [func_name1(a=1)]', "llama_pythonic"),
+        ("<|header_start|> [func_name1(a=1)]", "llama4_pythonic"),
+        ("[TOOL_CALLS] [", "mistral"),
+        ("[TOOL_CALLS][", "mistral_tekken"),
+        ("[TOOL_CALLS]' + name + '[ARGS]", "mistral_args"),
+        ("[TOOL_CALLS]' + name + '[ARGS][THINK]", "magistral"),
+        (DEEPSEEK + "```json", "deepseek_v3"),
+        (DEEPSEEK + "```json </think>", "deepseek_r1"),
+        (DEEPSEEK + "</think>", "deepseek_v31"),
+        ("<|start|>assistant<|channel|>", "gpt_oss"),
+        ("<|tool|>' + tools + '<|/tool|>", "phi4_mini"),
+        ("functools[{", "phi4_functools"),
+        ("<start_of_turn> ```tool_code", "gemma_tool_code"),
+        ('<start_of_turn> {"name": , "parameters": }', "gemma_json"),
+        ("<start_of_turn>", None),
+        (LLAMA, None),
+        ("<|im_start|>", None),
     ],
 )
-def test_by_its_marks(source: str, tokens: list[str], name: str | None) -> None:
-    found = detect(source, tokens)
+def test_by_its_marks(source: str, name: str | None) -> None:
+    found = detect(source)
     assert (found and found.name) == name
 
 
@@ -58,9 +57,9 @@ def test_every_format_is_found_by_its_name() -> None:
 
 
 def test_the_demo_model() -> None:
-    form = detect(CHAT_TEMPLATE, SPECIAL_TOKENS)
+    form = detect(CHAT_TEMPLATE)
     assert form is not None
-    assert form.name == "qwen3"
+    assert form.name == "hermes"
     assert form.needs_special_tokens(SPECIAL_TOKENS)
 
 
@@ -101,7 +100,7 @@ def test_the_demo_templates_tools_and_calls(demo_model: Path) -> None:
     assert "<tool_response>\nRain.\n</tool_response>" in prompt
     # What the template renders as an earlier answer, the parser reads as that answer.
     answer = prompt.split("<|im_start|>assistant\n")[1].split("<|im_end|>")[0]
-    form = detect(CHAT_TEMPLATE, SPECIAL_TOKENS)
+    form = detect(CHAT_TEMPLATE)
     assert form is not None
     tool = Tool.from_openai(WEATHER)
     content, _, calls = told(parse(form.parser([tool]), [answer]))

@@ -69,7 +69,7 @@ async def test_so_it_does_while_nobody_asks() -> None:
 async def test_in_a_process_the_engine_is_started_anew_and_answers_go_on() -> None:
     async with shared("process") as engine:
         mine, other = ranks(engine)
-        placement = engine._connection.placement
+        placement = engine.placement
         assert isinstance(placement, ProcessPlacement)
         assert placement.child is not None
         assert mine == placement.child.process.pid

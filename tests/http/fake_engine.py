@@ -8,22 +8,25 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from pyengine._core import Recorder, Timeline, Track
+from pyengine.async_engine import AsyncEngine
 from pyengine.chat.handler import ChatHandler
 from pyengine.chat.template import ChatTemplate
 from pyengine.completion import Completion, Outcome, Update, Usage
+from pyengine.engine import Progress
 from pyengine.errors import (
     ContextLengthError,
     InvalidGrammarError,
     InvalidRequestError,
     RequestAbortedError,
 )
-from pyengine.grammar import Grammar
+from pyengine.request.generation import Generation
+from pyengine.request.submission import RequestOptions
 from pyengine.sampling import SamplingParams
 from pyengine.telemetry.timing import Timing
 from pyengine.tokenizer import Tokenizer
@@ -67,7 +70,7 @@ class Asked:
 
 
 @dataclass
-class FakeEngine:
+class FakeEngine(AsyncEngine):
     """Answers every prompt with ``answer``, one character a token; or with the next of ``answers``.
 
     Grammars are not obeyed. One is refused with ``refuse_grammar``, or has ``warnings``.
@@ -97,32 +100,23 @@ class FakeEngine:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
-    def handler(self) -> ChatHandler:
+    def handler(self) -> ChatHandler:  # type: ignore[override]
         return ChatHandler(self.model_name, self.tokenizer, self.template, self.chat_format)
 
-    async def start(self) -> None:
+    async def start(self, progress: Progress | None = None) -> None:
         self.ready = True
 
     async def close(self) -> None:
         self.closed = True
 
-    def generate(
-        self,
-        prompt: Sequence[int],
-        params: SamplingParams,
-        *,
-        priority: int,
-        tenant: str | None,
-        cache_salt: str | None,
-        grammar: Grammar | None = None,
-        close_grammar: bool = False,
-        prediction: Sequence[int] | None = None,
-    ) -> "FakeGeneration":
+    def begin(
+        self, prompt: str | Sequence[int], params: SamplingParams, options: RequestOptions
+    ) -> Generation:
         if self.refuse is not None:
             raise self.refuse
         if not prompt:
             raise InvalidRequestError("the prompt is empty", param="prompt")
-        if not all(0 <= token < self.tokenizer.vocab_size for token in prompt):
+        if not all(0 <= int(token) < self.tokenizer.vocab_size for token in prompt):
             raise InvalidRequestError("a token is out of range", param="prompt")
         if len(prompt) + (params.max_tokens or 1) > self.max_context:
             raise ContextLengthError(
@@ -131,17 +125,17 @@ class FakeEngine:
             )
         self.asked.append(
             Asked(
-                list(prompt),
+                [int(token) for token in prompt],
                 params,
-                priority,
-                tenant,
-                cache_salt,
-                None if grammar is None else json.loads(grammar.description()),
-                close_grammar,
-                None if prediction is None else list(prediction),
+                options.priority,
+                options.tenant,
+                options.cache_salt,
+                None if options.grammar is None else json.loads(options.grammar.description()),
+                options.close_grammar,
+                None if options.prediction is None else [int(each) for each in options.prediction],
             )
         )
-        return FakeGeneration(self, len(prompt), params)
+        return cast("Generation", FakeGeneration(self, len(prompt), params))
 
     def release(self) -> None:
         """Let everything that is held go on."""

@@ -13,6 +13,7 @@ from pyengine.completion import Update, Usage
 from pyengine.http import sse
 from pyengine.http.openai.chunks import DONE, ChatChunks, CompletionChunks
 from pyengine.logprobs import TokenLogprob
+from pyengine.request.submission import RequestOptions
 from pyengine.sampling import SamplingParams
 from tests.http.fake_engine import FakeEngine
 
@@ -76,8 +77,7 @@ async def test_every_choice_is_written_whole(streams: int) -> None:
         explain=lambda e: e,
     )
     generations: list[Any] = [
-        engine.generate([5], SamplingParams(), priority=0, tenant=None, cache_salt=None)
-        for _ in range(streams)
+        engine.begin([5], SamplingParams(), RequestOptions()) for _ in range(streams)
     ]
     await sse.stream(exchange, generations, CompletionChunks("id", 1, "m", True))
     assert exchange.began

@@ -1,6 +1,6 @@
-"""Which format a model writes, by the marks in its chat template."""
+"""Which format a model writes, by the markers in its chat template."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from pyengine.chat.formats.families import (
@@ -44,22 +44,12 @@ FORMATS: Mapping[str, ChatFormat] = MappingProxyType(
 """Every format by its name."""
 
 
-def detect(template_source: str, special_tokens: Collection[str] = ()) -> ChatFormat | None:
-    """The format of a model.
+def detect(source: str) -> ChatFormat | None:
+    """The format of a model by its chat template, that for tools where it has one.
 
-    Args:
-        template_source: Its chat template, that for tools where it has one.
-        special_tokens: The added tokens of its tokenizer, by their spelling.
-
-    Returns:
-        None where neither holds the marks of a family that is known.
+    None where the template holds the markers of no known family.
     """
-    source = template_source
-
-    def known(mark: str) -> bool:
-        return mark in source or mark in special_tokens
-
-    thinks = known("</think>")
+    thinks = "</think>" in source
     if "<|channel|>" in source:
         return harmony.GPT_OSS
     if "<｜tool▁calls▁begin｜>" in source:
@@ -71,7 +61,7 @@ def detect(template_source: str, special_tokens: Collection[str] = ()) -> ChatFo
     if "<tool_call>" in source:
         return hermes.QWEN3 if thinks else hermes.HERMES
     if "[TOOL_CALLS]" in source:
-        return _mistral(source, known("[THINK]"))
+        return _mistral(source, "[THINK]" in source)
     if "functools[" in source:
         return phi4.PHI4_FUNCTOOLS
     if "<|tool|>" in source or "<|tool_call|>" in source:

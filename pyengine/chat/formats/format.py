@@ -179,11 +179,6 @@ class Parser:
         return self._sink.take()
 
     @property
-    def calls(self) -> int:
-        """How many calls have begun."""
-        return self._sink.calls
-
-    @property
     def complete(self) -> bool:
         """Whether a call has begun and the last is whole: the finish reason is ``tool_calls``."""
         return self._sink.complete

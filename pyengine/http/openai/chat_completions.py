@@ -1,23 +1,20 @@
 """``POST /v1/chat/completions``."""
 
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from pyengine._core import Stage
+from pyengine.async_engine import AsyncEngine
 from pyengine.chat.answer import ChatAnswer
-from pyengine.chat.handler import Plan
-from pyengine.chat.messages import Message
+from pyengine.chat.handler import AnswerSpec
 from pyengine.chat.options import ChatOptions
 from pyengine.completion import Completion
 from pyengine.errors import InvalidRequestError
 from pyengine.http import sse
-from pyengine.http.backend import Engine
-from pyengine.http.openai.blame import blamed
-from pyengine.http.openai.chat_options import chat_options, predicted
+from pyengine.http.errors import FieldNames
+from pyengine.http.openai.chat_options import chat_options, grammar_names, predicted
 from pyengine.http.openai.chunks import AnswerChunks, ChatChunks
 from pyengine.http.openai.logprobs import chat_logprobs, wanted_in_chat
 from pyengine.http.openai.schema.chat import (
@@ -33,15 +30,16 @@ from pyengine.http.openai.schema.common import (
     check_common,
     include_usage,
     refuse_unsupported,
+    request_options,
     sampling_params,
     seeded,
     usage_object,
 )
-from pyengine.http.openai.structured import Constraint, check_close, constraint
+from pyengine.http.openai.structured import CLOSE, Constraint, constraint
 from pyengine.http.operations.tracing import Asked
 from pyengine.request.generation import Generation
 from pyengine.telemetry.timing import server_timing
-from pyengine.tokenizer import PREDICTED_CHARACTERS
+from pyengine.tokenizer import longest_prediction
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -60,35 +58,24 @@ async def create(exchange: "Exchange") -> None:
     wanted = constraint(request)
     options = chat_options(request, wanted.grammar, engine.handler.template, limits)
     exchange.names = _names(request, wanted, options)
-    token_ids, text, warnings = await render(engine, request.messages, options)
-    plan = engine.handler.plan(text, params, options)
-    check_close(wanted, plan.grammar)
-    # Before the client is watched: who leaves meanwhile is seen as soon as there is what to abort.
-    prediction = await tokens_of(engine, predicted(request))
+    spec = engine.handler.prepare(request.messages, params, options, engine.timeline)
+    token_ids = await engine.encode(spec.prompt, add_special_tokens=False)
+    # Before the client is watched: a client that leaves meanwhile is noticed right after.
+    prediction = await _prediction(engine, predicted(request))
     answer_id, created, n = exchange.service.new_id("chatcmpl-"), int(time.time()), request.n or 1
-    generations: list[Generation] = []
-    exchange.watch(generations, Asked("chat", answer_id, params, bool(request.stream)))
-    for each in seeded(plan.params, n):
-        generations.append(  # noqa: PERF401 (if one is refused, those before it are aborted)
-            engine.generate(
-                token_ids,
-                each,
-                priority=request.priority or 0,
-                tenant=request.user,
-                cache_salt=request.cache_salt,
-                grammar=plan.grammar,
-                close_grammar=wanted.close,
-                prediction=prediction,
-            )
-        )
+    generations = exchange.generate(
+        ((token_ids, each) for each in seeded(spec.params, n)),
+        request_options(request, spec.grammar, wanted.close, prediction),
+        Asked("chat", answer_id, params, bool(request.stream)),
+    )
     if request.stream:
-        await _stream(exchange, request, plan, generations, warnings, answer_id, created)
+        await _stream(exchange, request, spec, generations, answer_id, created)
         return
     wholes: Sequence[Completion | ChatAnswer]
-    if plan.plain:
+    if spec.plain:
         wholes = [await generation for generation in generations]
     else:
-        wholes = [await plan.answer(generation) for generation in generations]
+        wholes = [await spec.answer(generation) for generation in generations]
     response = ChatResponse(
         id=answer_id,
         created=created,
@@ -104,8 +91,8 @@ async def create(exchange: "Exchange") -> None:
         ],
         usage=usage_object([whole.usage for whole in wholes], n),
     )
-    if told := [*warnings, *wholes[0].warnings]:
-        response.warnings = told
+    if warnings := list(dict.fromkeys((*spec.warnings, *wholes[0].warnings))):
+        response.warnings = warnings
     timing = server_timing([generation.outcome.timing for generation in generations])
     exchange.reply(_encode(response), 200, ("server-timing", timing))
 
@@ -113,15 +100,14 @@ async def create(exchange: "Exchange") -> None:
 async def _stream(
     exchange: "Exchange",
     request: ChatRequest,
-    plan: Plan,
+    spec: AnswerSpec,
     generations: list[Generation],
-    warnings: list[str],
     answer_id: str,
     created: int,
 ) -> None:
     model, usage = exchange.service.engine.model_name, include_usage(request)
-    n = len(generations)
-    if plan.plain:
+    n, warnings = len(generations), spec.warnings
+    if spec.plain:
         chunks = ChatChunks(answer_id, created, model, usage, n=n, warnings=warnings)
         await sse.stream(exchange, generations, chunks)
         return
@@ -134,7 +120,7 @@ async def _stream(
         warnings=warnings,
         include_reasoning=request.include_reasoning is not False,
     )
-    await sse.stream(exchange, [plan.answer(each) for each in generations], answers)
+    await sse.stream(exchange, [spec.answer(each) for each in generations], answers)
 
 
 def _message(whole: Completion | ChatAnswer, request: ChatRequest) -> AnswerMessage:
@@ -170,37 +156,22 @@ def _max_tokens(request: ChatRequest) -> int | None:
     return new
 
 
-def _names(
-    request: ChatRequest, wanted: Constraint, options: ChatOptions
-) -> dict[str, str | Callable[[str], str]]:
-    """What the engine's parameters are called in the request."""
-    names: dict[str, str | Callable[[str], str]] = {
+def _names(request: ChatRequest, wanted: Constraint, options: ChatOptions) -> FieldNames:
+    grammar, schemas = grammar_names(wanted, options)
+    fields = {
         "prompt": "messages",
-        "grammar": partial(blamed, wanted, options),
+        "grammar": grammar,
+        "close_grammar": CLOSE,
         "template_arguments": "chat_template_kwargs",
     }
     if request.max_completion_tokens is not None:
-        names["max_tokens"] = "max_completion_tokens"
-    return names
+        fields["max_tokens"] = "max_completion_tokens"
+    return FieldNames(fields, schemas)
 
 
-async def render(
-    engine: Engine, messages: list[Message], options: ChatOptions
-) -> tuple[list[int], str, list[str]]:
-    """A conversation's token ids, its text, and what is left out of it."""
-    engine.timeline.begin()
-    text, warnings = engine.handler.render(messages, options)
-    engine.timeline.end_span(Stage.TEMPLATE)
-    start = engine.timeline.begin()
-    engine.tokenizer.check_length(text, engine.max_context)
-    token_ids = await engine.tokenizer.encode_async(text, add_special_tokens=False)
-    engine.timeline.span(Stage.TOKENIZE, start)
-    return token_ids, text, warnings
-
-
-async def tokens_of(engine: Engine, prediction: str | None) -> list[int] | None:
-    """The token ids of a prediction; what is longer than any answer is cut."""
-    if prediction is None:
+async def _prediction(engine: AsyncEngine, text: str | None) -> list[int] | None:
+    """The token ids of a prediction; a long one is tokenized on a thread."""
+    if text is None:
         return None
-    prediction = prediction[: engine.max_context * PREDICTED_CHARACTERS]
-    return await engine.tokenizer.encode_async(prediction, add_special_tokens=False)
+    text = longest_prediction(text, engine.max_context)
+    return await engine.tokenizer.encode_async(text, add_special_tokens=False)

@@ -5,13 +5,13 @@ from typing import Any
 from pyengine.chat.messages import text_of_parts
 from pyengine.chat.options import ChatOptions
 from pyengine.chat.template import ChatTemplate
-from pyengine.chat.tools import Tool
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.grammar import Grammar
 from pyengine.http.limits import Limits
 from pyengine.http.openai.schema.chat import ChatRequest
-from pyengine.http.openai.schema.tools import ToolParam
+from pyengine.http.openai.structured import Constraint
 from pyengine.http.openai.tool_choice import choice_in_chat
+from pyengine.http.openai.tools import read_tools
 
 
 def chat_options(
@@ -24,13 +24,30 @@ def chat_options(
     """
     choice, allowed = choice_in_chat(request.tool_choice)
     return ChatOptions(
-        tools=_tools(request.tools or [], limits),
+        tools=read_tools(request.tools, limits),
         tool_choice=choice,
         allowed_tools=allowed,
         parallel_tool_calls=request.parallel_tool_calls is not False,
         grammar=grammar,
         template_arguments=_template_arguments(request, template),
     )
+
+
+def grammar_names(wanted: Constraint, options: ChatOptions) -> tuple[str, dict[str, str]]:
+    """The request's fields that a refused grammar comes from.
+
+    Returns the field that the whole of it comes from (the one that describes the text; else the
+    only tool, or the tools together), and the field of each tool's schema by the beginning of its
+    refusals: chat formats name the schemas after their tools.
+    """
+    schemas = {
+        f"tool '{tool.name}'": f"tools[{index}].{options.parameters_at}"
+        for index, tool in enumerate(options.tools)
+        if tool in options.callable_tools
+    }
+    if wanted.grammar is not None or not schemas:
+        return wanted.field, schemas
+    return next(iter(schemas.values())) if len(schemas) == 1 else "tools", schemas
 
 
 def predicted(request: ChatRequest) -> str | None:
@@ -43,35 +60,6 @@ def predicted(request: ChatRequest) -> str | None:
         return None
     content = request.prediction.content
     return content if isinstance(content, str) else text_of_parts(content, "prediction.content")
-
-
-def _tools(given: list[ToolParam], limits: Limits) -> tuple[Tool, ...]:
-    if len(given) > limits.tools:
-        raise InvalidRequestError(
-            f"'tools' may hold {limits.tools} tools, not {len(given)}.", param="tools"
-        )
-    return tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(given))
-
-
-def _tool(tool: ToolParam, at: str) -> Tool:
-    if tool.type != "function" or tool.custom is not None:
-        raise UnsupportedParameterError(
-            f"Tools of type '{tool.type[:100]}' are not supported ('{at}').", param=f"{at}.type"
-        )
-    if tool.function is None:
-        raise InvalidRequestError(
-            f"Missing required parameter: '{at}.function'.",
-            param=f"{at}.function",
-            code="missing_required_parameter",
-        )
-    function = tool.function
-    entry = {
-        "name": function.name,
-        "description": function.description,
-        "parameters": function.parameters,
-        "strict": function.strict,
-    }
-    return Tool.from_openai({"function": entry}, at)
 
 
 def _template_arguments(request: ChatRequest, template: ChatTemplate | None) -> dict[str, Any]:

@@ -33,14 +33,14 @@ class _Encoder:
         include_usage: bool,
         *,
         n: int = 1,
-        warnings: list[str] | None = None,
+        warnings: Sequence[str] = (),
     ) -> None:
         fields = {"id": answer_id, "object": self.kind, "created": created, "model": model}
         self._head = b"data: " + _encode(fields)[:-1] + b',"choices":'
         self._include_usage = include_usage
         self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._n = n
-        self._warnings = warnings or []
+        self._warnings = warnings
         self._told_already: set[str] = set()
 
     def last(self, usages: list[Usage]) -> bytes:
@@ -122,7 +122,7 @@ class AnswerChunks(_ChatEncoder):
         include_usage: bool,
         *,
         n: int = 1,
-        warnings: list[str] | None = None,
+        warnings: Sequence[str] = (),
         include_reasoning: bool = True,
     ) -> None:
         super().__init__(answer_id, created, model, include_usage, n=n, warnings=warnings)

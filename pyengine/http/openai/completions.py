@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pyengine._core import Stage
+from pyengine.async_engine import AsyncEngine
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.http import sse
-from pyengine.http.backend import Engine
+from pyengine.http.errors import FieldNames
 from pyengine.http.limits import check_prompts
 from pyengine.http.openai.chunks import CompletionChunks
 from pyengine.http.openai.logprobs import check_in_completions, completion_logprobs
@@ -18,6 +18,7 @@ from pyengine.http.openai.schema.common import (
     check_common,
     include_usage,
     refuse_unsupported,
+    request_options,
     sampling_params,
     seeded,
     usage_object,
@@ -28,9 +29,8 @@ from pyengine.http.openai.schema.completions import (
     CompletionRequest,
     CompletionResponse,
 )
-from pyengine.http.openai.structured import check_close, constraint
+from pyengine.http.openai.structured import CLOSE, constraint
 from pyengine.http.operations.tracing import Asked
-from pyengine.request.generation import Generation
 from pyengine.telemetry.timing import server_timing
 
 if TYPE_CHECKING:
@@ -61,26 +61,17 @@ async def create(exchange: "Exchange") -> None:
     prompts = split_prompts(request.prompt)
     check_prompts(len(prompts), n, limits)
     wanted = constraint(request)
-    check_close(wanted, wanted.grammar)
-    exchange.names = {"grammar": wanted.field}
-    token_ids = [await _tokens(prompt, engine) for prompt in prompts]
+    exchange.names = FieldNames({"grammar": wanted.field, "close_grammar": CLOSE})
+    options = request_options(request, wanted.grammar, wanted.close)
+    token_ids = [
+        await engine.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts
+    ]
     answer_id, created = exchange.service.new_id("cmpl-"), int(time.time())
-    generations: list[Generation] = []
-    exchange.watch(generations, Asked("text_completion", answer_id, params, bool(request.stream)))
-    for tokens in token_ids:
-        for each in seeded(params, n):
-            generations.append(  # noqa: PERF401 (if one is refused, those before it are aborted)
-                engine.generate(
-                    tokens,
-                    each,
-                    priority=request.priority or 0,
-                    tenant=request.user,
-                    cache_salt=request.cache_salt,
-                    grammar=wanted.grammar,
-                    close_grammar=wanted.close,
-                    prediction=None,
-                )
-            )
+    generations = exchange.generate(
+        ((tokens, each) for tokens in token_ids for each in seeded(params, n)),
+        options,
+        Asked("text_completion", answer_id, params, bool(request.stream)),
+    )
     echoed = await _echoed(prompts, engine, params.skip_special_tokens) if request.echo else ()
     if request.stream:
         chunks = CompletionChunks(
@@ -129,18 +120,8 @@ def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[
     return [item for item in prompt if not isinstance(item, int)]
 
 
-async def _tokens(prompt: str | list[int], engine: Engine) -> list[int]:
-    tokenizer = engine.tokenizer
-    if isinstance(prompt, str):
-        start = engine.timeline.begin()
-        tokenizer.check_length(prompt, engine.max_context)
-        prompt = await tokenizer.encode_async(prompt)
-        engine.timeline.span(Stage.TOKENIZE, start)
-    return prompt
-
-
 async def _echoed(
-    prompts: Sequence[str | list[int]], engine: Engine, skip_special_tokens: bool
+    prompts: Sequence[str | list[int]], engine: AsyncEngine, skip_special_tokens: bool
 ) -> list[str]:
     """The texts of prompts, to stand before their answers; the engine has taken them."""
     return [

@@ -160,9 +160,8 @@ class ResponseEvents:
 
     def first(self, index: int, update: ChatUpdate) -> bytes:
         """The response as it begins."""
-        told = self._response.warnings or []
-        if warnings := [*told, *update.warnings]:
-            self._response.warnings = warnings
+        if update.warnings:
+            self._response.warnings = list(update.warnings)
         return self._whole("response.created") + self._whole("response.in_progress")
 
     def update(self, index: int, update: ChatUpdate) -> bytes:

@@ -28,6 +28,7 @@ from pyengine.http.openai.schema.structured import (
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _COMMENT = re.compile(r"(#|//).*")
+CLOSE = "structured_outputs.close_within_max_tokens"
 _NO_OPTIONS = StructuredOutputs()
 
 
@@ -37,7 +38,7 @@ class Constraint:
 
     Attributes:
         grammar: None is any text.
-        field: The field of the request that says so.
+        field: The request's field that describes it.
         close: Whether what the grammar has begun is ended within ``max_tokens``.
     """
 
@@ -69,33 +70,6 @@ def constraint(request: StructuredFields) -> Constraint:
             param=other,
         )
     return Constraint(_made(field, make), field, close)
-
-
-def check_close(wanted: Constraint, grammar: Grammar | None) -> None:
-    """Refuse to close a grammar where an answer has none.
-
-    Args:
-        wanted: What the request says.
-        grammar: What the whole answer follows, tools counted in.
-
-    Raises:
-        InvalidRequestError: There is nothing to close.
-    """
-    if wanted.close and grammar is None:
-        at = "structured_outputs.close_within_max_tokens"
-        raise InvalidRequestError(f"'{at}' needs a grammar to close.", param=at)
-
-
-def response_format_grammar(
-    given: ResponseFormat, options: StructuredOutputs = _NO_OPTIONS, at: str = "response_format"
-) -> Grammar | None:
-    """The grammar of a ``response_format``; None is any text.
-
-    Raises:
-        InvalidRequestError: It is malformed; names the field.
-    """
-    found = _response_format(given, options, at)
-    return None if found is None else _made(*found)
 
 
 def _made(field: str, make: Callable[[], Grammar]) -> Grammar:

@@ -26,9 +26,9 @@ from granian._granian import SocketHolder
 from granian.log import LogLevels
 from granian.server.embed import Server
 
+from pyengine.async_engine import AsyncEngine
 from pyengine.errors import ConfigError, EngineDeadError
 from pyengine.http.app import App
-from pyengine.http.backend import Engine
 from pyengine.http.limits import Limits
 from pyengine.http.operations.tracing import Tracing
 
@@ -73,7 +73,7 @@ class HttpServer:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: AsyncEngine,
         *,
         host: str = "127.0.0.1",
         port: int = 8000,
@@ -167,7 +167,7 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
 
 
 async def serve(
-    engine: Engine,
+    engine: AsyncEngine,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,

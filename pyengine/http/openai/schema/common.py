@@ -7,9 +7,11 @@ import msgspec
 
 from pyengine.completion import Usage
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from pyengine.grammar import Grammar
 from pyengine.http.limits import Limits
 from pyengine.http.openai.schema.structured import StructuredFields
-from pyengine.sampling import SamplingParams, check_priority
+from pyengine.request.submission import RequestOptions
+from pyengine.sampling import SamplingParams
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
@@ -98,8 +100,6 @@ def check_common(request: GenerationRequest, limits: Limits) -> None:
                 "'stream_options.include_obfuscation' is not supported.",
                 param="stream_options.include_obfuscation",
             )
-    if request.priority is not None:
-        check_priority(request.priority)
 
 
 def include_usage(request: GenerationRequest) -> bool:
@@ -141,6 +141,27 @@ def sampling_params(
     )
     params.validate()
     return params
+
+
+def request_options(
+    request: GenerationRequest,
+    grammar: Grammar | None,
+    close_grammar: bool,
+    prediction: list[int] | None = None,
+) -> RequestOptions:
+    """The options of a request besides sampling.
+
+    Raises:
+        InvalidRequestError: Naming the engine's parameter that is out of its range.
+    """
+    return RequestOptions(
+        priority=request.priority or 0,
+        tenant=request.user,
+        cache_salt=request.cache_salt,
+        grammar=grammar,
+        close_grammar=close_grammar,
+        prediction=prediction,
+    )
 
 
 def seeded(params: SamplingParams, n: int) -> list[SamplingParams]:

@@ -14,7 +14,7 @@ BIN := .venv/bin
 CORE := pyengine/_core.abi3.so
 RUST := Cargo.toml Cargo.lock $(shell find rust kernels -name '*.rs' -o -name Cargo.toml)
 # mkdocs-material prints a banner about other projects unless told not to.
-DOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+DOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 UV := VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv
 
 .PHONY: setup serve test fuzz check docs docs-serve bench bench-gpu format lock clean
@@ -32,7 +32,7 @@ fuzz: $(CORE)  ## property tests with new cases
 	PROPTEST_CASES=$(CASES) cargo test --workspace
 	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile fuzz
 
-check: $(CORE)  ## formatters, linters, types, clippy, the stub against the binary
+check: $(CORE)  ## formatters, linters, types, clippy, the stub against the binary, the docs
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	$(BIN)/ruff format --check .
@@ -42,6 +42,7 @@ check: $(CORE)  ## formatters, linters, types, clippy, the stub against the bina
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+	$(DOCS) build --strict --quiet
 
 docs: $(CORE)  ## the documentation site, in build/site
 	$(DOCS) build --strict --quiet

@@ -1,4 +1,6 @@
-"""What a release and a commit rely on: the changelog's form, the check of commit subjects."""
+"""What a release, a commit and the reference rely on: the changelog's form, the check of commit
+subjects, a place for each public name.
+"""
 
 import re
 import subprocess
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import pyengine
 from tests.programs import REPOSITORY
 
 
@@ -36,3 +39,13 @@ def test_commit_subjects(subject: str, fits: bool, tmp_path: Path) -> None:
     script = REPOSITORY / "tools" / "commit_subject.sh"
     done = subprocess.run([script, message], capture_output=True, text=True, check=False)
     assert (done.returncode == 0) is fits, done.stderr
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    pages = (REPOSITORY / "docs" / "reference").glob("*.md")
+    shown = {
+        name.rpartition(".")[2]
+        for page in pages
+        for name in re.findall(r"^::: (pyengine[\w.]+)", page.read_text(), re.MULTILINE)
+    }
+    assert set(pyengine.__all__) <= shown

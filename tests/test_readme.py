@@ -1,6 +1,9 @@
-"""README.md tells the truth: its blocks run against a served demo model, its tables are the code's.
+"""README.md and the guides tell the truth: their blocks run against a served demo model, and the
+tables are the code's.
 
-``make`` commands are run by CI; here it is only checked that they exist.
+Blocks of ``bash`` and ``python`` run, those of ``console`` do not. A block of ``text`` right behind
+one has lines that are in its output. ``make`` commands are run by CI; here it is only checked that
+they exist.
 """
 
 import re
@@ -15,14 +18,27 @@ import pytest
 
 from pyengine.cli import main
 from pyengine.cli.options import ENGINE_OPTIONS, spelled
+from pyengine.http.app import ROUTES
 from pyengine.settings.config import EngineConfig
 from pyengine.settings.modes import MODES
 from tests.programs import REPOSITORY, environment, free, served
 
 README = (REPOSITORY / "README.md").read_text()
+GENERATED = ("reference/cli.md", "../reference/cli.md")  # by tools/docs/pages.py
 PORT = 8000  # the one that README names
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-RUN = [(language, code) for language, code in BLOCKS if not code.startswith("make ")]
+PAGES = (
+    REPOSITORY / "README.md",
+    REPOSITORY / "docs" / "index.md",
+    *sorted((REPOSITORY / "docs" / "guides").glob("*.md")),
+)
+BLOCK = re.compile(
+    r"^```(bash|python)\n(?!make )(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL
+)
+RUN = [
+    pytest.param(*block.groups(), id=f"{page.stem}-{block[2].splitlines()[0]}")
+    for page in PAGES
+    for block in BLOCK.finditer(page.read_text())
+]
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +59,14 @@ def path_with_pyengine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("language", "code"), RUN, ids=[code.split("\n")[0] for _, code in RUN])
+@pytest.mark.parametrize(("language", "code", "shown"), RUN)
 def test_the_block_runs_and_answers(
-    language: str, code: str, port: int, path_with_pyengine: Path, tmp_path: Path
+    language: str,
+    code: str,
+    shown: str | None,
+    port: int,
+    path_with_pyengine: Path,
+    tmp_path: Path,
 ) -> None:
     program = {"bash": ["bash", "-euc"], "python": [sys.executable, "-W", "error", "-c"]}[language]
     env = environment()
@@ -59,7 +80,10 @@ def test_the_block_runs_and_answers(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    if "capital of France" in code:
+    if shown is not None:
+        for line in shown.splitlines():
+            assert line in done.stdout
+    elif "capital of France" in code:
         questions = len(
             re.findall(r"completions\.create|curl|engine\.chat|pyengine complete", code)
         )
@@ -79,11 +103,12 @@ def test_make_commands_are_targets() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-def test_links_lead_to_files() -> None:
-    links = [link for link in re.findall(r"\]\(([^)#]+)", README) if "://" not in link]
-    assert links
-    for link in links:
-        assert (REPOSITORY / link).exists(), link
+@pytest.mark.parametrize(
+    "page", [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")], ids=lambda p: p.name
+)
+def test_links_lead_to_files(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        assert "://" in link or (page.parent / link).exists() or link in GENERATED, link
 
 
 def test_the_commands_are_those_of_the_command_line() -> None:
@@ -106,3 +131,9 @@ def test_the_modes_are_those_of_the_configuration() -> None:
         (name, str(m.max_sequences), str(m.max_tokens_per_step), str(m.kv_cache_mib))
         for name, m in MODES.items()
     ]
+
+
+def test_the_endpoints_are_those_of_the_application() -> None:
+    page = (REPOSITORY / "docs" / "reference" / "http.md").read_text()
+    rows = re.findall(r"^\| `(GET|POST) (/\S+)` \|", page, re.MULTILINE)
+    assert {(method, path) for path, methods in ROUTES.items() for method in methods} == set(rows)

@@ -2,11 +2,11 @@
 //!
 //! Reading is O(bytes), bounded in bytes, in parts and in nesting.
 
+use json_schema_normal_form::Unenforceable;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::Refusal;
-use super::schema::Unenforceable;
 
 /// The longest description, in bytes.
 pub const LONGEST: usize = 1 << 20;

@@ -13,13 +13,13 @@
 //! Each part becomes a [node](Node); how nodes become rules is [`lark`](super::lark)'s. O(description), beside what
 //! schemas cost and what is written.
 
+use json_schema_normal_form::{Options, normalize};
 use serde_json::{Value, json};
 
 use super::context::Tokens;
 use super::description::{Description, Whitespace, refusal};
 use super::lark::{Node, Shape, Writer, literal, regex};
 use super::limits::{check_lark, check_schema};
-use super::schema::{self, Prepared};
 use super::watch::Watch;
 use super::{Refusal, ebnf, pattern};
 
@@ -147,17 +147,17 @@ fn json_schema(
 ) -> Result<Value, Refusal> {
     let (schema, whitespace) = match description {
         Description::JsonSchema { schema, whitespace, unenforceable, name } => {
-            let stop = || watch.is_cancelled();
             let named = |said: String| match &name {
                 Some(name) => format!("{name}: {said}"),
                 None => said,
             };
-            let prepared = schema::prepare(schema, unenforceable, &stop)
-                .and_then(|prepared| check_schema(&prepared.schema).map(|()| prepared));
-            let Prepared { schema, warnings: more } =
-                prepared.map_err(|Refusal { message }| Refusal { message: named(message) })?;
-            warnings.extend(more.into_iter().map(named));
-            (schema, whitespace)
+            let options =
+                Options { unenforceable, cancelled: &|| watch.is_cancelled(), ..Options::default() };
+            let normal =
+                normalize(&schema, &options).map_err(|refused| refusal(named(refused.to_string())))?;
+            check_schema(&normal.schema).map_err(|refused| refusal(named(refused.message)))?;
+            warnings.extend(normal.warnings.into_iter().map(named));
+            (normal.schema, whitespace)
         }
         Description::JsonObject { whitespace } => (json!({"type": "object"}), whitespace),
         Description::JsonValue { whitespace } => (json!({}), whitespace),

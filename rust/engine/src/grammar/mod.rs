@@ -28,7 +28,6 @@ mod limits;
 mod llguidance;
 mod lower;
 mod pattern;
-mod schema;
 mod watch;
 
 use std::sync::Arc;

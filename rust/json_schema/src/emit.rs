@@ -1,0 +1,360 @@
+//! Writes the states of an expression as a schema in the part of the language that the grammar's compiler keeps exactly.
+//!
+//! One definition for each state that is met more than once, so that recursion ends and sharing stays. Cost: the
+//! states times their children, and the patterns that are written.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::Refusal;
+use crate::Unenforceable;
+use crate::expression::{Expr, KINDS, Path, TRUE};
+use crate::language::{ANY, Node};
+use crate::normal_form::case::{ArrayCase, Case, NumberCase, ObjectCase, TextCase};
+use crate::normal_form::states::States;
+use crate::normalizer::Normalizer;
+
+/// Every name. Written so, masks within a name are found fast; an empty pattern means the same and takes ten times as long.
+const ANY_NAME: &str = "^(?s:.*)$";
+
+struct Writer<'w, 'a> {
+    normalizer: &'w mut Normalizer<'a>,
+    states: States,
+    names: HashMap<Expr, String>,
+    defs: Map<String, Value>,
+    unenforceable: Unenforceable,
+    depth: usize,
+}
+
+impl Normalizer<'_> {
+    /// The schema that an expression says.
+    pub(crate) fn write(&mut self, root: Expr, unenforceable: Unenforceable) -> Result<Value, Refusal> {
+        let states = States::new(self, root)?;
+        if !states.productive.contains(&root) {
+            return Err(Refusal::AllowsNothing);
+        }
+        let mut writer = Writer {
+            normalizer: self,
+            states,
+            names: HashMap::new(),
+            defs: Map::new(),
+            unenforceable,
+            depth: 0,
+        };
+        let mut value = writer.state(root)?;
+        if !writer.defs.is_empty() {
+            let defs = std::mem::take(&mut writer.defs);
+            value.insert("$defs".to_owned(), Value::Object(defs));
+        }
+        Ok(Value::Object(value))
+    }
+}
+
+impl Writer<'_, '_> {
+    /// A child: itself, or where it is defined.
+    fn child(&mut self, expr: Expr) -> Result<Value, Refusal> {
+        if expr == TRUE {
+            return Ok(json!({}));
+        }
+        if !self.states.productive.contains(&expr) {
+            return Ok(Value::Bool(false));
+        }
+        let plain =
+            self.states.cases[&expr].iter().all(|case| !matches!(case, Case::Array(_) | Case::Object(_)));
+        if plain || self.states.uses.get(&expr).copied().unwrap_or(0) < 2 {
+            return Ok(Value::Object(self.state(expr)?));
+        }
+        let name = match self.names.get(&expr) {
+            Some(name) => name.clone(),
+            None => {
+                let name = format!("s{}", self.names.len());
+                self.names.insert(expr, name.clone());
+                self.defs.insert(name.clone(), Value::Null);
+                let value = self.state(expr)?;
+                self.defs.insert(name.clone(), Value::Object(value));
+                name
+            }
+        };
+        Ok(json!({ "$ref": format!("#/$defs/{name}") }))
+    }
+
+    fn state(&mut self, expr: Expr) -> Result<Map<String, Value>, Refusal> {
+        self.normalizer.step()?;
+        if expr == TRUE {
+            return Ok(Map::new());
+        }
+        let cases: Vec<Case> =
+            self.states.cases[&expr].iter().filter(|case| self.states.has_value(case)).cloned().collect();
+        if KINDS
+            .iter()
+            .all(|&kind| cases.contains(&Case::all(kind)) || cases.iter().any(|case| is_all(case, kind)))
+        {
+            return Ok(Map::new());
+        }
+        self.depth += 1;
+        let deepest = self.normalizer.limits.result_depth;
+        if self.depth > deepest {
+            return Err(Refusal::TooLarge(format!("the schema is nested more than {deepest} deep")));
+        }
+        let mut options: Vec<Map<String, Value>> = Vec::new();
+        let mut spelled = Vec::new();
+        for case in &cases {
+            match case {
+                Case::Null => options.push(object(json!({"type": "null"}))),
+                Case::Boolean { no: true, yes: true } => options.push(object(json!({"type": "boolean"}))),
+                Case::Boolean { yes, .. } => spelled.push(json!(yes)),
+                Case::Number(case) => match self.number(case)? {
+                    Ok(values) => spelled.extend(values),
+                    Err(option) => options.push(option),
+                },
+                Case::Text(case) => match &case.among {
+                    Some(among) if case.formats.is_empty() => {
+                        self.report(&case.open)?;
+                        spelled.extend(among.iter().map(|text| json!(&**text)));
+                    }
+                    _ => {
+                        let option = self.text(case)?;
+                        options.push(option);
+                    }
+                },
+                Case::Array(case) => {
+                    let option = self.array(case)?;
+                    options.push(option);
+                }
+                Case::Object(case) => {
+                    let option = self.object(case)?;
+                    options.push(option);
+                }
+            }
+        }
+        self.depth -= 1;
+        if !spelled.is_empty() {
+            options.push(object(json!({ "enum": spelled })));
+        }
+        if options.len() == 1 {
+            return Ok(options.pop().unwrap_or_default());
+        }
+        Ok(object(json!({ "anyOf": options })))
+    }
+
+    /// Refuses what is open, or takes note that it is not enforced.
+    fn report(&mut self, open: &[Path]) -> Result<(), Refusal> {
+        for &path in open {
+            let name = self.normalizer.name(path).to_owned();
+            match self.unenforceable {
+                Unenforceable::Refuse => {
+                    return Err(Refusal::Unenforceable(format!("{name} cannot be enforced")));
+                }
+                Unenforceable::Ignore => self.normalizer.warn(format!("{name} is not enforced")),
+            }
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, case: &NumberCase) -> Result<Result<Vec<Value>, Map<String, Value>>, Refusal> {
+        self.report(&case.open)?;
+        if let Some(among) = &case.among {
+            let values =
+                among.iter().filter(|number| number.is_exact_bound()).filter_map(|number| number.to_value());
+            let values: Vec<Value> = values.collect();
+            if values.len() == among.len() {
+                return Ok(Ok(values));
+            }
+            return Err(Refusal::Unenforceable(
+                "a number in 'enum' or 'const' has more digits than can be enforced".to_owned(),
+            ));
+        }
+        let whole = matches!(case.whole, Some((true, _)));
+        let mut out = object(json!({ "type": if whole { "integer" } else { "number" } }));
+        for (bound, included, left_out) in
+            [(case.min, "minimum", "exclusiveMinimum"), (case.max, "maximum", "exclusiveMaximum")]
+        {
+            if let Some((bound, out_itself, _)) = bound
+                && bound.is_exact_bound()
+                && let Some(value) = bound.to_value()
+            {
+                out.insert(if out_itself { left_out } else { included }.to_owned(), value);
+            }
+        }
+        if let Some((of, _)) = case.multiple
+            && of.is_exact_divisor()
+            && let Some(value) = of.to_value()
+        {
+            out.insert("multipleOf".to_owned(), value);
+        }
+        Ok(Err(out))
+    }
+
+    fn text(&mut self, case: &TextCase) -> Result<Map<String, Value>, Refusal> {
+        self.report(&case.open)?;
+        let mut first = object(json!({"type": "string"}));
+        if let Some(among) = &case.among {
+            first = object(json!({ "enum": among.iter().map(|text| &**text).collect::<Vec<_>>() }));
+        }
+        if case.min > 0 {
+            first.insert("minLength".to_owned(), json!(case.min));
+        }
+        if let Some(max) = case.max {
+            first.insert("maxLength".to_owned(), json!(max));
+        }
+        let parts = match self.normalizer.langs.node(case.lang) {
+            _ if case.lang == ANY => Vec::new(),
+            Node::And(parts) => parts.to_vec(),
+            _ => vec![case.lang],
+        };
+        let mut more: Vec<Value> = Vec::new();
+        for part in parts {
+            match self.normalizer.langs.pattern(part) {
+                Some(pattern) if !first.contains_key("pattern") => {
+                    first.insert("pattern".to_owned(), json!(pattern));
+                }
+                Some(pattern) => more.push(json!({"type": "string", "pattern": pattern})),
+                None => self.report(&[case.lang_path])?,
+            }
+        }
+        for format in &case.formats {
+            more.push(json!({"type": "string", "format": &**format}));
+        }
+        if more.len() == 1 && first.len() == 1 && case.among.is_none() {
+            return Ok(object(more.pop().unwrap_or_default()));
+        }
+        if more.is_empty() {
+            return Ok(first);
+        }
+        more.insert(0, Value::Object(first));
+        Ok(object(json!({ "allOf": more })))
+    }
+
+    fn array(&mut self, case: &ArrayCase) -> Result<Map<String, Value>, Refusal> {
+        self.report(&case.open)?;
+        let mut out = object(json!({"type": "array"}));
+        let mut max = case.max;
+        let mut prefix = Vec::new();
+        for (at, &item) in case.prefix.iter().enumerate() {
+            if !self.states.productive.contains(&item) {
+                max = Some(max.map_or(at as u64, |max| max.min(at as u64)));
+                break;
+            }
+            prefix.push(self.child(item)?);
+        }
+        let count = prefix.len() as u64;
+        let no_more = max.is_some_and(|max| max <= count) || !self.states.productive.contains(&case.rest);
+        if !prefix.is_empty() {
+            out.insert("prefixItems".to_owned(), Value::Array(prefix));
+        }
+        if no_more {
+            out.insert("items".to_owned(), Value::Bool(false));
+            max = Some(max.map_or(count, |max| max.min(count)));
+        } else if case.rest != TRUE {
+            let rest = self.child(case.rest)?;
+            out.insert("items".to_owned(), rest);
+        }
+        if case.min > 0 {
+            out.insert("minItems".to_owned(), json!(case.min));
+        }
+        if let Some(max) = max {
+            out.insert("maxItems".to_owned(), json!(max));
+        }
+        Ok(out)
+    }
+
+    fn object(&mut self, case: &ObjectCase) -> Result<Map<String, Value>, Refusal> {
+        self.report(&case.open)?;
+        let others: Vec<_> =
+            case.others.iter().copied().filter(|(_, value)| self.states.productive.contains(value)).collect();
+        let mut known: Vec<_> = case.properties.iter().collect();
+        known.sort_by_key(|(name, property)| (property.order, (*name).clone()));
+        let (mut properties, mut required) = (Map::new(), Vec::new());
+        for (name, property) in known {
+            let there = self.states.productive.contains(&property.value);
+            if there || !others.is_empty() {
+                let value = self.child(property.value)?;
+                properties.insert(name.to_string(), value);
+            }
+            if property.required {
+                required.push(json!(&**name));
+            }
+        }
+        let mut out = object(json!({"type": "object"}));
+        if properties.is_empty() && matches!(others[..], [(ANY, _)]) {
+            if others[0].1 != TRUE {
+                let value = self.child(others[0].1)?;
+                out.insert("additionalProperties".to_owned(), value);
+            }
+        } else {
+            if !properties.is_empty() {
+                out.insert("properties".to_owned(), Value::Object(properties));
+            }
+            let mut patterns = Map::new();
+            for (names, value) in others {
+                let pattern = self.other_names(case, names, value)?;
+                let value = self.child(value)?;
+                patterns.insert(pattern, value);
+            }
+            if !patterns.is_empty() {
+                out.insert("patternProperties".to_owned(), Value::Object(patterns));
+            }
+            out.insert("additionalProperties".to_owned(), Value::Bool(false));
+        }
+        let count = required.len() as u64;
+        if !required.is_empty() {
+            out.insert("required".to_owned(), Value::Array(required));
+        }
+        if case.min > count {
+            out.insert("minProperties".to_owned(), json!(case.min));
+        }
+        if let Some(max) = case.max {
+            out.insert("maxProperties".to_owned(), json!(max));
+        }
+        Ok(out)
+    }
+
+    /// A pattern for names beside the known ones. The compiler takes the known ones out of it by itself, but first
+    /// asks of them what it asks of the names of the pattern; so they are taken out here where that asks something.
+    ///
+    /// Its own `additionalProperties` would do the same, but lets a known name through that is written with `\u`.
+    fn other_names(&mut self, case: &ObjectCase, names: u32, value: Expr) -> Result<String, Refusal> {
+        let langs = &mut self.normalizer.langs;
+        let apart =
+            value == TRUE || case.properties.keys().all(|name| langs.matches(names, name) == Some(false));
+        if apart {
+            if names == ANY {
+                return Ok(ANY_NAME.to_owned());
+            }
+            if let Some(pattern) = langs.pattern(names) {
+                return Ok(pattern);
+            }
+        }
+        if let Some(beside) = self.normalizer.beside(case) {
+            let both = self.normalizer.langs.and(vec![names, beside]);
+            if let Some(pattern) = self.normalizer.langs.pattern(both) {
+                return Ok(pattern);
+            }
+        }
+        let path = case.names.last().map_or(case.bound_path, |&(_, _, path)| path);
+        self.report(&[path])?;
+        Ok(ANY_NAME.to_owned())
+    }
+}
+
+/// Whether a case is the whole of its type, however it came about.
+fn is_all(case: &Case, kind: crate::expression::Kind) -> bool {
+    let mut case = case.clone();
+    if let Case::Object(object) = &mut case {
+        if !matches!(object.others[..], [(ANY, TRUE)]) || !object.properties.is_empty() {
+            return false;
+        }
+        object.others.clear();
+        object.names.clear();
+        object.bound_path = 0;
+    }
+    case == Case::all(kind)
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}

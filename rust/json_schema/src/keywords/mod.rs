@@ -1,0 +1,325 @@
+//! What each keyword of a schema means, as an expression.
+//!
+//! Cost: the size of the schema, each place once for each dynamic scope it is reached in.
+
+mod members;
+mod unevaluated;
+mod values;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::Refusal;
+use crate::document::{Draft, Place, short};
+use crate::expression::{ArrayRule, Atom, Expr, FALSE, Path, TRUE};
+use crate::normalizer::Normalizer;
+
+const MAX_POSITION: usize = 1_000;
+
+/// Formats that the grammar's compiler has a language for.
+pub(crate) const FORMATS: [&str; 10] =
+    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
+
+/// How a day of the calendar begins: in the compiler's language there is a year 0000, and every February has a 29th.
+pub(crate) const DAY: &str = concat!(
+    r"^(?:(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-(?:0[13-9]|1[0-2]|02-(?:[01]|2[0-8]))",
+    r"|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)",
+);
+
+/// Keywords whose expression comes after the others', in this order, since they multiply cases or follow from others.
+const LATE: [&str; 14] = [
+    "required",
+    "additionalProperties",
+    "propertyNames",
+    "minProperties",
+    "maxProperties",
+    "contains",
+    "uniqueItems",
+    "anyOf",
+    "oneOf",
+    "dependentRequired",
+    "dependentSchemas",
+    "dependencies",
+    "not",
+    "if",
+];
+
+pub(crate) type Object = Map<String, Value>;
+
+impl<'a> Normalizer<'a> {
+    /// The expression of the schema at `place`, reached in the dynamic scope `scope`.
+    pub(crate) fn schema(&mut self, place: Place, scope: usize) -> Result<Expr, Refusal> {
+        let scope = self.enter(scope, place);
+        match self.document.places[place].value {
+            Value::Bool(true) => Ok(TRUE),
+            Value::Bool(false) => Ok(FALSE),
+            Value::Object(object) if object.is_empty() => Ok(TRUE),
+            Value::Object(_) => {
+                if let Some(&known) = self.schema_numbers.get(&(place, scope)) {
+                    return Ok(self.exprs.schema(known));
+                }
+                let number = self.schemas.len() as u32;
+                self.schemas.push((place, scope, None));
+                self.schema_numbers.insert((place, scope), number);
+                Ok(self.exprs.schema(number))
+            }
+            _ => Err(Refusal::Invalid(format!("{} is no schema", self.here(place)))),
+        }
+    }
+
+    pub(crate) fn here(&self, place: Place) -> String {
+        format!("#{}", short(&self.document.places[place].pointer))
+    }
+
+    pub(crate) fn path(&mut self, place: Place, keyword: &str) -> Path {
+        self.paths.push(format!("'{keyword}' at #{}", short(&self.document.places[place].pointer)));
+        (self.paths.len() - 1) as Path
+    }
+
+    pub(crate) fn bad<T>(&self, place: Place, keyword: &str, expected: &str) -> Result<T, Refusal> {
+        Err(Refusal::Invalid(format!("'{keyword}' at {} must be {expected}", self.here(place))))
+    }
+
+    /// The dynamic scope after entering the resource of `place`.
+    pub(crate) fn enter(&mut self, scope: usize, place: Place) -> usize {
+        if !self.document.has_dynamic {
+            return 0;
+        }
+        let mut anchors: BTreeMap<String, Place> = self.scopes[scope].clone();
+        let resource = &self.document.resources[self.document.places[place].resource];
+        for (name, &place) in &resource.dynamic {
+            anchors.entry(name.clone()).or_insert(place);
+        }
+        match self.scopes.iter().position(|known| *known == anchors) {
+            Some(known) => known,
+            None => {
+                self.scopes.push(anchors);
+                self.scopes.len() - 1
+            }
+        }
+    }
+
+    /// The schema at `steps` below `place`.
+    pub(crate) fn sub(&mut self, place: Place, scope: usize, steps: &str) -> Result<Expr, Refusal> {
+        match self.document.below(place, steps) {
+            Some(below) => self.schema(below, scope),
+            None => Err(Refusal::Invalid(format!(
+                "#{}{} is no schema",
+                short(&self.document.places[place].pointer),
+                short(steps)
+            ))),
+        }
+    }
+
+    /// What a schema says: its keywords together.
+    pub(crate) fn body(&mut self, number: u32) -> Result<Expr, Refusal> {
+        let (place, scope, known) = self.schemas[number as usize];
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let Value::Object(object) = self.document.places[place].value else { return Ok(TRUE) };
+        let mut parts = Vec::new();
+        if self.document.draft <= Draft::Seven && object.contains_key("$ref") {
+            parts.push(self.reference(place, scope, "$ref", &object["$ref"])?);
+        } else {
+            for key in ["type", "const", "enum"] {
+                if let Some(value) = object.get(key) {
+                    parts.push(self.keyword(place, scope, object, key, value)?);
+                }
+            }
+            for (key, value) in object {
+                if !matches!(key.as_str(), "type" | "const" | "enum") && !LATE.contains(&key.as_str()) {
+                    parts.push(self.keyword(place, scope, object, key, value)?);
+                }
+            }
+            for key in LATE {
+                if let Some(value) = object.get(key) {
+                    parts.push(self.keyword(place, scope, object, key, value)?);
+                }
+            }
+            parts.push(self.unevaluated(place, scope, object)?);
+        }
+        let body = self.exprs.and(&parts);
+        self.schemas[number as usize].2 = Some(body);
+        Ok(body)
+    }
+
+    fn keyword(
+        &mut self,
+        place: Place,
+        scope: usize,
+        object: &Object,
+        key: &str,
+        value: &Value,
+    ) -> Result<Expr, Refusal> {
+        self.step()?;
+        match key {
+            "type" => self.types(place, value),
+            "const" if self.document.draft >= Draft::Six => {
+                self.constants(place, key, std::slice::from_ref(value))
+            }
+            "enum" => match value.as_array() {
+                Some(values) => self.constants(place, key, values),
+                None => self.bad(place, key, "an array"),
+            },
+            "$ref" | "$dynamicRef" | "$recursiveRef" => self.reference(place, scope, key, value),
+            "allOf" | "anyOf" | "oneOf" => {
+                let parts = self.list(place, scope, key, value)?;
+                Ok(match key {
+                    "allOf" => self.exprs.and(&parts),
+                    "anyOf" => self.exprs.or(&parts),
+                    _ => self.exprs.one(&parts),
+                })
+            }
+            "not" => {
+                let inner = self.sub(place, scope, "/not")?;
+                Ok(self.exprs.not(inner))
+            }
+            "if" if self.document.draft >= Draft::Seven => self.conditional(place, scope, object),
+            "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
+                self.of_number(place, object, key, value)
+            }
+            "minLength" | "maxLength" | "pattern" | "format" => self.of_text(place, key, value),
+            "minItems" | "maxItems" | "uniqueItems" | "prefixItems" | "items" | "contains" => {
+                self.of_array(place, scope, object, key, value)
+            }
+            _ => self.of_object(place, scope, object, key, value),
+        }
+    }
+
+    fn list(&mut self, place: Place, scope: usize, key: &str, value: &Value) -> Result<Vec<Expr>, Refusal> {
+        match value.as_array() {
+            Some(items) if !items.is_empty() => {
+                (0..items.len()).map(|at| self.sub(place, scope, &format!("/{key}/{at}"))).collect()
+            }
+            _ => self.bad(place, key, "an array of schemas"),
+        }
+    }
+
+    /// The place that a reference means, with the scope to read it in.
+    pub(crate) fn target(
+        &mut self,
+        place: Place,
+        scope: usize,
+        key: &str,
+        value: &Value,
+    ) -> Result<Place, Refusal> {
+        let Some(reference) = value.as_str() else { return self.bad(place, key, "a reference") };
+        if key == "$recursiveRef"
+            && self.document.places.iter().any(|place| place.value.get("$recursiveAnchor").is_some())
+        {
+            return Err(Refusal::Unenforceable(format!(
+                "'$recursiveRef' at {} cannot be enforced",
+                self.here(place)
+            )));
+        }
+        let target = self.document.lookup(place, reference)?;
+        if key == "$dynamicRef"
+            && let Some((_, anchor)) = reference.split_once('#')
+        {
+            let resource = &self.document.resources[self.document.places[target].resource];
+            if resource.dynamic.get(anchor) == Some(&target)
+                && let Some(&outermost) = self.scopes[scope].get(anchor)
+            {
+                return Ok(outermost);
+            }
+        }
+        Ok(target)
+    }
+
+    fn reference(&mut self, place: Place, scope: usize, key: &str, value: &Value) -> Result<Expr, Refusal> {
+        if key == "$recursiveRef" && self.document.draft != Draft::Nineteen
+            || key == "$dynamicRef" && self.document.draft != Draft::Twenty
+        {
+            return Ok(TRUE);
+        }
+        let target = self.target(place, scope, key, value)?;
+        self.schema(target, scope)
+    }
+
+    fn conditional(&mut self, place: Place, scope: usize, object: &Object) -> Result<Expr, Refusal> {
+        let condition = self.sub(place, scope, "/if")?;
+        let mut branch = |key: &str| match object.get(key) {
+            Some(_) => self.sub(place, scope, &format!("/{key}")),
+            None => Ok(TRUE),
+        };
+        let (then, otherwise) = (branch("then")?, branch("else")?);
+        if then == TRUE && otherwise == TRUE {
+            return Ok(TRUE);
+        }
+        let unmet = self.exprs.not(condition);
+        let first = self.exprs.and(&[condition, then]);
+        let second = self.exprs.and(&[unmet, otherwise]);
+        Ok(self.exprs.or(&[first, second]))
+    }
+
+    fn of_array(
+        &mut self,
+        place: Place,
+        scope: usize,
+        object: &Object,
+        key: &str,
+        value: &Value,
+    ) -> Result<Expr, Refusal> {
+        let path = self.path(place, key);
+        let atom = match key {
+            "minItems" => ArrayRule::AtLeast(self.count(place, key, value)?),
+            "maxItems" => ArrayRule::AtMost(self.count(place, key, value)?),
+            "uniqueItems" => match value {
+                Value::Bool(true) => ArrayRule::Unique,
+                Value::Bool(false) => return Ok(TRUE),
+                _ => return self.bad(place, key, "true or false"),
+            },
+            "contains" => {
+                if self.document.draft < Draft::Six {
+                    return Ok(TRUE);
+                }
+                let item = self.sub(place, scope, "/contains")?;
+                let counted = self.document.draft >= Draft::Nineteen;
+                let bound = |key: &str| match object.get(key) {
+                    Some(value) if counted => self.count(place, key, value).map(Some),
+                    _ => Ok(None),
+                };
+                ArrayRule::Count {
+                    from: 0,
+                    item,
+                    min: bound("minContains")?.unwrap_or(1),
+                    max: bound("maxContains")?,
+                }
+            }
+            // `items` as an array is how older drafts write `prefixItems`.
+            "prefixItems" | "items" if value.is_array() => {
+                if key == "prefixItems" && self.document.draft < Draft::Twenty {
+                    return Ok(TRUE);
+                }
+                let items = self.list(place, scope, key, value)?;
+                if items.len() > MAX_POSITION {
+                    return Err(Refusal::TooLarge(format!(
+                        "'{key}' at {} has too many items",
+                        self.here(place)
+                    )));
+                }
+                let mut parts = Vec::new();
+                for (at, item) in items.into_iter().enumerate() {
+                    parts.push(self.exprs.atom(Atom::Array(ArrayRule::Item(at, item), path)));
+                }
+                if key == "items" && object.contains_key("additionalItems") {
+                    let rest = self.sub(place, scope, "/additionalItems")?;
+                    parts.push(self.exprs.atom(Atom::Array(ArrayRule::From(parts.len(), rest), path)));
+                }
+                return Ok(self.exprs.and(&parts));
+            }
+            "items" => {
+                let first = match object.get("prefixItems") {
+                    Some(Value::Array(items)) if self.document.draft >= Draft::Twenty => items.len(),
+                    _ => 0,
+                };
+                let rest = self.sub(place, scope, "/items")?;
+                ArrayRule::From(first, rest)
+            }
+            _ => return self.bad(place, key, "an array of schemas"),
+        };
+        Ok(self.exprs.atom(Atom::Array(atom, path)))
+    }
+}

@@ -1,0 +1,179 @@
+//! Languages as patterns that the grammar's compiler reads.
+//!
+//! A language without intersection and complement is written as it is made; of another one the equations of its
+//! automaton are solved first (Arden's rule), which may take as much as the cube of its states and is bounded.
+
+use std::collections::BTreeMap;
+
+use super::{ANY, ANY_CHAR, EMPTY, Lang, Languages, NEVER, Node, complement, normal};
+
+/// Bytes of a pattern.
+const MAX_LENGTH: usize = 40_000;
+
+impl Languages {
+    /// A regular expression for exactly this language (from `^` to `$`), in the handler of the grammar's compiler; none
+    /// if it gets too long.
+    ///
+    /// A class that has U+0000 and lacks the quotation mark or the backslash loses U+0000: the compiler writes a class
+    /// of all control characters as "any escape", these two among them.
+    pub(crate) fn pattern(&mut self, lang: Lang) -> Option<String> {
+        let lang = if self.is_positive(lang, 0)? { lang } else { self.solved(lang)? };
+        let mut out = String::from("^(?:");
+        self.write(lang, &mut out, 0)?;
+        out.push_str(")$");
+        Some(out)
+    }
+
+    /// Whether it is made without intersection and complement, so that it is empty only if it is [`NEVER`].
+    pub(crate) fn is_plain(&self, lang: Lang) -> bool {
+        self.is_positive(lang, 0) == Some(true)
+    }
+
+    fn is_positive(&self, lang: Lang, depth: usize) -> Option<bool> {
+        if depth > 400 {
+            return None;
+        }
+        let mut rest = lang;
+        let mut all = true;
+        while let Node::Concat(head, tail) = *self.node(rest) {
+            all &= self.is_positive(head, depth + 1)?;
+            rest = tail;
+        }
+        Some(
+            all && match self.node(rest) {
+                _ if rest == ANY => true,
+                Node::And(_) | Node::Not(_) => false,
+                Node::Or(parts) => {
+                    for &part in parts {
+                        if !self.is_positive(part, depth + 1)? {
+                            return Some(false);
+                        }
+                    }
+                    true
+                }
+                Node::Repeat(inner, _, _) => self.is_positive(*inner, depth + 1)?,
+                _ => true,
+            },
+        )
+    }
+
+    /// The same language without intersection and complement: the equations of its automaton, solved one state after
+    /// another (Arden's rule).
+    fn solved(&mut self, lang: Lang) -> Option<Lang> {
+        let automaton = self.automaton(lang, 400)?;
+        let count = automaton.ways.len();
+        let mut ends: Vec<Lang> =
+            automaton.accepts.iter().map(|&yes| if yes { EMPTY } else { NEVER }).collect();
+        let mut ways: Vec<BTreeMap<usize, Lang>> = Vec::new();
+        for state in &automaton.ways {
+            let mut targets: BTreeMap<usize, Vec<(u32, u32)>> = Default::default();
+            for &(low, high, next) in state {
+                targets.entry(next).or_default().push((low, high));
+            }
+            ways.push(targets.into_iter().map(|(next, ranges)| (next, self.class(normal(ranges)))).collect());
+        }
+        for state in (0..count).rev() {
+            let around = ways[state].remove(&state).unwrap_or(NEVER);
+            let around = self.repeat(around, 0, None);
+            ends[state] = self.concat(around, ends[state]);
+            let own: Vec<(usize, Lang)> = ways[state].iter().map(|(&next, &way)| (next, way)).collect();
+            let own: Vec<(usize, Lang)> =
+                own.into_iter().map(|(next, way)| (next, self.concat(around, way))).collect();
+            for earlier in 0..state {
+                let Some(way) = ways[earlier].remove(&state) else { continue };
+                let through = self.concat(way, ends[state]);
+                ends[earlier] = self.or(vec![ends[earlier], through]);
+                for &(next, on) in &own {
+                    let through = self.concat(way, on);
+                    let old = ways[earlier].get(&next).copied().unwrap_or(NEVER);
+                    let joined = self.or(vec![old, through]);
+                    ways[earlier].insert(next, joined);
+                }
+            }
+            if self.size() > 200_000 {
+                return None;
+            }
+        }
+        Some(ends[0])
+    }
+
+    fn write(&self, lang: Lang, out: &mut String, depth: usize) -> Option<()> {
+        if depth > 400 || out.len() > MAX_LENGTH {
+            return None;
+        }
+        match self.node(lang) {
+            _ if lang == ANY => out.push_str("(?s:.*)"),
+            Node::Never => out.push_str("[^\\x{0}-\\x{10FFFF}]"),
+            Node::Empty => {}
+            Node::Class(_) if lang == ANY_CHAR => out.push_str("(?s:.)"),
+            Node::Class(ranges) => write_class(ranges, out)?,
+            Node::Concat(..) => {
+                let mut rest = lang;
+                while let Node::Concat(head, tail) = *self.node(rest) {
+                    self.write(head, out, depth + 1)?;
+                    rest = tail;
+                }
+                self.write(rest, out, depth + 1)?;
+            }
+            Node::Or(parts) => {
+                out.push_str("(?:");
+                for (at, &part) in parts.iter().enumerate() {
+                    if at > 0 {
+                        out.push('|');
+                    }
+                    self.write(part, out, depth + 1)?;
+                }
+                out.push(')');
+            }
+            Node::Repeat(inner, min, max) => {
+                out.push_str("(?:");
+                self.write(*inner, out, depth + 1)?;
+                out.push(')');
+                match (min, max) {
+                    (0, None) => out.push('*'),
+                    (1, None) => out.push('+'),
+                    (0, Some(1)) => out.push('?'),
+                    (min, None) => out.push_str(&format!("{{{min},}}")),
+                    (min, Some(max)) => out.push_str(&format!("{{{min},{max}}}")),
+                }
+            }
+            Node::And(_) | Node::Not(_) => return None,
+        }
+        Some(())
+    }
+}
+
+fn write_class(ranges: &[(u32, u32)], out: &mut String) -> Option<()> {
+    let has = |c: u32| ranges.iter().any(|&(low, high)| low <= c && c <= high);
+    let mut ranges = ranges.to_vec();
+    if has(0) && !(has(0x22) && has(0x5C)) {
+        let left = complement(&[(0, 0)]);
+        ranges = complement(&normal(
+            complement(&ranges).iter().chain(complement(&left).iter()).copied().collect(),
+        ))
+        .into_vec();
+    }
+    if ranges.is_empty() {
+        return None;
+    }
+    let write = |c: u32, out: &mut String| match char::from_u32(c) {
+        Some(c) if c.is_ascii_alphanumeric() || c == '_' => out.push(c),
+        _ => out.push_str(&format!("\\x{{{c:X}}}")),
+    };
+    if let [(low, high)] = ranges[..]
+        && low == high
+    {
+        write(low, out);
+        return Some(());
+    }
+    out.push('[');
+    for (low, high) in ranges {
+        write(low, out);
+        if high > low {
+            out.push('-');
+            write(high, out);
+        }
+    }
+    out.push(']');
+    Some(())
+}

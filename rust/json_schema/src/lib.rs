@@ -1,0 +1,55 @@
+#![doc = include_str!("../README.md")]
+//!
+//! ## How it works
+//!
+//! ```text
+//!   document ──► keywords ──► expressions ──► cases ─────────────► emit ──► schema
+//!   places,      what each    boolean,        one for each type    one definition
+//!   names        one says     hash-consed     and combination      a state
+//! ```
+//!
+//! A schema is a boolean expression over what single keywords say, whose children are expressions again: an alternating
+//! tree automaton. It is turned into a plain one, state by state: a state is a union of cases, and a case is a
+//! conjunction of constraints on values of one type. `not`, `if`, `oneOf`, `dependent*`, `unevaluated*` and the like
+//! dissolve on the way where that is exact; what has no exact form stays in its case by name, and is refused or left
+//! out when the case is written.
+
+mod document;
+mod emit;
+mod expression;
+mod keywords;
+mod language;
+mod normal_form;
+mod normalizer;
+mod number;
+mod options;
+mod refusal;
+
+use serde_json::Value;
+
+pub use options::{Limits, Options, Unenforceable};
+pub use refusal::Refusal;
+
+/// A schema in normal form.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Normalized {
+    /// The schema; always an object, with the keywords that the [crate's documentation](crate#the-normal-form) lists.
+    pub schema: Value,
+    /// What is not enforced, each with its keyword and JSON pointer.
+    pub warnings: Vec<String>,
+}
+
+/// Rewrites a schema of JSON Schema 2020-12 (or of the older draft that its `$schema` names) in
+/// [normal form](crate#the-normal-form).
+///
+/// # Errors
+///
+/// The schema is invalid, allows no value, asks for something that cannot be enforced, or takes more work than its
+/// limits allow; the message names keyword and JSON pointer.
+pub fn normalize(schema: &Value, options: &Options<'_>) -> Result<Normalized, Refusal> {
+    let document = document::Document::new(schema, options.limits)?;
+    let mut normalizer = normalizer::Normalizer::new(document, options);
+    let root = normalizer.schema(0, 0)?;
+    let schema = normalizer.write(root, options.unenforceable)?;
+    Ok(Normalized { schema, warnings: std::mem::take(&mut normalizer.warnings) })
+}

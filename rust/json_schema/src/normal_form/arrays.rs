@@ -1,0 +1,312 @@
+//! Shapes of arrays, settled: `contains` and `uniqueItems` become cases of items one by one where that is exact.
+//!
+//! A count (`contains`) is exact if behind some position all items are known to be like it or none is, or if the array
+//! is short. Cost: the number of cases, which is bounded.
+
+use std::rc::Rc;
+
+use serde_json::{Value, json};
+
+use crate::Refusal;
+use crate::expression::{Expr, FALSE, KINDS, Path};
+use crate::normal_form::case::{ArrayCase, Case, Count, add};
+use crate::normalizer::Normalizer;
+
+/// Arrays up to this long are looked at item by item.
+const MAX_ITEMS: u64 = 12;
+const MAX_CASES: usize = 200;
+
+/// Whether an item is like the one that is counted.
+#[derive(Clone, Copy, PartialEq)]
+enum Like {
+    Never,
+    Maybe,
+    Always,
+}
+
+impl Normalizer<'_> {
+    pub(crate) fn settle_array(&mut self, mut case: ArrayCase) -> Result<Vec<ArrayCase>, Refusal> {
+        self.pay(1 + case.prefix.len())?;
+        if let Some(max) = case.max {
+            case.prefix.truncate(usize::try_from(max).unwrap_or(usize::MAX));
+        }
+        for at in 0..case.prefix.len() {
+            if self.is_empty(case.prefix[at])? {
+                case.max = Some(at as u64);
+                case.prefix.truncate(at);
+                break;
+            }
+        }
+        let count = case.prefix.len() as u64;
+        if case.max.is_none_or(|max| max > count) && self.is_empty(case.rest)? {
+            case.max = Some(count);
+        }
+        if case.max == Some(count) {
+            case.rest = FALSE;
+        }
+        if case.max.is_some_and(|max| case.min > max) {
+            return Ok(Vec::new());
+        }
+        if let Some(count) = case.counts.pop() {
+            return self.settle_count(case, count);
+        }
+        if let Some(path) = case.unique.take() {
+            return self.settle_unique(case, path);
+        }
+        while case.prefix.last() == Some(&case.rest) {
+            case.prefix.pop();
+        }
+        Ok(vec![case])
+    }
+
+    fn like(&mut self, item: Expr, like: Expr) -> Result<Like, Refusal> {
+        let both = self.exprs.and(&[item, like]);
+        Ok(if self.is_empty(both)? {
+            Like::Never
+        } else if self.is_within(item, like)? {
+            Like::Always
+        } else {
+            Like::Maybe
+        })
+    }
+
+    fn settle_count(&mut self, mut case: ArrayCase, count: Count) -> Result<Vec<ArrayCase>, Refusal> {
+        if count.max.is_some_and(|max| max < count.min) {
+            return Ok(Vec::new());
+        }
+        if count.max == Some(0) {
+            let other = self.exprs.not(count.item);
+            case.unfold(count.from);
+            for item in &mut case.prefix[count.from..] {
+                *item = self.exprs.and(&[*item, other]);
+            }
+            case.rest = self.exprs.and(&[case.rest, other]);
+            return self.settle_array(case);
+        }
+        case.unfold(count.from);
+        if let Some(max) = case.max.filter(|&max| max <= MAX_ITEMS) {
+            case.unfold(max as usize);
+            case.rest = FALSE;
+        }
+        let mut likes = vec![Like::Never; count.from];
+        for at in count.from..case.prefix.len() {
+            likes.push(self.like(case.prefix[at], count.item)?);
+        }
+        let rest = self.like(case.rest, count.item)?;
+        let settled = rest != Like::Maybe && !likes.contains(&Like::Maybe);
+        let mut out = Vec::new();
+        if settled {
+            out.extend(by_length(case, &count, &likes, rest));
+        } else if rest == Like::Never && self.choose(&case, &count, &likes, 0, 0, &mut out) {
+            // `out` has the cases.
+        } else {
+            add(&mut case.open, count.path);
+            out = vec![case];
+        }
+        let mut all = Vec::new();
+        for case in out {
+            all.extend(self.settle_array(case)?);
+        }
+        Ok(all)
+    }
+
+    /// The cases of which item is the next that is like the counted one, from `start` on with `hits` before it; false
+    /// if they are too many.
+    fn choose(
+        &mut self,
+        case: &ArrayCase,
+        count: &Count,
+        likes: &[Like],
+        start: usize,
+        hits: u64,
+        out: &mut Vec<ArrayCase>,
+    ) -> bool {
+        if hits >= count.min && count.max.is_none() {
+            out.push(case.clone());
+            return out.len() <= MAX_CASES;
+        }
+        let other = self.exprs.not(count.item);
+        let mut before = case.clone();
+        for at in start..likes.len() {
+            if likes[at] == Like::Never {
+                continue;
+            }
+            if count.max.is_none_or(|max| hits < max) {
+                let mut with = before.clone();
+                with.prefix[at] = self.exprs.and(&[with.prefix[at], count.item]);
+                with.min = with.min.max(at as u64 + 1);
+                if with.max.is_none_or(|max| with.min <= max)
+                    && !self.choose(&with, count, likes, at + 1, hits + 1, out)
+                {
+                    return false;
+                }
+            }
+            before.prefix[at] = self.exprs.and(&[before.prefix[at], other]);
+        }
+        if hits >= count.min {
+            out.push(before);
+        }
+        out.len() <= MAX_CASES
+    }
+
+    fn settle_unique(&mut self, mut case: ArrayCase, path: Path) -> Result<Vec<ArrayCase>, Refusal> {
+        if case.max.is_some_and(|max| max <= 1) {
+            return self.settle_array(case);
+        }
+        if let Some(max) = case.max.filter(|&max| max <= MAX_ITEMS) {
+            case.unfold(max as usize);
+            if self.are_apart(&case.prefix)? {
+                return self.settle_array(case);
+            }
+        }
+        match self.permutations(&case, path)? {
+            Some(cases) => Ok(cases),
+            None => {
+                add(&mut case.open, path);
+                self.settle_array(case)
+            }
+        }
+    }
+
+    fn are_apart(&mut self, items: &[Expr]) -> Result<bool, Refusal> {
+        for a in 0..items.len() {
+            for b in 0..a {
+                let both = self.exprs.and(&[items[a], items[b]]);
+                if !self.is_empty(both)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// All arrays of different items, if the items are few.
+    fn permutations(&mut self, case: &ArrayCase, path: Path) -> Result<Option<Vec<ArrayCase>>, Refusal> {
+        let mut values = Vec::new();
+        for &item in case.prefix.iter().chain([&case.rest]) {
+            match self.few_values(item)? {
+                Some(found) => values.push(found),
+                None => return Ok(None),
+            }
+        }
+        let mut out = Vec::new();
+        let mut todo = vec![Vec::<Value>::new()];
+        while let Some(items) = todo.pop() {
+            self.step()?;
+            let here = &values[items.len().min(case.prefix.len())];
+            if case.max.is_none_or(|max| (items.len() as u64) < max) {
+                for value in here.iter().rev() {
+                    if !items.contains(value) {
+                        todo.push(items.iter().chain([value]).cloned().collect());
+                    }
+                }
+            }
+            if items.len() as u64 >= case.min {
+                out.push(items);
+            }
+            if out.len() + todo.len() > MAX_CASES {
+                return Ok(None);
+            }
+        }
+        let mut cases = Vec::new();
+        for items in out {
+            let mut prefix = Vec::new();
+            for item in &items {
+                prefix.push(self.any_of_values(std::slice::from_ref(item), path)?);
+            }
+            cases.push(ArrayCase {
+                min: items.len() as u64,
+                max: Some(items.len() as u64),
+                prefix,
+                rest: FALSE,
+                counts: Vec::new(),
+                unique: None,
+                open: case.open.clone(),
+            });
+        }
+        Ok(Some(cases))
+    }
+
+    /// The same as [`Self::few_values`], remembered.
+    pub(crate) fn known_values(&mut self, expr: Expr) -> Result<Option<Rc<Vec<Value>>>, Refusal> {
+        if let Some(known) = self.values.get(&expr) {
+            return Ok(known.clone());
+        }
+        let values = self.few_values(expr)?.map(Rc::new);
+        self.values.insert(expr, values.clone());
+        Ok(values)
+    }
+
+    /// All values that an expression allows, if they are few and neither arrays nor objects.
+    fn few_values(&mut self, expr: Expr) -> Result<Option<Vec<Value>>, Refusal> {
+        if expr == FALSE {
+            return Ok(Some(Vec::new()));
+        }
+        let mut out = Vec::new();
+        for kind in KINDS {
+            let Some(cases) = self.cases(expr, kind)? else { return Ok(None) };
+            for case in cases.iter() {
+                match case {
+                    Case::Null => out.push(Value::Null),
+                    Case::Boolean { no, yes } => {
+                        out.extend(no.then_some(json!(false)));
+                        out.extend(yes.then_some(json!(true)));
+                    }
+                    Case::Number(case) if case.open.is_empty() => {
+                        let Some(among) = &case.among else { return Ok(None) };
+                        for number in among {
+                            let Some(number) = number.to_value() else { return Ok(None) };
+                            out.push(number);
+                        }
+                    }
+                    Case::Text(case) if case.open.is_empty() && case.formats.is_empty() => {
+                        let Some(among) = &case.among else { return Ok(None) };
+                        out.extend(among.iter().map(|text| json!(&**text)));
+                    }
+                    _ => return Ok(None),
+                }
+            }
+            if out.len() > MAX_ITEMS as usize {
+                return Ok(None);
+            }
+        }
+        // Shapes may overlap.
+        let mut apart = Vec::new();
+        for value in out {
+            if !apart.contains(&value) {
+                apart.push(value);
+            }
+        }
+        Ok(Some(apart))
+    }
+}
+
+/// The lengths that give the right count, where each item's likeness is known.
+fn by_length(mut case: ArrayCase, count: &Count, likes: &[Like], rest: Like) -> Option<ArrayCase> {
+    let known = likes.len() as u64;
+    let hits = |length: u64| {
+        let first = likes.iter().take(length as usize).filter(|&&like| like == Like::Always).count() as u64;
+        first + if rest == Like::Always { length.saturating_sub(known) } else { 0 }
+    };
+    if hits(known) >= count.min {
+        let least = (0..=known).find(|&length| hits(length) >= count.min)?;
+        case.min = case.min.max(least);
+    } else if rest == Like::Always {
+        case.min = case.min.max(known.checked_add(count.min - hits(known))?);
+    } else {
+        return None;
+    }
+    if let Some(max) = count.max {
+        let most = if hits(known) > max {
+            (0..=known).rev().find(|&length| hits(length) <= max)
+        } else if rest == Like::Always {
+            known.checked_add(max - hits(known))
+        } else {
+            None
+        };
+        if let Some(most) = most {
+            case.max = Some(case.max.map_or(most, |max| max.min(most)));
+        }
+    }
+    case.max.is_none_or(|max| case.min <= max).then_some(case)
+}

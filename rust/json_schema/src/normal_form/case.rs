@@ -1,0 +1,177 @@
+//! One case of what a schema allows: values of one type, with everything that is asked of them at once.
+//!
+//! What has no exact form here (`open`) is kept by name until the case is written, and refused or dropped there: all
+//! parts of a case are asked for together, so that dropping one only allows more. [`narrow`](crate::normal_form::narrow) makes
+//! smaller ones of it. O(1), but for copies.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use crate::expression::{Expr, Kind, Path, TRUE};
+use crate::language::{ANY, Lang};
+use crate::number::Decimal;
+
+/// A bound of numbers: the bound, whether it is left out itself, and where it is asked for.
+pub(crate) type Bound = (Decimal, bool, Path);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct NumberCase {
+    pub whole: Option<(bool, Path)>,
+    pub min: Option<Bound>,
+    pub max: Option<Bound>,
+    pub multiple: Option<(Decimal, Path)>,
+    pub no_multiple: Vec<(Decimal, Path)>,
+    pub among: Option<Vec<Decimal>>,
+    pub except: BTreeSet<Decimal>,
+    /// The last keyword that took some out.
+    pub except_path: Path,
+    pub open: Vec<Path>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct TextCase {
+    pub lang: Lang,
+    /// The last keyword that had a part in `lang`.
+    pub lang_path: Path,
+    pub min: u64,
+    pub max: Option<u64>,
+    pub among: Option<Vec<Rc<str>>>,
+    pub formats: BTreeSet<Rc<str>>,
+    pub open: Vec<Path>,
+}
+
+/// How many of the items from a position on are like `item`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Count {
+    pub from: usize,
+    pub item: Expr,
+    pub min: u64,
+    pub max: Option<u64>,
+    pub path: Path,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ArrayCase {
+    pub min: u64,
+    pub max: Option<u64>,
+    pub prefix: Vec<Expr>,
+    pub rest: Expr,
+    pub counts: Vec<Count>,
+    pub unique: Option<Path>,
+    pub open: Vec<Path>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Property {
+    /// Where it stands among the properties.
+    pub order: u32,
+    pub value: Expr,
+    pub required: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ObjectCase {
+    pub properties: BTreeMap<Rc<str>, Property>,
+    /// What holds for all names in a language; already part of `properties`.
+    pub names: Vec<(Lang, Expr, Path)>,
+    /// There is a property with such a name and such a value.
+    pub some: Vec<(Lang, Expr, Path)>,
+    pub min: u64,
+    pub max: Option<u64>,
+    pub bound_path: Path,
+    pub open: Vec<Path>,
+    /// How many names beside `properties` there must be.
+    pub others_min: u64,
+    /// Once settled: languages of names, apart from each other, that may stand beside `properties`, and what they hold.
+    pub others: Vec<(Lang, Expr)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Case {
+    Null,
+    Boolean { no: bool, yes: bool },
+    Number(NumberCase),
+    Text(TextCase),
+    Array(ArrayCase),
+    Object(ObjectCase),
+}
+
+impl Case {
+    /// About how much a copy of it costs.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Case::Object(case) => 1 + case.properties.len() / 8,
+            Case::Array(case) => 1 + case.prefix.len() / 32,
+            _ => 1,
+        }
+    }
+
+    /// All values of a type.
+    pub(crate) fn all(kind: Kind) -> Case {
+        match kind {
+            Kind::Null => Case::Null,
+            Kind::Boolean => Case::Boolean { no: true, yes: true },
+            Kind::Number => Case::Number(NumberCase::default()),
+            Kind::Text => Case::Text(TextCase {
+                lang: ANY,
+                lang_path: 0,
+                min: 0,
+                max: None,
+                among: None,
+                formats: BTreeSet::new(),
+                open: Vec::new(),
+            }),
+            Kind::Array => Case::Array(ArrayCase {
+                min: 0,
+                max: None,
+                prefix: Vec::new(),
+                rest: TRUE,
+                counts: Vec::new(),
+                unique: None,
+                open: Vec::new(),
+            }),
+            Kind::Object => Case::Object(ObjectCase {
+                properties: BTreeMap::new(),
+                names: Vec::new(),
+                some: Vec::new(),
+                min: 0,
+                max: None,
+                bound_path: 0,
+                open: Vec::new(),
+                others_min: 0,
+                others: Vec::new(),
+            }),
+        }
+    }
+}
+
+pub(crate) fn add(open: &mut Vec<Path>, path: Path) {
+    if !open.contains(&path) {
+        open.push(path);
+    }
+}
+
+impl NumberCase {
+    pub(crate) fn above(&mut self, bound: Bound) {
+        let tighter = self.min.is_none_or(|old| (bound.0, bound.1) > (old.0, old.1));
+        if tighter {
+            self.min = Some(bound);
+        }
+    }
+
+    pub(crate) fn below(&mut self, bound: Bound) {
+        let tighter = self.max.is_none_or(|old| bound.0 < old.0 || bound.0 == old.0 && bound.1);
+        if tighter {
+            self.max = Some(bound);
+        }
+    }
+}
+
+impl ArrayCase {
+    /// Names the items up to a position one by one.
+    pub(crate) fn unfold(&mut self, count: usize) {
+        while self.prefix.len() < count {
+            self.prefix.push(self.rest);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! An expression as cases: its disjunctive normal form for one type of value, with what is empty left out.
+//!
+//! ```text
+//!  apply   and   one part after the other narrows all cases
+//!          or    each part narrows a copy of them
+//!          not   the same with the opposites
+//! ```
+//!
+//! Exponential in the worst case, and so bounded by the [budgets of the work](crate::normalizer); each expression once.
+
+mod arrays;
+pub(crate) mod case;
+mod narrow;
+mod objects;
+mod scalars;
+pub(crate) mod states;
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use crate::Refusal;
+use crate::document::short;
+use crate::expression::{Atom, Expr, ExprNode, KINDS, Kind};
+use crate::language::{ANY_CHAR, Lang, NEVER};
+use crate::normal_form::case::Case;
+use crate::normal_form::narrow::narrow;
+use crate::normalizer::{Known, Normalizer};
+
+/// How far schemas may stand in each other in place, and how far children are looked into at once.
+const MAX_IN_PLACE: usize = 120;
+const MAX_AHEAD: usize = 24;
+
+impl Normalizer<'_> {
+    /// The cases of one type that an expression allows, those left out that are known to be empty. None if that is
+    /// just being found out.
+    pub(crate) fn cases(&mut self, expr: Expr, kind: Kind) -> Result<Option<Rc<Vec<Case>>>, Refusal> {
+        match self.known.get(&(expr, kind)) {
+            Some(Known::Open) => return Ok(None),
+            Some(Known::Shapes(cases)) => return Ok(Some(cases.clone())),
+            None => {}
+        }
+        self.known.insert((expr, kind), Known::Open);
+        let raw = self.apply(vec![Case::all(kind)], expr, true, kind)?;
+        let mut settled = Vec::new();
+        for case in raw {
+            settled.extend(self.settle(case)?);
+            self.check_count(settled.len())?;
+        }
+        let mut seen = HashSet::new();
+        settled.retain(|case| seen.insert(case.clone()));
+        let cases = Rc::new(settled);
+        self.known.insert((expr, kind), Known::Shapes(cases.clone()));
+        Ok(Some(cases))
+    }
+
+    /// Whether it is known that nothing of a type is allowed.
+    fn has_none(&mut self, expr: Expr, kind: Kind) -> Result<bool, Refusal> {
+        Ok(self.cases(expr, kind)?.is_some_and(|cases| cases.is_empty()))
+    }
+
+    /// Whether it is known that a child may hold nothing at all.
+    pub(crate) fn is_empty(&mut self, expr: Expr) -> Result<bool, Refusal> {
+        match self.exprs.node(expr) {
+            ExprNode::False => return Ok(true),
+            ExprNode::True => return Ok(false),
+            _ => {}
+        }
+        if self.ahead >= MAX_AHEAD {
+            return Ok(false);
+        }
+        self.ahead += 1;
+        let open = std::mem::take(&mut self.open);
+        let mut empty = true;
+        for kind in KINDS {
+            if !self.has_none(expr, kind)? {
+                empty = false;
+                break;
+            }
+        }
+        self.open = open;
+        self.ahead -= 1;
+        Ok(empty)
+    }
+
+    /// Whether all that `small` allows is known to be allowed by `large`.
+    pub(crate) fn is_within(&mut self, small: Expr, large: Expr) -> Result<bool, Refusal> {
+        let outside = self.exprs.not(large);
+        let both = self.exprs.and(&[small, outside]);
+        self.is_empty(both)
+    }
+
+    /// What is left of `cases` by an expression, or by its opposite.
+    fn apply(
+        &mut self,
+        cases: Vec<Case>,
+        expr: Expr,
+        wanted: bool,
+        kind: Kind,
+    ) -> Result<Vec<Case>, Refusal> {
+        if cases.is_empty() {
+            return Ok(cases);
+        }
+        self.pay(cases.len())?;
+        match self.exprs.node(expr) {
+            ExprNode::False | ExprNode::True => {
+                let holds = self.exprs.node(expr) == ExprNode::True;
+                Ok(if holds == wanted { cases } else { Vec::new() })
+            }
+            ExprNode::Not(inner) => self.apply(cases, inner, !wanted, kind),
+            ExprNode::And(parts) if wanted => self.in_turn(cases, &parts, wanted, kind),
+            ExprNode::Or(parts) if !wanted => self.in_turn(cases, &parts, wanted, kind),
+            ExprNode::And(parts) | ExprNode::Or(parts) => self.side_by_side(&cases, &parts, wanted, kind),
+            ExprNode::One(parts) => self.one_of(cases, &parts, wanted, kind),
+            ExprNode::Schema(number) => {
+                let place = self.schemas[number as usize].0;
+                let at = short(&self.document.places[place].pointer);
+                if !self.open.insert((number, kind)) {
+                    return Err(Refusal::Invalid(format!(
+                        "the schema at #{at} refers to itself without end"
+                    )));
+                }
+                if self.open.len() > MAX_IN_PLACE {
+                    return Err(Refusal::TooLarge(format!("the schema at #{at} is nested too deeply")));
+                }
+                self.last = place;
+                let body = self.body(number)?;
+                let out = self.apply(cases, body, wanted, kind)?;
+                self.open.remove(&(number, kind));
+                Ok(out)
+            }
+            ExprNode::Atom(atom) => {
+                if let Atom::Kinds(kinds) = *atom {
+                    let holds = kinds >> kind as u8 & 1 == 1;
+                    return Ok(if holds == wanted { cases } else { Vec::new() });
+                }
+                if kind_of(&atom) != kind {
+                    return Ok(if wanted { cases } else { Vec::new() });
+                }
+                let mut out = Vec::new();
+                for case in cases {
+                    narrow(self, case, &atom, wanted, &mut out);
+                }
+                Ok(out)
+            }
+        }
+    }
+
+    /// What any of `parts` leaves, each once.
+    fn side_by_side(
+        &mut self,
+        cases: &[Case],
+        parts: &[Expr],
+        wanted: bool,
+        kind: Kind,
+    ) -> Result<Vec<Case>, Refusal> {
+        let mut out = Vec::new();
+        for &part in parts {
+            if self.says_nothing(part, wanted, kind) {
+                continue;
+            }
+            self.pay(cases.iter().map(Case::weight).sum())?;
+            out.extend(self.apply(cases.to_vec(), part, wanted, kind)?);
+            self.check_count(out.len())?;
+        }
+        if out.len() > 1 {
+            self.pay(out.len())?;
+            let mut seen = HashSet::new();
+            out.retain(|case| seen.insert(case.clone()));
+        }
+        Ok(out)
+    }
+
+    /// Whether a part leaves nothing, seen at a glance.
+    fn says_nothing(&self, expr: Expr, wanted: bool, kind: Kind) -> bool {
+        match self.exprs.node(expr) {
+            ExprNode::Atom(atom) => match *atom {
+                Atom::Kinds(kinds) => (kinds >> kind as u8 & 1 == 1) != wanted,
+                _ => !wanted && kind_of(&atom) != kind,
+            },
+            _ => false,
+        }
+    }
+
+    /// What all of `parts` leave, one after the other.
+    fn in_turn(
+        &mut self,
+        mut cases: Vec<Case>,
+        parts: &[Expr],
+        wanted: bool,
+        kind: Kind,
+    ) -> Result<Vec<Case>, Refusal> {
+        for &part in parts {
+            cases = self.apply(cases, part, wanted, kind)?;
+        }
+        Ok(cases)
+    }
+
+    /// Exactly one of `parts`, or not exactly one. Only where two can hold together is the opposite of one needed.
+    fn one_of(
+        &mut self,
+        cases: Vec<Case>,
+        parts: &[Expr],
+        wanted: bool,
+        kind: Kind,
+    ) -> Result<Vec<Case>, Refusal> {
+        let (mut live, mut full) = (Vec::new(), 0);
+        for &part in parts {
+            let known = self.cases(part, kind)?;
+            if known.as_ref().is_none_or(|cases| !cases.is_empty()) {
+                full += usize::from(known.as_ref().is_some_and(|cases| cases.contains(&Case::all(kind))));
+                live.push((part, known));
+            }
+        }
+        // Two that allow everything: there is nothing that only one allows.
+        if full > 1 {
+            return Ok(if wanted { Vec::new() } else { cases });
+        }
+        let mut out = Vec::new();
+        let mut clashes = vec![Vec::new(); live.len()];
+        for a in 0..live.len() {
+            for b in 0..a {
+                self.step()?;
+                if let (Some(first), Some(second)) = (&live[a].1, &live[b].1)
+                    && self.differ(first, second)?
+                {
+                    continue;
+                }
+                let both = self.exprs.and(&[live[a].0, live[b].0]);
+                if !self.has_none(both, kind)? {
+                    clashes[a].push(live[b].0);
+                    clashes[b].push(live[a].0);
+                    if !wanted {
+                        out.extend(self.apply(cases.clone(), both, true, kind)?);
+                        self.check_count(out.len())?;
+                    }
+                }
+            }
+        }
+        let live: Vec<Expr> = live.into_iter().map(|(part, _)| part).collect();
+        if !wanted {
+            out.extend(self.in_turn(cases, &live, false, kind)?);
+            return Ok(out);
+        }
+        for (&part, clashes) in live.iter().zip(&clashes) {
+            let with = self.apply(cases.clone(), part, true, kind)?;
+            out.extend(self.in_turn(with, clashes, false, kind)?);
+            self.check_count(out.len())?;
+        }
+        Ok(out)
+    }
+
+    /// Whether cases are told apart by what a required property may be: the usual union with a discriminator, seen
+    /// without building what both would allow.
+    fn differ(&mut self, first: &[Case], second: &[Case]) -> Result<bool, Refusal> {
+        for a in first {
+            for b in second {
+                let (Case::Object(a), Case::Object(b)) = (a, b) else { return Ok(false) };
+                if a.properties.len() > 64 {
+                    return Ok(false);
+                }
+                let mut apart = false;
+                for (name, property) in &a.properties {
+                    let Some(other) = b.properties.get(name) else { continue };
+                    if !property.required && !other.required {
+                        continue;
+                    }
+                    let values = (self.known_values(property.value)?, self.known_values(other.value)?);
+                    if let (Some(a), Some(b)) = values
+                        && !a.iter().any(|value| b.contains(value))
+                    {
+                        apart = true;
+                        break;
+                    }
+                }
+                if !apart {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// The language of the strings that an expression allows; none where that is not known. `named` is called with
+    /// each that is spelled out.
+    pub(crate) fn texts(
+        &mut self,
+        expr: Expr,
+        named: &mut dyn FnMut(Rc<str>),
+    ) -> Result<Option<Lang>, Refusal> {
+        let Some(cases) = self.cases(expr, Kind::Text)? else { return Ok(None) };
+        let mut all = vec![NEVER];
+        for case in cases.iter() {
+            let Case::Text(case) = case else { continue };
+            if !case.open.is_empty() || !case.formats.is_empty() {
+                return Ok(None);
+            }
+            if let Some(among) = &case.among {
+                let texts: Vec<&str> = among.iter().map(|text| &**text).collect();
+                let Some(lang) = self.finite(&texts) else { return Ok(None) };
+                all.push(lang);
+                among.iter().for_each(|text| named(text.clone()));
+                continue;
+            }
+            let bounds = (u32::try_from(case.min), case.max.map(u32::try_from).transpose());
+            let (Ok(min), Ok(max)) = bounds else { return Ok(None) };
+            let length = self.langs.repeat(ANY_CHAR, min, max);
+            all.push(self.langs.and(vec![case.lang, length]));
+        }
+        Ok(Some(self.langs.or(all)))
+    }
+}
+
+fn kind_of(atom: &Atom) -> Kind {
+    match atom {
+        Atom::Kinds(_) => Kind::Null,
+        Atom::Boolean(_) => Kind::Boolean,
+        Atom::Number(..) => Kind::Number,
+        Atom::Text(..) => Kind::Text,
+        Atom::Array(..) => Kind::Array,
+        Atom::Object(..) => Kind::Object,
+    }
+}

@@ -1,0 +1,260 @@
+//! Shapes of numbers and strings, settled: what can be decided is decided, so that a case that is left has a value.
+//!
+//! Cost: the values that a case spells out, and for strings the states of their language.
+
+use crate::Refusal;
+use crate::expression::Path;
+use crate::language::NEVER;
+use crate::normal_form::case::{Case, NumberCase, TextCase, add};
+use crate::normalizer::Normalizer;
+use crate::number::Decimal;
+
+/// So many multiples in a range are spelled out.
+const MAX_SPELLED: i128 = 64;
+const MAX_PIECES: usize = 32;
+const MAX_STATES: usize = 300;
+
+impl Normalizer<'_> {
+    /// What is left of a case once everything that can be decided about it is.
+    pub(crate) fn settle(&mut self, case: Case) -> Result<Vec<Case>, Refusal> {
+        self.step()?;
+        Ok(match case {
+            Case::Number(case) => settle_number(case).into_iter().map(Case::Number).collect(),
+            Case::Text(case) => self.settle_text(case).into_iter().map(Case::Text).collect(),
+            Case::Array(case) => self.settle_array(case)?.into_iter().map(Case::Array).collect(),
+            Case::Object(case) => self.settle_object(case)?.into_iter().map(Case::Object).collect(),
+            other => vec![other],
+        })
+    }
+
+    fn settle_text(&mut self, mut case: TextCase) -> Option<TextCase> {
+        if case.max == Some(0) && case.among.is_none() {
+            case.among = Some(vec!["".into()]);
+        }
+        let Some(among) = case.among.take() else {
+            let empty = case.lang == NEVER
+                || !self.langs.is_plain(case.lang)
+                    && self.langs.is_empty(case.lang, MAX_STATES) == Some(true);
+            return (!empty).then_some(case);
+        };
+        let mut left = Vec::new();
+        for text in among {
+            let length = text.chars().count() as u64;
+            if length < case.min || case.max.is_some_and(|max| length > max) {
+                continue;
+            }
+            match self.langs.matches(case.lang, &text) {
+                Some(true) => left.push(text),
+                Some(false) => {}
+                None => self.spent = true,
+            }
+        }
+        if left.is_empty() {
+            return None;
+        }
+        (case.lang, case.min, case.max) = (crate::language::ANY, 0, None);
+        case.among = Some(left);
+        Some(case)
+    }
+}
+
+impl NumberCase {
+    fn holds(&self, number: Decimal) -> bool {
+        self.min.is_none_or(|(min, out, _)| number > min || number == min && !out)
+            && self.max.is_none_or(|(max, out, _)| number < max || number == max && !out)
+            && self.whole.is_none_or(|(whole, _)| number.is_whole() == whole)
+            && self.multiple.is_none_or(|(of, _)| number.is_multiple(of))
+            && !self.no_multiple.iter().any(|&(of, _)| number.is_multiple(of))
+            && !self.except.contains(&number)
+    }
+
+    /// The bound that the compiler would let through: one that is left out itself, is whole, and is nearer to zero
+    /// than the other one, which has the same whole part. It takes the part behind the point for optional then.
+    fn ends_at_a_whole(&self) -> Option<Path> {
+        let (min, max) = (self.min?, self.max?);
+        let zero = Decimal::whole(0)?;
+        if matches!(self.whole, Some((true, _))) {
+            return None;
+        }
+        let low = min.1 && min.0.is_whole() && min.0 >= zero && max.0 < min.0.step(1);
+        let high = max.1 && max.0.is_whole() && max.0 <= zero && min.0 > max.0.step(-1);
+        low.then_some(min.2).or(high.then_some(max.2))
+    }
+
+    /// What is below zero and what is not, of a bounded range of multiples that have a part behind the point. The
+    /// compiler makes these halves itself, takes no zeros at the end below zero, and wants them at the end of a
+    /// multiple; cut here, the lower half ends at a multiple.
+    fn halves(&self) -> Option<(NumberCase, NumberCase)> {
+        let zero = Decimal::whole(0)?;
+        let (of, path) = self.multiple?;
+        let bounded = self.min.is_some() || self.max.is_some();
+        let on_both_sides =
+            self.min.is_none_or(|(min, _, _)| min < zero) && self.max.is_none_or(|(max, _, _)| max >= zero);
+        if of.is_whole() || !bounded || !on_both_sides {
+            return None;
+        }
+        let (mut low, mut high) = (self.clone(), self.clone());
+        low.below((zero, true, path));
+        high.above((zero, false, path));
+        Some((low, high))
+    }
+
+    /// The same, spelled out.
+    fn spelled(&self, numbers: impl IntoIterator<Item = Decimal>) -> Option<NumberCase> {
+        let among: Vec<Decimal> = numbers.into_iter().filter(|&number| self.holds(number)).collect();
+        (!among.is_empty()).then(|| NumberCase {
+            among: Some(among),
+            open: self.open.clone(),
+            ..Default::default()
+        })
+    }
+}
+
+fn settle_number(mut case: NumberCase) -> Vec<NumberCase> {
+    if let Some(among) = case.among.take() {
+        return case.spelled(among).into_iter().collect();
+    }
+    if let Some((of, path)) = case.multiple
+        && of.is_whole()
+    {
+        if matches!(case.whole, Some((false, _))) {
+            return Vec::new();
+        }
+        case.whole = Some((true, path));
+    }
+    let one = Decimal::whole(1).unwrap();
+    if let Some((true, path)) = case.whole {
+        match case.multiple.map_or(Some(one), |(of, _)| of.common_multiple(one)) {
+            Some(of) => case.multiple = Some((of, case.multiple.map_or(path, |(_, path)| path))),
+            None => add(&mut case.open, path),
+        }
+        case.min = case
+            .min
+            .map(|(min, out, path)| (if out { min.floor().step(1) } else { min.ceil() }, false, path));
+        case.max = case
+            .max
+            .map(|(max, out, path)| (if out { max.ceil().step(-1) } else { max.floor() }, false, path));
+    }
+    if let Some((of, _)) = case.multiple {
+        snap(&mut case, of);
+    }
+    if let Some((of, _)) = case.multiple
+        && case.no_multiple.iter().any(|&(other, _)| of.is_multiple(other))
+    {
+        return Vec::new();
+    }
+    if let (Some(min), Some(max)) = (case.min, case.max) {
+        if min.0 > max.0 || min.0 == max.0 && (min.1 || max.1) {
+            return Vec::new();
+        }
+        if min.0 == max.0 {
+            return case.spelled([min.0]).into_iter().collect();
+        }
+        if let Some((of, _)) = case.multiple {
+            let (first, last) = Decimal::multiples((min.0, min.1), (max.0, max.1), of);
+            // Ranges of whole numbers have a short form; multiples of other numbers would be tested with rounding.
+            if last < first || of != one && last - first < MAX_SPELLED || last == first {
+                return case
+                    .spelled((first..=last).filter_map(|count| of.times(count)))
+                    .into_iter()
+                    .collect();
+            }
+        }
+        let (first, last) = Decimal::multiples((min.0, min.1), (max.0, max.1), one);
+        if let Some((false, path)) = case.whole
+            && last - first < MAX_SPELLED
+        {
+            case.whole = None;
+            case.except.extend((first..=last).filter_map(Decimal::whole));
+            case.except_path = path;
+        }
+    }
+    if let Some((of, _)) = case.multiple
+        && of == one
+    {
+        case.multiple = None;
+    }
+    if let Some((low, high)) = case.halves() {
+        return settle_number(low).into_iter().chain(settle_number(high)).collect();
+    }
+    pieces(case)
+}
+
+/// Moves bounds to multiples of the divisor. The compiler takes a number in one form only at a bound away from zero, and
+/// may want zeros at the end of a multiple; so such a bound goes out to the next multiple, which is left out itself.
+fn snap(case: &mut NumberCase, of: Decimal) {
+    let Some(zero) = Decimal::whole(0) else { return };
+    for (bound, up) in [(&mut case.min, true), (&mut case.max, false)] {
+        let Some((at, out, path)) = *bound else { continue };
+        let (first, last) = Decimal::multiples((at, out), (at, out), of);
+        let count = if up { first } else { last };
+        let Some(mut multiple) = of.times(count) else { continue };
+        let outward = !of.is_whole() && if up { multiple < zero } else { multiple > zero };
+        if outward {
+            match of.times(if up { count - 1 } else { count + 1 }) {
+                Some(next) => multiple = next,
+                None => continue,
+            }
+        }
+        *bound = Some((multiple, outward, path));
+    }
+}
+
+/// The range without the numbers that are taken out of it.
+fn pieces(mut case: NumberCase) -> Vec<NumberCase> {
+    let except = std::mem::take(&mut case.except);
+    let path = std::mem::take(&mut case.except_path);
+    let except: Vec<Decimal> = except.into_iter().filter(|&number| case.holds(number)).collect();
+    for path in [
+        case.whole.and_then(|(whole, path)| (!whole).then_some(path)),
+        case.min.and_then(|(min, _, path)| (!min.is_exact_bound()).then_some(path)),
+        case.max.and_then(|(max, _, path)| (!max.is_exact_bound()).then_some(path)),
+        case.multiple.and_then(|(of, path)| (!of.is_exact_divisor()).then_some(path)),
+        case.no_multiple.first().map(|&(_, path)| path),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        add(&mut case.open, path);
+    }
+    if except.len() > MAX_PIECES || except.iter().any(|number| !number.is_exact_bound()) {
+        add(&mut case.open, path);
+        return vec![case];
+    }
+    let whole = matches!(case.whole, Some((true, _)));
+    let mut out: Vec<NumberCase> = Vec::new();
+    let mut rest = case;
+    for number in except {
+        let mut low = rest.clone();
+        if whole {
+            low.below((number.step(-1), false, path));
+            rest.above((number.step(1), false, path));
+        } else {
+            low.below((number, true, path));
+            rest.above((number, true, path));
+        }
+        out.push(low);
+    }
+    out.push(rest);
+    if out.len() > 1 && out[0].multiple.is_some_and(|(of, _)| !of.is_whole()) {
+        // Their new ends have to be multiples too.
+        return out.into_iter().flat_map(settle_number).collect();
+    }
+    out.retain(|piece| match (piece.min, piece.max) {
+        (Some(min), Some(max)) => min.0 < max.0 || min.0 == max.0 && !min.1 && !max.1,
+        _ => true,
+    });
+    for piece in &mut out {
+        if let Some(path) = piece.ends_at_a_whole() {
+            add(&mut piece.open, path);
+        }
+    }
+    for piece in &mut out {
+        if let (Some(min), Some(max)) = (piece.min, piece.max)
+            && min.0 == max.0
+        {
+            *piece = NumberCase { among: Some(vec![min.0]), open: piece.open.clone(), ..Default::default() };
+        }
+    }
+    out
+}

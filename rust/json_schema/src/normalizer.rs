@@ -1,0 +1,122 @@
+//! The state of one preparation, and its budgets.
+//!
+//! Everything that may multiply [pays](Normalizer::pay) by the step: their number is bounded, and every so many of them it is
+//! asked whether to go on. O(1) a step.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
+
+use crate::document::{Document, Place, short};
+use crate::expression::{Expr, Expressions, Kind, Path};
+use crate::language::Languages;
+use crate::normal_form::case::Case;
+use crate::{Limits, Options, Refusal};
+
+/// The cases of an expression, once they are known.
+pub(crate) enum Known {
+    /// Asked for while it is being found out.
+    Open,
+    Shapes(Rc<Vec<Case>>),
+}
+
+pub(crate) struct Normalizer<'a> {
+    pub document: Document<'a>,
+    pub langs: Languages,
+    pub exprs: Expressions,
+    pub paths: Vec<String>,
+    pub warnings: Vec<String>,
+    /// A question about a language was left open for want of budget where an answer is needed.
+    pub spent: bool,
+    pub schemas: Vec<(Place, usize, Option<Expr>)>,
+    pub schema_numbers: HashMap<(Place, usize), u32>,
+    /// Dynamic scopes: the outermost place of each dynamic anchor.
+    pub scopes: Vec<BTreeMap<String, Place>>,
+    pub known: HashMap<(Expr, Kind), Known>,
+    /// All values of an expression, where they are few.
+    pub values: HashMap<Expr, Option<Rc<Vec<serde_json::Value>>>>,
+    /// The schemas whose in-place parts are being taken in.
+    pub open: HashSet<(u32, Kind)>,
+    /// How far children are being looked into.
+    pub ahead: usize,
+    steps: u64,
+    /// The schema that was taken in last, for messages.
+    pub last: Place,
+    pub limits: Limits,
+    cancelled: &'a dyn Fn() -> bool,
+}
+
+impl<'a> Normalizer<'a> {
+    pub(crate) fn new(document: Document<'a>, options: &Options<'a>) -> Self {
+        Normalizer {
+            document,
+            langs: Languages::new(options.limits.derivatives),
+            exprs: Expressions::new(),
+            paths: vec![String::new()],
+            warnings: Vec::new(),
+            spent: false,
+            schemas: Vec::new(),
+            schema_numbers: HashMap::new(),
+            scopes: vec![BTreeMap::new()],
+            known: HashMap::new(),
+            values: HashMap::new(),
+            open: HashSet::new(),
+            ahead: 0,
+            steps: 0,
+            last: 0,
+            limits: options.limits,
+            cancelled: options.cancelled,
+        }
+    }
+
+    pub(crate) fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) && self.warnings.len() < 100 {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// One step of work.
+    pub(crate) fn step(&mut self) -> Result<(), Refusal> {
+        self.pay(1)
+    }
+
+    /// Some steps of work.
+    pub(crate) fn pay(&mut self, steps: usize) -> Result<(), Refusal> {
+        let before = self.steps;
+        self.steps += steps as u64;
+        let at = || short(&self.document.places[self.last].pointer);
+        if before / 512 != self.steps / 512 {
+            if (self.cancelled)() {
+                return Err(Refusal::Cancelled);
+            }
+            if self.steps > self.limits.steps
+                || self.langs.size() + self.exprs.size() > self.limits.expressions
+            {
+                return Err(Refusal::TooLarge(format!("the schema takes too much work, at #{}", at())));
+            }
+        }
+        if self.spent {
+            return Err(Refusal::TooLarge(format!(
+                "the patterns of the schema take too much work, at #{}",
+                at()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Refuses what multiplies out to too many cases.
+    pub(crate) fn check_count(&self, count: usize) -> Result<(), Refusal> {
+        if count <= self.limits.cases {
+            return Ok(());
+        }
+        let at = short(&self.document.places[self.last].pointer);
+        Err(Refusal::TooLarge(format!(
+            "the schema at #{at} multiplies out to more than {} cases",
+            self.limits.cases
+        )))
+    }
+
+    /// The name of a path.
+    pub(crate) fn name(&self, path: Path) -> &str {
+        &self.paths[path as usize]
+    }
+}

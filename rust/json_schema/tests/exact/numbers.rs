@@ -1,0 +1,89 @@
+//! Bounds and divisors of numbers, through the compiler's regular expressions, against exact reckoning.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Thousandths, few of which need all three places.
+fn thousandths() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        (-40..40i64).prop_map(|n| n * 1_000),
+        (-300..300i64).prop_map(|n| n * 100),
+        -2_500..2_500i64,
+        -30_000_000..30_000_000i64,
+        prop::sample::select(vec![0, 999, 1_000, 9_990_000, 10_000_000, 99_999_000, 1_000_000_000_000]),
+    ]
+}
+
+fn number(thousandths: i64) -> Value {
+    match thousandths % 1_000 {
+        0 => json!(thousandths / 1_000),
+        _ => serde_json::from_str(&format!("{thousandths}e-3")).unwrap(),
+    }
+}
+
+/// Whether the number can be written, with zeros at its end if need be.
+fn writable(matcher: &Matcher, thousandths: i64) -> bool {
+    let text = dumps(&number(thousandths));
+    let dot = if text.contains('.') { "" } else { "." };
+    [text.clone(), format!("{text}{dot}0"), format!("{text}{dot}00")]
+        .iter()
+        .any(|text| Bench::accepts(matcher, text))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn ranges_are_exact(
+        low in prop::option::of((thousandths(), any::<bool>())),
+        high in prop::option::of((thousandths(), any::<bool>())),
+        whole in any::<bool>(),
+        of in prop::option::weighted(0.3, prop::sample::select(vec![250i64, 500, 10, 1_000, 1_500, 3_000, 7_000, 100_000])),
+        except in prop::collection::vec(thousandths(), 0..2),
+        tried in prop::collection::vec(thousandths(), 8),
+    ) {
+        let mut schema = json!({"type": if whole { "integer" } else { "number" }});
+        for (bound, keys) in [(low, ["minimum", "exclusiveMinimum"]), (high, ["maximum", "exclusiveMaximum"])] {
+            if let Some((bound, left_out)) = bound {
+                schema[keys[usize::from(left_out)]] = number(bound);
+            }
+        }
+        if let Some(of) = of {
+            schema["multipleOf"] = number(of);
+        }
+        if !except.is_empty() {
+            schema["not"] = json!({"enum": except.iter().map(|&n| number(n)).collect::<Vec<_>>()});
+        }
+        let valid = |n: i64| {
+            low.is_none_or(|(low, out)| n > low || n == low && !out)
+                && high.is_none_or(|(high, out)| n < high || n == high && !out)
+                && (!whole || n % 1_000 == 0)
+                && of.is_none_or(|of| n % of == 0)
+                && !except.contains(&n)
+        };
+        let mut near: Vec<i64> = tried;
+        for at in low.iter().chain(&high).map(|&(at, _)| at).chain(except.iter().copied()) {
+            near.extend([at, at - 1, at + 1, at - 1_000, at + 1_000, at + 250, -at]);
+        }
+        let normal = match normalized(&schema) {
+            Ok(normal) => normal,
+            Err(refusal) => {
+                // Where the compiler would go wrong.
+                if ["'exclusiveM", "'enum' at #/not"].iter().any(|name| refusal.to_string().starts_with(name)) {
+                    return Ok(());
+                }
+                prop_assert_eq!(refusal.to_string(), "the schema at # allows no value", "{}", schema);
+                prop_assert!(!near.iter().any(|&n| valid(n)), "{}", schema);
+                return Ok(());
+            }
+        };
+        let matcher = match Bench::new().compile(&normal.schema) {
+            Ok(matcher) => matcher,
+            Err(error) => return Err(TestCaseError::fail(format!("{schema} as {}: {error}", normal.schema))),
+        };
+        for n in near {
+            prop_assert_eq!(writable(&matcher, n), valid(n), "{} {} as {}", schema, number(n), normal.schema);
+        }
+    }
+}

@@ -254,11 +254,11 @@ impl Tokens {
         }
     }
 
-    pub(super) fn factory(&self) -> &ParserFactory {
+    pub(crate) fn factory(&self) -> &ParserFactory {
         &self.factory
     }
 
-    pub(super) fn trie(&self) -> &TokTrie {
+    pub(crate) fn trie(&self) -> &TokTrie {
         &self.environment.trie
     }
 }

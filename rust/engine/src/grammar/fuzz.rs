@@ -9,11 +9,11 @@ use proptest::prelude::*;
 use proptest::sample::{Index as Pick, select};
 use serde_json::{Value, json};
 
-use super::Compiled;
-use super::backend::tests::allowed;
-use super::compile::compile_within;
-use super::context::GrammarContext;
-use super::context::tests::context;
+use crate::grammar::Compiled;
+use crate::grammar::backends::tests::allowed;
+use crate::grammar::compiler::compile_within;
+use crate::grammar::context::GrammarContext;
+use crate::grammar::context::tests::context;
 
 /// More than any description of this size needs in a debug build beside other work.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -10,25 +10,13 @@
 //! A [`Grammar`] is the state of one sequence; whoever holds it calls it from one thread at a time. A [`Compiled`]
 //! grammar is shared by every request that brought the same description.
 
-mod alone;
-mod backend;
-mod cache;
-mod closing;
-pub mod compile;
+pub(crate) mod backends;
+mod cancellation;
+pub mod compiler;
 pub mod context;
-mod description;
-mod ebnf;
-mod forced;
 #[cfg(test)]
 mod fuzz;
-mod index;
-mod job;
-mod lark;
-mod limits;
-mod llguidance;
-mod lower;
-mod pattern;
-mod watch;
+pub(crate) mod lowering;
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::errors::guarded;
-use crate::grammar::compile::compile_within;
+use crate::grammar::compiler::compile_within;
 use crate::grammar::context::GrammarContext;
 use crate::grammar::{Compiled, Grammar, Refusal};
 

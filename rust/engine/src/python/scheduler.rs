@@ -17,7 +17,7 @@ use super::kv_allocator::KvAllocator;
 use super::mailbox::PyMailbox;
 use super::telemetry::{PyTimeline, timeline};
 use crate::error::Result;
-use crate::grammar::compile::{Settings, Threads};
+use crate::grammar::compiler::{Settings, Threads};
 use crate::grammar::context::GrammarContext;
 use crate::kv_allocator::KvAllocator as Blocks;
 use crate::messages::Message;

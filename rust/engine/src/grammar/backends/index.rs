@@ -13,15 +13,15 @@ mod build;
 
 use std::sync::Arc;
 
-use super::context::Tokens;
-use super::{Compiled, Grammar};
+use crate::grammar::context::Tokens;
+use crate::grammar::{Compiled, Grammar};
 
 /// Bytes of forced text that are looked at first: for each token that is wanted, and beyond.
 const PER_TOKEN: usize = 8;
 const BEYOND: usize = 32;
 
 /// A regular language over a vocabulary's tokens.
-pub(super) struct Index {
+pub(crate) struct Index {
     table: Arc<Table>,
 }
 

@@ -13,19 +13,25 @@
 //! Each part becomes a [node](Node); how nodes become rules is [`lark`](super::lark)'s. O(description), beside what
 //! schemas cost and what is written.
 
+pub(crate) mod description;
+pub(crate) mod ebnf;
+pub(crate) mod lark;
+pub(crate) mod limits;
+pub(crate) mod pattern;
+
 use json_schema_normal_form::{Options, normalize};
 use serde_json::{Value, json};
 
-use super::context::Tokens;
-use super::description::{Description, Whitespace, refusal};
-use super::lark::{Node, Shape, Writer, literal, regex};
-use super::limits::{check_lark, check_schema};
-use super::watch::Watch;
-use super::{Refusal, ebnf, pattern};
+use crate::grammar::Refusal;
+use crate::grammar::cancellation::CancelToken;
+use crate::grammar::context::Tokens;
+use crate::grammar::lowering::description::{Description, Whitespace, refusal};
+use crate::grammar::lowering::lark::{Node, Shape, Writer, literal, regex};
+use crate::grammar::lowering::limits::{check_lark, check_schema};
 
 /// What llguidance compiles.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Lowered {
+pub(crate) enum Lowered {
     /// A JSON Schema with its separators.
     Json(Value),
     /// A grammar.
@@ -36,10 +42,10 @@ pub(super) enum Lowered {
 ///
 /// # Errors
 /// What cannot be enforced or not be put into a grammar.
-pub(super) fn lower(
+pub(crate) fn lower(
     description: Description,
     tokens: &Tokens,
-    watch: &Watch,
+    cancel: &CancelToken,
     warnings: &mut Vec<String>,
 ) -> Result<Lowered, Refusal> {
     match description {
@@ -48,10 +54,10 @@ pub(super) fn lower(
             Ok(Lowered::Lark(source))
         }
         Description::JsonSchema { .. } | Description::JsonObject { .. } | Description::JsonValue { .. } => {
-            Ok(Lowered::Json(json_schema(description, watch, warnings)?))
+            Ok(Lowered::Json(json_schema(description, cancel, warnings)?))
         }
         description => {
-            let mut lowering = Lowering { tokens, watch, warnings, writer: Writer::default() };
+            let mut lowering = Lowering { tokens, cancel, warnings, writer: Writer::default() };
             let root = lowering.node(description)?;
             Ok(Lowered::Lark(lowering.writer.finish(root)?))
         }
@@ -61,7 +67,7 @@ pub(super) fn lower(
 /// A description as it is taken apart.
 struct Lowering<'a> {
     tokens: &'a Tokens,
-    watch: &'a Watch,
+    cancel: &'a CancelToken,
     warnings: &'a mut Vec<String>,
     writer: Writer,
 }
@@ -89,7 +95,7 @@ impl Lowering<'_> {
             json @ (Description::JsonSchema { .. }
             | Description::JsonObject { .. }
             | Description::JsonValue { .. }) => {
-                Ok(Node::Opaque(format!("%json {}", json_schema(json, self.watch, self.warnings)?)))
+                Ok(Node::Opaque(format!("%json {}", json_schema(json, self.cancel, self.warnings)?)))
             }
             Description::Sequence { parts } => {
                 let parts = parts.into_iter().map(|part| self.node(part)).collect::<Result<Vec<_>, _>>()?;
@@ -142,7 +148,7 @@ impl Lowering<'_> {
 /// The schema of a JSON description, reduced and with its white space.
 fn json_schema(
     description: Description,
-    watch: &Watch,
+    cancel: &CancelToken,
     warnings: &mut Vec<String>,
 ) -> Result<Value, Refusal> {
     let (schema, whitespace) = match description {
@@ -152,7 +158,7 @@ fn json_schema(
                 None => said,
             };
             let options =
-                Options { unenforceable, cancelled: &|| watch.is_cancelled(), ..Options::default() };
+                Options { unenforceable, cancelled: &|| cancel.is_cancelled(), ..Options::default() };
             let normal =
                 normalize(&schema, &options).map_err(|refused| refusal(named(refused.to_string())))?;
             check_schema(&normal.schema).map_err(|refused| refusal(named(refused.message)))?;

@@ -5,8 +5,8 @@
 use rustc_hash::FxHashSet;
 use serde_json::{Number, Value};
 
-use super::Refusal;
-use super::description::refusal;
+use crate::grammar::Refusal;
+use crate::grammar::lowering::description::refusal;
 
 /// How many steps llguidance may have to recurse: rules that name each other times the groups in each, definitions of
 /// a schema that refer to each other times the nesting of each. It recurses on the stack of the compiling thread.
@@ -15,7 +15,7 @@ const DEEPEST_RECURSION: usize = 10_000;
 const LARGEST_FACTOR: u64 = 100_000;
 
 /// Refuses what llguidance would take and not do here, and what could be too deep for its stack.
-pub(super) fn check_lark(source: &str) -> Result<(), Refusal> {
+pub(crate) fn check_lark(source: &str) -> Result<(), Refusal> {
     let (mut rules, mut depth, mut deepest) = (0, 0usize, 1);
     let mut chars = source.char_indices().peekable();
     while let Some((at, char)) = chars.next() {
@@ -62,7 +62,7 @@ pub(super) fn check_lark(source: &str) -> Result<(), Refusal> {
 }
 
 /// Refuses schemas that could be too deep for llguidance's stack, or divide by more than it can count.
-pub(super) fn check_schema(schema: &Value) -> Result<(), Refusal> {
+pub(crate) fn check_schema(schema: &Value) -> Result<(), Refusal> {
     let mut survey = Survey::default();
     let depth = survey.look(schema);
     let targets = survey.targets.len();

@@ -6,7 +6,7 @@ use json_schema_normal_form::Unenforceable;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Refusal;
+use crate::grammar::Refusal;
 
 /// The longest description, in bytes.
 pub const LONGEST: usize = 1 << 20;
@@ -184,7 +184,7 @@ impl Description {
 }
 
 /// Refuses a description that is too long to be read.
-pub(super) fn check_length(bytes: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn check_length(bytes: &[u8]) -> Result<(), Refusal> {
     if bytes.len() > LONGEST {
         return Err(refusal(format!(
             "the grammar is described in {} bytes; the limit is {LONGEST}",
@@ -195,7 +195,7 @@ pub(super) fn check_length(bytes: &[u8]) -> Result<(), Refusal> {
 }
 
 /// A refusal that says `message`.
-pub(super) fn refusal(message: impl Into<String>) -> Refusal {
+pub(crate) fn refusal(message: impl Into<String>) -> Refusal {
     Refusal { message: message.into() }
 }
 

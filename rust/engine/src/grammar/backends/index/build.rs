@@ -25,9 +25,9 @@ use rustc_hash::FxHashMap;
 
 use super::{Index, Row, Table};
 use crate::grammar::Refusal;
+use crate::grammar::cancellation::CancelToken;
 use crate::grammar::context::Tokens;
-use crate::grammar::description::refusal;
-use crate::grammar::watch::Watch;
+use crate::grammar::lowering::description::refusal;
 
 /// Largest automaton, in bytes.
 const LARGEST_AUTOMATON: usize = 1 << 20;
@@ -43,13 +43,13 @@ impl Index {
     ///
     /// # Errors
     /// No text of the tokenizer matches, or nobody waits any more.
-    pub(in crate::grammar) fn build(
+    pub(crate) fn build(
         tokens: &Arc<Tokens>,
         pattern: &Hir,
-        watch: &Watch,
+        cancel: &CancelToken,
     ) -> Result<Option<Self>, Refusal> {
         let Some(automaton) = automaton(pattern) else { return Ok(None) };
-        watch.check()?;
+        cancel.check()?;
         let Some(survey) = survey(&automaton) else { return Ok(None) };
         let Some(mark) = (0..128u8).find(|byte| !survey.bytes[*byte as usize]) else { return Ok(None) };
         let candidates: Vec<u32> = tokens
@@ -61,7 +61,7 @@ impl Index {
         if survey.states.saturating_mul(candidates.len()) > MOST_WALKS {
             return Ok(None);
         }
-        watch.check()?;
+        cancel.check()?;
         // Ids that outlines-core needs and no token has: its own end, and the sentinel.
         let (end, sentinel) = (tokens.vocab_size() as u32, tokens.vocab_size() as u32 + 1);
         let mut vocabulary = Vocabulary::new(end);
@@ -77,7 +77,7 @@ impl Index {
         let source = format!(r"\x{mark:02x}(?:{pattern})\z");
         let outlines = Outlines::new(&source, &vocabulary)
             .map_err(|error| refusal(format!("the regex cannot be written with this tokenizer: {error}")))?;
-        watch.check()?;
+        cancel.check()?;
         let start = outlines.next_state(&outlines.initial_state(), &sentinel);
         let start = start.ok_or_else(unmatchable)?;
         Table::from_outlines(tokens, &outlines, start, end)

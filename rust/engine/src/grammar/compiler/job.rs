@@ -3,16 +3,16 @@
 use std::any::Any;
 use std::time::Duration;
 
-use super::backend;
-use super::context::GrammarContext;
-use super::description::{Description, refusal};
-use super::watch::Watch;
-use super::{Refusal, Verdict};
 use crate::error::panic_message;
+use crate::grammar::backends;
+use crate::grammar::cancellation::CancelToken;
+use crate::grammar::context::GrammarContext;
+use crate::grammar::lowering::description::{Description, refusal};
+use crate::grammar::{Refusal, Verdict};
 use crate::telemetry::{Histogram, TOKEN_BOUNDS_NS};
 
 /// Stack of a thread that compiles: llguidance recurses over schemas and rules.
-pub(super) const STACK: usize = 256 << 20;
+pub(crate) const STACK: usize = 256 << 20;
 
 /// What compiling may cost.
 #[derive(Debug, Clone)]
@@ -81,22 +81,22 @@ impl Default for Stats {
 }
 
 /// What a worker does with a description.
-pub(super) fn build(context: &GrammarContext, description: &[u8], watch: &Watch) -> Verdict {
+pub(crate) fn build(context: &GrammarContext, description: &[u8], watch: &CancelToken) -> Verdict {
     let tokens = context.load().map_err(|error| refusal(error.to_string()))?;
     watch.check()?;
     let description = Description::parse(description)?;
     watch.check()?;
-    backend::compile(&tokens, description, watch)
+    backends::compile(&tokens, description, watch)
 }
 
-pub(super) fn busy() -> Refusal {
+pub(crate) fn busy() -> Refusal {
     refusal("too many grammars wait to be compiled; try again later")
 }
 
-pub(super) fn too_long(timeout: Duration) -> Refusal {
+pub(crate) fn too_long(timeout: Duration) -> Refusal {
     refusal(format!("compiling the grammar takes longer than {} s", timeout.as_secs_f64()))
 }
 
-pub(super) fn panicked(panic: &(dyn Any + Send)) -> Refusal {
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Refusal {
     refusal(format!("the grammar cannot be compiled: a panic: {}", panic_message(panic)))
 }

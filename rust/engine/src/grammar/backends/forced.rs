@@ -13,10 +13,10 @@ use llguidance::derivre::NextByte;
 use llguidance::earley::ParserRecognizer;
 use llguidance::toktrie::{Recognizer, TokTrie};
 
-use super::context::Tokens;
+use crate::grammar::context::Tokens;
 
 /// The most bytes that are looked at.
-pub(super) const FURTHEST: usize = 1 << 14;
+pub(crate) const FURTHEST: usize = 1 << 14;
 /// Bytes that are looked at first, beside those for each token that is wanted.
 const BEYOND: usize = 32;
 /// What a mask, which looks at every token, counts as in bytes that are tried.
@@ -26,7 +26,7 @@ const PER_TOKEN: usize = 8;
 
 /// The only thing that may come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     Byte(u8),
     Special(u32),
 }
@@ -35,7 +35,7 @@ pub(super) enum Step {
 ///
 /// # Errors
 /// llguidance has given up, and the parser with it.
-pub(super) fn next(parser: &mut TokenParser, tried: &mut usize) -> anyhow::Result<Option<Step>> {
+pub(crate) fn next(parser: &mut TokenParser, tried: &mut usize) -> anyhow::Result<Option<Step>> {
     if parser.parser.is_accepting() {
         return Ok(None);
     }
@@ -78,7 +78,7 @@ fn only_byte(at: &mut ParserRecognizer<'_>, tried: &mut usize) -> Option<u8> {
 ///
 /// # Errors
 /// llguidance has given up, and the parser with it.
-pub(super) fn text(parser: &mut TokenParser, tokens: &Tokens) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn text(parser: &mut TokenParser, tokens: &Tokens) -> anyhow::Result<Vec<u8>> {
     let mut walk = Walk::new(parser, tokens);
     walk.go(FURTHEST)?;
     let mut text = Vec::new();
@@ -96,7 +96,7 @@ pub(super) fn text(parser: &mut TokenParser, tokens: &Tokens) -> anyhow::Result<
 ///
 /// # Errors
 /// llguidance has given up, and the parser with it.
-pub(super) fn spelled(parser: &mut TokenParser, tokens: &Tokens, limit: usize) -> anyhow::Result<Vec<u32>> {
+pub(crate) fn spelled(parser: &mut TokenParser, tokens: &Tokens, limit: usize) -> anyhow::Result<Vec<u32>> {
     if limit == 0 {
         return Ok(Vec::new());
     }

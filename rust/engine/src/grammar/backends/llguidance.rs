@@ -16,12 +16,12 @@ use llguidance::api::{GrammarInit, StopReason, TopLevelGrammar};
 use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{Logger, TokenParser};
 
-use super::closing::Budget;
-use super::context::Tokens;
-use super::description::refusal;
-use super::lower::Lowered;
-use super::{Compiled, Grammar, Refusal};
-use super::{closing, forced};
+use crate::grammar::backends::closing::Budget;
+use crate::grammar::backends::{closing, forced};
+use crate::grammar::context::Tokens;
+use crate::grammar::lowering::Lowered;
+use crate::grammar::lowering::description::refusal;
+use crate::grammar::{Compiled, Grammar, Refusal};
 
 /// Items in a row of the parser that any grammar may have; an object of two thousand optional keys has 5,000.
 const MOST_ITEMS: usize = 8_000;
@@ -31,7 +31,7 @@ const POOL: usize = 4;
 const LARGEST_KEPT: usize = 4 << 20;
 
 /// A grammar of llguidance's.
-pub(super) struct Llguidance {
+pub(crate) struct Llguidance {
     shared: Arc<Shared>,
     warnings: Vec<String>,
 }
@@ -53,7 +53,7 @@ impl Llguidance {
     ///
     /// # Errors
     /// llguidance's reason not to.
-    pub(super) fn compile(
+    pub(crate) fn compile(
         tokens: &Arc<Tokens>,
         lowered: Lowered,
         marks: &[String],
@@ -421,4 +421,4 @@ impl Drop for State {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -11,6 +11,12 @@
 //! when its time is up: its thread is a *stray* until it comes back, their number is bounded, and the asker has his
 //! refusal in time. Everything that the caller's thread does is O(description) for a look-up.
 
+mod cache;
+mod job;
+mod standalone;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,17 +24,17 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 
-use super::cache::Cache;
-use super::context::GrammarContext;
-use super::description::check_length;
-use super::job::{STACK, build, busy, panicked, too_long};
-use super::{Compiler, Verdict};
+use crate::grammar::cancellation::CancelToken;
+use crate::grammar::compiler::cache::Cache;
+use crate::grammar::compiler::job::{STACK, build, busy, panicked, too_long};
+use crate::grammar::context::GrammarContext;
+use crate::grammar::lowering::description::check_length;
+use crate::grammar::{Compiler, Verdict};
 use crate::messages::RequestKey;
 use crate::telemetry::Histogram;
 
-pub use super::alone::compile_within;
-pub use super::job::{Settings, Stats};
-pub use super::watch::Watch;
+pub use job::{Settings, Stats};
+pub use standalone::compile_within;
 
 /// How long a description that took too long is refused without another try.
 const TIRED: Duration = Duration::from_secs(60);
@@ -45,7 +51,7 @@ struct Shared {
     settings: Settings,
     notify: Box<dyn Fn() + Send + Sync>,
     /// What a worker does; another in tests.
-    build: fn(&GrammarContext, &[u8], &Watch) -> Verdict,
+    build: fn(&GrammarContext, &[u8], &CancelToken) -> Verdict,
     state: Mutex<State>,
     /// Somebody queued a job, or all is over.
     work: Condvar,
@@ -73,7 +79,7 @@ struct State {
 struct Job {
     id: u64,
     askers: Vec<RequestKey>,
-    watch: Arc<Watch>,
+    watch: Arc<CancelToken>,
     /// When a waiting one is given up.
     patience: Instant,
 }
@@ -82,7 +88,7 @@ struct Job {
 struct Running {
     job: u64,
     description: Arc<[u8]>,
-    watch: Arc<Watch>,
+    watch: Arc<CancelToken>,
     due: Instant,
     abandoned: bool,
 }
@@ -101,7 +107,7 @@ impl Threads {
         context: Arc<GrammarContext>,
         settings: Settings,
         notify: Box<dyn Fn() + Send + Sync>,
-        build: fn(&GrammarContext, &[u8], &Watch) -> Verdict,
+        build: fn(&GrammarContext, &[u8], &CancelToken) -> Verdict,
     ) -> Self {
         let stats = Stats::default();
         let state = Mutex::new(State {
@@ -293,7 +299,14 @@ impl Shared {
     }
 
     /// Takes a worker's verdict; false if the worker is no longer needed.
-    fn finish(&self, id: u64, content: Arc<[u8]>, watch: &Watch, verdict: Verdict, took: Duration) -> bool {
+    fn finish(
+        &self,
+        id: u64,
+        content: Arc<[u8]>,
+        watch: &CancelToken,
+        verdict: Verdict,
+        took: Duration,
+    ) -> bool {
         let mut state = self.lock();
         let at = state.running.iter().position(|running| running.job == id).expect("it was put there");
         let abandoned = state.running.swap_remove(at).abandoned;
@@ -412,6 +425,3 @@ impl State {
         !job.askers.is_empty()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,8 +1,8 @@
 //! Where llguidance meets its limits: long forced texts, a failure while looking ahead, large rows.
 
-use super::super::backend::tests::allowed;
-use super::super::context::tests::small;
 use super::*;
+use crate::grammar::backends::tests::allowed;
+use crate::grammar::context::tests::small;
 
 pub(in super::super) fn from_schema(tokens: &Arc<Tokens>, schema: serde_json::Value) -> Llguidance {
     let compiled = Llguidance::compile(tokens, Lowered::Json(schema), &[], Vec::new());

@@ -2,12 +2,13 @@
 
 use proptest::prelude::*;
 
-use super::super::backend::tests::allowed;
-use super::super::context::tests::small;
-use super::super::description::Description;
-use super::super::watch::Watch;
-use super::super::{llguidance::Llguidance, lower, pattern};
 use super::*;
+use crate::grammar::backends::llguidance::Llguidance;
+use crate::grammar::backends::tests::allowed;
+use crate::grammar::cancellation::CancelToken;
+use crate::grammar::context::tests::small;
+use crate::grammar::lowering::description::Description;
+use crate::grammar::lowering::{lower, pattern};
 
 /// The model: a regex that is read by taking derivatives.
 #[derive(Debug, Clone, PartialEq)]
@@ -95,14 +96,14 @@ fn tokens() -> Arc<Tokens> {
 
 fn by_index(tokens: &Arc<Tokens>, text: &str) -> Index {
     let pattern = pattern::whole(text).unwrap();
-    Index::build(tokens, &pattern, &Watch::default())
+    Index::build(tokens, &pattern, &CancelToken::default())
         .unwrap_or_else(|refusal| panic!("{}", refusal.message))
         .expect("it is small enough")
 }
 
 fn by_llguidance(tokens: &Arc<Tokens>, text: &str) -> Llguidance {
     let description = Description::Regex { pattern: text.to_owned() };
-    let lowered = lower::lower(description, tokens, &Watch::default(), &mut Vec::new()).unwrap();
+    let lowered = lower(description, tokens, &CancelToken::default(), &mut Vec::new()).unwrap();
     Llguidance::compile(tokens, lowered, &[], Vec::new())
         .unwrap_or_else(|refusal| panic!("{}", refusal.message))
 }
@@ -201,7 +202,7 @@ proptest! {
 #[test]
 fn what_is_too_large_is_for_the_other() {
     let tokens = tokens();
-    let build = |text: &str| Index::build(&tokens, &pattern::whole(text).unwrap(), &Watch::default());
+    let build = |text: &str| Index::build(&tokens, &pattern::whole(text).unwrap(), &CancelToken::default());
     for pattern in ["(?:a|b)*a(?:a|b){25}", "(?s:.*)", "a{100000}", r"\w{1,300}"] {
         assert!(
             build(pattern).unwrap_or_else(|refusal| panic!("{}", refusal.message)).is_none(),
@@ -212,16 +213,16 @@ fn what_is_too_large_is_for_the_other() {
     assert!(build("a[ab]{25}").unwrap().is_some());
     assert!(build("[^x]{25}").unwrap().is_some());
     assert!(build("[a&&b]").is_err(), "no text matches");
-    let watch = Watch::default();
-    watch.cancel();
-    assert!(Index::build(&tokens, &pattern::whole("a").unwrap(), &watch).is_err());
+    let cancel = CancelToken::default();
+    cancel.cancel();
+    assert!(Index::build(&tokens, &pattern::whole("a").unwrap(), &cancel).is_err());
 }
 
 #[test]
 fn a_choice_prefers_nothing() {
     let tokens = tokens();
     let choices = ["a", "ab", "abc", "b.c"].map(str::to_owned);
-    let index = Index::build(&tokens, &pattern::choice(&choices), &Watch::default()).unwrap().unwrap();
+    let index = Index::build(&tokens, &pattern::choice(&choices), &CancelToken::default()).unwrap().unwrap();
     assert!(index.memory() > 0);
     for choice in &choices {
         let mut state = index.start();

@@ -7,8 +7,8 @@
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Hir, HirKind, Look, Repetition};
 
-use super::Refusal;
-use super::description::refusal;
+use crate::grammar::Refusal;
+use crate::grammar::lowering::description::refusal;
 
 /// How deep groups may be nested.
 const DEEPEST: u32 = 100;

@@ -2,10 +2,10 @@
 
 use std::sync::mpsc;
 
-use super::super::backend::tests::accepts;
-use super::super::context::tests::context;
-use super::super::description::refusal;
 use super::*;
+use crate::grammar::backends::tests::accepts;
+use crate::grammar::context::tests::context;
+use crate::grammar::lowering::description::refusal;
 
 fn key(request: u64) -> RequestKey {
     RequestKey { frontend: 0, request }
@@ -14,7 +14,7 @@ fn key(request: u64) -> RequestKey {
 /// A compiler and what tells that it has something.
 fn compiler(
     settings: Settings,
-    build: fn(&GrammarContext, &[u8], &Watch) -> Verdict,
+    build: fn(&GrammarContext, &[u8], &CancelToken) -> Verdict,
 ) -> (Threads, mpsc::Receiver<()>) {
     let (sender, receiver) = mpsc::channel();
     let notify = Box::new(move || {
@@ -40,7 +40,7 @@ fn message(verdict: &Verdict) -> String {
 }
 
 /// Obeys what the description says.
-fn obedient(_: &GrammarContext, description: &[u8], watch: &Watch) -> Verdict {
+fn obedient(_: &GrammarContext, description: &[u8], watch: &CancelToken) -> Verdict {
     let text = String::from_utf8_lossy(description).into_owned();
     match &*text {
         "panic" => panic!("as told"),
@@ -114,7 +114,7 @@ fn a_full_queue_refuses() {
 #[test]
 fn what_takes_too_long_is_refused_in_time() {
     /// Interrupts nothing until the last one has been asked for.
-    fn stubborn(_: &GrammarContext, description: &[u8], watch: &Watch) -> Verdict {
+    fn stubborn(_: &GrammarContext, description: &[u8], watch: &CancelToken) -> Verdict {
         while description.starts_with(b"stuck") && !watch.is_cancelled() {
             std::thread::yield_now();
         }

@@ -12,9 +12,9 @@
 
 use rustc_hash::FxHashMap;
 
-use super::Refusal;
-use super::description::refusal;
-use super::lark::{Node, Shape, Writer, literal, regex};
+use crate::grammar::Refusal;
+use crate::grammar::lowering::description::refusal;
+use crate::grammar::lowering::lark::{Node, Shape, Writer, literal, regex};
 
 /// How deep groups may be nested, and how long a chain of rules that name each other may be.
 const DEEPEST: usize = 200;
@@ -34,7 +34,7 @@ enum Expression {
 }
 
 /// Puts a grammar into what is being written; gives its root.
-pub(super) fn lower(writer: &mut Writer, source: &str) -> Result<Node, Refusal> {
+pub(crate) fn lower(writer: &mut Writer, source: &str) -> Result<Node, Refusal> {
     let rules = Parser { source, at: 0, depth: 0 }.rules()?;
     if !rules.contains_key("root") {
         return Err(refusal("the EBNF has no rule `root`"));
@@ -375,11 +375,11 @@ impl Parser<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::backend::compile;
-    use super::super::backend::tests::{accepts, compiled};
-    use super::super::context::tests::small;
-    use super::super::description::Description;
-    use super::super::watch::Watch;
+    use crate::grammar::backends::compile;
+    use crate::grammar::backends::tests::{accepts, compiled};
+    use crate::grammar::cancellation::CancelToken;
+    use crate::grammar::context::tests::small;
+    use crate::grammar::lowering::description::Description;
 
     #[test]
     fn grammars_accept_what_they_say() {
@@ -438,7 +438,9 @@ mod tests {
             (&format!("root ::= r0\n{chain}r5000 ::= root"), "steps"),
         ] {
             let description = Description::Ebnf { source: source.to_owned() };
-            let Err(refusal) = compile(&tokens, description, &Watch::default()) else { panic!("{source}") };
+            let Err(refusal) = compile(&tokens, description, &CancelToken::default()) else {
+                panic!("{source}")
+            };
             assert!(refusal.message.contains(named), "{source}: {}", refusal.message);
         }
     }

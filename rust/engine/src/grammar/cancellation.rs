@@ -2,16 +2,16 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Refusal;
-use super::description::refusal;
+use crate::grammar::Refusal;
+use crate::grammar::lowering::description::refusal;
 
 /// Whether somebody still waits for a compilation.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct CancelToken {
     cancelled: AtomicBool,
 }
 
-impl Watch {
+impl CancelToken {
     /// Asks for an end at the next look.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);

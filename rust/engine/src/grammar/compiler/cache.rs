@@ -13,12 +13,12 @@ use std::time::Instant;
 
 use hashbrown::HashMap;
 
-use super::Verdict;
+use crate::grammar::Verdict;
 
 /// About what an entry takes beside description and grammar.
 const OVERHEAD: usize = 256;
 
-pub(super) struct Cache {
+pub(crate) struct Cache {
     entries: HashMap<Arc<[u8]>, Entry>,
     order: BTreeMap<u64, Arc<[u8]>>,
     clock: u64,
@@ -34,11 +34,11 @@ struct Entry {
 }
 
 impl Cache {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { entries: HashMap::new(), order: BTreeMap::new(), clock: 0, bytes: 0, limit }
     }
 
-    pub(super) fn get(&mut self, description: &[u8], now: Instant) -> Option<Verdict> {
+    pub(crate) fn get(&mut self, description: &[u8], now: Instant) -> Option<Verdict> {
         if self.entries.get(description)?.until.is_some_and(|until| until <= now) {
             let entry = self.entries.remove(description)?;
             self.order.remove(&entry.used);
@@ -59,7 +59,7 @@ impl Cache {
         Some(verdict)
     }
 
-    pub(super) fn insert(&mut self, description: Arc<[u8]>, verdict: Verdict, until: Option<Instant>) {
+    pub(crate) fn insert(&mut self, description: Arc<[u8]>, verdict: Verdict, until: Option<Instant>) {
         let bytes = size(&description, &verdict);
         if bytes > self.limit {
             return;
@@ -84,11 +84,11 @@ impl Cache {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }
@@ -105,8 +105,8 @@ fn size(description: &[u8], verdict: &Verdict) -> usize {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::Refusal;
     use super::*;
+    use crate::grammar::Refusal;
 
     fn refused(message: &str) -> Verdict {
         Err(Refusal { message: message.to_owned() })

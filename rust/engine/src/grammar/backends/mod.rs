@@ -1,15 +1,21 @@
 //! Which backend drives which description: the one rule, to be read and to be measured.
 
+mod closing;
+mod forced;
+mod index;
+mod llguidance;
+
 use std::sync::Arc;
 
 use regex_syntax::hir::Hir;
 
-use super::context::Tokens;
-use super::description::Description;
-use super::index::Index;
-use super::llguidance::Llguidance;
-use super::watch::Watch;
-use super::{Refusal, Verdict, lower, pattern};
+use crate::grammar::backends::index::Index;
+use crate::grammar::backends::llguidance::Llguidance;
+use crate::grammar::cancellation::CancelToken;
+use crate::grammar::context::Tokens;
+use crate::grammar::lowering::description::Description;
+use crate::grammar::lowering::{lower, pattern};
+use crate::grammar::{Refusal, Verdict};
 
 /// Compiles a description.
 ///
@@ -19,16 +25,16 @@ use super::{Refusal, Verdict, lower, pattern};
 ///
 /// # Errors
 /// Why it cannot be.
-pub fn compile(tokens: &Arc<Tokens>, description: Description, watch: &Watch) -> Verdict {
+pub fn compile(tokens: &Arc<Tokens>, description: Description, cancel: &CancelToken) -> Verdict {
     if let Some(pattern) = regular(&description)?
-        && let Some(index) = Index::build(tokens, &pattern, watch)?
+        && let Some(index) = Index::build(tokens, &pattern, cancel)?
     {
         return Ok(Arc::new(index));
     }
     let mut warnings = Vec::new();
     let marks = description.marks();
-    let lowered = lower::lower(description, tokens, watch, &mut warnings)?;
-    watch.check()?;
+    let lowered = lower(description, tokens, cancel, &mut warnings)?;
+    cancel.check()?;
     Ok(Arc::new(Llguidance::compile(tokens, lowered, &marks, warnings)?))
 }
 
@@ -43,13 +49,13 @@ fn regular(description: &Description) -> Result<Option<Hir>, Refusal> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::context::tests::small;
-    use super::super::{Compiled, Grammar};
     use super::*;
+    use crate::grammar::context::tests::small;
+    use crate::grammar::{Compiled, Grammar};
 
     pub(crate) fn compiled(tokens: &Arc<Tokens>, description: serde_json::Value) -> Arc<dyn Compiled> {
         let description = Description::parse(description.to_string().as_bytes()).unwrap();
-        compile(tokens, description, &Watch::default())
+        compile(tokens, description, &CancelToken::default())
             .unwrap_or_else(|refusal| panic!("{}", refusal.message))
     }
 

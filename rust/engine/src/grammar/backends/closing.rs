@@ -16,8 +16,8 @@ use std::collections::VecDeque;
 
 use llguidance::TokenParser;
 
-use super::context::Tokens;
-use super::forced::{self, Step};
+use crate::grammar::backends::forced::{self, Step};
+use crate::grammar::context::Tokens;
 
 /// How much one search may do, as it holds up every other answer: about two milliseconds.
 const MOST_WORK: usize = 10_000;
@@ -51,7 +51,7 @@ struct Way {
 }
 
 /// Fixed texts in tokens of single bytes, and special ones.
-pub(super) fn marks(texts: &[String], tokens: &Tokens) -> Vec<Vec<u32>> {
+pub(crate) fn marks(texts: &[String], tokens: &Tokens) -> Vec<Vec<u32>> {
     let bytes = |text: &str| text.bytes().map_while(|byte| tokens.byte_token(byte)).collect::<Vec<u32>>();
     let spelled = |text: &String| {
         let (mut out, mut at) = (Vec::new(), 0);
@@ -69,19 +69,19 @@ pub(super) fn marks(texts: &[String], tokens: &Tokens) -> Vec<Vec<u32>> {
 /// What is left to one search. A byte that is tried counts as one, and so does each Earley item that this makes.
 ///
 /// What the lexer does is not counted: how much of it is known from before is a matter of luck.
-pub(super) struct Budget {
+pub(crate) struct Budget {
     work: usize,
     spent: bool,
 }
 
 impl Budget {
     /// As much as a search may have.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { work: MOST_WORK, spent: false }
     }
 
     /// Whether it ran out; what was not found may be there.
-    pub(super) fn is_spent(&self) -> bool {
+    pub(crate) fn is_spent(&self) -> bool {
         self.spent
     }
 
@@ -133,7 +133,7 @@ impl Budget {
 }
 
 /// Tokens of single bytes, and special ones, that complete the answer.
-pub(super) fn shortest(
+pub(crate) fn shortest(
     parser: &TokenParser,
     tokens: &Tokens,
     marks: &[Vec<u32>],
@@ -228,7 +228,7 @@ fn some_way(
 }
 
 /// Whether the answer is complete after `path`.
-pub(super) fn completes(parser: &TokenParser, path: &[u32], budget: &mut Budget) -> bool {
+pub(crate) fn completes(parser: &TokenParser, path: &[u32], budget: &mut Budget) -> bool {
     let Some(mut parser) = budget.clone_of(parser) else { return false };
     path.iter().all(|token| budget.allows(&mut parser, *token) && budget.take(&mut parser, *token).is_some())
         && parser.is_accepting()
@@ -282,7 +282,7 @@ fn candidates(tokens: &Tokens) -> Vec<u32> {
 }
 
 /// A path in the tokenizer's own tokens.
-pub(super) fn spelled(path: &[u32], tokens: &Tokens) -> Vec<u32> {
+pub(crate) fn spelled(path: &[u32], tokens: &Tokens) -> Vec<u32> {
     let mut out = Vec::new();
     let mut text = Vec::new();
     for token in path {
@@ -299,7 +299,7 @@ pub(super) fn spelled(path: &[u32], tokens: &Tokens) -> Vec<u32> {
 }
 
 /// What is left of a path behind `token`, if the path begins with its bytes.
-pub(super) fn behind(path: &[u32], token: u32, tokens: &Tokens) -> Option<usize> {
+pub(crate) fn behind(path: &[u32], token: u32, tokens: &Tokens) -> Option<usize> {
     let mut left = tokens.text_bytes(token);
     if left.is_empty() {
         return path.first().filter(|first| **first == token).map(|_| 1);
@@ -316,10 +316,10 @@ pub(super) fn behind(path: &[u32], token: u32, tokens: &Tokens) -> Option<usize>
 
 #[cfg(test)]
 mod tests {
-    use super::super::Compiled;
-    use super::super::context::tests::small;
-    use super::super::llguidance::tests::from_schema;
     use super::*;
+    use crate::grammar::Compiled;
+    use crate::grammar::backends::llguidance::tests::from_schema;
+    use crate::grammar::context::tests::small;
 
     fn search(schema: serde_json::Value, work: usize) -> (Option<Vec<u32>>, usize, bool) {
         let tokens = small(&[]);

@@ -20,8 +20,8 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
-use super::Refusal;
-use super::description::refusal;
+use crate::grammar::Refusal;
+use crate::grammar::lowering::description::refusal;
 
 /// How many rules and terminals a description may become.
 const MOST_RULES: usize = 20_000;
@@ -30,7 +30,7 @@ const DEEPEST_EXPANSION: usize = 48;
 
 /// A description taken apart as far as lexemes demand.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Node {
+pub(crate) enum Node {
     /// A terminal.
     Regular {
         name: String,
@@ -52,7 +52,7 @@ pub(super) enum Node {
 
 /// What of a terminal's language matters to what stands beside it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     /// It may end with free text.
     open: bool,
     /// It may be empty.
@@ -63,17 +63,17 @@ pub(super) struct Shape {
 
 impl Shape {
     /// Of a terminal that ends with no free text.
-    pub(super) fn closed(empty: bool) -> Self {
+    pub(crate) fn closed(empty: bool) -> Self {
         Self { open: false, empty, fixed: false }
     }
 
     /// Of text without end.
-    pub(super) fn free() -> Self {
+    pub(crate) fn free() -> Self {
         Self { open: true, empty: true, fixed: false }
     }
 
     /// Of exactly one text, which is not empty.
-    pub(super) fn fixed() -> Self {
+    pub(crate) fn fixed() -> Self {
         Self { open: false, empty: false, fixed: true }
     }
 
@@ -94,7 +94,7 @@ impl Shape {
 
 /// Lark as it is being written.
 #[derive(Default)]
-pub(super) struct Writer {
+pub(crate) struct Writer {
     source: String,
     count: usize,
     /// The rules of what follows a free text.
@@ -108,13 +108,13 @@ type Reached = (Vec<Node>, Node, Vec<Node>);
 
 impl Writer {
     /// Writes the whole grammar, whose answer is `root`.
-    pub(super) fn finish(mut self, root: Node) -> Result<String, Refusal> {
+    pub(crate) fn finish(mut self, root: Node) -> Result<String, Refusal> {
         let start = self.sequence(vec![root], 0)?;
         Ok(format!("start: {start}\n{}", self.source))
     }
 
     /// Writes `prefix` and a number, a colon and the body; gives the name.
-    pub(super) fn define(&mut self, prefix: &str, body: &str) -> Result<String, Refusal> {
+    pub(crate) fn define(&mut self, prefix: &str, body: &str) -> Result<String, Refusal> {
         let name = self.name(prefix)?;
         self.write(&name, body);
         Ok(name)
@@ -129,21 +129,21 @@ impl Writer {
     }
 
     /// The name of a rule that will be [written](Self::write), or of none.
-    pub(super) fn reserve(&mut self) -> Result<String, Refusal> {
+    pub(crate) fn reserve(&mut self) -> Result<String, Refusal> {
         self.name("r")
     }
 
     /// Writes the rule of a reserved name.
-    pub(super) fn write(&mut self, name: &str, body: &str) {
+    pub(crate) fn write(&mut self, name: &str, body: &str) {
         let _ = writeln!(self.source, "{name}: {body}");
     }
 
-    pub(super) fn terminal(&mut self, body: &str, shape: Shape) -> Result<Node, Refusal> {
+    pub(crate) fn terminal(&mut self, body: &str, shape: Shape) -> Result<Node, Refusal> {
         Ok(Node::Regular { name: self.define("T", body)?, shape })
     }
 
     /// One of several, as one terminal if all of it is regular.
-    pub(super) fn any_of(&mut self, options: Vec<Node>) -> Result<Node, Refusal> {
+    pub(crate) fn any_of(&mut self, options: Vec<Node>) -> Result<Node, Refusal> {
         match regular(&options) {
             Some((names, shapes)) => {
                 let shape = shapes.into_iter().reduce(Shape::or).unwrap_or_default();
@@ -154,7 +154,7 @@ impl Writer {
     }
 
     /// A sequence, as one terminal if all of it is regular.
-    pub(super) fn joined(&mut self, parts: Vec<Node>) -> Result<Node, Refusal> {
+    pub(crate) fn joined(&mut self, parts: Vec<Node>) -> Result<Node, Refusal> {
         match regular(&parts) {
             Some((names, shapes)) => {
                 let shape = shapes.into_iter().fold(Shape::closed(true), Shape::then);
@@ -165,7 +165,7 @@ impl Writer {
         }
     }
 
-    pub(super) fn repeated(
+    pub(crate) fn repeated(
         &mut self,
         part: Node,
         min: u32,
@@ -192,7 +192,7 @@ impl Writer {
     }
 
     /// Writes the rules of one part after the other; gives an expression for it.
-    pub(super) fn sequence(&mut self, nodes: Vec<Node>, depth: usize) -> Result<String, Refusal> {
+    pub(crate) fn sequence(&mut self, nodes: Vec<Node>, depth: usize) -> Result<String, Refusal> {
         if depth > DEEPEST_EXPANSION {
             return Err(refusal("what may follow a free text begins in too many ways"));
         }
@@ -392,12 +392,12 @@ fn counted(part: &str, between: Option<&str>, min: u32, max: Option<u32>) -> Str
 }
 
 /// A text as Lark spells it.
-pub(super) fn literal(text: &str) -> String {
+pub(crate) fn literal(text: &str) -> String {
     serde_json::to_string(text).expect("text is JSON").replace('\u{7f}', "\\u007f")
 }
 
 /// A regex as Lark spells it.
-pub(super) fn regex(pattern: &str) -> String {
+pub(crate) fn regex(pattern: &str) -> String {
     if pattern.is_empty() {
         "\"\"".to_owned()
     } else {

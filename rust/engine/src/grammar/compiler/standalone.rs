@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use super::Verdict;
-use super::context::GrammarContext;
-use super::description::refusal;
-use super::job::{STACK, build, busy, panicked, too_long};
-use super::watch::Watch;
+use crate::grammar::Verdict;
+use crate::grammar::cancellation::CancelToken;
+use crate::grammar::compiler::job::{STACK, build, busy, panicked, too_long};
+use crate::grammar::context::GrammarContext;
+use crate::grammar::lowering::description::refusal;
 
 /// Threads that [`compile_within`] has left behind, at most.
 const MOST_ABANDONED: usize = 16;
@@ -30,7 +30,7 @@ pub fn compile_within(context: &Arc<GrammarContext>, description: &[u8], timeout
         return Err(busy());
     }
     let (sender, receiver) = mpsc::channel();
-    let shared = Arc::new((AtomicU8::new(RUNNING), Watch::default()));
+    let shared = Arc::new((AtomicU8::new(RUNNING), CancelToken::default()));
     let (own, context, description) = (shared.clone(), context.clone(), description.to_vec());
     let thread = std::thread::Builder::new().name("grammar".into()).stack_size(STACK).spawn(move || {
         let verdict = catch_unwind(AssertUnwindSafe(|| build(&context, &description, &own.1)));

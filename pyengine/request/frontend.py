@@ -312,7 +312,7 @@ class Frontend:
         actor = self.requests.get(delta.request)
         if actor is None:
             if delta.finish is None:
-                # The request ended here, or was sent by a predecessor: stop the engine's work on it.
+                # It ended here, or a predecessor sent it: stop the engine's work on it.
                 self.abort(RequestKey(self.index, delta.request))
             return
         actor.deliver(delta)

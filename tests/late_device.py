@@ -26,7 +26,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from pyengine.kernels import feed, penalties, sampling_reference, top_logprobs, verify
+from pyengine.kernels import feed, greedy, penalties, sampling_reference, top_logprobs, verify
 from pyengine.kernels.attention import Pages
 from pyengine.kernels.attention_reference import attention_reference
 from pyengine.model.torch import layers as torch_layers
@@ -278,6 +278,7 @@ def queue_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """References of kernels are single pieces of work, where a late device works."""
     for module, name in (
         (feed, "feed_reference"),
+        (greedy, "greedy_reference"),
         (penalties, "apply_penalties_reference"),
         (penalties, "restore_reference"),
         (top_logprobs, "top_logprobs_reference"),

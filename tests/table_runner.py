@@ -12,7 +12,7 @@ from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.graphs import Capturer, Graphs
 from pyengine.model.torch.queue import CpuQueue, CudaCapturer, CudaQueue, DeviceQueue
 from pyengine.model.torch.runner import TorchRunner
-from pyengine.model.torch.start import write_step
+from pyengine.model.torch.warm_up import write_step
 from tests.model.draws import Step, on_cpu, penalty_arrays, random_logits, random_step
 from tests.torch_devices import OverlappingQueue, PaddedAttention, RecordingCapturer
 
@@ -92,7 +92,7 @@ def plan(runner: TorchRunner, rows: int, tokens_each: int = 1, masks: int = 0) -
     """A step of so many rows that decode, each sampling behind its last token."""
     buffers = runner.buffers()
     write_step(buffers, [tokens_each] * rows, 16, rows)
-    buffers.num_sampled = buffers.num_decode_rows = rows
+    buffers.num_sampled = buffers.num_greedy = buffers.num_decode_rows = rows
     buffers.num_masks = masks
     buffers.sample_sequence[:rows] = range(rows)
     buffers.temperature[:rows] = 0.0
@@ -120,14 +120,17 @@ def fill(buffers: Any, drawn: Step, arrays: dict[str, Any]) -> None:
     buffers.token_ids[:tokens] = drawn.token_ids
     buffers.sample_sequence[:rows] = range(rows)
     buffers.num_sampled, buffers.num_logits, buffers.num_masks = rows, count, masks
+    buffers.num_greedy = int((arrays["temperature"] == 0).sum())
     buffers.num_penalties = int(drawn.penalties is not None)
 
 
 def assert_samples_as_rust(runner: TorchRunner, model: Table) -> None:
-    """Steps with drafts, masks, penalties and rules of any kind."""
+    """Steps with drafts, masks, penalties and rules of any kind; some are greedy throughout."""
     random = np.random.default_rng(5)
     for number in range(12):
         drawn = random_step(random, 9, VOCABULARY)
+        if number % 3 == 0:
+            drawn.temperature = 0.0
         arrays = drawn.arrays()
         count = len(arrays["logit_row"])
         if count > 48:

@@ -11,7 +11,7 @@ from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.queue import CpuQueue
 from pyengine.model.torch.runner import TorchRunner
-from pyengine.model.torch.start import start_on_cpu
+from pyengine.model.torch.start_cpu import start_on_cpu
 from pyengine.settings.config import EngineConfig
 
 

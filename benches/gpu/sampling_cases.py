@@ -66,7 +66,14 @@ def sample_case(bench: Bench, name: str, rules: dict[str, float], logits: torch.
     step = inputs(bench, rows, 1, **rules)
     tokens = torch.zeros(rows, dtype=torch.int32, device=bench.device)
     made: dict[str, Make]
-    if bench.cuda:
+    if name == "greedy":
+        made = {
+            kind: partial(_one, call, (step, logits, tokens))
+            for kind, call in by(bench, "greedy", "greedy").items()
+        }
+        if bench.cuda:
+            made["torch"] = partial(_one, of_torch, (logits, rules))
+    elif bench.cuda:
         scratch = sampling.SamplingScratch.for_rows(rows, logits.shape[1], bench.device)
         made = {
             "triton": partial(_one, sampling.sample, (step, logits, tokens, 0, scratch)),

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from pyengine.kernels.greedy import greedy
+from pyengine.kernels.inputs import SamplingInputs
 from tests.kernels.backends import backend
 from tests.model.draws import (
     RULES,
@@ -36,6 +38,20 @@ def test_tokens_are_those_of_rust(vocabulary: int, dtype: Any, reference: bool) 
     expected, expected_counts = on_cpu(step, rounded)
     assert (tokens == expected).all()
     assert (counts == expected_counts).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("vocabulary", [1, 31, 4096, 32_000, 151_936])
+def test_greedy_tokens_are_those_of_rust(vocabulary: int, dtype: Any) -> None:
+    random = np.random.default_rng(vocabulary)
+    step = random_step(random, 40, vocabulary)
+    step.temperature = 0.0
+    logits = random_logits(random, len(step.arrays()["logit_row"]), vocabulary)
+    rounded = torch.from_numpy(logits).to(dtype)
+    inputs = SamplingInputs.from_numpy(step.arrays(), "cuda")
+    tokens = torch.full((len(logits),), -7, dtype=torch.int32, device="cuda")
+    greedy(inputs, rounded.cuda(), tokens)
+    assert tokens.tolist() == on_cpu(step, rounded.float().numpy())[0].tolist()
 
 
 @pytest.mark.parametrize("rules", RULES, ids=str)

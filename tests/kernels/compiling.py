@@ -19,6 +19,7 @@ from pyengine.kernels import (
     attention,
     feed,
     gemv,
+    greedy,
     head_norm,
     norm,
     penalties,
@@ -88,6 +89,7 @@ def sampler() -> Iterator[tuple[str, Work]]:
         scratch = sampling.SamplingScratch.for_rows(rows, VOCABULARY, "meta")
         given = (inputs, of(dtype, rows, VOCABULARY), logit, 0, scratch)
         yield f"{dtype} {rows}", lambda given=given: sampling.sample(*given)
+        yield f"{dtype} {rows}", lambda given=given: greedy.greedy(*given[:3])
         logits = of(dtype, ROWS, VOCABULARY)
         yield f"{dtype}", lambda logits=logits: penalties.apply_penalties(logits, *entries)
         yield (

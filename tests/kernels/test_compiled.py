@@ -58,11 +58,11 @@ def test_sampling_rounds_as_the_cpu(tmp_path: Path) -> None:
     found = figures("sampler", tmp_path)
     exact = {one["kernel"].removesuffix("_kernel") for one in found if one["exact"]}
     sampling = {"peak", "spread", "gather", "cut", "sample", "finish"}
-    assert exact == sampling | {"penalty", "verify", "feed"}
+    assert exact == sampling | {"greedy", "penalty", "verify", "feed"}
     assert {one["kernel"] for one in found if not one["exact"]} == {"top_logprobs_kernel"}
     for one in found:
         assert one["stack"] == 0, one
-        if one["kernel"] in ("peak_kernel", "spread_kernel", "gather_kernel"):
+        if one["kernel"] in ("greedy_kernel", "peak_kernel", "spread_kernel", "gather_kernel"):
             assert one["load"] == 16, one
 
 

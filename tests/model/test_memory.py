@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from pyengine.errors import ConfigError
 from pyengine.model.spec import describe, make_layout
 from pyengine.model.torch.attention.selection import Capabilities, select
+from pyengine.model.torch.loading import attention_spec
 from pyengine.model.torch.memory import MOST_BLOCKS, Measured, divide, gibibytes, stage
-from pyengine.model.torch.start import attention_spec, measured
+from pyengine.model.torch.start_gpu import measured
 from pyengine.settings.config import EngineConfig
 
 GIB = 2**30

@@ -11,7 +11,7 @@ from pyengine.engine import EngineInfo
 from pyengine.errors import ConfigError
 from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.runner import ModelRunner
-from pyengine.model.torch import start as torch_start
+from pyengine.model.torch import start_gpu
 from pyengine.model.torch.attention.selection import Capabilities
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
@@ -54,7 +54,7 @@ class Gpu:
         return model
 
 
-LOAD = torch_start._load
+LOAD = start_gpu.load_model
 
 
 @pytest.fixture
@@ -69,15 +69,15 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         warm_up(backend, spec, device)
         return Ready(backend, "triton of the CPU", machine)
 
-    monkeypatch.setattr(torch_start, "torch", found)
-    monkeypatch.setattr(torch_start, "ready", ready)
-    monkeypatch.setattr(torch_start, "_load", found.load)
-    monkeypatch.setattr(torch_start, "CudaQueue", found.queue)
-    monkeypatch.setattr(torch_start, "CudaCapturer", lambda: found.queues[-1])
+    monkeypatch.setattr(start_gpu, "torch", found)
+    monkeypatch.setattr(start_gpu, "ready", ready)
+    monkeypatch.setattr(start_gpu, "load_model", found.load)
+    monkeypatch.setattr(start_gpu, "CudaQueue", found.queue)
+    monkeypatch.setattr(start_gpu, "CudaCapturer", lambda: found.queues[-1])
 
     def load(config: EngineConfig, progress: object = None) -> ModelRunner:
         if config.device == "cuda":
-            return torch_start.start_on_gpu(config)
+            return start_gpu.start_on_gpu(config)
         return CpuRunner.from_config(config)
 
     monkeypatch.setattr("pyengine.engine.load_runner", load)

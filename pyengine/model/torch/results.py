@@ -18,14 +18,16 @@ from pyengine.sampling import MAX_LOGPROBS
 
 
 class Wanted(NamedTuple):
-    """What the sampler does for a step beside choosing tokens; graphs are kept for each.
+    """Which kernels the sampler queues for a step; a graph is kept for each combination.
 
     Attributes:
-        penalized: Penalties of logits.
+        greedy: Every row is greedy, which takes one kernel.
+        penalized: Some logits are penalized.
         top: Log-probabilities, and of so many most likely tokens; -1 is none at all. All steps that
             want any of these get the same number, which is the most there may be.
     """
 
+    greedy: bool
     penalized: bool
     top: int
 
@@ -33,7 +35,11 @@ class Wanted(NamedTuple):
     def by(cls, step: StepBuffers) -> "Wanted":
         """What ``step`` wants, its penalties being filled."""
         top = step.num_logprobs
-        return cls(step.num_penalties > 0, MAX_LOGPROBS if top > 0 else top)
+        return cls(
+            step.num_greedy == step.num_sampled,
+            step.num_penalties > 0,
+            MAX_LOGPROBS if top > 0 else top,
+        )
 
 
 class Results:

@@ -8,7 +8,15 @@ from typing import Any
 import torch
 
 from pyengine._core import StepLayout
-from pyengine.kernels import feed, penalties, sampling, sampling_reference, top_logprobs, verify
+from pyengine.kernels import (
+    feed,
+    greedy,
+    penalties,
+    sampling,
+    sampling_reference,
+    top_logprobs,
+    verify,
+)
 from pyengine.kernels.inputs import SamplingInputs
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.results import Results, Wanted
@@ -51,6 +59,7 @@ class TorchSampler:
         self._restore: Call = penalties.restore if on_gpu else penalties.restore_reference
         self._top: Call = top_logprobs.top_logprobs
         self._verify: Call = verify.verify if on_gpu else verify.verify_reference
+        self._greedy: Call = greedy.greedy if on_gpu else greedy.greedy_reference
         self._sample: Call = sampling_reference.sample
         if on_gpu:
             vocabulary = 32 * layout.mask_words
@@ -86,7 +95,8 @@ class TorchSampler:
             self._apply_penalties(
                 logits, *entries, first, self._before if wanted.top >= 0 else None
             )
-        self._sample(self._inputs, logits, results.tokens, first)
+        sample = self._greedy if wanted.greedy else self._sample
+        sample(self._inputs, logits, results.tokens, first)
         if wanted.top < 0:
             return
         if wanted.penalized:

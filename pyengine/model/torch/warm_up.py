@@ -1,0 +1,88 @@
+"""The first steps of a runner, computed before requests come.
+
+The largest step shows how much memory a step needs. The others compile the kernels that depend on
+the number of rows, or that only some requests need, so that no request waits for a compiler.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pyengine._core import StepHeader
+from pyengine.model.batch import StepBuffers
+from pyengine.model.torch.runner import TorchRunner
+from pyengine.sampling import MAX_LOGPROBS
+
+
+def warm_up(runner: TorchRunner, longest: int) -> None:
+    """Compute the largest step there may be, then small ones that reach every kernel.
+
+    Args:
+        runner: With blocks for ``longest`` tokens, which all rows share: the keys and values that
+            are stored mean nothing.
+        longest: Tokens of the longest row.
+    """
+    fields = runner.layout.fields()
+    most_rows, most_tokens = fields["sample_rows"][2], fields["token_ids"][2]
+    most = min(most_tokens, most_rows * longest)
+    lengths = [longest] * (most // longest) + [most % longest] * (most % longest > 0)
+    compute(runner, lengths)
+    for power in range(min(most_rows, most_tokens).bit_length()):
+        compute(runner, [1] * (1 << power))
+    compute(runner, [1], greedy=True)
+    for logprobs in (False, True):
+        compute(runner, [1], penalties=1, logprobs=logprobs)
+
+
+def compute(
+    runner: TorchRunner,
+    lengths: list[int],
+    *,
+    greedy: bool = False,
+    penalties: int = 0,
+    logprobs: bool = False,
+) -> None:
+    """Compute one step of rows of so many tokens, one of which samples."""
+    buffers = runner.buffers()
+    logits = min(runner.layout.fields()["logit_row"][2], sum(lengths))
+    write_step(buffers, lengths, runner.info.block_size, logits)
+    buffers.num_greedy, buffers.num_penalties = int(greedy), penalties
+    buffers.header[StepHeader.MAX_LOGPROBS_AND_ONE] = MAX_LOGPROBS + 1 if logprobs else 0
+    # The penalties are the first logits row's, and change nothing.
+    buffers.penalty_start[: logits + 1] = [0, *[penalties] * logits]
+    buffers.penalty_token[:penalties], buffers.penalty_factor[:penalties] = 0, 1.0
+    buffers.penalty_add[:penalties] = 0.0
+    step = runner.launch(buffers)
+    step.sample()
+    step.wait()
+
+
+def write_step(buffers: StepBuffers, lengths: Sequence[int], block_size: int, logits: int) -> None:
+    """Write a step of rows of ``lengths`` tokens from position 0 on, all in the blocks from 0 on.
+
+    One row samples, ``logits`` logits rows with its drafts.
+    """
+    tokens = sum(lengths)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    pages = [np.arange(-(-length // block_size)) for length in lengths]
+    positions = np.concatenate([np.arange(length) for length in lengths])
+    indices = np.concatenate(pages)
+    rows = len(lengths)
+    buffers.token_ids[:tokens] = 0
+    buffers.positions[:tokens] = buffers.slot_mapping[:tokens] = positions
+    buffers.query_start[: rows + 1] = starts
+    buffers.kv_length[:rows] = lengths
+    buffers.page_indptr[: rows + 1] = np.concatenate([[0], np.cumsum([len(p) for p in pages])])
+    buffers.page_indices[: len(indices)] = indices
+    buffers.row_sequence[:rows] = buffers.sample_rows[:1] = buffers.sample_sequence[:1] = 0
+    buffers.temperature[0], buffers.top_p[0], buffers.min_p[0] = 1.0, 0.9, 0.0
+    buffers.top_k[0] = buffers.seed[0] = buffers.sample_position[0] = 0
+    buffers.logit_start[:2] = 0, 1
+    buffers.logit_row[:logits] = 0
+    buffers.logit_token[:logits] = np.arange(logits) % tokens
+    buffers.mask_row[:logits] = -1
+    buffers.header[:] = 0
+    buffers.num_rows, buffers.num_tokens, buffers.num_pages = rows, tokens, len(indices)
+    buffers.num_decode_rows = rows if tokens == rows else 0
+    buffers.max_query_length = buffers.max_kv_length = max(lengths)
+    buffers.num_sampled, buffers.num_logits = 1, logits

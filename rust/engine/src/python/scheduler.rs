@@ -212,7 +212,7 @@ impl PyPlanner {
             logprobs: elements(logprobs),
             chosen: elements(chosen),
         });
-        self.work(|planner, blocks| planner.commit_with(blocks, sampled, counts, logprobs, now_ns()))
+        self.work(|planner, blocks| planner.commit(blocks, sampled, counts, logprobs, now_ns()))
     }
 
     fn fail_step(&self) -> PyResult<usize> {

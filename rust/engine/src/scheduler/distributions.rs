@@ -38,20 +38,17 @@ impl Default for Distributions {
 }
 
 impl Distributions {
-    /// A request got a place in the sequence table for the first time.
-    pub fn admitted(&mut self, request: &mut Request, now_ns: u64) {
-        let waited = now_ns.saturating_sub(request.ticket.arrival_ns);
-        self.queue_time.observe(waited);
-        request.queued_us = u32::try_from(waited / 1000).unwrap_or(u32::MAX);
+    /// A request got a place in the sequence table for the first time, so long after it arrived.
+    pub fn admitted(&mut self, waited_ns: u64) {
+        self.queue_time.observe(waited_ns);
     }
 
-    /// A request got a token, its `number`th after the prompt.
-    pub fn token(&mut self, request: &mut Request, number: u32, now_ns: u64) {
-        let last = std::mem::replace(&mut request.last_token_ns, now_ns);
+    /// A request got a token at `now_ns`, its `number`th after the prompt; `last_ns` is the time of the one before.
+    pub fn token(&mut self, request: &Request, number: u32, last_ns: u64, now_ns: u64) {
         if number == 1 {
             self.time_to_first_token.observe(now_ns.saturating_sub(request.ticket.arrival_ns));
-        } else if last > 0 {
-            self.inter_token_latency.observe(now_ns.saturating_sub(last));
+        } else if last_ns > 0 {
+            self.inter_token_latency.observe(now_ns.saturating_sub(last_ns));
         }
     }
 

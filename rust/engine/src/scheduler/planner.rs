@@ -1,4 +1,4 @@
-//! The planner's state.
+//! The planner: it owns the scheduler's parts and calls them in order.
 //!
 //! ```text
 //!   submit ──► waiting ──admit──► running ──commit──► finished
@@ -6,26 +6,25 @@
 //!                 └─────preempt──────┘      abort, deadline, failure: finished, from anywhere
 //! ```
 //!
-//! Requests come in and are admitted in [`queue`](super::queue), run in [`step`](super::step) and leave there:
-//! finished, or preempted and back in the queue. Here is what both share:
-//! O(sequences) of memory, besides requests and steps in flight.
-
-use std::collections::{BTreeSet, VecDeque};
+//! Requests come in and are admitted in [`queue`](super::queue), run in [`step`](super::step) and leave there: finished,
+//! or preempted and back in the queue. What only some of them have is in [`features`](super::features). Each part keeps
+//! its fields to itself. O(sequences) of memory, besides requests and steps in flight.
 
 use super::distributions::Distributions;
-use super::outbox::{DetokenizerSink, Outbox};
+use super::features::Features;
+use super::features::logprobs::LogProbs;
+use super::outbox::{DetokenizerSink, OutRow, Outbox};
+use super::queue::Queue;
+use super::queue::requests::Requests;
+use super::step::buffers::StepLayout;
+use super::step::plan::Room;
+use super::step::sequence_table::RequestId;
+use super::step::{Steps, holds};
 use crate::error::{Error, Result};
 use crate::grammar::Compiler;
-use crate::kv_allocator::{BlockId, KvAllocator};
+use crate::kv_allocator::KvAllocator;
 use crate::messages::FinishReason;
-use crate::scheduler::features::drafting::Drafting;
-use crate::scheduler::features::thread_pool::ThreadPool;
-use crate::scheduler::queue::policy::{self, Tenants, WaitingQueue};
-use crate::scheduler::queue::requests::Requests;
-use crate::scheduler::step::buffers::StepLayout;
-use crate::scheduler::step::sequence_table::RequestId;
-use crate::scheduler::step::sequence_table::SequenceTable;
-use crate::speculate::Segments;
+use crate::speculate::SpeculationConfig;
 use crate::telemetry::{Histogram, Stage, Timeline};
 
 /// The planner's limits.
@@ -67,150 +66,51 @@ impl PlannerConfig {
     }
 }
 
-/// A row of a step in flight.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RowRecord {
-    pub slot: u32,
-    pub generation: u32,
-    pub count: u32,
-    // The last of them are drafts, of whom `segments` says.
-    pub drafts: u32,
-    pub segments: Segments,
-    pub samples: bool,
-    // It fills up blocks that are in the prefix tree already.
-    pub publishes: bool,
-}
-
-/// A step in flight.
-#[derive(Default)]
-pub(super) struct StepRecord {
-    // Counted from 1.
-    pub number: u64,
-    pub rows: Vec<RowRecord>,
-    // Blocks of prompts that it fills up.
-    pub published: Vec<BlockId>,
-    pub num_sampled: usize,
-    pub num_logits: usize,
-    // Rows with a grammar, in the order of their masks.
-    pub masks: Vec<MaskRecord>,
-    // Their drafts, one row's after the other's.
-    pub drafts: Vec<u32>,
-    // Rows with penalties and the like, in the order of their logits.
-    pub penalties: Vec<PenaltyRecord>,
-    pub prefills: usize,
-    // Planned while drafts were wanted.
-    pub speculative: bool,
-    // Tokens that the draft model drafted one after the other.
-    pub device_drafts: usize,
-    // One more than the most log-probabilities that a row wants.
-    pub logprobs: usize,
-    // Tokens that it computed because it had not been asked for them before.
-    pub caught_up: usize,
-    // When it was planned.
-    pub planned_ns: u64,
-}
-
-/// A row whose masks are to be filled: one for each of its logits.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct MaskRecord {
-    pub slot: u32,
-    pub generation: u32,
-    pub drafts: u32,
-}
-
-/// A row whose penalties are to be filled.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PenaltyRecord {
-    pub slot: u32,
-    pub generation: u32,
-    /// The first of its logits.
-    pub first: u32,
-    pub drafts: u32,
-}
-
-/// A sequence that runs; sorted by `order`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Runner {
-    pub order: (i32, u64),
-    pub slot: u32,
-}
-
-/// A row of the step that is being planned.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Grant {
-    pub slot: u32,
-    pub count: u32,
-    // The last of those are drafts: `drafts[first_draft..][..drafts]` of the planner, or the device's to fill in.
-    pub drafts: u32,
-    pub first_draft: u32,
-    pub on_device: bool,
-    pub segments: Segments,
-}
-
-impl Grant {
-    pub fn new(slot: u32, count: u32) -> Self {
-        Self { slot, count, drafts: 0, first_draft: 0, on_device: false, segments: Segments::default() }
-    }
-}
-
 #[derive(Default)]
 pub(super) struct Counters {
     pub preemptions: u64,
     pub prompt_tokens: u64,
     pub cached_tokens: u64,
     pub completion_tokens: u64,
-    pub steps: u64,
     pub prefix_queries: u64,
     pub prefix_hits: u64,
-    // Indexed as in `finish_index`.
-    pub finished: [u64; 7],
+    finished: [u64; FINISHED.len()],
+}
+
+/// How requests end, with the names of their counters.
+const FINISHED: [(FinishReason, &str); 7] = [
+    (FinishReason::Stop, "finished_stop"),
+    (FinishReason::Length, "finished_length"),
+    (FinishReason::Abort, "finished_abort"),
+    (FinishReason::Timeout, "finished_timeout"),
+    (FinishReason::Overloaded, "finished_overloaded"),
+    (FinishReason::Error, "finished_error"),
+    (FinishReason::Refused, "finished_refused"),
+];
+
+impl Counters {
+    /// A request has ended.
+    pub fn finished(&mut self, reason: FinishReason) {
+        let at = FINISHED.iter().position(|(other, _)| *other == reason);
+        at.into_iter().for_each(|at| self.finished[at] += 1);
+    }
 }
 
 /// The scheduler's state and its two calls, `plan` and `commit`.
 pub struct Planner {
     pub(super) config: PlannerConfig,
     pub(super) layout: StepLayout,
-    pub(super) block_size: usize,
     // Tokens whose KV one sequence can have at most: all blocks, or all pages of a step.
     pub(super) capacity: u32,
     // Sequences that run at once: each must find a row and a token in every step.
     pub(super) concurrency: usize,
-    pub(super) table: SequenceTable,
-    pub(super) running: Vec<Runner>,
     pub(super) requests: Requests,
-    // Where grammars come from, and the tokens that end an answer under one.
-    pub(super) compiler: Option<Box<dyn Compiler>>,
-    pub(super) fillers: Option<ThreadPool>,
-    pub(super) end_tokens: Vec<u32>,
-    // Requests that wait for their grammar.
-    pub(super) compiling: usize,
-    // Running sequences with penalties, and who has the first turn among them.
-    pub(super) penalized: usize,
-    pub(super) penalty_turn: (i32, u64),
-    pub(super) waiting: WaitingQueue,
-    pub(super) tenants: Tenants,
-    pub(super) deadlines: BTreeSet<(u64, RequestId)>,
-    pub(super) in_flight: VecDeque<StepRecord>,
-    pub(super) spare: Vec<StepRecord>,
-    pub(super) decodes: Vec<Grant>,
-    pub(super) prefills: Vec<Grant>,
-    // Draft tokens of the step that is being planned.
-    pub(super) drafts: Vec<u32>,
-    // Blocks that the prefills of the step that is being planned fill up.
-    pub(super) published: Vec<BlockId>,
-    // Scratch of `catch_up`.
-    pub(super) found: Vec<BlockId>,
-    // Tokens of its sequences that the draft model has not computed yet.
-    pub(super) caught_up: usize,
-    pub(super) drafting: Option<Box<Drafting>>,
-    // How far admission looks ahead; a field so that tests can make it short-sighted.
-    pub(super) horizon: u32,
-    // The head of the queue and the blocks and sequences there were when it did not fit.
-    pub(super) stuck: Option<(RequestId, usize, usize)>,
+    pub(super) queue: Queue,
+    pub(super) steps: Steps,
+    pub(super) features: Features,
     pub(super) outbox: Outbox,
     // The message that is being read.
-    pub(super) inbox: Vec<u8>,
-    pub(super) serial: u64,
+    pub(super) message: Vec<u8>,
     pub(super) counters: Counters,
     pub(super) distributions: Distributions,
     // The clock of the call that is under way, or was last.
@@ -242,35 +142,14 @@ impl Planner {
         Ok(Self {
             config,
             layout,
-            block_size,
             capacity: (num_blocks.min(layout.max_pages()) * block_size) as u32,
             concurrency: max_sequences.min(layout.max_rows()).min(max_tokens_per_step),
-            table: SequenceTable::new(max_sequences),
-            running: Vec::with_capacity(max_sequences),
             requests: Requests::default(),
-            compiler: None,
-            fillers: None,
-            end_tokens: Vec::new(),
-            compiling: 0,
-            penalized: 0,
-            penalty_turn: (i32::MIN, 0),
-            waiting: WaitingQueue::default(),
-            tenants: Tenants::default(),
-            deadlines: BTreeSet::new(),
-            in_flight: VecDeque::new(),
-            spare: Vec::new(),
-            decodes: Vec::with_capacity(max_sequences),
-            prefills: Vec::with_capacity(max_sequences),
-            drafts: Vec::new(),
-            published: Vec::new(),
-            found: Vec::new(),
-            caught_up: 0,
-            drafting: None,
-            horizon: policy::GROWTH_TOKENS,
-            stuck: None,
+            queue: Queue::default(),
+            steps: Steps::new(max_sequences, block_size),
+            features: Features::new(&config, &layout),
             outbox: Outbox::new(sink, max_message)?,
-            inbox: Vec::new(),
-            serial: 0,
+            message: Vec::new(),
             counters: Counters::default(),
             distributions: Distributions::default(),
             now_ns: 0,
@@ -278,41 +157,182 @@ impl Planner {
         })
     }
 
-    /// Whether `plan` could find something to run, a step is in flight, or a message waits for the detokenizer.
-    pub fn has_work(&self) -> bool {
-        self.requests.len() > 0 || !self.in_flight.is_empty() || self.outbox.held() > 0
+    /// Takes requests with grammars from now on. `end_tokens` are those that end an answer under a grammar.
+    pub fn set_compiler(&mut self, compiler: Box<dyn Compiler>, end_tokens: Vec<u32>) -> Result<()> {
+        self.features.grammars.set_compiler(compiler, end_tokens)
     }
 
-    /// Figures by name: what is there now, and counts since the beginning (prefix figures in tokens).
-    pub fn stats(&self) -> [(&'static str, u64); 19] {
+    /// Lets rows have drafts, as `config` says, up to the layout's bound of logits.
+    pub fn set_speculation(&mut self, config: SpeculationConfig) {
+        self.features.drafts.enable(config, self.config.max_sequences);
+    }
+
+    /// Plans a step and writes it into `bytes`; returns the number of rows. 0 when there is nothing to run now, or
+    /// the detokenizer's ring is full: then no step is in flight for it.
+    pub fn plan(&mut self, kv: &mut KvAllocator, bytes: &mut [u8], now_ns: u64) -> Result<usize> {
+        let mut buffers = self.layout.view(bytes)?;
+        self.now_ns = now_ns;
+        self.expire(kv);
+        self.flush(Stage::Admit)?;
+        let in_flight = !self.steps.in_flight().is_empty();
+        let mut speculative = self.features.drafts.wanted(|| self.has_prefills());
+        if speculative && in_flight && self.has_prefills() {
+            // Prompts go on beside the step in flight; drafts wait until there are none.
+            speculative = false;
+        }
+        if self.outbox.held() > 0 {
+            self.features.drafts.pause();
+            return Ok(0);
+        }
+        // Drafts follow the last known token, which the step in flight is about to choose.
+        if speculative && in_flight {
+            return Ok(0);
+        }
+        let (tokens, pages) = (self.config.max_tokens_per_step, self.layout.max_pages());
+        let mut room = Room { tokens, pages, logits: self.layout.max_logits(), closed: false };
+        self.steps.clear();
+        self.grant_decodes(kv, &mut room);
+        self.timeline.end_span(Stage::Allocate);
+        self.grant_prefills(kv, &mut room);
+        self.admit(kv, &mut room);
+        self.timeline.end_span(Stage::Admit);
+        if self.steps.decodes().is_empty() && self.steps.prefills().is_empty() {
+            return Ok(0);
+        }
+        if speculative {
+            self.grant_drafts(kv, &mut room);
+            self.timeline.end_span(Stage::Draft);
+        }
+        let mut record = self.steps.record(now_ns);
+        self.timeline.set_step(record.number);
+        self.steps.fill(&mut buffers, &mut record, &mut self.features);
+        let rows = record.rows.len();
+        if !in_flight {
+            self.timeline.set_in_flight_since(now_ns);
+        }
+        self.steps.launch(record);
+        self.timeline.end_span(Stage::BufferFill);
+        Ok(rows)
+    }
+
+    /// Fills the grammar masks of the step that was planned last into `masks`, the field of its buffer; returns how many.
+    ///
+    /// To be called when every step before it is committed, and before the device samples.
+    pub fn fill_masks(&mut self, masks: &mut [u32]) -> Result<usize> {
+        let (committed, _) = self.planned_last()?;
+        let filled = self.features.grammars.fill_masks(self.steps.table(), &self.layout, masks, committed)?;
+        if filled > 0 {
+            self.timeline.end_span(Stage::Grammar);
+        }
+        Ok(filled)
+    }
+
+    /// Fills the penalties of the step that was planned last into `bytes`, its buffers; returns how many.
+    ///
+    /// To be called when every step before it is committed, and before the device samples.
+    pub fn fill_penalties(&mut self, bytes: &mut [u8]) -> Result<usize> {
+        let out = self.layout.view(bytes)?;
+        let (committed, logits) = self.planned_last()?;
+        let filled = self.features.penalties.fill(self.steps.table(), out, logits, committed);
+        self.timeline.end_span(Stage::BufferFill);
+        filled
+    }
+
+    /// Whether the steps before the one that was planned last are committed, and how many logits it has.
+    fn planned_last(&self) -> Result<(bool, usize)> {
+        let in_flight = self.steps.in_flight();
+        let Some(record) = in_flight.back() else {
+            return Err(Error::InvalidArgument("no step is in flight".into()));
+        };
+        Ok((in_flight.len() == 1, record.num_logits))
+    }
+
+    /// Takes the tokens of the oldest step in flight at `now_ns`; returns how many requests ended.
+    ///
+    /// `sampled` has one token for each of the step's logits, `counts` for each sampling row how many of its tokens
+    /// count: those up to and with the first that differs from its draft. A negative token says that the sampler found
+    /// none (its logits were not finite): that request ends with an error. `logprobs` are needed if a row of the step
+    /// wants them. If the detokenizer's mailbox is closed, that is the error; the state is whole all the same.
+    pub fn commit(
+        &mut self,
+        kv: &mut KvAllocator,
+        sampled: &[i32],
+        counts: &[i32],
+        logprobs: Option<LogProbs<'_>>,
+        now_ns: u64,
+    ) -> Result<usize> {
+        let record = self.land_checked(sampled, counts, logprobs)?;
+        self.now_ns = now_ns;
+        let before = self.requests.len();
+        let accepted = self.commit_rows(kv, &record, sampled, counts, logprobs);
+        let ended = before - self.requests.len();
+        self.features.drafts.observe(&record, accepted, ended, now_ns);
+        self.recycle(record);
+        self.flush(Stage::Commit)?;
+        Ok(ended)
+    }
+
+    /// Ends every request of the oldest step in flight with `error`; returns how many. Those of other steps that may have
+    /// built on it begin again.
+    pub fn fail_step(&mut self, kv: &mut KvAllocator) -> Result<usize> {
+        let record = self.steps.land()?;
+        let ended = self.fail(kv, record);
+        self.flush(Stage::Commit)?;
+        Ok(ended)
+    }
+
+    /// Ends everything with `error` and forgets the steps in flight, which must not be committed any more; returns
+    /// how many requests ended.
+    pub fn abort_all(&mut self, kv: &mut KvAllocator) -> Result<usize> {
+        while let Ok(record) = self.steps.land() {
+            kv.forget(&record.published);
+            self.recycle(record);
+        }
+        let ids = self.requests.ids();
+        ids.iter().for_each(|id| self.finish(kv, *id, FinishReason::Error));
+        self.flush(Stage::Commit)?;
+        Ok(ids.len())
+    }
+
+    /// Whether `plan` could find something to run, a step is in flight, or a message waits for the detokenizer.
+    pub fn has_work(&self) -> bool {
+        self.requests.len() > 0 || !self.steps.in_flight().is_empty() || self.outbox.held() > 0
+    }
+
+    /// Numbers by name: what is there now, and counts since the beginning (prefix counts in tokens).
+    pub fn stats(&self) -> Vec<(&'static str, u64)> {
         let counters = &self.counters;
-        let [stop, length, abort, timeout, overloaded, error, refused] = counters.finished;
-        [
-            ("running", self.running.len() as u64),
-            ("waiting", self.waiting.len() as u64),
-            ("compiling", self.compiling as u64),
-            ("in_flight", self.in_flight.len() as u64),
+        let mut stats = vec![
+            ("running", self.steps.running().len() as u64),
+            ("waiting", self.queue.len() as u64),
+            ("compiling", self.features.grammars.compiling() as u64),
+            ("in_flight", self.steps.in_flight().len() as u64),
             ("outbox", self.outbox.held() as u64),
             ("preemptions", counters.preemptions),
             ("prompt_tokens", counters.prompt_tokens),
             ("cached_tokens", counters.cached_tokens),
             ("completion_tokens", counters.completion_tokens),
-            ("steps", counters.steps),
+            ("steps", self.steps.planned()),
             ("prefix_queries", counters.prefix_queries),
             ("prefix_hits", counters.prefix_hits),
-            ("finished_stop", stop),
-            ("finished_length", length),
-            ("finished_abort", abort),
-            ("finished_timeout", timeout),
-            ("finished_overloaded", overloaded),
-            ("finished_error", error),
-            ("finished_refused", refused),
-        ]
+        ];
+        stats.extend(FINISHED.iter().zip(counters.finished).map(|((_, name), count)| (*name, count)));
+        stats
     }
 
     /// How long requests waited and how long they were, since the beginning; those of times end with `_ns`, lengths are in tokens.
     pub fn histograms(&self) -> [(&'static str, &Histogram); 6] {
         self.distributions.all()
+    }
+
+    /// Counts of the grammar compiler by name, and how long compilations took.
+    pub fn grammar_stats(&self) -> (Vec<(&'static str, u64)>, Option<Histogram>) {
+        self.features.grammars.stats()
+    }
+
+    /// Counts of drafts by name and source, and what the proposers keep; empty where drafts are off.
+    pub fn speculation_stats(&self) -> Vec<(String, u64)> {
+        self.features.drafts.stats()
     }
 
     /// Ends a span and sends what is to be sent.
@@ -326,71 +346,21 @@ impl Planner {
         flushed
     }
 
-    /// A step has left `in_flight`: its time on the device is recorded.
-    pub(super) fn recycle(&mut self, mut record: StepRecord) {
-        self.timeline.set_in_flight_since(self.in_flight.front().map_or(0, |oldest| oldest.planned_ns));
-        record.rows.clear();
-        record.published.clear();
-        record.masks.clear();
-        record.drafts.clear();
-        record.penalties.clear();
-        self.spare.push(record);
+    /// What a row of a request says to the detokenizer besides its tokens.
+    pub(super) fn out_row(&self, id: RequestId) -> OutRow {
+        let (accepted_drafts, rejected_drafts) = self.features.drafts.counts(id);
+        OutRow { accepted_drafts, rejected_drafts, ..self.requests.get(id).row() }
     }
 
     /// Checks that all parts agree, in O(everything); names what does not.
     pub fn check(&self) -> Result<()> {
-        let holds = |condition: bool, what: &str| match condition {
-            true => Ok(()),
-            false => Err(Error::Invariant(format!("planner: not so: {what}"))),
-        };
-        holds(self.running.len() == self.table.owned(), "running sequences are those in the table")?;
-        let known = self.running.len() + self.waiting.len() + self.compiling;
+        self.steps.check()?;
+        let known = self.steps.running().len() + self.queue.len() + self.features.grammars.compiling();
         holds(self.requests.len() == known, "requests compile, wait or run")?;
-        holds(self.running.is_sorted_by_key(|runner| runner.order), "running sequences are in order")?;
-        for runner in &self.running {
-            let at = runner.slot as usize;
-            let progress = &self.table.progress[at];
-            let blocks = self.table.blocks[at].len();
-            let request = self.requests.get(self.table.request[at]);
+        for runner in self.steps.running() {
+            let request = self.requests.get(self.steps.table().request[runner.slot as usize]);
             holds(request.slot == Some(runner.slot), "request and sequence name each other")?;
-            holds(progress.known as usize == self.table.tokens[at].len(), "known tokens are the tokens")?;
-            holds(progress.committed <= progress.planned, "what is committed was planned")?;
-            holds(
-                progress.planned <= progress.total() - u32::from(progress.drafted > 0) + progress.drafted
-                    && progress.total() <= progress.limit,
-                "no overshoot",
-            )?;
-            holds(progress.committed < progress.known, "the last known token has no committed KV")?;
-            holds(progress.planned as usize <= blocks * self.block_size, "blocks cover what is planned")?;
-        }
-        let penalized = self
-            .running
-            .iter()
-            .filter(|runner| self.requests.get(self.table.request[runner.slot as usize]).penalties.is_some());
-        holds(penalized.count() == self.penalized, "sequences with penalties are counted")?;
-        let rows =
-            |slot| self.in_flight.iter().flat_map(|step| &step.rows).filter(move |row| row.slot == slot);
-        for runner in &self.running {
-            let generation = self.table.generation(runner.slot);
-            let live = rows(runner.slot).filter(|row| row.generation == generation);
-            let (count, sampled) =
-                live.fold((0, 0), |sum, row| (sum.0 + row.count, sum.1 + u32::from(row.samples)));
-            let progress = &self.table.progress[runner.slot as usize];
-            holds(progress.planned - progress.committed == count, "steps in flight compute what is planned")?;
-            holds(progress.pending == sampled, "steps in flight sample what is pending")?;
         }
         Ok(())
-    }
-}
-
-pub(super) fn finish_index(reason: FinishReason) -> usize {
-    match reason {
-        FinishReason::Stop => 0,
-        FinishReason::Length => 1,
-        FinishReason::Abort => 2,
-        FinishReason::Timeout => 3,
-        FinishReason::Overloaded => 4,
-        FinishReason::Error => 5,
-        FinishReason::Refused => 6,
     }
 }

@@ -1,250 +1,363 @@
-//! Drafts in the steps: who gets how many, and what became of them.
+//! Drafts in the steps: how many each row gets, and what became of them.
 //!
 //! ```text
 //!   plan     decodes, prefills, admissions ──► drafts from what the step has left: tokens, pages, logits, blocks
-//!   commit   how many were right ──► the proposers;  what the step took ──► their control
+//!   commit   how many were right ──► the proposers;  how long the step took ──► their control
 //! ```
 //!
 //! Drafts never take anything from tokens that are certain: no sequence is preempted for them, and no prompt is cut
-//! shorter. Sequences whose tokens are still in flight cannot be drafted for, so while drafts pay, a step is planned
-//! only when the one before is committed; whether they still pay then is measured with that in it.
+//! shorter. Drafts follow the last known token, so while they pay, a step is planned only when the one before is
+//! committed; whether they still pay then is measured with that in it.
 //! The draft model is asked in steps without prompts only: those are the steps whose time is judged.
 //! O(decodes + drafts), and what the grammars take to look at their rows' drafts.
 
-use crate::kv_allocator::KvAllocator;
-use crate::scheduler::features::drafting::Drafting;
-use crate::scheduler::planner::{Grant, Planner, RowRecord, StepRecord};
-use crate::scheduler::step::plan::Room;
+use std::sync::Arc;
+
+use super::grammars::Grammars;
+use super::{DraftLimits, PerRequest, RowFeature};
+use crate::error::Result;
+use crate::messages::Submit;
+use crate::scheduler::queue::submit::token_ids;
+use crate::scheduler::step::buffers::{StepBuffers, header};
+use crate::scheduler::step::fill::SamplingRow;
 use crate::scheduler::step::sequence_table::RequestId;
-use crate::speculate::{Length, POSITIONS, Row, Segments, Source, SpeculationConfig, StepOutcome};
+use crate::scheduler::step::{Grant, RowRecord, StepRecord, Steps};
+use crate::speculate::{
+    Length, POSITIONS, Row, Segments, Source, SpeculationConfig, Speculator, StepOutcome,
+};
 
 /// Tokens of prompts and answers that are indexed in a step, where that was put off.
 const TENDED: usize = 256;
 
-impl Planner {
-    /// Lets rows have drafts, as `config` says, up to the layout's bound of logits.
-    pub fn set_speculation(&mut self, config: SpeculationConfig) {
-        self.drafting = Some(Box::new(Drafting::new(config, self.config.max_sequences)));
+/// What is drafted for a row that decodes: the host's segments, whose tokens begin at `first`, and how many of them, or
+/// of the device's, are worth sending.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::scheduler) struct Proposal {
+    pub segments: Segments,
+    pub length: Length,
+    pub first: usize,
+}
+
+/// What a step's drafts were, for the control.
+#[derive(Debug, Default, Clone, Copy)]
+pub(in crate::scheduler) struct DraftRecord {
+    /// Planned while drafts were wanted.
+    speculative: bool,
+    /// Tokens that the draft model drafted one after the other.
+    device: usize,
+    /// Tokens of its sequences that the draft model had not computed before.
+    caught_up: usize,
+}
+
+/// A row whose tokens were taken.
+pub(in crate::scheduler) struct DraftedRow<'a> {
+    pub row: &'a RowRecord,
+    pub request: RequestId,
+    /// Tokens that it sampled: all but the last equal their drafts.
+    pub sampled: usize,
+}
+
+/// What is kept of a request where drafts are on.
+#[derive(Default)]
+struct Answer {
+    /// Names the recent answers that it is drafted from, and joins.
+    history: u64,
+    /// What its client expects of it.
+    prediction: Option<Arc<[u32]>>,
+    /// Draft tokens that were right, and wrong.
+    accepted: u32,
+    rejected: u32,
+}
+
+/// Drafts, where they are on.
+#[derive(Default)]
+pub(in crate::scheduler) struct Drafts {
+    enabled: Option<Box<Enabled>>,
+}
+
+/// The proposers and their control, and what they need to know of the steps. O(sequences) of memory.
+struct Enabled {
+    speculator: Speculator,
+    max_draft: usize,
+    forced: bool,
+    requests: PerRequest<Answer>,
+    /// Draft tokens of the step that is being planned, and its rows that decode.
+    tokens: Vec<u32>,
+    rows: Vec<Row>,
+    firsts: Vec<usize>,
+    lengths: Vec<Length>,
+    ahead: Vec<u32>,
+    /// Of the step that is being planned.
+    record: DraftRecord,
+    /// By slot: so many tokens of the sequence the draft model has surely computed.
+    computed: Vec<u32>,
+    /// When the last step was committed, if the next one's time begins there: nothing else comes between.
+    since_ns: Option<u64>,
+}
+
+impl Drafts {
+    /// Lets rows have drafts, as `config` says, for sequences of so many slots.
+    pub fn enable(&mut self, config: SpeculationConfig, max_sequences: usize) {
+        self.enabled = Some(Box::new(Enabled {
+            max_draft: config.max_draft,
+            forced: config.forced,
+            speculator: Speculator::new(config, max_sequences),
+            requests: PerRequest::default(),
+            tokens: Vec::new(),
+            rows: Vec::new(),
+            firsts: Vec::new(),
+            lengths: Vec::new(),
+            ahead: Vec::new(),
+            record: DraftRecord::default(),
+            computed: vec![0; max_sequences],
+            since_ns: None,
+        }));
     }
 
-    /// Whether the next step should have drafts.
-    pub(in crate::scheduler) fn drafts_now(&self) -> bool {
-        self.drafting.as_ref().is_some_and(|drafting| {
-            // Prompts are looked for only where it depends on them.
-            let measured = || drafting.since_ns.is_some() && !self.has_prefills();
-            drafting.speculator.active() && drafting.speculator.wants_drafts(measured())
+    /// Whether the next step should have drafts. Whether there are prompts to compute is asked only where it matters.
+    pub fn wanted(&self, has_prefills: impl Fn() -> bool) -> bool {
+        self.enabled.as_ref().is_some_and(|enabled| {
+            let measured = || enabled.since_ns.is_some() && !has_prefills();
+            enabled.speculator.active() && enabled.speculator.wants_drafts(measured())
         })
     }
 
     /// A sequence has got its place in the table.
-    pub(in crate::scheduler) fn open_drafting(&mut self, id: RequestId, slot: u32) {
-        if let Some(drafting) = &mut self.drafting {
-            let request = self.requests.get(id);
-            drafting.computed[slot as usize] = 0;
-            drafting.speculator.open(
-                slot,
-                request.history,
-                &self.table.tokens[slot as usize],
-                request.prompt_length as usize,
-                request.prediction.clone(),
-            );
-        }
+    pub fn open(&mut self, slot: u32, id: RequestId, tokens: &[u32], prompt_length: usize) {
+        let Some(enabled) = &mut self.enabled else { return };
+        let Some(answer) = enabled.requests.get(id) else { return };
+        enabled.computed[slot as usize] = 0;
+        enabled.speculator.open(slot, answer.history, tokens, prompt_length, answer.prediction.clone());
     }
 
     /// A sequence has left the table; `remember` says that its answer may help others of its tenant.
-    pub(in crate::scheduler) fn close_drafting(&mut self, slot: u32, remember: bool) {
-        if let Some(drafting) = &mut self.drafting {
-            drafting.speculator.close(slot, remember);
-            drafting.since_ns = None;
+    pub fn close(&mut self, slot: u32, remember: bool) {
+        if let Some(enabled) = &mut self.enabled {
+            enabled.speculator.close(slot, remember);
+            enabled.since_ns = None;
         }
     }
 
-    /// Drops the recent answers of a history; those under way join it when they end.
-    pub(in crate::scheduler) fn forget_answers(&mut self, history: u64) {
-        if let Some(drafting) = &mut self.drafting {
-            drafting.speculator.forget(history);
+    /// Drops the recent answers of a tenant under a salt; those under way are remembered when they end.
+    pub fn forget(&mut self, tenant: u64, cache_salt: u64) {
+        if let Some(enabled) = &mut self.enabled {
+            enabled.speculator.forget(history_of(tenant, cache_salt));
         }
     }
 
-    /// Gives the decodes drafts from what the step has left.
-    pub(in crate::scheduler) fn grant_drafts(&mut self, kv: &mut KvAllocator, room: &mut Room) {
-        self.drafts.clear();
-        self.caught_up = 0;
-        let Some(mut drafting) = self.drafting.take() else { return };
-        if !self.decodes.is_empty() {
-            room.logits -= self.decodes.len() + self.prefills.len();
-            self.propose(&mut drafting, self.prefills.is_empty());
-            let prefill = self.prefills.iter().map(|grant| grant.count as usize).sum();
-            let Drafting { speculator, rows, lengths, .. } = &mut *drafting;
-            speculator.plan_lengths(rows, prefill, lengths);
-            for at in 0..self.decodes.len() {
-                let (row, length, first) = (drafting.rows[at], drafting.lengths[at], drafting.firsts[at]);
-                let grant = self.draft_grant(kv, room, self.decodes[at], row.segments, length, first);
-                self.decodes[at] = grant;
-                if grant.on_device && grant.drafts > 0 {
-                    let known = self.table.progress[grant.slot as usize].known;
-                    let computed = &mut drafting.computed[grant.slot as usize];
-                    self.caught_up += (known - 1).saturating_sub(*computed) as usize;
-                    *computed = known;
-                }
-            }
-        }
-        self.drafting = Some(drafting);
-    }
-
-    /// Collects what may be drafted for each decode; `on_device` says whether the draft model may be asked.
-    fn propose(&mut self, drafting: &mut Drafting, on_device: bool) {
-        drafting.rows.clear();
-        drafting.firsts.clear();
-        for grant in &self.decodes {
-            let slot = grant.slot;
-            let progress = &self.table.progress[slot as usize];
-            let request = self.requests.get_mut(self.table.request[slot as usize]);
-            // The last token of the answer needs no draft after it.
-            let limit = drafting.max_draft.min((progress.limit - progress.known - 1) as usize);
-            let closes = request.closing_token().is_some();
-            let first = self.drafts.len();
-            let mut segments = Segments::default();
-            drafting.ahead.clear();
-            if limit > 0 && !closes {
-                if let Some(grammar) = request.grammar.as_mut().filter(|_| drafting.forced) {
-                    grammar.forced_tokens(limit, &mut drafting.ahead);
-                }
-                segments = drafting.speculator.propose(slot, &drafting.ahead, limit, &mut self.drafts);
-            }
-            let lacks = (progress.known - 1).saturating_sub(drafting.computed[slot as usize]) as usize;
-            let left = (progress.limit - progress.known) as usize;
-            let mut device = if on_device { limit } else { 0 };
-            if request.penalties.is_some() {
-                // They go by the drafts too, which the host does not see on the device.
-                device = 0;
-            }
-            if let Some(grammar) = &mut request.grammar {
-                // A draft that the grammar forbids is wrong for certain. The device's model knows no grammar.
-                let drafts = &self.drafts[first..];
-                let allowed = drafts.iter().take_while(|draft| grammar.advance(**draft)).count();
-                grammar.roll_back(allowed);
-                segments.truncate(allowed);
-                device = 0;
-            }
-            self.drafts.truncate(first + segments.total());
-            drafting.firsts.push(first);
-            drafting.rows.push(Row { slot, segments, device, lacks, left });
+    /// Nothing can be planned for a while: the next step's time does not begin with the last one's commit.
+    pub fn pause(&mut self) {
+        if let Some(enabled) = &mut self.enabled {
+            enabled.since_ns = None;
         }
     }
 
-    /// `grant` with as many of its drafts as there is room for.
-    fn draft_grant(
+    /// Collects what may be drafted for each row that decodes, and how much of it is worth sending. `limit` lowers the
+    /// limits of a row with its drafts.
+    pub fn propose(
         &mut self,
-        kv: &mut KvAllocator,
-        room: &mut Room,
-        grant: Grant,
-        mut segments: Segments,
-        length: Length,
-        first: usize,
-    ) -> Grant {
-        let on_device = length.device > 0;
-        segments.truncate(length.host.into());
-        debug_assert!(
-            !on_device || segments.total() == 0,
-            "a row's drafts are all of the host or of the device"
-        );
-        let planned = self.table.progress[grant.slot as usize].planned as usize;
-        let wanted = if on_device { usize::from(length.device) } else { segments.total() };
-        let held = (planned + 1).div_ceil(self.block_size);
-        let reach = ((held + room.pages) * self.block_size).saturating_sub(planned + 1);
-        let mut count = wanted.min(room.tokens).min(room.logits).min(reach);
-        count = self.seat_drafts(grant.slot, count, room);
-        let needed = (planned + 1 + count).div_ceil(self.block_size);
-        let blocks = &mut self.table.blocks[grant.slot as usize];
-        if needed > blocks.len() && kv.allocate(needed - blocks.len(), blocks).is_err() {
-            count = count.min(blocks.len() * self.block_size - planned - 1);
+        steps: &Steps,
+        grammars: &mut Grammars,
+        mut limit: impl FnMut(&mut Grammars, RequestId, &[u32], &mut DraftLimits),
+    ) {
+        let Some(enabled) = self.enabled.as_deref_mut() else { return };
+        enabled.tokens.clear();
+        enabled.rows.clear();
+        enabled.firsts.clear();
+        enabled.record = DraftRecord { speculative: true, ..DraftRecord::default() };
+        if steps.decodes().is_empty() {
+            return;
         }
-        room.tokens -= count;
-        room.logits -= count;
-        room.pages -= (planned + 1 + count).div_ceil(self.block_size) - held;
-        match on_device {
-            true => segments.push_device(count),
-            false => segments.truncate(count),
+        let on_device = steps.prefills().is_empty();
+        for grant in steps.decodes() {
+            enabled.propose_row(steps, grant.slot, on_device, grammars, &mut limit);
         }
-        let (count, first) = (count as u32, first as u32);
-        Grant { count: 1 + count, drafts: count, first_draft: first, on_device, segments, ..grant }
+        let prefill = steps.prefills().iter().map(|grant| grant.count as usize).sum();
+        enabled.speculator.plan_lengths(&enabled.rows, prefill, &mut enabled.lengths);
     }
 
-    /// Takes note of how many drafts of a row were right: all but the last of its `sampled` tokens equal theirs. Where
-    /// only the first `taken` were wanted, those behind are neither right nor wrong.
-    pub(in crate::scheduler) fn judge_drafts(&mut self, row: &RowRecord, taken: usize, sampled: usize) {
+    /// What is drafted for a row: the one at this place among those that decode. Only after [`propose`](Self::propose).
+    pub fn proposal(&self, at: usize) -> Proposal {
+        let nothing = Proposal { segments: Segments::default(), length: Length::default(), first: 0 };
+        self.enabled.as_ref().map_or(nothing, |enabled| Proposal {
+            segments: enabled.rows[at].segments,
+            length: enabled.lengths[at],
+            first: enabled.firsts[at],
+        })
+    }
+
+    /// A row got its drafts, behind `known` tokens.
+    pub fn granted(&mut self, grant: &Grant, known: u32) {
+        let Some(enabled) = self.enabled.as_deref_mut() else { return };
+        if grant.on_device && grant.drafts > 0 {
+            let computed = &mut enabled.computed[grant.slot as usize];
+            enabled.record.caught_up += (known - 1).saturating_sub(*computed) as usize;
+            *computed = known;
+        }
+    }
+
+    /// The draft tokens that were proposed, of all rows.
+    pub fn tokens(&self) -> &[u32] {
+        self.enabled.as_ref().map_or(&[], |enabled| &enabled.tokens)
+    }
+
+    /// Draft tokens of a request that were right, and wrong.
+    pub fn counts(&self, id: RequestId) -> (u32, u32) {
+        let answer = self.enabled.as_ref().and_then(|enabled| enabled.requests.get(id));
+        answer.map_or((0, 0), |answer| (answer.accepted, answer.rejected))
+    }
+
+    /// The tokens of a row were taken, `new` of what it sampled: its drafts are judged and its sequence goes on.
+    pub fn commit_row(&mut self, row: &DraftedRow<'_>, new: &[u32]) {
+        if let Some(enabled) = self.enabled.as_deref_mut() {
+            enabled.judge(row, new.len());
+            enabled.speculator.append(row.row.slot, new);
+        }
+    }
+
+    /// Tells the control how long a step took, which had `accepted` right drafts and with which some requests `ended`.
+    ///
+    /// The time is that from commit to commit: taking in the tokens of the one and drafting for the other is in it.
+    /// Where prompts are computed, or a request ended before it, it says nothing of drafts: to clear up, to answer
+    /// and to take in the next request costs as much as many a step.
+    pub fn observe(&mut self, record: &StepRecord, accepted: usize, ended: usize, now_ns: u64) {
+        let Some(enabled) = self.enabled.as_deref_mut() else { return };
+        let decodes = record.prefills == 0;
+        let begun = enabled.since_ns.filter(|_| decodes);
+        enabled.since_ns = (decodes && ended == 0).then_some(now_ns);
+        enabled.speculator.observe(&StepOutcome {
+            rows: record.rows.len(),
+            drafted: record.num_logits - record.num_sampled,
+            accepted,
+            device_iterations: record.drafts.device,
+            caught_up: record.drafts.caught_up,
+            speculative: record.drafts.speculative,
+            duration_ns: begun.map_or(0, |begun| now_ns.saturating_sub(begun)),
+        });
+        enabled.speculator.tend(TENDED);
+    }
+
+    /// Whether the time of the next step is measured.
+    #[cfg(test)]
+    pub fn is_measured(&self) -> bool {
+        self.enabled.as_ref().is_some_and(|enabled| enabled.since_ns.is_some())
+    }
+
+    /// Counts of drafts by name, and what holds now: `drafted_<source>` and `accepted_<source>`, the same with
+    /// `_<position>`, tokens and bytes of the history, whether drafts pay.
+    pub fn stats(&self) -> Vec<(String, u64)> {
+        let Some(enabled) = &self.enabled else { return Vec::new() };
+        let speculation = enabled.speculator.stats();
+        let mut stats = vec![
+            ("speculation_active".to_owned(), u64::from(speculation.active)),
+            ("speculation_history_tokens".to_owned(), speculation.history_tokens as u64),
+            ("speculation_history_bytes".to_owned(), speculation.history_bytes as u64),
+        ];
+        for source in Source::ALL {
+            let (name, at) = (source.name(), source as usize);
+            stats.push((format!("drafted_{name}"), speculation.proposed[at]));
+            stats.push((format!("accepted_{name}"), speculation.accepted[at]));
+            for position in 0..POSITIONS {
+                let (drafted, accepted) = speculation.by_position[at][position];
+                if drafted > 0 {
+                    stats.push((format!("drafted_{name}_{position}"), drafted));
+                    stats.push((format!("accepted_{name}_{position}"), accepted));
+                }
+            }
+        }
+        stats
+    }
+}
+
+impl Enabled {
+    fn propose_row(
+        &mut self,
+        steps: &Steps,
+        slot: u32,
+        on_device: bool,
+        grammars: &mut Grammars,
+        lower: &mut impl FnMut(&mut Grammars, RequestId, &[u32], &mut DraftLimits),
+    ) {
+        let at = slot as usize;
+        let progress = &steps.table().progress[at];
+        let id = steps.table().request[at];
+        // The last token of the answer needs no draft after it.
+        let most = self.max_draft.min((progress.limit - progress.known - 1) as usize);
+        let first = self.tokens.len();
+        let mut segments = Segments::default();
+        self.ahead.clear();
+        let forced = if self.forced { most } else { 0 };
+        if most > 0 && grammars.forced_tokens(id, forced, &mut self.ahead) {
+            segments = self.speculator.propose(slot, &self.ahead, most, &mut self.tokens);
+        }
+        let mut limits = DraftLimits { host: segments.total(), device: on_device };
+        lower(grammars, id, &self.tokens[first..], &mut limits);
+        segments.truncate(limits.host);
+        self.tokens.truncate(first + segments.total());
+        let lacks = (progress.known - 1).saturating_sub(self.computed[at]) as usize;
+        let left = (progress.limit - progress.known) as usize;
+        let device = if limits.device { most } else { 0 };
+        self.firsts.push(first);
+        self.rows.push(Row { slot, segments, device, lacks, left });
+    }
+
+    /// Counts how many drafts of a row were right: all but the last of its sampled tokens equal theirs. Where only the
+    /// first `taken` were wanted, those behind are neither right nor wrong.
+    fn judge(&mut self, &DraftedRow { row, request, sampled }: &DraftedRow<'_>, taken: usize) {
         if row.drafts == 0 {
             return;
         }
         let accepted = taken.min(sampled.saturating_sub(1)) as u32;
         let judged = if taken < sampled { accepted } else { row.drafts };
-        let request = self.requests.get_mut(self.table.request[row.slot as usize]);
-        request.accepted_drafts += accepted;
-        request.rejected_drafts += judged - accepted;
-        if let Some(drafting) = &mut self.drafting {
-            if row.segments.iter().any(|segment| segment.source == Source::DraftModel) {
-                // The last draft was chosen, and not computed.
-                drafting.computed[row.slot as usize] += accepted.min(row.drafts - 1);
-            }
-            let mut segments = row.segments;
-            segments.truncate(judged as usize);
-            drafting.speculator.judged(row.slot, &segments, accepted as usize);
+        if let Some(answer) = self.requests.get_mut(request) {
+            answer.accepted += accepted;
+            answer.rejected += judged - accepted;
+        }
+        if row.segments.iter().any(|segment| segment.source == Source::DraftModel) {
+            // The last draft was chosen, and not computed.
+            self.computed[row.slot as usize] += accepted.min(row.drafts - 1);
+        }
+        let mut segments = row.segments;
+        segments.truncate(judged as usize);
+        self.speculator.judged(row.slot, &segments, accepted as usize);
+    }
+}
+
+impl RowFeature for Drafts {
+    fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32]) -> Result<()> {
+        if let Some(enabled) = &mut self.enabled {
+            let prediction: Arc<[u32]> = token_ids(&submit.prediction);
+            let prediction = Some(prediction).filter(|tokens| !tokens.is_empty());
+            let history = history_of(submit.tenant, submit.cache_salt);
+            enabled.requests.insert(id, Answer { history, prediction, ..Answer::default() });
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, row: &SamplingRow, out: &mut StepBuffers<'_>) {
+        let drafts = if row.on_device { row.drafts } else { 0 };
+        out.device_drafts[row.at] = drafts as i32;
+        if let Some(enabled) = &mut self.enabled {
+            enabled.record.device = enabled.record.device.max(drafts as usize);
         }
     }
 
-    /// Tells the control what a step took, which had `accepted` right drafts and with which some requests `ended`.
-    ///
-    /// The time is that from commit to commit: taking in the tokens of the one and drafting for the other is in it.
-    /// Where prompts are computed, or somebody ended before it, it says nothing of drafts: to clear up, to answer
-    /// and to take in the next request costs as much as many a step.
-    pub(in crate::scheduler) fn observe_step(&mut self, record: &StepRecord, accepted: usize, ended: usize) {
-        let now_ns = self.now_ns;
-        let Some(drafting) = &mut self.drafting else { return };
-        let decodes = record.prefills == 0;
-        let begun = drafting.since_ns.filter(|_| decodes);
-        drafting.since_ns = (decodes && ended == 0).then_some(now_ns);
-        drafting.speculator.observe(&StepOutcome {
-            rows: record.rows.len(),
-            drafted: record.num_logits - record.num_sampled,
-            accepted,
-            device_iterations: record.device_drafts,
-            caught_up: record.caught_up,
-            speculative: record.speculative,
-            duration_ns: begun.map_or(0, |begun| now_ns.saturating_sub(begun)),
+    fn end_step(&mut self, header: &mut [i64], record: &mut StepRecord) {
+        record.drafts = self.enabled.as_mut().map_or_else(DraftRecord::default, |enabled| {
+            // A step that is planned while no drafts are wanted proposes none.
+            std::mem::take(&mut enabled.record)
         });
-        drafting.speculator.tend(TENDED);
+        header[header::MAX_DEVICE_DRAFTS] = record.drafts.device as i64;
     }
 
-    /// Nothing can be planned for a while: the next step's time does not begin with the last one's commit.
-    pub(in crate::scheduler) fn hold_up_drafting(&mut self) {
-        if let Some(drafting) = &mut self.drafting {
-            drafting.since_ns = None;
+    fn leave(&mut self, id: RequestId) {
+        if let Some(enabled) = &mut self.enabled {
+            enabled.requests.remove(id);
         }
     }
+}
 
-    /// Counts of drafts by name, and what holds now: `drafted_<source>` and `accepted_<source>`, the same with
-    /// `_<position>`, tokens and bytes of the history, whether drafts pay.
-    pub fn speculation_stats(&self) -> Vec<(String, u64)> {
-        let Some(drafting) = &self.drafting else { return Vec::new() };
-        let stats = drafting.speculator.stats();
-        let mut figures = vec![
-            ("speculation_active".to_owned(), u64::from(stats.active)),
-            ("speculation_history_tokens".to_owned(), stats.history_tokens as u64),
-            ("speculation_history_bytes".to_owned(), stats.history_bytes as u64),
-        ];
-        for source in Source::ALL {
-            let (name, at) = (source.name(), source as usize);
-            figures.push((format!("drafted_{name}"), stats.proposed[at]));
-            figures.push((format!("accepted_{name}"), stats.accepted[at]));
-            for position in 0..POSITIONS {
-                let (drafted, accepted) = stats.by_position[at][position];
-                if drafted > 0 {
-                    figures.push((format!("drafted_{name}_{position}"), drafted));
-                    figures.push((format!("accepted_{name}_{position}"), accepted));
-                }
-            }
-        }
-        figures
-    }
+/// The history of a tenant under a salt: both are hashes of names, and neither alone is enough.
+fn history_of(tenant: u64, cache_salt: u64) -> u64 {
+    tenant ^ cache_salt.rotate_left(32)
 }

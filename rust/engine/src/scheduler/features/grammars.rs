@@ -1,298 +1,352 @@
-//! Requests with a grammar: they wait until it is compiled, and bring masks into their steps.
+//! Requests with a grammar: their grammars are compiled, bring masks into steps, and follow the tokens.
 //!
 //! ```text
-//!   submit ──ask──► compiling ──verdict──► waiting            fill_masks: for each of a row's logits
-//!                       └──refused──► notice, finished           fill, then advance by the draft after it
+//!   ask ──► compiling ──verdict──► start: the grammar stands behind what was generated before a restart
+//!                                    │
+//!   write: the row gets mask rows ◄──┤      fill_masks: for each of a row's logits
+//!   on_token: advance, close, end ◄──┘        fill, then advance by the draft after it
 //! ```
 //!
 //! A row's masks depend on every token before it, so they are filled after the commit of the step before, while the
 //! device already runs the step itself; the sampler waits for them. O(vocabulary / 32) words a mask at least; rows
 //! are shared out among threads.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
+use super::closing::Closing;
+use super::masks::{self, Job, elapsed_ns};
+use super::thread_pool::ThreadPool;
+use super::{DraftLimits, NewToken, PerRequest, RowFeature};
 use crate::error::{Error, Result};
-use crate::grammar::{Compiler, Grammar, Verdict};
-use crate::kv_allocator::KvAllocator;
-use crate::messages::{FinishReason, Notice};
-use crate::scheduler::features::thread_pool::ThreadPool;
-use crate::scheduler::planner::{MaskRecord, Planner};
-use crate::scheduler::queue::requests::Requests;
+use crate::grammar::{Compiled, Compiler, Grammar, Refusal, Verdict};
+use crate::messages::{FinishReason, RequestKey, Submit};
+use crate::scheduler::queue::requests::Taken;
+use crate::scheduler::step::StepRecord;
+use crate::scheduler::step::buffers::{StepBuffers, StepLayout, header};
+use crate::scheduler::step::fill::SamplingRow;
 use crate::scheduler::step::sequence_table::{RequestId, SequenceTable};
-use crate::telemetry::{Histogram, Stage};
+use crate::telemetry::Histogram;
 
-/// Threads that fill masks, if the machine has as many.
-const MAX_THREADS: usize = 8;
-/// So few rows are filled faster than a thread wakes up.
-const ROWS_ALONE: usize = 2;
-/// The longest notice, in bytes.
-const MAX_NOTICE: usize = 4096;
+/// Time that a grammar may take at its beginning, when its automata are built, ...
+const GRAMMAR_NS: u64 = 2_000_000_000;
+/// ... and for each token besides: more, and every stream would be held up for one.
+const GRAMMAR_NS_PER_TOKEN: u64 = 5_000_000;
 
-/// The threads that fill masks beside the caller's.
-pub(in crate::scheduler) fn fillers() -> Result<ThreadPool> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-    ThreadPool::new(threads - 1, "pyengine-mask")
-}
-
-/// The masks of one row.
-struct Job<'a> {
-    request: RequestId,
-    grammar: Box<dyn Grammar>,
-    // All that may come, where an answer is being closed.
-    only: Option<u32>,
-    // At so many of the logits it is too early to end, if anything else may come.
-    held: usize,
-    end_tokens: &'a [u32],
-    drafts: &'a [u32],
-    masks: &'a mut [u32],
-    words: usize,
-    // What it took, and what went wrong.
+/// What is kept of a request with a grammar.
+struct Answer {
+    key: RequestKey,
+    prompt_length: u32,
+    min_tokens: u32,
+    compiling: bool,
+    /// How far the answer has come in it, at the last known token. None while it compiles or its masks are filled.
+    grammar: Option<Box<dyn Grammar>>,
+    /// Time that its masks and tokens have taken.
     spent_ns: u64,
+    /// Why its grammar can be followed no further.
     complaint: Option<String>,
+    /// Ends what the grammar has begun before the request's limit.
+    closing: Option<Closing>,
 }
 
-impl Job<'_> {
-    /// Fills the masks. A grammar that panics takes nobody with it: its masks allow everything, and its request ends.
-    fn work(&mut self) {
+impl Answer {
+    /// The only token that may come next, where the answer is being closed.
+    fn only(&self) -> Option<u32> {
+        self.closing.as_ref().and_then(Closing::next)
+    }
+
+    fn is_over_time(&self, generated: u32) -> bool {
+        self.spent_ns > GRAMMAR_NS + u64::from(generated) * GRAMMAR_NS_PER_TOKEN
+    }
+
+    /// Takes a sampled token in. A grammar that allows nothing else ends the request whatever `min_tokens` says.
+    fn on_token(&mut self, new: &NewToken, end_tokens: &[u32]) -> Taken {
+        // Tokens behind a draft were sampled without the mask that closes the answer.
+        if new.nth > 0 && self.only().is_some_and(|only| only != new.token) {
+            return Taken::GivenBack;
+        }
+        let Some(grammar) = &mut self.grammar else { return Taken::Goes };
         let begun = Instant::now();
-        if catch_unwind(AssertUnwindSafe(|| self.fill())).is_err() {
-            self.masks.fill(u32::MAX);
-            self.complaint = Some("the grammar cannot be followed: its backend failed".into());
+        if self.complaint.is_none() && !grammar.advance(new.token) {
+            // The sampler saw a mask that forbids it.
+            return Taken::Ends(FinishReason::Error, None);
         }
-        self.spent_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    }
-
-    /// Fills a mask for each of the logits; the grammar is then where it was.
-    fn fill(&mut self) {
-        if let Some(only) = self.only {
-            self.masks.fill(0);
-            self.masks[only as usize / 32] |= 1 << (only % 32);
-            return;
+        self.spent_ns += elapsed_ns(begun);
+        if let Some(failure) = grammar.failure() {
+            // Its masks allowed only the end, wherever that was: the answer may be cut off.
+            self.complaint = Some(format!("the grammar cannot be followed: {failure}"));
         }
-        let mut advanced = 0;
-        for (at, mask) in self.masks.chunks_mut(self.words).enumerate() {
-            // Drafts are such as the grammar takes; what stands behind another is dropped unseen.
-            if at > 0 && advanced == at - 1 && self.grammar.advance(self.drafts[at - 1]) {
-                advanced = at;
-            }
-            match advanced == at && !self.grammar.is_terminated() {
-                true => self.grammar.fill_mask(mask),
-                false => mask.fill(u32::MAX),
-            }
-            if at < self.held {
-                go_on(mask, self.end_tokens);
-            }
+        let ended = grammar.is_terminated();
+        if self.complaint.is_none() && self.is_over_time(new.generated) {
+            self.complaint = Some("the grammar cannot be followed: it takes too much time".into());
         }
-        self.grammar.roll_back(advanced);
+        if self.complaint.is_some() {
+            return Taken::Ends(FinishReason::Refused, None);
+        }
+        if ended {
+            let stop_token = end_tokens.contains(&new.token).then_some(new.token);
+            return Taken::Ends(FinishReason::Stop, stop_token);
+        }
+        let end = end_tokens.first().copied();
+        let fits = match (&mut self.closing, &mut self.grammar) {
+            (Some(closing), Some(grammar)) => closing.advance(grammar.as_mut(), new.token, new.left, end),
+            _ => true,
+        };
+        if fits { Taken::Goes } else { Taken::GivenBack }
     }
 }
 
-/// Forbids the end tokens, unless nothing else may come.
-fn go_on(mask: &mut [u32], end_tokens: &[u32]) {
-    let allowed = |mask: &[u32], token: u32| mask[token as usize / 32] >> (token % 32) & 1 == 1;
-    let ends: Vec<u32> = end_tokens.iter().copied().filter(|token| allowed(mask, *token)).collect();
-    ends.iter().for_each(|token| mask[*token as usize / 32] &= !(1 << (token % 32)));
-    if mask.iter().all(|word| *word == 0) {
-        ends.iter().for_each(|token| mask[*token as usize / 32] |= 1 << (token % 32));
-    }
+/// A row whose masks are to be filled: one for each of its logits.
+#[derive(Debug, Clone, Copy)]
+struct MaskRow {
+    slot: u32,
+    generation: u32,
+    drafts: usize,
 }
 
-impl Planner {
+/// The grammars of all requests.
+#[derive(Default)]
+pub(in crate::scheduler) struct Grammars {
+    compiler: Option<Box<dyn Compiler>>,
+    threads: Option<ThreadPool>,
+    /// Tokens that end an answer under a grammar.
+    end_tokens: Vec<u32>,
+    requests: PerRequest<Answer>,
+    /// How many requests wait for their grammar.
+    compiling: usize,
+    /// Rows of the step that was planned last, in the order of their masks; their drafts, one row's after the other's.
+    rows: Vec<MaskRow>,
+    drafts: Vec<u32>,
+    masks: usize,
+}
+
+impl Grammars {
     /// Takes requests with grammars from now on. `end_tokens` are those that end an answer under a grammar.
     pub fn set_compiler(&mut self, compiler: Box<dyn Compiler>, end_tokens: Vec<u32>) -> Result<()> {
-        self.fillers = Some(fillers()?);
+        self.threads = Some(masks::threads()?);
         self.compiler = Some(compiler);
         self.end_tokens = end_tokens;
         Ok(())
     }
 
-    /// Fills the masks of the step that was planned last into `masks`, the field of its buffer; returns how many.
-    ///
-    /// To be called when every step before it is committed, and before the device samples.
-    pub fn fill_masks(&mut self, masks: &mut [u32]) -> Result<usize> {
-        let words = self.layout.mask_words();
-        let Some(record) = self.in_flight.back_mut() else {
-            return Err(Error::InvalidArgument("no step is in flight".into()));
-        };
-        let records = std::mem::take(&mut record.masks);
-        let drafts = std::mem::take(&mut record.drafts);
-        if records.is_empty() {
-            return Ok(0);
-        }
-        if self.in_flight.len() > 1 {
-            return Err(Error::InvalidArgument("the step before is not committed yet".into()));
-        }
-        if masks.len() != self.layout.max_logits() * words {
-            return Err(Error::InvalidArgument(format!("the masks of a step have {} words", masks.len())));
-        }
-        let mut masks = masks;
-        let (mut jobs, mut rest, mut filled) = (Vec::with_capacity(records.len()), &drafts[..], 0);
-        for record in &records {
-            let count = record.drafts as usize + 1;
-            let (drafts, others) = rest.split_at(record.drafts as usize);
-            let (mine, tail) = std::mem::take(&mut masks).split_at_mut(count * words);
-            (rest, masks) = (others, tail);
-            filled += count;
-            match take_grammar(&self.table, &mut self.requests, record) {
-                Some((request, grammar, only, held)) => {
-                    let end_tokens = &self.end_tokens;
-                    jobs.push(Mutex::new(Job {
-                        request,
-                        grammar,
-                        only,
-                        held,
-                        end_tokens,
-                        drafts,
-                        masks: mine,
-                        words,
-                        spent_ns: 0,
-                        complaint: None,
-                    }));
-                }
-                // Its sequence has ended meanwhile: whatever is sampled is dropped.
-                None => mine.fill(u32::MAX),
-            }
-        }
-        let fill = |row: usize| lock(&jobs[row]).work();
-        match &self.fillers {
-            Some(fillers) if jobs.len() > ROWS_ALONE => fillers.run(jobs.len(), &fill),
-            _ => (0..jobs.len()).for_each(fill),
-        }
-        for job in jobs {
-            let job = job.into_inner().unwrap_or_else(PoisonError::into_inner);
-            let request = self.requests.get_mut(job.request);
-            request.grammar = Some(job.grammar);
-            request.grammar_ns += job.spent_ns;
-            request.complaint = job.complaint;
-        }
-        self.timeline.end_span(Stage::Grammar);
-        Ok(filled)
+    /// How many requests wait for their grammar.
+    pub fn compiling(&self) -> usize {
+        self.compiling
     }
 
-    /// Figures of the compiler by name, and how long compilations took.
-    pub fn grammar_stats(&self) -> (Vec<(&'static str, u64)>, Option<Histogram>) {
+    /// Whether this request does.
+    pub fn is_compiling(&self, id: RequestId) -> bool {
+        self.requests.get(id).is_some_and(|answer| answer.compiling)
+    }
+
+    /// Asks for the grammar of a request that has one; at once if it is known, else [`collect`](Self::collect) has it
+    /// later.
+    pub fn ask(&mut self, id: RequestId, description: &[u8]) -> Option<Verdict> {
+        let Some(compiler) = &mut self.compiler else {
+            return Some(Err(Refusal { message: "this engine takes no grammars".into() }));
+        };
+        let answer = self.requests.get_mut(id)?;
+        answer.compiling = true;
+        self.compiling += 1;
+        compiler.ask(answer.key, description)
+    }
+
+    /// The verdicts that have come since the last call.
+    pub fn collect(&mut self) -> Vec<(RequestKey, Verdict)> {
+        let mut verdicts = Vec::new();
+        if let Some(compiler) = &mut self.compiler {
+            compiler.collect(&mut verdicts);
+        }
+        verdicts
+    }
+
+    /// A request has its grammar, with `generated` tokens from before a restart and `left` that may come. Returns how the
+    /// request ends at once, if it does.
+    pub fn start(
+        &mut self,
+        id: RequestId,
+        compiled: &dyn Compiled,
+        generated: &[u32],
+        left: u32,
+    ) -> Option<FinishReason> {
+        let answer = self.requests.get_mut(id)?;
+        answer.compiling = false;
+        self.compiling -= 1;
+        let mut grammar = compiled.start();
+        let sound = generated.iter().all(|token| grammar.advance(*token));
+        let ended = grammar.is_terminated();
+        if let Some(closing) = answer.closing.as_mut().filter(|_| sound && !ended && left > 0) {
+            closing.look(grammar.as_mut(), left, self.end_tokens.first().copied());
+        }
+        answer.grammar = Some(grammar);
+        match (sound, ended, left) {
+            (false, ..) => Some(FinishReason::Error),
+            (_, true, _) => Some(FinishReason::Stop),
+            (.., 0) => Some(FinishReason::Length),
+            _ => None,
+        }
+    }
+
+    /// Appends the tokens that a request's grammar forces, at most `limit`. False where the answer is being closed, so
+    /// that drafts are of no use.
+    pub fn forced_tokens(&mut self, id: RequestId, limit: usize, out: &mut Vec<u32>) -> bool {
+        let Some(answer) = self.requests.get_mut(id) else { return true };
+        if answer.only().is_some() {
+            return false;
+        }
+        if let Some(grammar) = answer.grammar.as_mut().filter(|_| limit > 0) {
+            grammar.forced_tokens(limit, out);
+        }
+        true
+    }
+
+    /// Fills the masks of the step that was planned last into `masks`, the field of its buffer; returns how many.
+    /// `InvalidArgument` unless the step before is `committed`.
+    pub fn fill_masks(
+        &mut self,
+        table: &SequenceTable,
+        layout: &StepLayout,
+        masks: &mut [u32],
+        committed: bool,
+    ) -> Result<usize> {
+        let words = layout.mask_words();
+        if self.rows.is_empty() {
+            return Ok(0);
+        }
+        if !committed {
+            return Err(Error::InvalidArgument("the step before is not committed yet".into()));
+        }
+        if masks.len() != layout.max_logits() * words {
+            return Err(Error::InvalidArgument(format!("the masks of a step have {} words", masks.len())));
+        }
+        let (mut masks, mut rest) = (masks, &self.drafts[..]);
+        let mut jobs = Vec::with_capacity(self.rows.len());
+        for row in self.rows.drain(..) {
+            let (drafts, others) = rest.split_at(row.drafts);
+            let (mine, tail) = std::mem::take(&mut masks).split_at_mut((row.drafts + 1) * words);
+            (rest, masks) = (others, tail);
+            match job(table, &mut self.requests, &row, &self.end_tokens, drafts, mine, words) {
+                Ok(job) => jobs.push(Mutex::new(job)),
+                // Its sequence has ended meanwhile: whatever is sampled is dropped.
+                Err(mine) => mine.fill(u32::MAX),
+            }
+        }
+        for job in masks::fill(jobs, self.threads.as_ref()) {
+            if let Some(answer) = self.requests.get_mut(job.request) {
+                answer.grammar = Some(job.grammar);
+                answer.spent_ns += job.spent_ns;
+                answer.complaint = job.complaint;
+            }
+        }
+        Ok(self.masks)
+    }
+
+    /// Why a request's grammar can be followed no further, said once.
+    pub fn complaint(&mut self, id: RequestId) -> Option<String> {
+        self.requests.get_mut(id)?.complaint.take()
+    }
+
+    /// Counts of the compiler by name, and how long compilations took.
+    pub fn stats(&self) -> (Vec<(&'static str, u64)>, Option<Histogram>) {
         match &self.compiler {
             Some(compiler) => (compiler.figures(), compiler.compile_times()),
             None => (Vec::new(), None),
         }
     }
+}
 
-    /// Asks for the grammar of a request that was just taken in; it waits for its turn once it has it.
-    pub(in crate::scheduler) fn ask_for_grammar(
-        &mut self,
-        kv: &mut KvAllocator,
-        id: RequestId,
-        description: &[u8],
-    ) -> Result<()> {
-        let key = self.requests.get(id).key;
-        let Some(compiler) = &mut self.compiler else {
-            return self.refuse_grammar(kv, id, "this engine takes no grammars".into());
+impl RowFeature for Grammars {
+    fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32]) -> Result<()> {
+        if submit.grammar.is_some() {
+            self.requests.insert(
+                id,
+                Answer {
+                    key: submit.key,
+                    prompt_length: submit.prompt_length,
+                    min_tokens: submit.min_tokens,
+                    compiling: false,
+                    grammar: None,
+                    spent_ns: 0,
+                    complaint: None,
+                    closing: submit.close_grammar.then(Closing::default),
+                },
+            );
+        }
+        Ok(())
+    }
+
+    fn limit_drafts(&mut self, id: RequestId, drafts: &[u32], limits: &mut DraftLimits) {
+        let Some(grammar) = self.requests.get_mut(id).and_then(|answer| answer.grammar.as_mut()) else {
+            return;
         };
-        self.requests.get_mut(id).compiling = true;
-        self.compiling += 1;
-        match compiler.ask(key, description) {
-            Some(verdict) => self.take_verdict(kv, id, verdict),
-            None => Ok(()),
+        // A draft that the grammar forbids is wrong for certain. The device's model knows no grammar.
+        let allowed = drafts.iter().take_while(|draft| grammar.advance(**draft)).count();
+        grammar.roll_back(allowed);
+        limits.host = limits.host.min(allowed);
+        limits.device = false;
+    }
+
+    fn begin_step(&mut self) {
+        self.rows.clear();
+        self.drafts.clear();
+        self.masks = 0;
+    }
+
+    fn write(&mut self, row: &SamplingRow, out: &mut StepBuffers<'_>) {
+        if self.requests.get(row.request).is_none() {
+            return;
+        }
+        let drafts = row.drafts as usize;
+        self.rows.push(MaskRow { slot: row.slot, generation: row.generation, drafts });
+        let tokens = &out.token_ids[row.first_draft..row.first_draft + drafts];
+        self.drafts.extend(tokens.iter().map(|token| *token as u32));
+        for mask_row in &mut out.mask_row[row.first_logit..=row.first_logit + drafts] {
+            *mask_row = self.masks as i32;
+            self.masks += 1;
         }
     }
 
-    /// Takes the grammars that were compiled meanwhile.
-    pub(in crate::scheduler) fn collect_grammars(&mut self, kv: &mut KvAllocator) -> Result<()> {
-        let mut verdicts = Vec::new();
-        if let Some(compiler) = &mut self.compiler {
-            compiler.collect(&mut verdicts);
+    fn end_step(&mut self, header: &mut [i64], _record: &mut StepRecord) {
+        header[header::NUM_MASKS] = self.masks as i64;
+    }
+
+    fn on_token(&mut self, token: &NewToken) -> Taken {
+        match self.requests.get_mut(token.request) {
+            Some(answer) => answer.on_token(token, &self.end_tokens),
+            None => Taken::Goes,
         }
-        for (key, verdict) in verdicts {
-            if let Some(id) = self.requests.find(key)
-                && self.requests.get(id).compiling
-            {
-                self.take_verdict(kv, id, verdict)?;
+    }
+
+    fn leave(&mut self, id: RequestId) {
+        let Some(answer) = self.requests.remove(id) else { return };
+        if answer.compiling {
+            self.compiling -= 1;
+            if let Some(compiler) = &mut self.compiler {
+                compiler.cancel(answer.key);
             }
         }
-        Ok(())
-    }
-
-    /// A request ends before its grammar was there.
-    pub(in crate::scheduler) fn stop_compiling(&mut self, id: RequestId) {
-        let request = self.requests.get_mut(id);
-        request.compiling = false;
-        self.compiling -= 1;
-        if let Some(compiler) = &mut self.compiler {
-            compiler.cancel(request.key);
-        }
-    }
-
-    fn take_verdict(&mut self, kv: &mut KvAllocator, id: RequestId, verdict: Verdict) -> Result<()> {
-        let compiled = match verdict {
-            Ok(compiled) => compiled,
-            Err(refusal) => return self.refuse_grammar(kv, id, refusal.message),
-        };
-        let request = self.requests.get_mut(id);
-        request.compiling = false;
-        self.compiling -= 1;
-        if !compiled.warnings().is_empty() {
-            let text = shortened(compiled.warnings().join("\n"));
-            self.outbox.notice(Notice { key: request.key, text })?;
-        }
-        // What was generated before a restart.
-        let mut grammar = compiled.start();
-        let generated = &request.tokens[request.prompt_length as usize..];
-        let sound = generated.iter().all(|token| grammar.advance(*token));
-        let ended = grammar.is_terminated();
-        let known = request.tokens.len() as u32;
-        let used_up = known >= request.limit;
-        if let Some(closing) = request.closing.as_mut().filter(|_| sound && !ended && !used_up) {
-            closing.look(grammar.as_mut(), request.limit - known, self.end_tokens.first().copied());
-        }
-        request.grammar = Some(grammar);
-        self.enqueue(id);
-        if !sound {
-            self.finish(kv, id, FinishReason::Error);
-        } else if ended {
-            self.finish(kv, id, FinishReason::Stop);
-        } else if used_up {
-            self.finish(kv, id, FinishReason::Length);
-        }
-        Ok(())
-    }
-
-    fn refuse_grammar(&mut self, kv: &mut KvAllocator, id: RequestId, message: String) -> Result<()> {
-        let key = self.requests.get(id).key;
-        self.outbox.notice(Notice { key, text: shortened(message) })?;
-        self.finish(kv, id, FinishReason::Refused);
-        Ok(())
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What is needed for a row's masks: its request, grammar, the only token that may come if there is one, and at how many
-/// of its logits it is too early to end.
-#[allow(clippy::type_complexity, reason = "taken apart at once")]
-fn take_grammar(
+/// The work of a row, with its grammar; the masks again if its sequence has ended.
+fn job<'a>(
     table: &SequenceTable,
-    requests: &mut Requests,
-    record: &MaskRecord,
-) -> Option<(RequestId, Box<dyn Grammar>, Option<u32>, usize)> {
-    if !table.is_current(record.slot, record.generation) {
-        return None;
+    requests: &mut PerRequest<Answer>,
+    row: &MaskRow,
+    end_tokens: &'a [u32],
+    drafts: &'a [u32],
+    masks: &'a mut [u32],
+    words: usize,
+) -> std::result::Result<Job<'a>, &'a mut [u32]> {
+    let at = row.slot as usize;
+    if !table.is_current(row.slot, row.generation) {
+        return Err(masks);
     }
-    let id = table.request[record.slot as usize];
-    let request = requests.get_mut(id);
-    let only = request.closing_token();
-    let next = table.progress[record.slot as usize].known + 1 - request.prompt_length;
-    Some((id, request.grammar.take()?, only, request.min_tokens.saturating_sub(next) as usize))
-}
-
-fn shortened(mut text: String) -> String {
-    if text.len() > MAX_NOTICE {
-        let end = (0..=MAX_NOTICE).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        text.truncate(end);
-        text.push('…');
-    }
-    text
+    let request = table.request[at];
+    let Some(answer) = requests.get_mut(request) else { return Err(masks) };
+    let only = answer.only();
+    let next = table.progress[at].known + 1 - answer.prompt_length;
+    let held = answer.min_tokens.saturating_sub(next) as usize;
+    let Some(grammar) = answer.grammar.take() else { return Err(masks) };
+    Ok(Job { request, grammar, only, held, end_tokens, drafts, masks, words, spent_ns: 0, complaint: None })
 }

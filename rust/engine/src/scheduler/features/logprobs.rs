@@ -3,8 +3,16 @@
 //! A step gives them for each of its logits, those behind wrong drafts too; what is taken of a row goes out with its
 //! tokens, as [`SequenceTokens`](crate::messages::SequenceTokens) has it. O(log-probabilities).
 
+use super::{PerRequest, RowFeature};
 use crate::error::{Error, Result};
-use crate::scheduler::planner::StepRecord;
+use crate::messages::Submit;
+use crate::scheduler::step::StepRecord;
+use crate::scheduler::step::buffers::{StepBuffers, header};
+use crate::scheduler::step::fill::SamplingRow;
+use crate::scheduler::step::sequence_table::RequestId;
+
+/// Most likely tokens that a request may want the log-probabilities of.
+const MAX_LOGPROBS: u8 = 20;
 
 /// The log-probabilities of a step, by its logits; those of rows that want none may be anything.
 #[derive(Debug, Clone, Copy)]
@@ -19,7 +27,7 @@ pub struct LogProbs<'a> {
 
 impl LogProbs<'_> {
     /// Appends those of `rows` logits from `first` on, `count` most likely tokens of each.
-    pub(in crate::scheduler) fn write(&self, first: usize, rows: usize, count: usize, out: &mut Vec<u8>) {
+    fn write(&self, first: usize, rows: usize, count: usize, out: &mut Vec<u8>) {
         let width = self.tokens.len() / self.chosen.len().max(1);
         for row in first..first + rows {
             out.extend_from_slice(&[0; 4]);
@@ -32,18 +40,75 @@ impl LogProbs<'_> {
     }
 }
 
-/// Checks that a step that wants log-probabilities has got them.
-pub(in crate::scheduler) fn check(record: &StepRecord, logprobs: Option<LogProbs<'_>>) -> Result<()> {
-    let Some(most) = record.logprobs.checked_sub(1) else { return Ok(()) };
+/// Of how many most likely tokens each request wants the log-probabilities, beside each token's own.
+#[derive(Default)]
+pub(in crate::scheduler) struct WantedLogProbs {
+    requests: PerRequest<u8>,
+    /// The most that a row of the step wants.
+    most: Option<u8>,
+}
+
+impl WantedLogProbs {
+    /// Appends the log-probabilities of `rows` logits from `first` on to `out`, if the request wants them.
+    pub fn append(
+        &self,
+        id: RequestId,
+        logprobs: &LogProbs<'_>,
+        first: usize,
+        rows: usize,
+        out: &mut Vec<u8>,
+    ) {
+        if let Some(count) = self.requests.get(id) {
+            logprobs.write(first, rows, usize::from(*count), out);
+        }
+    }
+}
+
+impl RowFeature for WantedLogProbs {
+    fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32]) -> Result<()> {
+        let Some(count) = submit.logprobs else { return Ok(()) };
+        if count > MAX_LOGPROBS {
+            return Err(Error::InvalidArgument("a request's log-probabilities are out of range".into()));
+        }
+        self.requests.insert(id, count);
+        Ok(())
+    }
+
+    fn begin_step(&mut self) {
+        self.most = None;
+    }
+
+    fn write(&mut self, row: &SamplingRow, out: &mut StepBuffers<'_>) {
+        let wanted = self.requests.get(row.request).copied();
+        self.most = self.most.max(wanted);
+        out.logprobs[row.at] = wanted.map_or(-1, i32::from);
+    }
+
+    fn end_step(&mut self, header: &mut [i64], record: &mut StepRecord) {
+        header[header::MAX_LOGPROBS_AND_ONE] = self.most.map_or(0, |most| i64::from(most) + 1);
+        record.logprobs = self.most;
+    }
+
+    fn leave(&mut self, id: RequestId) {
+        self.requests.remove(id);
+    }
+}
+
+/// Checks that a step of `logits` whose rows want at most `wanted` log-probabilities has got them.
+pub(in crate::scheduler) fn check(
+    wanted: Option<u8>,
+    logits: usize,
+    logprobs: Option<LogProbs<'_>>,
+) -> Result<()> {
+    let Some(most) = wanted else { return Ok(()) };
     let invalid = |message: &str| Err(Error::InvalidArgument(message.into()));
     let Some(LogProbs { tokens, logprobs, chosen }) = logprobs else {
         return invalid("the step wants log-probabilities, and got none");
     };
-    let logits = record.num_logits;
     if chosen.len() != logits || tokens.len() != logprobs.len() || !tokens.len().is_multiple_of(logits) {
         return invalid("log-probabilities are not as many as the step's logits");
     }
-    if tokens.len() / logits < most {
+    if tokens.len() / logits < usize::from(most) {
         return invalid("the step wants the log-probabilities of more tokens");
     }
     Ok(())

@@ -1,10 +1,202 @@
-//! What only some requests have: grammars, penalties, log-probabilities, drafts.
+//! What only some requests have: grammars, penalties, log-probabilities, drafts. Each is a [`RowFeature`].
+//!
+//! ```text
+//!   submit         begin ──────────────► what the feature keeps of the request, in a `PerRequest`
+//!   plan           limit_drafts          how many of a row's proposed drafts may be sent
+//!   fill           begin_step ─► write, for each row that samples ─► end_step: the numbers of the header
+//!   commit         on_token ───────────► may refuse the token, or end the request with it
+//!   end            leave
+//! ```
+//!
+//! A feature owns its state; the step knows none of it. All of them are called in a fixed order, by static dispatch; a
+//! feature that no request has costs a look at an empty list.
 
-pub(super) mod closing;
-pub(super) mod drafting;
-mod drafts;
+mod closing;
+pub(super) mod drafts;
 mod grammars;
 pub(super) mod logprobs;
-pub(super) mod penalties;
+mod masks;
+mod penalties;
 mod penalty_budget;
-pub(super) mod thread_pool;
+mod thread_pool;
+
+use super::planner::PlannerConfig;
+use super::queue::requests::Taken;
+use super::step::buffers::{StepBuffers, StepLayout};
+use super::step::fill::SamplingRow;
+use super::step::sequence_table::RequestId;
+use super::step::{StepRecord, Steps};
+use crate::error::Result;
+use crate::messages::Submit;
+pub(super) use drafts::DraftedRow;
+use drafts::Drafts;
+use grammars::Grammars;
+use logprobs::WantedLogProbs;
+use penalty_budget::PenaltyBudget;
+
+/// A token that was sampled for a request.
+pub(super) struct NewToken {
+    pub request: RequestId,
+    pub token: u32,
+    /// Tokens that the request has generated, with this one.
+    pub generated: u32,
+    /// Tokens that it may still generate.
+    pub left: u32,
+    /// Tokens that the same row brought before it.
+    pub nth: usize,
+}
+
+/// How many of a row's proposed drafts may be sent, and whether the device may draft for it instead.
+pub(super) struct DraftLimits {
+    pub host: usize,
+    pub device: bool,
+}
+
+/// A part of what a request asks for, called by the step at fixed points.
+trait RowFeature {
+    /// Takes from a submission what concerns the feature. `tokens` are its prompt and what it generated before a restart.
+    /// `InvalidArgument` for what no frontend would send.
+    fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32]) -> Result<()>;
+
+    /// Lowers the limits for a row with these drafts.
+    fn limit_drafts(&mut self, _id: RequestId, _drafts: &[u32], _limits: &mut DraftLimits) {}
+
+    /// The rows of a step are written from now on.
+    fn begin_step(&mut self) {}
+
+    /// Writes the feature's fields of a row that samples.
+    fn write(&mut self, row: &SamplingRow, out: &mut StepBuffers<'_>);
+
+    /// Every row is written: the feature's numbers go into the header, and what `commit` needs of them into the record.
+    fn end_step(&mut self, header: &mut [i64], record: &mut StepRecord);
+
+    /// Takes a sampled token in.
+    fn on_token(&mut self, _token: &NewToken) -> Taken {
+        Taken::Goes
+    }
+
+    /// The request has ended, or never began.
+    fn leave(&mut self, id: RequestId);
+}
+
+/// All of them.
+pub(super) struct Features {
+    pub grammars: Grammars,
+    pub penalties: PenaltyBudget,
+    pub logprobs: WantedLogProbs,
+    pub drafts: Drafts,
+}
+
+impl Features {
+    pub fn new(config: &PlannerConfig, layout: &StepLayout) -> Self {
+        Self {
+            grammars: Grammars::default(),
+            penalties: PenaltyBudget::new(layout, config.max_sequences),
+            logprobs: WantedLogProbs::default(),
+            drafts: Drafts::default(),
+        }
+    }
+
+    /// A request is submitted. On an error the features that took it in must be told that it has left.
+    pub fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32]) -> Result<()> {
+        self.logprobs.begin(id, submit, tokens)?;
+        self.penalties.begin(id, submit, tokens)?;
+        self.drafts.begin(id, submit, tokens)?;
+        self.grammars.begin(id, submit, tokens)
+    }
+
+    /// Collects what may be drafted for the rows that decode.
+    pub fn propose(&mut self, steps: &Steps) {
+        let Self { grammars, penalties, drafts, .. } = self;
+        drafts.propose(steps, grammars, |grammars, id, drafts, limits| {
+            grammars.limit_drafts(id, drafts, limits);
+            penalties.limit_drafts(id, drafts, limits);
+        });
+    }
+
+    pub fn begin_step(&mut self) {
+        self.grammars.begin_step();
+        self.penalties.begin_step();
+        self.logprobs.begin_step();
+        self.drafts.begin_step();
+    }
+
+    pub fn write(&mut self, row: &SamplingRow, out: &mut StepBuffers<'_>) {
+        self.grammars.write(row, out);
+        self.penalties.write(row, out);
+        self.logprobs.write(row, out);
+        self.drafts.write(row, out);
+    }
+
+    pub fn end_step(&mut self, header: &mut [i64], record: &mut StepRecord) {
+        self.grammars.end_step(header, record);
+        self.penalties.end_step(header, record);
+        self.logprobs.end_step(header, record);
+        self.drafts.end_step(header, record);
+    }
+
+    /// What becomes of a request with a sampled token; only a token that the first feature lets pass reaches the next.
+    pub fn on_token(&mut self, token: &NewToken) -> Taken {
+        match self.grammars.on_token(token) {
+            Taken::Goes => self.penalties.on_token(token),
+            other => other,
+        }
+    }
+
+    /// The tokens of a row were taken, `new` of what it sampled.
+    pub fn commit_row(&mut self, row: &DraftedRow<'_>, new: &[u32]) {
+        self.drafts.commit_row(row, new);
+    }
+
+    /// Why a feature can go on with a request no further, said once.
+    pub fn complaint(&mut self, id: RequestId) -> Option<String> {
+        self.grammars.complaint(id)
+    }
+
+    pub fn leave(&mut self, id: RequestId) {
+        self.grammars.leave(id);
+        self.penalties.leave(id);
+        self.logprobs.leave(id);
+        self.drafts.leave(id);
+    }
+}
+
+/// What a feature keeps of the requests that have it, by request id; O(1).
+struct PerRequest<T> {
+    slots: Vec<Option<T>>,
+    len: usize,
+}
+
+impl<T> Default for PerRequest<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), len: 0 }
+    }
+}
+
+impl<T> PerRequest<T> {
+    fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn insert(&mut self, id: RequestId, value: T) {
+        let at = id as usize;
+        if self.slots.len() <= at {
+            self.slots.resize_with(at + 1, || None);
+        }
+        self.len += usize::from(self.slots[at].replace(value).is_none());
+    }
+
+    fn get(&self, id: RequestId) -> Option<&T> {
+        self.slots.get(id as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
+        self.slots.get_mut(id as usize)?.as_mut()
+    }
+
+    fn remove(&mut self, id: RequestId) -> Option<T> {
+        let value = self.slots.get_mut(id as usize)?.take();
+        self.len -= usize::from(value.is_some());
+        value
+    }
+}

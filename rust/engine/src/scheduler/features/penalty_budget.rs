@@ -1,139 +1,196 @@
-//! Penalties in the steps: whose have a place, and when they are written.
+//! Penalties in the steps: which rows have room for theirs, and when they are written.
 //!
 //! ```text
-//!   plan         rows with penalties ──► seats, by the most that each may have; who finds none waits
-//!   fill_penalties   the step before is committed ──► penalties of every row that was seated
+//!   plan             rows with penalties ──► granted, each by the most that it may have, while the budget lasts
+//!   fill_penalties   the step before is committed ──► penalties of every row that was granted
 //! ```
 //!
-//! Penalties go by all tokens before, so they are filled after the commit of the step before, like masks. A step takes as
-//! many rows with penalties as have a place in its buffers; who found none has the first turn in the next.
-//! Seats cost O(running) a step, filling what the rows' [penalties](super::penalties) cost; a step without any costs nothing.
+//! Penalties are a function of all tokens before, so they are filled after the commit of the step before, like masks.
+//! A step takes as many rows with penalties as its buffers have room for; the first row that is left out is the first
+//! that is granted in the next step. Granting costs O(running) a step, filling what the rows'
+//! [penalties](super::penalties) cost; both cost nothing where no request has penalties.
 
+use super::penalties::{Penalties, PenaltyFields};
+use super::{DraftLimits, NewToken, PerRequest, RowFeature};
 use crate::error::{Error, Result};
-use crate::scheduler::features::penalties::PenaltyFields;
-use crate::scheduler::planner::Planner;
-use crate::scheduler::step::buffers::header::NUM_EDITS;
-use crate::scheduler::step::plan::Room;
-use crate::scheduler::step::sequence_table::Progress;
-use crate::telemetry::Stage;
+use crate::messages::Submit;
+use crate::scheduler::queue::requests::Taken;
+use crate::scheduler::step::buffers::{StepBuffers, StepLayout, header};
+use crate::scheduler::step::fill::SamplingRow;
+use crate::scheduler::step::sequence_table::{RequestId, SequenceTable};
+use crate::scheduler::step::{StepRecord, Steps};
 
-impl Planner {
-    /// Chooses which decodes have a place for their penalties in the step: the others wait, and have the first turn in the
-    /// next. O(running), and nothing where no request has penalties.
-    pub(in crate::scheduler) fn grant_penalties(&mut self, room: &mut Room) {
-        if self.penalized == 0 {
+/// A row whose penalties are to be filled.
+#[derive(Debug, Clone, Copy)]
+struct PenaltyRow {
+    slot: u32,
+    generation: u32,
+    first_logit: usize,
+    first_draft: usize,
+    drafts: usize,
+}
+
+/// The penalties of all requests, and a step's room for them.
+pub(in crate::scheduler) struct PenaltyBudget {
+    vocab_size: usize,
+    max_penalties: usize,
+    requests: PerRequest<Penalties>,
+    /// What the step that is being planned has left.
+    left: usize,
+    /// By slot: the sequence may decode in the step that is being planned.
+    granted: Vec<bool>,
+    /// Running order of the sequence that is granted first.
+    first: (i32, u64),
+    /// Rows of the step that was planned last; the bound of their penalties.
+    rows: Vec<PenaltyRow>,
+    bound: usize,
+    /// Scratch of `fill`.
+    drafts: Vec<u32>,
+}
+
+impl PenaltyBudget {
+    pub fn new(layout: &StepLayout, max_sequences: usize) -> Self {
+        Self {
+            vocab_size: layout.vocab_size(),
+            max_penalties: layout.max_penalties(),
+            requests: PerRequest::default(),
+            left: 0,
+            granted: vec![false; max_sequences],
+            first: (i32::MIN, 0),
+            rows: Vec::new(),
+            bound: 0,
+            drafts: Vec::new(),
+        }
+    }
+
+    /// Begins to plan a step: chooses the decodes whose penalties it has room for. The others wait.
+    pub fn grant(&mut self, steps: &Steps) {
+        self.left = self.max_penalties;
+        if self.requests.is_empty() {
             return;
         }
-        let split = self.running.partition_point(|runner| runner.order < self.penalty_turn);
-        let mut waits = None;
-        for at in (split..self.running.len()).chain(0..split) {
-            let runner = self.running[at];
-            let slot = runner.slot as usize;
-            let progress = self.table.progress[slot];
-            let Some(penalties) = &self.requests.get(self.table.request[slot]).penalties else { continue };
+        let (table, running) = (steps.table(), steps.running());
+        let split = running.partition_point(|runner| runner.order < self.first);
+        let mut left_out = None;
+        for runner in running[split..].iter().chain(&running[..split]) {
+            let at = runner.slot as usize;
+            let progress = &table.progress[at];
+            let Some(penalties) = self.requests.get(table.request[at]) else { continue };
             if progress.remaining() != 1 {
                 continue;
             }
             let needed = penalties.bound(progress.pending as usize);
-            self.table.seated[slot] = needed <= room.penalties;
-            if self.table.seated[slot] {
-                room.penalties -= needed;
+            self.granted[at] = needed <= self.left;
+            if self.granted[at] {
+                self.left -= needed;
             } else {
-                waits = waits.or(Some(runner.order));
+                left_out = left_out.or(Some(runner.order));
             }
         }
-        self.penalty_turn = waits.unwrap_or((i32::MIN, 0));
+        self.first = left_out.unwrap_or((i32::MIN, 0));
     }
 
-    /// Whether a sequence that decodes has penalties and no place for them in this step.
-    pub(in crate::scheduler) fn lacks_penalty_budget(&self, slot: u32) -> bool {
-        self.penalized > 0
-            && !self.table.seated[slot as usize]
-            && self.requests.get(self.table.request[slot as usize]).penalties.is_some()
+    /// Whether a sequence has no penalties or the step has room for them.
+    pub fn may_decode(&self, id: RequestId, slot: u32) -> bool {
+        self.requests.is_empty() || self.requests.get(id).is_none() || self.granted[slot as usize]
     }
 
-    /// Takes the place of the penalties of a prefill that would sample in this step; false if there is none.
-    pub(in crate::scheduler) fn seat_prefill(&self, slot: u32, progress: &Progress, room: &mut Room) -> bool {
-        if self.penalized == 0 {
-            return true;
-        }
-        let Some(penalties) = &self.requests.get(self.table.request[slot as usize]).penalties else {
-            return true;
-        };
-        let needed = penalties.bound(progress.pending as usize);
-        let fits = needed <= room.penalties;
-        room.penalties -= if fits { needed } else { 0 };
-        fits
+    /// Takes the room for the penalties of a logits row that is `ahead` tokens beyond the known ones. False if there is
+    /// none left.
+    pub fn reserve(&mut self, id: RequestId, ahead: usize) -> bool {
+        let Some(penalties) = self.requests.get(id) else { return true };
+        let left = self.left.checked_sub(penalties.bound(ahead));
+        self.left = left.unwrap_or(self.left);
+        left.is_some()
     }
 
-    /// How many of `count` drafts of a decode have a place for the penalties of what is sampled behind them; takes it.
-    pub(in crate::scheduler) fn seat_drafts(&self, slot: u32, count: usize, room: &mut Room) -> usize {
-        if self.penalized == 0 {
-            return count;
-        }
-        let Some(penalties) = &self.requests.get(self.table.request[slot as usize]).penalties else {
-            return count;
-        };
-        let fitting = (1..=count).take_while(|ahead| {
-            let left = room.penalties.checked_sub(penalties.bound(*ahead));
-            room.penalties = left.unwrap_or(room.penalties);
-            left.is_some()
-        });
-        fitting.count()
+    /// How many of `count` drafts of a decode have room for the penalties of what is sampled behind them; takes it.
+    pub fn reserve_drafts(&mut self, id: RequestId, count: usize) -> usize {
+        (1..=count).take_while(|ahead| self.reserve(id, *ahead)).count()
     }
 
-    /// Fills the penalties of the step that was planned last into `bytes`, its buffers; returns how many.
-    ///
-    /// To be called when every step before it is committed, and before the device samples.
-    pub fn fill_penalties(&mut self, bytes: &mut [u8]) -> Result<usize> {
-        let out = self.layout.view(bytes)?;
-        let Some(record) = self.in_flight.back_mut() else {
-            return Err(Error::InvalidArgument("no step is in flight".into()));
-        };
-        let records = std::mem::take(&mut record.penalties);
-        let logits = record.num_logits;
-        if records.is_empty() {
+    /// Fills the penalties of the step that was planned last into `out`, its buffers with `logits` logits rows; returns
+    /// how many. `InvalidArgument` unless the step before is `committed`.
+    pub fn fill(
+        &mut self,
+        table: &SequenceTable,
+        out: StepBuffers<'_>,
+        logits: usize,
+        committed: bool,
+    ) -> Result<usize> {
+        if self.rows.is_empty() {
             return Ok(0);
         }
-        if self.in_flight.len() > 1 {
+        if !committed {
             return Err(Error::InvalidArgument("the step before is not committed yet".into()));
         }
-        let mut fields = PenaltyFields {
-            token: out.penalty_token,
-            factor: out.penalty_factor,
-            add: out.penalty_add,
-            end: 0,
-        };
-        let (mut drafts, mut next, mut filled) = (Vec::new(), 0, Ok(()));
-        for record in &records {
-            let first = record.first as usize;
-            let behind = first + record.drafts as usize + 1;
+        let (token, factor, add) = (out.penalty_token, out.penalty_factor, out.penalty_add);
+        let mut fields = PenaltyFields { token, factor, add, end: 0 };
+        let (mut next, mut filled) = (0, Ok(()));
+        for row in self.rows.drain(..) {
+            let behind = row.first_logit + row.drafts + 1;
             out.penalty_start[next..behind].fill(fields.end as i32);
             next = behind;
             // A sequence that has ended meanwhile has none: whatever is sampled is dropped.
-            if !self.table.is_current(record.slot, record.generation) {
+            if !table.is_current(row.slot, row.generation) {
                 continue;
             }
-            let token = out.logit_token[first] as usize + 1;
-            drafts.clear();
-            drafts.extend(
-                out.token_ids[token..token + record.drafts as usize].iter().map(|token| *token as u32),
-            );
-            let known = &self.table.tokens[record.slot as usize];
-            let request = self.requests.get_mut(self.table.request[record.slot as usize]);
-            if let Some(penalties) = &mut request.penalties {
-                let starts = &mut out.penalty_start[first..behind];
-                filled = filled.and(penalties.fill(known, &drafts, starts, &mut fields));
+            self.drafts.clear();
+            let drafts = &out.token_ids[row.first_draft..row.first_draft + row.drafts];
+            self.drafts.extend(drafts.iter().map(|token| *token as u32));
+            let at = row.slot as usize;
+            if let Some(penalties) = self.requests.get_mut(table.request[at]) {
+                let starts = &mut out.penalty_start[row.first_logit..behind];
+                let own = penalties.fill(&table.tokens[at], &self.drafts, starts, &mut fields);
+                filled = filled.and(own);
             }
         }
         out.penalty_start[next..=logits].fill(fields.end as i32);
-        out.header[NUM_EDITS] = fields.end as i64;
-        let end = fields.end;
-        if let Some(record) = self.in_flight.back_mut() {
-            record.penalties = records;
-            record.penalties.clear();
+        out.header[header::NUM_EDITS] = fields.end as i64;
+        filled.map(|()| fields.end)
+    }
+}
+
+impl RowFeature for PenaltyBudget {
+    fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32]) -> Result<()> {
+        if let Some(rules) = &submit.penalties {
+            let (prompt, generated) = tokens.split_at(submit.prompt_length as usize);
+            self.requests.insert(id, Penalties::new(rules, self.vocab_size, prompt, generated)?);
         }
-        self.timeline.end_span(Stage::BufferFill);
-        filled.map(|()| end)
+        Ok(())
+    }
+
+    fn limit_drafts(&mut self, id: RequestId, _drafts: &[u32], limits: &mut DraftLimits) {
+        // Penalties are a function of the drafts too, which the host does not see on the device.
+        limits.device &= self.requests.get(id).is_none();
+    }
+
+    fn begin_step(&mut self) {
+        self.rows.clear();
+        self.bound = 0;
+    }
+
+    fn write(&mut self, row: &SamplingRow, _out: &mut StepBuffers<'_>) {
+        let Some(penalties) = self.requests.get(row.request) else { return };
+        let &SamplingRow { slot, generation, first_logit, first_draft, .. } = row;
+        let drafts = row.drafts as usize;
+        self.rows.push(PenaltyRow { slot, generation, first_logit, first_draft, drafts });
+        // At least 1, so that the reader of the step knows that penalties may come.
+        self.bound = (self.bound + penalties.bound(drafts)).max(1);
+    }
+
+    fn end_step(&mut self, header: &mut [i64], _record: &mut StepRecord) {
+        header[header::NUM_EDITS] = self.bound as i64;
+    }
+
+    fn on_token(&mut self, token: &NewToken) -> Taken {
+        if let Some(penalties) = self.requests.get_mut(token.request) {
+            penalties.push(token.token);
+        }
+        Taken::Goes
+    }
+
+    fn leave(&mut self, id: RequestId) {
+        self.requests.remove(id);
     }
 }

@@ -1,13 +1,13 @@
-//! Threads that share out numbered pieces of work with whoever calls them.
+//! Threads that share numbered pieces of work with their caller.
 //!
 //! ```text
-//!  run     caller   ├─ claims pieces ──────────────┤ waits for those that others are at
-//!          helpers      ├ wake up ─ claim pieces ─────┤
+//!  run     caller   ├─ claims pieces ──────────────┤ waits for those under way
+//!          workers      ├ wake up ─ claim pieces ─────┤
 //! ```
 //!
-//! Nobody waits for a helper that is not awake yet: where other programs have the cores, the caller does it all, as if
-//! it were alone. (A scope of a thread pool ends when all of its tasks have begun, be there anything left for them.)
-//! O(1) a piece; one allocation a run.
+//! A run never waits for a worker that is not awake yet: where other programs have the cores, the caller does all
+//! pieces itself. (A scope of a usual thread pool ends only when all of its tasks have begun, even if nothing is left
+//! for them.) O(1) a piece; one allocation a run.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,10 +16,10 @@ use std::thread::{self, Thread};
 
 use crate::error::{Error, Result};
 
-/// Helpers that wait for work. They end when it is dropped.
+/// Workers that wait for a run. They end when it is dropped.
 pub(in crate::scheduler) struct ThreadPool {
     shared: Arc<Shared>,
-    helpers: usize,
+    workers: usize,
 }
 
 struct Shared {
@@ -51,16 +51,16 @@ unsafe impl Send for Work {}
 unsafe impl Sync for Work {}
 
 impl ThreadPool {
-    /// So many helpers, which may be none.
-    pub fn new(helpers: usize, name: &str) -> Result<Self> {
+    /// A pool of so many workers, which may be none.
+    pub fn new(workers: usize, name: &str) -> Result<Self> {
         let state = Mutex::new(State { batch: None, closed: false });
-        let crew = Self { shared: Arc::new(Shared { state, work: Condvar::new() }), helpers };
-        for number in 0..helpers {
-            let shared = crew.shared.clone();
+        let pool = Self { shared: Arc::new(Shared { state, work: Condvar::new() }), workers };
+        for number in 0..workers {
+            let shared = pool.shared.clone();
             let thread = thread::Builder::new().name(format!("{name}-{number}"));
-            thread.spawn(move || shared.help()).map_err(|error| Error::System(error.to_string()))?;
+            thread.spawn(move || shared.serve()).map_err(|error| Error::System(error.to_string()))?;
         }
-        Ok(crew)
+        Ok(pool)
     }
 
     /// Calls `work` once with each number below `pieces`, on any thread and in any order; returns when all are done.
@@ -68,7 +68,7 @@ impl ThreadPool {
     /// # Panics
     /// `work` panicked.
     pub fn run(&self, pieces: usize, work: &(dyn Fn(usize) + Sync)) {
-        if self.helpers == 0 || pieces < 2 {
+        if self.workers == 0 || pieces < 2 {
             return (0..pieces).for_each(work);
         }
         // SAFETY: only the lifetime changes, which `claim` keeps to.
@@ -83,7 +83,7 @@ impl ThreadPool {
             caller: thread::current(),
         });
         self.shared.lock().batch = Some(batch.clone());
-        for _ in 0..self.helpers.min(pieces - 1) {
+        for _ in 0..self.workers.min(pieces - 1) {
             self.shared.work.notify_one();
         }
         batch.claim();
@@ -107,8 +107,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A helper's life.
-    fn help(&self) {
+    /// A worker's loop: claims pieces of each batch until the pool is dropped.
+    fn serve(&self) {
         let mut state = self.lock();
         while !state.closed {
             match state.batch.clone().filter(|batch| batch.next.load(Ordering::Relaxed) < batch.pieces) {
@@ -149,11 +149,11 @@ mod tests {
 
     #[test]
     fn every_piece_is_done_once_before_it_returns() {
-        for helpers in [0, 1, 3] {
-            let crew = ThreadPool::new(helpers, "test").unwrap();
+        for workers in [0, 1, 3] {
+            let pool = ThreadPool::new(workers, "test").unwrap();
             for pieces in [0, 1, 2, 7, 500] {
                 let mut done: Vec<Mutex<usize>> = (0..pieces).map(Mutex::new).collect();
-                crew.run(pieces, &|piece| *done[piece].lock().unwrap() += 1000);
+                pool.run(pieces, &|piece| *done[piece].lock().unwrap() += 1000);
                 let done: Vec<usize> = done.iter_mut().map(|value| *value.get_mut().unwrap()).collect();
                 assert_eq!(done, (1000..1000 + pieces).collect::<Vec<_>>());
             }
@@ -161,26 +161,26 @@ mod tests {
     }
 
     #[test]
-    fn helpers_help() {
-        let crew = ThreadPool::new(1, "test").unwrap();
+    fn workers_work_beside_the_caller() {
+        let pool = ThreadPool::new(1, "test").unwrap();
         let barrier = std::sync::Barrier::new(2);
         // Neither piece ends before the other has begun.
-        crew.run(2, &|_| {
+        pool.run(2, &|_| {
             barrier.wait();
         });
     }
 
     #[test]
     fn a_panic_reaches_the_caller_when_all_is_done() {
-        let crew = ThreadPool::new(2, "test").unwrap();
+        let pool = ThreadPool::new(2, "test").unwrap();
         let done = AtomicUsize::new(0);
         let work = |piece: usize| {
             assert_ne!(piece, 3, "piece three");
             done.fetch_add(1, Ordering::Relaxed);
         };
-        assert!(catch_unwind(AssertUnwindSafe(|| crew.run(9, &work))).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| pool.run(9, &work))).is_err());
         assert_eq!(done.load(Ordering::Relaxed), 8);
-        crew.run(3, &work);
+        pool.run(3, &work);
         assert_eq!(done.load(Ordering::Relaxed), 11);
     }
 }

@@ -1,10 +1,9 @@
-//! `drain`: what the scheduler's mailbox brings. O(bytes + log waiting) a message.
+//! `drain`: reads the scheduler's mailbox. O(bytes + log waiting) a message.
 
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
-use crate::messages::{FinishReason, Message, RequestKey, tag};
+use crate::messages::{FinishReason, Message, tag};
 use crate::scheduler::planner::Planner;
-use crate::scheduler::queue::submit::history_of;
 use crate::telemetry::Stage;
 
 /// Messages of one call, so that a flood cannot keep the step from running.
@@ -13,8 +12,8 @@ const MAX_MESSAGES: usize = 4096;
 const MAX_BYTES: usize = 1 << 20;
 
 impl Planner {
-    /// Takes in what `receive` brings (it fills the buffer, or says that there is nothing); returns the raw
-    /// messages that are not for the planner: other tags, what cannot be read, and a key that is already there.
+    /// Handles the messages that `receive` reads (it fills the buffer, or returns false if there is none). Returns
+    /// the raw messages that are not for the planner: other tags, malformed ones, and a key that is already there.
     ///
     /// Messages are read also while the detokenizer's ring is full: it may be waiting to send to this mailbox.
     pub fn drain(
@@ -25,7 +24,7 @@ impl Planner {
     ) -> Result<Vec<Vec<u8>>> {
         self.now_ns = now_ns;
         let mut others = Vec::new();
-        let mut message = std::mem::take(&mut self.inbox);
+        let mut message = std::mem::take(&mut self.message);
         let (mut taken, mut bytes) = (0, 0);
         let received = loop {
             match receive(&mut message) {
@@ -40,12 +39,12 @@ impl Planner {
                 break Ok(());
             }
         };
-        self.inbox = message;
-        if self.compiling > 0 {
-            // Also without the message that says so: the ring may have had no room for it.
+        self.message = message;
+        if self.features.grammars.compiling() > 0 {
+            // Also without a `GrammarsReady`: the ring may have had no room for it.
             self.collect_grammars(kv)?;
         }
-        self.expire(kv, now_ns);
+        self.expire(kv);
         self.flush(Stage::Drain)?;
         match received {
             // What was read before the mailbox closed counts; the next call says that it is closed.
@@ -54,7 +53,7 @@ impl Planner {
         }
     }
 
-    /// Takes in one message; false if it is not for the planner.
+    /// Handles one message; false if it is not for the planner.
     fn take(&mut self, kv: &mut KvAllocator, bytes: &[u8]) -> Result<bool> {
         if !matches!(
             tag(bytes),
@@ -85,22 +84,12 @@ impl Planner {
                 Ok(true)
             }
             Ok(Message::ForgetAnswers((tenant, cache_salt))) => {
-                self.forget_answers(history_of(tenant, cache_salt));
+                self.features.drafts.forget(tenant, cache_salt);
                 Ok(true)
             }
-            // It has woken the scheduler, which collects them with every call.
+            // The message has woken the scheduler, which collects grammars with every call.
             Ok(Message::GrammarsReady(())) => Ok(true),
             _ => Ok(false),
-        }
-    }
-
-    /// Ends the requests of a frontend that died. O(all), once a death.
-    fn abort_frontend(&mut self, kv: &mut KvAllocator, below: RequestKey) {
-        for id in self.requests.ids() {
-            let key = self.requests.get(id).key;
-            if key.frontend == below.frontend && key.request < below.request {
-                self.finish(kv, id, FinishReason::Abort);
-            }
         }
     }
 }

@@ -84,9 +84,9 @@ impl Ticket {
 type Entry = (u64, u64, RequestId);
 
 #[derive(Default)]
-struct Lane {
+struct TenantQueue {
     entries: BTreeSet<Entry>,
-    // The tenant's virtual time when the lane was put into `turns`; it may have grown since.
+    // The tenant's virtual time when its queue was put into `turns`; it may have grown since.
     turn: u64,
 }
 
@@ -94,26 +94,26 @@ struct Lane {
 struct Class {
     all: BTreeSet<Entry>,
     resumed: BTreeSet<Entry>,
-    lanes: FxHashMap<TenantId, Lane>,
+    tenant_queues: FxHashMap<TenantId, TenantQueue>,
     turns: BTreeSet<(u64, TenantId)>,
 }
 
 impl Class {
     /// The next request of this class. Virtual times only grow, so the least is found by putting back every
-    /// lane whose time has moved on.
+    /// tenant queue whose time has moved on.
     fn head(&mut self, tenants: &Tenants) -> Option<RequestId> {
         if let Some(entry) = self.resumed.first() {
             return Some(entry.2);
         }
         while let Some(&(turn, tenant)) = self.turns.first() {
             let served = tenants.served(tenant);
-            let lane = self.lanes.get_mut(&tenant)?;
+            let queue = self.tenant_queues.get_mut(&tenant)?;
             if served == turn {
-                let (chosen, oldest) = (lane.entries.first()?, self.all.first()?);
+                let (chosen, oldest) = (queue.entries.first()?, self.all.first()?);
                 let overdue = oldest.0.saturating_add(AGING_NS) < chosen.0;
                 return Some(if overdue { oldest.2 } else { chosen.2 });
             }
-            lane.turn = served;
+            queue.turn = served;
             self.turns.remove(&(turn, tenant));
             self.turns.insert((served, tenant));
         }
@@ -143,12 +143,12 @@ impl WaitingQueue {
             class.resumed.insert(ticket.entry());
             return;
         }
-        let lane = class.lanes.entry(ticket.tenant).or_default();
-        if lane.entries.is_empty() {
-            lane.turn = tenants.begin(ticket.tenant);
-            class.turns.insert((lane.turn, ticket.tenant));
+        let queue = class.tenant_queues.entry(ticket.tenant).or_default();
+        if queue.entries.is_empty() {
+            queue.turn = tenants.begin(ticket.tenant);
+            class.turns.insert((queue.turn, ticket.tenant));
         }
-        lane.entries.insert(ticket.entry());
+        queue.entries.insert(ticket.entry());
     }
 
     /// Takes a request out of the queue.
@@ -159,12 +159,12 @@ impl WaitingQueue {
         }
         self.len -= 1;
         if !class.resumed.remove(&ticket.entry())
-            && let Some(lane) = class.lanes.get_mut(&ticket.tenant)
+            && let Some(queue) = class.tenant_queues.get_mut(&ticket.tenant)
         {
-            lane.entries.remove(&ticket.entry());
-            if lane.entries.is_empty() {
-                class.turns.remove(&(lane.turn, ticket.tenant));
-                class.lanes.remove(&ticket.tenant);
+            queue.entries.remove(&ticket.entry());
+            if queue.entries.is_empty() {
+                class.turns.remove(&(queue.turn, ticket.tenant));
+                class.tenant_queues.remove(&ticket.tenant);
             }
         }
         if class.all.is_empty() {

@@ -213,7 +213,7 @@ fn body(length: usize) -> Vec<u32> {
 /// Plans a step; tokens of its prompts.
 fn plan(world: &mut World) -> Vec<u32> {
     world.plan();
-    world.planner.prefills.iter().map(|grant| grant.count).collect()
+    world.planner.steps.prefills().iter().map(|grant| grant.count).collect()
 }
 
 fn wide() -> Setup {
@@ -226,7 +226,7 @@ fn choices_of_one_prompt_start_in_the_step_that_computes_it() {
     submit(&mut world, &body(41), 8);
     world.drain();
     assert_eq!(world.plan(), 8);
-    let counts: Vec<_> = world.planner.prefills.iter().map(|grant| grant.count).collect();
+    let counts: Vec<_> = world.planner.steps.prefills().iter().map(|grant| grant.count).collect();
     assert_eq!(counts, [41, 1, 1, 1, 1, 1, 1, 1]);
     assert_eq!(world.stat("cached_tokens"), 7 * 40);
     world.finish();
@@ -252,7 +252,7 @@ fn who_shares_nothing_is_not_held_up() {
     submit(&mut world, &other, 1);
     world.drain();
     assert_eq!(world.plan(), 4);
-    assert_eq!(world.planner.prefills.last().unwrap().count, 30);
+    assert_eq!(world.planner.steps.prefills().last().unwrap().count, 30);
     world.finish();
 }
 
@@ -262,11 +262,11 @@ fn what_an_aborted_prompt_had_under_way_is_there_for_the_next() {
         let mut world = World::new(&Setup { max_tokens: 16, depth, ..wide() });
         let keys = submit(&mut world, &body(41), 2);
         world.drain();
-        assert_eq!((world.plan(), world.planner.prefills[0].count), (1, 16));
+        assert_eq!((world.plan(), world.planner.steps.prefills()[0].count), (1, 16));
         world.post(&Message::Abort(keys[0]));
         world.cut.insert(keys[0], FinishReason::Abort);
         world.drain();
-        assert_eq!((world.plan(), world.planner.prefills[0].count), (1, 16));
+        assert_eq!((world.plan(), world.planner.steps.prefills()[0].count), (1, 16));
         assert_eq!(world.stat("prefix_hits"), 16);
         world.finish();
         assert_eq!(world.stat("finished_length"), 1);

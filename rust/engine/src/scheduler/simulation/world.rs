@@ -106,7 +106,7 @@ impl World {
         };
         let planner = Planner::new(config, layout, &kv, sink, 1 << 16, Timeline::silent());
         let mut planner = planner.unwrap();
-        planner.horizon = setup.horizon;
+        planner.queue.set_horizon(setup.horizon);
         planner.set_compiler(Box::<Slow>::default(), vec![STOP_TOKEN]).unwrap();
         if setup.drafts != Drafts::Nobody {
             planner.set_speculation(SpeculationConfig {
@@ -196,7 +196,8 @@ impl World {
 
     /// The requests whose drafts are in a step in flight.
     pub(super) fn verified(&self) -> Vec<RequestKey> {
-        let Planner { in_flight, table, requests, .. } = &self.planner;
+        let Planner { steps, requests, .. } = &self.planner;
+        let (in_flight, table) = (steps.in_flight(), steps.table());
         let rows = in_flight.iter().flat_map(|step| &step.rows);
         let verified = rows.filter(|row| row.drafts > 0 && table.is_current(row.slot, row.generation));
         verified.map(|row| requests.get(table.request[row.slot as usize]).key).collect()
@@ -239,7 +240,7 @@ impl World {
             let constrained = view.header[header::NUM_MASKS] > 0 || view.header[header::NUM_EDITS] > 0;
             let owners: HashMap<u32, RequestKey> = view.row_sequence[..rows]
                 .iter()
-                .map(|slot| (*slot as u32, self.planner.table.request[*slot as usize]))
+                .map(|slot| (*slot as u32, self.planner.steps.table().request[*slot as usize]))
                 .map(|(slot, request)| (slot, self.planner.requests.get(request).key))
                 .collect();
             while constrained && self.commit() {}
@@ -265,9 +266,7 @@ impl World {
         let values: Vec<f32> = pairs.iter().map(|pair| *pair as f32).collect();
         let logprobs = result.logprobs.as_ref();
         let logprobs = logprobs.map(|chosen| LogProbs { tokens: &pairs, logprobs: &values, chosen });
-        self.planner
-            .commit_with(&mut self.kv, &result.tokens, &result.counts, logprobs, self.now_ns)
-            .unwrap();
+        self.planner.commit(&mut self.kv, &result.tokens, &result.counts, logprobs, self.now_ns).unwrap();
         self.check();
         true
     }
@@ -292,7 +291,7 @@ impl World {
 
     fn fail_step(&mut self) {
         let keys: Vec<_> =
-            (0..self.planner.in_flight[0].rows.len()).filter_map(|row| self.owner(row)).collect();
+            (0..self.planner.steps.in_flight()[0].rows.len()).filter_map(|row| self.owner(row)).collect();
         self.cut.extend(keys.into_iter().map(|key| (key, FinishReason::Error)));
         let before = self.stat("preemptions");
         self.planner.fail_step(&mut self.kv).unwrap();
@@ -302,7 +301,8 @@ impl World {
 
     /// Whose row of the oldest step that is, if the request still has a use for it.
     fn owner(&self, row: usize) -> Option<RequestKey> {
-        let Planner { in_flight, table, requests, .. } = &self.planner;
+        let Planner { steps, requests, .. } = &self.planner;
+        let (in_flight, table) = (steps.in_flight(), steps.table());
         let row = &in_flight[0].rows[row];
         let current = table.is_current(row.slot, row.generation);
         current.then(|| requests.get(table.request[row.slot as usize]).key)

@@ -3,64 +3,58 @@
 //! ```text
 //!   for each row:  void (its sequence has ended or was preempted)   its tokens are dropped
 //!                  a chunk of a prompt                              nothing: its blocks are known since it was planned
-//!                  sampled tokens: one, and one more for each       append, test for the end, tell the detokenizer;
+//!                  sampled tokens: one, and one more for each       append, test for the end, send to the detokenizer;
 //!                  draft before it that was right                   blocks of wrong drafts go back
 //! ```
 //!
 //! O(rows + tokens), besides the blocks of what ends; one message to the detokenizer.
 
+use super::{RowRecord, StepRecord};
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, Notice};
 use crate::scheduler::features::logprobs::{self, LogProbs};
+use crate::scheduler::features::{DraftedRow, NewToken};
 use crate::scheduler::outbox::OutRow;
-use crate::scheduler::planner::{Planner, RowRecord, StepRecord};
+use crate::scheduler::planner::Planner;
 use crate::scheduler::queue::requests::Taken;
-use crate::telemetry::Stage;
 
 /// Why a request ends with its newest token, and the stop token if it was one.
 type End = (FinishReason, Option<u32>);
 
-impl Planner {
-    /// Takes the tokens of the oldest step in flight at `now_ns`; returns how many requests ended.
-    ///
-    /// `sampled` has one token for each of the step's logits, `counts` for each sampling row how many of its tokens
-    /// count: those up to and with the first that differs from its draft. A negative token says that the sampler found
-    /// none (its logits were not finite): that request ends with an error. Closed (an error) is the detokenizer's
-    /// mailbox; the state is whole all the same.
-    pub fn commit(
-        &mut self,
-        kv: &mut KvAllocator,
-        sampled: &[i32],
-        counts: &[i32],
-        now_ns: u64,
-    ) -> Result<usize> {
-        self.commit_with(kv, sampled, counts, None, now_ns)
-    }
+/// The step's log-probabilities, and the first logit of a row among them.
+type RowLogProbs<'a> = Option<(LogProbs<'a>, usize)>;
 
-    /// [`Self::commit`] of a step that may have rows that want log-probabilities.
-    pub fn commit_with(
+impl Planner {
+    /// The oldest step in flight, if so many tokens and log-probabilities are what it samples; else it stays in flight.
+    pub(in crate::scheduler) fn land_checked(
         &mut self,
-        kv: &mut KvAllocator,
         sampled: &[i32],
         counts: &[i32],
         logprobs: Option<LogProbs<'_>>,
-        now_ns: u64,
-    ) -> Result<usize> {
-        let Some(record) = self.in_flight.pop_front() else {
-            return Err(Error::InvalidArgument("no step is in flight".into()));
-        };
-        let checked =
-            check_sampled(&record, sampled, counts).and_then(|()| logprobs::check(&record, logprobs));
-        if let Err(error) = checked {
-            self.in_flight.push_front(record);
-            return Err(error);
+    ) -> Result<StepRecord> {
+        let record = self.steps.land()?;
+        let checked = check_sampled(&record, sampled, counts)
+            .and_then(|()| logprobs::check(record.logprobs, record.num_logits, logprobs));
+        match checked {
+            Ok(()) => Ok(record),
+            Err(error) => {
+                self.steps.put_back(record);
+                Err(error)
+            }
         }
-        self.now_ns = now_ns;
-        let before = self.requests.len();
-        let mut accepted = 0;
-        let (mut sampled, mut counts) = (sampled, counts.iter());
-        let mut logit = 0;
+    }
+
+    /// Takes the tokens of a step's rows; returns how many drafts were right.
+    pub(in crate::scheduler) fn commit_rows(
+        &mut self,
+        kv: &mut KvAllocator,
+        record: &StepRecord,
+        mut sampled: &[i32],
+        counts: &[i32],
+        logprobs: Option<LogProbs<'_>>,
+    ) -> usize {
+        let (mut counts, mut logit, mut accepted) = (counts.iter(), 0, 0);
         for row in &record.rows {
             let tokens = match row.samples {
                 true => {
@@ -70,20 +64,17 @@ impl Planner {
                 }
                 false => &[],
             };
-            if self.table.is_current(row.slot, row.generation) {
-                accepted += self.commit_row(kv, row, tokens, logprobs.map(|logprobs| (logprobs, logit)));
+            if self.steps.table.is_current(row.slot, row.generation) {
+                let logprobs = logprobs.map(|logprobs| (logprobs, logit));
+                accepted += self.commit_row(kv, row, tokens, logprobs);
             }
             // A row that found no token to sample has computed nothing that others may build on.
             if row.publishes && tokens.first().is_some_and(|token| *token < 0) {
-                self.retract(kv, &record);
+                self.retract(kv, record);
             }
             logit += if row.samples { row.drafts as usize + 1 } else { 0 };
         }
-        let ended = before - self.requests.len();
-        self.observe_step(&record, accepted, ended);
-        self.recycle(record);
-        self.flush(Stage::Commit)?;
-        Ok(ended)
+        accepted
     }
 
     /// Returns how many drafts were right.
@@ -92,75 +83,74 @@ impl Planner {
         kv: &mut KvAllocator,
         row: &RowRecord,
         sampled: &[i32],
-        logprobs: Option<(LogProbs<'_>, usize)>,
+        logprobs: RowLogProbs<'_>,
     ) -> usize {
-        let at = row.slot as usize;
-        let progress = &mut self.table.progress[at];
+        let progress = &mut self.steps.table.progress[row.slot as usize];
         progress.committed += row.count - row.drafts;
         progress.planned -= row.drafts;
         progress.drafted = 0;
         if row.samples { self.append(kv, row, sampled, logprobs) } else { 0 }
     }
 
-    /// Appends what a row sampled to its sequence and keeps the books of it, with the step's log-probabilities and where
-    /// the row's are among them. Returns how many drafts were right.
+    /// Appends what a row sampled to its sequence, accounts for it and sends it. Returns how many drafts were right.
     fn append(
         &mut self,
         kv: &mut KvAllocator,
         row: &RowRecord,
         sampled: &[i32],
-        logprobs: Option<(LogProbs<'_>, usize)>,
+        logprobs: RowLogProbs<'_>,
     ) -> usize {
         let at = row.slot as usize;
-        let id = self.table.request[at];
-        self.table.progress[at].pending -= 1;
+        let request = self.steps.table.request[at];
+        self.steps.table.progress[at].pending -= 1;
         let (taken, last) = self.take_tokens(row.slot, sampled);
         let end = match last {
             Taken::Ends(reason, stop_token) => Some((reason, stop_token)),
             Taken::Goes | Taken::GivenBack => None,
         };
-        self.tenants.charge(self.table.tenant[at], taken as u64);
+        self.queue.charge(self.steps.table.tenant[at], taken as u64);
         self.counters.completion_tokens += taken as u64;
-        self.judge_drafts(row, taken, sampled.len());
-        if let Some(text) = self.requests.get_mut(id).complaint.take() {
-            let key = self.requests.get(id).key;
-            // What cannot be encoded is not told; the request ends all the same.
+        let tokens = &self.steps.table.tokens[at];
+        let new = &tokens[tokens.len() - taken..];
+        self.features.commit_row(&DraftedRow { row, request, sampled: sampled.len() }, new);
+        if let Some(text) = self.features.complaint(request) {
+            let key = self.requests.get(request).key;
+            // A notice that cannot be encoded is not sent; the request ends all the same.
             let _ = self.outbox.notice(Notice { key, text });
         }
         if taken > 0 || end.is_some() {
-            self.tell(row.slot, taken, end, logprobs);
-        }
-        if let Some(drafting) = &mut self.drafting {
-            let tokens = &self.table.tokens[at];
-            drafting.speculator.append(row.slot, &tokens[tokens.len() - taken..]);
+            self.send(row.slot, taken, end, logprobs);
         }
         match end {
-            Some((reason, _)) => self.end(kv, id, reason),
+            Some((reason, _)) => self.end(kv, request, reason),
             // Its last token has to be computed once more, and a step in flight may build on the one given back.
             None if last == Taken::GivenBack && taken == 0 => self.preempt(kv, row.slot),
-            None if row.drafts > 0 => self.give_back_blocks(kv, row.slot),
+            None if row.drafts > 0 => self.steps.release_draft_blocks(kv, row.slot),
             None => {}
         }
         taken.saturating_sub(1)
     }
 
-    /// Takes sampled tokens into a sequence, up to the first that ends its request or is none of it: how many were taken,
+    /// Appends sampled tokens to a sequence, up to the first that ends its request or is refused: how many were taken,
     /// and what becomes of the request with the last that was looked at.
     fn take_tokens(&mut self, slot: u32, sampled: &[i32]) -> (usize, Taken) {
         let at = slot as usize;
-        let request = self.requests.get_mut(self.table.request[at]);
-        let progress = &mut self.table.progress[at];
+        let id = self.steps.table.request[at];
         let mut taken = 0;
         for &token in sampled {
             let Ok(token) = u32::try_from(token) else {
                 return (taken, Taken::Ends(FinishReason::Error, None));
             };
-            // What was sampled before the end had begun is worth nothing.
-            if request.closing_token().is_some_and(|only| taken > 0 && only != token) {
-                break;
-            }
+            let request = self.requests.get(id);
+            let progress = &mut self.steps.table.progress[at];
             let known = progress.known + 1;
-            let verdict = request.take(token, known, progress.limit, &self.end_tokens);
+            let generated = known - request.prompt_length;
+            let left = request.limit - known;
+            let verdict =
+                match self.features.on_token(&NewToken { request: id, token, generated, left, nth: taken }) {
+                    Taken::Goes => request.verdict(token, known),
+                    other => other,
+                };
             if verdict == Taken::GivenBack {
                 return (taken, verdict);
             }
@@ -171,11 +161,9 @@ impl Planner {
             }
             progress.known = known;
             taken += 1;
-            self.table.tokens[at].push(token);
-            if let Some(penalties) = &mut request.penalties {
-                penalties.push(token);
-            }
-            self.distributions.token(request, known - request.prompt_length, self.now_ns);
+            self.steps.table.tokens[at].push(token);
+            let last_ns = self.requests.stamp_token(id, self.now_ns);
+            self.distributions.token(self.requests.get(id), generated, last_ns, self.now_ns);
             if verdict != Taken::Goes {
                 return (taken, verdict);
             }
@@ -183,32 +171,22 @@ impl Planner {
         (taken, Taken::Goes)
     }
 
-    /// Tells the detokenizer of the last `taken` tokens of a sequence, and of its end.
-    fn tell(&mut self, slot: u32, taken: usize, end: Option<End>, logprobs: Option<(LogProbs<'_>, usize)>) {
-        let tokens = &self.table.tokens[slot as usize];
-        let request = self.requests.get(self.table.request[slot as usize]);
-        let first = tokens.len() - taken == request.prompt_length as usize;
+    /// Sends the last `taken` tokens of a sequence to the detokenizer, and its end.
+    fn send(&mut self, slot: u32, taken: usize, end: Option<End>, logprobs: RowLogProbs<'_>) {
+        let tokens = &self.steps.table.tokens[slot as usize];
+        let id = self.steps.table.request[slot as usize];
+        let row = self.out_row(id);
+        let first = tokens.len() - taken == self.requests.get(id).prompt_length as usize;
         let row = OutRow {
             finish: end.map(|end| end.0),
             stop_token: end.and_then(|end| end.1),
-            queued_us: if first || end.is_some() { request.queued_us } else { 0 },
-            ..request.row()
+            queued_us: if first || end.is_some() { row.queued_us } else { 0 },
+            ..row
         };
-        if let (Some(count), Some((logprobs, first))) = (request.logprobs, logprobs) {
-            logprobs.write(first, taken, count.into(), self.outbox.logprobs());
+        if let Some((logprobs, first)) = logprobs {
+            self.features.logprobs.append(id, &logprobs, first, taken, self.outbox.logprobs());
         }
         self.outbox.row(row, &tokens[tokens.len() - taken..]);
-    }
-
-    /// Releases the blocks that only wrong drafts needed.
-    fn give_back_blocks(&mut self, kv: &mut KvAllocator, slot: u32) {
-        let at = slot as usize;
-        let needed = (self.table.progress[at].known as usize).div_ceil(self.block_size);
-        let blocks = &mut self.table.blocks[at];
-        if blocks.len() > needed {
-            kv.release(&blocks[needed..]);
-            blocks.truncate(needed);
-        }
     }
 }
 

@@ -8,29 +8,52 @@
 //!
 //! O(tokens + pages) of the step; no allocation in steady state.
 
+use super::buffers::{StepBuffers, header};
+use super::sequence_table::RequestId;
+use super::{Grant, RowRecord, StepRecord, Steps};
 use crate::messages::SamplingRules;
-use crate::scheduler::planner::{Grant, MaskRecord, PenaltyRecord, Planner, RowRecord, StepRecord};
-use crate::scheduler::step::buffers::{StepBuffers, header};
+use crate::scheduler::features::Features;
 
-impl Planner {
-    /// Writes the granted rows and takes note of them.
-    pub(in crate::scheduler) fn fill(&mut self, out: &mut StepBuffers<'_>, record: &mut StepRecord) {
+/// A row that samples, as the features see it.
+pub(in crate::scheduler) struct SamplingRow {
+    pub slot: u32,
+    pub generation: u32,
+    pub request: RequestId,
+    /// Its index among the sampling rows.
+    pub at: usize,
+    /// The first of its logits: there is one, and one more for each draft.
+    pub first_logit: usize,
+    /// The first of its drafts among the step's tokens.
+    pub first_draft: usize,
+    pub drafts: u32,
+    /// The device fills its drafts in.
+    pub on_device: bool,
+}
+
+impl Steps {
+    /// Writes the granted rows into the step's buffers and its record.
+    pub(in crate::scheduler) fn fill(
+        &mut self,
+        out: &mut StepBuffers<'_>,
+        record: &mut StepRecord,
+        features: &mut Features,
+    ) {
         let mut tally = Tally::default();
         out.query_start[0] = 0;
         out.page_indptr[0] = 0;
+        features.begin_step();
         for at in 0..self.decodes.len() {
-            self.fill_row(out, record, &mut tally, self.decodes[at]);
+            self.fill_row(out, record, &mut tally, features, self.decodes[at]);
         }
         for at in 0..self.prefills.len() {
-            self.fill_row(out, record, &mut tally, self.prefills[at]);
+            self.fill_row(out, record, &mut tally, features, self.prefills[at]);
         }
         record.num_sampled = tally.sampled;
         record.num_logits = tally.logits;
-        record.device_drafts = tally.device_drafts;
-        record.logprobs = tally.logprobs;
         out.logit_start[tally.sampled] = tally.logits as i32;
         fill_header(out.header, &tally, record.rows.len(), self.decodes.len());
-        out.header[header::STEP_ID] = self.counters.steps as i64;
+        out.header[header::STEP_ID] = record.number as i64;
+        features.end_step(out.header, record);
     }
 
     /// Writes a row, and moves its sequence on to behind it.
@@ -39,11 +62,12 @@ impl Planner {
         out: &mut StepBuffers<'_>,
         record: &mut StepRecord,
         tally: &mut Tally,
+        features: &mut Features,
         grant: Grant,
     ) {
         let Grant { slot, count, drafts, segments, .. } = grant;
         let row = record.rows.len();
-        self.fill_tokens(out, tally, grant);
+        self.fill_tokens(out, tally, features, grant);
         self.fill_cache(out, tally, row, grant);
         tally.tokens += count as usize;
         tally.longest_query = tally.longest_query.max(count as usize);
@@ -61,12 +85,12 @@ impl Planner {
         let publishes = row >= self.decodes.len() && start / block_size < end / block_size;
         record.rows.push(RowRecord { slot, generation, count, drafts, segments, samples, publishes });
         if samples {
-            self.fill_sampling(out, record, tally, row, grant);
+            self.fill_sampling(out, tally, features, row, grant);
         }
     }
 
     /// The row's input: tokens that the host knows or else the one that the device feeds, then drafts.
-    fn fill_tokens(&self, out: &mut StepBuffers<'_>, tally: &mut Tally, grant: Grant) {
+    fn fill_tokens(&self, out: &mut StepBuffers<'_>, tally: &mut Tally, features: &Features, grant: Grant) {
         let at = grant.slot as usize;
         let progress = &self.table.progress[at];
         let (start, known) = (progress.planned as usize, progress.known as usize);
@@ -76,7 +100,7 @@ impl Planner {
         let end = start + own.len();
         let values = &self.table.tokens[at][start.min(known)..end.min(known)];
         own.iter_mut().zip(values).for_each(|(token_id, token)| *token_id = *token as i32);
-        fill_drafts(places, &self.drafts, grant);
+        fill_drafts(places, features.drafts.tokens(), grant);
         if end > known {
             // Only the newest token can be unknown, and it is the one that `last_token` holds.
             out.token_ids[tokens.end - 1] = 0;
@@ -108,38 +132,30 @@ impl Planner {
         out.kv_length[row] = end as i32;
     }
 
-    /// How the row that was just noted samples: from which logits, by which rules, what is to be changed in them and
-    /// told of them.
+    /// How a row samples: from which logits, by which rules, and what its features bring.
     fn fill_sampling(
         &self,
         out: &mut StepBuffers<'_>,
-        record: &mut StepRecord,
         tally: &mut Tally,
+        features: &mut Features,
         row: usize,
         grant: Grant,
     ) {
         let Grant { slot, drafts, on_device, .. } = grant;
         let at = slot as usize;
-        let request = self.requests.get(self.table.request[at]);
-        let generation = self.table.generation(slot);
-        if let Some(penalties) = &request.penalties {
-            let first = tally.logits as u32;
-            record.penalties.push(PenaltyRecord { slot, generation, first, drafts });
-            // Nobody knows yet how many there are. A step without any must look otherwise.
-            tally.penalties = (tally.penalties + penalties.bound(drafts as usize)).max(1);
-        }
-        let constrained = request.grammar.is_some();
-        if constrained {
-            record.masks.push(MaskRecord { slot, generation, drafts });
-            let first_draft = tally.tokens - drafts as usize;
-            let drafts = out.token_ids[first_draft..tally.tokens].iter().map(|token| *token as u32);
-            record.drafts.extend(drafts);
-        }
-        out.logprobs[tally.sampled] = request.logprobs.map_or(-1, i32::from);
-        tally.logprobs = tally.logprobs.max(request.logprobs.map_or(0, |count| usize::from(count) + 1));
-        out.device_drafts[tally.sampled] = if on_device { drafts as i32 } else { 0 };
-        tally.device_drafts = tally.device_drafts.max(if on_device { drafts as usize } else { 0 });
-        fill_logits(out, tally, drafts as usize, constrained);
+        let first_logit = tally.logits;
+        fill_logits(out, tally, drafts as usize);
+        let sampling = SamplingRow {
+            slot,
+            generation: self.table.generation(slot),
+            request: self.table.request[at],
+            at: tally.sampled,
+            first_logit,
+            first_draft: tally.tokens - drafts as usize,
+            drafts,
+            on_device,
+        };
+        features.write(&sampling, out);
         let position = (self.table.progress[at].planned - drafts) as usize;
         fill_rules(out, tally, row, slot, position, &self.table.sampling[at]);
     }
@@ -156,11 +172,6 @@ struct Tally {
     longest_kv: usize,
     greedy: usize,
     logits: usize,
-    masks: usize,
-    device_drafts: usize,
-    penalties: usize,
-    // One more than the most that a row wants.
-    logprobs: usize,
 }
 
 /// The numbers of the step, by which its reader knows how much of each field counts.
@@ -175,11 +186,7 @@ fn fill_header(out: &mut [i64], tally: &Tally, rows: usize, decodes: usize) {
         (header::MAX_KV_LENGTH, tally.longest_kv),
         (header::NUM_GREEDY, tally.greedy),
         (header::NUM_LOGITS, tally.logits),
-        (header::NUM_MASKS, tally.masks),
-        (header::MAX_DEVICE_DRAFTS, tally.device_drafts),
         (header::NUM_DECODE_ROWS, decodes),
-        (header::NUM_EDITS, tally.penalties),
-        (header::MAX_LOGPROBS_AND_ONE, tally.logprobs),
     ];
     out.fill(0);
     values.iter().for_each(|&(field, value)| out[field] = value as i64);
@@ -196,14 +203,13 @@ fn fill_drafts(places: &mut [i32], drafts: &[u32], grant: Grant) {
 }
 
 /// The logits of a sampling row whose tokens were just written: the last of them but for the drafts, and these.
-fn fill_logits(out: &mut StepBuffers<'_>, tally: &mut Tally, drafts: usize, constrained: bool) {
+fn fill_logits(out: &mut StepBuffers<'_>, tally: &mut Tally, drafts: usize) {
     out.logit_start[tally.sampled] = tally.logits as i32;
     for token in tally.tokens - 1 - drafts..tally.tokens {
         out.logit_row[tally.logits] = tally.sampled as i32;
         out.logit_token[tally.logits] = token as i32;
-        out.mask_row[tally.logits] = if constrained { tally.masks as i32 } else { -1 };
+        out.mask_row[tally.logits] = -1;
         tally.logits += 1;
-        tally.masks += usize::from(constrained);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The sequence table: a structure of arrays over the sequences that run.
 //!
 //! An index of the table is what the device knows a sequence by (`last_token[index]`). Steps in flight name
-//! rows by index *and* generation: the generation grows whenever an index is let go, so a row that outlived
+//! rows by index *and* generation: the generation grows whenever an index is released, so a row that outlived
 //! its sequence is told apart from the index's next owner in O(1), and an index may be reused at once (the
 //! device runs steps in order, so the old row has written `last_token` before the new owner's first row does).
 //!
@@ -46,7 +46,7 @@ impl Progress {
     }
 
     /// Tokens that a step could compute now. 0 at a predictable end, even if its last token is still in flight, and
-    /// while drafts are: nobody knows yet how many of them are right.
+    /// while drafts are: it is not known yet how many of them are right.
     pub fn remaining(&self) -> u32 {
         if self.drafted == 0 && self.total() < self.limit { self.total() - self.planned } else { 0 }
     }
@@ -64,14 +64,12 @@ pub struct SequenceTable {
     pub sampling: Vec<SamplingRules>,
     /// The request behind the sequence.
     pub request: Vec<RequestId>,
-    /// Who is charged for its tokens.
+    /// The tenant that is charged for its tokens.
     pub tenant: Vec<TenantId>,
     /// Its place among the running, by [`running_order`](crate::scheduler::queue::policy::running_order).
     pub order: Vec<(i32, u64)>,
     /// The last step with whose plan it took blocks from the prefix tree, 0 if none: some may be computed by that step.
     pub borrowed_in: Vec<u64>,
-    /// Whether its penalties have a place in the step that is being planned.
-    pub seated: Vec<bool>,
     generation: Vec<u32>,
     live: Vec<bool>,
     free: Vec<u32>,
@@ -90,21 +88,20 @@ impl SequenceTable {
             tenant: vec![0; capacity],
             order: vec![(0, 0); capacity],
             borrowed_in: vec![0; capacity],
-            seated: vec![false; capacity],
             generation: vec![0; capacity],
             live: vec![false; capacity],
             free: (0..capacity as u32).rev().collect(),
         }
     }
 
-    /// An index that nobody owns, if there is one.
+    /// A free index, if there is one.
     pub fn acquire(&mut self) -> Option<u32> {
         let index = self.free.pop()?;
         self.live[index as usize] = true;
         Some(index)
     }
 
-    /// Lets go of an index; rows in flight that name it are void from now on. Its blocks must be gone.
+    /// Releases an index; rows in flight that name it are void from now on. Its blocks must be gone.
     pub fn release(&mut self, index: u32) {
         let at = index as usize;
         debug_assert!(self.live[at] && self.blocks[at].is_empty());

@@ -10,43 +10,42 @@
 //!               B  ··██                      B  ······██
 //! ```
 //!
-//! Nobody waits for anybody: who finds a block takes it, who does not computes it. That is right because
+//! No sequence waits for another: one that finds a block takes it, one that does not computes it. That is right because
 //!
 //! - steps run in the order of their plans, and in every layer of one step the keys and values of all its tokens are
-//!   stored before any row attends (every runner promises that), so that whoever reads a block reads it computed;
+//!   stored before any row attends (every runner promises that), so that a block is computed before it is read;
 //! - a step that is planned is launched with all its rows, also for sequences that end before it has come back;
 //! - what a step fails to compute is *retracted*: the tree forgets what it and the steps after it were to compute, and
-//!   who took blocks from the tree since then begins again, having lost nothing but time.
+//!   sequences that took blocks from the tree since then begin again, having lost nothing but time.
 //!
 //! Two sequences compute the same tokens only in a block that a chunk of one leaves unfinished, and from the block of a
 //! prompt's last token on, behind which it samples. A tenant is charged for what its request did not find when it was
 //! admitted. O(new blocks) a row; retracting is O(running + blocks that are forgotten).
 
+use super::{StepRecord, Steps};
 use crate::kv_allocator::KvAllocator;
-use crate::scheduler::planner::{Planner, StepRecord};
+use crate::scheduler::planner::Planner;
 
-impl Planner {
+impl Steps {
     /// The step that is being planned: blocks taken from the tree now may be computed by it, or by steps before it.
-    pub(in crate::scheduler) fn step_ahead(&self) -> u64 {
-        self.counters.steps + 1
+    pub(super) fn step_ahead(&self) -> u64 {
+        self.number + 1
     }
 
-    /// Tells the tree of the blocks that a prefill fills up in this step, with its tokens `planned..end`.
-    pub(in crate::scheduler) fn publish(&mut self, kv: &mut KvAllocator, slot: u32, end: usize) {
+    /// Tells the tree of the blocks that a prefill fills up in this step, with its tokens `planned..end`. True if the
+    /// tree did not know all of them.
+    pub(super) fn publish(&mut self, kv: &mut KvAllocator, slot: u32, salt: u64, end: usize) -> bool {
         let at = slot as usize;
         let planned = self.table.progress[at].planned as usize;
         let (blocks, tokens) = (&self.table.blocks[at], &self.table.tokens[at]);
         self.published.extend_from_slice(&blocks[planned / self.block_size..end / self.block_size]);
-        let salt = self.requests.get(self.table.request[at]).salt;
-        if kv.insert(salt, &tokens[..end], blocks) > 0 {
-            self.stuck = None; // the head of the queue may find more of its prompt now
-        }
+        kv.insert(salt, &tokens[..end], blocks) > 0
     }
 
-    /// Lets a prefill go on behind the blocks that others have filled up meanwhile, or do in this step.
-    pub(in crate::scheduler) fn catch_up(&mut self, kv: &mut KvAllocator, slot: u32) {
+    /// Lets a prefill go on behind the blocks that others have filled up meanwhile, or do in this step. Returns how many
+    /// tokens it need not compute any more.
+    pub(super) fn catch_up(&mut self, kv: &mut KvAllocator, slot: u32, salt: u64) -> u32 {
         let at = slot as usize;
-        let salt = self.requests.get(self.table.request[at]).salt;
         let progress = &mut self.table.progress[at];
         let blocks = &mut self.table.blocks[at];
         let first = progress.planned as usize / self.block_size;
@@ -55,7 +54,7 @@ impl Planner {
         self.found.clear();
         let count = kv.match_further(salt, &self.table.tokens[at], &blocks[..first], most, &mut self.found);
         if count == 0 {
-            return;
+            return 0;
         }
         let own = first..first + count;
         kv.release(&blocks[own.clone()]);
@@ -64,18 +63,22 @@ impl Planner {
         progress.planned += skipped;
         progress.committed += skipped;
         self.table.borrowed_in[at] = self.step_ahead();
-        self.counters.prefix_hits += u64::from(skipped);
+        skipped
     }
 
-    /// Undoes what others may have built on a step that failed, or a row of it: O(running + blocks).
-    ///
-    /// What it and the steps in flight after it published is forgotten; what was right of that is told again when its
-    /// sequence goes on or ends. Whoever took blocks when that step was planned or later goes back to the queue.
-    pub(in crate::scheduler) fn retract(&mut self, kv: &mut KvAllocator, step: &StepRecord) {
+    /// Makes the tree forget what a step and those in flight after it published; returns the sequences that took blocks
+    /// from the tree when it was planned or later. Right blocks enter the tree again when their sequence goes on or ends.
+    fn unpublish(&self, kv: &mut KvAllocator, step: &StepRecord) -> Vec<u32> {
         kv.forget(&step.published);
         self.in_flight.iter().for_each(|later| kv.forget(&later.published));
         let borrowed = |slot: &u32| self.table.borrowed_in[*slot as usize] >= step.number;
-        let slots: Vec<u32> = self.running.iter().map(|runner| runner.slot).filter(borrowed).collect();
-        slots.into_iter().for_each(|slot| self.requeue(kv, slot));
+        self.running.iter().map(|runner| runner.slot).filter(borrowed).collect()
+    }
+}
+
+impl Planner {
+    /// Undoes what others may have built on a step that failed, or a row of it: O(running + blocks).
+    pub(super) fn retract(&mut self, kv: &mut KvAllocator, step: &StepRecord) {
+        self.steps.unpublish(kv, step).into_iter().for_each(|slot| self.requeue(kv, slot));
     }
 }

@@ -1,0 +1,132 @@
+//! Places of sequences: a slot of the sequence table with the blocks of all known tokens, taken and given up.
+//!
+//! O(blocks of the sequence + log running); expected growth O(running).
+
+use super::sequence_table::{Progress, RequestId, TenantId};
+use super::{Runner, Steps};
+use crate::kv_allocator::KvAllocator;
+use crate::messages::SamplingRules;
+use crate::scheduler::queue::policy;
+use crate::scheduler::queue::requests::Request;
+use crate::telemetry::{Stage, Timeline};
+
+/// A slot with its blocks; the tree had `computed` tokens of the sequence.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::scheduler) struct Placement {
+    pub slot: u32,
+    pub computed: u32,
+}
+
+/// What the table must know of a sequence that enters it.
+pub(in crate::scheduler) struct Entry {
+    pub request: RequestId,
+    pub tenant: TenantId,
+    pub sampling: SamplingRules,
+    pub order: (i32, u64),
+    pub tokens: Vec<u32>,
+    /// It took blocks from the prefix tree.
+    pub borrows: bool,
+}
+
+impl Steps {
+    /// Blocks that the running sequences will want for their next `horizon` tokens.
+    pub fn expected_growth(&self, horizon: u32) -> usize {
+        self.running.iter().map(|runner| self.growth(runner.slot, horizon)).sum()
+    }
+
+    /// The same of one sequence.
+    pub fn growth(&self, slot: u32, horizon: u32) -> usize {
+        let at = slot as usize;
+        policy::growth(&self.table.progress[at], self.table.blocks[at].len(), self.block_size, horizon)
+    }
+
+    /// A place for a request, if its blocks can be had beside the `expected` growth of the others.
+    pub fn place(
+        &mut self,
+        kv: &mut KvAllocator,
+        request: &Request,
+        expected: usize,
+        horizon: u32,
+        timeline: &mut Timeline,
+    ) -> Option<Placement> {
+        let known = request.tokens.len();
+        let slot = self.table.acquire()?;
+        let at = slot as usize;
+        let blocks = &mut self.table.blocks[at];
+        // At least one token is left to compute, or there would be no logits to sample from.
+        let cached = kv.match_prefix(request.salt, &request.tokens, (known - 1) / self.block_size, blocks);
+        timeline.end_span(Stage::Match);
+        let needed = known.div_ceil(self.block_size) - cached;
+        let computed = (cached * self.block_size) as u32;
+        let (known, limit) = (known as u32, request.limit);
+        let progress = Progress {
+            known,
+            planned: computed,
+            committed: computed,
+            limit,
+            prefill: known,
+            ..Progress::default()
+        };
+        let own = policy::growth(&progress, cached + needed, self.block_size, horizon);
+        let alone = self.running.is_empty();
+        blocks.reserve((limit as usize).div_ceil(self.block_size).saturating_sub(blocks.len()));
+        if !policy::admits(needed, kv.available(), expected + own, alone)
+            || kv.allocate(needed, blocks).is_err()
+        {
+            kv.release(blocks);
+            blocks.clear();
+            self.table.release(slot);
+            return None;
+        }
+        timeline.end_span(Stage::Allocate);
+        self.table.progress[at] = progress;
+        Some(Placement { slot, computed })
+    }
+
+    /// A sequence runs from now on, in a slot that [`place`](Self::place) gave it.
+    pub fn enter(&mut self, slot: u32, entry: Entry) {
+        let at = slot as usize;
+        let Entry { request, tenant, sampling, order, tokens, borrows } = entry;
+        self.table.tokens[at] = tokens;
+        self.table.sampling[at] = sampling;
+        self.table.request[at] = request;
+        self.table.tenant[at] = tenant;
+        self.table.order[at] = order;
+        self.table.borrowed_in[at] = if borrows { self.step_ahead() } else { 0 };
+        let position = self.running.partition_point(|runner| runner.order < order);
+        self.running.insert(position, Runner { order, slot });
+    }
+
+    /// Puts the full blocks of what a sequence has committed into the prefix tree, generated tokens too. True if the
+    /// tree did not know all of them.
+    pub fn remember(&self, kv: &mut KvAllocator, slot: u32, salt: u64) -> bool {
+        let at = slot as usize;
+        let committed = self.table.progress[at].committed as usize;
+        kv.insert(salt, &self.table.tokens[at][..committed], &self.table.blocks[at]) > 0
+    }
+
+    /// Takes a sequence out of the table; returns its tokens.
+    pub fn vacate(&mut self, kv: &mut KvAllocator, slot: u32) -> Vec<u32> {
+        let at = slot as usize;
+        kv.release(&self.table.blocks[at]);
+        self.table.blocks[at].clear();
+        let order = self.table.order[at];
+        if let Ok(position) = self.running.binary_search_by_key(&order, |runner| runner.order) {
+            self.running.remove(position);
+        }
+        let tokens = std::mem::take(&mut self.table.tokens[at]);
+        self.table.release(slot);
+        tokens
+    }
+
+    /// Releases the blocks that only wrong drafts needed.
+    pub fn release_draft_blocks(&mut self, kv: &mut KvAllocator, slot: u32) {
+        let at = slot as usize;
+        let needed = (self.table.progress[at].known as usize).div_ceil(self.block_size);
+        let blocks = &mut self.table.blocks[at];
+        if blocks.len() > needed {
+            kv.release(&blocks[needed..]);
+            blocks.truncate(needed);
+        }
+    }
+}

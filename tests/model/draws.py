@@ -254,7 +254,9 @@ class Language:
         if penalties is not None:
             texts = [t for n in range(LENGTH) for t in np.ndindex((VOCABULARY,) * n)]
             factor, add = (
-                np.concatenate([penalties(np.array([t], np.int32), **penalties)[i] for t in texts])
+                np.concatenate(
+                    [factor_and_bias(np.array([t], np.int32), **penalties)[i] for t in texts]
+                )
                 for i in (0, 1)
             )
             logits = np.where(logits > 0, logits / factor, logits * factor) + add
@@ -270,7 +272,7 @@ class Language:
         return joint
 
 
-def penalties(
+def factor_and_bias(
     text: Ints,
     *,
     presence: float = 0.0,
@@ -344,7 +346,7 @@ def generate(
         drafts: Of a step's number: int32 [sequences, LENGTH], a proposal for every position; a
             negative one proposes nothing there and after it.
         sequences: How many; their seeds are 0, 1, 2, ...
-        penalties: As :func:`penalties` takes them.
+        penalties: As :func:`factor_and_bias` takes them.
 
     Returns:
         The sequences as numbers in base five, and the tokens a step and sequence.
@@ -380,7 +382,7 @@ def generate(
         )
         if penalties is not None:
             before = np.where(places < (have[row] + within)[:, None], text[row], -1)
-            step.penalties = penalties(before, **penalties)
+            step.penalties = factor_and_bias(before, **penalties)
         tokens, counts = backend(step, language.logits[prefix])
         starts = lengths.cumsum() - lengths
         for at in range(LENGTH):

@@ -1071,7 +1071,7 @@ class CpuKernels:
     def apply_penalties(
         self, penalties: CpuPenalties, logits: CpuTensor, first: int, rows: int
     ) -> None:
-        """Penalty the logits rows ``first`` to ``first + rows`` of the step, in place.
+        """Apply the penalties to logits rows ``first`` to ``first + rows`` of the step, in place.
 
         ``logits`` is [rows or more, vocabulary], that of logits row ``first`` first. What was
         there is kept in ``penalties``.
@@ -1335,7 +1335,7 @@ class Timeline:
     def span(self, stage: Stage, start: int) -> int:
         """A span from ``start`` to now, beside the chain. Returns now.
 
-        For what goes on over an ``await``, where other tasks span. A ``start`` of 0 records
+        For what goes on over an ``await``, where other tasks record too. A ``start`` of 0 records
         nothing.
         """
 

@@ -87,7 +87,7 @@ def choice(choices: Iterable[str]) -> Grammar:
 
 
 def lark(source: str) -> Grammar:
-    """A grammar in llguidance's handler of Lark; it begins at ``start``."""
+    """A grammar in llguidance's dialect of Lark; it begins at ``start``."""
     return Grammar("lark", {"source": _string("lark", source)})
 
 

@@ -59,7 +59,7 @@ def apply_penalties(
     first: int = 0,
     before: torch.Tensor | None = None,
 ) -> None:
-    """Penalty the logits rows ``first`` to ``first + len(logits)`` in place.
+    """Apply the penalties to logits rows ``first`` to ``first + len(logits)`` in place.
 
     For each penalty e of a row: its logit, divided by ``penalty_factor[e]`` where it is above 0 and
     multiplied by it elsewhere, plus ``penalty_add[e]``, each rounded to float32. Queues one kernel

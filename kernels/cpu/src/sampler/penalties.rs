@@ -47,7 +47,7 @@ impl Penalties<'_> {
         self.start[row] as usize..self.start[row + 1] as usize
     }
 
-    /// Penalties the logits rows from `first` on, \[rows, vocabulary\], in place; what was there goes into `before`, by
+    /// Applies the penalties to the logits rows from `first` on, \[rows, vocabulary\], in place; what was there goes into `before`, by
     /// penalty.
     ///
     /// # Panics

@@ -102,7 +102,7 @@ def main() -> None:
         return
     clock = figures["python_clock_ns"]
     print(f"a span in Rust, clock included      {figures['rust_span_ns']:6.1f} ns")
-    for name in ("clock", "span", "span", "span_off"):
+    for name in ("clock", "end_span", "span", "end_span_off"):
         cost = figures[f"python_{name}_ns"]
         print(f"{name:8} from Python              {cost:6.1f} ns  {cost / clock:4.2f} x a clock")
     print(

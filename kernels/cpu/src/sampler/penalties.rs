@@ -27,7 +27,7 @@ impl Penalties<'_> {
     pub fn check(&self, first: usize, end: usize, vocabulary: usize) -> Result<(), BadStep> {
         let fail = |what: &str| Err(BadStep(what.into()));
         if self.start.len() <= end {
-            return fail("more logits rows tha penalty_start has");
+            return fail("more logits rows than penalty_start has");
         }
         let starts = &self.start[first..=end];
         if starts[0] < 0 || starts.windows(2).any(|pair| pair[0] > pair[1]) {
@@ -47,8 +47,8 @@ impl Penalties<'_> {
         self.start[row] as usize..self.start[row + 1] as usize
     }
 
-    /// Applies the penalties to the logits rows from `first` on, \[rows, vocabulary\], in place; what was there goes into `before`, by
-    /// penalty.
+    /// Applies the penalties to the logits rows from `first` on, \[rows, vocabulary\], in place; what was there goes into
+    /// `before`, by penalty.
     ///
     /// # Panics
     /// [`Self::check`] finds a fault, or `before` is shorter than the penalties.

@@ -82,7 +82,7 @@ fn draft_of(uri: &str) -> Option<Draft> {
         "json-schema.org/draft/2019-09/schema" => Draft::Nineteen,
         "json-schema.org/draft/2020-12/schema" | "json-schema.org/schema" => Draft::Twenty,
         // OpenAPI 3.1 names its own dialect, whose validation is that of 2020-12.
-        "spec.openapis.org/oas/3.1/handler/base" => Draft::Twenty,
+        "spec.openapis.org/oas/3.1/dialect/base" => Draft::Twenty,
         _ => return None,
     })
 }

@@ -11,7 +11,7 @@ use super::{ANY, ANY_CHAR, EMPTY, Lang, Languages, NEVER, Node, complement, norm
 const MAX_LENGTH: usize = 40_000;
 
 impl Languages {
-    /// A regular expression for exactly this language (from `^` to `$`), in the handler of the grammar's compiler; none
+    /// A regular expression for exactly this language (from `^` to `$`), in the dialect of the grammar's compiler; none
     /// if it gets too long.
     ///
     /// A class that has U+0000 and lacks the quotation mark or the backslash loses U+0000: the compiler writes a class

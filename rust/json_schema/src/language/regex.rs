@@ -1,6 +1,6 @@
 //! Patterns of JSON Schema (ECMA-262 with the `u` flag), read.
 //!
-//! A term says exactly what ECMA-262 says, or there is none: back references, flags and escapes that other handlers
+//! A term says exactly what ECMA-262 says, or there is none: back references, flags and escapes that other dialects
 //! read otherwise are not guessed. O(length of the pattern).
 
 use super::{Ranges, complement, normal};

@@ -198,6 +198,12 @@ fn cases() -> Vec<Case> {
             ],
         },
         Case {
+            name: "the dialect of OpenAPI 3.1",
+            schema: json!({"$schema": "https://spec.openapis.org/oas/3.1/dialect/base", "type": "integer"}),
+            valid: vec![json!(1)],
+            invalid: vec![json!("a")],
+        },
+        Case {
             name: "draft 7, as zod writes it",
             schema: json!({
                 "$schema": "http://json-schema.org/draft-07/schema#",

@@ -263,11 +263,11 @@ class AsyncEngine(Connection):
         return token_ids
 
     async def report(self) -> dict[str, int]:
-        """Blocks free, cached and held, requests running and waiting, and the step counters."""
+        """KV blocks free, cached and held, requests running and waiting, and the step counters."""
         return (await self.metrics()).figures
 
     async def metrics(self) -> Report:
-        """All figures, distributions and times, as they were at one moment between two steps."""
+        """All counters, distributions and times, taken at one moment between two steps."""
         return await self._connected().report()
 
     async def telemetry(self) -> Totals:

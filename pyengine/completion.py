@@ -1,4 +1,4 @@
-"""What a request gives to the one who asked: updates as they come, the whole, counts and times."""
+"""The results of a request: updates as they come, the whole answer, counts and times."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,15 +10,16 @@ from pyengine.telemetry.timing import Timing
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a request took.
+    """Token counts of a request.
 
     Attributes:
         prompt_tokens: Tokens of the prompt.
-        cached_tokens: Those of them from the prefix cache.
+        cached_tokens: Prompt tokens that came from the prefix cache.
         completion_tokens: Tokens generated.
-        accepted_drafts: Those of them that were drafted, by whatever proposer, and found right.
-        rejected_drafts: Tokens that were drafted and found wrong.
-        reasoning_tokens: Tokens of the reasoning before the answer; None where nobody counts them.
+        accepted_drafts: Generated tokens that were drafted, by any proposer, and verified.
+        rejected_drafts: Tokens that were drafted and rejected.
+        reasoning_tokens: Tokens of the reasoning before the answer; None where they are not
+            counted.
     """
 
     prompt_tokens: int
@@ -31,17 +32,18 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a request got since the last update.
+    """The part of an answer that came since the last update.
 
     Attributes:
         text: New text: whole characters, never a part of a stop string. Updates concatenate to the
             completion's text.
-        token_ids: The tokens behind it, also those whose text is still withheld.
+        token_ids: New tokens, including those whose text is still withheld.
         finish_reason: ``stop`` or ``length`` in the last update, else None.
         stop_string: The stop string that ended the request, if one did.
         stop_token: The stop token that ended the request, if one did.
         usage: Counts up to here.
-        warnings: What of the request's grammar is not enforced, as it allowed; told once.
+        warnings: What of the request's grammar is not enforced, as the request allowed; in one
+            update only.
         logprobs: The tokens whose text begins in this one, if log-probabilities are wanted.
     """
 
@@ -71,12 +73,12 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a request stands, or how it ended.
+    """The state of a request, or how it ended.
 
     Attributes:
         finish: Why it ended; None while it runs.
         usage: Counts up to here.
-        timing: Its moments up to here.
+        timing: Its points in time up to here.
     """
 
     finish: FinishReason | None

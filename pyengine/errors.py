@@ -33,14 +33,14 @@ class PyengineError(Exception):
 
 
 class InvalidRequestError(PyengineError):
-    """The request is malformed, or asks for what is not there."""
+    """The request is malformed, or asks for something that does not exist."""
 
     status = 400
     type = "invalid_request_error"
 
 
 class InvalidGrammarError(InvalidRequestError):
-    """What the answer should look like cannot be compiled or enforced; the message says why."""
+    """The grammar of the answer cannot be compiled or enforced; the message says why."""
 
     code = "invalid_grammar"
 
@@ -74,7 +74,7 @@ class PayloadTooLargeError(PyengineError):
 
 
 class OverloadedError(PyengineError):
-    """The waiting queue is full; the request was not begun."""
+    """The waiting queue is full; the request was not started."""
 
     status = 503
     type = "overloaded_error"
@@ -100,7 +100,7 @@ class RequestTimeoutError(PyengineError):
 
 
 class RequestAbortedError(PyengineError):
-    """The request was aborted while somebody waited for its answer."""
+    """The request was aborted before its answer was complete."""
 
     status = 499
     type = "invalid_request_error"
@@ -130,7 +130,7 @@ class ConfigError(PyengineError, ValueError):
 
 
 def release_frames(error: BaseException) -> None:
-    """Give up the locals of the functions that ``error`` and what caused it came through."""
+    """Clear the locals of all frames that ``error`` and its causes passed through."""
     cause: BaseException | None = error
     while cause is not None:
         traceback.clear_frames(cause.__traceback__)

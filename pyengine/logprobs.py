@@ -4,9 +4,9 @@ A record is little-endian: where the token's text begins in the answer (int32, c
 token without text), its log-probability (float32), and pairs of a likely token (int32, -1 where
 there are no more) and its log-probability.
 
-A token is told of together with the beginning of its text. So the tokens that a stop string has cut
-off, the token that ended the answer and special tokens that are left out of the text are not told
-of: text and entries agree. Tokens that make up one character together are told of together.
+A token is reported together with the beginning of its text. So the tokens that a stop string cut
+off, the token that ended the answer and special tokens that are left out of the text are not
+reported, and text and entries agree. Tokens that make up one character are reported together.
 """
 
 import struct
@@ -20,7 +20,7 @@ Spelling = Callable[[int], bytes]
 
 
 def unspelled(token: int) -> bytes:
-    """A spelling of tokens that nobody has told the bytes of."""
+    """The spelling of a request without log-probabilities: no token has bytes."""
     return b""
 
 
@@ -53,21 +53,21 @@ class TokenLogprob(TopLogprob, frozen=True, gc=False):
 
 
 class LogprobRecords:
-    """The records of one request, and how many of them were told. One thread at a time."""
+    """The records of one request, and how many of them were reported. One thread at a time."""
 
     __slots__ = ("_characters", "_format", "_read", "_records", "_spelled", "_spelling")
 
     def __init__(self, count: int, spelling: Spelling) -> None:
         """``count`` likely tokens for each token, spelled by ``spelling``."""
         self._spelling = spelling
-        self._spelled: dict[int, tuple[str, bytes]] = {}  # the same few come again and again
+        self._spelled: dict[int, tuple[str, bytes]] = {}  # cached by token id
         self._format = struct.Struct("<if" + "if" * count)
         self._records = bytearray()
-        self._characters = 0  # of the text that was told
-        self._read = 0  # records that were told, or will never be
+        self._characters = 0  # of the text that was reported
+        self._read = 0  # records that were reported, or never will be
 
     def add(self, tokens: tuple[int, ...], records: bytes) -> None:
-        """Take in what came with ``tokens``."""
+        """Take in the records that came with ``tokens``."""
         size = self._format.size
         if len(records) != len(tokens) * size:
             raise ValueError(f"{len(records)} bytes are no records of {len(tokens)} tokens")
@@ -75,14 +75,14 @@ class LogprobRecords:
             self._records += token.to_bytes(4, "little")
             self._records += records[at * size : (at + 1) * size]
 
-    def tell(self, text: str) -> tuple[TokenLogprob, ...]:
-        """The tokens whose text begins in what is told now: ``text``, behind all before."""
+    def report(self, text: str) -> tuple[TokenLogprob, ...]:
+        """The tokens whose text begins in ``text``, which follows all text before."""
         self._characters += len(text)
-        told, self._read = self._between(self._read)
-        return told
+        found, self._read = self._between(self._read)
+        return found
 
     def whole(self) -> tuple[TokenLogprob, ...]:
-        """All that was told."""
+        """All tokens that were reported."""
         return self._between(0)[0]
 
     def _between(self, first: int) -> tuple[tuple[TokenLogprob, ...], int]:

@@ -1,4 +1,4 @@
-"""The engine for code without an event loop: a thin face that drives the async one."""
+"""The engine for code without an event loop: it drives an AsyncEngine on a thread."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ Prompt: TypeAlias = str | Sequence[int]
 
 
 class Running(Protocol[Seen]):
-    """What generates: a Generation or a ChatGeneration."""
+    """A Generation or a ChatGeneration."""
 
     def __aiter__(self) -> AsyncIterator[Seen]: ...
 
@@ -179,7 +179,7 @@ class Engine:
             raise
 
     async def _close(self) -> None:
-        """Close the engine, and let everyone who waits for it hear so before the loop stops."""
+        """Close the engine, and let pending calls end with its error before the loop stops."""
         await self.engine.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others:

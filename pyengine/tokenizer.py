@@ -1,7 +1,7 @@
 """Text to token ids: Hugging Face's ``tokenizers`` around a model folder.
 
-Decoding of what a model generates is the detokenizer's work, in Rust; :meth:`Tokenizer.decode` is
-for prompts and tests.
+The detokenizer, in Rust, decodes what a model generates; :meth:`Tokenizer.decode` is for
+prompts and tests.
 """
 
 import asyncio
@@ -150,7 +150,7 @@ class Tokenizer:
         """Refuse a text that cannot fit ``max_context`` tokens, before it is encoded.
 
         Raises:
-            ContextLengthError: It has more tokens than that, whatever they are.
+            ContextLengthError: It has more tokens than that, however it is tokenized.
         """
         fewest = self.fewest_tokens(text)
         if fewest >= max_context:

@@ -1,4 +1,4 @@
-"""What an answer in a conversation is: text, reasoning and tool calls, told apart."""
+"""The types of an answer in a conversation: its text, reasoning and tool calls, separated."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -49,8 +49,8 @@ class ChatUpdate:
             stopped after calls, the last of them whole; else None.
         reasoning: New text of the reasoning before it.
         tool_calls: What is new of tool calls.
-        logprobs: Of all tokens that the model wrote, those of reasoning, calls and marks too, where
-            they are wanted.
+        logprobs: Of all tokens that the model wrote, including reasoning, calls and markers; None
+            if they were not asked for.
         text_logprobs: Those of them that wrote ``text``. They may come after it.
     """
 

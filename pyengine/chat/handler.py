@@ -1,4 +1,4 @@
-"""How a model is spoken to and how it speaks: its chat template, and its chat format.
+"""A model's chat template and chat format: prompts from conversations, answers from text.
 
 ::
 
@@ -16,11 +16,11 @@ import msgspec
 
 from pyengine._core import Stage, Timeline
 from pyengine.chat.formats import FORMATS, ChatFormat, detect
-from pyengine.chat.formats.marked import Marked
+from pyengine.chat.formats.delimited import Delimited
 from pyengine.chat.generation import ChatGeneration
 from pyengine.chat.messages import Message, template_messages
 from pyengine.chat.options import ChatOptions
-from pyengine.chat.reader import Reader, ReasoningMarks
+from pyengine.chat.reader import Reader, ReasoningTokens
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool, check_tools
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
@@ -29,7 +29,7 @@ from pyengine.request.generation import Generation
 from pyengine.sampling import SamplingParams
 from pyengine.tokenizer import Tokenizer
 
-# Variables by which templates are told whether the model shall think first.
+# Template variables that switch the reasoning on and off.
 _SWITCHES = ("enable_thinking", "thinking")
 _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
 
@@ -53,7 +53,7 @@ class AnswerSpec:
     _tools: tuple[Tool, ...] = ()
     _reasoning_open: bool = False
     _hidden: re.Pattern[str] | None = None
-    _marks: ReasoningMarks | None = None
+    _markers: ReasoningTokens | None = None
     _content: bool = False  # whether the text of the answer follows a grammar of the request's
     _schema_warnings: tuple[str, ...] = ()
 
@@ -72,14 +72,14 @@ class AnswerSpec:
         reader = Reader(
             parser,
             hidden=self._hidden,
-            marks=self._marks,
+            markers=self._markers,
             reasoning_open=self._reasoning_open,
         )
         return ChatGeneration(generation, reader, self.warnings + self._schema_warnings)
 
 
 def format_of(template: ChatTemplate | None, name: str | None = None) -> ChatFormat | None:
-    """A model's chat format: by its name (``none`` for none), else what its template tells."""
+    """A model's chat format: by its name (``none`` for none), else as its template shows."""
     if name is not None:
         return FORMATS.get(name)
     # Tokens that the template never writes are not what the model was taught to.
@@ -97,7 +97,7 @@ class ChatHandler:
 
     Attributes:
         template: None where the model has none: it does not chat.
-        format: None where it is not known: no tools, and no reasoning told apart.
+        format: None where it is not known: then no tools, and reasoning stays in the text.
     """
 
     def __init__(
@@ -118,8 +118,8 @@ class ChatHandler:
         """Whether the model's format has a reasoning part."""
         if self.format is None:
             return False
-        shape = self.format.shape
-        return not isinstance(shape, Marked) or shape.reasoning is not None
+        layout = self.format.layout
+        return not isinstance(layout, Delimited) or layout.reasoning is not None
 
     def render(
         self,
@@ -197,7 +197,7 @@ class ChatHandler:
             tools,
             is_open,
             hidden,
-            self._reasoning_marks,
+            self._reasoning_tokens,
             options.grammar is not None and options.tool_choice == "auto",
             form.warnings(tools),
         )
@@ -248,7 +248,7 @@ class ChatHandler:
                 raise
             for index, tool in enumerate(options.tools):
                 if tool in tools:
-                    _blame(form, tool, f"tools[{index}].{options.parameters_at}")
+                    _refuse_by_tool(form, tool, f"tools[{index}].{options.parameters_at}")
             error.param = "tools"
             raise
 
@@ -290,21 +290,21 @@ class ChatHandler:
         return re.compile("|".join(map(re.escape, sorted(self._tokenizer.special_tokens))))
 
     @cached_property
-    def _reasoning_marks(self) -> ReasoningMarks | None:
-        """The tokens by which the reasoning is counted, where its marks are one token each."""
-        shape = None if self.format is None else self.format.shape
-        if not isinstance(shape, Marked) or shape.reasoning is None:
+    def _reasoning_tokens(self) -> ReasoningTokens | None:
+        """The tokens by which the reasoning is counted, where its markers are one token each."""
+        layout = None if self.format is None else self.format.layout
+        if not isinstance(layout, Delimited) or layout.reasoning is None:
             return None
-        close = self._tokenizer.token_id(shape.reasoning.close)
-        opened = self._tokenizer.token_id(shape.reasoning.open)
-        return None if close is None or opened is None else ReasoningMarks(opened, close)
+        close = self._tokenizer.token_id(layout.reasoning.close)
+        opened = self._tokenizer.token_id(layout.reasoning.open)
+        return None if close is None or opened is None else ReasoningTokens(opened, close)
 
 
 def _tool_warnings(options: ChatOptions) -> list[str]:
-    """What of the tools' schemas is left out.
+    """Warnings of what is left out of the tools' schemas.
 
     Raises:
-        InvalidRequestError: One is no schema of arguments; named.
+        InvalidRequestError: A schema is none of arguments; names it.
     """
     warnings = []
     for index, tool in enumerate(options.tools):
@@ -328,8 +328,8 @@ def _for_template(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": {**function, "parameters": dict(tool.parameters)}}
 
 
-def _blame(form: ChatFormat, tool: Tool, at: str) -> None:
-    """Raise what is wrong with one tool of several, naming it."""
+def _refuse_by_tool(form: ChatFormat, tool: Tool, at: str) -> None:
+    """Raise the refusal of ``tool`` alone, if it is refused, naming its field."""
     try:
         form.grammar([tool], "required")
     except InvalidRequestError as error:

@@ -1,4 +1,4 @@
-"""What a request wants of an answer beside how it is sampled, and how callers may spell it."""
+"""The options of a chat request besides sampling, and how callers may spell them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ from pyengine.grammar import Grammar
 
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions:
-    """What a request wants of an answer, beside how it is sampled.
+    """The options of a chat request besides sampling.
 
     Attributes:
-        tools: Functions that the model is told of.
+        tools: Functions that the model may call; the prompt describes them.
         tool_choice: Whether it must, may or must not call them.
         allowed_tools: Names of those that it may call; None is all.
         parallel_tool_calls: Whether it may call several at once.
@@ -60,7 +60,7 @@ def made_tools(given: Sequence[Tool | Mapping[str, Any]]) -> tuple[Tool, ...]:
 
 
 def made_choice(given: Any) -> tuple[ToolChoice, frozenset[str] | None]:
-    """A choice from what OpenAI's chat completions take, or as it is; and who may be called.
+    """A tool choice, as it is or in OpenAI's form, and the names of the tools it allows.
 
     Raises:
         InvalidRequestError: It is neither; named.
@@ -111,7 +111,7 @@ def made_options(
     reasoning: bool | None = None,
     template_arguments: Mapping[str, Any] | None = None,
 ) -> ChatOptions:
-    """What a caller of the library wants, checked.
+    """The options that a caller of the library gives, checked.
 
     Raises:
         InvalidRequestError: An argument is not what it should be; named.

@@ -12,8 +12,8 @@ from pyengine.logprobs import TokenLogprob
 
 
 @dataclass(frozen=True)
-class ReasoningMarks:
-    """The tokens around the reasoning, where each mark is one token."""
+class ReasoningTokens:
+    """The tokens that open and close the reasoning, where each marker is one token."""
 
     open: int | None
     close: int
@@ -22,14 +22,14 @@ class ReasoningMarks:
 class Reader:
     """Turns the updates of one generation into those of an answer. The loop of its caller."""
 
-    __slots__ = ("_hidden", "_marks", "_of_text", "_open", "_over", "_parser", "_thought")
+    __slots__ = ("_hidden", "_markers", "_of_text", "_open", "_over", "_parser", "_thought")
 
     def __init__(
         self,
         parser: Parser,
         *,
         hidden: re.Pattern[str] | None = None,
-        marks: ReasoningMarks | None = None,
+        markers: ReasoningTokens | None = None,
         reasoning_open: bool = False,
     ) -> None:
         """Read with a parser.
@@ -37,19 +37,19 @@ class Reader:
         Args:
             parser: Of the model's chat format, fresh.
             hidden: What is left out of the text: special tokens that came for the parser's sake.
-            marks: Count the tokens of the reasoning by these; None does not count them.
+            markers: Count the tokens of the reasoning by these; None does not count them.
             reasoning_open: Whether the prompt has opened the reasoning.
         """
         self._parser = parser
         self._hidden = hidden
-        self._marks = marks
+        self._markers = markers
         self._open = reasoning_open
         self._over = False  # whether the reasoning is over, or there will be none
         self._thought = 0
         self._of_text = TextLogprobs()
 
     def read(self, update: Update) -> ChatUpdate:
-        """What an update tells."""
+        """The update of the answer that an update of the generation makes."""
         events = self._parser.feed(update.text)
         finish: FinishReason | None = update.finish_reason
         if finish is not None:
@@ -84,7 +84,7 @@ class Reader:
             reasoning,
             tuple(calls),
             update.logprobs,
-            None if update.logprobs is None else self._shown(self._of_text.tell(update.logprobs)),
+            None if update.logprobs is None else self._shown(self._of_text.known(update.logprobs)),
         )
 
     def text_logprobs(self, entries: Iterable[TokenLogprob]) -> tuple[TokenLogprob, ...]:
@@ -99,19 +99,19 @@ class Reader:
         return tuple(entry for entry in entries if hidden.fullmatch(entry.token) is None)
 
     def _counted(self, update: Update, spoke: bool) -> Usage:
-        """The usage with the reasoning's tokens, marks counted in.
+        """The usage with the reasoning's tokens, markers counted in.
 
-        ``spoke``: anything but reasoning has come. A mark after that opens nothing any more.
+        ``spoke``: anything but reasoning has come. A marker after that opens nothing any more.
         """
-        marks = self._marks
-        if marks is None:
+        markers = self._markers
+        if markers is None:
             return update.usage
-        if spoke and not self._open and marks.close not in update.token_ids:
+        if spoke and not self._open and markers.close not in update.token_ids:
             self._over = True
         for token in update.token_ids:
             if self._over:
                 break
-            self._open = self._open or token == marks.open
+            self._open = self._open or token == markers.open
             self._thought += self._open
-            self._over = token == marks.close
+            self._over = token == markers.close
         return replace(update.usage, reasoning_tokens=self._thought)

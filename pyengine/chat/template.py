@@ -26,7 +26,7 @@ class ChatTemplate:
 
     Attributes:
         message_keys: The keys of a message that the template reads. A key that is not among them
-            would be lost silently, so whoever takes messages from outside should refuse it.
+            would be lost silently: refuse it where messages come from outside.
         names_developer: Whether the template knows the role ``developer`` by name.
         variables: The variables that the template reads, from outside of it.
         tool_source: Its source, that for requests with tools where the model has one.

@@ -1,4 +1,4 @@
-"""Which of an answer's tokens wrote its text: the others wrote reasoning, calls and their marks."""
+"""Which of an answer's tokens wrote its text, and not reasoning, calls and their markers."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -34,11 +34,11 @@ class TextLogprobs:
             self._next = min(self._next, len(self._spans))
         self._spans.append((begin, end, is_text))
 
-    def tell(self, entries: Iterable[TokenLogprob]) -> tuple[TokenLogprob, ...]:
+    def known(self, entries: Iterable[TokenLogprob]) -> tuple[TokenLogprob, ...]:
         """The tokens of the text that are known now, after ``entries`` have come too."""
         spans = self._spans
         self._waiting.extend(entries)
-        told = []
+        found = []
         while self._waiting:
             entry = self._waiting[0]
             begin = entry.text_offset
@@ -46,11 +46,11 @@ class TextLogprobs:
             while self._next < len(spans) and spans[self._next][1] <= begin:
                 self._next += 1
             if self._touches_text(end):
-                told.append(entry)
+                found.append(entry)
             elif not spans or spans[-1][1] < end:
                 break
             self._waiting.popleft()
-        return tuple(told)
+        return tuple(found)
 
     def _touches_text(self, end: int) -> bool:
         """Whether what waits first, up to ``end``, has a part in a text."""
@@ -66,4 +66,4 @@ class TextLogprobs:
         """The tokens of the text among all those of an answer whose spans have come."""
         anew = TextLogprobs()
         anew._spans = self._spans
-        return anew.tell(entries)
+        return anew.known(entries)

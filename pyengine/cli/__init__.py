@@ -17,10 +17,10 @@ from pyengine.errors import PyengineError
 
 
 class Commands(click.Group):
-    """A group whose commands may raise PyengineError: it becomes one line, not a traceback."""
+    """A group that prints a command's PyengineError as one line, without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. What pyengine refuses or fails at exits with 1, Ctrl-C with 130."""
+        """Run the command. A PyengineError exits with 1, Ctrl-C with 130."""
         try:
             return super().invoke(ctx)
         except PyengineError as error:
@@ -49,7 +49,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     help="Print the version and exit.",
 )
 def main() -> None:
-    """Serve large language models, or talk to one here.
+    """Serve large language models, or use one in the terminal.
 
     MODEL is a folder in Hugging Face format or a hub name; without one, each command takes the
     small demo model that comes with the package.

@@ -24,13 +24,13 @@ MODE: Mode = "interactive"
 
 @click.command()
 @model_argument
-@click.option("--system", help="What the system message says.")
+@click.option("--system", help="Text of the system message.")
 @sampling_options
 @engine_options(MODE)
 def chat(model: str | None, system: str | None, **given: Any) -> None:
-    """Talk to a model here. Ctrl-C stops an answer, Ctrl-D leaves, /help tells more.
+    """Chat with a model in the terminal. Ctrl-C stops an answer, Ctrl-D exits, /help shows all.
 
-    Lines that come through a pipe are answered one after the other.
+    With input from a pipe, each line is a message, answered in order.
     """
     import asyncio
 
@@ -50,7 +50,7 @@ async def _chat(config: "EngineConfig", params: "SamplingParams", system: str | 
             await engine.start(progress)
         conversation = Conversation(engine, params, system)
         if sys.stdin.isatty() and sys.stdout.isatty():
-            click.echo(f"{engine.model_name}: /help for commands, Ctrl-D to leave")
+            click.echo(f"{engine.model_name}: /help for commands, Ctrl-D to exit")
             await conversation.run(TerminalLines(conversation.commands()))
         else:
             await conversation.run(PipedLines())

@@ -28,10 +28,15 @@ MODE: Mode = "interactive"
 
 @click.command()
 @model_argument
-@click.option("-p", "--prompt", help="The text to continue [default: what stdin has].")
+@click.option("-p", "--prompt", help="The text to continue [default: read from stdin].")
 @click.option("--chat", is_flag=True, help="Answer the prompt as a chat message.")
-@click.option("--system", help="With --chat: what the system message says.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object: text, end, usage.")
+@click.option("--system", help="Text of the system message, with --chat.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object: model, text, finish_reason, usage, and reasoning if any.",
+)
 @sampling_options
 @engine_options(MODE)
 def complete(
@@ -42,7 +47,7 @@ def complete(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Continue a text, or answer it (--chat), on stdout.
+    """Print the continuation of a text, or with --chat the answer to it.
 
     The text comes from --prompt, or from stdin:
 
@@ -51,7 +56,7 @@ def complete(
     import asyncio
 
     if system is not None and not chat:
-        raise click.UsageError("--system goes with --chat")
+        raise click.UsageError("--system needs --chat")
     config = engine_config(model, given, MODE)
     params = sampling_params(given)
     messages = [{"role": "system", "content": system}] if system is not None else []
@@ -62,7 +67,7 @@ def complete(
 
 def _from_stdin() -> str:
     if sys.stdin.isatty():
-        raise click.UsageError("give a text: --prompt TEXT, or through a pipe")
+        raise click.UsageError("give a text with --prompt TEXT, or through a pipe")
     try:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""A conversation in the terminal: its turns, and its commands that begin with a slash."""
+"""A conversation in the terminal: its turns, and its slash commands."""
 
 import asyncio
 import signal
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pyengine.cli.answer_figures import AnswerFigures
-from pyengine.cli.figures import readable
+from pyengine.cli.answer_stats import AnswerStats
 from pyengine.cli.lines import Lines
+from pyengine.cli.metric_lines import metric_lines
 from pyengine.cli.parameters import changed, settings
 from pyengine.cli.terminal import show, show_reasoning
 from pyengine.errors import (
@@ -32,16 +32,16 @@ class Conversation:
     """The turns so far and how the next answer is sampled. Lives on the engine's loop.
 
     Attributes:
-        messages: What was said, as the chat template takes it.
+        messages: The conversation so far, as the chat template takes it.
         params: How answers are sampled; ``/set`` changes it.
-        answers: Figures of the last answers, newest last.
+        answers: Stats of the last answers, newest last.
     """
 
     def __init__(self, engine: "AsyncEngine", params: SamplingParams, system: str | None) -> None:
         self.engine = engine
         self.params = params
         self.messages: list[dict[str, str]] = []
-        self.answers: list[AnswerFigures] = []
+        self.answers: list[AnswerStats] = []
         self._system = system
         self._generation: ChatGeneration | None = None
         self._left = False
@@ -93,7 +93,7 @@ class Conversation:
             await self._answer(line)
 
     async def _answer(self, question: str) -> None:
-        """One turn. A question without an answer is forgotten; a stopped answer keeps what came."""
+        """One turn. A question without an answer is dropped; a stopped answer keeps its text."""
         said: list[str] = []
         thought = False
         before = await self.engine.metrics()
@@ -111,7 +111,9 @@ class Conversation:
         except RequestAbortedError:
             click.echo("\n[stopped]" if said else "[stopped]")
         except ContextLengthError as error:
-            raise InvalidRequestError(f"{error.message}. /reset begins anew") from error
+            raise InvalidRequestError(
+                f"{error.message}; /reset starts a new conversation"
+            ) from error
         finally:
             self._generation = None
             if text := "".join(said):
@@ -119,9 +121,9 @@ class Conversation:
             else:
                 self.messages.pop()
         after = await self.engine.metrics()
-        figures = AnswerFigures.between(before, after, generation.outcome.usage)
-        if figures is not None:
-            self.answers = [*self.answers, figures][-ANSWERS_KEPT:]
+        stats = AnswerStats.between(before, after, generation.outcome.usage)
+        if stats is not None:
+            self.answers = [*self.answers, stats][-ANSWERS_KEPT:]
 
     def _start_over(self) -> None:
         system = self._system
@@ -131,11 +133,11 @@ class Conversation:
         _table(
             {
                 "/stats": "tokens and speed of the last answers",
-                "/metrics": "how the engine stands: cache, requests, latencies, CPU overhead",
-                "/reset": "forget what was said",
+                "/metrics": "metrics of the engine: cache, requests, latencies, CPU overhead",
+                "/reset": "start a new conversation",
                 "/set": "show the sampling parameters",
                 "/set NAME=VALUE ...": "change them, as in /set temperature=0.5 max_tokens=100",
-                "/exit": "leave; Ctrl-D does too",
+                "/exit": "exit; so does Ctrl-D",
                 "Ctrl-C": "stop the answer",
             }
         )
@@ -146,16 +148,16 @@ class Conversation:
     async def _stats(self, _: str) -> None:
         if not self.answers:
             click.echo("no answer yet")
-        for number, figures in enumerate(self.answers, 1):
+        for number, stats in enumerate(self.answers, 1):
             click.echo(f"answer {number} of the last {len(self.answers)}")
-            _table(figures.lines())
+            _table(stats.lines())
 
     async def _metrics(self, _: str) -> None:
-        _table(readable(await self.engine.metrics()))
+        _table(metric_lines(await self.engine.metrics()))
 
     async def _reset(self, _: str) -> None:
         self._start_over()
-        click.echo("forgotten")
+        click.echo("new conversation")
 
     async def _set(self, text: str) -> None:
         if text:

@@ -38,7 +38,7 @@ class TerminalLines:
 
 
 class PipedLines:
-    """Lines of stdin as they are; bytes that are no UTF-8 become U+FFFD."""
+    """Lines of stdin as they are; bytes that are not UTF-8 become U+FFFD."""
 
     async def next(self) -> str | None:
         """The next line. Blocks the loop, on which nothing else runs between two answers."""

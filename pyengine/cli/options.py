@@ -17,7 +17,7 @@ from pyengine.settings.config import ChatFormatName, EngineConfig
 from pyengine.settings.environment import ENVIRONMENT_PREFIX, split_names
 from pyengine.settings.modes import Mode
 
-# A flag with more names to choose from tells them in its help alone.
+# A flag with more choices lists them in its help text only.
 SHOWN_CHOICES = 6
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -25,32 +25,33 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 ENGINE_OPTIONS: dict[str, str] = {
     "mode": "Preset of limits: 1, 16 or 256 sequences at once, and as much cache "
     "[default: {mode}].",
-    "load_format": "'dummy' makes the weights up, to measure a model without its files; MODEL may "
-    "then also be llama-3-8b or llama-3-70b.",
+    "load_format": "'dummy' fills the weights at random, to measure a model without its files; "
+    "MODEL may then also be llama-3-8b or llama-3-70b.",
     "served_name": "Name that the model answers to [default: the folder's, or the hub's].",
-    "chat_format": "How the model marks tool calls and reasoning [default: what its chat template "
-    "tells]: 'none' leaves its answers as they are, or one of "
+    "chat_format": "How the model marks tool calls and reasoning [default: by its chat "
+    "template]: 'none' leaves its answers as they are, or one of "
     + ", ".join(name for name in get_args(ChatFormatName) if name != "none")
     + ".",
-    "device": "Where model steps run [default: a GPU if there is one]; 'simulated' needs no "
-    "weights and measures the rest.",
-    "dtype": "Of weights and computation; 'auto' is float32 on the CPU, bfloat16 on a GPU.",
+    "device": "Device of model steps [default: a GPU if there is one]; 'simulated' needs no "
+    "weights and measures all the rest.",
+    "dtype": "Type of weights and computation; 'auto' is float32 on the CPU, bfloat16 on a GPU.",
     "max_sequences": "Most sequences in one step [default: the mode's].",
     "max_tokens_per_step": "Most tokens in one step [default: the mode's].",
-    "kv_cache_mib": "Memory of the KV cache, in MiB [default: the mode's; on a GPU what is left].",
-    "kv_cache_dtype": "Of the KV cache on a GPU [default: that of the weights].",
+    "kv_cache_mib": "Memory of the KV cache, in MiB [default: the mode's; on a GPU, what is left].",
+    "kv_cache_dtype": "Type of the KV cache on a GPU [default: that of the weights].",
     "max_context": "Longest prompt and answer together, in tokens [default: the model's].",
-    "attention": "What computes attention on a GPU [default: the best that there is].",
-    "gpu_memory_fraction": "Share of the GPU's memory that may be taken [default: 0.9].",
-    "graph_memory_mib": "Memory of CUDA graphs, in MiB; 0 is no graphs [default: 1024].",
+    "attention": "Attention backend on a GPU [default: the fastest that the machine supports].",
+    "gpu_memory_fraction": "Share of the GPU's memory that the engine may use [default: 0.9].",
+    "graph_memory_mib": "Memory of CUDA graphs, in MiB; 0 for no graphs [default: 1024].",
     "tensor_parallel": "GPUs, or processes on the CPU, that share the model [default: 1].",
     "threads": "CPU threads of a model step, with --tensor-parallel of each process [default: the "
     "machine's cores, divided among the processes].",
     "prefix_cache": "Share the cache of equal prompt prefixes [default: yes].",
-    "speculation": "Who drafts tokens ahead, with commas: forced, prediction, ngram, suffix, "
-    "draft_model; or none [default: all that cost nothing where they do not help].",
-    "draft_model": "Small model with the same tokens that drafts: folder, hub name, or 'demo'.",
-    "max_draft": "Most tokens that are drafted ahead for a sequence [default: 8].",
+    "speculation": "Draft token sources, separated by commas: forced, prediction, ngram, suffix, "
+    "draft_model; or none [default: forced, prediction, ngram, and draft_model if there is one].",
+    "draft_model": "Small model with the same tokenizer that drafts tokens: folder, hub name, or "
+    "'demo'.",
+    "max_draft": "Most draft tokens of a sequence in one step [default: 8].",
     "simulated_step_ms": "Milliseconds that a step of the simulated device takes [default: 8].",
 }
 
@@ -82,7 +83,7 @@ def engine_options(mode: Mode) -> Callable[[Command], Command]:
     """The flags for :data:`ENGINE_OPTIONS`; what was not given arrives as None.
 
     Args:
-        mode: What the command takes where nobody says it; see :func:`engine_config`.
+        mode: The command's default mode; see :func:`engine_config`.
     """
     types = {field.name: field.type for field in fields(EngineConfig)}
 

@@ -1,4 +1,4 @@
-"""Sampling parameters as a person types them: ``temperature=0.5 max_tokens=100``."""
+"""Sampling parameters as they are typed in a chat: ``temperature=0.5 max_tokens=100``."""
 
 import shlex
 import types
@@ -9,12 +9,12 @@ import msgspec
 from pyengine.errors import InvalidRequestError
 from pyengine.sampling import SamplingParams
 
-# What a conversation has no use for: it shows the text alone.
+# A conversation shows the text alone.
 _WITHOUT = frozenset({"logprobs"})
 
 
 def settings(params: SamplingParams) -> dict[str, Any]:
-    """What can be changed, and what it is, by name."""
+    """The parameters that can be changed and their values, by name."""
     values = msgspec.structs.asdict(params)
     return {name: value for name, value in values.items() if name not in _WITHOUT}
 
@@ -26,7 +26,7 @@ def changed(params: SamplingParams, text: str) -> SamplingParams:
     that may be left out; an empty list is nothing, ``stop=``.
 
     Raises:
-        InvalidRequestError: A name or value that is none; nothing is changed.
+        InvalidRequestError: A name is unknown or a value invalid; nothing is changed.
     """
     fields = msgspec.structs.fields(SamplingParams)
     hints = {field.name: field.type for field in fields if field.name not in _WITHOUT}
@@ -34,7 +34,7 @@ def changed(params: SamplingParams, text: str) -> SamplingParams:
     for word in _words(text):
         name, equals, value = word.partition("=")
         if name not in hints:
-            raise InvalidRequestError(f"there is no {name!r}; there are: {', '.join(hints)}")
+            raise InvalidRequestError(f"unknown parameter {name!r}; there are: {', '.join(hints)}")
         if not equals:
             raise InvalidRequestError(f"write {name}=VALUE", param=name)
         values[name] = _read(name, value, hints[name])

@@ -30,29 +30,29 @@ def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[i
     return numbers
 
 
-@click.command(short_help="Measure where the time goes, and what the device waits for.")
+@click.command(short_help="Measure where the time goes and when the device waits.")
 @model_argument
 @click.option(
     "--sequences",
     type=click.IntRange(1),
     default=64,
     show_default=True,
-    help="Sequences at once; of a trace, the most at once.",
+    help="Sequences that run at once; with --trace, the most that do.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=5.0,
     show_default=True,
-    help="How long to watch; a trace is cut off then.",
+    help="How long to measure; a trace that takes longer is cut off.",
 )
-@click.option("--step-ms", type=click.FloatRange(min=0), help="As --simulated-step-ms.")
+@click.option("--step-ms", type=click.FloatRange(min=0), help="Short for --simulated-step-ms.")
 @click.option(
     "--placement",
     type=click.Choice(["process", "thread"]),
     default="process",
     show_default=True,
-    help="Where the engine runs.",
+    help="Run the engine in its own process, or on a thread of this one.",
 )
 @click.option(
     "--prompt-tokens",
@@ -62,32 +62,39 @@ def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[i
     help="Length of every prompt.",
 )
 @click.option(
-    "--trace", type=click.Path(path_type=Path), help="Arrivals and lengths: CSV or JSONL."
+    "--trace",
+    type=click.Path(path_type=Path),
+    help="Replay the arrivals and lengths in this CSV or JSONL file.",
 )
 @click.option(
     "--rate-scale",
     type=click.FloatRange(min=0, min_open=True),
     default=1.0,
-    help="The trace's requests arrive so many times as fast.",
+    help="Replay the trace this many times as fast.",
 )
-@click.option("--limit", type=click.IntRange(1), help="Take the trace's first so many requests.")
-@click.option("--clip", is_flag=True, help="Shorten requests to what the context takes.")
+@click.option("--limit", type=click.IntRange(1), help="Replay only the first N requests.")
+@click.option("--clip", is_flag=True, help="Shorten the trace's requests to fit the context.")
 @click.option(
-    "--busy-loop", is_flag=True, help="Measure again beside a service busy half the time."
+    "--busy-loop", is_flag=True, help="Measure again while this process computes half of the time."
 )
-@click.option("--sweep", callback=_numbers, metavar="N,N,...", help="Also with so many sequences.")
+@click.option(
+    "--sweep",
+    callback=_numbers,
+    metavar="N,N,...",
+    help="Measure again with each of these numbers of sequences.",
+)
 @click.option(
     "--grammar",
     metavar="FILE|NAME",
-    help="Constrain every answer: by a JSON Schema, or one of those built in: records, tools.",
+    help="Constrain every answer by a JSON Schema in a file, or a built-in one: records, tools.",
 )
-@click.option("--attach", metavar="URL", help="Watch a running server instead.")
+@click.option("--attach", metavar="URL", help="Measure a running server instead.")
 @click.option(
     "--compare",
     nargs=2,
     type=click.Path(path_type=Path),
     metavar="A.json B.json",
-    help="Show what changed between two reports; measures nothing.",
+    help="Show what changed between two reports, without measuring.",
 )
 @click.option("--json", "json_file", metavar="FILE", help="Write the report; - is stdout.")
 @click.option(
@@ -107,7 +114,7 @@ def profile(
 ) -> None:
     """Measure where the time goes in steady decode, in a trace, or in a running server.
 
-    A stage is exposed where the device had nothing to do meanwhile, else overlapped. With
+    A stage's time is exposed while the device has nothing to do, else overlapped. With
     --device simulated, everything but the device is real:
 
         pyengine profile --device simulated --step-ms 8 --html profile.html
@@ -136,7 +143,7 @@ def _refuse_what_would_be_ignored() -> None:
     outputs = {"json_file", "perfetto", "html"}
     of_traces = {"rate_scale", "limit", "clip"}
     if "max_sequences" in given:
-        raise click.UsageError("--max-sequences is told by --sequences here")
+        raise click.UsageError("use --sequences in place of --max-sequences here")
     for mode, others in [
         ("compare", given - {"compare"}),
         ("attach", given - outputs - {"attach", "seconds"}),
@@ -145,7 +152,7 @@ def _refuse_what_would_be_ignored() -> None:
         if mode in given and others:
             raise click.UsageError(f"--{mode} does not go with {_spelled(others)}")
     if "trace" not in given and (lonely := given & of_traces):
-        raise click.UsageError(f"{_spelled(lonely)} goes with --trace")
+        raise click.UsageError(f"{_spelled(lonely)} needs --trace")
 
 
 def _spelled(names: set[str]) -> str:
@@ -172,7 +179,7 @@ def _measure(model: str | None, given: dict[str, Any]) -> "tuple[ProfileReport, 
         config=config, grammar=grammar, **{name: given[name] for name in names}
     )
     runs = 1 + options.busy_loop + len(options.sweep)
-    with working(f"starting an engine and watching it for {options.seconds:g} s, {runs} x"):
+    with working(f"starting an engine and measuring it for {options.seconds:g} s, {runs} x"):
         report, observation = uvloop.run(run(options))
     return report, observation.spans
 
@@ -194,16 +201,16 @@ def _attach(url: str, seconds: float) -> "tuple[ProfileReport, Spans]":
     address = f"{url.rstrip('/').removesuffix('/v1')}/debug/profile?seconds={seconds:g}&spans=1"
     try:
         with (
-            working(f"watching {url} for {seconds:g} s"),
+            working(f"measuring {url} for {seconds:g} s"),
             urllib.request.urlopen(address, timeout=seconds + 30) as answer,
         ):
             body = answer.read()
     except (urllib.error.URLError, TimeoutError) as error:
-        raise ConfigError(f"{url} cannot be watched: {error}") from error
+        raise ConfigError(f"cannot measure {url}: {error}") from error
     try:
         decoded = msgspec.json.decode(body, type=ProfileAnswer)
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"{url} is no pyengine server: {error}") from error
+        raise ConfigError(f"{url} does not answer as a pyengine server: {error}") from error
     return load_report(bytes(decoded.report), url), np.frombuffer(decoded.spans, SPAN)
 
 

@@ -34,14 +34,14 @@ MODE: Mode = "local"
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
-    help="How long running requests get to finish when the server is told to stop.",
+    help="Seconds that running requests get to finish when the server stops.",
 )
 @click.option(
     "--placement",
     type=click.Choice(["process", "thread"]),
     default="process",
     show_default=True,
-    help="Run the engine in a process of its own, or on a thread of the server's.",
+    help="Run the engine in its own process, or on a thread of the server.",
 )
 @click.option(
     "--workers",
@@ -67,9 +67,9 @@ def serve(
     otlp_endpoint: str | None,
     **given: Any,
 ) -> None:
-    """Serve a model to OpenAI's clients.
+    """Serve a model over OpenAI's HTTP API.
 
-    Ctrl-C, or SIGTERM, lets running requests finish; a second one stops at once.
+    Ctrl-C or SIGTERM lets running requests finish; a second one stops at once.
     """
     import uvloop
 
@@ -82,7 +82,7 @@ def serve(
     elif placement == "process":
         uvloop.run(_serve_workers(config, host, port, drain_seconds, workers, otlp_endpoint))
     else:
-        raise click.UsageError("several --workers need --placement process")
+        raise click.UsageError("more than one of --workers needs --placement process")
 
 
 async def _serve(
@@ -131,7 +131,7 @@ async def _serve_workers(
     from pyengine.http.serving.supervisor import Supervisor, serve_workers
 
     if otlp_endpoint is not None:
-        Tracing.to(otlp_endpoint).close()  # what the workers could not use is refused here
+        Tracing.to(otlp_endpoint).close()  # refuse here what the workers could not use
     supervisor = Supervisor(
         config,
         workers,
@@ -157,18 +157,19 @@ async def _load(engine: "AsyncEngine") -> None:
         with loading_bar(engine.model_name) as progress:
             await engine.start(progress)
     except asyncio.CancelledError:
-        # Told to stop meanwhile. The thread that reads the weights cannot be interrupted and may
-        # have minutes to go; nothing is served yet, so nothing is lost by leaving it.
+        # A signal came. The thread that reads the weights cannot be interrupted and may have
+        # minutes to go; nothing is served yet, so nothing is lost by exiting.
         _say("stopped while loading")
         sys.stderr.flush()
         os._exit(0)
 
 
 def summary(engine: "AsyncEngine", url: str, placement: "PlacementName", workers: int = 1) -> str:
-    """What was chosen for a started engine, and how to ask it at ``url``."""
+    """The settings of a started engine, and a request to try at ``url``."""
     config, limits, info = engine.config, engine.config.limits, engine.info
     drafting = ", ".join(config.proposers if config.max_draft else ())
-    drafting += ", where they pay" if drafting and config.speculation_adaptive else ""
+    pays = drafting and config.speculation_adaptive
+    drafting += " (where they are expected to save time)" if pays else ""
     cache = f"{info.num_blocks} blocks of {config.block_size} tokens"
     lines = {
         "model": engine.model_name if config.model is None else config.model,

@@ -1,4 +1,4 @@
-"""What commands show on a terminal: that they load or measure, and a model's text made safe."""
+"""Terminal output of commands: progress, and a model's text without control codes."""
 
 import sys
 from collections.abc import Iterator
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from pyengine.model.runner import Progress
 
-# A model may say anything, also escape sequences; a terminal obeys those.
+# A model may write escape sequences, which a terminal would obey.
 _UNSAFE = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
 
 
 def show(text: str, stream: TextIO | None = None) -> None:
-    """Write what a model said, at once; a terminal gets it without control codes."""
+    """Write a model's text at once; to a terminal without control codes."""
     stream = sys.stdout if stream is None else stream
     stream.write(text.translate(_UNSAFE) if stream.isatty() else text)
     stream.flush()
 
 
 def show_reasoning(text: str) -> None:
-    """Write what a model thinks, faintly; only a terminal gets it."""
+    """Write a model's reasoning in faint type, to a terminal only."""
     if text and sys.stdout.isatty():
         sys.stdout.write(f"\x1b[2m{text.translate(_UNSAFE)}\x1b[22m")
         sys.stdout.flush()
@@ -28,7 +28,7 @@ def show_reasoning(text: str) -> None:
 
 @contextmanager
 def working(text: str) -> Iterator[None]:
-    """Say on stderr what takes a while, as long as it does; nothing where stderr is no terminal."""
+    """Show ``text`` on stderr during the block; nothing where stderr is no terminal."""
     from rich.console import Console
     from rich.text import Text
 

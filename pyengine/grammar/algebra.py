@@ -158,16 +158,16 @@ def repeat(
     return Grammar("repeat", {"part": _grammar(part), "min": min, "max": max, "separator": between})
 
 
-def any_but(marks: Iterable[str]) -> str:
-    """A regular expression for the first character or two of a text that begins with no mark.
+def any_but(markers: Iterable[str]) -> str:
+    """A regular expression for the first character or two of a text that begins with no marker.
 
-    Whitespace is no beginning either. Where a mark has more than one character, a text may begin
-    with the mark's first if neither its second nor its first comes next: so no mark can straddle
-    the beginning and what follows it.
+    Whitespace is no beginning either. Where a marker has more than one character, a text may begin
+    with the marker's first if neither its second nor its first comes next: so no marker can
+    straddle the beginning and what follows it.
     """
     firsts: dict[str, set[str]] = {}
-    for mark in marks:
-        firsts.setdefault(mark[0], set()).add(mark[1:2])
+    for marker in markers:
+        firsts.setdefault(marker[0], set()).add(marker[1:2])
     inside = "".join(sorted(re.escape(first) for first in firsts))
     made = [rf"[^{inside}\s]"]
     for first, seconds in sorted(firsts.items()):

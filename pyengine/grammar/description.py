@@ -23,7 +23,7 @@ class Grammar:
     Attributes:
         kind: Which rule this is, such as ``json_schema`` or ``sequence``.
         fields: What the rule says besides: values of JSON, grammars, or tuples of grammars.
-        tag: What the maker calls this part, for whoever walks the description; the compiler and
+        tag: A name for this part, for code that walks the description; the compiler and
             equality know nothing of it.
     """
 

@@ -44,7 +44,7 @@ class Parameter:
     Attributes:
         given: The schema of its value, as it stands within the function's.
         types: The JSON types that its value may have.
-        tool: Whose parameter it is, for refusals and warnings.
+        tool: Name of the tool, for refusals and warnings.
     """
 
     name: str

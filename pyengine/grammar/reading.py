@@ -1,7 +1,7 @@
 """What a JSON Schema says of a value's type, and which alternatives it leaves.
 
 Every part is looked at once, whatever refers to it how often: O(schema) for one reader, however its
-references run in circles. What cannot be told is told as "any".
+references run in circles. What cannot be determined is "any".
 """
 
 from collections.abc import Mapping

@@ -131,17 +131,17 @@ def _or(given: Mapping[str, Any], at: str, follow: Follow) -> Grammar:
 
 
 def _tag(given: Mapping[str, Any], at: str, follow: Follow) -> Grammar:
-    begin = _mark(given.get("begin"), f"{at}.begin")
+    begin = _marker(given.get("begin"), f"{at}.begin")
     ends = given.get("end")
     listed = ends if isinstance(ends, list) else [ends]
-    marks = [_mark(end, f"{at}.end") for end in listed]
-    if not marks:
+    markers = [_marker(end, f"{at}.end") for end in listed]
+    if not markers:
         raise InvalidRequestError(f"'{at}.end' must hold a string")
-    inner = tuple(mark for mark in marks if mark)
+    inner = tuple(marker for marker in markers if marker)
     content = _format(
-        given.get("content"), f"{at}.content", inner if len(inner) == len(marks) else follow
+        given.get("content"), f"{at}.content", inner if len(inner) == len(markers) else follow
     )
-    return sequence(text(begin), content, any_of(*(text(mark) for mark in marks)))
+    return sequence(text(begin), content, any_of(*(text(marker) for marker in markers)))
 
 
 def _triggered_tags(given: Mapping[str, Any], at: str, follow: Follow) -> Grammar:
@@ -152,7 +152,7 @@ def _triggered_tags(given: Mapping[str, Any], at: str, follow: Follow) -> Gramma
     if not triggers or not tags:
         raise InvalidRequestError(f"'{at}' needs triggers and tags")
     for number, tag in enumerate(tags):
-        begin = _mark(tag.get("begin"), f"{at}.tags[{number}].begin")
+        begin = _marker(tag.get("begin"), f"{at}.tags[{number}].begin")
         if sum(begin.startswith(trigger) for trigger in triggers) != 1:
             raise InvalidRequestError(
                 f"'{at}.tags[{number}].begin' must begin with exactly one of the triggers"
@@ -205,7 +205,7 @@ def _dispatch(given: Mapping[str, Any], at: str, follow: Follow) -> Grammar:
 
 
 def _token(given: Mapping[str, Any], at: str, follow: Follow) -> Grammar:
-    return text(_mark(given, at))
+    return text(_marker(given, at))
 
 
 def _repeated(least: int, most: int | None) -> Callable[[Mapping[str, Any], str, Follow], Grammar]:
@@ -272,7 +272,7 @@ def _keys(given: Mapping[str, Any], at: str, known: set[str]) -> None:
         raise InvalidRequestError(f"'{at}.{key}' is not supported")
 
 
-def _mark(value: Any, at: str) -> str:
+def _marker(value: Any, at: str) -> str:
     """A string, or a token by its spelling."""
     if isinstance(value, Mapping):
         _keys(value, at, {"type", "token"})

@@ -74,7 +74,7 @@ def _is_pydantic(kind: Any) -> bool:
             try:
                 waiting += typing.get_type_hints(each, include_extras=True).values()
             except (NameError, TypeError, AttributeError):
-                continue  # what cannot be told here, the library tells
+                continue  # the library decides
     return False
 
 

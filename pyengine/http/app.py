@@ -1,4 +1,4 @@
-"""The endpoint as a granian RSGI application: routes, errors, and who is being served.
+"""The endpoint as a granian RSGI application: routes, errors, and the requests being served.
 
 Everything here runs on the asyncio loop that serves. A new endpoint is a file of its own and one
 line in ``ROUTES``.
@@ -43,12 +43,12 @@ PREFIXES: tuple[tuple[str, dict[str, Handler]], ...] = (("/v1/models/", {"GET": 
 
 
 def _meant(path: str) -> str:
-    """What may have been meant by a path that is not there: a word too few, or one too many."""
+    """A hint for an unknown path: the route that it may mean, or all routes."""
     path = path.rstrip("/")
     for route in ROUTES:
         if path and (route.endswith(path) or path.endswith(route)):
             base = " OpenAI's clients take a base_url that ends in /v1." if "/v1/" in route else ""
-            return f"is it {route} that is meant?{base}"
+            return f"did you mean {route}?{base}"
     return f"there are: {', '.join(ROUTES)}."
 
 
@@ -115,7 +115,8 @@ class App(Service):
     async def drain(self, seconds: float) -> int:
         """Refuse new requests and let the running ones finish, for at most ``seconds``.
 
-        What runs after that is aborted, and its client told. Returns how many that were.
+        Requests that run after that are aborted, and their clients get an error. Returns their
+        number.
         """
         self.draining = True
         try:
@@ -129,8 +130,10 @@ class App(Service):
             exchange.cut_off = True
             exchange.abort()
         try:
-            # Telling the clients takes no longer than a write; one that does not read is left.
+            # An error takes no longer than a write; a client that does not read is left.
             await asyncio.wait_for(self.idle.wait(), 1.0)
         except TimeoutError:
-            log.warning("%d clients did not take their last words", len(self._active))
+            log.warning(
+                "%d clients did not read the error that ends their answer", len(self._active)
+            )
         return len(rest)

@@ -1,4 +1,4 @@
-"""Errors as OpenAI's clients know them, and what msgspec says about a body in their terms."""
+"""Errors in OpenAI's format, of requests that are malformed too."""
 
 import re
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class FieldNames:
 
 
 class NoSuchPathError(PyengineError):
-    """Nothing lives at this path."""
+    """There is no such path."""
 
     status = 404
     type = "invalid_request_error"
@@ -98,8 +98,8 @@ class InternalError(PyengineError):
 
 
 def internal_error() -> InternalError:
-    """The error that says nothing about what happened."""
-    return InternalError("Internal error; the server's log knows more.")
+    """The error for the client, which says nothing about what happened."""
+    return InternalError("Internal error; see the server's log.")
 
 
 def error_object(error: PyengineError) -> dict[str, dict[str, str | None]]:
@@ -120,7 +120,7 @@ def error_body(error: PyengineError) -> bytes:
 
 
 def decode_error(error: Exception, kind: Any) -> InvalidRequestError:
-    """What was wrong with a body, in OpenAI's terms, from what decoding it as ``kind`` raised.
+    """The error for a body, from what decoding it as ``kind`` raised.
 
     Takes msgspec's errors, UnicodeDecodeError and RecursionError.
     """

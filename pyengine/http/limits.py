@@ -1,4 +1,4 @@
-"""Bounds of what one client may ask of the server, and the reading of bodies within them."""
+"""Bounds of requests, and the reading of bodies within them."""
 
 import asyncio
 from dataclasses import dataclass

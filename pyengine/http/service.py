@@ -1,4 +1,4 @@
-"""What every endpoint has to do with: the engine, the limits, and whether requests are taken."""
+"""The state that all endpoints share: the engine, the limits, and whether requests are taken."""
 
 import asyncio
 import os
@@ -15,11 +15,11 @@ class Service:
     """The endpoint's state that its parts share. Used on the serving loop.
 
     Attributes:
-        engine: What generates.
-        limits: What a client may ask of it.
+        engine: The engine that generates.
+        limits: Bounds of requests.
         tracing: Makes spans of requests, if they are traced.
         draining: Whether new requests are refused, because the server is going to stop.
-        watching: Held while somebody profiles the engine.
+        watching: Held while a client profiles the engine.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Service:
         self._start = os.urandom(8).hex()
 
     def new_id(self, prefix: str) -> str:
-        """An id that no other answer has, not even one of another process."""
+        """An id that is unique among all answers, of other processes too."""
         return f"{prefix}{self._start}{next(self._numbers):08x}"
 
     def require_ready(self) -> AsyncEngine:
@@ -46,7 +46,7 @@ class Service:
         if self.draining:
             raise ShuttingDownError("The server is shutting down.")
         if self.engine.failure is not None:
-            raise EngineDeadError("The engine has failed; the server's log knows why.")
+            raise EngineDeadError("The engine has failed; the server's log says why.")
         if not self.engine.ready:
             raise NotReadyError("The model is still being loaded; try again in a moment.")
         return self.engine

@@ -1,4 +1,4 @@
-"""Server-sent events: what is generated, written as it comes.
+"""Server-sent events: answers written as they are generated.
 
 What has piled up for a stream since its last write goes out as one: a Generation gives it as one
 Update, and with several of them everything that is there is written together.
@@ -25,7 +25,7 @@ U_contra = TypeVar("U_contra", Update, ChatUpdate, contravariant=True)
 
 
 class Updating(Protocol[U_co]):
-    """What is streamed: a Generation or a ChatGeneration."""
+    """A Generation or a ChatGeneration."""
 
     def __aiter__(self) -> AsyncIterator[U_co]: ...
 
@@ -34,16 +34,16 @@ class Chunks(Protocol[U_contra]):
     """How the updates of one kind of answer look on the wire."""
 
     def first(self, index: int, update: U_contra) -> bytes:
-        """What stands before the first update of choice ``index``."""
+        """The bytes before the first update of choice ``index``."""
 
     def update(self, index: int, update: U_contra) -> bytes:
-        """An update."""
+        """The bytes of an update."""
 
     def last(self, usages: list[Usage]) -> bytes:
-        """What ends the stream."""
+        """The end of the stream."""
 
     def error(self, error: PyengineError) -> bytes:
-        """What ends it when something failed."""
+        """The end of a stream that failed."""
 
 
 async def stream(
@@ -52,7 +52,7 @@ async def stream(
     """Answer with the updates of ``generations`` as they come.
 
     The answer begins with the first update, so that a request that fails before has a status of its
-    own. What fails later is told inside of the stream, which then ends without ``[DONE]``.
+    own. A later failure is an event of the stream, which then ends without ``[DONE]``.
 
     Raises:
         PyengineError: Before the answer began.
@@ -98,8 +98,8 @@ async def stream(
             counted = [usage for usage in usages if usage is not None]
             await transport.send_bytes(chunks.last(counted))
     finally:
-        # granian ends the answer when nobody holds its transport any more; a traceback that is
-        # kept somewhere would.
+        # granian ends the answer when the last reference to its transport goes; a traceback
+        # that is kept somewhere would hold one.
         transport = sending = None
 
 

@@ -35,7 +35,7 @@ class Up(msgspec.Struct, tag=True):
 
 
 class Down(msgspec.Struct, tag=True):
-    """The engine died and is started anew; to a worker."""
+    """The engine died and is being restarted; to a worker."""
 
 
 FromEngine = Loading | Ready | Failed

@@ -97,7 +97,7 @@ class ProcessPlacement:
                     text = f"it died more than {DEATHS} times within a minute, at last: {error}"
                     self._give_up(EngineDeadError(text))
                     return
-                logger.error("the engine died and is started anew: %s", error)
+                logger.error("the engine died; restarting it: %s", error)
                 try:
                     info = await self._spawn(config, None)
                 except EngineDeadError as failure:
@@ -121,7 +121,8 @@ class ProcessPlacement:
         status = await self.child.ended()
         if isinstance(message, Failed):
             return message.error()
-        return EngineDeadError(f"its process ended (status {status})")
+        how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+        return EngineDeadError(f"its process {how}")
 
     async def _next(self) -> Loading | Ready | Failed | None:
         """The next message, or None at the end."""

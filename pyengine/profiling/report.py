@@ -172,7 +172,7 @@ def load_report(text: bytes, name: str) -> ProfileReport:
     try:
         return msgspec.json.decode(text, type=ProfileReport)
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"{name} is no report of `pyengine profile --json`: {error}") from None
+        raise ConfigError(f"{name} is not a report of `pyengine profile --json`: {error}") from None
 
 
 def kind_of(device: str) -> str:

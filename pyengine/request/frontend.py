@@ -312,7 +312,7 @@ class Frontend:
         actor = self.requests.get(delta.request)
         if actor is None:
             if delta.finish is None:
-                # It ended here, or a predecessor sent it: stop the engine's work on it.
+                # The request ended here, or was sent by a predecessor: abort it.
                 self.abort(RequestKey(self.index, delta.request))
             return
         actor.deliver(delta)

@@ -195,7 +195,7 @@ class RequestActor:
             last.stop_token,
             _usage(last),
             () if last.finish == "refused" else _lines(notices),
-            None if self.logprobs is None else self.logprobs.tell(text),
+            None if self.logprobs is None else self.logprobs.report(text),
         )
 
     async def completion(self) -> Completion:

@@ -1,4 +1,4 @@
-"""From what a caller asks to the message that asks the Scheduler: checked, tokenized, counted.
+"""From a caller's request to the Submit message: checked, tokenized, within the context.
 
 ::
 
@@ -34,10 +34,9 @@ class RequestOptions:
 
     Attributes:
         priority: Lower runs first; 0 is usual.
-        tenant: Whom the request is charged to when tenants share fairly, and whose recent answers
-            are drafted from. That is no isolation: tenants whose names are given by others can be
-            guessed. Where answers must not touch each other in any way, give each its own
-            ``cache_salt``.
+        tenant: The tenant that the request is charged to when tenants share fairly, and from whose
+            recent answers tokens are drafted. Tenants are not isolated, as their names can be
+            guessed: give requests that must not affect each other a ``cache_salt`` each.
         cache_salt: Cached prefixes and recent answers are shared only under the same salt.
         timeout: Seconds after which the request ends with RequestTimeoutError.
         grammar: What the answer must look like; see :mod:`pyengine.grammar`. One that cannot be
@@ -87,11 +86,11 @@ class GenerateKeywords(RequestKeywords, total=False):
 
 
 class RequestBuilder:
-    """Makes requests for a running engine. Lives on the loop of those who ask.
+    """Makes requests for a running engine. Lives on the loop of its callers.
 
     Attributes:
-        tokenizer: The model's.
-        timeline: Where tokenizing is noted.
+        tokenizer: The model's tokenizer.
+        timeline: Takes the spans of tokenizing.
     """
 
     def __init__(self, tokenizer: Tokenizer, timeline: Timeline) -> None:
@@ -165,7 +164,7 @@ class RequestBuilder:
 
 
 def _packed(param: str, token_ids: Sequence[int], info: EngineInfo) -> "array[int]":
-    """Token ids as messages carry them, u32 each; refuses what are none."""
+    """Token ids as messages carry them, u32 each; refuses values that are no token ids."""
     if isinstance(token_ids, bytes | bytearray):
         raise _wrong_type(param, "text or token ids", token_ids)
     try:
@@ -212,7 +211,7 @@ def _check_timeout(timeout: float | None) -> None:
 
 
 def _max_tokens(prompt_tokens: int, params: SamplingParams, info: EngineInfo) -> int:
-    """How many tokens the request may get; refuses what cannot fit."""
+    """The most tokens the request may generate; refuses a request that cannot fit."""
     if not prompt_tokens:
         raise InvalidRequestError("the prompt is empty", param="prompt")
     if not all(token < info.vocab_size for token in params.stop_token_ids):
@@ -248,7 +247,7 @@ def _sampling_rules(params: SamplingParams) -> SamplingRules:
 
 
 def _description(grammar: Grammar | None, close: bool) -> bytes | None:
-    """What is compiled; refused where it is too long to be sent."""
+    """The grammar's description for the compiler; refused where it is too long to be sent."""
     if not isinstance(close, bool):
         raise InvalidRequestError("'close_grammar' must be a bool", param="close_grammar")
     if grammar is None:

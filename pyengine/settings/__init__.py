@@ -1,1 +1,1 @@
-"""What a user sets: the configuration, its presets and the environment's variables."""
+"""The configuration, its presets and the environment variables."""

@@ -1,4 +1,4 @@
-"""One frozen configuration for the whole engine, and what of it is refused."""
+"""The one frozen configuration of the whole engine, and its checks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -46,37 +46,38 @@ MAX_DRAFT = 64
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """What an engine is built from. Immutable.
+    """The configuration of an engine. Immutable.
 
-    The three limits that are None come from ``mode``; the other Nones from the model or the
-    machine, when the engine starts.
+    The three limits that are None come from ``mode``; other values that are None come from the
+    model or the machine when the engine starts.
 
     Attributes:
         model: Folder in Hugging Face format, or a hub name; None is the demo model of the package.
-        load_format: ``auto`` reads the model's weights; ``dummy`` makes them up, at random, for
+        load_format: ``auto`` reads the model's weights; ``dummy`` fills them at random, for
             measuring: a folder needs none then, and ``model`` may also be ``llama-3-8b`` or
-            ``llama-3-70b``, the shapes of those models with the demo model's tokenizer.
+            ``llama-3-70b``, the sizes of those models with the demo model's tokenizer.
         served_name: Name that the model answers to; None takes the folder's or the hub's.
         chat_format: How the model marks tool calls and reasoning, by the names of
-            ``pyengine.chat.formats.FORMATS``; ``none`` leaves its answers as they are. None takes
-            what its chat template tells.
+            ``pyengine.chat.formats.FORMATS``; ``none`` leaves its answers as they are. None detects
+            it by its chat template.
         mode: Preset of limits: interactive (1 sequence), local (16) or server (256).
         device: ``cpu``, ``cuda``, or ``simulated``: a device that takes ``simulated_step_ms`` for a
             step and needs no weights. ``auto`` is ``cuda`` where torch sees a GPU, else ``cpu``.
-        dtype: Of weights and computation; ``auto`` is float32 on the CPU and bfloat16 on a GPU.
+        dtype: Type of weights and computation; ``auto`` is float32 on the CPU and bfloat16 on a
+            GPU.
         max_sequences: Most sequences in one step.
         max_tokens_per_step: Most tokens in one step, prefill and decode together.
         kv_cache_mib: Memory of the KV cache in MiB, unless ``num_blocks`` says it in blocks; None
             takes the mode's on the CPU, and on a GPU what ``gpu_memory_fraction`` leaves for it.
-        kv_cache_dtype: Of the KV cache on a GPU, ``float8_e4m3`` with a scale of 1; ``auto`` is
-            ``dtype``, and the CPU has no other.
+        kv_cache_dtype: Type of the KV cache on a GPU, ``float8_e4m3`` with a scale of 1; ``auto``
+            is ``dtype``, and the CPU has no other.
         num_blocks: Blocks of the KV cache; None takes what ``kv_cache_mib`` holds.
         block_size: Tokens in a block.
         max_context: Longest prompt and answer together; None takes the model's.
         max_waiting: Most requests that wait; one more is refused as overloaded.
         prefill_chunk: Most prompt tokens of one sequence in one step; None is the whole budget.
         prefix_cache: Share the blocks of equal prompt prefixes.
-        attention: What computes attention on a GPU; ``auto`` takes the best that the machine has.
+        attention: Attention backend on a GPU; ``auto`` takes the fastest that the machine supports.
         gpu_memory_fraction: Share of a GPU's memory that the engine may take; None is 0.9.
         graph_memory_mib: Memory of CUDA graphs in MiB, the least recently used given up; 0 is no
             graphs, None is 1024.
@@ -84,17 +85,17 @@ class EngineConfig:
             of its own; on the CPU, processes. Its KV heads must be divisible by it.
         threads: CPU threads of a model step, with ``tensor_parallel`` of each process; None takes
             the machine's cores, divided among the processes, and one for a tiny model.
-        speculation: Who drafts tokens ahead: ``forced`` (text that a grammar leaves no choice in),
+        speculation: Draft token sources: ``forced`` (text that a grammar leaves no choice in),
             ``prediction`` (what the client expects), ``ngram`` (what followed the same words
             before), ``suffix`` (the same, over recent answers of the tenant too), ``draft_model``.
-            No token changes by it, and drafts stop where they do not pay. None takes all but
-            ``suffix``, and ``draft_model`` where there is one; on the simulated device nobody, as
-            it says words at random.
-        draft_model: Folder or hub name of a small model with the same tokens; ``demo`` is the demo
-            model's sibling in the package. Its keys and values share ``kv_cache_mib``.
+            Drafts change no token, and stop where they do not save time. None takes ``forced``,
+            ``prediction``, ``ngram``, and ``draft_model`` where there is one; on the simulated
+            device none, as it generates tokens at random.
+        draft_model: Folder or hub name of a small model with the same tokenizer; ``demo`` is the
+            demo model's sibling in the package. Its keys and values share ``kv_cache_mib``.
         max_draft: Most draft tokens of one sequence in a step; 0 is no speculation.
-        speculation_adaptive: Draft as much as measured time and acceptance say, down to nothing;
-            False, which tests use, drafts always as much as possible, at whatever cost.
+        speculation_adaptive: Draft as much as measured time and acceptance justify, down to
+            nothing; False, for tests, always drafts as much as possible.
         speculation_history: Tokens of recent answers that ``suffix`` remembers, all tenants
             together.
         grammar_timeout_s: Seconds that a grammar may take to compile.
@@ -142,7 +143,7 @@ class EngineConfig:
         self._check_device()
 
     def _check_values(self) -> None:
-        """Refuse what no setting can be, whatever the others are."""
+        """Refuse values that are invalid whatever the other settings are."""
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in (_DEFAULTS[name], *get_args(allowed)):
                 choices = ", ".join(get_args(allowed))
@@ -167,7 +168,7 @@ class EngineConfig:
             raise ConfigError(message, param=name)
 
     def _check_speculation(self) -> None:
-        """Refuse drafts that nobody can make."""
+        """Refuse draft token sources that are not there."""
         if "draft_model" in (self.speculation or ()) and self.draft_model is None:
             raise ConfigError(
                 "'speculation' names draft_model, but 'draft_model' does not say which: a folder, "
@@ -176,8 +177,8 @@ class EngineConfig:
             )
         if self.draft_model is not None and self.device == "simulated":
             raise ConfigError(
-                "'draft_model' has nothing to draft for on the simulated device, which says words "
-                "at random",
+                "'draft_model' is of no use on the simulated device, which generates tokens at "
+                "random",
                 param="draft_model",
             )
         if self.draft_model is not None and "draft_model" not in self.proposers:
@@ -188,7 +189,7 @@ class EngineConfig:
             )
 
     def _check_device(self) -> None:
-        """Refuse what the device cannot do; ``auto`` is checked once it is known which it is."""
+        """Refuse settings that the device does not have; ``auto`` is checked once resolved."""
         if self.tensor_parallel > 1 and self.device == "simulated":
             raise ConfigError(
                 f"'tensor_parallel' is {self.tensor_parallel}, but the simulated device has no "
@@ -197,15 +198,15 @@ class EngineConfig:
             )
         if self.tensor_parallel > 1 and self.draft_model is not None:
             raise ConfigError(
-                f"'draft_model' is {self.draft_model!r}, but it would draft on one device alone: "
-                f"it does not go with 'tensor_parallel' of {self.tensor_parallel}",
+                f"'draft_model' is {self.draft_model!r}, but a draft model runs on one device: "
+                f"it cannot be used with 'tensor_parallel' of {self.tensor_parallel}",
                 param="draft_model",
             )
         for name in _UNFIT.get(self.device, ()):
             if getattr(self, name) != _DEFAULTS[name]:
                 raise ConfigError(
                     f"'{name}' is {getattr(self, name)!r}, but the device is {self.device}, which "
-                    "has no such thing",
+                    "has no such setting",
                     param=name,
                 )
         if self.dtype == "float16" and self.device == "cpu":
@@ -216,7 +217,7 @@ class EngineConfig:
 
     @property
     def proposers(self) -> tuple[Proposer, ...]:
-        """Who drafts; see ``speculation``."""
+        """The draft token sources; see ``speculation``."""
         if self.speculation is not None:
             return self.speculation
         if self.device == "simulated":
@@ -271,7 +272,7 @@ _CHOICES = {
 
 _OF_GPUS = ("kv_cache_dtype", "attention", "gpu_memory_fraction", "graph_memory_mib")
 
-# What makes no sense on a device, or is not done there.
+# Settings that a device does not have.
 _UNFIT: dict[str, tuple[str, ...]] = {
     "cpu": _OF_GPUS,
     "simulated": _OF_GPUS,
@@ -297,7 +298,7 @@ _POSITIVE = (
 
 
 def _at_least_one(name: str) -> Rule[EngineConfig]:
-    """Where it is given."""
+    """A rule for a setting that may be None."""
 
     def holds(config: EngineConfig) -> bool:
         value = getattr(config, name)

@@ -39,11 +39,13 @@ def refusal(error: msgspec.ValidationError, kind: Any, inside: str = "") -> Inva
             code="missing_required_parameter",
         )
     if not at:
-        return InvalidRequestError(f"The body is not what is wanted: {what}.")
-    told = _short(what)
+        return InvalidRequestError(f"The body is malformed: {what}.")
+    reason = _short(what)
     if what.startswith(_NONE_OF) and (there := choices(kind, _INDEX.sub("[...]", found["at"]))):
-        told += f"; there are: {', '.join(there)}"
-    return InvalidRequestError(f"Invalid value for '{at}': {told}.", param=at, code="invalid_type")
+        reason += f"; there are: {', '.join(there)}"
+    return InvalidRequestError(
+        f"Invalid value for '{at}': {reason}.", param=at, code="invalid_type"
+    )
 
 
 def _join(path: str, name: str) -> str:

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[T]):
-    """What one field must be.
+    """A condition that one field must meet.
 
     Attributes:
         name: The field; a float there must be finite besides.
@@ -29,7 +29,7 @@ def broken(rules: Iterable[Rule[T]], given: T) -> tuple[str, str] | None:
     for rule in rules:
         value = getattr(given, rule.name)
         if not rule.holds(given) or (isinstance(value, float) and not math.isfinite(value)):
-            # What is wrong may be megabytes.
+            # The value may be megabytes long.
             shown = reprlib.repr(value)
             return (
                 rule.name,

@@ -10,13 +10,13 @@ import pytest
 from pyengine.chat.answer import ToolCall
 from pyengine.chat.formats import FORMATS
 from pyengine.chat.generation import ChatGeneration
-from pyengine.chat.reader import Reader, ReasoningMarks
+from pyengine.chat.reader import Reader, ReasoningTokens
 from pyengine.chat.tools import Tool
 from pyengine.completion import Completion, Update, Usage
 from pyengine.errors import RequestAbortedError
 
 OPEN, CLOSE, WORD = 7, 8, 20
-MARKS = ReasoningMarks(OPEN, CLOSE)
+MARKERS = ReasoningTokens(OPEN, CLOSE)
 QWEN3 = FORMATS["qwen3"]
 
 
@@ -82,9 +82,11 @@ async def test_the_tokens_of_the_reasoning(
     pieces: list[tuple[str, list[int]]], is_open: bool, count: int
 ) -> None:
     updates = [_update(text, tokens) for text, tokens in pieces]
-    answer = await _answer([*updates, _update("", [], "stop")], marks=MARKS, reasoning_open=is_open)
+    answer = await _answer(
+        [*updates, _update("", [], "stop")], markers=MARKERS, reasoning_open=is_open
+    )
     assert answer.usage.reasoning_tokens == count
-    uncounted = await _answer([*updates, _update("", [], "stop")], reasoning_open=is_open)
+    uncounted = await _answer(updates, reasoning_open=is_open)
     assert uncounted.usage.reasoning_tokens is None
     assert uncounted.text == answer.text
     assert (answer.reasoning != "") == (count > 0)

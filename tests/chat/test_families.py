@@ -317,7 +317,7 @@ def test_a_tool_of_a_request() -> None:
 )
 def test_nothing_of_a_call_cut_short_is_text(name: str, whole: str) -> None:
     form = FORMATS[name]
-    marks = sorted(form.shape.marks, key=len)
+    marks = sorted(form.layout.markers, key=len)
     # Marks are one token each: only behind them, and after the first, can an answer end.
     first = max((len(mark) for mark in marks if whole.startswith(mark)), default=4)
     inside = {

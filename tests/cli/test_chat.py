@@ -116,7 +116,7 @@ def test_a_conversation_too_long_for_the_context_says_so(pyengine: Run) -> None:
     done = pyengine("chat", *SIMULATED, "--max-context", "64", given="x " * 600 + "\n/reset\n")
     assert done.returncode == 0
     assert done.stderr.startswith("error: ")
-    assert done.stderr.endswith(". /reset begins anew\n")
+    assert done.stderr.endswith("; /reset starts a new conversation\n")
 
 
 def test_the_system_prompt_is_part_of_the_conversation(pyengine: Run) -> None:

@@ -85,10 +85,10 @@ async def test_unknown_path(http: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("/chat/completions", "is it /v1/chat/completions that is meant? OpenAI's clients"),
-        ("/v1/v1/chat/completions", "is it /v1/chat/completions that is meant?"),
-        ("/v1/chat/completions/", "is it /v1/chat/completions that is meant?"),
-        ("/models", "is it /v1/models that is meant?"),
+        ("/chat/completions", "did you mean /v1/chat/completions? OpenAI's clients"),
+        ("/v1/v1/chat/completions", "did you mean /v1/chat/completions?"),
+        ("/v1/chat/completions/", "did you mean /v1/chat/completions?"),
+        ("/models", "did you mean /v1/models?"),
         ("/", "there are: /v1/chat/completions, /v1/completions, /v1/responses, "),
         ("/v1/embeddings", "there are: /v1/chat/completions, "),
     ],

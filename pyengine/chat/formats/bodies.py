@@ -17,7 +17,7 @@ _NAME = re.compile(r"[\w.-]+")
 
 
 class Body(Protocol):
-    """One call, between the marks that a family puts around it."""
+    """One call, between the markers that a family puts around it."""
 
     def grammar(self, tool: Tool) -> Grammar:
         """A call of the tool. Parts with values carry the tag ("arguments", ...)."""
@@ -99,7 +99,7 @@ class JsonCall:
 
 @dataclass(frozen=True)
 class NamedJson:
-    """The name, then the arguments as a JSON object, with marks before, between and after.
+    """The name, then the arguments as a JSON object, with markers before, between and after.
 
     Attributes:
         optional: Parts of ``between`` that a model may leave out when it is not held to them.
@@ -147,4 +147,4 @@ def _unpack(arguments: str, sink: Sink) -> None:
 
 
 def _ignore(text: str) -> None:
-    """A value that nobody wants."""
+    """A value that is skipped."""

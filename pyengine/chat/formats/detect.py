@@ -78,7 +78,7 @@ def _mistral(source: str, thinks: bool) -> ChatFormat:
 
 
 def _by_the_prompt(source: str) -> ChatFormat | None:
-    """Families whose template says in words how to call."""
+    """Families whose template describes calls in words, without markers."""
     if "<|header_start|>" in source:
         return llama.LLAMA4_PYTHONIC
     if "[func_name1(" in source:

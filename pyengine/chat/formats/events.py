@@ -1,4 +1,4 @@
-"""What a parser of answers tells."""
+"""The events of a parser of answers."""
 
 from dataclasses import dataclass, field
 

@@ -11,15 +11,15 @@ from pyengine.chat.tools import Named, Tool, ToolChoice, check_tools
 from pyengine.grammar import Grammar
 
 
-class Shape(Protocol):
-    """How reasoning, text and calls make an answer; a family's or many families'."""
+class AnswerLayout(Protocol):
+    """How reasoning, text and calls make up an answer; one family's, or shared by many."""
 
     @property
-    def marks(self) -> frozenset[str]:
-        """Every mark."""
+    def markers(self) -> frozenset[str]:
+        """Every marker."""
 
     def ignored(self, tool: Tool) -> list[str]:
-        """What calls of the tool are not held to, beside what the compiler warns of."""
+        """What of the tool's schema calls need not follow, beside what the compiler warns of."""
 
     def opens_reasoning(self, prompt: str) -> bool:
         """Whether a prompt that ends like this has opened the reasoning."""
@@ -51,14 +51,14 @@ class ChatFormat:
 
     Attributes:
         name: As in ``FORMATS``.
-        shape: The description.
+        layout: The description.
         stop_tokens: Tokens, by their spelling, that end an answer beside the model's own; a
             tokenizer may lack some.
-        make_id: Names calls.
+        make_id: Makes the ids of calls.
     """
 
     name: str
-    shape: Shape
+    layout: AnswerLayout
     stop_tokens: tuple[str, ...] = ()
     make_id: Callable[[], str] = call_id
 
@@ -96,7 +96,7 @@ class ChatFormat:
         elif isinstance(choice, Named):
             tools = [tool for tool in tools if tool.name == choice.name]
             least = most = 1
-        return self.shape.grammar(
+        return self.layout.grammar(
             tools,
             least,
             most,
@@ -108,7 +108,7 @@ class ChatFormat:
     def warnings(self, tools: Sequence[Tool]) -> tuple[str, ...]:
         """What :meth:`grammar` leaves out of the schemas of tools that are not strict.
 
-        The compiler's own warnings come beside these; whoever sends a request gets both.
+        The compiler's own warnings come beside these; a client gets both.
 
         Raises:
             InvalidRequestError: A schema is malformed.
@@ -117,7 +117,7 @@ class ChatFormat:
             f"tool '{tool.name}': {each}"
             for tool in tools
             if not tool.strict
-            for each in self.shape.ignored(tool)
+            for each in self.layout.ignored(tool)
         )
 
     def parser(
@@ -134,17 +134,17 @@ class ChatFormat:
                 looked for.
             reasoning_open: Whether the prompt has opened the reasoning.
             content: Whether :meth:`grammar` got a ``content`` under choice ``auto``: then calls
-                begin with a mark where the family has one, and JSON without it is the text.
+                begin with a marker where the family has one, and JSON without it is the text.
         """
         return Parser(self, tools, reasoning_open, content)
 
     def opens_reasoning(self, prompt: str) -> bool:
         """Whether a rendered prompt ends within the reasoning part."""
-        return self.shape.opens_reasoning(prompt)
+        return self.layout.opens_reasoning(prompt)
 
     def needs_special_tokens(self, special_tokens: Collection[str]) -> bool:
-        """Whether the text must keep special tokens because some of them are marks."""
-        return any(token in mark for mark in self.shape.marks for token in special_tokens)
+        """Whether the text must keep special tokens because some of them are markers."""
+        return any(token in marker for marker in self.layout.markers for token in special_tokens)
 
 
 class Parser:
@@ -157,7 +157,7 @@ class Parser:
     ) -> None:
         self._stream = Stream()
         self._sink = Sink({tool.name: tool for tool in tools}, format_.make_id, self._stream)
-        self._reading = format_.shape.read(
+        self._reading = format_.layout.read(
             self._stream,
             self._sink,
             calls=bool(tools),
@@ -166,14 +166,14 @@ class Parser:
         )
 
     def feed(self, text: str) -> list[Event]:
-        """Read more of the answer: what that tells, in order."""
+        """Read more of the answer; returns its events, in order."""
         if text:
             self._stream.push(text)
             next(self._reading, None)
         return self._sink.take()
 
     def finish(self) -> list[Event]:
-        """The answer is over: what was still open. Nothing may be fed after it."""
+        """The answer is over; returns its last events. Nothing may be fed after it."""
         self._stream.ended = True
         next(self._reading, None)
         return self._sink.take()

@@ -89,17 +89,17 @@ def _nested(stream: Stream, take: Callable[[str], object]) -> Reading[None]:
             stream.at = len(stream.text)
             yield from stream.more()
             continue
-        mark = found.group()
-        if mark == '"':
+        marker = found.group()
+        if marker == '"':
             take(stream.text[stream.at : found.start()])
             stream.at = found.start()
             yield from _string(stream, take)
             continue
         take(stream.text[stream.at : found.end()])
         stream.at = found.end()
-        if mark in _CLOSES:
-            closers.append(_CLOSES[mark])
-        elif closers.pop() != mark:
+        if marker in _CLOSES:
+            closers.append(_CLOSES[marker])
+        elif closers.pop() != marker:
             raise NotACall
         if not closers:
             return

@@ -15,9 +15,9 @@ from pyengine.chat.tools import Tool
 
 
 class Trimmed:
-    """Text without the newlines at its borders with marks, and where it ends.
+    """Text without the newlines at its borders with markers, and where it ends.
 
-    Newlines at the end are held back until it is known whether a mark follows.
+    Newlines at the end are held back until it is known whether a marker follows.
     """
 
     __slots__ = ("_emit", "_end", "_newlines", "_stream", "begun")
@@ -49,7 +49,7 @@ class Trimmed:
         self._end = end
 
     def border(self) -> None:
-        """A mark comes: drop the newlines before it and after it."""
+        """A marker comes: drop the newlines before it and after it."""
         self._newlines = ""
         self.begun = False
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 Reading = Generator[None, None, T]
 
 _SPACE = re.compile(r"\s*")
-_MUCH_SPACE = 1000  # characters of whitespace after which a mark is not waited for
+_MUCH_SPACE = 1000  # characters of whitespace after which a marker is not waited for
 
 
 class NotACall(Exception):
@@ -25,41 +25,41 @@ class CutShort(NotACall):
     """The text ends where more of a call was to come: so far it is one."""
 
 
-class Marks:
+class Markers:
     """Strings to find in a text that comes in pieces."""
 
-    __slots__ = ("_firsts", "_longest", "_marks", "_search")
+    __slots__ = ("_firsts", "_longest", "_markers", "_search")
 
-    def __init__(self, marks: Iterable[str]) -> None:
-        self._marks = sorted({mark for mark in marks if mark}, key=len, reverse=True)
-        self._longest = len(self._marks[0]) if self._marks else 0
-        self._search = re.compile("|".join(map(re.escape, self._marks)) or r"(?!)").search
-        firsts = "".join({mark[0] for mark in self._marks})
+    def __init__(self, markers: Iterable[str]) -> None:
+        self._markers = sorted({marker for marker in markers if marker}, key=len, reverse=True)
+        self._longest = len(self._markers[0]) if self._markers else 0
+        self._search = re.compile("|".join(map(re.escape, self._markers)) or r"(?!)").search
+        firsts = "".join({marker[0] for marker in self._markers})
         self._firsts = re.compile(f"[{re.escape(firsts)}]" if firsts else r"(?!)").search
 
     def find(self, text: str, at: int) -> tuple[int, str | None]:
-        """Where the first mark begins, and which; or up to where there surely is none."""
+        """Where the first marker begins, and which; or up to where there surely is none."""
         first = self._firsts(text, at)
         if first is None:
             return len(text), None
         found = self._search(text, first.start())
         if found is not None:
             return found.start(), found.group()
-        # The text may end with the beginning of a mark.
+        # The text may end with the beginning of a marker.
         near = max(first.start(), len(text) - self._longest + 1)
         while (begin := self._firsts(text, near)) is not None:
             near = begin.start()
             tail = text[near:]
-            if any(mark.startswith(tail) for mark in self._marks):
+            if any(marker.startswith(tail) for marker in self._markers):
                 return near, None
             near += 1
         return len(text), None
 
 
 @lru_cache(maxsize=256)
-def marks(*strings: str) -> Marks:
-    """The :class:`Marks` of these strings, made once."""
-    return Marks(strings)
+def markers(*strings: str) -> Markers:
+    """The :class:`Markers` of these strings, made once."""
+    return Markers(strings)
 
 
 class Stream:
@@ -201,21 +201,21 @@ class Stream:
             yield from self.more()
 
     def until(
-        self, marks: Marks, take: Callable[[str], object], *, partial: bool = True
+        self, markers: Markers, take: Callable[[str], object], *, partial: bool = True
     ) -> Reading[str | None]:
-        """Pass text on as it comes, up to a mark, which is read. None: the text ended before.
+        """Pass text on as it comes, up to a marker, which is read. None: the text ended before.
 
-        What is passed on is read already. Where the text ends with the beginning of a mark, that is
-        passed on if ``partial``.
+        What is passed on is read already. Where the text ends with the beginning of a marker, that
+        is passed on if ``partial``.
         """
         while True:
             begin = self.at
-            self.at, mark = marks.find(self.text, begin)
+            self.at, marker = markers.find(self.text, begin)
             if self.at > begin:
                 take(self.text[begin : self.at])
-            if mark is not None:
-                self.at += len(mark)
-                return mark
+            if marker is not None:
+                self.at += len(marker)
+                return marker
             if self.ended:
                 rest, self.at = self.text[self.at :], len(self.text)
                 if rest and partial:

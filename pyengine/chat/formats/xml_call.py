@@ -19,14 +19,14 @@ from dataclasses import dataclass
 
 from pyengine.chat.formats import json_text
 from pyengine.chat.formats.sink import Sink
-from pyengine.chat.formats.stream import CutShort, Marks, NotACall, Reading, Stream
+from pyengine.chat.formats.stream import CutShort, Markers, NotACall, Reading, Stream
 from pyengine.chat.tools import Tool
 from pyengine.grammar import Grammar, free_text, optional, regex, repeat, sequence, text
 from pyengine.grammar.description import bounded
 from pyengine.grammar.parameters import Parameter, ignored_in, parameters_of, xml_parameter
 
 _NAME = re.compile(r"[^<>\n]+")
-_END_OF_VALUE = Marks(["</parameter>"])
+_END_OF_VALUE = Markers(["</parameter>"])
 _ANY_NAME = "[A-Za-z_][A-Za-z0-9_]*"
 
 

@@ -20,7 +20,7 @@ DONE = b"data: [DONE]\n\n"
 class _Encoder:
     """What the chunks of one stream have in common.
 
-    ``warnings`` stand in the first chunk, with those of the first update; none is told twice.
+    ``warnings`` stand in the first chunk, with those of the first update; none is repeated.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class _Encoder:
         self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._n = n
         self._warnings = warnings
-        self._told_already: set[str] = set()
+        self._sent_warnings: set[str] = set()
 
     def last(self, usages: list[Usage]) -> bytes:
         """The chunk of usage, if it was asked for, and the end."""
@@ -57,11 +57,11 @@ class _Encoder:
         """As OpenAI's clients know it."""
         return b"data: %b\n\n" % error_body(error)
 
-    def _told(self, update: Update | ChatUpdate) -> bytes:
+    def _first_tail(self, update: Update | ChatUpdate) -> bytes:
         """The end of a first chunk: with warnings, where there are any."""
         given = dict.fromkeys((*self._warnings, *update.warnings))
-        warnings = [warning for warning in given if warning not in self._told_already]
-        self._told_already.update(warnings)
+        warnings = [warning for warning in given if warning not in self._sent_warnings]
+        self._sent_warnings.update(warnings)
         if not warnings:
             return self._tail
         return b',"warnings":%b%b' % (_encode(warnings), self._tail)
@@ -94,7 +94,7 @@ class ChatChunks(_ChatEncoder):
     def first(self, index: int, update: Update) -> bytes:
         """The role."""
         delta = b'{"role":"assistant","content":"","refusal":null}'
-        return self._choice(index, delta, b"null", self._told(update))
+        return self._choice(index, delta, b"null", self._first_tail(update))
 
     def update(self, index: int, update: Update) -> bytes:
         """The text, and the finish reason in a chunk of its own."""
@@ -132,7 +132,7 @@ class AnswerChunks(_ChatEncoder):
         """The role; content is null until there is some."""
         content = b'""' if update.text else b"null"
         delta = b'{"role":"assistant","content":%b,"refusal":null}' % content
-        return self._choice(index, delta, b"null", self._told(update))
+        return self._choice(index, delta, b"null", self._first_tail(update))
 
     def update(self, index: int, update: ChatUpdate) -> bytes:
         """Reasoning, text, calls and the finish reason, each in a chunk of its own.
@@ -144,7 +144,7 @@ class AnswerChunks(_ChatEncoder):
             data += self._choice(index, delta, b"null", logprobs=logprobs)
             logprobs = b"null"
         if update.finish_reason is not None or logprobs != b"null":
-            # Tokens may be told of before it is clear what their text is.
+            # Tokens may come before it is clear whether they are text.
             finish = _encode(update.finish_reason)
             data += self._choice(index, b"{}", finish, logprobs=logprobs)
         return data
@@ -197,7 +197,7 @@ class CompletionChunks(_Encoder):
 
     def first(self, index: int, update: Update) -> bytes:
         """The prompt and the warnings, if there are any: there is no role."""
-        tail = self._told(update)
+        tail = self._first_tail(update)
         text = self._echoed[index // self._n] if self._echoed else ""
         if tail is self._tail and not text:
             return b""

@@ -1,7 +1,7 @@
 r"""Log-probabilities as OpenAI's endpoints write them, and how they are asked for.
 
 In a chat they are those of all that the model wrote, in order: where its format marks reasoning or
-calls, the tokens of these and of the marks are among them. In a response they are those of a
+calls, the tokens of these and of the markers are among them. In a response they are those of a
 message's text, and its events leave out the bytes. In a text completion, tokens that are
 no whole character are written ``bytes:\xe2\x82``, and ``text_offset`` counts from the beginning
 of the answer. Minus infinity, which JSON does not have, is -9999.0.
@@ -52,7 +52,7 @@ def wanted_in_chat(request: ChatRequest) -> int | None:
         return None
     if request.include_reasoning is False:
         raise InvalidRequestError(
-            "'logprobs' tells the tokens of the reasoning too, which 'include_reasoning' leaves "
+            "'logprobs' include the tokens of the reasoning, which 'include_reasoning' leaves "
             "out; give one.",
             param="include_reasoning",
         )

@@ -1,1 +1,1 @@
-"""What those who run a server look at: health, metrics, traces, the profiler."""
+"""Endpoints for operators: health, metrics, traces, the profiler."""

@@ -1,4 +1,4 @@
-"""``GET /debug/profile?seconds=N``: where the time of the running engine goes, for N seconds.
+"""``GET /debug/profile?seconds=N``: where the time of the running engine goes, over N seconds.
 
 The answer is the report of ``pyengine profile``; with ``spans=1`` the spans are beside it, packed
 as :data:`pyengine.telemetry.spans.SPAN` and in base64, for a trace.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
 
 MAX_SECONDS = 60.0
-# Some hundred thousand spans: what a minute of a busy engine has, in an answer of bounded size.
+# About as many spans as a busy engine has in a minute; bounds the size of the answer.
 MAX_SPANS = 200_000
 
 
@@ -28,7 +28,7 @@ class ProfileAnswer(msgspec.Struct):
 
 
 async def profile(exchange: "Exchange") -> None:
-    """Watch the engine for ``seconds`` (5), one watcher at a time."""
+    """Profile the engine for ``seconds`` (5), for one client at a time."""
     from pyengine.profiling.observe import observe
     from pyengine.profiling.report import ProfileReport
 
@@ -36,7 +36,7 @@ async def profile(exchange: "Exchange") -> None:
     query = parse_qs(exchange.scope.query_string)
     seconds = _seconds(query.get("seconds", ["5"])[-1])
     if exchange.service.watching.locked():
-        raise OverloadedError("Somebody watches already; try again in a moment.")
+        raise OverloadedError("Another client profiles the engine; try again in a moment.")
     async with exchange.service.watching:
         observation = await observe(engine, lambda: asyncio.sleep(seconds))
     setup = {"model": engine.model_name, "seconds": seconds}

@@ -1,14 +1,14 @@
-"""Which figures and distributions of a report ``/metrics`` shows as they are, and under what names.
+"""The metrics of ``/metrics`` that are values of a report as they are, and their names.
 
-A figure that the engine does not have, such as those of drafts where nobody drafts, is 0.
+A value that the report lacks, such as those of drafts without speculation, is 0.
 """
 
 from typing import Literal
 
 NS = 1e-9
 
-# Name without prefix and unit suffix, kind, figure of the report, help.
-FIGURES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
+# Name without prefix and unit suffix, kind, value of the report, help.
+VALUES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
     ("requests_running", "gauge", "running", "Requests that run."),
     ("requests_waiting", "gauge", "waiting", "Requests that wait."),
     ("requests_compiling", "gauge", "compiling", "Requests that wait for their grammar."),
@@ -18,7 +18,7 @@ FIGURES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
         "prompt_tokens_cached",
         "counter",
         "cached_tokens",
-        "Those of them that came from the prefix cache.",
+        "Prompt tokens that came from the prefix cache.",
     ),
     ("generation_tokens", "counter", "completion_tokens", "Tokens generated."),
     ("steps", "counter", "steps", "Steps planned."),
@@ -36,38 +36,43 @@ FIGURES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
         "Tokens found in the prefix cache, after a preemption too.",
     ),
     ("grammar_cache_entries", "gauge", "grammar_cache_entries", "Grammars that are kept."),
-    ("grammar_cache_bytes", "gauge", "grammar_cache_bytes", "About what they hold."),
+    (
+        "grammar_cache_bytes",
+        "gauge",
+        "grammar_cache_bytes",
+        "Bytes that they hold, about.",
+    ),
     (
         "grammar_compilations",
         "counter",
         "grammar_compilations",
-        "Compilations that came to a grammar or a refusal.",
+        "Compilations that ended with a grammar or a refusal.",
     ),
     (
         "grammar_refusals",
         "counter",
         "grammar_refusals",
-        "Descriptions that were refused: for what they say, for time, or for a full queue.",
+        "Grammars that were refused: as unsupported, for time, or for a full queue.",
     ),
     (
         "grammar_cancelled",
         "counter",
         "grammar_cancelled",
-        "Compilations that nobody waited for any more.",
+        "Compilations that no request waited for any more.",
     ),
-    ("grammar_timeouts", "counter", "grammar_timeouts", "Compilations whose time was up."),
-    ("grammar_queue", "gauge", "grammar_queue", "Descriptions that wait for a thread."),
+    ("grammar_timeouts", "counter", "grammar_timeouts", "Compilations that took too long."),
+    ("grammar_queue", "gauge", "grammar_queue", "Grammars that wait for a compiler thread."),
     (
         "grammar_stray_threads",
         "gauge",
         "grammar_strays",
-        "Threads that are left to finish what took too long.",
+        "Threads that still run a compilation that took too long.",
     ),
     (
         "speculation_active",
         "gauge",
         "speculation_active",
-        "1 while steps carry drafts, 0 while that would not pay or nobody drafts.",
+        "1 while steps carry drafts, 0 without speculation or while it would not pay.",
     ),
     (
         "speculation_history_tokens",
@@ -79,7 +84,7 @@ FIGURES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
         "speculation_history_bytes",
         "gauge",
         "speculation_history_bytes",
-        "Bytes that they take.",
+        "Memory of the recent answers that are remembered for drafts.",
     ),
 )
 

@@ -1,7 +1,8 @@
-"""``GET /metrics``: the engine's figures in Prometheus' text format, or OpenMetrics on demand.
+"""``GET /metrics``: the engine's metrics in Prometheus' text format, or OpenMetrics on demand.
 
-One truth, whatever the number of HTTP workers: everything is counted in the engine, and a scrape is
-one report of it. ``docs/METRICS.md`` describes each name.
+Everything is counted in the engine, and a scrape is one report of it: all HTTP workers answer
+alike.
+ ``docs/METRICS.md`` describes each name.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from pyengine.http.operations.metric_families import FIGURES, HISTOGRAMS, NS
+from pyengine.http.operations.metric_families import HISTOGRAMS, NS, VALUES
 from pyengine.messages import Report
 from pyengine.telemetry import STEP_BOUNDS_S, Totals
 from pyengine.telemetry.drafts import Drafts, proposers
@@ -30,7 +31,7 @@ BLOCK_STATES = ("free", "cached", "held")
 
 
 async def metrics(exchange: "Exchange") -> None:
-    """Every figure of the engine; 503 while there is none."""
+    """Every metric of the engine; 503 while it is not ready."""
     engine = exchange.service.require_ready()
     report = await engine.metrics()
     encode, content_type = choose_encoder(exchange.scope.headers.get("accept") or "")
@@ -48,9 +49,9 @@ class ReportCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The families, in a fixed order."""
         figures = self._report.figures
-        for name, kind, figure, text in FIGURES:
+        for name, kind, value, text in VALUES:
             family = self._gauge if kind == "gauge" else self._counter
-            yield family(name, text, [((), figures.get(figure, 0))])
+            yield family(name, text, [((), figures.get(value, 0))])
         yield self._counter(
             "request_finished",
             "Requests that ended, by reason.",
@@ -87,7 +88,7 @@ class ReportCollector(Collector):
     def _drafts(self, proposers: Sequence[Drafts]) -> Iterator[Metric]:
         yield self._counter(
             "draft_tokens",
-            "Draft tokens that the device has verified, by who proposed them.",
+            "Draft tokens that the device has verified, by proposer.",
             [
                 ((drafts.proposer, outcome), tokens)
                 for drafts in proposers

@@ -8,7 +8,7 @@
                              close ◄── abort the rest ◄── drain, at most Limits.drain_seconds
 
 A second signal ends the draining at once. A client that closes its writing half counts as gone, as
-one does that closes the connection: the HTTP library cannot tell them apart.
+one does that closes the connection: the HTTP library cannot distinguish them.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ from pyengine.http.operations.tracing import Tracing
 
 log = logging.getLogger("pyengine.http")
 
-# granian sets up logging when it is made; so that it leaves the process's own loggers as they are,
-# it is told to change nothing but its own level.
+# granian configures logging when it is made; this changes its own level only, and leaves the
+# process's other loggers as they are.
 _LOGGING = {"incremental": True, "formatters": {}, "handlers": {}, "loggers": {"_granian": {}}}
 
 
 class _Granian(Server):
     """granian's embedded server, over a socket that listens already.
 
-    Its own sockets share their port with whoever has it (SO_REUSEPORT), so a port in use would not
-    be noticed; and this one takes connections before granian has come up.
+    Its own sockets share their port with other processes (SO_REUSEPORT), so a port in use would not
+    be noticed; and this one takes connections before granian has started.
     """
 
     def __init__(self, app: App, listener: socket.socket) -> None:
@@ -84,7 +84,7 @@ class HttpServer:
         """Serve ``engine``, which may still be loading.
 
         Args:
-            engine: What generates.
+            engine: The engine that generates.
             host: Address or name to listen on.
             port: Port to listen on; 0 takes a free one.
             limits: What clients may ask.
@@ -130,7 +130,7 @@ class HttpServer:
             drain_seconds = self.app.limits.drain_seconds
         aborted = await self.app.drain(drain_seconds)
         if aborted:
-            log.warning("aborted %d requests that did not end within the drain time", aborted)
+            log.warning("aborted %d requests that were still running", aborted)
         self._granian.stop()  # type: ignore[no-untyped-call]
         await self._task
         self._granian = None
@@ -187,8 +187,9 @@ async def serve(
         port: Port to listen on; 0 takes a free one.
         limits: What clients may ask.
         tracing: Makes spans of requests; closed here.
-        announce: Told where the server listens, when it is ready, and when it drains.
-        load: Starts the engine, where ``engine.start()`` is not what is wanted; told the URL.
+        announce: Called with lines for the user: where the server listens, when it is ready, when
+            it drains.
+        load: Starts the engine in place of ``engine.start()``; called with the URL.
 
     Raises:
         ConfigError: The port cannot be had.
@@ -210,11 +211,12 @@ async def serve(
                 announce(f"ready: {engine.model_name} at {server.url}/v1")
                 await asyncio.wait({stopping, ended, died}, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
-                raise EngineDeadError("the HTTP server has ended by itself")
+                raise EngineDeadError("the HTTP server ended unexpectedly")
             if died.done():
                 raise EngineDeadError(f"the engine has died for good: {engine.failure}")
             if server.app.active:
-                announce(f"draining {server.app.active} requests; once more to stop at once")
+                active = server.app.active
+                announce(f"draining {active} requests; send the signal again to stop at once")
         finally:
             tasks = (stopping, ended, loading, died)
             for task in tasks:
@@ -229,8 +231,8 @@ async def serve(
 def leave() -> NoReturn:
     """End the process with status 0, without taking the interpreter down. Everything is closed.
 
-    Threads of granian's may still be dropping what is Python's; one that asks for the interpreter
-    while that is being taken down aborts the process.
+    Threads of granian may still be dropping Python objects; one that asks for the interpreter
+    during its shutdown aborts the process.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""``serve`` with several HTTP workers over one engine: who starts, watches and stops them all.
+"""``serve`` with several HTTP workers over one engine: the process that runs and restarts them.
 
 ::
 
@@ -11,8 +11,8 @@
               └────────────┘    └────────────┘       └───────────────────────┘
 
 Sockets and queues are inherited by descriptor, so nothing is left in any file system. A control
-line that ends means that its other side has died: a worker's, and another takes its place; the
-supervisor's, and everyone ends.
+line ends when the process at its other side dies. A worker that died is replaced; when the
+supervisor dies, every worker ends.
 """
 
 import asyncio
@@ -80,19 +80,19 @@ class Supervisor:
         self._listener = listen(host, port, self.limits.backlog)
         self.url = url_of(self._listener, host)
         self._announce = announce
-        self._news: ToWorker | None = None  # the last that was said of the engine
+        self._news: ToWorker | None = None  # the last message about the engine
         self._stopping = False
         self._serving = [asyncio.Event() for _ in range(workers)]
         self._keepers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Start the workers; connections wait for them meanwhile, and are told 503 by them."""
+        """Start the workers. Until the engine is ready, they answer requests with 503."""
         self._keepers = [
             asyncio.create_task(self._keep(index)) for index in range(len(self._serving))
         ]
 
     async def ready(self) -> None:
-        """The engine was started: tell the workers, and wait until all of them serve."""
+        """Announce the started engine to the workers, and wait until all of them serve."""
         if self._news is None:
             self._up(self.engine.info)
         for serving in self._serving:
@@ -134,16 +134,17 @@ class Supervisor:
                         self._serving[index].set()
                     case Draining(active) if active:
                         self._announce(
-                            f"worker {index}: draining {active} requests; once more to stop at once"
+                            f"worker {index}: draining {active} requests; send the signal again to "
+                            "stop at once"
                         )
             del self.workers[index]
             lives += 1
-            # Before its successor's first request: nothing of the dead one runs on.
+            # Before its successor's first request: end what the dead worker left running.
             self.engine.abort_frontend(index, lives * REQUESTS_OF_A_LIFE)
             status = await child.ended()
             if self._stopping:
                 return
-            log.error("HTTP worker %d ended (status %d); another is started", index, status)
+            log.error("HTTP worker %d exited with status %d; starting another", index, status)
             if not deaths.one_more():
                 text = f"HTTP worker {index} died more than {DEATHS} times within a minute"
                 raise EngineDeadError(text)
@@ -202,11 +203,11 @@ async def serve_workers(
     Args:
         supervisor: Not started yet.
         load: Starts its engine.
-        announce: Told where it listens and when it is ready.
+        announce: Called with lines for the user: where it listens, when it is ready.
 
     Raises:
         ModelLoadError: The model cannot be loaded.
-        EngineDeadError: A worker dies again and again, or the engine has died for good.
+        EngineDeadError: A worker died too often, or the engine has died for good.
     """
     engine = supervisor.engine
     async with signals() as (stop, hurry):
@@ -228,7 +229,7 @@ async def serve_workers(
                 loading.result()  # raises what made loading fail
                 await asyncio.wait({stopping, failed, died}, return_when=asyncio.FIRST_COMPLETED)
             if failed.done():
-                raise EngineDeadError("an HTTP worker died again and again; the log knows why")
+                raise EngineDeadError("an HTTP worker died too often; the log says why")
             if died.done():
                 raise EngineDeadError(f"the engine has died for good: {engine.failure}")
         finally:

@@ -1,7 +1,7 @@
 """An HTTP worker's process: ``python -m pyengine.http.serving.worker_main CONTROL_FD``.
 
 It serves the application on a listening socket that it shares with its siblings, over an engine
-that its supervisor runs. It ends when it is told to, or when its control line does.
+that its supervisor runs. It ends on a Stop message, or when its control line does.
 """
 
 import asyncio
@@ -56,11 +56,11 @@ class Worker:
         self._stopping: asyncio.Task[None] | None = None
 
     async def run(self, reader: asyncio.StreamReader) -> None:
-        """Serve until told to stop."""
+        """Serve until a Stop message."""
         await self.server.start()
         self._say(Serving())
         loading = asyncio.create_task(self.engine.start())
-        # Of a failure the requests are told, and the supervisor knows it already.
+        # Requests are answered with the failure, and the supervisor knows it already.
         loading.add_done_callback(lambda task: task.cancelled() or task.exception())
         listening = asyncio.create_task(self._listen(reader))
         ended = asyncio.create_task(self.server.wait_closed())
@@ -70,7 +70,7 @@ class Worker:
         await self._stopping
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        """Do what the line says, until it ends."""
+        """Handle the supervisor's messages until its line ends."""
         with contextlib.suppress(ConnectionError):
             while line := await reader.readline():
                 message = decode_to_worker(line)
@@ -89,7 +89,7 @@ class Worker:
 
 async def main(descriptor: int) -> None:
     """Serve as the first message of the line says."""
-    # What a signal to the whole group means, the supervisor decides.
+    # A signal reaches the whole process group; the supervisor passes it on as Stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     line = socket.socket(fileno=descriptor)

@@ -36,15 +36,16 @@ def config_folder(model: str | None) -> Path:
 def model_folder(model: str | None, demo: str = "leave it out") -> Path:
     """The folder in Hugging Face format that ``model`` names; None is the demo model.
 
-    A name that is no folder here is taken from the hub (or its local cache, when offline). A named
-    shape has no files but its config.json: it goes by the demo model's tokenizer and template.
+    A name that is not a local folder is taken from the hub (or its local cache, when offline). A
+    named shape has no files but its config.json: it goes by the demo model's tokenizer and
+    template.
 
     Args:
         model: As :class:`pyengine.EngineConfig` has it.
         demo: What to do for the demo model, as the error tells it.
 
     Raises:
-        ModelLoadError: There is no such folder, and the hub does not give it.
+        ModelLoadError: There is no such folder, and it cannot be downloaded.
     """
     if model is None or is_named_spec(model):
         from pyengine.demo import MODEL_PATH
@@ -71,7 +72,7 @@ def model_folder(model: str | None, demo: str = "leave it out") -> Path:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         why = str(error).rstrip(". ")
         raise ModelLoadError(
-            f"{model!r} is no folder here, and the hub does not give it: {why}. "
+            f"{model!r} is not a local folder, and cannot be downloaded from the hub: {why}. "
             "Check the name, the network and, for a gated model, your token (`hf auth login`)",
             param="model",
         ) from error
@@ -86,7 +87,7 @@ def draft_folder(draft_model: str) -> Path:
     """The folder of a draft model: as :func:`model_folder`, and ``demo`` is the demo model's.
 
     Raises:
-        ModelLoadError: There is no such folder, and the hub does not give it.
+        ModelLoadError: There is no such folder, and it cannot be downloaded.
     """
     if draft_model == DEMO_DRAFT:
         from pyengine.demo import DRAFT_PATH

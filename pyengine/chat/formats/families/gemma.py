@@ -6,18 +6,18 @@ calls that some templates ask for is Llama's.
 """
 
 from pyengine.chat.formats.bodies import JsonCall
+from pyengine.chat.formats.delimited import Bare, Calls, Delimited
 from pyengine.chat.formats.format import ChatFormat
-from pyengine.chat.formats.marked import Bare, Calls, Marked
 from pyengine.chat.formats.python_call import PythonCall
 
 GEMMA_TOOL_CODE = ChatFormat(
     "gemma_tool_code",
-    Marked(Calls(PythonCall(), between="\n", open=("```tool_code\n",), close=("\n```",))),
+    Delimited(Calls(PythonCall(), between="\n", open=("```tool_code\n",), close=("\n```",))),
     stop_tokens=("<end_of_turn>",),
 )
 GEMMA_JSON = ChatFormat(
     "gemma_json",
-    Marked(
+    Delimited(
         Calls(
             JsonCall("parameters"),
             between=",\n",

@@ -18,7 +18,7 @@ from pyengine.chat.formats import json_text
 from pyengine.chat.formats.bodies import arguments_of
 from pyengine.chat.formats.format import ChatFormat
 from pyengine.chat.formats.sink import Sink, Trimmed
-from pyengine.chat.formats.stream import Marks, NotACall, Reading, Stream
+from pyengine.chat.formats.stream import Markers, NotACall, Reading, Stream
 from pyengine.chat.tools import Tool
 from pyengine.grammar import Grammar, any_of, free_text, optional, sequence, text
 from pyengine.grammar.description import bounded
@@ -36,8 +36,8 @@ class Channels:
     """Messages on channels; see the module. There is one call in a turn at most."""
 
     @property
-    def marks(self) -> frozenset[str]:
-        """Every mark."""
+    def markers(self) -> frozenset[str]:
+        """Every marker."""
         return frozenset((_START, _CHANNEL, _MESSAGE, "<|constrain|>", *_ENDS))
 
     def ignored(self, tool: Tool) -> list[str]:
@@ -66,7 +66,7 @@ class Channels:
         calls = list(bounded(_call(tool) for tool in tools)) if most != 0 else []
         answer = any_of(*calls) if least else any_of(final, *calls)
         if calls and content is None and not least:
-            # What the model tells the user before it calls.
+            # The preamble: text for the user before a call.
             preamble = free_text(_TEXT_STOPS).tagged(("content",))
             head, tail = text(f"{_CHANNEL}commentary{_MESSAGE}"), text(_NEXT)
             answer = sequence(optional(sequence(head, preamble, tail)), answer)
@@ -91,9 +91,9 @@ class Channels:
                 held = stream.held()
                 if not (stream.ended and stream.at == len(stream.text) and _is_head(held)):
                     sink.content(held)
-                mark = yield from stream.until(_OUTSIDE, sink.content)
-                if mark in _BEGINS:
-                    stream.at -= len(mark)
+                marker = yield from stream.until(_OUTSIDE, sink.content)
+                if marker in _BEGINS:
+                    stream.at -= len(marker)
                 continue
             recipient = _RECIPIENT.search(header)
             if recipient is None or not calls:
@@ -106,10 +106,10 @@ class Channels:
 
 
 _TEXT_STOPS = (*_ENDS, _START)
-_TEXT_ENDS = Marks(_TEXT_STOPS)
+_TEXT_ENDS = Markers(_TEXT_STOPS)
 _BEGINS = (_CHANNEL, _START)
-_OUTSIDE = Marks((*_BEGINS, *_ENDS))
-_HEADER_ENDS = Marks((_MESSAGE, *_ENDS))
+_OUTSIDE = Markers((*_BEGINS, *_ENDS))
+_HEADER_ENDS = Markers((_MESSAGE, *_ENDS))
 
 
 def _call(tool: Tool) -> Grammar:
@@ -118,18 +118,18 @@ def _call(tool: Tool) -> Grammar:
 
 
 def _header(stream: Stream) -> Reading[str | None]:
-    """What stands before a message, which is read with its mark; None if no message comes."""
+    """What stands before a message, which is read with its marker; None if no message comes."""
     if (begins := (yield from stream.next_of([*_BEGINS, "to="]))) is None:
         return None
     pieces = [begins]
     while sum(map(len, pieces)) < _NO_HEADER:
-        end, mark = _HEADER_ENDS.find(stream.text, stream.at)
+        end, marker = _HEADER_ENDS.find(stream.text, stream.at)
         pieces.append(stream.text[stream.at : end])
         stream.at = end
-        if mark is not None:
-            if mark != _MESSAGE:
+        if marker is not None:
+            if marker != _MESSAGE:
                 return None
-            stream.at += len(mark)
+            stream.at += len(marker)
             return "".join(pieces)
         if stream.ended:
             stream.at = len(stream.text)

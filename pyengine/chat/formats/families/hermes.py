@@ -5,10 +5,10 @@ writes so too.
 """
 
 from pyengine.chat.formats.bodies import JsonCall
+from pyengine.chat.formats.delimited import Calls, Delimited, Reasoning
 from pyengine.chat.formats.format import ChatFormat
-from pyengine.chat.formats.marked import Calls, Marked, Reasoning
 
 _CALLS = Calls(JsonCall(), begin="<tool_call>\n", end="\n</tool_call>", between="\n")
 
-HERMES = ChatFormat("hermes", Marked(_CALLS))
-QWEN3 = ChatFormat("qwen3", Marked(_CALLS, Reasoning()))
+HERMES = ChatFormat("hermes", Delimited(_CALLS))
+QWEN3 = ChatFormat("qwen3", Delimited(_CALLS, Reasoning()))

@@ -6,13 +6,13 @@ behind ``<|python_tag|>``; 3.2 (by choice) and 4 write ``[f(a=1), g()]``, 4 some
 """
 
 from pyengine.chat.formats.bodies import JsonCall
+from pyengine.chat.formats.delimited import Bare, Calls, Delimited
 from pyengine.chat.formats.format import ChatFormat
-from pyengine.chat.formats.marked import Bare, Calls, Marked
 from pyengine.chat.formats.python_call import PythonCall
 
 LLAMA3_JSON = ChatFormat(
     "llama3_json",
-    Marked(
+    Delimited(
         Calls(JsonCall("parameters"), between="; ", open=("<|python_tag|>",), bare=Bare(first="{"))
     ),
     stop_tokens=("<|eom_id|>", "<|eot_id|>"),
@@ -20,13 +20,13 @@ LLAMA3_JSON = ChatFormat(
 
 LLAMA_PYTHONIC = ChatFormat(
     "llama_pythonic",
-    Marked(Calls(PythonCall(), between=", ", bare=Bare(first="[", open="[", close="]"))),
+    Delimited(Calls(PythonCall(), between=", ", bare=Bare(first="[", open="[", close="]"))),
     stop_tokens=("<|eom_id|>", "<|eot_id|>"),
 )
 
 LLAMA4_PYTHONIC = ChatFormat(
     "llama4_pythonic",
-    Marked(
+    Delimited(
         Calls(
             PythonCall(),
             between=", ",

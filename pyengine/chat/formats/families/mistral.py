@@ -6,8 +6,8 @@ from 7 (Tekken) without; from 11 ``[TOOL_CALLS]name[ARGS]{...}`` for each call, 
 """
 
 from pyengine.chat.formats.bodies import JsonCall, NamedJson
+from pyengine.chat.formats.delimited import Calls, Delimited, Reasoning
 from pyengine.chat.formats.format import ChatFormat
-from pyengine.chat.formats.marked import Calls, Marked, Reasoning
 from pyengine.chat.formats.sink import short_call_id
 
 _THINK = Reasoning("[THINK]", "[/THINK]", "")
@@ -19,7 +19,7 @@ def _list(before: str) -> Calls:
 
 _NAMED = Calls(NamedJson(between="[ARGS]", optional=True), begin="[TOOL_CALLS]")
 
-MISTRAL = ChatFormat("mistral", Marked(_list(" ")), make_id=short_call_id)
-MISTRAL_TEKKEN = ChatFormat("mistral_tekken", Marked(_list("")), make_id=short_call_id)
-MISTRAL_ARGS = ChatFormat("mistral_args", Marked(_NAMED), make_id=short_call_id)
-MAGISTRAL = ChatFormat("magistral", Marked(_NAMED, _THINK), make_id=short_call_id)
+MISTRAL = ChatFormat("mistral", Delimited(_list(" ")), make_id=short_call_id)
+MISTRAL_TEKKEN = ChatFormat("mistral_tekken", Delimited(_list("")), make_id=short_call_id)
+MISTRAL_ARGS = ChatFormat("mistral_args", Delimited(_NAMED), make_id=short_call_id)
+MAGISTRAL = ChatFormat("magistral", Delimited(_NAMED, _THINK), make_id=short_call_id)

@@ -4,12 +4,12 @@ As Microsoft's model card shows the first, and prompts written for other servers
 """
 
 from pyengine.chat.formats.bodies import JsonCall
+from pyengine.chat.formats.delimited import Calls, Delimited
 from pyengine.chat.formats.format import ChatFormat
-from pyengine.chat.formats.marked import Calls, Marked
 
 PHI4_MINI = ChatFormat(
     "phi4_mini",
-    Marked(
+    Delimited(
         Calls(
             JsonCall(),
             between=", ",
@@ -21,6 +21,6 @@ PHI4_MINI = ChatFormat(
 )
 PHI4_FUNCTOOLS = ChatFormat(
     "phi4_functools",
-    Marked(Calls(JsonCall(), between=", ", open=("functools[",), close=("]",))),
+    Delimited(Calls(JsonCall(), between=", ", open=("functools[",), close=("]",))),
     stop_tokens=("<|end|>",),
 )

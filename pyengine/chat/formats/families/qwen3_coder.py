@@ -3,8 +3,8 @@
 The model often leaves out ``<tool_call>``; ``<function=`` alone begins a call too.
 """
 
+from pyengine.chat.formats.delimited import Calls, Delimited, Reasoning
 from pyengine.chat.formats.format import ChatFormat
-from pyengine.chat.formats.marked import Calls, Marked, Reasoning
 from pyengine.chat.formats.xml_call import XmlCall
 
 _CALLS = Calls(
@@ -15,5 +15,5 @@ _CALLS = Calls(
     others=("<function=",),
 )
 
-QWEN3_CODER = ChatFormat("qwen3_coder", Marked(_CALLS))
-QWEN3_CODER_THINKING = ChatFormat("qwen3_coder_thinking", Marked(_CALLS, Reasoning()))
+QWEN3_CODER = ChatFormat("qwen3_coder", Delimited(_CALLS))
+QWEN3_CODER_THINKING = ChatFormat("qwen3_coder_thinking", Delimited(_CALLS, Reasoning()))

@@ -20,7 +20,7 @@ class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/chat/completions``.
 
     Fields that need no action of pyengine, by what OpenAI says they are for: safety_identifier
-    (whom OpenAI's abuse detection should watch), prompt_cache_key (which of OpenAI's machines
+    (the end user, for OpenAI's abuse detection), prompt_cache_key (which of OpenAI's machines
     should get the request: here one engine serves all, and prefixes are cached by content),
     service_tier auto and default (there is one tier).
 
@@ -111,7 +111,7 @@ class ChatChoice(msgspec.Struct, gc=False):
 
 
 class ChatResponse(msgspec.Struct, gc=False, kw_only=True):
-    """The whole answer. ``warnings`` tells what of the request is not enforced, or left out."""
+    """The whole answer. ``warnings`` lists what of the request is not enforced, or left out."""
 
     id: str
     object: str = "chat.completion"

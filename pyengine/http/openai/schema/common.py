@@ -30,9 +30,9 @@ class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=Tr
     prefixes are shared only under the same one).
 
     ``user`` is the tenant that the request is charged to when tenants share fairly, and whose
-    recent answers are drafted from. Anybody can name any user, so it isolates nothing: give those
-    who must not touch each other's cached prefixes or recent answers a cache_salt each. With ``n``
-    and a ``seed``, choice i of a prompt has the tokens that ``seed + i`` gives (modulo 2**64).
+    recent answers are drafted from. Any client can name any user, so it isolates nothing: give
+    users that must not share cached prefixes or recent answers a cache_salt each. With ``n`` and a
+    ``seed``, choice i of a prompt has the tokens that ``seed + i`` gives (modulo 2**64).
     """
 
     model: str
@@ -188,8 +188,8 @@ class CompletionTokensDetails(msgspec.Struct, gc=False, omit_defaults=True):
             engine's own proposers, and found right.
         rejected_prediction_tokens: Drafted ones that were found wrong; they are not among the
             completion tokens.
-        reasoning_tokens: Those of the reasoning, where they can be told: the model's format has one
-            token for each of its marks.
+        reasoning_tokens: Those of the reasoning, where they can be counted: the model's format has
+            one token for each of its markers.
     """
 
     accepted_prediction_tokens: int

@@ -15,7 +15,7 @@ class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=T
     does not go with ``logprobs``.
     """
 
-    # A string, strings, token ids, or lists of token ids; told apart once decoded.
+    # A string, strings, token ids, or lists of token ids; see completions.split_prompts().
     prompt: str | list[str | int | list[int]]
 
     logprobs: int | None = None
@@ -43,7 +43,7 @@ class CompletionChoice(msgspec.Struct, gc=False):
 
 
 class CompletionResponse(msgspec.Struct, gc=False, kw_only=True):
-    """The whole answer. ``warnings`` tells what of the request is not enforced."""
+    """The whole answer. ``warnings`` lists what of the request is not enforced."""
 
     id: str
     object: str = "text_completion"

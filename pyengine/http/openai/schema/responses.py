@@ -207,7 +207,7 @@ class InputTokensDetails(msgspec.Struct, gc=False):
 
 
 class OutputTokensDetails(msgspec.Struct, gc=False):
-    """How many output tokens are reasoning, where they can be told."""
+    """How many output tokens are reasoning, where they can be counted."""
 
     reasoning_tokens: int | msgspec.UnsetType = msgspec.UNSET
 
@@ -223,7 +223,7 @@ class ResponseUsage(msgspec.Struct, gc=False):
 
 
 class ResponseObject(msgspec.Struct, kw_only=True):
-    """A response. ``warnings`` tells what of the request is not enforced, or left out."""
+    """A response. ``warnings`` lists what of the request is not enforced, or left out."""
 
     id: str
     object: str = "response"

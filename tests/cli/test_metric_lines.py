@@ -1,6 +1,6 @@
 """Figures as a person reads them."""
 
-from pyengine.cli.figures import readable
+from pyengine.cli.metric_lines import metric_lines
 from pyengine.messages import Report
 from pyengine.telemetry import HistogramTotal, StageTotal, Totals
 
@@ -15,7 +15,7 @@ def test_times_are_in_milliseconds_and_lengths_in_tokens() -> None:
     }
     stages = [StageTotal("scheduler", "launch", 3, 1_500_000, 250_000)]
     totals = Totals(1100, 1000, 3, 7, [0, 3], 12, 0, 35.5, stages)
-    assert readable(Report(1, {"prompt_tokens": 24, "running": 1}, histograms, totals)) == {
+    assert metric_lines(Report(1, {"prompt_tokens": 24, "running": 1}, histograms, totals)) == {
         "prompt_tokens": "24",
         "running": "1",
         "queue_time": "mean 3 ms, p50 3, p99 3.98, 4 values",

@@ -1,4 +1,4 @@
-"""The engine's figures as lines for a person."""
+"""The engine's metrics as lines of text."""
 
 from pyengine.messages import Report
 from pyengine.telemetry import HistogramTotal
@@ -6,9 +6,9 @@ from pyengine.telemetry import HistogramTotal
 MS = 1e-6  # of a nanosecond
 
 
-def readable(report: Report) -> dict[str, str]:
-    """Name and value of each; what never occurred is left out."""
-    lines = {name: str(figure) for name, figure in report.figures.items()}
+def metric_lines(report: Report) -> dict[str, str]:
+    """Name and value of each metric; distributions without values are left out."""
+    lines = {name: str(value) for name, value in report.figures.items()}
     for name, histogram in report.histograms.items():
         if histogram.count:
             lines[name.removesuffix("_ns")] = _distribution(name, histogram)

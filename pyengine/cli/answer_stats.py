@@ -1,4 +1,4 @@
-"""What an answer cost, by the engine's own clock: when its tokens were committed, not when read."""
+"""The stats of one answer: token counts and speed, by the commits of its tokens."""
 
 from dataclasses import dataclass
 
@@ -10,16 +10,16 @@ MS = 1e-6  # of a nanosecond
 
 
 @dataclass(frozen=True)
-class AnswerFigures:
-    """Figures of one answer that was alone with its engine.
+class AnswerStats:
+    """Stats of one answer that was alone with its engine.
 
-    The loop that reads an answer may be late, and then finds many tokens at once: by its clock they
-    would have come in no time. So these are taken from what the engine has noted meanwhile.
+    The times are those of the engine's histograms. A loop that reads an answer late finds many
+    tokens at once, which by its own clock would have taken no time.
 
     Attributes:
-        usage: Its counts.
-        first_ns: From its arrival to the commit of its first token.
-        steps_ns: From there to the commit of its last.
+        usage: Token counts of the answer.
+        first_ns: From the request's arrival to the commit of its first token.
+        steps_ns: From there to the commit of its last token.
         steps: Tokens after the first.
     """
 
@@ -29,14 +29,14 @@ class AnswerFigures:
     steps: int
 
     @classmethod
-    def between(cls, before: Report, after: Report, usage: Usage) -> "AnswerFigures | None":
-        """Those of the one answer between two reports; None if it got no token."""
+    def between(cls, before: Report, after: Report, usage: Usage) -> "AnswerStats | None":
+        """The stats of the one answer between two reports; None if it got no token."""
         first, firsts = _since(before, after, "time_to_first_token_ns")
         gaps, steps = _since(before, after, "inter_token_latency_ns")
         return cls(usage, first, gaps, steps) if firsts else None
 
     def lines(self) -> dict[str, str]:
-        """Name and value of each, ready to be shown."""
+        """Name and value of each, as text."""
         usage = self.usage
         fresh = usage.prompt_tokens - usage.cached_tokens
         return {
@@ -49,7 +49,7 @@ class AnswerFigures:
 
 
 def _since(before: Report, after: Report, name: str) -> tuple[int, int]:
-    """Sum and number of the values that a histogram has got."""
+    """Sum and number of the values that a histogram got between two reports."""
     nothing = HistogramTotal([], [], 0)
     then, now = (report.histograms.get(name, nothing) for report in (before, after))
     return now.sum - then.sum, now.count - then.count

@@ -1,11 +1,11 @@
-"""Answers in which marks set reasoning and calls apart from text: all families but one.
+"""Answers in which markers delimit reasoning and calls: all families but Harmony.
 
 ::
 
     [reasoning]  [text]  [open  begin call end  between  begin call end  close]
 
-The grammar writes the marks as they are described; the reader takes any whitespace where they have
-some, reads calls wherever they come, and leaves as text what turns out to be no call.
+The grammar writes the markers exactly. The reader takes any whitespace where a marker has some,
+reads calls wherever they come, and leaves as text what turns out to be no call.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pyengine.chat.formats.bodies import Body
 from pyengine.chat.formats.sink import Sink
-from pyengine.chat.formats.stream import CutShort, NotACall, Reading, Stream, marks
+from pyengine.chat.formats.stream import CutShort, NotACall, Reading, Stream, markers
 from pyengine.chat.tools import Tool
 from pyengine.grammar import (
     Grammar,
@@ -31,14 +31,14 @@ from pyengine.grammar.description import bounded
 
 @dataclass(frozen=True)
 class Reasoning:
-    """How a family marks what it thinks before it answers; ``after`` follows the closing mark."""
+    """The markers around a family's reasoning; ``after`` follows the closing one."""
 
     open: str = "<think>"
     close: str = "</think>"
     after: str = "\n\n"
 
     def grammar(self, is_open: bool) -> Grammar:
-        """A reasoning part that need not be there, or whose mark the prompt has opened."""
+        """An optional reasoning part; ``is_open``: the prompt ends with its opening marker."""
         thoughts = free_text([self.close, self.open]).tagged(("reasoning",))
         end = text(self.close + self.after)
         if is_open:
@@ -48,7 +48,7 @@ class Reasoning:
 
 @dataclass(frozen=True)
 class Bare:
-    """Calls that begin an answer without a mark: their first character, and what is around them."""
+    """Calls that begin an answer without a marker: their first character, and the text around."""
 
     first: str
     open: str = ""
@@ -57,15 +57,15 @@ class Bare:
 
 @dataclass(frozen=True)
 class Calls:
-    """How a family marks calls.
+    """How a family writes calls.
 
     Attributes:
         body: One call.
         begin, end: Around each call.
         between: From one call to the next.
         open, close: Around all of them, in words between which a model may write whitespace. The
-            first word of ``open``, or else ``begin``, tells that calls follow.
-        others: What tells it too: beginnings of ``body``.
+            first word of ``open``, or else ``begin``, is the marker that begins calls.
+        others: Further markers that begin calls: beginnings of ``body``.
         bare: How calls may begin an answer without ``open``.
     """
 
@@ -79,14 +79,14 @@ class Calls:
     bare: Bare | None = None
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        """What begins calls anywhere in the text."""
+    def markers(self) -> tuple[str, ...]:
+        """The markers that begin calls anywhere in the text."""
         first = self.open[0] if self.open else self.begin
-        return tuple(mark.strip() for mark in (first, *self.others) if mark)
+        return tuple(marker.strip() for marker in (first, *self.others) if marker)
 
     @property
     def closers(self) -> tuple[str, ...]:
-        """What ends calls and can hardly be anything else."""
+        """The words that end calls and are long enough not to occur in text by chance."""
         words = (self.end, *self.close, self.bare.close if self.bare else "")
         return tuple(word.strip() for word in words if len(word.strip()) > 5)
 
@@ -101,22 +101,22 @@ class Calls:
             return _around(self.bare.open, some, self.bare.close)
         return _around("".join(self.open), some, "".join(self.close))
 
-    def read(self, stream: Stream, sink: Sink, mark: str | None) -> Reading[None]:
-        """Read calls from their mark on; None: those that begin the answer without one.
+    def read(self, stream: Stream, sink: Sink, marker: str | None) -> Reading[None]:
+        """Read calls from ``marker`` on; None: calls that begin the answer without a marker.
 
         Raises:
             NotACall: They stop being calls.
         """
         opening: tuple[str, ...]
-        if mark is None:
+        if marker is None:
             opening = (self.bare.open if self.bare else "", self.begin)
-        elif mark in self.others:
+        elif marker in self.others:
             opening = ()
         else:
             opening = (*self.open, self.begin)
         for word in opening:
             yield from stream.literal(word)
-        close = (self.bare.close,) if mark is None and self.bare else self.close
+        close = (self.bare.close,) if marker is None and self.bare else self.close
         first, *rest = [word.strip() for word in close] or [""]
         following = (self.between + self.begin).strip()
         while True:
@@ -127,7 +127,7 @@ class Calls:
                 return
             stream.hold()
             found = yield from stream.next_of([following, first])
-            # Without a mark between calls, another one comes unless their end does.
+            # Without a marker between calls, another one comes unless their end does.
             if found != following if following else found is not None:
                 break
             if following and first and (yield from stream.next_of([first])):
@@ -139,27 +139,27 @@ class Calls:
 
 
 @dataclass(frozen=True)
-class Marked:
-    """Reasoning, text and calls, told apart by marks; see the module."""
+class Delimited:
+    """An answer layout in which markers delimit reasoning and calls; see the module."""
 
     calls: Calls
     reasoning: Reasoning | None = None
 
     @property
-    def marks(self) -> frozenset[str]:
-        """Every mark, for whoever must keep special tokens in the text."""
+    def markers(self) -> frozenset[str]:
+        """Every marker; those that are special tokens must stay in the text."""
         calls = self.calls
-        found = {*calls.marks, *calls.closers, *calls.open, *calls.close, calls.begin, calls.end}
+        found = {*calls.markers, *calls.closers, *calls.open, *calls.close, calls.begin, calls.end}
         if self.reasoning is not None:
             found |= {self.reasoning.open, self.reasoning.close}
-        return frozenset(mark.strip() for mark in found if mark.strip())
+        return frozenset(marker.strip() for marker in found if marker.strip())
 
     def ignored(self, tool: Tool) -> list[str]:
         """See :meth:`ChatFormat.warnings`."""
         return self.calls.body.ignored(tool)
 
     def opens_reasoning(self, prompt: str) -> bool:
-        """Whether the prompt ends with the opening mark of the reasoning."""
+        """Whether the prompt ends with the opening marker of the reasoning."""
         return self.reasoning is not None and prompt.rstrip().endswith(self.reasoning.open)
 
     def grammar(
@@ -182,8 +182,8 @@ class Marked:
         elif least:
             answer = self.calls.grammar(tools, most, bare=True)
         elif content is not None:
-            # A mark, where there is one, tells a call from content that begins with a brace too.
-            answer = any_of(content, self.calls.grammar(tools, most, bare=not self.calls.marks))
+            # Where calls have a marker, content may begin with a brace as calls do.
+            answer = any_of(content, self.calls.grammar(tools, most, bare=not self.calls.markers))
         else:
             answer = self._auto(tools, most)
         if answer is None or self.reasoning is None or not (reasoning or reasoning_open):
@@ -195,29 +195,29 @@ class Marked:
     ) -> Reading[None]:
         """Read a whole answer."""
         yield from self._read_reasoning(stream, sink, reasoning_open)
-        before = marks(*(self.calls.marks if calls else ()))
-        after = marks(*self.calls.marks, *self.calls.closers)
+        before = markers(*(self.calls.markers if calls else ()))
+        after = markers(*self.calls.markers, *self.calls.closers)
         # As the grammar has it: content of its own grammar may begin as a bare call does.
-        bare = self.calls.bare if calls and not (content and self.calls.marks) else None
+        bare = self.calls.bare if calls and not (content and self.calls.markers) else None
         if bare is not None and (yield from stream.comes(bare.first)):
             yield from self._read_calls(stream, sink, None)
         while True:
             some = bool(sink.calls)
-            mark = yield from stream.until(
+            marker = yield from stream.until(
                 after if some else before, sink.content, partial=not some
             )
-            if mark is None:
+            if marker is None:
                 sink.content.end()
                 return
-            if mark in self.calls.marks:
-                stream.at -= len(mark)
-                yield from self._read_calls(stream, sink, mark)
+            if marker in self.calls.markers:
+                stream.at -= len(marker)
+                yield from self._read_calls(stream, sink, marker)
 
-    def _read_calls(self, stream: Stream, sink: Sink, mark: str | None) -> Reading[None]:
-        """Read calls; what turns out to be none is text, but not the head of one cut short."""
+    def _read_calls(self, stream: Stream, sink: Sink, marker: str | None) -> Reading[None]:
+        """Read calls. What turns out to be no call is text; the head of one cut short is not."""
         stream.hold()
         try:
-            yield from self.calls.read(stream, sink, mark)
+            yield from self.calls.read(stream, sink, marker)
         except CutShort:
             stream.release()
             stream.at = len(stream.text)
@@ -232,28 +232,28 @@ class Marked:
         if written is None and not is_open:
             return
         sink.reasoning.begun = False
-        if (yield from stream.until(marks(self.reasoning.close), sink.reasoning)) is not None:
+        if (yield from stream.until(markers(self.reasoning.close), sink.reasoning)) is not None:
             sink.content.border()
         else:
             sink.reasoning.end()
 
     def _text(self) -> Grammar:
-        """Text without a mark in it."""
+        """Text without a marker in it."""
         opens = () if self.reasoning is None else (self.reasoning.open,)
-        return free_text((*self.calls.marks, *opens)).tagged(("content",))
+        return free_text((*self.calls.markers, *opens)).tagged(("content",))
 
     def _auto(self, tools: Sequence[Tool], most: int | None) -> Grammar:
         """Text, or calls, or text and then calls."""
-        marked = optional(self.calls.grammar(tools, most)) if self.calls.marks else None
+        marked = optional(self.calls.grammar(tools, most)) if self.calls.markers else None
         bare = self.calls.bare
         if bare is None:
-            assert marked is not None, "calls need a mark, or must be bare"
+            assert marked is not None, "calls need a marker, or must be bare"
             return sequence(self._text(), marked)
-        # Text must not begin as a call does; a mark within it still leads to calls.
-        begins = regex(any_but([bare.first, *self.calls.marks])).tagged(("content",))
+        # Text must not begin as a call does; a marker within it still leads to calls.
+        begins = regex(any_but([bare.first, *self.calls.markers])).tagged(("content",))
         parts = (begins, self._text(), *([] if marked is None else [marked]))
         options = [self.calls.grammar(tools, most, bare=True), sequence(*parts)]
-        if self.calls.marks:
+        if self.calls.markers:
             options.append(self.calls.grammar(tools, most))
         return optional(any_of(*options))
 

@@ -66,7 +66,7 @@ class AsyncEngine(Connection):
     Attributes:
         config: The configuration of the engine.
         ready: Whether requests are taken.
-        failure: What made loading fail, or killed the engine; else None.
+        failure: The error that made loading fail, or killed the engine; else None.
         dead: An event, set when the engine has died for good.
         info: Context length, vocabulary size and KV blocks, once started.
         model_name: The name that the model answers to.
@@ -194,8 +194,8 @@ class AsyncEngine(Connection):
             tool_choice: ``none``, ``auto``, ``required``, ``Named(tool)``, or OpenAI's object.
             allowed_tools: Names of those that may be called; None is all of them.
             parallel_tool_calls: Whether several may be called at once.
-            grammar: What the text of the answer must look like; reasoning may come before it, and
-                calls in its place.
+            grammar: The grammar of the answer's text; reasoning may come before it, and calls in
+                its place.
             reasoning: Whether the model thinks first, where its template has a switch for that;
                 None leaves it as it is.
             template_arguments: Further variables for the template.
@@ -271,7 +271,7 @@ class AsyncEngine(Connection):
         return await self._connected().report()
 
     async def telemetry(self) -> Totals:
-        """Where the time went since the engine started; the difference of two is a window."""
+        """Time of each stage since the engine started; the difference of two is a window."""
         return (await self.metrics()).telemetry
 
     def abort_frontend(self, index: int, below: int) -> None:

@@ -58,7 +58,7 @@ class Queues:
         )
 
     def close(self) -> None:
-        """Close them all: whoever reads or writes them hears of it."""
+        """Close them all; their readers and writers get MailboxClosed."""
         self.scheduler.close()
         for frontend in self.frontends:
             frontend.close()
@@ -66,14 +66,14 @@ class Queues:
 
 @dataclass(frozen=True)
 class EngineInfo:
-    """What a frontend must know of the engine.
+    """The facts about an engine that its frontends need.
 
     Attributes:
         max_context: Longest prompt and answer together, in tokens.
         vocab_size: Token ids are below this.
         num_blocks: Blocks of the KV cache.
         device: The device in words: its kind (``2 x cpu`` of several ranks), a comma, the rest.
-        notes: What else was settled as it started, by name, for a person.
+        notes: Further facts about the started engine for the user, by name.
     """
 
     max_context: int
@@ -86,11 +86,11 @@ class EngineInfo:
 class EngineActors:
     """The engine's side: runner, KV-allocator, Scheduler and Detokenizer, supervised as one.
 
-    An actor that dies takes the others down in order, and the queues are closed, so that every
-    frontend hears of it. Any thread may call.
+    An actor that dies takes the others down in order, and the queues are closed, which every
+    frontend notices. Any thread may call.
 
     Attributes:
-        info: What a frontend must know.
+        info: The facts that frontends need.
     """
 
     def __init__(
@@ -190,11 +190,11 @@ class EngineActors:
         self.queues.close()
 
     def telemetry(self) -> Totals:
-        """Where the time went since the actors were made. Any thread."""
+        """Time of each stage since the actors were made. Any thread."""
         return Totals.of(self._accountant, self._span_cost_ns)
 
     def _on_failure(self, name: str, error: BaseException) -> None:
-        """An actor died (on its thread): let the frontends hear of it."""
+        """An actor died (on its thread): close the queues, which the frontends notice."""
         logger.error("the %s actor died; the engine stops", name)
         self.failure = error
         self.detokenizer.join(1.0)
@@ -210,7 +210,7 @@ def _planner(
     detokenizer: Mailbox,
     timeline: Timeline,
 ) -> Planner:
-    """What plans the steps of ``runner`` over the blocks of ``allocator``."""
+    """The Planner of the steps of ``runner`` over the blocks of ``allocator``."""
     limits = config.limits
     return Planner(
         allocator.blocks,
@@ -233,7 +233,7 @@ def _set_grammars(
     turn_ends: Sequence[int],
     scheduler: Mailbox,
 ) -> None:
-    """Start the compiler's threads, whose verdicts come into ``scheduler``."""
+    """Start the compiler's threads, which send their results to ``scheduler``."""
     planner.set_grammars(
         tokenizer.tokenizer_json,
         # What ends a turn must be free to come where a grammar lets the answer end, or a model
@@ -247,7 +247,7 @@ def _set_grammars(
 
 
 def _set_speculation(planner: Planner, config: EngineConfig) -> None:
-    """Set who drafts, if anybody does."""
+    """Set the draft token sources, if there are any."""
     if config.max_draft and config.proposers:
         planner.set_speculation(
             list(config.proposers),

@@ -15,8 +15,8 @@ class ToolCallDelta:
 
     Attributes:
         index: Counts the answer's calls from 0.
-        id: What names the call, where it begins; else None.
-        name: The tool, where the call begins; else None.
+        id: The id of the call in its first delta; else None.
+        name: The tool in the call's first delta; else None.
         arguments: More of the arguments; all of a call's put together are JSON.
     """
 
@@ -41,17 +41,17 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ChatUpdate:
-    """What an answer got since the last update; else as :class:`pyengine.Update`.
+    """The part of an answer that came since the last update; else as :class:`pyengine.Update`.
 
     Attributes:
         text: New text of the answer itself.
         finish_reason: In the last update ``stop``, ``length``, or ``tool_calls`` where the answer
             stopped after calls, the last of them whole; else None.
         reasoning: New text of the reasoning before it.
-        tool_calls: What is new of tool calls.
-        logprobs: Of all tokens that the model wrote, including reasoning, calls and markers; None
-            if they were not asked for.
-        text_logprobs: Those of them that wrote ``text``. They may come after it.
+        tool_calls: New parts of tool calls.
+        logprobs: Log-probabilities of all tokens that the model wrote, including reasoning, calls
+            and markers; None if they were not asked for.
+        text_logprobs: The log-probabilities of tokens that wrote ``text``. They may come after it.
     """
 
     text: str

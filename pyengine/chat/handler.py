@@ -42,7 +42,7 @@ class AnswerSpec:
         prompt: The rendered conversation, to be encoded without special tokens.
         warnings: What of the conversation the prompt leaves out.
         params: The request's, and what the chat format needs besides.
-        grammar: What the model may write; None is anything.
+        grammar: The grammar of all that the model may write; None is any text.
     """
 
     prompt: str
@@ -132,9 +132,9 @@ class ChatHandler:
 
         Args:
             messages: The conversation.
-            options: What is wanted.
+            options: The options of the request.
             timeline: Takes the span; the caller's own.
-            others: What else the template gets of each message.
+            others: Further variables of each message for the template.
 
         Raises:
             InvalidRequestError: The model has no template, or cannot do what is wanted.
@@ -228,7 +228,7 @@ class ChatHandler:
     def _grammar(
         self, form: ChatFormat, tools: tuple[Tool, ...], options: ChatOptions, is_open: bool
     ) -> Grammar | None:
-        """What the model may write."""
+        """The grammar of all that the model may write."""
 
         def made(tools: Sequence[Tool]) -> Grammar | None:
             return form.grammar(

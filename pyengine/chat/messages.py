@@ -128,7 +128,7 @@ def template_messages(
 
     Args:
         messages: The conversation.
-        template: Theirs.
+        template: The model's chat template.
         reasons: Whether the model's answers have a reasoning part, which comes back in messages.
 
     Raises:

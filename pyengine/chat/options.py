@@ -18,10 +18,10 @@ class ChatOptions:
         tool_choice: Whether it must, may or must not call them.
         allowed_tools: Names of those that it may call; None is all.
         parallel_tool_calls: Whether it may call several at once.
-        grammar: What the text of the answer must look like.
+        grammar: The grammar of the answer's text.
         reasoning: Whether it thinks first; None leaves that to the template.
         template_arguments: Further variables for the template.
-        parameters_at: Where an entry of the request's tools has the schema of its arguments, for
+        parameters_at: The path to the arguments' schema in an entry of the request's tools, for
             errors and warnings.
     """
 

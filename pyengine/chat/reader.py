@@ -35,8 +35,8 @@ class Reader:
         """Read with a parser.
 
         Args:
-            parser: Of the model's chat format, fresh.
-            hidden: What is left out of the text: special tokens that came for the parser's sake.
+            parser: A fresh parser of the model's chat format.
+            hidden: Matches special tokens, which the parser needs and the text leaves out.
             markers: Count the tokens of the reasoning by these; None does not count them.
             reasoning_open: Whether the prompt has opened the reasoning.
         """
@@ -88,7 +88,7 @@ class Reader:
         )
 
     def text_logprobs(self, entries: Iterable[TokenLogprob]) -> tuple[TokenLogprob, ...]:
-        """Those tokens that wrote the text, of all those of an answer that is read to its end."""
+        """The tokens that wrote the text, among all of an answer that was read to its end."""
         return self._shown(self._of_text.among(entries))
 
     def _shown(self, entries: tuple[TokenLogprob, ...]) -> tuple[TokenLogprob, ...]:

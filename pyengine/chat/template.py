@@ -29,7 +29,7 @@ class ChatTemplate:
             would be lost silently: refuse it where messages come from outside.
         names_developer: Whether the template knows the role ``developer`` by name.
         variables: The variables that the template reads, from outside of it.
-        tool_source: Its source, that for requests with tools where the model has one.
+        tool_source: The template's source; that for requests with tools where the model has one.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Tools that a request offers to the model, and what it wants of them."""
+"""The tools of a request, and the choice among them."""
 
 import re
 from collections.abc import Iterable, Mapping

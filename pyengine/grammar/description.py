@@ -22,7 +22,7 @@ class Grammar:
 
     Attributes:
         kind: Which rule this is, such as ``json_schema`` or ``sequence``.
-        fields: What the rule says besides: values of JSON, grammars, or tuples of grammars.
+        fields: The further fields of the rule: values of JSON, grammars, or tuples of grammars.
         tag: A name for this part, for code that walks the description; the compiler and
             equality know nothing of it.
     """

@@ -148,7 +148,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a function takes.
+    """The parameters of a function.
 
     Attributes:
         listed: In the order of the schema.
@@ -196,7 +196,7 @@ def parameters_of(schema: Mapping[str, Any], strict: bool, tool: str | None = No
 
 
 def ignored_in(schema: Mapping[str, Any], *, values: bool = True) -> list[str]:
-    """What a model is not held to when its calls are written parameter by parameter.
+    """What of a schema is not enforced when calls are written parameter by parameter.
 
     One sentence each; ``values``: also what strings as they are (:func:`xml_parameter`) leave out.
 

@@ -30,7 +30,7 @@ class SchemaReader:
         self._kept: list[Any] = []  # parts made here: their identity must stay theirs
 
     def resolved(self, schema: Any) -> Any:
-        """What a schema refers to; itself if it cannot be followed."""
+        """The schema that a schema refers to; itself if the reference cannot be followed."""
         start, hops = schema, 0
         while isinstance(schema, Mapping) and isinstance(ref := schema.get("$ref"), str):
             hops += 1

@@ -17,7 +17,7 @@ def parse_answer(answer: str | bytes, kind: type[T]) -> T:
     """The value that an answer spells in JSON.
 
     Args:
-        answer: What the model wrote under ``json_schema(kind)``.
+        answer: The text that the model wrote under ``json_schema(kind)``.
         kind: A pydantic model, dataclass, msgspec Struct, TypedDict, or any other type that
             msgspec decodes.
 
@@ -29,7 +29,7 @@ def parse_answer(answer: str | bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(answer, type=kind)
     except msgspec.MsgspecError as error:
-        raise ValueError(f"the answer is no {kind!r}: {error}") from error
+        raise ValueError(f"the answer is not a valid {kind!r}: {error}") from error
 
 
 def schema_of_type(kind: Any) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Exchange:
     """One request and its answer, from the first header to the last byte.
 
     Attributes:
-        parameter: What stands behind a prefix of ``PREFIXES``.
+        parameter: The rest of the path behind a prefix of ``PREFIXES``.
         request_id: The client's ``x-request-id``, or a new one.
         names: How this request spells the engine's parameters.
         began: Whether the answer has begun, so that an error can no more get a status of its own.
@@ -88,9 +88,9 @@ class Exchange:
         All of them are aborted when the client leaves, the answer fails or the server stops.
 
         Args:
-            prompts: Token ids, and validated parameters.
-            options: Of every one of them.
-            asked: What a trace of the request says.
+            prompts: Token ids and validated parameters of each answer.
+            options: The options of every answer.
+            asked: The facts of the request for its spans.
 
         Raises:
             PyengineError: The engine refused a prompt.

@@ -81,7 +81,8 @@ class ProcessPlacement:
                     raise failed.error()
                 case None:
                     status = await self.child.ended()
-                    raise EngineDeadError(f"the engine's process ended while loading ({status})")
+                    text = f"the engine's process ended while loading (status {status})"
+                    raise EngineDeadError(text)
 
     async def _watch(self, config: EngineConfig) -> None:
         deaths = Deaths()

@@ -29,7 +29,7 @@ class Connection:
         timeline: The spans of this loop.
         frontend: Sends requests and reads what comes; None before the engine has started.
         ready: Whether requests are taken.
-        failure: What made the start fail, or killed the engine.
+        failure: The error that made the start fail, or killed the engine.
         dead: Set when the engine has died for good.
     """
 

@@ -36,7 +36,7 @@ class Frontend:
     Lives on one asyncio loop; :meth:`abort` may come from any thread.
 
     Attributes:
-        ref: Its own mailbox, which the Detokenizer and the Scheduler write.
+        ref: The frontend's mailbox, which the Detokenizer and the Scheduler write.
         requests: The Request actors that have not ended, by number.
     """
 
@@ -53,11 +53,11 @@ class Frontend:
         """Not reading yet.
 
         Args:
-            index: Its place among the engine's frontends.
-            inbox: Its mailbox.
-            scheduler: Where requests go.
-            timeline: Where its spans go.
-            first_request: Where its numbers begin: beyond those of a predecessor that died.
+            index: The place among the engine's frontends.
+            inbox: The frontend's mailbox.
+            scheduler: The Scheduler's mailbox, which gets the requests.
+            timeline: Takes the frontend's spans.
+            first_request: The first request's number, beyond those of a predecessor that died.
             max_held: Most new requests that wait while the engine is restarted.
         """
         self.index = index

@@ -50,7 +50,7 @@ def _spellings(
     plain = tuple(tokenizer.encode(bare or word, add_special_tokens=False))
     if not plain or max(plain) >= vocab_size:
         raise InvalidRequestError(
-            f"'bad_words[{index}]' has no tokens that the model can say",
+            f"'bad_words[{index}]' has no tokens in the model's vocabulary",
             param=f"bad_words[{index}]",
         )
     yield plain

@@ -128,7 +128,7 @@ class RequestActor:
         return _FAILURES[finish]()
 
     def continued(self) -> Submit:
-        """What to submit to a new engine: the prompt, and what was generated before."""
+        """The request for a new engine: the prompt, and all tokens that were generated before."""
         if not self.tokens:
             return self.submit
         tokens = self.submit.tokens + self.tokens.tobytes()

@@ -39,8 +39,8 @@ class RequestOptions:
             guessed: give requests that must not affect each other a ``cache_salt`` each.
         cache_salt: Cached prefixes and recent answers are shared only under the same salt.
         timeout: Seconds after which the request ends with RequestTimeoutError.
-        grammar: What the answer must look like; see :mod:`pyengine.grammar`. One that cannot be
-            enforced ends the request with InvalidGrammarError.
+        grammar: The grammar of the answer; see :mod:`pyengine.grammar`. One that cannot be enforced
+            ends the request with InvalidGrammarError.
         close_grammar: End what the grammar has begun within ``max_tokens``, so that the answer
             parses; it may say less than it would have. Where the end begins depends on how soon one
             is found. Only with a grammar, or with tools.

@@ -15,7 +15,7 @@ def settings_from_environment(types: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that variables give, by name.
 
     Args:
-        types: What settings there are, and the type of each.
+        types: The type of each setting, by name.
 
     Raises:
         ConfigError: A variable does not read as its type, or names no setting.

@@ -8,7 +8,7 @@ Mode = Literal["interactive", "local", "server"]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a mode presets: sequences and tokens in one step, memory of the KV cache in MiB.
+    """The limits of a mode: sequences and tokens in one step, memory of the KV cache in MiB.
 
     A GPU's KV cache does not go by the mode: it gets what weights and workspaces leave.
     """

@@ -21,9 +21,9 @@ def refusal(error: msgspec.ValidationError, kind: Any, inside: str = "") -> Inva
     """The error that names the field at fault.
 
     Args:
-        error: What decoding or converting a value raised.
+        error: The error that decoding or converting a value raised.
         kind: The type that the value should have had.
-        inside: Where that value stands in the request, as ``messages[1]``.
+        inside: The path of that value in the request, such as ``messages[1]``.
     """
     found = _WHERE.match(str(error))
     assert found is not None  # the pattern matches any text

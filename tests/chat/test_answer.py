@@ -82,9 +82,8 @@ async def test_the_tokens_of_the_reasoning(
     pieces: list[tuple[str, list[int]]], is_open: bool, count: int
 ) -> None:
     updates = [_update(text, tokens) for text, tokens in pieces]
-    answer = await _answer(
-        [*updates, _update("", [], "stop")], markers=MARKERS, reasoning_open=is_open
-    )
+    updates.append(_update("", [], "stop"))
+    answer = await _answer(updates, markers=MARKERS, reasoning_open=is_open)
     assert answer.usage.reasoning_tokens == count
     uncounted = await _answer(updates, reasoning_open=is_open)
     assert uncounted.usage.reasoning_tokens is None

@@ -23,7 +23,7 @@ class Body(Protocol):
         """A call of the tool. Parts with values carry the tag ("arguments", ...)."""
 
     def ignored(self, tool: Tool) -> list[str]:
-        """What the grammar leaves out of the tool's schema, beside what its compiler warns of."""
+        """What of the tool's schema the grammar leaves out, beside what its compiler warns of."""
 
     def read(self, stream: Stream, sink: Sink) -> Reading[None]:
         """Read a call into the sink.

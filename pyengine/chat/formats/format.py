@@ -72,7 +72,7 @@ class ChatFormat:
         reasoning_open: bool = False,
         content: Grammar | None = None,
     ) -> Grammar | None:
-        """What an answer to a request may look like; None if it may be any text.
+        """The grammar of an answer to a request; None if it may be any text.
 
         Args:
             tools: The tools of the request; their arguments follow their schemas.
@@ -81,7 +81,7 @@ class ChatFormat:
             parallel: Whether there may be more than one call.
             reasoning: Whether a reasoning part may precede all that.
             reasoning_open: Whether the prompt has opened it (:meth:`opens_reasoning`).
-            content: What the text of an answer without calls must be.
+            content: The grammar of the text of an answer without calls.
 
         Raises:
             InvalidRequestError: The choice and the tools do not fit, or a strict tool's schema asks
@@ -130,7 +130,7 @@ class ChatFormat:
         """A parser of one answer.
 
         Args:
-            tools: Those that may be called; without any (as for choice ``none``) no calls are
+            tools: The tools that may be called; without any (as for choice ``none``) no calls are
                 looked for.
             reasoning_open: Whether the prompt has opened the reasoning.
             content: Whether :meth:`grammar` got a ``content`` under choice ``auto``: then calls

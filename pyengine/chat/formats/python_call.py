@@ -205,7 +205,7 @@ def _string(stream: Stream, sink: Sink) -> Reading[None]:
 
 
 def _escape(stream: Stream) -> Reading[str]:
-    """What follows a backslash."""
+    """The character that an escape sequence stands for, from behind its backslash."""
     kind = yield from stream.peek()
     stream.at += 1
     if kind not in _HEX:

@@ -38,7 +38,7 @@ class Markers:
         self._firsts = re.compile(f"[{re.escape(firsts)}]" if firsts else r"(?!)").search
 
     def find(self, text: str, at: int) -> tuple[int, str | None]:
-        """Where the first marker begins, and which; or up to where there surely is none."""
+        """Where the first marker begins, and the marker; or up to where there is none for sure."""
         first = self._firsts(text, at)
         if first is None:
             return len(text), None
@@ -66,7 +66,7 @@ class Stream:
     """The text so far, from where it is still of interest.
 
     Attributes:
-        text: What has come and is not let go of.
+        text: The text that has come and is still needed.
         at: How far it is read.
         ended: Nothing more comes.
     """
@@ -103,7 +103,7 @@ class Stream:
         self.text, self.at, self._held = self.text[self.at :], 0, []
 
     def held(self) -> str:
-        """What was read since :meth:`hold`, which is over."""
+        """The text that was read since :meth:`hold`; ends the hold."""
         assert self._held is not None
         made = "".join(self._held) + self.text[: self.at]
         self._held = None

@@ -1,4 +1,4 @@
-"""From the fields of a chat request to what is wanted of its answer."""
+"""From the fields of a chat request to its ChatOptions."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from pyengine.http.openai.tools import read_tools
 def chat_options(
     request: ChatRequest, grammar: Grammar | None, template: ChatTemplate | None, limits: Limits
 ) -> ChatOptions:
-    """What a request wants beside how it is sampled.
+    """The options of a chat request besides sampling.
 
     Raises:
         InvalidRequestError: A field is malformed, or not supported; named.

@@ -18,7 +18,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 class _Encoder:
-    """What the chunks of one stream have in common.
+    """The parts that all chunks of one stream share.
 
     ``warnings`` stand in the first chunk, with those of the first update; none is repeated.
     """

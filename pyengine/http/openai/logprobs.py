@@ -134,7 +134,7 @@ def _with_bytes(entry: TopLogprob) -> dict[str, Any]:
 
 
 def event_logprobs(logprobs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of :func:`response_logprobs` as the events of a response have them."""
+    """The log-probabilities of :func:`response_logprobs` in the form of a response's events."""
     return [
         {
             "token": entry["token"],

@@ -149,7 +149,7 @@ class ResponseEvents:
     """The events of one response; :class:`pyengine.http.sse.Chunks` for its updates."""
 
     def __init__(self, response: ResponseObject, new_id: NewId, reasons: bool) -> None:
-        """Of a response that has no output yet; ``reasons``: whether the model's format does."""
+        """``response`` has no output yet; ``reasons``: whether the model's format has reasoning."""
         self._response = response
         self._new_id = new_id
         self._reasons = reasons
@@ -165,12 +165,12 @@ class ResponseEvents:
         return self._whole("response.created") + self._whole("response.in_progress")
 
     def update(self, index: int, update: ChatUpdate) -> bytes:
-        """What an update adds, item by item."""
+        """The events of an update, item by item."""
         self._finish = update.finish_reason
         return b"".join(self._added(update))
 
     def last(self, usages: list[Usage]) -> bytes:
-        """What is open is closed, and the response stands whole."""
+        """The end of the open item, and the whole response."""
         data = b""
         if self._open is None and not self._output:
             data = self._begin(_Open("message", self._new_id("msg_")))

@@ -46,7 +46,7 @@ _FIELDS = {
 
 
 async def create(exchange: "Exchange") -> None:
-    """Answer what the items say."""
+    """Answer the conversation of the input items."""
     request = await exchange.decode(_decoder)
     service = exchange.service
     engine = service.require_model(request.model)

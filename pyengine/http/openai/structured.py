@@ -34,7 +34,7 @@ _NO_OPTIONS = StructuredOutputs()
 
 @dataclass(frozen=True)
 class Constraint:
-    """What the text of an answer must look like.
+    """The grammar of an answer's text, as the request gives it.
 
     Attributes:
         grammar: None is any text.
@@ -48,7 +48,7 @@ class Constraint:
 
 
 def constraint(request: StructuredFields) -> Constraint:
-    """What a request says about the text of its answer.
+    """The constraint that a request puts on the text of its answer.
 
     Raises:
         InvalidRequestError: It says so twice, or what it says is malformed; names the field.

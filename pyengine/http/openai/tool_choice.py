@@ -19,7 +19,7 @@ _WORDS: dict[str | None, ToolChoice] = {
 
 
 def choice_in_chat(given: str | ToolChoiceParam | None) -> Choice:
-    """What a chat wants of its tools: names lie under ``function``, what is allowed in an object.
+    """The choice of a chat request: names are under ``function``, allowed tools in an object.
 
     Raises:
         InvalidRequestError: It is malformed, or not supported; names what.
@@ -41,7 +41,7 @@ def choice_in_chat(given: str | ToolChoiceParam | None) -> Choice:
 
 
 def choice_in_response(given: str | ToolChoiceObject | None) -> Choice:
-    """What a response wants of its tools: all of it lies in the choice itself.
+    """The choice of a Responses request: names and allowed tools are in the choice itself.
 
     Raises:
         InvalidRequestError: As of :func:`choice_in_chat`.

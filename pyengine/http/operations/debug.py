@@ -21,7 +21,7 @@ MAX_SPANS = 200_000
 
 
 class ProfileAnswer(msgspec.Struct):
-    """What the endpoint answers."""
+    """The body of the answer."""
 
     report: msgspec.Raw
     spans: bytes

@@ -1,8 +1,7 @@
 """``GET /metrics``: the engine's metrics in Prometheus' text format, or OpenMetrics on demand.
 
 Everything is counted in the engine, and a scrape is one report of it: all HTTP workers answer
-alike.
- ``docs/METRICS.md`` describes each name.
+alike. ``docs/METRICS.md`` describes each name.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

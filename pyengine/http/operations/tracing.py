@@ -6,8 +6,8 @@
       └── chat MODEL ──────────────────────────────────────
             ├── queue ──┤├── prefill ──┤├──── decode ─────┤
 
-They are made when a request has ended, from the times that it carries anyway: nothing is done
-meanwhile, and nothing at all where tracing is off. Attributes follow the semantic conventions for
+Spans are made when a request has ended, from times that are taken anyway, so that tracing costs
+nothing before, and nothing at all where it is off. Attributes follow the semantic conventions for
 generative AI. A request that is refused before it generates has no span.
 """
 
@@ -30,7 +30,7 @@ TRACES_PATH = "/v1/traces"
 
 
 class Asked(NamedTuple):
-    """What a client asked for.
+    """The facts of a request that its spans carry.
 
     Attributes:
         operation: ``chat`` or ``text_completion``.

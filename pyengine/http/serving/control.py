@@ -1,6 +1,7 @@
-"""What supervisor and workers say on their control lines, besides what becomes of the engine.
+"""The messages between supervisor and workers on their control lines.
 
-The form is that of :mod:`pyengine.placement.children`.
+Messages about the engine are in :mod:`pyengine.placement.control`; the form is that of
+:mod:`pyengine.placement.children`.
 """
 
 from collections.abc import Callable
@@ -14,13 +15,13 @@ from pyengine.settings.config import EngineConfig
 
 
 class Work(msgspec.Struct, tag=True):
-    """What to serve, and by which inherited descriptors; to an HTTP worker, the first message.
+    """The first message to an HTTP worker: what to serve, with which inherited descriptors.
 
     Attributes:
         listener: The listening socket, shared with the other workers.
-        index: Which of the engine's frontends it is.
-        first_request: Where the numbers of its requests begin.
-        limits: What clients may ask.
+        index: The worker's place among the engine's frontends.
+        first_request: The number of the worker's first request.
+        limits: Bounds of requests.
         otlp_endpoint: The OpenTelemetry collector that is sent a span of every request, if any.
     """
 
@@ -36,15 +37,15 @@ class Work(msgspec.Struct, tag=True):
 
 
 class Stop(msgspec.Struct, tag=True):
-    """Drain and end; the second time: end at once. To a worker."""
+    """To a worker: drain and end; the second time, end at once."""
 
 
 class Serving(msgspec.Struct, tag=True):
-    """Connections are taken; from a worker."""
+    """From a worker: it takes connections."""
 
 
 class Draining(msgspec.Struct, tag=True):
-    """So many requests are being finished; from a worker."""
+    """From a worker: it finishes ``active`` requests before it ends."""
 
     active: int
 

@@ -68,7 +68,7 @@ class HttpServer:
 
     Attributes:
         app: The application; its ``active`` counts the requests being served.
-        url: Where it listens, once started.
+        url: The server's URL, once started.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class HttpServer:
             engine: The engine that generates.
             host: Address or name to listen on.
             port: Port to listen on; 0 takes a free one.
-            limits: What clients may ask.
+            limits: Bounds of requests.
             tracing: Makes spans of requests.
             listener: A socket that listens already, in the place of host and port.
         """
@@ -137,7 +137,7 @@ class HttpServer:
 
 
 def url_of(listener: socket.socket, host: str) -> str:
-    """Where ``listener``, made for ``host``, is reached."""
+    """The URL of ``listener``, which was made for ``host``."""
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{listener.getsockname()[1]}"
 
@@ -185,7 +185,7 @@ async def serve(
         engine: Not started yet; started and closed here.
         host: Address or name to listen on.
         port: Port to listen on; 0 takes a free one.
-        limits: What clients may ask.
+        limits: Bounds of requests.
         tracing: Makes spans of requests; closed here.
         announce: Called with lines for the user: where the server listens, when it is ready, when
             it drains.

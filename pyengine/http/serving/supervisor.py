@@ -51,7 +51,7 @@ class Supervisor:
 
     Attributes:
         engine: The engine, with a frontend of the supervisor's own.
-        url: Where the workers serve.
+        url: The URL that the workers serve.
         workers: The workers' processes, by index, as far as they live.
     """
 

@@ -118,7 +118,7 @@ def _call(tool: Tool) -> Grammar:
 
 
 def _header(stream: Stream) -> Reading[str | None]:
-    """What stands before a message, which is read with its marker; None if no message comes."""
+    """The header of a message, read up to and with its marker; None if no message comes."""
     if (begins := (yield from stream.next_of([*_BEGINS, "to="]))) is None:
         return None
     pieces = [begins]

@@ -77,7 +77,7 @@ UNSUPPORTED_IN_CHAT: dict[str, tuple[Any, ...]] = {
 
 
 class AnswerFunction(msgspec.Struct, gc=False):
-    """What is called, and its arguments as JSON."""
+    """The function of a call, and its arguments as JSON."""
 
     name: str
     arguments: str

@@ -181,14 +181,14 @@ class PromptTokensDetails(msgspec.Struct, gc=False):
 
 
 class CompletionTokensDetails(msgspec.Struct, gc=False, omit_defaults=True):
-    """What the tokens of the answers were.
+    """Counts of the tokens of the answers, by kind.
 
     Attributes:
-        accepted_prediction_tokens: Those that were drafted, by the client's prediction or the
-            engine's own proposers, and found right.
-        rejected_prediction_tokens: Drafted ones that were found wrong; they are not among the
+        accepted_prediction_tokens: Tokens that were drafted, by the client's prediction or the
+            engine's own proposers, and accepted.
+        rejected_prediction_tokens: Draft tokens that were rejected; they are not among the
             completion tokens.
-        reasoning_tokens: Those of the reasoning, where they can be counted: the model's format has
+        reasoning_tokens: Tokens of the reasoning, where they can be counted: the model's format has
             one token for each of its markers.
     """
 

@@ -177,7 +177,7 @@ class FunctionCallItem(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FunctionCallOutputItem(msgspec.Struct, forbid_unknown_fields=True):
-    """What a call gave."""
+    """The output of a tool call."""
 
     call_id: str
     output: str | list[InputPart]
@@ -190,7 +190,7 @@ class FunctionCallOutputItem(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ReasoningItem(msgspec.Struct, forbid_unknown_fields=True):
-    """What the assistant thought before what follows."""
+    """The assistant's reasoning before the item that follows."""
 
     content: list[InputPart] | None = None
     summary: list[Any] | None = None

@@ -64,7 +64,7 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
         structural_tag: As an object, or its text.
         whitespace: Between the tokens of JSON: ``single_line`` (as Python's json.dumps writes),
             ``compact`` (none) or ``flexible`` (a bounded amount).
-        unenforceable: What becomes of a keyword of a schema that cannot be enforced: ``refuse``, or
+        unenforceable: What to do with a keyword of a schema that cannot be enforced: ``refuse``, or
             ``ignore`` with a warning.
         close_within_max_tokens: End what the grammar has begun before ``max_tokens`` are over, so
             that the answer parses.

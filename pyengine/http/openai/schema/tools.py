@@ -1,4 +1,4 @@
-"""Tools, and what a request wants of them."""
+"""``tools`` and ``tool_choice`` of a chat request."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ class NamedFunction(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AllowedTools(msgspec.Struct, forbid_unknown_fields=True):
-    """Those of the tools that may be called: ``mode`` is auto or required."""
+    """The tools that may be called; ``mode`` is auto or required."""
 
     mode: str
     tools: list["NamedToolParam"]

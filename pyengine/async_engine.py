@@ -264,7 +264,7 @@ class AsyncEngine(Connection):
 
     async def report(self) -> dict[str, int]:
         """KV blocks free, cached and held, requests running and waiting, and the step counters."""
-        return (await self.metrics()).figures
+        return (await self.metrics()).stats
 
     async def metrics(self) -> Report:
         """All counters, distributions and times, taken at one moment between two steps."""

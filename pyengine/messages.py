@@ -148,14 +148,14 @@ class Report(msgspec.Struct, array_like=True):
     """How things stand; scheduler to frontend.
 
     Attributes:
-        figures: ``free``, ``cached``, ``held`` and ``num_blocks`` of the KV cache, ``running`` and
+        stats: ``free``, ``cached``, ``held`` and ``num_blocks`` of the KV cache, ``running`` and
             ``waiting`` requests, and the counters of :meth:`pyengine._core.Planner.stats`.
         histograms: Those of :meth:`pyengine._core.Planner.histograms`.
         telemetry: Where the time went.
     """
 
     ticket: int
-    figures: dict[str, int]
+    stats: dict[str, int]
     histograms: dict[str, HistogramTotal]
     telemetry: Totals
 

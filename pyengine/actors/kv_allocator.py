@@ -14,7 +14,7 @@ class KvAllocatorActor:
     def __init__(self, num_blocks: int, block_size: int, *, prefix_cache: bool) -> None:
         self.blocks = KvAllocator(num_blocks, block_size, prefix_cache)
 
-    def figures(self) -> dict[str, int]:
+    def stats(self) -> dict[str, int]:
         """``free``, ``cached``, ``held`` and ``num_blocks``; the first three sum to the last."""
         free, cached, held = self.blocks.counts()
         return {"free": free, "cached": cached, "held": held, "num_blocks": self.blocks.num_blocks}
@@ -26,7 +26,7 @@ class KvAllocatorActor:
             RuntimeError: They are not; the message names what is wrong.
         """
         self.blocks.check()
-        held = self.figures()["held"]
+        held = self.stats()["held"]
         if held:
             logger.error("%d KV blocks are held though no request is left", held)
             raise RuntimeError(f"{held} KV blocks are held though no request is left")

@@ -28,7 +28,7 @@ from pyengine.model.runner import ModelRunner, StepHandle
 from pyengine.telemetry import HistogramTotal, Totals
 
 BACKPRESSURE_WAIT_S = 0.001
-# Idle time is told so often, so that the figures of an idle engine are not behind.
+# How often idle time is reported, so that the stats of an idle engine stay current.
 IDLE_WAIT_S = 1.0
 
 
@@ -197,12 +197,12 @@ class SchedulerActor(ThreadActor):
             logger.warning("the scheduler dropped a message of %d bytes", len(message))
             return
         if isinstance(request, ReportRequest):
-            figures = self.allocator.figures() | self.planner.stats()
+            stats = self.allocator.stats() | self.planner.stats()
             histograms = {
                 name: HistogramTotal(*histogram)
                 for name, histogram in self.planner.histograms().items()
             }
-            report = Report(request.ticket, figures, histograms, self.telemetry())
+            report = Report(request.ticket, stats, histograms, self.telemetry())
             self.unsent.append((request.frontend, encode_report(report)))
             self.send_reports()
 

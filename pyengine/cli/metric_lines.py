@@ -8,7 +8,7 @@ MS = 1e-6  # of a nanosecond
 
 def metric_lines(report: Report) -> dict[str, str]:
     """Name and value of each metric; distributions without values are left out."""
-    lines = {name: str(value) for name, value in report.figures.items()}
+    lines = {name: str(value) for name, value in report.stats.items()}
     for name, histogram in report.histograms.items():
         if histogram.count:
             lines[name.removesuffix("_ns")] = _distribution(name, histogram)

@@ -13,7 +13,7 @@ import time
 from collections import deque
 
 from pyengine._core import Mailbox, MailboxClosed
-from pyengine.distributed.control import Begin, Here, Meet, Ready, decode_to_rank
+from pyengine.distributed.rank_messages import Begin, Here, Meet, Ready, decode_to_rank
 from pyengine.distributed.wire import Kind, kind_of, write
 from pyengine.errors import PyengineError
 from pyengine.model.batch import StepBuffers

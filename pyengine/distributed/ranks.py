@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pyengine._core import Mailbox, MailboxClosed, MailboxFull
 from pyengine.actors.actor import logger
-from pyengine.distributed.control import (
+from pyengine.distributed.rank_messages import (
     Begin,
     FromRank,
     Here,

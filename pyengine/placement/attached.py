@@ -6,7 +6,7 @@ from pyengine.engine import EngineInfo
 from pyengine.errors import PyengineError
 from pyengine.model.runner import Progress
 from pyengine.placement.children import Failed
-from pyengine.placement.control import Down, Up
+from pyengine.placement.engine_messages import Down, Up
 from pyengine.placement.protocol import FrontendSlot, Watcher
 from pyengine.settings.config import EngineConfig
 

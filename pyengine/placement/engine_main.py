@@ -13,7 +13,7 @@ from pyengine._core import Mailbox, Recorder
 from pyengine.actors.actor import logger
 from pyengine.engine import EngineActors, Queues
 from pyengine.placement.children import Failed, Line, Loading
-from pyengine.placement.control import Ready, decode_start
+from pyengine.placement.engine_messages import Ready, decode_start
 
 CLOSE_TIMEOUT_S = 5.0
 

@@ -14,8 +14,8 @@ from pyengine.engine import EngineInfo, Queues
 from pyengine.errors import EngineDeadError, PyengineError
 from pyengine.model.runner import Progress
 from pyengine.placement.children import Failed, Loading
-from pyengine.placement.control import Ready, Start, decode_from_engine
 from pyengine.placement.deaths import DEATHS, Deaths
+from pyengine.placement.engine_messages import Ready, Start, decode_from_engine
 from pyengine.placement.line import Child
 from pyengine.placement.protocol import FrontendSlot, Watcher
 from pyengine.settings.config import EngineConfig

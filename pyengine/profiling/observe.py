@@ -34,7 +34,7 @@ class Observed(Protocol):
         """Where the time went since the engine started."""
 
     async def report(self) -> dict[str, int]:
-        """Its figures: counters, and gauges among them."""
+        """Its stats: counters, and gauges among them."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,20 @@ class Observation:
         totals: What the accountant added up in between.
         spans: The spans in between.
         seconds: By a stopwatch.
-        figures: By how much the engine's figures grew in between; its gauges are none.
+        stats: By how much the engine's stats grew in between; its gauges are none.
         device: What it runs on, in words.
     """
 
     totals: Totals
     spans: Spans
     seconds: float
-    figures: dict[str, int]
+    stats: dict[str, int]
     device: str
 
     @property
     def tokens(self) -> int:
         """Tokens that the engine generated."""
-        return self.figures["completion_tokens"]
+        return self.stats["completion_tokens"]
 
 
 async def observe(
@@ -70,7 +70,7 @@ async def observe(
         BaseException: What ``until`` raises.
     """
     parts: list[bytes] = []
-    before, figures = await engine.telemetry(), await engine.report()
+    before, stats = await engine.telemetry(), await engine.report()
     number, start = engine.recorder.recorded, time.perf_counter()
     ending = asyncio.create_task(until())
     done = False
@@ -83,7 +83,7 @@ async def observe(
                 del parts[0]
         seconds = time.perf_counter() - start
         grown = {
-            name: value - figures.get(name, 0) for name, value in (await engine.report()).items()
+            name: value - stats.get(name, 0) for name, value in (await engine.report()).items()
         }
         totals = (await engine.telemetry()).since(before)
     finally:

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing but itself: ``page.html`` with the figures in it.
+"""The report as one HTML page that needs nothing but itself: ``page.html`` with the values in it.
 
 What is drawn is drawn by the script in the page, as SVG.
 """

@@ -157,7 +157,7 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
                 cost_s / wall_s if wall_s else 0.0,
             ),
             cpu_us_per_step=_cpu_us_per_step(rows, kind_of(observation.device)),
-            drafts=[drafts for drafts in proposers(observation.figures) if drafts.drafted],
+            drafts=[drafts for drafts in proposers(observation.stats) if drafts.drafted],
             queue_wait_s=_queue_wait(spans),
             timeline=_timeline(spans),
         )

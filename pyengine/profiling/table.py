@@ -88,7 +88,7 @@ def _notes(report: ProfileReport) -> list[Text]:
 
 
 def comparison(old: ProfileReport, new: ProfileReport) -> RenderableType:
-    """What changed from ``old`` to ``new``: figures, then stages by how much they changed."""
+    """What changed from ``old`` to ``new``: stats, then stages by how much they changed."""
     rows = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     rows.add_column("")
     for name in ("before", "after", "change"):

@@ -45,22 +45,22 @@ class Drafts(msgspec.Struct, frozen=True, kw_only=True):
     positions: list[DraftPosition]
 
 
-def proposers(figures: Mapping[str, int]) -> list[Drafts]:
+def proposers(stats: Mapping[str, int]) -> list[Drafts]:
     """The drafts of each of :data:`PROPOSERS`, of those that drafted nothing too.
 
-    ``figures`` are those of a report, or what came between two of them.
+    ``stats`` are those of a report, or what came between two of them.
     """
-    return [_drafts(name, figures) for name in PROPOSERS]
+    return [_drafts(name, stats) for name in PROPOSERS]
 
 
-def _drafts(proposer: str, figures: Mapping[str, int]) -> Drafts:
-    drafted = figures.get(f"drafted_{proposer}", 0)
-    accepted = figures.get(f"accepted_{proposer}", 0)
+def _drafts(proposer: str, stats: Mapping[str, int]) -> Drafts:
+    drafted = stats.get(f"drafted_{proposer}", 0)
+    accepted = stats.get(f"accepted_{proposer}", 0)
     places = (
         DraftPosition(
             at + 1,
-            figures.get(f"drafted_{proposer}_{at}", 0),
-            figures.get(f"accepted_{proposer}_{at}", 0),
+            stats.get(f"drafted_{proposer}_{at}", 0),
+            stats.get(f"accepted_{proposer}_{at}", 0),
         )
         for at in range(POSITIONS)
     )

@@ -37,7 +37,7 @@ class StageTotal(msgspec.Struct, array_like=True, gc=False, frozen=True):
 class Totals(msgspec.Struct, array_like=True, frozen=True):
     """Where the time went since the engine started, or between two of these (:meth:`since`).
 
-    All figures only grow. The scheduler's track has no gaps, so that
+    All stats only grow. The scheduler's track has no gaps, so that
     ``wall = busy + the scheduler's exposed time + unaccounted``, idle counted among the exposed.
 
     Attributes:
@@ -65,17 +65,17 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
     @classmethod
     def of(cls, accountant: Accountant, span_cost_ns: float) -> Self:
         """The totals of ``accountant`` now. Any thread."""
-        figures = accountant.totals()
+        stats = accountant.totals()
         return cls(
-            figures["wall_ns"],
-            figures["busy_ns"],
-            figures["steps"],
-            figures["steps_ns"],
-            figures["step_histogram"],
-            figures["spans"],
-            figures["lost"],
+            stats["wall_ns"],
+            stats["busy_ns"],
+            stats["steps"],
+            stats["steps_ns"],
+            stats["step_histogram"],
+            stats["spans"],
+            stats["lost"],
             span_cost_ns,
-            [StageTotal(*stage) for stage in figures["stages"]],
+            [StageTotal(*stage) for stage in stats["stages"]],
         )
 
     def since(self, earlier: "Totals") -> "Totals":

@@ -83,9 +83,9 @@ def test_a_span_may_come_before_its_tokens_or_after(before: bool) -> None:
     spoken = TextLogprobs()
     told = []
     if not before:
-        told += spoken.tell(tokens)
+        told += spoken.known(tokens)
         assert not told
     spoken.add_span(1, 2, is_text=True)
     spoken.add_span(2, 3, is_text=True)
-    told += spoken.tell(tokens if before else ())
+    told += spoken.known(tokens if before else ())
     assert told == tokens[1:3]

@@ -65,7 +65,7 @@ def test_a_pipe_is_answered_line_by_line_in_one_conversation(pyengine: Run) -> N
     # The second turn has the first before it, whose blocks are cached.
     assert second > first
     assert cached >= first // 16 * 16
-    assert done.stdout.endswith("forgotten\n")
+    assert done.stdout.endswith("new conversation\n")
 
 
 def test_stats_are_the_engines_and_not_the_readers(pyengine: Run) -> None:
@@ -89,7 +89,7 @@ def test_stats_are_the_engines_and_not_the_readers(pyengine: Run) -> None:
     ("line", "says"),
     [
         ("/set temperature=9", "error: 'temperature' must be between 0 and 2, not 9.0"),
-        ("/set warmth=1", "error: there is no 'warmth'; there are: temperature, "),
+        ("/set warmth=1", "error: unknown parameter 'warmth'; there are: temperature, "),
         ("/set seed", "error: write seed=VALUE"),
         ("/dance", "error: there is no command /dance; /help lists them"),
     ],

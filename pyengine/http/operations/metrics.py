@@ -47,37 +47,37 @@ class ReportCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families, in a fixed order."""
-        figures = self._report.figures
+        stats = self._report.stats
         for name, kind, value, text in VALUES:
             family = self._gauge if kind == "gauge" else self._counter
-            yield family(name, text, [((), figures.get(value, 0))])
+            yield family(name, text, [((), stats.get(value, 0))])
         yield self._counter(
             "request_finished",
             "Requests that ended, by reason.",
-            [((reason,), figures[f"finished_{reason}"]) for reason in FINISH_REASONS],
+            [((reason,), stats[f"finished_{reason}"]) for reason in FINISH_REASONS],
             ["reason"],
         )
         yield self._gauge(
             "kv_blocks",
             "Blocks of the KV cache, by state.",
-            [((state,), figures[state]) for state in BLOCK_STATES],
+            [((state,), stats[state]) for state in BLOCK_STATES],
             ["state"],
         )
         yield self._gauge(
             "kv_cache_usage_ratio",
             "The share of the KV cache's blocks that requests hold.",
-            [((), figures["held"] / figures["num_blocks"])],
+            [((), stats["held"] / stats["num_blocks"])],
         )
         yield self._counter(
             "grammar_cache_lookups",
             "Grammars asked for, by whether they had been compiled already.",
             [
-                ((result,), figures[f"grammar_cache_{plural}"])
+                ((result,), stats[f"grammar_cache_{plural}"])
                 for result, plural in (("hit", "hits"), ("miss", "misses"))
             ],
             ["result"],
         )
-        yield from self._drafts(proposers(figures))
+        yield from self._drafts(proposers(stats))
         for name, source, unit, text in HISTOGRAMS:
             histogram = self._report.histograms[source]
             bounds = [bound * unit for bound in histogram.bounds]

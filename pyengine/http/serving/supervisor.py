@@ -23,7 +23,8 @@ from pyengine.async_engine import AsyncEngine
 from pyengine.engine import EngineInfo
 from pyengine.errors import EngineDeadError
 from pyengine.http.limits import Limits
-from pyengine.http.serving.control import (
+from pyengine.http.serving.server import listen, signals, url_of
+from pyengine.http.serving.worker_messages import (
     Draining,
     Serving,
     Stop,
@@ -31,11 +32,10 @@ from pyengine.http.serving.control import (
     Work,
     decode_from_worker,
 )
-from pyengine.http.serving.server import listen, signals, url_of
 from pyengine.placement import Watcher
 from pyengine.placement.children import EXIT_TIMEOUT_S, Failed
-from pyengine.placement.control import Down, Up
 from pyengine.placement.deaths import DEATHS, Deaths
+from pyengine.placement.engine_messages import Down, Up
 from pyengine.placement.line import Child
 from pyengine.placement.process import ProcessPlacement
 from pyengine.settings.config import EngineConfig

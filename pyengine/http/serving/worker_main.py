@@ -16,7 +16,8 @@ import uvloop
 from pyengine._core import Mailbox, Recorder
 from pyengine.async_engine import AsyncEngine
 from pyengine.http.operations.tracing import Tracing
-from pyengine.http.serving.control import (
+from pyengine.http.serving.server import HttpServer, leave, stop_server
+from pyengine.http.serving.worker_messages import (
     Draining,
     FromWorker,
     Serving,
@@ -25,7 +26,6 @@ from pyengine.http.serving.control import (
     decode_to_worker,
     decode_work,
 )
-from pyengine.http.serving.server import HttpServer, leave, stop_server
 from pyengine.placement import FrontendSlot
 from pyengine.placement.attached import AttachedPlacement
 from pyengine.placement.children import encode_line

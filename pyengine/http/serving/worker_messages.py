@@ -1,6 +1,6 @@
 """The messages between supervisor and workers on their control lines.
 
-Messages about the engine are in :mod:`pyengine.placement.control`; the form is that of
+Messages about the engine are in :mod:`pyengine.placement.engine_messages`; the form is that of
 :mod:`pyengine.placement.children`.
 """
 
@@ -10,7 +10,7 @@ import msgspec
 
 from pyengine.http.limits import Limits
 from pyengine.placement.children import Failed
-from pyengine.placement.control import Down, Up
+from pyengine.placement.engine_messages import Down, Up
 from pyengine.settings.config import EngineConfig
 
 

@@ -12,7 +12,7 @@ import contextlib
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import PyengineError, RequestTimeoutError
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 ESSAY = SamplingParams(max_tokens=1000, ignore_eos=True)
 
 
@@ -37,7 +37,7 @@ class AnswerService:
         )
         try:
             # Leaving the block, also because the client has left, aborts what still runs.
-            async with self.engine.chat(messages, params, timeout=PATIENCE_S) as generation:
+            async with self.engine.chat(messages, params, timeout=TIMEOUT_S) as generation:
                 async for update in generation:
                     writer.write(update.text.encode())
                     await writer.drain()

@@ -236,8 +236,8 @@ def _set_grammars(
     """Start the compiler's threads, which send their results to ``scheduler``."""
     planner.set_grammars(
         tokenizer.tokenizer_json,
-        # What ends a turn must be free to come where a grammar lets the answer end, or a model
-        # that was taught to end with it could not end at all.
+        # A grammar must allow the tokens that end a turn where the answer may end, or a model
+        # that was taught to end with them could not end at all.
         sorted({*tokenizer.eos_token_ids, *turn_ends}),
         runner.info.vocab_size,
         scheduler,

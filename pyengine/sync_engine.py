@@ -64,7 +64,7 @@ class Engine:
             self.close()
             raise
 
-    # A str is a sequence of prompts too, for a type checker: the first that fits is taken.
+    # To a type checker a str is also a sequence of prompts; the first overload that fits counts.
     @overload
     def generate(  # type: ignore[overload-overlap]
         self,

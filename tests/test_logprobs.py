@@ -259,8 +259,8 @@ def test_records_are_checked_and_impossible_tokens_left_out() -> None:
         records.add((7,), b"")
     one = (3).to_bytes(4, "little") + bytes(4) + (65).to_bytes(4, "little") + bytes(4)
     records.add((66,), one + (-1).to_bytes(4, "little", signed=True) + bytes(4))
-    assert records.tell("abc") == ()
-    (entry,) = records.tell("d")
+    assert records.report("abc") == ()
+    (entry,) = records.report("d")
     assert (entry.token, entry.logprob, entry.text_offset) == ("B", 0.0, 3)
     assert [top.token for top in entry.top] == ["A"]
     assert not math.isnan(entry.logprob)
@@ -277,7 +277,7 @@ def test_a_token_is_spelled_once_and_collectors_of_garbage_have_no_work() -> Non
     likely = b"".join(struct.pack("<if", 65 + at, -1.0) for at in range(20))
     for at in range(50):
         records.add((66,), struct.pack("<if", at, -1.0) + likely)
-    told = records.tell("B" * 50)
+    told = records.report("B" * 50)
     content = chat_logprobs(told)
     assert content is not None
     assert sorted(spelled) == list(range(65, 85))

@@ -54,7 +54,7 @@ class AnswerSpec:
     _reasoning_open: bool = False
     _hidden: re.Pattern[str] | None = None
     _markers: ReasoningTokens | None = None
-    _content: bool = False  # whether the text of the answer follows a grammar of the request's
+    _content: bool = False  # whether the answer's text follows the request's grammar
     _schema_warnings: tuple[str, ...] = ()
 
     @property
@@ -82,7 +82,7 @@ def format_of(template: ChatTemplate | None, name: str | None = None) -> ChatFor
     """A model's chat format: by its name (``none`` for none), else as its template shows."""
     if name is not None:
         return FORMATS.get(name)
-    # Tokens that the template never writes are not what the model was taught to.
+    # Only markers that the template writes: the model was not taught others.
     return None if template is None else detect(template.tool_source)
 
 
@@ -241,7 +241,7 @@ class ChatHandler:
             )
 
         try:
-            # Tools that may not be called count too: the model knows them, and might.
+            # Tools that may not be called count too: the model sees them, and might call them.
             return made(tools or options.tools)
         except InvalidRequestError as error:
             if error.param is not None:

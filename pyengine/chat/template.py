@@ -124,7 +124,7 @@ class ChatTemplate:
                 f"the model's chat template refuses these messages: {error.message}",
                 param="messages",
             ) from error
-        except Exception as error:  # a template is a program: it may fail as any does
+        except Exception as error:  # a template is a program and may raise anything
             raise InvalidRequestError(
                 "the model's chat template cannot render these messages: "
                 f"{type(error).__name__}: {error}",
@@ -271,7 +271,7 @@ def _base_name(node: nodes.Node | None) -> str | None:
             case nodes.Name() | nodes.NSRef():
                 return node.name
             case nodes.Getitem(arg=nodes.Const(value=str())):
-                return None  # what a message holds is no message
+                return None  # parts of a message are not messages
             case nodes.Getitem() | nodes.Filter():
                 node = node.node
             case nodes.CondExpr():

@@ -24,8 +24,8 @@ class TextLogprobs:
 
     def __init__(self) -> None:
         self._waiting: deque[TokenLogprob] = deque()
-        self._spans: list[tuple[int, int, bool]] = []  # few: those that touch are one
-        self._next = 0  # the first that does not end before what waits
+        self._spans: list[tuple[int, int, bool]] = []  # adjoining ones are merged
+        self._next = 0  # the first span that may hold the tokens that wait
 
     def add_span(self, begin: int, end: int, *, is_text: bool) -> None:
         """What the model wrote from ``begin`` to ``end``, in characters, is text or reasoning."""

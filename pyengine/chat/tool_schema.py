@@ -54,7 +54,7 @@ def repaired(schema: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]
 
 
 def _repaired(schema: Any, at: str, warnings: list[str], depth: int) -> Any:
-    if not isinstance(schema, Mapping) or depth > 64:  # deeper ones are the compiler's to refuse
+    if not isinstance(schema, Mapping) or depth > 64:  # the compiler refuses deeper ones
         return schema
     made: dict[str, Any] = {}
     for key, value in schema.items():

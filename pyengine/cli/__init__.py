@@ -27,7 +27,7 @@ class Commands(click.Group):
             raise click.ClickException(" ".join(error.message.split())) from error
         except KeyboardInterrupt:
             if sys.stderr.isatty():
-                click.echo(err=True)  # what comes next begins a line of its own
+                click.echo(err=True)  # the next output begins a new line
             ctx.exit(130)
 
 

@@ -29,7 +29,7 @@ class TerminalLines:
         """The next line. Ctrl-C throws the line away, Ctrl-D ends."""
         while True:
             try:
-                # Its own SIGINT handler would take away the conversation's when it goes.
+                # prompt_toolkit's SIGINT handler would remove the conversation's when it ends.
                 return await self._session.prompt_async(">>> ", handle_sigint=False)
             except KeyboardInterrupt:
                 continue
@@ -43,7 +43,7 @@ class PipedLines:
     async def next(self) -> str | None:
         """The next line. Blocks the loop, on which nothing else runs between two answers."""
         interrupt = signal.getsignal(signal.SIGINT)
-        # While nothing is answered, Ctrl-C ends the program.
+        # Between answers, Ctrl-C ends the program.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             line = sys.stdin.buffer.readline()

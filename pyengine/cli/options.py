@@ -57,20 +57,20 @@ ENGINE_OPTIONS: dict[str, str] = {
 
 SAMPLING_OPTIONS: dict[str, str] = {
     "max_tokens": "Most tokens to generate [default: to the end of the context].",
-    "min_tokens": "Fewest tokens before the model may end.",
+    "min_tokens": "Fewest tokens before the answer may end.",
     "temperature": "0 takes the most likely token, more is more varied [default: 1].",
     "top_k": "Choose among this many most likely tokens [default: all].",
     "top_p": "Choose among the fewest tokens that reach this probability [default: 1].",
     "min_p": "Drop tokens less likely than this times the most likely one [default: 0].",
-    "presence_penalty": "Make tokens that came already less likely, -2 to 2 [default: 0].",
-    "frequency_penalty": "The same for each time that they came, -2 to 2 [default: 0].",
-    "repetition_penalty": "The same for tokens of the prompt too; above 1 repeats less "
+    "presence_penalty": "Lower the logits of tokens that the answer has, by -2 to 2 [default: 0].",
+    "frequency_penalty": "The same for each time that a token occurs, by -2 to 2 [default: 0].",
+    "repetition_penalty": "Scale the logits of tokens in prompt or answer; above 1 repeats less "
     "[default: 1].",
-    "logit_bias": """Added to logits, a JSON object of token ids: '{"5": -100}'.""",
-    "bad_words": "Text that must not come; may be given several times.",
+    "logit_bias": """Biases to add to logits, a JSON object of token ids: '{"5": -100}'.""",
+    "bad_words": "Text that the answer must not contain; may be given several times.",
     "seed": "The same seed gives the same answer [default: random].",
     "stop": "Text that ends the answer; may be given several times.",
-    "ignore_eos": "Go on past the model's own end.",
+    "ignore_eos": "Continue past the model's end-of-sequence tokens.",
 }
 
 

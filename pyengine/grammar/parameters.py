@@ -18,7 +18,7 @@ from pyengine.grammar.algebra import any_of, choice, free_text, json_schema, seq
 from pyengine.grammar.description import Grammar, bounded
 from pyengine.grammar.reading import TYPES, SchemaReader, json_types_of, values_of
 
-# What a schema of an object may say that one grammar after the other does say.
+# Keywords of an object's schema that a grammar of its parameters enforces.
 _PLAIN = frozenset(
     "type properties required additionalProperties title description default examples $defs "
     "definitions $schema $id $comment deprecated".split()
@@ -27,7 +27,7 @@ _SAYS_NOTHING = frozenset(
     "type title description default examples $defs definitions $schema $id $comment deprecated "
     "readOnly writeOnly".split()
 )
-# What more a schema of type string may say that is of no matter to strings.
+# Further keywords that a schema of type string may have and that do not apply to strings.
 _OF_OTHERS = frozenset(
     "properties required additionalProperties patternProperties propertyNames minProperties "
     "maxProperties items prefixItems minItems maxItems uniqueItems contains minimum maximum "

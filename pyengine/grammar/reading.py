@@ -27,7 +27,7 @@ class SchemaReader:
         self._root = root
         self._types: dict[int, frozenset[str]] = {}  # by the identity of a part
         self._needs: dict[tuple[str, str], set[tuple[str, str]]] = {}
-        self._kept: list[Any] = []  # parts made here: their identity must stay theirs
+        self._kept: list[Any] = []  # parts made here, kept so that their id() is not reused
 
     def resolved(self, schema: Any) -> Any:
         """The schema that a schema refers to; itself if the reference cannot be followed."""
@@ -56,7 +56,7 @@ class SchemaReader:
             return TYPES
         known = self._types.get(id(schema))
         if known is None:
-            self._types[id(schema)] = TYPES  # for what refers back to it
+            self._types[id(schema)] = TYPES  # for references back to it
             known = self._types[id(schema)] = self._found(schema, depth)
         return known
 
@@ -86,7 +86,7 @@ class SchemaReader:
         while waiting:
             each = self.resolved(waiting.pop())
             if id(each) in seen and isinstance(each, Mapping):
-                continue  # what is an alternative already
+                continue  # already split into alternatives
             seen.add(id(each))
             inner = self._inner(each)
             if inner is None:

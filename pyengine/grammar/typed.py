@@ -43,7 +43,7 @@ def schema_of_type(kind: Any) -> dict[str, Any]:
             schema = adapter.json_schema()
         else:
             schema = msgspec.json.schema(kind)
-    except Exception as error:  # of many kinds, some of them pydantic's own
+    except Exception as error:  # pydantic raises many kinds
         raise InvalidRequestError(f"{kind!r} has no JSON Schema: {error}") from error
     _close(schema)
     return cast("dict[str, Any]", schema)
@@ -81,7 +81,7 @@ def _is_pydantic(kind: Any) -> bool:
 _OF_SCHEMAS = ("anyOf", "oneOf", "prefixItems")
 _OF_NAMED_SCHEMAS = ("properties", "$defs", "definitions", "patternProperties")
 _OF_SCHEMA = ("items", "additionalProperties")
-# Beside these, an object may have properties that are listed elsewhere.
+# With one of these keywords, an object may have properties that are listed elsewhere.
 _COMBINED = frozenset({"allOf", "anyOf", "oneOf", "$ref", "not", "if"})
 
 

@@ -108,7 +108,7 @@ class Exchange:
 
     def _client_left(self, watch: asyncio.Future[None]) -> None:
         if not watch.cancelled():
-            watch.exception()  # has been seen: the connection is gone either way
+            watch.exception()  # retrieved, so that it is not logged
             self.abort()
 
     def abort(self) -> None:

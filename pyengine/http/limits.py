@@ -52,7 +52,7 @@ async def read_body(proto: HTTPProtocol, headers: Headers, limits: Limits) -> by
     length = int(announced) if announced is not None and announced.isdecimal() else None
     too_large = length is not None and length > limits.body_bytes
     if too_large and headers.get("expect") is not None:
-        raise _too_large(limits)  # a client that asked whether to go on has sent nothing yet
+        raise _too_large(limits)  # the client waits for "100 Continue" and has sent nothing
     try:
         async with asyncio.timeout(limits.body_seconds):
             if length is not None and not too_large:

@@ -78,7 +78,7 @@ async def stream(
                     exchange.began = True
                     transport = exchange.proto.response_stream(200, _headers(exchange))
                 if data:
-                    # The work is in the call; what is awaited is the client.
+                    # The call does the work; the await waits for the client.
                     sending = transport.send_bytes(data)
                     timeline.end_span(Stage.SOCKET_WRITE)
                     await sending

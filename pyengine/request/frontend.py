@@ -143,7 +143,7 @@ class Frontend:
         except MailboxFull:
             self._call_soon(self._outbox.send, message)
         except MailboxClosed:
-            pass  # with the engine, its requests have ended
+            pass  # the engine has ended, and its requests with it
         if actor is not None:
             self._call_soon(self._end_aborted, key.request)
 

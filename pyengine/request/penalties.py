@@ -56,6 +56,6 @@ def _spellings(
     yield plain
     if bare:
         spaced = tuple(tokenizer.encode(f" {bare}", add_special_tokens=False))
-        # Where the space is a token of its own, the word is forbidden behind it already.
+        # With the space as a separate token, the plain spelling forbids the word behind it too.
         if spaced[-len(plain) :] != plain and max(spaced) < vocab_size:
             yield spaced

@@ -87,14 +87,14 @@ class RequestActor:
         self.sent = False  # whether the engine that runs now has the request
         self.aborted = False  # set from any thread
         self.deaths = 0  # engines that died while they had the request
-        self.tokens = array("I")  # all that came
+        self.tokens = array("I")  # all tokens that came
         self.shown = 0  # how many of them an Update has shown
         self.text = GrowingText()  # the text that an Update has shown
         self.fresh: list[str] = []  # the text that none has shown
         self.notices: list[str] = []
         self.shown_notices = 0  # how many of them an Update has shown
         self.last = _NOTHING  # the last delta
-        self.unseen = False  # whether one came since the last Update
+        self.unseen = False  # whether a delta came since the last Update
         self.finished = False
         self.error: PyengineError | None = None
         self.first_ns = 0  # when the first token was read

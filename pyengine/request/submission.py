@@ -23,7 +23,7 @@ from pyengine.request.penalties import penalty_rules
 from pyengine.sampling import SamplingParams, check_priority
 from pyengine.tokenizer import Tokenizer, longest_prediction
 
-# As much as the compiler takes; a longer one would crowd the Scheduler's mailbox for nothing.
+# The compiler's limit; a longer description would only fill the Scheduler's mailbox.
 MAX_GRAMMAR_BYTES = 1 << 20
 MAX_TIMEOUT_S = 30 * 24 * 3600
 

@@ -12,7 +12,7 @@ _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key` in `)?\$\.?(?P<at>.*)`)?$"
 _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<field>.*)`$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<field>.*)`$", re.DOTALL)
 _INDEX = re.compile(r"\[\d+\]")
-# What is said of a string that is none of a literal's, or no tag of a union's.
+# msgspec's messages for a string that is not among a literal's, or no tag of a union.
 _NONE_OF = ("Invalid enum value", "Invalid value")
 _LONGEST_NAME = 100
 

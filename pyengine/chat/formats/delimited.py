@@ -127,7 +127,7 @@ class Calls:
                 return
             stream.hold()
             found = yield from stream.next_of([following, first])
-            # Without a marker between calls, another one comes unless their end does.
+            # Without a marker between calls, another call follows unless they end.
             if found != following if following else found is not None:
                 break
             if following and first and (yield from stream.next_of([first])):
@@ -197,7 +197,7 @@ class Delimited:
         yield from self._read_reasoning(stream, sink, reasoning_open)
         before = markers(*(self.calls.markers if calls else ()))
         after = markers(*self.calls.markers, *self.calls.closers)
-        # As the grammar has it: content of its own grammar may begin as a bare call does.
+        # As in the grammar: content with its own grammar may begin as a bare call does.
         bare = self.calls.bare if calls and not (content and self.calls.markers) else None
         if bare is not None and (yield from stream.comes(bare.first)):
             yield from self._read_calls(stream, sink, None)

@@ -68,7 +68,7 @@ def _string(stream: Stream, take: Callable[[str], object]) -> Reading[None]:
         end = len(stream.text) if found is None else found.end()
         if found is None or (found.group() == "\\" and end == len(stream.text)):
             if found is not None:
-                end -= 1  # a backslash waits for what it escapes
+                end -= 1  # a backslash waits for the character it escapes
             take(stream.text[stream.at : end])
             stream.at = end
             yield from stream.more()

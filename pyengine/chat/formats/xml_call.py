@@ -65,7 +65,7 @@ class XmlCall:
         stream.release()
         parameters = parameters_of(tool.schema, strict=False)
         before = "{"
-        given: set[str] = set()  # the first of two values of one parameter counts
+        given: set[str] = set()  # of two values of one parameter the first counts
         while (yield from _opens(stream)):
             name = yield from _tag_name(stream)
             if name in given:
@@ -100,7 +100,7 @@ def _value(stream: Stream, emit: Callable[[str], None], parameter: Parameter) ->
     """A value up to its closing tag, without the newline on either side."""
     if "string" not in parameter.types and parameter.types & {"array", "object"}:
         yield from stream.space()
-        if (yield from stream.peek()) in "[{":  # whose strings may hold the closing tag
+        if (yield from stream.peek()) in "[{":  # JSON, whose strings may hold the closing tag
             yield from json_text.value(stream, emit)
             yield from stream.literal("</parameter>")
             return

@@ -60,7 +60,7 @@ async def create(exchange: "Exchange") -> None:
     exchange.names = _names(request, wanted, options)
     spec = engine.handler.prepare(request.messages, params, options, engine.timeline)
     token_ids = await engine.encode(spec.prompt, add_special_tokens=False)
-    # Before the client is watched: a client that leaves meanwhile is noticed right after.
+    # Before exchange.generate(), which notices a client that leaves meanwhile.
     prediction = await _prediction(engine, predicted(request))
     answer_id, created, n = exchange.service.new_id("chatcmpl-"), int(time.time()), request.n or 1
     generations = exchange.generate(

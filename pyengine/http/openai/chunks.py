@@ -99,7 +99,7 @@ class ChatChunks(_ChatEncoder):
     def update(self, index: int, update: Update) -> bytes:
         """The text, and the finish reason in a chunk of its own."""
         data = b""
-        # Tokens may come after their text.
+        # A token's log-probabilities may come after its text.
         if update.text or update.logprobs:
             delta = b'{"content":%b}' % _encode(update.text)
             data = self._choice(index, delta, b"null", logprobs=_in_chat(update))
@@ -205,7 +205,7 @@ class CompletionChunks(_Encoder):
 
     def update(self, index: int, update: Update) -> bytes:
         """The text and the finish reason in one chunk."""
-        # Tokens may come after their text.
+        # A token's log-probabilities may come after its text.
         if not update.text and not update.logprobs and update.finish_reason is None:
             return b""
         finish = _encode(update.finish_reason)

@@ -105,7 +105,7 @@ def chat_logprobs(entries: Iterable[TokenLogprob] | None) -> dict[str, Any] | No
     """``logprobs`` of a choice of a chat completion, or of a chunk of it."""
     if entries is None:
         return None
-    # The same few tokens come again and again, up to 21 for each of the answer.
+    # Cached: the same tokens recur, up to 21 for each token of the answer.
     known: dict[bytes, tuple[int, ...] | None] = {}
     content = [
         _Came(
@@ -156,7 +156,7 @@ def completion_logprobs(entries: Iterable[TokenLogprob] | None) -> dict[str, Any
         "text_offset": [entry.text_offset for entry in entries],
         "token_logprobs": [_finite(entry.logprob) for entry in entries],
         "tokens": [_spelled(entry) for entry in entries],
-        # The chosen token is among them, whether it is one of the most likely or not.
+        # The chosen token is included, whether it is one of the most likely or not.
         "top_logprobs": [
             {_spelled(top): _finite(top.logprob) for top in (*entry.top, entry)}
             for entry in entries

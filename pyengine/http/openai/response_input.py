@@ -22,7 +22,7 @@ _ITEMS: Mapping[str, type[msgspec.Struct]] = {
     "function_call_output": FunctionCallOutputItem,
     "reasoning": ReasoningItem,
 }
-# Of a part: what it is, and what an answer's parts have beside their text.
+# Keys of a part that are read, or that answers have and the model does not see.
 _SAY_NOTHING = ("type", "text", "logprobs", "parsed")
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text")
 

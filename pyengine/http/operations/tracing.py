@@ -114,7 +114,7 @@ class Tracing:
         if span.is_recording():
             inside = set_span_in_context(span)
             for name, start, end in timing.phases():
-                # An aborted request ends now: its end has not come back yet.
+                # The end of an aborted request has not come back yet: it ends now.
                 end = now if name == "decode" and not timing.end_ns else end
                 child = self._tracer.start_span(name, inside, start_time=start + to_epoch)
                 child.end(end + to_epoch)
@@ -131,7 +131,7 @@ class Tracing:
         carrier: dict[str, str] = {}
         if parent := headers.get("traceparent"):
             carrier["traceparent"] = parent
-            # It may come in several headers, which together are one list.
+            # Several tracestate headers make up one list.
             states = [value for name, value in headers.items() if name == "tracestate"]
             carrier["tracestate"] = ",".join(states)
         return self._propagator.extract(carrier, Context())

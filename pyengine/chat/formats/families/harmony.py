@@ -28,7 +28,7 @@ _ENDS = ("<|end|>", "<|return|>", "<|call|>")
 _NEXT = "<|end|><|start|>assistant"
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.-]+)")
 _TO = "to=functions."
-_NO_HEADER = 200  # characters after which a header has surely no end
+_NO_HEADER = 200  # characters after which a header is taken for text
 
 
 @dataclass(frozen=True)

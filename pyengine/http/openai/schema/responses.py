@@ -130,10 +130,10 @@ class InputPart(msgspec.Struct, forbid_unknown_fields=True):
 
     type: str
     text: str | None = None
-    # Of an answer that goes back as it came; it says nothing to the model.
+    # Part of an answer that a client sends back; the model does not see it.
     logprobs: list[Any] | None = None
     parsed: Any = None  # what OpenAI's client has read out of the text
-    # Refused unless null or empty, like all that is no text.
+    # Refused unless null or empty, like all content but text.
     annotations: Any = None
     refusal: Any = None
     image_url: Any = None

@@ -95,7 +95,7 @@ class StructuredFields(msgspec.Struct, kw_only=True):
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
     guided_json_object: bool | None = None
-    # There is no backend to choose: each grammar has the one that fits.
+    # The engine chooses the backend that fits a grammar.
     guided_decoding_backend: Literal["auto"] | None = None
     regex: str | None = None
     ebnf: str | None = None

@@ -21,6 +21,11 @@ from tokenizers.decoders import DecodeStream
 from pyengine._core import Detokenizer, Mailbox, StreamDecoder, Vocabulary
 
 ROOT = Path(__file__).resolve().parents[1]
+# Run as a program, only this folder can be imported from.
+sys.path.insert(0, str(ROOT))
+
+from tools.reference_data import MissingDataError, reference_file  # noqa: E402
+
 P = ParamSpec("P")
 STOPS = ("\nObservation:", "</answer>", "Licensed Work:", "\n\n\n\n")
 TOKENS = 51_200
@@ -28,11 +33,11 @@ ROUNDS = 3
 
 
 def load_tokenizer() -> tuple[str, Tokenizer]:
-    """Qwen2's, where the shared data is; otherwise one that is trained here on the licence."""
-    for folder in (ROOT / "../shared/data", ROOT / "../../shared/data"):
-        path = folder / "tokenizers" / "qwen2.json"
-        if path.exists():
-            return "qwen2", Tokenizer.from_file(str(path))
+    """Qwen2's tokenizer, or one trained on the licence's text if Qwen2's is not on this machine."""
+    try:
+        return "qwen2", Tokenizer.from_file(str(reference_file("tokenizers/qwen2.json")))
+    except MissingDataError as error:
+        print(error, file=sys.stderr)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -30,6 +30,7 @@ from grammar_peers import PEERS, AbsentError, Peer, expect, installed  # noqa: E
 from grammar_workloads import Workload, workloads  # noqa: E402
 
 from pyengine._core import CompiledGrammar, GrammarContext, Vocabulary, compile_grammar  # noqa: E402
+from tools.reference_data import MissingDataError, reference_file  # noqa: E402
 
 ROUNDS = 5
 # A package that takes longer for all of its workloads leaves the rest out.
@@ -185,10 +186,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     json_option(parser)
     arguments = parser.parse_args()
-    shared = next((p / "shared/data" for p in ROOT.parents if (p / "shared/data").is_dir()), None)
-    if shared is None:
-        sys.exit("no ../shared/data beside this checkout: the tokenizer and the suite are there")
-    source = (shared / "tokenizers" / "qwen2.json").read_text(encoding="utf-8")
+    try:
+        source = reference_file("tokenizers/qwen2.json").read_text(encoding="utf-8")
+    except MissingDataError as error:
+        sys.exit(str(error))
     tokenizer = Tokenizer.from_str(source)
     end = tokenizer.get_vocab()["<|im_end|>"]
     known = Vocabulary.from_tokenizer_json(source)
@@ -198,7 +199,8 @@ def main() -> None:
     engine = Engine(context)
     figures: Figures = {"vocabulary": len(vocabulary)}
     suite = grammar_suite.figures(
-        shared / "json-schema-test-suite", grammar_suite.engine(context, source, end)
+        ROOT / "tests" / "data" / "json-schema-test-suite",
+        grammar_suite.engine(context, source, end),
     )
     figures["suite"] = suite
     figures["backends"] = backends(engine, tokenizer, vocabulary, end)

@@ -11,6 +11,7 @@ pairs in which a later request began first although neither its class nor its ar
 
 import argparse
 import asyncio
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -20,7 +21,12 @@ from figures import json_option, write_json
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.profiling.workload import Job, read_trace
 
-TRACE = Path(__file__).resolve().parents[2] / "shared/data/traces/azure-2023-conversation.csv"
+# Run as a program, only this folder can be imported from.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tools.reference_data import MissingDataError, reference_file
+
+TRACE = "traces/azure-2023-conversation.csv"
 RATE = 3.0
 STEP_MS = 8.0
 SEQUENCES = 16
@@ -100,14 +106,15 @@ async def bench(trace: Path, limit: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--trace", type=Path, default=TRACE)
+    parser.add_argument("--trace", type=Path, help=f"instead of {TRACE}")
     parser.add_argument("--limit", type=int, default=160, help="take so many requests")
     json_option(parser)
     arguments = parser.parse_args()
-    if not arguments.trace.is_file():
-        print(f"skipped: there is no trace {arguments.trace}; name one with --trace")
-        return
-    result = asyncio.run(bench(arguments.trace, arguments.limit))
+    try:
+        trace = arguments.trace or reference_file(TRACE)
+    except MissingDataError as error:
+        sys.exit(f"{error}; or name a trace with --trace")
+    result = asyncio.run(bench(trace, arguments.limit))
     if not write_json(result, arguments.json):
         return
     for name, value in result.items():

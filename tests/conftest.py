@@ -1,6 +1,7 @@
-"""What the tests share: the models, the data folder, and an engine on each."""
+"""What all tests share: settings of libraries, the demo model, a word on missing data."""
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,12 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from pyengine.demo import MODEL_PATH
+from tests.reference import MISSING
 
 # A change is judged by the same cases each time; `make fuzz` looks for new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("fuzz", deadline=None, print_blob=True)
 settings.load_profile("repeatable")
-
-REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")
@@ -30,10 +30,14 @@ def demo_model() -> Path:
     return MODEL_PATH
 
 
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """The folder of traces, tokenizers and specs that lies beside a developer's checkout."""
-    for parent in REPOSITORY.parents:
-        if (parent / "shared" / "data").is_dir():
-            return parent / "shared" / "data"
-    pytest.skip("no ../shared/data beside this checkout: traces, tokenizers and specs are there")
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which tests were skipped because data of others is not on this machine."""
+    reasons = Counter(
+        report.longrepr[2].partition(MISSING)[2]
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple) and MISSING in report.longrepr[2]
+    )
+    if reasons:
+        terminalreporter.section("data that is not here", yellow=True)
+        for reason, count in sorted(reasons.items()):
+            terminalreporter.line(f"{count} tests skipped: {reason}", yellow=True)

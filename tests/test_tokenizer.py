@@ -22,6 +22,7 @@ from tokenizers import (
 
 from pyengine.errors import ContextLengthError, InvalidRequestError, ModelLoadError
 from pyengine.tokenizer import OFF_LOOP_CHARACTERS, Tokenizer
+from tests.reference import fetched
 
 CORPUS = ["the quick brown fox jumps over the lazy dog " * 8, "Grüße an alle, 안녕하세요 👋"]
 
@@ -196,8 +197,8 @@ def test_folders_without_a_tokenizer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen2", "gpt2"])
-def test_real_tokenizers(shared_data: Path, name: str) -> None:
-    text = (shared_data / "tokenizers" / f"{name}.json").read_text()
+def test_real_tokenizers(name: str) -> None:
+    text = fetched(f"tokenizers/{name}.json").read_text(encoding="utf-8")
     tokenizer = Tokenizer(tokenizers.Tokenizer.from_str(text), text)
     for sample in ("hello world", " " * 500, "가나다" * 50, "각" * 50, "=" * 300):
         assert 0 < tokenizer.fewest_tokens(sample) <= len(tokenizer.encode(sample))

@@ -18,6 +18,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from pyengine._core import Detokenizer, Mailbox, StreamDecoder, Vocabulary
 from pyengine.messages import Delta, decode
+from tests.reference import fetched
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT = 30.0
@@ -36,12 +37,8 @@ TEXTS = [
 ]
 
 
-def shared_tokenizer(name: str) -> str:
-    for folder in (ROOT / "../shared/data", ROOT / "../../shared/data"):
-        path = folder / "tokenizers" / name
-        if path.exists():
-            return path.read_text(encoding="utf-8")
-    pytest.skip(f"../shared/data/tokenizers/{name} is not here (it is not part of the project)")
+def fetched_tokenizer(name: str) -> str:
+    return fetched(f"tokenizers/{name}.json").read_text(encoding="utf-8")
 
 
 def fallback_tokenizer() -> str:
@@ -86,8 +83,8 @@ def metaspace_tokenizer() -> str:
 
 
 SOURCES: dict[str, Callable[[], str]] = {
-    "gpt2": lambda: shared_tokenizer("gpt2.json"),
-    "qwen2": lambda: shared_tokenizer("qwen2.json"),
+    "gpt2": lambda: fetched_tokenizer("gpt2"),
+    "qwen2": lambda: fetched_tokenizer("qwen2"),
     "byte fallback": fallback_tokenizer,
     "metaspace": metaspace_tokenizer,
 }

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from pyengine._core import CompiledGrammar, GrammarContext, GrammarState, compile_grammar
 from pyengine.demo import MODEL_PATH
+from tests.reference import fetched
 
 # Far more than any needs, even in a debug build beside other work: it must never be the limit here.
 PATIENCE = 120.0
@@ -58,14 +59,14 @@ def demo() -> Setting:
 
 
 @cache
-def qwen2(folder: Path) -> Setting:
+def qwen2() -> Setting:
     # The model has more logits than the tokenizer has tokens.
-    return Setting(folder / "tokenizers" / "qwen2.json", ["<|im_end|>"], 151_936)
+    return Setting(fetched("tokenizers/qwen2.json"), ["<|im_end|>"], 151_936)
 
 
 @pytest.fixture(params=["demo", "qwen2"])
 def setting(request: pytest.FixtureRequest) -> Setting:
-    return demo() if request.param == "demo" else qwen2(request.getfixturevalue("shared_data"))
+    return demo() if request.param == "demo" else qwen2()
 
 
 PERSON = {

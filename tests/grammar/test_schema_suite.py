@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, normalizers
 
 from pyengine._core import CompiledGrammar, GrammarContext, compile_grammar
 from tests.grammar.schema_suite import Accepts, Group, RefusedError, read, run
+from tests.reference import SCHEMA_SUITE, fetched
 
 # Far more than any needs, even in a debug build beside other work: it must never be the limit here.
 PATIENCE = 120.0
@@ -58,16 +59,12 @@ class Engine:
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    for parent in Path(__file__).resolve().parents:
-        path = parent / "shared" / "data" / "tokenizers" / "qwen2.json"
-        if path.is_file():
-            return Engine(path)
-    pytest.skip("no ../shared/data beside this checkout: tokenizers are there")
+    return Engine(fetched("tokenizers/qwen2.json"))
 
 
 @pytest.mark.timeout(900)
-def test_what_is_accepted_is_kept(engine: Engine, shared_data: Path) -> None:
-    outcome = run(read(shared_data / "json-schema-test-suite"), engine.compile_schema)
+def test_what_is_accepted_is_kept(engine: Engine) -> None:
+    outcome = run(read(SCHEMA_SUITE), engine.compile_schema)
     assert outcome.wrong == []
     assert outcome.accepted >= LEAST_ACCEPTED
     assert outcome.accepted + outcome.refused == 383

@@ -1,9 +1,7 @@
 """Every field of OpenAI's requests is either implemented or refused by name."""
 
 import copy
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +10,7 @@ import pytest
 from pyengine.chat.template import ChatTemplate
 from tests.http.fake_engine import FakeEngine
 from tests.http.test_tools import TEMPLATE
+from tests.reference import openapi
 
 MODEL = "org/fake"
 MINIMAL: dict[str, dict[str, Any]] = {
@@ -113,11 +112,8 @@ def _properties(schemas: dict[str, Any], schema: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("path", list(WALKED))
-async def test_every_field_of_the_spec(
-    http: httpx.AsyncClient, shared_data: Path, path: str
-) -> None:
-    spec = json.loads((shared_data / "openai" / "openapi-subset.json").read_text())
-    schemas = spec["components"]["schemas"]
+async def test_every_field_of_the_spec(http: httpx.AsyncClient, path: str) -> None:
+    schemas = openapi()["components"]["schemas"]
     names = _properties(schemas, schemas[SCHEMAS[path]]) - set(WALKED[path])
     assert len(names) >= 15
     for name in sorted(names - {"stream_options"}):
@@ -295,7 +291,6 @@ NESTED: list[tuple[str, dict[str, Any], str, str]] = [
 async def test_every_field_of_nested_objects(
     http: httpx.AsyncClient,
     engine: FakeEngine,
-    shared_data: Path,
     path: str,
     body: dict[str, Any],
     at: str,
@@ -304,8 +299,7 @@ async def test_every_field_of_nested_objects(
     """What a field cannot be is refused by the field's name; one that is ignored takes all."""
     engine.template = ChatTemplate(TEMPLATE)
     assert (await http.post(path, json=body)).status_code == 200
-    spec = json.loads((shared_data / "openai" / "openapi-subset.json").read_text())
-    schemas = spec["components"]["schemas"]
+    schemas = openapi()["components"]["schemas"]
     names = _properties(schemas, schemas[schema])
     assert names
     # What is any JSON Schema is the grammar's compiler to judge.

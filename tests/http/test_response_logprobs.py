@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -134,10 +133,8 @@ async def test_calls_have_none_and_an_answer_goes_back_as_it_came(
     assert (await client.responses.create(**asked)).output_text
 
 
-async def test_against_the_specification(
-    engine: AsyncEngine, http: httpx.AsyncClient, shared_data: Path
-) -> None:
-    schemas, events = specified(shared_data)
+async def test_against_the_specification(engine: AsyncEngine, http: httpx.AsyncClient) -> None:
+    schemas, events = specified()
     answer = await http.post("/v1/responses", json=_asked(engine))
     assert answer.json()["output"][0]["content"][0]["logprobs"]
     check(schemas, schemas["Response"], answer.json())

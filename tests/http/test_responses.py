@@ -1,12 +1,13 @@
 """Answers have the shape that OpenAI's specification and client give them."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import httpx
 from openai.types import Completion, CompletionUsage, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from tests.reference import openapi
 
 MODEL = "org/fake"
 CHAT: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
@@ -60,11 +61,8 @@ def _chunks(answer: httpx.Response) -> list[dict[str, Any]]:
     return [json.loads(event.removeprefix("data: ")) for event in events]
 
 
-async def test_answers_against_the_specification(
-    http: httpx.AsyncClient, shared_data: Path
-) -> None:
-    spec = json.loads((shared_data / "openai" / "openapi-subset.json").read_text())
-    schemas = spec["components"]["schemas"]
+async def test_answers_against_the_specification(http: httpx.AsyncClient) -> None:
+    schemas = openapi()["components"]["schemas"]
     whole = (await http.post("/v1/chat/completions", json=CHAT)).json()
     check(schemas, schemas["CreateChatCompletionResponse"], whole)
     for chunk in _chunks(await http.post("/v1/chat/completions", json={**CHAT, **STREAM})):

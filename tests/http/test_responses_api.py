@@ -1,7 +1,6 @@
 """``/v1/responses`` through OpenAI's client: items in, items out, and the events between."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,6 +12,7 @@ from pyengine.errors import EngineDeadError
 from tests.http.fake_engine import ANSWER, FakeEngine
 from tests.http.test_responses import check
 from tests.http.test_tools import CALLS, TEMPLATE, THOUGHT
+from tests.reference import openapi
 
 MODEL = "org/fake"
 WEATHER: Any = {
@@ -172,10 +172,9 @@ def _flat(schemas: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def specified(shared_data: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def specified() -> tuple[dict[str, Any], dict[str, Any]]:
     """OpenAI's schemas, and those of a stream's events by their type."""
-    spec = json.loads((shared_data / "openai" / "openapi-subset.json").read_text())
-    schemas = spec["components"]["schemas"]
+    schemas = openapi()["components"]["schemas"]
     schemas["Response"] = _flat(schemas, schemas["Response"])
     # What is not known here is left out rather than made up.
     del schemas["ResponseUsage"]["properties"]["input_tokens_details"]["required"]
@@ -186,10 +185,8 @@ def specified(shared_data: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_against_the_specification(
-    http: httpx.AsyncClient, shared_data: Path, stream: bool
-) -> None:
-    schemas, events = specified(shared_data)
+async def test_against_the_specification(http: httpx.AsyncClient, stream: bool) -> None:
+    schemas, events = specified()
     body = {"model": MODEL, "input": "hello", "tools": [WEATHER, NOW], "stream": stream}
     answer = await http.post("/v1/responses", json=body)
     if not stream:

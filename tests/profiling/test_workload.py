@@ -7,6 +7,7 @@ import pytest
 
 from pyengine.errors import ConfigError
 from pyengine.profiling.workload import HASHED_BLOCK, constant, read_trace
+from tests.reference import fetched
 
 CSV = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44
@@ -89,12 +90,11 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, name: str, text: str, messa
         read_trace(tmp_path / "absent.csv").workload(vocab_size=500, max_context=2048)
 
 
-def test_the_real_traces(shared_data: Path) -> None:
-    traces = shared_data / "traces"
-    azure = read_trace(traces / "azure-2023-conversation.csv", limit=300).workload(
+def test_the_real_traces() -> None:
+    azure = read_trace(fetched("traces/azure-2023-conversation.csv"), limit=300).workload(
         vocab_size=500, max_context=2048, clip=True
     )
-    mooncake = read_trace(traces / "mooncake-synthetic.jsonl", limit=50).workload(
+    mooncake = read_trace(fetched("traces/mooncake-synthetic.jsonl"), limit=50).workload(
         vocab_size=500, max_context=4096, clip=True
     )
     assert (len(azure.jobs), len(mooncake.jobs)) == (300, 50)

@@ -64,11 +64,8 @@ fn run(folder: &Path) -> BTreeMap<String, Counts> {
 #[test]
 fn nothing_is_wrong() {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    let mut folders = above.map(|folder| folder.join("shared/data/json-schema-test-suite"));
-    let Some(folder) = folders.find(|folder| folder.is_dir()) else {
-        eprintln!("skipped: the suite is not there");
-        return;
-    };
+    let mut folders = above.map(|folder| folder.join("tests/data/json-schema-test-suite"));
+    let folder = folders.find(|folder| folder.is_dir()).expect("the suite is part of the repository");
     let all = run(&folder);
     let mut wrong = Vec::new();
     let (mut accepted, mut refused, mut instances, mut by_format) = (0, 0, 0, 0);

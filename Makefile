@@ -1,6 +1,7 @@
 # Everything runs in .venv in this folder. Variables:
 #   PYTHON=python3.12     the interpreter that .venv is made with (3.11 or newer)
 #   TORCH_BACKEND=cpu     take torch's small CPU build instead of the one on PyPI
+#   JOBS=2                processes that run Python's tests side by side
 #   CASES=2000            how many cases `make fuzz` tries of each property
 #   PORT=8000 ARGS=...    for `make serve`; ARGS for `make bench-gpu` too
 
@@ -9,6 +10,11 @@ TORCH_BACKEND ?=
 PORT ?= 8000
 ARGS ?=
 CASES ?= 2000
+JOBS ?= 2
+
+# Tests of one group, and those of a file where fixtures are dear, are run by one process.
+PARALLEL := --numprocesses $(JOBS) --dist loadgroup
+QUICK_CASES := 32
 
 BIN := .venv/bin
 CORE := pyengine/_core.abi3.so
@@ -17,16 +23,29 @@ RUST := Cargo.toml Cargo.lock $(shell find rust kernels -name '*.rs' -o -name Ca
 DOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 UV := VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv
 
-.PHONY: setup serve test fuzz check docs docs-serve bench bench-gpu format lock clean
+.PHONY: help setup serve test test-all test-data coverage fuzz check docs docs-serve bench bench-gpu format lock clean
 
 setup: $(CORE)  ## make .venv with everything in it, and build the Rust module
 
 serve: $(CORE)  ## serve the demo model
 	$(BIN)/pyengine serve --port $(PORT) $(ARGS)
 
-test: $(CORE)  ## all tests: Rust, then Python; property tests draw the same cases each time
-	PROPTEST_RNG_SEED=1 cargo test --workspace --quiet
-	$(BIN)/python -m pytest
+test: $(CORE)  ## what shows within 5 minutes that nothing is broken: Rust, then Python
+	PROPTEST_RNG_SEED=1 PROPTEST_CASES=$(QUICK_CASES) cargo test --workspace --quiet
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+
+test-all: $(CORE)  ## what `make test` leaves out: all cases of Rust's property tests, slow tests
+	PROPTEST_RNG_SEED=1 cargo test --workspace --quiet -- --include-ignored
+	$(BIN)/python -m pytest $(PARALLEL) -m slow
+
+test-data: .venv/installed  ## download the traces and tokenizers that a few tests and benches read
+	$(BIN)/python -m tools.reference_data
+
+coverage: $(CORE)  ## lines that no test runs: Python by all its tests, Rust by cargo-llvm-cov
+	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report term:skip-covered
+	@if cargo llvm-cov --version >/dev/null 2>&1; then \
+		PROPTEST_RNG_SEED=1 cargo llvm-cov --workspace --summary-only; \
+	else echo "Rust's coverage needs cargo-llvm-cov: cargo install cargo-llvm-cov"; fi
 
 fuzz: $(CORE)  ## property tests with new cases
 	PROPTEST_CASES=$(CASES) cargo test --workspace
@@ -82,3 +101,6 @@ $(CORE): .venv/installed $(RUST)
 
 clean:  ## remove what was built
 	rm -rf .venv target dist $(CORE)
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1	/p' Makefile | expand -t 14

@@ -110,8 +110,10 @@ def children(parent: int, module: str = "") -> list[int]:
     return sorted(found)
 
 
-def files_in_shared_memory() -> set[str]:
-    return {file.name for file in Path("/dev/shm").iterdir()}
+def files_in_shared_memory(pids: list[int]) -> set[Path]:
+    """The named shared memory that these processes have mapped."""
+    lines = [line for pid in pids for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    return {Path("/" + line.partition(" /")[2]) for line in lines if " /dev/shm/" in line}
 
 
 def workers_of(server: Server) -> list[int]:
@@ -214,18 +216,18 @@ async def test_a_second_signal_stops_everyone_at_once() -> None:
 
 
 async def test_kill_9_of_the_supervisor_leaves_nothing() -> None:
-    shared = files_in_shared_memory()
     with served(*SERVE) as server:
         url = server.url()
         async with client_of(url) as client:
             await stream(client)
             everyone = children(server.process.pid)
             assert len(everyone) == 3
+            shared = files_in_shared_memory([server.process.pid, *everyone])
             server.process.kill()
             for pid in everyone:
                 await wait_for_end(pid)
         assert free(int(url.rpartition(":")[2]))
-    assert files_in_shared_memory() <= shared
+    assert [path for path in shared if path.exists()] == []
 
 
 async def test_a_dead_workers_blocks_are_free_again() -> None:

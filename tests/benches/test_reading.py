@@ -11,7 +11,7 @@ import torch
 pytest.importorskip("triton")
 
 from benches.gpu.reading import BLOCK, LOOPS, read
-from tests.conftest import REPOSITORY
+from tests.programs import REPOSITORY
 
 COMPILES = """
 import torch

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.programs import REPOSITORY
 
 
 def run(*arguments: str, **variables: str) -> list[str]:

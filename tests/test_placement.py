@@ -13,8 +13,8 @@ from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import EngineDeadError, ModelLoadError, OverloadedError, RequestAbortedError
 from pyengine.messages import ReportRequest, encode_report_request
 from pyengine.placement import PlacementName, Watcher
-from pyengine.placement.deaths import DEATHS
 from pyengine.placement.process import ProcessPlacement
+from pyengine.placement.restarts import MAX_DEATHS
 from pyengine.placement.thread import ThreadPlacement
 from pyengine.request.generation import Generation
 from tests.programs import wait_for_end
@@ -141,7 +141,7 @@ async def test_a_request_that_brings_the_engine_down_twice_is_failed_and_the_oth
 async def test_an_engine_that_dies_again_and_again_is_given_up() -> None:
     async with simulated("process") as engine:
         pid = engine_process(engine)
-        for _ in range(DEATHS):
+        for _ in range(MAX_DEATHS):
             os.kill(pid, signal.SIGKILL)
             pid = await next_engine(engine, pid)
         waiting = [engine.generate("Go on", LONG) for _ in range(2)]

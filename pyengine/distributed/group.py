@@ -10,37 +10,36 @@ from typing import Any, Protocol
 import torch
 import torch.distributed
 
-# Not all of what it has is in its types.
+# Its type stubs lack some names that are used here.
 distributed: Any = torch.distributed
 
-# A rank that dies closes its connections, and nobody waits for it; one that loads may take long.
-PATIENCE = timedelta(days=1)
-MEETING_S = 60.0
-HERE = "127.0.0.1"
+# Long, as loading may take long; a rank that dies closes its connections, which ends every wait.
+EXCHANGE_TIMEOUT = timedelta(days=1)
+MEETING_TIMEOUT_S = 60.0
+LOCALHOST = "127.0.0.1"
 
 
 class Group(Protocol):
     """One rank's view of the ranks. One thread at a time, and all ranks in the same order.
 
-    On CUDA what is exchanged between devices is queued on the current stream, and a graph can
-    capture it.
+    On CUDA exchanges between devices are queued on the current stream; a graph can capture them.
 
     Attributes:
-        rank: Which of them this is.
-        size: How many there are.
+        rank: This rank's number.
+        size: Number of ranks.
     """
 
     rank: int
     size: int
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
-        """``tensor`` becomes the sum of all ranks' in place: the same bits everywhere."""
+        """Replace ``tensor`` by the sum of all ranks' tensors: the same bits on every rank."""
 
     def all_gather(self, tensor: torch.Tensor, out: torch.Tensor) -> None:
-        """``tensor`` [n, ...] of every rank, one below the other -> ``out`` [size * n, ...]."""
+        """Concatenate every rank's ``tensor`` [n, ...] into ``out`` [size * n, ...]."""
 
     def least(self, number: int) -> int:
-        """The least of the ranks' numbers; waits for all of them."""
+        """The least of the ranks' numbers; waits for all ranks."""
 
 
 class Alone:
@@ -50,33 +49,34 @@ class Alone:
     size = 1
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
-        """Nothing to add."""
+        """Nothing: there is nothing to add."""
 
     def all_gather(self, tensor: torch.Tensor, out: torch.Tensor) -> None:
-        """A copy."""
+        """Copy ``tensor``."""
         out.copy_(tensor)
 
     def least(self, number: int) -> int:
-        """The only one."""
+        """``number``."""
         return number
 
 
 def host_store(port: int | None = None) -> Any:
-    """Where ranks of this machine meet: None opens it, at ``.port``; the others connect to that.
+    """The store by which ranks find each other; only this machine can connect.
 
-    Nobody else's machine can.
+    Args:
+        port: Of the open store to connect to; None opens one, whose ``port`` the others take.
     """
     listening = None
     if port is None:
-        with socket.create_server((HERE, 0)) as server:
+        with socket.create_server((LOCALHOST, 0)) as server:
             port = server.getsockname()[1]
             listening = server.detach()  # the store's from now on
     return distributed.TCPStore(
-        HERE,
+        LOCALHOST,
         port,
         is_master=listening is not None,
         wait_for_workers=False,
-        timeout=timedelta(seconds=MEETING_S),
+        timeout=timedelta(seconds=MEETING_TIMEOUT_S),
         master_listen_fd=listening,
     )
 
@@ -84,24 +84,24 @@ def host_store(port: int | None = None) -> Any:
 class TorchGroup:
     """Ranks in processes of one machine: gloo between CPUs, NCCL between GPUs.
 
-    It is no part of torch's default process group, which belongs to whoever embeds the engine.
+    It leaves torch's default process group to the program that embeds the engine.
 
     Attributes:
-        rank: Which of them this is.
-        size: How many there are.
+        rank: This rank's number.
+        size: Number of ranks.
     """
 
     def __init__(self, store: Any, rank: int, size: int, device: torch.device) -> None:
-        """Meet the others, who do the same.
+        """Connect to the other ranks, which do the same.
 
         Args:
-            store: A :func:`host_store`, or any other store of torch's.
-            rank: Which of them this is.
-            size: How many there are.
-            device: This rank's.
+            store: A :func:`host_store`, or another store of torch's.
+            rank: This rank's number.
+            size: Number of ranks.
+            device: This rank's device.
 
         Raises:
-            RuntimeError: They did not come in time.
+            RuntimeError: A rank did not come in time.
         """
         prefixed = distributed.PrefixStore
         self.rank = rank
@@ -128,9 +128,9 @@ class TorchGroup:
         return int(numbers[0])
 
     def abort(self) -> None:
-        """End what waits on a GPU for a rank that has died: it fails then. Any thread; idempotent.
+        """Fail the exchanges that wait on a GPU for a rank that has died. Any thread; idempotent.
 
-        On the CPU whoever waits hears of it as the connection is closed.
+        On the CPU an exchange fails by itself, as the connection is closed.
         """
         if self._device is not self._host:
             self._device.abort()
@@ -139,16 +139,16 @@ class TorchGroup:
 def _gloo(store: Any, rank: int, size: int) -> Any:
     gloo = distributed.ProcessGroupGloo
     options = gloo._Options()
-    # By its name a machine may be anywhere on the network; the ranks are all here.
-    options._devices = [gloo.create_device(hostname=HERE)]
-    options._timeout = PATIENCE
+    # By the machine's name gloo might listen on the network; all ranks are on this machine.
+    options._devices = [gloo.create_device(hostname=LOCALHOST)]
+    options._timeout = EXCHANGE_TIMEOUT
     return gloo(store, rank, size, options)
 
 
 def _nccl(store: Any, rank: int, size: int, device: torch.device) -> Any:
     nccl = distributed.ProcessGroupNCCL
     options = nccl.Options()
-    options._timeout = PATIENCE
+    options._timeout = EXCHANGE_TIMEOUT
     with _environment("NCCL_SOCKET_IFNAME", "lo"):
         group = nccl(store, rank, size, options)
         group.eager_connect_single_device(device)
@@ -157,10 +157,10 @@ def _nccl(store: Any, rank: int, size: int, device: torch.device) -> Any:
 
 @contextmanager
 def _environment(name: str, value: str) -> Iterator[None]:
-    """Have a variable set, unless it is, as long as a library begins that reads it then.
+    """Set an environment variable, unless it is set, while a library reads it.
 
-    NCCL's is where ranks find each other, beside the links between GPUs. Whoever else uses NCCL in
-    this process, or in one that it starts, is not meant.
+    NCCL reads by which network interface its ranks find each other. Other users of NCCL in this
+    process, and its children, do not see the variable.
     """
     given = name in os.environ
     os.environ.setdefault(name, value)

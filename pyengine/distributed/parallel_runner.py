@@ -6,8 +6,8 @@
                        │ step    ▲ sums            │ masks   ▲ shares            of rank 0
     rank 1             └───────► forward ──────────└───────► logits, sampler ─► the same tokens
 
-Every rank has the whole step and all of the logits, and chooses the tokens itself: they are a
-function of logits, rules, masks, seeds and positions, so no token has to be told.
+Every rank has the whole step and all of the logits, and samples the tokens itself: they are a
+function of logits, rules, masks, seeds and positions, so no token has to be sent.
 """
 
 import os
@@ -34,21 +34,21 @@ class ParallelStep:
 
     @property
     def start_ns(self) -> int:
-        """Rank 0's, like the others."""
+        """When rank 0's device began it."""
         return self._mine.start_ns
 
     @property
     def end_ns(self) -> int:
-        """When it ended."""
+        """When rank 0's device ended it."""
         return self._mine.end_ns
 
     @property
     def waited_ns(self) -> tuple[int, int]:
-        """From when to when it waited for its masks."""
+        """From when to when rank 0's device waited for masks or penalties."""
         return self._mine.waited_ns
 
     def sample(self) -> None:
-        """Choose the tokens, on all ranks.
+        """Sample the tokens, on all ranks.
 
         Raises:
             EngineDeadError: A rank has died, or cannot go on with the others.
@@ -76,7 +76,7 @@ class ParallelStep:
 class ParallelRunner:
     """Runs every step on all ranks; behind :class:`pyengine.model.runner.ModelRunner`.
 
-    A rank that fails ends them all: from then on every call raises what ended it. Only the
+    A rank that fails ends all: from then on every call raises the error that ended it. Only the
     scheduler's thread may call, but for ``close``.
 
     Attributes:
@@ -90,7 +90,7 @@ class ParallelRunner:
     """
 
     def __init__(self, mine: ModelRunner, ranks: Ranks, group: TorchGroup) -> None:
-        """``mine`` is rank 0's part; ``ranks`` have loaded theirs."""
+        """``mine`` runs rank 0's share of the model; ``ranks`` have loaded the others."""
         self.info: ModelInfo = mine.info
         self.device = f"{ranks.size} x {mine.device}"
         self.overlap = mine.overlap
@@ -125,8 +125,8 @@ class ParallelRunner:
                 group = TorchGroup(store, 0, config.tensor_parallel, device)
                 ranks.on_failure = group.abort
                 ranks.check()
-                told = ranks.progress(progress) if progress else None
-                mine = start_rank(device, config, group, told)
+                of_all = ranks.progress(progress) if progress else None
+                mine = start_rank(device, config, group, of_all)
             except PyengineError:
                 raise
             except Exception as error:
@@ -163,15 +163,15 @@ class ParallelRunner:
             raise self.blame(error) from error
 
     def send_late(self, buffers: StepBuffers) -> None:
-        """Let the others sample ``buffers``, whose masks are filled."""
+        """Let the other ranks sample ``buffers``, whose masks and penalties are filled."""
         self.ranks.send(Kind.SAMPLE, self._ranges.late(buffers), buffers.memory)
 
     def check(self) -> None:
-        """Raise what ended a rank, if one has."""
+        """Raise the error that ended a rank, if there is one."""
         self.ranks.check()
 
     def blame(self, error: Exception) -> PyengineError:
-        """What to raise for ``error`` in this rank, after which it is out of step with others."""
+        """The error to raise for ``error`` in rank 0, after which the ranks are out of step."""
         failure = self.ranks.blame(error)
         self.ranks.failure = failure
         return failure
@@ -180,7 +180,7 @@ class ParallelRunner:
         """Give this rank's memory back and end the others. Idempotent."""
         self.ranks.close()
         if self.ranks.failure is not None:
-            self._group.abort()  # or what is queued waits for those who are gone
+            self._group.abort()  # or queued work waits for ranks that have ended
         self._mine.close()
 
 

@@ -1,7 +1,7 @@
 """A rank's process: ``python -m pyengine.distributed.rank_main CONTROL_FD``.
 
-It loads its part of the model, runs the steps that rank 0 sends, and ends when its control line
-does, whatever it waits for then.
+It loads its share of the model, runs the steps that rank 0 sends, and ends at once when its control
+line ends.
 """
 
 import gc
@@ -18,31 +18,32 @@ from pyengine.distributed.wire import Kind, kind_of, write
 from pyengine.errors import PyengineError
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelRunner, StepHandle
-from pyengine.placement.children import Failed, Line, Loading
+from pyengine.placement.children import ControlLine, Failed, Loading
 
-# A step comes while the one before it is computed: whoever looks is not late.
+# A step is sent while the one before it is computed: polling for it saves the wake-up.
 SPIN_US = 50
 
-# A rank that dies takes those down that wait for it, and should be the one that is named.
-LAST_WORD_S = 0.5
+# When a rank fails, the ranks that wait for it fail too. They report later, so that the error
+# names the rank that failed first.
+FAILURE_DELAY_S = 0.5
 
 
-def next_message(line: Line) -> Begin | Meet:
-    """What rank 0 says next; ends the process at the end of the line."""
-    message = line.hear()
+def next_message(line: ControlLine) -> Begin | Meet:
+    """Rank 0's next message; ends the process at the end of the line."""
+    message = line.receive()
     if not message:
         os._exit(0)
     return decode_to_rank(message)
 
 
-def end_with(line: Line) -> None:
-    """End the process with the line."""
+def end_with(line: ControlLine) -> None:
+    """End the process when the line ends."""
     line.wait_for_end()
     os._exit(0)
 
 
 class Follower:
-    """Runs the steps in a ring on a runner, in the order of rank 0. One thread."""
+    """Runs the steps that a ring brings, in rank 0's order. One thread."""
 
     def __init__(self, ring: Mailbox, runner: ModelRunner) -> None:
         self._ring = ring
@@ -51,18 +52,18 @@ class Follower:
         self._step: tuple[StepBuffers, StepHandle] | None = None
 
     def run(self) -> None:
-        """Until the ring is closed.
+        """Run steps until the ring is closed.
 
         Raises:
-            MailboxClosed: It is.
-            Exception: Whatever made a step fail.
+            MailboxClosed: The ring is closed.
+            Exception: A step failed.
         """
         while True:
             self._ring.wait(None, SPIN_US)
             for message in self._ring.drain():
-                self._obey(message)
+                self._run(message)
 
-    def _obey(self, message: bytes) -> None:
+    def _run(self, message: bytes) -> None:
         kind = kind_of(message)
         if kind in (Kind.MORE_TO_LAUNCH, Kind.LAUNCH):
             if len(self._in_flight) > self._runner.overlap:
@@ -84,10 +85,10 @@ class Follower:
 
 def main(descriptor: int) -> int:
     """Run a rank until its control line ends; the process's exit status."""
-    # As the engine's process: what a signal to the whole group means, the starter decides.
+    # As in the engine's process: rank 0 decides what a signal to the whole group means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    line = Line(descriptor)
+    line = ControlLine(descriptor)
     begin = next_message(line)
     assert isinstance(begin, Begin)
     ring = Mailbox.attach(*begin.steps)
@@ -98,7 +99,7 @@ def main(descriptor: int) -> int:
 
         config = begin.config
         device = rank_device(config, begin.rank)
-        line.say(Here())
+        line.send(Here())
         meet = next_message(line)
         assert isinstance(meet, Meet)
         threading.Thread(
@@ -106,18 +107,18 @@ def main(descriptor: int) -> int:
         ).start()
         group = TorchGroup(host_store(meet.port), begin.rank, config.tensor_parallel, device)
         runner = start_rank(
-            device, config, group, lambda done, total: line.say(Loading(done, total))
+            device, config, group, lambda done, total: line.send(Loading(done, total))
         )
         gc.collect()
         gc.freeze()
-        line.say(Ready())
+        line.send(Ready())
         Follower(ring, runner).run()
     except MailboxClosed:
         return 0
-    except Exception as error:  # noqa: BLE001 - whatever it was, rank 0 is told
+    except Exception as error:  # noqa: BLE001 - sent to rank 0
         if not isinstance(error, PyengineError):
-            time.sleep(LAST_WORD_S)
-        line.say(Failed.of(error))
+            time.sleep(FAILURE_DELAY_S)
+        line.send(Failed.of(error))
         return 1
     return 0
 

@@ -1,10 +1,10 @@
-"""What rank 0 and another rank say to each other on the control line, beside the steps.
+"""The messages between rank 0 and another rank on the control line; steps go by a ring.
 
 ::
 
     rank 0   Begin ─────────────► Meet ──────────────────────► (steps, by the ring) ─► end of line
     rank                 ◄─ Here            ◄─ Loading ... ◄─ Ready
-                         ◄─ Failed, at any time, as the last word
+                         ◄─ Failed, at any time, as the last message
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from pyengine.settings.config import EngineConfig
 
 
 class Begin(msgspec.Struct, tag=True):
-    """Whose part to load, and the descriptors of the ring with the steps; to a rank."""
+    """The rank's number, and the descriptors of the ring with the steps; to a rank."""
 
     config: EngineConfig
     rank: int
@@ -28,7 +28,7 @@ class Here(msgspec.Struct, tag=True):
 
 
 class Meet(msgspec.Struct, tag=True):
-    """All are here: come to the store at this port; to a rank."""
+    """All ranks have started: connect to the store at this port; to a rank."""
 
     port: int
 

@@ -40,8 +40,8 @@ from pyengine.settings.config import EngineConfig
 FULL_WAIT_S = 0.0005
 
 SILENCE_S = 900.0
-"""A rank that starts says something more often than that, be it that it compiles FlashInfer's
-kernels meanwhile; one that does not hangs."""
+"""A rank that sends nothing for so long while it starts is taken to hang; compiling FlashInfer's
+kernels takes less."""
 
 
 class Rank:
@@ -50,7 +50,7 @@ class Rank:
     Attributes:
         process: The process.
         ring: Where its steps go.
-        here: Whether it has imported torch.
+        here: Whether it has imported torch and attached the ring.
         ready: Whether it has loaded its weights.
         loaded: Bytes of weights that it has read.
     """
@@ -63,27 +63,27 @@ class Rank:
         self.loaded = 0
         steps = self.ring.descriptors()
         self.process, self.line = spawn("pyengine.distributed.rank_main", steps)
-        self.say(Begin(config, number, steps))
+        self.send(Begin(config, number, steps))
 
-    def say(self, message: msgspec.Struct) -> None:
-        """Send one line.
+    def send(self, message: msgspec.Struct) -> None:
+        """Send a message on the control line.
 
         Raises:
-            EngineDeadError: It has died.
+            EngineDeadError: The rank has died.
         """
         try:
             self.line.sendall(encode_line(message))
         except OSError as error:
             raise EngineDeadError(f"rank {self.number} does not listen: {error}") from error
 
-    def hear(self, heard: Callable[["Rank", FromRank], None]) -> PyengineError:
-        """Hand on what it says until its line ends; what it died of.
+    def listen(self, on_message: Callable[["Rank", FromRank], None]) -> PyengineError:
+        """Pass its messages to ``on_message`` until its line ends; returns why the rank ended.
 
-        One that says nothing for :data:`SILENCE_S` before it is ready is ended: what waits for it,
-        here or in others, waits for a process that goes on.
+        A rank that sends nothing for :data:`SILENCE_S` before it is ready is killed: the other
+        ranks would wait for it forever.
         """
         self.line.settimeout(SILENCE_S)
-        # The line is reset, not closed, if it dies before it has read what it was told.
+        # The line is reset, not closed, if the rank dies with unread messages.
         with self.line.makefile("rb") as lines, suppress(ConnectionError):
             try:
                 for line in lines:
@@ -93,22 +93,22 @@ class Rank:
                         why = f"rank {self.number}: {error.message}"
                         return type(error)(why, param=error.param)
                     if isinstance(message, Ready):
-                        self.line.settimeout(None)  # from now on it speaks only if it fails
-                    heard(self, message)
+                        self.line.settimeout(None)  # from now on it sends only a failure
+                    on_message(self, message)
             except TimeoutError:
                 self.process.kill()
                 return EngineDeadError(
-                    f"rank {self.number} (process {self.process.pid}) hangs: it has said nothing "
-                    f"for {SILENCE_S:g} s while it started"
+                    f"rank {self.number} (process {self.process.pid}) hangs: it sent nothing for "
+                    f"{SILENCE_S:g} s while it started"
                 )
         try:
             status = self.process.wait(EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            return EngineDeadError(f"rank {self.number} closed its line, and goes on")
+            return EngineDeadError(f"rank {self.number} closed its control line, but did not end")
         return EngineDeadError(f"rank {self.number} (process {self.process.pid}) ended: {status}")
 
     def end(self) -> None:
-        """Tell it to end, and see that it does."""
+        """Close its ring and line, and wait for the process; kill it if it does not end in time."""
         self.ring.close()
         try:
             self.line.shutdown(socket.SHUT_RDWR)
@@ -122,15 +122,15 @@ class Rank:
 
 
 class Ranks:
-    """All ranks but this one, which is 0. What fails in any of them is in ``failure``.
+    """The other ranks, as rank 0 sees them.
 
-    The first failure ends all: :meth:`check` raises it. One thread at a time, but for ``failure``
-    and ``close``.
+    The first failure of any ends all: :meth:`check` raises it. One thread at a time, but for
+    ``failure`` and ``close``.
 
     Attributes:
-        failure: What ended a rank, once one has.
-        size: All ranks together.
-        on_failure: Called with the first failure, on a thread of our own.
+        failure: The first error that ended a rank.
+        size: Number of ranks, rank 0 counted in.
+        on_failure: Called at the first failure, on the thread that listens to the rank.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -157,53 +157,53 @@ class Ranks:
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes."""
+        """Process ids."""
         return [rank.process.pid for rank in self._ranks]
 
     def meet(self, port: int) -> None:
-        """Wait until all are there, and send them to the store at ``port``.
+        """Wait until all ranks have started, then let them connect to the store at ``port``.
 
         Raises:
-            PyengineError: One is not.
+            PyengineError: A rank failed.
         """
         self._wait(lambda rank: rank.here)
         for rank in self._ranks:
-            rank.say(Meet(port))
+            rank.send(Meet(port))
 
-    def progress(self, told: Progress) -> Progress:
-        """``told`` of this rank's bytes and theirs together; of all ranks each reads a share."""
+    def progress(self, report: Progress) -> Progress:
+        """A callback for rank 0's bytes; it calls ``report`` with the bytes of all ranks."""
 
         def both(done: int, total: int) -> None:
             others = sum(rank.loaded for rank in self._ranks)
-            told(min(done + others, total * self.size), total * self.size)
+            report(min(done + others, total * self.size), total * self.size)
 
         return both
 
     def wait_ready(self) -> None:
-        """Wait until all have loaded.
+        """Wait until all ranks have loaded.
 
         Raises:
-            PyengineError: One cannot.
+            PyengineError: A rank failed.
         """
         self._wait(lambda rank: rank.ready)
 
     def check(self) -> None:
-        """Raise what ended a rank, if one has."""
+        """Raise the error that ended a rank, if there is one."""
         if self.failure is not None:
             raise self.failure
 
     def blame(self, error: BaseException) -> PyengineError:
-        """Why this rank cannot go on: what ended another, if that is so, else ``error``."""
-        # What is exchanged fails a little before it is known that the other's process has ended.
+        """The error to raise for ``error``: that of the rank that failed first, else ``error``."""
+        # An exchange fails a little before the end of the other rank's process is known.
         with self._changed:
             self._changed.wait_for(lambda: self.failure is not None, 2.0)
         return self.failure or EngineDeadError(f"rank 0: {type(error).__name__}: {error}")
 
     def send(self, kind: Kind, ranges: list[Range], memory: NDArray[np.uint8]) -> None:
-        """Send ``ranges`` of step buffers to all of them, who go on to ``kind`` with it.
+        """Send ``ranges`` of step buffers to all ranks, which then do ``kind``.
 
         Raises:
-            PyengineError: One has died.
+            PyengineError: A rank has died.
         """
         for message in messages(kind, ranges, memory):
             for rank in self._ranks:
@@ -218,7 +218,7 @@ class Ranks:
                         raise self.blame(error) from error
 
     def close(self) -> None:
-        """End them all. Idempotent; any thread."""
+        """End all ranks. Idempotent; any thread."""
         self._closing = True
         for rank in self._ranks:
             rank.ring.close()
@@ -236,7 +236,7 @@ class Ranks:
         self.check()
 
     def _listen(self, rank: Rank) -> None:
-        error = rank.hear(self._heard)
+        error = rank.listen(self._on_message)
         with self._changed:
             first = self.failure is None and not self._closing
             if first:
@@ -248,7 +248,7 @@ class Ranks:
             if self.on_failure is not None:
                 self.on_failure()
 
-    def _heard(self, rank: Rank, message: FromRank) -> None:
+    def _on_message(self, rank: Rank, message: FromRank) -> None:
         with self._changed:
             match message:
                 case Here():
@@ -261,6 +261,6 @@ class Ranks:
 
 
 def rank_config(config: EngineConfig, cores: int) -> EngineConfig:
-    """``config`` for one of its ranks: on the CPU they divide the threads among them."""
+    """``config`` for one of its ranks: on the CPU the ranks divide the threads."""
     threads = config.threads or max(1, cores // config.tensor_parallel)
     return replace(config, threads=threads) if config.device == "cpu" else config

@@ -1,4 +1,4 @@
-"""One rank's part of a model, loaded on its device."""
+"""The start of one rank: its device, and its share of the model."""
 
 import torch
 
@@ -31,7 +31,7 @@ def rank_device(config: EngineConfig, rank: int) -> torch.device:
 def start_rank(
     device: torch.device, config: EngineConfig, group: Group, progress: Progress | None = None
 ) -> TorchRunner:
-    """The runner of one rank, all of which call this at the same time.
+    """The runner of one rank; all ranks call this at the same time.
 
     Args:
         device: See :func:`rank_device`.

@@ -1,4 +1,4 @@
-"""How a step gets from rank 0 to the others: what of its buffers counts, in pieces of a ring.
+"""How a step is sent from rank 0 to the others: the used bytes of its buffers, in pieces of a ring.
 
 ::
 
@@ -6,10 +6,9 @@
     LAUNCH    └──────────── one range ────────────────┘
     SAMPLE                                                        └ used ┘ └ used ┘
 
-What is filled late (masks, penalties of logits) goes once it is there, in a message of its own:
-behind
-it the ranks sample, as rank 0 does. A message is its kind, an offset and bytes for there; a long
-range takes several, of which the last has the kind that says go.
+Fields that are filled late (masks, penalties) are sent once they are filled, in messages of their
+own, after which the ranks sample, as rank 0 does. A message is its kind, an offset and the bytes
+from there; a long range takes several messages, of which the last has the kind that starts work.
 """
 
 import struct
@@ -32,7 +31,7 @@ Range = tuple[int, int]
 
 
 class Kind(IntEnum):
-    """What to do behind a message's bytes."""
+    """What a rank does after a message's bytes are written."""
 
     MORE_TO_LAUNCH = 0
     LAUNCH = 1
@@ -41,7 +40,7 @@ class Kind(IntEnum):
 
 
 class Ranges:
-    """Which bytes of step buffers count. Any thread."""
+    """Which bytes of step buffers are used. Any thread."""
 
     def __init__(self, layout: StepLayout) -> None:
         """For steps of ``layout``, whose page indices and late fields lie behind all others."""
@@ -56,11 +55,11 @@ class Ranges:
             raise ValueError(f"{behind - set(LATE)} lie behind the page indices")
 
     def early(self, step: StepBuffers) -> list[Range]:
-        """What is there when a step is planned: [start, end) in bytes."""
+        """The bytes that are filled when a step is planned: [start, end)."""
         return [(0, self._first("page_indices", step.num_pages)[1])]
 
     def late(self, step: StepBuffers) -> list[Range]:
-        """What is filled by the time it is sampled."""
+        """The bytes that are filled by the time the step is sampled."""
         # How many penalties there are is known only now.
         ranges = [(0, step.header.nbytes)]
         if penalties := step.num_penalties:
@@ -91,12 +90,12 @@ def messages(kind: Kind, ranges: list[Range], memory: NDArray[np.uint8]) -> Iter
 
 
 def kind_of(message: bytes) -> Kind:
-    """What to do behind ``message``."""
+    """What to do after ``message`` is written."""
     return Kind(_HEAD.unpack_from(message)[0])
 
 
 def write(message: bytes, memory: NDArray[np.uint8]) -> None:
-    """Put the message's bytes where they belong."""
+    """Write the message's bytes to their offset in ``memory``."""
     start = _HEAD.unpack_from(message)[1]
     data = np.frombuffer(message, np.uint8, offset=_HEAD.size)
     memory[start : start + len(data)] = data

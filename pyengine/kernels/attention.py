@@ -138,6 +138,67 @@ def attend_keys(
     return best, total, sum_values
 
 
+@triton.jit
+def queries_of_tile(
+    query_start_ptr, rows, tokens, tile,
+    QUERIES: tl.constexpr, ONE_QUERY: tl.constexpr, PREFIX: tl.constexpr,
+):  # fmt: skip
+    """A tile's row, the row's first query and number of queries, and how many precede the tile."""
+    row = tile * 0
+    first_query = row
+    if PREFIX:
+        queries = tokens + row
+        ahead = tile * QUERIES
+    elif ONE_QUERY:
+        row = tile
+        first_query = row
+        queries = row * 0 + 1
+        ahead = row * 0
+    else:
+        row = row_of_tile(query_start_ptr, rows, tile, QUERIES)
+        first_query = tl.load(query_start_ptr + row)
+        queries = tl.load(query_start_ptr + row + 1) - first_query
+        ahead = (tile - (first_query // QUERIES + row)) * QUERIES
+    return row, first_query, queries, ahead
+
+
+@triton.jit
+def keys_of_tile(
+    kv_length_ptr, shared_ptr, row, queries, ahead, query,
+    QUERIES: tl.constexpr, SHARES: tl.constexpr, PREFIX: tl.constexpr,
+):  # fmt: skip
+    """The keys that a tile attends to.
+
+    Returns the first of them, the end of those that all of its queries see, the end of all, and
+    for each ``query`` the end of those that it sees.
+    """
+    begin = row * 0
+    if SHARES or PREFIX:
+        begin += tl.load(shared_ptr)
+    if PREFIX:
+        sure = begin
+        end = begin
+        limits = begin + query * 0
+        begin = row * 0
+    else:
+        length = tl.load(kv_length_ptr + row)
+        limits = length - queries + query + 1
+        sure = length - queries + ahead + 1
+        end = tl.minimum(length, sure + QUERIES - 1)
+    return begin, sure, end, limits
+
+
+@triton.jit
+def part_of_keys(begin, sure, end, split, splits, KEYS: tl.constexpr):
+    """Of the keys of a tile those of one part: whole tiles of keys, ``sure`` between two."""
+    each = (tl.maximum(end - begin, 0) + KEYS - 1) // KEYS
+    each = (each + splits - 1) // splits * KEYS
+    begin += split * each
+    end = tl.minimum(end, begin + each)
+    sure = begin + tl.maximum(tl.minimum(sure, end) - begin, 0) // KEYS * KEYS
+    return begin, sure, end
+
+
 @triton.jit(do_not_specialize=["rows", "tokens", "splits", "parts", "first_part"])
 def attend_kernel(
     queries_ptr, out_ptr, part_values_ptr, part_sums_ptr, keys_ptr, values_ptr,
@@ -155,50 +216,18 @@ def attend_kernel(
     this launch's begin at ``first_part``.
     """
     QUERIES: tl.constexpr = ROWS // GROUP
-    tile = tl.program_id(0)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
-    row = tile * 0
-    first_query = row
-    if PREFIX:
-        queries = tokens + row
-        ahead = tile * QUERIES
-    elif ONE_QUERY:
-        row = tile
-        first_query = row
-        queries = row * 0 + 1
-        ahead = row * 0
-    else:
-        row = row_of_tile(query_start_ptr, rows, tile, QUERIES)
-        first_query = tl.load(query_start_ptr + row)
-        queries = tl.load(query_start_ptr + row + 1) - first_query
-        ahead = (tile - (first_query // QUERIES + row)) * QUERIES
+    row, first_query, queries, ahead = queries_of_tile(
+        query_start_ptr, rows, tokens, tl.program_id(0), QUERIES, ONE_QUERY, PREFIX
+    )
     if ahead < queries:
-        begin = row * 0
-        if SHARES or PREFIX:
-            begin += tl.load(shared_ptr)
-        if PREFIX:
-            length = begin
-            begin = row * 0
-        else:
-            length = tl.load(kv_length_ptr + row)
         member = tl.arange(0, ROWS)
         query = ahead + member // GROUP  # of this row
-        if PREFIX:
-            limits = length + member * 0
-            sure = length
-            end = length
-        else:
-            limits = length - queries + query + 1  # keys that a query sees
-            sure = length - queries + ahead + 1  # that all of the tile's see
-            end = tl.minimum(length, sure + QUERIES - 1)
-
-        # This program's keys: whole tiles of them, those all queries see before the others.
-        each = (tl.maximum(end - begin, 0) + KEYS - 1) // KEYS
-        each = (each + splits - 1) // splits * KEYS
-        begin += split * each
-        end = tl.minimum(end, begin + each)
-        sure = begin + tl.maximum(tl.minimum(sure, end) - begin, 0) // KEYS * KEYS
+        begin, sure, end, limits = keys_of_tile(
+            kv_length_ptr, shared_ptr, row, queries, ahead, query, QUERIES, SHARES, PREFIX
+        )
+        begin, sure, end = part_of_keys(begin, sure, end, split, splits, KEYS)
 
         token = first_query + query
         head = kv_head * GROUP + member % GROUP
@@ -309,17 +338,12 @@ def attention(
         prefix: How that launch is cut; given with ``shared``.
     """
     tokens, heads, head_dim = queries.shape
+    if tokens == 0 or rows == 0:
+        return
     group = heads // keys.shape[2]
     count = tiling.splits + (prefix.splits if prefix is not None else 0)
     dim = max(16, power_of_two(head_dim))
-    if tokens == 0 or rows == 0:
-        return
-    if parts is None:
-        if count > 1:
-            raise ValueError("keys that are cut into parts take memory to merge them")
-        parts = Parts(out, out)
-    elif count > 1 and parts.values.numel() < tokens * heads * count * head_dim:
-        raise ValueError(f"{count} parts of {tokens} tokens are more than there is memory for")
+    parts = _room_for(parts, out, count)
 
     def launch(cut: Tiling, tiles: int, first_part: int, is_prefix: bool) -> None:
         attend_kernel[(tiles, keys.shape[2], cut.splits)](
@@ -327,17 +351,14 @@ def attention(
             pages.query_start, pages.kv_length, pages.page_indptr, pages.page_indices,
             pages.kv_length if shared is None else shared,
             rows, tokens, cut.splits, count, first_part, scale * 1.4426950408889634,
-            queries.stride(0), out.stride(0),
-            keys.stride(0), keys.stride(1), keys.stride(2),
-            values.stride(0), values.stride(1), values.stride(2),
+            queries.stride(0), out.stride(0), *keys.stride()[:3], *values.stride()[:3],
             GROUP=group, HEAD_DIM=head_dim, DIM=dim, BLOCK_SIZE=keys.shape[1],
             ROWS=cut.rows, KEYS=cut.keys, WHOLE=count == 1,
             ONE_QUERY=one_query, SHARES=shared is not None, PREFIX=is_prefix,
             num_warps=cut.warps, num_stages=cut.stages, enable_fp_fusion=True,
         )  # fmt: skip
 
-    at_once = tiling.rows // group
-    launch(tiling, rows if one_query else tokens // at_once + rows, 0, False)
+    launch(tiling, rows if one_query else tokens // (tiling.rows // group) + rows, 0, False)
     if prefix is not None:
         launch(prefix, -(-tokens // (prefix.rows // group)), tiling.splits, True)
     if count > 1:
@@ -346,3 +367,14 @@ def attention(
             HEAD_DIM=head_dim, DIM=dim, AT_ONCE=FEW_PARTS if count <= FEW_PARTS else MANY_PARTS,
             num_warps=4, enable_fp_fusion=True,
         )  # fmt: skip
+
+
+def _room_for(parts: Parts | None, out: torch.Tensor, count: int) -> Parts:
+    """The memory for ``count`` parts; for one, which is the result, anything will do."""
+    if parts is None:
+        if count > 1:
+            raise ValueError("keys that are cut into parts take memory to merge them")
+        return Parts(out, out)
+    if count > 1 and parts.values.numel() < out.numel() * count:
+        raise ValueError(f"{count} parts of {len(out)} tokens are more than there is memory for")
+    return parts

@@ -1,7 +1,7 @@
 """Where the engine's actors run: on threads of this process, in a process of their own, or behind
 a supervisor that several HTTP workers share.
 
-The queues are the same; a placement only starts, watches and stops what is behind them.
+The queues are the same in each; a placement only starts, watches and stops the engine.
 """
 
 from typing import Literal

@@ -1,4 +1,4 @@
-"""The engine is elsewhere, and somebody else starts and watches it: the placement of a worker."""
+"""The placement of an HTTP worker: the supervisor starts and watches the engine."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from pyengine.settings.config import EngineConfig
 
 
 class AttachedPlacement:
-    """Knows of the engine what the control line says of it: see :meth:`hear`."""
+    """Follows the engine by the supervisor's messages: see :meth:`receive`."""
 
     def __init__(self, slot: FrontendSlot) -> None:
         self._frontend_slot = slot
@@ -22,7 +22,7 @@ class AttachedPlacement:
         self._changed = asyncio.Event()
 
     def frontend_slot(self) -> FrontendSlot:
-        """The one that the supervisor gave."""
+        """The slot that the supervisor assigned."""
         return self._frontend_slot
 
     async def start(
@@ -38,10 +38,10 @@ class AttachedPlacement:
         return self._info
 
     async def close(self) -> None:
-        """The engine goes on for the other workers."""
+        """Nothing: the engine goes on for the other workers."""
 
-    def hear(self, message: Up | Down | Failed) -> None:
-        """What became of the engine."""
+    def receive(self, message: Up | Down | Failed) -> None:
+        """Take the supervisor's message on the state of the engine."""
         match message:
             case Up(info):
                 self._info = info

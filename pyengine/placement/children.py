@@ -1,6 +1,6 @@
-"""Processes that this one starts: the line to each, and what all of them say on it.
+"""Processes that this one starts, the control line to each, and the messages all of them send.
 
-A control line carries JSON, one message a line.
+A control line is a socket that carries JSON, one message a line.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ EXIT_TIMEOUT_S = 10.0
 
 
 class Loading(msgspec.Struct, tag=True):
-    """Bytes of weights loaded, and in all; from whoever loads."""
+    """Bytes of weights loaded, and in all; from a process that loads."""
 
     done: int
     total: int
 
 
 class Failed(msgspec.Struct, tag=True):
-    """Loading failed, or an actor died; the last word of whoever says it."""
+    """Loading failed, or an actor died; the last message of its sender."""
 
     kind: str
     message: str
@@ -51,15 +51,15 @@ def encode_line(message: msgspec.Struct) -> bytes:
     return msgspec.json.encode(message) + b"\n"
 
 
-class Line:
-    """A child's end of its control line. Any thread may say something; one at a time hears."""
+class ControlLine:
+    """A child's end of its control line. Any thread may send; one thread receives."""
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self._lock = threading.Lock()
         self._lines = self._socket.makefile("rb")
 
-    def hear(self) -> bytes:
+    def receive(self) -> bytes:
         """The next message, still encoded; empty at the end of the line."""
         return self._lines.readline()
 
@@ -68,16 +68,16 @@ class Line:
         while self._lines.readline():
             pass
 
-    def say(self, message: msgspec.Struct) -> None:
-        """Send a message; one that nobody reads any more is dropped."""
-        with self._lock, contextlib.suppress(OSError):  # who hears finds the end too
+    def send(self, message: msgspec.Struct) -> None:
+        """Send a message; it is dropped if the other side has ended."""
+        with self._lock, contextlib.suppress(OSError):  # the receiving thread sees the end too
             self._socket.sendall(encode_line(message))
 
 
 def spawn(module: str, inherited: Sequence[int]) -> tuple["subprocess.Popen[bytes]", socket.socket]:
-    """Run ``module`` with its end of a control line as argument; and our end of it.
+    """Run ``module``, with its end of a new control line as argument; returns this side's end too.
 
-    It inherits the descriptors. The line ends when either process does, whatever ends that.
+    The process inherits the descriptors. The line ends when either process ends, however it does.
     """
     mine, theirs = socket.socketpair()
     with theirs:

@@ -12,7 +12,7 @@ import threading
 from pyengine._core import Mailbox, Recorder
 from pyengine.actors.actor import logger
 from pyengine.engine import EngineActors, Queues
-from pyengine.placement.children import Failed, Line, Loading
+from pyengine.placement.children import ControlLine, Failed, Loading
 from pyengine.placement.engine_messages import Ready, decode_start
 
 CLOSE_TIMEOUT_S = 5.0
@@ -20,21 +20,20 @@ CLOSE_TIMEOUT_S = 5.0
 
 def main(descriptor: int) -> int:
     """Run an engine until the control line ends; the process's exit status."""
-    # An interrupt in the terminal reaches the whole group; what it means, the starter decides.
-    # So it is with the signal that ends a service's whole group.
+    # Both signals reach the whole process group; the process that started this one decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    line = Line(descriptor)
-    start = decode_start(line.hear())
+    line = ControlLine(descriptor)
+    start = decode_start(line.receive())
     queues = Queues(
         Mailbox.attach(*start.scheduler),
         tuple(Mailbox.attach(*fds) for fds in start.frontends),
         Recorder.attach(start.recorder),
     )
-    # What an engine before this one has left unread, its frontends will say again.
+    # The frontends send again what an engine before this one has not read.
     while queues.scheduler.drain():
         pass
-    # If the line ends while the weights are loading there is nothing to save.
+    # Until the weights are loaded there is nothing to close when the line ends.
     loaded = threading.Event()
     ended = threading.Event()
     crashing = threading.Event()
@@ -48,32 +47,32 @@ def main(descriptor: int) -> int:
     threading.Thread(target=watch, name="pyengine-control", daemon=True).start()
     try:
         actors = EngineActors.load(
-            start.config, queues, lambda done, total: line.say(Loading(done, total))
+            start.config, queues, lambda done, total: line.send(Loading(done, total))
         )
-    except Exception as error:  # noqa: BLE001 - whatever it was, the other side is told
-        line.say(Failed.of(error))
+    except Exception as error:  # noqa: BLE001 - sent to the other side
+        line.send(Failed.of(error))
         return 1
     loaded.set()
-    # What is there now stays: a collection that looked at all of it would hold up a step.
+    # All objects of now stay: a collection that visited them would delay a step.
     gc.collect()
     gc.freeze()
 
     def died(error: BaseException) -> None:
-        line.say(Failed.of(error))
+        line.send(Failed.of(error))
         ended.set()
 
     def crashed(error: BaseException) -> None:
-        """Leave before the queues are closed: another engine goes on with them."""
+        """End the process before the queues are closed: the next engine uses them."""
         crashing.set()
         logger.critical("the engine crashed", exc_info=error)
-        line.say(Failed.of(error))
+        line.send(Failed.of(error))
         os._exit(1)
 
     actors.start(died, crashed)
-    line.say(Ready(actors.info))
+    line.send(Ready(actors.info))
     ended.wait()
     if crashing.is_set():
-        os._exit(1)  # the line ended because the crash was heard of
+        os._exit(1)  # the other side closed the line because of the crash
     actors.close(CLOSE_TIMEOUT_S)
     return 0 if actors.failure is None else 1
 
@@ -81,5 +80,5 @@ def main(descriptor: int) -> int:
 if __name__ == "__main__":
     status = main(int(sys.argv[1]))
     sys.stdout.flush()
-    # Threads of torch may hold up an orderly exit; everything of ours is closed.
+    # Threads of torch may delay an orderly exit; the engine is closed.
     os._exit(status)

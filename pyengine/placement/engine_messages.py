@@ -1,7 +1,7 @@
-"""The control line between a process and whoever started it.
+"""The messages on the control line between a process and the process that started it.
 
-A line that ends means that the other side has ended; each side acts on it at once, so that neither
-outlives the other, however it ended.
+The end of the line means that the other side has ended; each side ends then too, so that neither
+outlives the other.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from pyengine.settings.config import EngineConfig
 
 
 class Start(msgspec.Struct, tag=True):
-    """What to build, and by which inherited descriptors to reach the queues; to the engine."""
+    """The configuration, and the inherited descriptors of the queues; to the engine."""
 
     config: EngineConfig
     scheduler: tuple[int, int]

@@ -1,8 +1,8 @@
-"""The engine in a process of its own: what the service does with the GIL does not slow it down.
+"""The engine in a process of its own, which does not share the GIL with the service.
 
 ::
 
-    start ──► running ──► died ──► down ──► start another on the same queues ──► up ──► running
+    start ──► running ──► ended ──► down ──► start another on the same queues ──► up ──► running
                             └── too often within a minute, or it cannot be loaded ──► died
 """
 
@@ -13,24 +13,24 @@ from pyengine.actors.actor import logger
 from pyengine.engine import EngineInfo, Queues
 from pyengine.errors import EngineDeadError, PyengineError
 from pyengine.model.runner import Progress
+from pyengine.placement.child import Child
 from pyengine.placement.children import Failed, Loading
-from pyengine.placement.deaths import DEATHS, Deaths
 from pyengine.placement.engine_messages import Ready, Start, decode_from_engine
-from pyengine.placement.line import Child
 from pyengine.placement.protocol import FrontendSlot, Watcher
+from pyengine.placement.restarts import MAX_DEATHS, RestartLimit
 from pyengine.settings.config import EngineConfig
 
 
 class ProcessPlacement:
-    """Starts ``engine_main``, watches it, and starts another if it dies.
+    """Starts ``engine_main``, watches it, and restarts it if it dies.
 
-    The queues are inherited by descriptor. The process ends when this one does, whatever ends it.
+    The process inherits the queues by descriptor, and ends when this process ends, however it does.
     Nothing is left in any file system.
 
     Attributes:
-        queues: The engine's; those who start it take the last frontend's slot.
+        queues: The engine's; the process that starts the engine has the last frontend's slot.
         child: The engine's process.
-        watchers: Who is told of the engine's end; :meth:`start` adds one.
+        watchers: Called when the engine ends and starts; :meth:`start` adds one.
     """
 
     def __init__(self, frontends: int = 1) -> None:
@@ -40,7 +40,7 @@ class ProcessPlacement:
         self._task: asyncio.Task[None] | None = None
 
     def frontend_slot(self) -> FrontendSlot:
-        """The last one."""
+        """The slot of the last frontend."""
         return FrontendSlot.last(self.queues)
 
     async def start(
@@ -68,7 +68,7 @@ class ProcessPlacement:
         recorder = self.queues.recorder.descriptor()
         inherited = [recorder, *scheduler, *(fd for pair in frontends for fd in pair)]
         self.child = await Child.start("pyengine.placement.engine_main", inherited)
-        self.child.say(Start(config, scheduler, frontends, recorder))
+        self.child.send(Start(config, scheduler, frontends, recorder))
         while True:
             match await self._next():
                 case Loading(done, total):
@@ -85,17 +85,17 @@ class ProcessPlacement:
                     raise EngineDeadError(text)
 
     async def _watch(self, config: EngineConfig) -> None:
-        deaths = Deaths()
+        restarts = RestartLimit()
         while True:
             error = await self._death()
             for watcher in self.watchers:
                 watcher.down()
             while True:
                 if self.queues.scheduler.closed:
-                    self._give_up(error)  # the Detokenizer failed, and let nobody wait
+                    self._give_up(error)  # the Detokenizer failed, and closed the queues
                     return
-                if not deaths.one_more():
-                    text = f"it died more than {DEATHS} times within a minute, at last: {error}"
+                if not restarts.allows_another():
+                    text = f"it died more than {MAX_DEATHS} times within a minute: {error}"
                     self._give_up(EngineDeadError(text))
                     return
                 logger.error("the engine died; restarting it: %s", error)
@@ -116,7 +116,7 @@ class ProcessPlacement:
             watcher.died(error)
 
     async def _death(self) -> PyengineError:
-        """Wait for the process's end; why it died."""
+        """Wait for the process to end; returns why it died."""
         message = await self._next()
         assert self.child is not None
         status = await self.child.ended()
@@ -126,9 +126,9 @@ class ProcessPlacement:
         return EngineDeadError(f"its process {how}")
 
     async def _next(self) -> Loading | Ready | Failed | None:
-        """The next message, or None at the end."""
+        """The next message; None at the end of the line."""
         assert self.child is not None
         with contextlib.suppress(ConnectionError):
-            if line := await self.child.hear():
+            if line := await self.child.receive():
                 return decode_from_engine(line)
         return None

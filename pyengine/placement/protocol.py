@@ -1,4 +1,4 @@
-"""What a placement is, where it slots a frontend, and whom it tells of an engine's deaths."""
+"""The interface of placements: a frontend's slot at the queues, and the engine's watchers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from pyengine.settings.config import EngineConfig
 
 @dataclass(frozen=True)
 class FrontendSlot:
-    """A frontend's place at the queues.
+    """The queues and numbers that one frontend uses.
 
     Attributes:
-        scheduler: The scheduler's mailbox.
-        inbox: The frontend's.
-        recorder: Of what every part of the engine does.
-        index: Which of the frontends it is.
-        first_request: Where the numbers of its requests begin.
+        scheduler: The scheduler's mailbox, to which requests are sent.
+        inbox: The frontend's own mailbox, to which its answers come.
+        recorder: Of the spans of every part of the engine.
+        index: The frontend's number.
+        first_request: The number of its first request.
     """
 
     scheduler: Mailbox
@@ -30,7 +30,7 @@ class FrontendSlot:
 
     @classmethod
     def last(cls, queues: Queues) -> Self:
-        """The last of the frontends of ``queues``."""
+        """The slot of the last frontend of ``queues``."""
         return cls(
             queues.scheduler, queues.frontends[-1], queues.recorder, len(queues.frontends) - 1
         )
@@ -38,12 +38,12 @@ class FrontendSlot:
 
 @dataclass(frozen=True)
 class Watcher:
-    """Who is told what becomes of an engine; called on the loop that started it.
+    """Callbacks on the state of an engine; called on the loop that started it.
 
     Attributes:
-        down: The engine died; another is being started on the same queues.
-        up: The other one runs.
-        died: There will be no other.
+        down: The engine died, and another is being started on the same queues.
+        up: The other engine runs.
+        died: The engine died, and is not restarted.
     """
 
     down: Callable[[], None]
@@ -55,7 +55,7 @@ class Placement(Protocol):
     """Starts, watches and stops an engine. Belongs to one asyncio loop."""
 
     def frontend_slot(self) -> FrontendSlot:
-        """Where the frontend that starts the engine sits; the same at each call."""
+        """The slot of the frontend that starts the engine; the same at each call."""
 
     async def start(
         self, config: EngineConfig, progress: Progress | None, watcher: Watcher

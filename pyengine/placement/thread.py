@@ -1,4 +1,4 @@
-"""The engine on threads of this process: no subprocess, no signal handler, no main guard."""
+"""The engine on threads of this process: it needs no subprocess, signal handler or main guard."""
 
 import asyncio
 
@@ -9,14 +9,14 @@ from pyengine.settings.config import EngineConfig
 
 
 class ThreadPlacement:
-    """Runs the actors here; they share the GIL with the service."""
+    """Runs the actors in this process; they share the GIL with the service."""
 
     def __init__(self) -> None:
         self.actors: EngineActors | None = None
         self.queues = Queues.make()
 
     def frontend_slot(self) -> FrontendSlot:
-        """The only one."""
+        """The slot of the only frontend."""
         return FrontendSlot.last(self.queues)
 
     async def start(

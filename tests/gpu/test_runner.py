@@ -16,7 +16,7 @@ from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import ConfigError, EngineDeadError, RequestAbortedError
 from pyengine.grammar import choice, json_schema, regex
 from pyengine.model.torch.attention.selection import NAMES, detect, refusal
-from pyengine.model.torch.graphs import PATIENCE, REST
+from pyengine.model.torch.graphs import CAPTURE_AFTER, CAPTURE_INTERVAL
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start_gpu import start_on_gpu
 from pyengine.settings.config import EngineConfig
@@ -332,7 +332,7 @@ async def test_graphs_stay_within_their_memory(runners: list[TorchRunner]) -> No
         if graphs is not None:
             assert graphs.used <= graphs.limit == 8 << 20
             assert graphs.captures > 0
-    assert PATIENCE + REST < TOKENS
+    assert CAPTURE_AFTER + CAPTURE_INTERVAL < TOKENS
 
 
 async def test_memory_is_divided_and_told() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyengine.model.torch.graphs import PATIENCE, REST, Graphs, bucket
+from pyengine.model.torch.graphs import CAPTURE_AFTER, CAPTURE_INTERVAL, Graphs, bucket
 
 
 @dataclass
@@ -58,10 +58,10 @@ def test_buckets() -> None:
 
 def test_a_key_is_captured_when_it_was_asked_for_a_few_times() -> None:
     graphs, done = Graphs(FakeCapturer(), 100), list[str]()
-    said = [step(graphs, "a", done) for _ in range(PATIENCE + 2)]
-    assert said == [*["eager"] * (PATIENCE - 1), "captured", "replayed", "replayed"]
+    said = [step(graphs, "a", done) for _ in range(CAPTURE_AFTER + 2)]
+    assert said == [*["eager"] * (CAPTURE_AFTER - 1), "captured", "replayed", "replayed"]
     # Every step was computed once: to capture is not to compute.
-    assert done == ["a"] * (PATIENCE + 2)
+    assert done == ["a"] * (CAPTURE_AFTER + 2)
 
 
 def test_captures_leave_steps_between_them() -> None:
@@ -69,13 +69,13 @@ def test_captures_leave_steps_between_them() -> None:
     said = [step(graphs, "abcdef"[at % 6], done) for at in range(80)]
     captures = [at for at, how in enumerate(said) if how == "captured"]
     assert len(captures) == 6
-    assert min(b - a for a, b in itertools.pairwise(captures)) >= REST
+    assert min(b - a for a, b in itertools.pairwise(captures)) >= CAPTURE_INTERVAL
     assert set(said[-6:]) == {"replayed"}
 
 
-def test_the_least_recently_used_is_given_up() -> None:
+def test_the_least_recently_used_is_evicted() -> None:
     graphs, done, told = Graphs(FakeCapturer(), 30), list[str](), list[Any]()
-    graphs.given_up = told.append
+    graphs.on_evict = told.append
 
     def settle(key: str) -> None:
         while step(graphs, key, done) != "replayed":
@@ -99,7 +99,7 @@ def test_what_cannot_be_kept_is_tried_once(
 ) -> None:
     capturer = FakeCapturer([size])
     graphs, done, told = Graphs(capturer, 100), list[str](), list[Any]()
-    graphs.given_up = told.append
+    graphs.on_evict = told.append
     said = [step(graphs, "a", done) for _ in range(30)]
     assert "replayed" not in said
     assert capturer.captured == 1
@@ -126,4 +126,4 @@ def test_the_bound_holds_and_only_what_was_captured_is_replayed(
         assert graphs.used <= limit
         sum_of_kept = sum(size for _, size in graphs._kept.values())
         assert graphs.used == sum_of_kept
-    assert graphs.captures <= capturer.captured <= 1 + len(asked) // REST
+    assert graphs.captures <= capturer.captured <= 1 + len(asked) // CAPTURE_INTERVAL

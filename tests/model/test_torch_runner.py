@@ -14,7 +14,7 @@ from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import EngineDeadError, RequestAbortedError
 from pyengine.grammar import choice, json_schema, regex
 from pyengine.model.cpu.runner import CpuRunner
-from pyengine.model.torch.graphs import PATIENCE
+from pyengine.model.torch.graphs import CAPTURE_AFTER
 from pyengine.model.torch.warm_up import warm_up
 from pyengine.settings.config import EngineConfig
 from tests.answers import assert_nothing_is_left, settled
@@ -99,7 +99,7 @@ def test_a_closed_runner_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     runner, _ = table_runner(graphs=1 << 30)
     released: list[bool] = []
     monkeypatch.setattr(runner._queue, "release", lambda: released.append(runner._model is None))
-    for _ in range(PATIENCE + 4):
+    for _ in range(CAPTURE_AFTER + 4):
         run(runner, 1)
     assert runner.graphs is not None
     assert len(runner.graphs) == 2
@@ -147,7 +147,7 @@ def test_what_cannot_be_captured_is_computed(fails: bool, caplog: pytest.LogCapt
 
 def test_a_step_is_queued_before_any_of_it_is_captured() -> None:
     runner, model = table_runner(graphs=1 << 30)
-    for _ in range(PATIENCE):
+    for _ in range(CAPTURE_AFTER):
         del model.log[:]
         run(runner, 3)
     # The third in its bucket, so that all that the capture runs has run before.

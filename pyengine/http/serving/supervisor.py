@@ -33,11 +33,11 @@ from pyengine.http.serving.worker_messages import (
     decode_from_worker,
 )
 from pyengine.placement import Watcher
+from pyengine.placement.child import Child
 from pyengine.placement.children import EXIT_TIMEOUT_S, Failed
-from pyengine.placement.deaths import DEATHS, Deaths
 from pyengine.placement.engine_messages import Down, Up
-from pyengine.placement.line import Child
 from pyengine.placement.process import ProcessPlacement
+from pyengine.placement.restarts import MAX_DEATHS, RestartLimit
 from pyengine.settings.config import EngineConfig
 
 log = logging.getLogger("pyengine.http")
@@ -125,10 +125,10 @@ class Supervisor:
 
     async def _keep(self, index: int) -> None:
         """Keep worker ``index`` alive; ends when it dies too often, or when all stop."""
-        deaths, lives = Deaths(), 0
+        restarts, lives = RestartLimit(), 0
         while not self._stopping:
             child = await self._start_worker(index, lives)
-            while line := await child.hear():
+            while line := await child.receive():
                 match decode_from_worker(line):
                     case Serving():
                         self._serving[index].set()
@@ -145,8 +145,8 @@ class Supervisor:
             if self._stopping:
                 return
             log.error("HTTP worker %d exited with status %d; starting another", index, status)
-            if not deaths.one_more():
-                text = f"HTTP worker {index} died more than {DEATHS} times within a minute"
+            if not restarts.allows_another():
+                text = f"HTTP worker {index} died more than {MAX_DEATHS} times within a minute"
                 raise EngineDeadError(text)
 
     async def _start_worker(self, index: int, lives: int) -> Child:
@@ -157,7 +157,7 @@ class Supervisor:
         child = await Child.start(
             "pyengine.http.serving.worker_main", [listener, recorder, *scheduler, *inbox]
         )
-        child.say(
+        child.send(
             Work(
                 config=self.engine.config,
                 listener=listener,
@@ -171,9 +171,9 @@ class Supervisor:
             )
         )
         if self._news is not None:
-            child.say(self._news)
+            child.send(self._news)
         if self._stopping:
-            child.say(Stop())
+            child.send(Stop())
         self.workers[index] = child
         return child
 
@@ -192,7 +192,7 @@ class Supervisor:
 
     def _tell(self, message: ToWorker) -> None:
         for child in self.workers.values():
-            child.say(message)
+            child.send(message)
 
 
 async def serve_workers(

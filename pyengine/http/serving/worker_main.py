@@ -75,7 +75,7 @@ class Worker:
             while line := await reader.readline():
                 message = decode_to_worker(line)
                 if not isinstance(message, Stop):
-                    self.placement.hear(message)
+                    self.placement.receive(message)
                 elif self._stopping is None:
                     self._say(Draining(self.server.app.active))
                     self._stopping = asyncio.create_task(stop_server(self.server, self._hurry))

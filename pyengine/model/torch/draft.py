@@ -29,7 +29,7 @@ from pyengine.model.torch.step import HostSet, TorchStep
 
 
 def pass_layout(layout: StepLayout, draft: ModelInfo) -> StepLayout:
-    """Of the passes of ``draft``, for steps of ``layout``."""
+    """The layout of the passes of ``draft`` for steps of ``layout``."""
     lengths = {name: length for name, (_, _, length) in layout.fields().items()}
     rows = lengths["kv_length"]
     return StepLayout(
@@ -43,8 +43,8 @@ def pass_layout(layout: StepLayout, draft: ModelInfo) -> StepLayout:
 class TorchDraft(TorchRunner):
     """A small model that drafts for the steps of a larger one. One thread at a time.
 
-    It is a runner of its own passes, with its own cache over the same blocks and its own graphs,
-    of whose steps nobody waits for any.
+    It is a runner of its own passes, with its own cache over the same blocks and its own graphs.
+    The host does not wait for a pass.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class TorchDraft(TorchRunner):
 
         Args:
             model: The draft model, made for :func:`pass_layout`.
-            info: Its shape.
+            info: Its dimensions and data types.
             layout: Of the larger model's steps.
-            queue: Where both work.
-            num_blocks: KV blocks, of both.
+            queue: Where both models work.
+            num_blocks: KV blocks of both models.
             vocab_size: Of the larger model.
             max_sequences: Slots of the sequence table.
             max_draft: Most drafts of a row.
             graphs: Keeps the graphs of its passes.
-            notes: What else was settled.
+            notes: Other facts for the summary at the start.
         """
         passes = pass_layout(layout, info)
         super().__init__(
@@ -94,8 +94,8 @@ class TorchDraft(TorchRunner):
             block_size=info.block_size,
             vocab_size=self._vocab_size,
         )
-        # A set is written again when the pass in it is done: with as many as a step mostly needs,
-        # nobody waits for that.
+        # A host set is written again when its pass is done: with as many sets as a step has passes
+        # the host seldom waits for that.
         more = max_draft + 1 - len(self._sets) if self.overlap else 0
         self._sets += [HostSet(passes, queue) for _ in range(more)]
         rows = self._max_rows
@@ -113,19 +113,21 @@ class TorchDraft(TorchRunner):
         """
         if not self._passes.begin(buffers.memory):
             return
-        model = self._open()
+        model = self._open_model()
         while True:
             turn = self._turn
-            home, places, done = self._sets[turn], self._host_places[turn], self._done[turn]
+            host_set, places, done = self._sets[turn], self._host_places[turn], self._done[turn]
             if done is not None:
                 done.wait()
-            if not self._passes.next_fed(buffers.memory, home.memory.numpy(), places.numpy()):
+            if not self._passes.next_fed(buffers.memory, host_set.memory.numpy(), places.numpy()):
                 return
-            one = TorchStep(self, turn, home)
+            one = TorchStep(self, turn, host_set)
             self._forward(model, one)
-            drafts = home.buffers.num_sampled
+            drafts = host_set.buffers.num_sampled
             if drafts:
-                self._choose(model, one, home.buffers.num_logits, Wanted.by(home.buffers))
+                self._queue_sampling(
+                    model, one, host_set.buffers.num_logits, Wanted.by(host_set.buffers)
+                )
                 self._places[:drafts].copy_(places[:drafts], non_blocking=True)
                 self._hand_over(step, drafts)
             self._done[turn] = self._queue.mark()
@@ -135,15 +137,15 @@ class TorchDraft(TorchRunner):
             self._turn = (turn + 1) % len(self._sets)
 
     def learn(self, buffers: StepBuffers, sampled: Sampled) -> None:
-        """What a step sampled is there: tokens that the host did not know when it was planned."""
+        """Take the tokens that a step sampled, which the host did not know when it was planned."""
         self._passes.learn(buffers.memory, sampled.tokens, sampled.counts)
 
     def _hand_over(self, step: DeviceStep, drafts: int) -> None:
-        """The drafts of a pass are tokens of the step, and of the next pass."""
+        """Write the drafts of a pass into the step, and keep them for the next pass."""
         last = self._sampler.last_token
         slots = self._step.sample_sequence[:drafts].long()
         tokens = last.index_select(0, slots)
-        # What one of the models does not know, or where nothing was possible.
+        # A token that one of the models lacks, or -1 where no token was possible, becomes 0.
         known = (tokens >= 0) & (tokens < self._vocab_size)
         tokens = torch.where(known, tokens, torch.zeros_like(tokens))
         last.index_copy_(0, slots, tokens)

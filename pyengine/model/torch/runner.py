@@ -7,9 +7,8 @@
     device  ── step N ──────────────┤├─ copy ─ feed ─ forward ─────┤├─ logits ─ sampler ─ copy ─┤
                                      start           (masks, penalties) └────────────────────── end
 
-Nothing waits on the way, and nothing is read back but the tokens of a step, into pinned memory,
-when all of it is done: which token a sequence goes on with stays on the device, for the step
-behind.
+Nothing waits on the way. Only the tokens of a step are read back, into pinned memory, when the step
+is done; the last token of each sequence also stays on the device, where the next step takes it.
 """
 
 import time
@@ -33,7 +32,7 @@ from pyengine.model.torch.step import HostSet, TorchStep
 
 
 class StepModel(Protocol):
-    """What a runner needs of a model; see :class:`pyengine.model.torch.model.TorchModel`."""
+    """The model of a runner; see :class:`pyengine.model.torch.model.TorchModel`."""
 
     backend: AttentionBackend
     rows_per_call: int
@@ -46,13 +45,13 @@ class StepModel(Protocol):
 
 
 class Drafter(Protocol):
-    """What fills in drafts; see :class:`pyengine.model.torch.draft.TorchDraft`."""
+    """Fills in drafts on the device; see :class:`pyengine.model.torch.draft.TorchDraft`."""
 
     def fill(self, buffers: StepBuffers, step: DeviceStep) -> None:
-        """Queue what fills in the drafts of a step, which is on the device by now."""
+        """Queue the passes that fill in the drafts of a step, which is on the device by now."""
 
     def learn(self, buffers: StepBuffers, sampled: Sampled) -> None:
-        """What a step sampled is there."""
+        """Take the tokens that a step sampled."""
 
     def close(self) -> None:
         """Give everything back. Idempotent."""
@@ -61,7 +60,7 @@ class Drafter(Protocol):
 class TorchRunner:
     """A model on a torch device, behind :class:`pyengine.model.runner.ModelRunner`.
 
-    Only the scheduler's thread may call it. A step's work in Python does not grow with the step.
+    Only the scheduler's thread may call it. The work in Python is the same for a step of any size.
 
     Attributes:
         info: The model.
@@ -69,8 +68,8 @@ class TorchRunner:
         num_blocks: KV blocks.
         overlap: 1 on a GPU, 0 on the CPU.
         device: The device in words.
-        notes: What else was settled, by name, in words.
-        graphs: The graphs of its steps; None where there are none.
+        notes: Other facts for the summary at the start, by name, in words.
+        graphs: The graphs of its steps; None if it has none.
         draft: Fills in drafts, if there is a draft model.
     """
 
@@ -89,13 +88,13 @@ class TorchRunner:
         device: str = "torch",
         notes: Mapping[str, str] | None = None,
     ) -> None:
-        """A runner of ``model``, whose memory is all taken.
+        """A runner of ``model``, whose weights and cache are on the device.
 
         Args:
             model: On the queue's device.
-            info: The model's shape.
+            info: The model's dimensions and data types.
             layout: Of the step buffers.
-            queue: Where it works.
+            queue: Where work is queued.
             num_blocks: KV blocks of the model.
             max_sequences: Slots of the sequence table.
             graphs: Keeps graphs; None: every step is queued kernel by kernel.
@@ -103,7 +102,7 @@ class TorchRunner:
             one_size: Pad a step that has no graph as if it had one. Ranks that share a model
                 exchange numbers of one size, and do not all have the same graphs.
             device: The device in words.
-            notes: What else was settled.
+            notes: Other facts for the summary at the start.
         """
         self.info = info
         self.layout = layout
@@ -122,20 +121,15 @@ class TorchRunner:
         self._sets = [HostSet(layout, queue) for _ in range(self.overlap + 1)]
         sets = iter(self._sets)
         self._ring = BufferRing(len(self._sets), lambda: next(sets).buffers)
-        # With several sets in turn the device needs a place of its own.
+        # If several host sets take turns, the device has memory of its own.
         self._step = DeviceStep(
             layout, queue.device, self._sets[0].buffers, shared=self.overlap == 0
         )
         self._sampler = TorchSampler(self._step, layout, max_sequences, model.rows_per_call)
         self._unsampled: TorchStep | None = None
         if graphs is not None:
-            graphs.given_up = self._forget
-        # Weights and buffers were made on another stream, for which this one does not wait.
-        queue.finish()
-        with queue.working():
-            mark = queue.mark()
-            mark.wait()
-        self._clock = DeviceClock(mark, time.monotonic_ns())
+            graphs.on_evict = self._on_graph_evicted
+        self._clock = _started_clock(queue)
 
     def buffers(self) -> StepBuffers:
         """The free set of buffers to plan into."""
@@ -147,7 +141,7 @@ class TorchRunner:
         Raises:
             RuntimeError: The runner is closed, or the step before was not sampled.
         """
-        model = self._open()
+        model = self._open_model()
         if self._unsampled is not None:
             raise RuntimeError("the step before is not sampled yet")
         index = self._ring.take(buffers)
@@ -165,22 +159,20 @@ class TorchRunner:
         return step
 
     def sample(self, step: TorchStep) -> None:
-        """Queue masks, penalties, logits and the choice of tokens of ``step``, and their
-        way back.
-        """
-        model = self._open()
+        """Queue masks, penalties, logits and sampling of ``step``, and the copy of its results."""
+        model = self._open_model()
         if self._unsampled is not step:
             raise RuntimeError("the step is sampled already")
         self._unsampled = None
-        home, logits = step.home, step.buffers.num_logits
+        host_set, logits = step.host_set, step.buffers.num_logits
         wanted = Wanted.by(step.buffers)
         try:
             with self._queue.working():
                 if step.forwarded is not None:
                     step.completed = self._queue.mark()
-                    self._step.take_late(home.memory, self._logits_bucket(model, logits))
-                self._choose(model, step, logits, wanted)
-                home.results.take(self._sampler.results, logits, wanted.top)
+                    self._step.take_late(host_set.memory, self._logits_bucket(model, logits))
+                self._queue_sampling(model, step, logits, wanted)
+                host_set.results.take(self._sampler.results, logits, wanted.top)
                 step.end = self._queue.mark()
                 if step.capture is not None and self.graphs is not None:
                     self.graphs.capture(*step.capture)
@@ -189,7 +181,7 @@ class TorchRunner:
             raise
 
     def wait(self, step: TorchStep) -> Sampled:
-        """The tokens of ``step``, when they are there; its set is free then."""
+        """Wait for the tokens of ``step``; its host set is free then."""
         if step.end is None or step.start is None:
             raise RuntimeError("the step was not sampled")
         try:
@@ -209,7 +201,7 @@ class TorchRunner:
             returned_ns=time.monotonic_ns(),
             slept=slept,
         )
-        sampled = step.home.results.read(step.buffers)
+        sampled = step.host_set.results.read(step.buffers)
         if self.draft is not None:
             self.draft.learn(step.buffers, sampled)
         return sampled
@@ -228,20 +220,20 @@ class TorchRunner:
         with suppress(Exception):
             self._queue.release()
 
-    def _open(self) -> StepModel:
+    def _open_model(self) -> StepModel:
         if self._model is None:
             raise RuntimeError("the runner is closed")
         return self._model
 
-    def _forget(self, key: Key) -> None:
+    def _on_graph_evicted(self, key: Key) -> None:
         assert isinstance(key, tuple)
         if key[0] == "forward" and self._model is not None:
             _, variant, size = key
             self._model.backend.forget(variant, size)
 
     def _abandon(self, step: TorchStep) -> None:
-        """End a step that failed: nothing may read its set any more when it is free."""
-        with suppress(Exception):  # why the device fails is what the caller is told
+        """End a failed step: free its host set once the device no longer reads it."""
+        with suppress(Exception):  # the caller raises the first error
             self._queue.finish()
         self._ring.give_back(step.index)
 
@@ -254,7 +246,7 @@ class TorchRunner:
         if self.graphs is not None:
             self.graphs.begin_step()
             logits = self._logits_bucket(model, logits)
-            if backend.captures and (size := self._bucket(buffers)):
+            if backend.captures and (size := self._forward_bucket(buffers)):
                 key = ("forward", variant, size)
                 graph = self.graphs.find(key)
                 used = graph is not None or self.graphs.is_due(key)
@@ -264,7 +256,7 @@ class TorchRunner:
                     key = None
         self.layout.pad(buffers.memory, rows, tokens, logits)
         pages = buffers.num_pages + rows - buffers.num_rows
-        device.take(buffers, step.home.memory, min(pages, len(buffers.page_indices)))
+        device.take(buffers, step.host_set.memory, min(pages, len(buffers.page_indices)))
         backend.plan(device, variant, rows, tokens, captured=key is not None)
         self._sampler.feed()
         if self.draft is not None:
@@ -276,7 +268,9 @@ class TorchRunner:
         if key is not None:
             step.capture = key, lambda: model.forward(device, tokens)
 
-    def _choose(self, model: StepModel, step: TorchStep, logits: int, wanted: Wanted) -> None:
+    def _queue_sampling(
+        self, model: StepModel, step: TorchStep, logits: int, wanted: Wanted
+    ) -> None:
         per_call = model.rows_per_call
         if self.graphs is None or logits > per_call or not logits:
             for first in range(0, logits, per_call):
@@ -290,20 +284,20 @@ class TorchRunner:
         if graph is not None:
             graph.replay()
             return
-        work = self._chooser(model, rows, wanted)
+        work = self._sampling_work(model, rows, wanted)
         work()
         if step.capture is None and self.graphs.is_due(key):
             step.capture = key, work
 
-    def _chooser(self, model: StepModel, rows: int, wanted: Wanted) -> Callable[[], None]:
-        def choose() -> None:
+    def _sampling_work(self, model: StepModel, rows: int, wanted: Wanted) -> Callable[[], None]:
+        def work() -> None:
             self._sampler.sample(model.logits(self._step, rows), wanted)
             self._sampler.verify()
 
-        return choose
+        return work
 
-    def _bucket(self, buffers: StepBuffers) -> int | None:
-        """Tokens of the graph for a step; None if it has prompts, or is large."""
+    def _forward_bucket(self, buffers: StepBuffers) -> int | None:
+        """Tokens of the forward graph for a step; None for steps with prompts and large ones."""
         rows, tokens = buffers.num_rows, buffers.num_tokens
         most = self._max_rows if rows == tokens else self._max_tokens
         if buffers.num_decode_rows < rows or tokens > MAX_TOKENS:
@@ -313,3 +307,12 @@ class TorchRunner:
     def _logits_bucket(self, model: StepModel, logits: int) -> int:
         most = min(model.rows_per_call, self._max_logits)
         return bucket(logits, most) if 0 < logits <= most else logits
+
+
+def _started_clock(queue: DeviceQueue) -> DeviceClock:
+    # Weights and buffers were made on another stream, for which this one does not wait.
+    queue.finish()
+    with queue.working():
+        mark = queue.mark()
+        mark.wait()
+    return DeviceClock(mark, time.monotonic_ns())

@@ -1,4 +1,4 @@
-"""A step in flight on a torch device, and what it has on the host."""
+"""A step in flight on a torch device, and its memory on the host."""
 
 import time
 from collections.abc import Callable
@@ -14,23 +14,23 @@ from pyengine.model.torch.queue import DeviceQueue, EventMark
 from pyengine.model.torch.results import Results
 
 
-class Sampling(Protocol):
-    """Who launched a step."""
+class StepOwner(Protocol):
+    """The runner that launched a step."""
 
     def sample(self, step: "TorchStep") -> None:
-        """Queue the choice of its tokens."""
+        """Queue the sampling of the step's tokens."""
 
     def wait(self, step: "TorchStep") -> Sampled:
-        """Its tokens, when they are there."""
+        """Wait for the step's tokens."""
 
 
 class HostSet:
-    """One of the sets that take turns: buffers to plan into, and a place for what comes back.
+    """Host memory of one step: buffers to plan into, and results; several sets take turns.
 
     Attributes:
         memory: uint8 [layout.nbytes], the buffers' memory.
-        buffers: What is planned.
-        results: What was sampled.
+        buffers: The planned step.
+        results: Its sampled tokens.
     """
 
     def __init__(self, layout: StepLayout, queue: DeviceQueue) -> None:
@@ -44,27 +44,27 @@ class TorchStep:
     """A step in flight; see :class:`pyengine.model.runner.StepHandle`.
 
     Attributes:
-        start_ns: When the device began it; 0, like the others, until it was waited for.
-        end_ns: And ended it.
-        waited_ns: From when to when it waited for its masks and penalties.
-        index: Number of its set.
-        home: Its set.
-        buffers: What was planned.
+        start_ns: When the device began it; 0, like the next two, until :meth:`wait` has returned.
+        end_ns: When the device ended it.
+        waited_ns: From when to when the device waited for masks and penalties.
+        index: Number of its host set.
+        host_set: Its memory on the host.
+        buffers: The planned step.
         launched_ns: ``time.monotonic_ns()`` before anything of it was queued.
         start: Before its first work.
         forwarded: Behind its forward pass, if masks or penalties come late.
-        completed: When these were there.
+        completed: When masks and penalties were filled.
         end: Behind its last work.
-        capture: A part of it that is to be captured in a graph when all of it is queued: key and
-            work.
+        capture: Key and work of a part of the step that is captured in a graph once all of the step
+            is queued.
     """
 
-    def __init__(self, runner: Sampling, index: int, home: HostSet) -> None:
-        """In flight from now on, in ``home``."""
+    def __init__(self, runner: StepOwner, index: int, host_set: HostSet) -> None:
+        """In flight from now on, in ``host_set``."""
         self._runner = runner
         self.index = index
-        self.home = home
-        self.buffers = home.buffers
+        self.host_set = host_set
+        self.buffers = host_set.buffers
         self.start_ns = self.end_ns = 0
         self.waited_ns = (0, 0)
         self.launched_ns = time.monotonic_ns()
@@ -75,9 +75,9 @@ class TorchStep:
         self.capture: tuple[Key, Callable[[], None]] | None = None
 
     def sample(self) -> None:
-        """Queue the choice of its tokens."""
+        """Queue the sampling of its tokens."""
         self._runner.sample(self)
 
     def wait(self) -> Sampled:
-        """Its tokens, when they are there."""
+        """Wait for its tokens."""
         return self._runner.wait(self)

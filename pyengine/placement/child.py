@@ -1,4 +1,4 @@
-"""A process of ours and the control line to it."""
+"""A child process and the control line to it, for an asyncio loop."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,9 @@ from pyengine.placement.children import EXIT_TIMEOUT_S, encode_line, spawn
 
 
 class Child:
-    """A process that runs one of pyengine's modules, and our end of its control line.
+    """A process that runs one of pyengine's modules, and this side's end of its control line.
 
-    It ends when this process does, whatever ends that: the kernel closes the line then.
+    It ends when this process ends, however it does: the operating system closes the line then.
 
     Attributes:
         process: The process.
@@ -35,21 +35,21 @@ class Child:
         process, mine = spawn(module, inherited)  # milliseconds, once
         return cls(process, *await asyncio.open_connection(sock=mine))
 
-    def say(self, message: msgspec.Struct) -> None:
+    def send(self, message: msgspec.Struct) -> None:
         """Send one message; dropped if the process has died."""
         with contextlib.suppress(ConnectionError):
             self._writer.write(encode_line(message))
 
-    async def hear(self) -> bytes:
+    async def receive(self) -> bytes:
         """The next line, or ``b""`` at the end."""
         with contextlib.suppress(ConnectionError):
             return await self._reader.readline()
         return b""
 
     async def ended(self) -> int:
-        """Wait for the process, whose line has ended or who was told to end; its exit status.
+        """Close the line, wait for the process to end, and return its exit status.
 
-        It is killed if it does not end in time.
+        A process that does not end in time is killed.
         """
         self._writer.close()
         try:

@@ -1,4 +1,4 @@
-"""The map of the house: builds the engine's actors and joins them with queues.
+"""Builds the engine's actors and joins them with queues.
 
 ::
 

@@ -39,11 +39,11 @@ class ThreadActor(ABC):
     """An actor whose loop is a thread of its own.
 
     The loop ends when the mailbox is closed and read. If it dies of an exception, the mailbox is
-    closed, so that senders hear of it, and the failure handler is called.
+    closed, so that senders get an error, and the failure handler is called.
 
     Attributes:
-        failure: What killed it.
-        stopping: Whether it was told to stop.
+        failure: The exception that ended the loop.
+        stopping: Whether :meth:`stop` was called.
         on_crash: Called first if it dies, before anything is closed; may end the process.
     """
 

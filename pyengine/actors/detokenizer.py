@@ -1,7 +1,7 @@
 """The Detokenizer actor: a Rust thread that turns tokens into text and never takes the GIL.
 
 Bytes of tokens, UTF-8 assembly, stop strings and the deltas for each frontend are all in
-``rust/engine/src/detokenizer``; this file starts it and hears of its end.
+``rust/engine/src/detokenizer``; this file starts it and waits for its end.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from pyengine.actors.actor import ActorRef
 
 class DetokenizerActor:
     """Owns the Rust thread. It ends when its mailbox is closed and read, and then closes the
-    frontends' mailboxes, so that they hear of it.
+    frontends' mailboxes, so that they see it.
     """
 
     def __init__(
@@ -43,5 +43,5 @@ class DetokenizerActor:
 
     @property
     def failure(self) -> str | None:
-        """What killed the thread, if something did."""
+        """The error that ended the thread, if one did."""
         return self._thread.failure

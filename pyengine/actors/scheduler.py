@@ -34,13 +34,13 @@ IDLE_WAIT_S = 1.0
 
 @dataclass(slots=True)
 class StepInFlight:
-    """A step that was planned: running on the device, or dead.
+    """A step that was planned: running on the device, or failed.
 
     Attributes:
         number: The planner's number for it.
         buffers: What it reads.
-        handle: The device's end of it; None if it was dead at launch.
-        error: What killed it.
+        handle: The device's end of it; None if the launch failed.
+        error: Why it failed.
         sampled: Whether its tokens are being chosen: at launch, or once its masks and penalties are
             filled.
     """
@@ -112,8 +112,8 @@ class SchedulerActor(ThreadActor):
         if self.in_flight and (not launched or len(self.in_flight) > self.runner.overlap):
             self.commit()
             launched = True
-        # Grammars and penalties go by all tokens before: what they say is filled in while the step
-        # computes already.
+        # Masks and penalties depend on all tokens before: they are filled in while the device
+        # computes the step.
         if self.in_flight:
             self.sample(self.in_flight[-1])
         return launched
@@ -138,9 +138,7 @@ class SchedulerActor(ThreadActor):
         return True
 
     def sample(self, step: StepInFlight) -> None:
-        """Fill masks and penalties of ``step``, if it has any, and let the device choose
-        its tokens.
-        """
+        """Fill masks and penalties of ``step``, if it has any, and let the device sample."""
         if step.sampled or step.handle is None:
             return
         step.sampled = True
@@ -192,8 +190,8 @@ class SchedulerActor(ThreadActor):
         try:
             request = decode(message)
         except msgspec.DecodeError:
-            # Malformed, or a Submit whose key is known: a frontend that could not know whether it
-            # had arrived before the engine's restart sends it again.
+            # Malformed, or a Submit with a known key: after a restart of the engine a frontend
+            # sends a request again if it does not know whether the first one arrived.
             logger.warning("the scheduler dropped a message of %d bytes", len(message))
             return
         if isinstance(request, ReportRequest):
@@ -215,7 +213,7 @@ class SchedulerActor(ThreadActor):
             except MailboxFull:
                 self.unsent.append((frontend, report))
             except MailboxClosed:
-                logger.debug("frontend %d is closed; nobody reads its report", frontend)
+                logger.debug("frontend %d is closed; its report is dropped", frontend)
 
     def cleanup(self) -> None:
         """Close the device and the detokenizer's mailbox behind the last tokens."""

@@ -1,13 +1,11 @@
-"""Penalties, biases and forbidden words, on the logits where they lie: one sparse list of
-penalties.
+"""Penalties, biases and forbidden words: a sparse list of changes to logits, applied in place.
 
-Of what changes logits before a token is sampled, a penalty concerns few tokens of a row and is
-done
-in place here. Masks and temperature concern all of them: the sampler applies these as it reads the
-row (:mod:`pyengine.kernels.sampling`). So no pass over the row is spent on any of them.
+A penalty concerns few tokens of a row. Masks and temperature concern all of them: the sampler
+applies these as it reads the row (:mod:`pyengine.kernels.sampling`). So none of them takes a pass
+over the row.
 
-Bytes moved: 12 for each penalty and its logit read and written, which is a sector of 32 bytes both
-ways, for they lie scattered. Whatever a step has, that is little: launching is the limit.
+Bytes moved: 12 for each penalty, and its logit read and written, each a sector of 32 bytes, for
+logits lie scattered. That is little in any step: launching is the limit.
 """
 
 import torch
@@ -15,7 +13,7 @@ import torch
 from pyengine.kernels.language import tl, triton
 
 BLOCK = 256
-"""Penalties that a program does at a time."""
+"""Penalties that a program applies at a time."""
 
 PARTS = 8
 """Programs that share the penalties of a row."""
@@ -67,11 +65,9 @@ def apply_penalties(
 
     Args:
         logits: [rows, vocabulary], float32, bfloat16 or float16, each row in one piece.
-        penalty_start: int32 by logits row of the step, and one more: where the penalties of each
-        begin.
-        penalty_token: int32 by penalty, each at most once in a row; what the vocabulary does not
-        have
-            is passed over.
+        penalty_start: int32 by logits row of the step, and one more: the first penalty of each.
+        penalty_token: int32 by penalty, each token at most once in a row; tokens outside of the
+            vocabulary are skipped.
         penalty_factor: float32 by penalty; 1 changes nothing.
         penalty_add: float32 by penalty; minus infinity forbids.
         first: Logits row of the step that is the first of ``logits``.
@@ -92,7 +88,7 @@ def restore(
 ) -> None:
     """Undo :func:`apply_penalties` with what it left in ``before``: bit for bit what they were.
 
-    For who wants the model's own log probability of what was sampled among penalized logits.
+    Log-probabilities are the model's own, while tokens are sampled from penalized logits.
     """
     _launch(logits, first, penalty_start, penalty_token, before, before, before, True)
 
@@ -154,9 +150,7 @@ def restore_reference(
 def _rows(
     logits: torch.Tensor, start: torch.Tensor, token: torch.Tensor, first: int
 ) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Each row, its penalties and their tokens, those left out that the vocabulary does not
-    have.
-    """
+    """Each row with its penalties and their tokens, without tokens outside of the vocabulary."""
     _check(logits)
     starts = start[first : first + len(logits) + 1].tolist()
     found = []

@@ -1,4 +1,4 @@
-"""The choice of a device: which runner a configuration gets. Imports torch only when needed."""
+"""The runner of a configuration, by its device. Imports torch only when needed."""
 
 import os
 from dataclasses import replace
@@ -37,7 +37,7 @@ def load_runner(config: EngineConfig, progress: Progress | None = None) -> Model
         progress: Called with (bytes loaded, bytes in all), on this thread.
 
     Raises:
-        ConfigError: The device is not one of ours, or a limit makes no sense.
+        ConfigError: There is no such device, or a limit makes no sense.
         ModelLoadError: The model cannot be loaded; says why and what to do.
         EngineDeadError: One of several ranks died.
     """

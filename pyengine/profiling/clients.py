@@ -1,4 +1,4 @@
-"""Who asks an engine that is profiled: a reader for each sequence, and a service beside them."""
+"""The clients of a profiled engine: a reader for each sequence, and a service beside them."""
 
 import asyncio
 import contextlib
@@ -69,7 +69,7 @@ class Readers:
         warm.cancel()
 
     async def stop(self) -> None:
-        """End them all; an engine that refused one, or died, is told."""
+        """End all clients; raises if the engine refused a request, or died."""
         for task in self.tasks:
             task.cancel()
         done = await asyncio.gather(*self.tasks, return_exceptions=True)

@@ -116,7 +116,7 @@ async def _steady(
     config = _fitted(options, sequences, seconds)
     async with AsyncEngine(config=config, placement=options.placement) as engine, busy_loop(busy):
         answer = _answer_tokens(options, seconds, engine.max_context)
-        # No more than each one's share of the cache: who is preempted does not decode.
+        # No more than each one's share of the cache: a preempted sequence does not decode.
         share = engine.info.num_blocks * config.block_size // sequences - options.prompt_tokens
         answer = min(answer, max(share, WARM_UP_TOKENS))
         workload = constant(sequences, options.prompt_tokens, answer, engine.info.vocab_size)

@@ -87,12 +87,12 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
         device_busy_s: Of those, how many the device worked.
         idle_s: And how many there was nothing to do.
         exposed_cpu_ratio: ``(wall_s - idle_s - device_busy_s) / device_busy_s``.
-        exposed_cpu_ratio_busy_loop: The same beside a service whose loop is busy half of the time.
+        exposed_cpu_ratio_busy_loop: The same beside a service whose loop is half busy.
         tokens: Tokens that came.
         tokens_per_second: By a stopwatch, at the readers where those are here.
         cpu_us_per_step: Microseconds of work by step in each track; waiting is none, nor what a
             device computes on the CPU.
-        drafts: What became of drafts, by who proposed them; only of those who did.
+        drafts: Proposed and accepted drafts, by proposer; only of proposers that drafted.
         unaccounted_ratio: The share of the wall time that is in no stage.
         timeline: (track, stage, start, duration, step) of some steps, in microseconds.
     """

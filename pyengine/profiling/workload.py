@@ -84,7 +84,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class Trace:
-    """Arrivals and lengths as a file tells them.
+    """Arrivals and lengths from a file.
 
     Attributes:
         name: The file's.
@@ -180,7 +180,7 @@ def _fitted(row: _Row, max_context: int) -> tuple[int, int]:
 
 
 def _prompt(row: _Row, number: int, length: int, vocab_size: int) -> list[int]:
-    """The tokens: by block where the trace names blocks, else nobody else's."""
+    """The tokens: shared by block where the trace names blocks, else no other request's."""
     made: list[int] = []
     for block in row.blocks:
         if len(made) >= length:

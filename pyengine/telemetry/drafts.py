@@ -1,4 +1,4 @@
-"""What became of drafts: the planner's counts, by who proposed and by position.
+"""Proposed and accepted drafts: the planner's counts by proposer and by position.
 
 The planner names them ``drafted_<proposer>`` and ``accepted_<proposer>``, and the same with
 ``_<position>``; what is not named is 0.
@@ -31,7 +31,7 @@ class Drafts(msgspec.Struct, frozen=True, kw_only=True):
     """The drafts of one proposer.
 
     Attributes:
-        proposer: Who: one of :data:`PROPOSERS`.
+        proposer: One of :data:`PROPOSERS`.
         drafted: Draft tokens that were sent and verified.
         accepted: How many of them were right, all before them being right.
         acceptance: The quotient; 0 where nothing was drafted.

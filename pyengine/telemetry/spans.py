@@ -1,4 +1,4 @@
-"""Spans as numpy records, for those who look at single ones."""
+"""Single spans as numpy records."""
 
 from typing import Any
 

@@ -48,7 +48,7 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
         step_histogram: Steps up to each of :data:`STEP_BOUNDS_S`, not cumulated; last the longer.
         spans: Spans that were read.
         lost: Spans that were overwritten before they were read.
-        span_cost_ns: What a span costs the one who records it, as measured at the start.
+        span_cost_ns: Nanoseconds that recording a span takes, as measured at the start.
         stages: Every stage that occurred, by track.
     """
 

@@ -27,7 +27,7 @@ pub const BLOCK: usize = 128;
 /// Counters of a block, and tokens that each of their four words serves.
 pub const LANES: usize = 32;
 
-/// Who draws: a seed and a position in the sequence.
+/// The key of a draw: a seed and a position in the sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
     key: [u32; 2],

@@ -97,7 +97,7 @@ impl<'a, T> Shared<'a, T> {
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn part(&self, start: usize, length: usize) -> &mut [T] {
         assert!(start <= self.length && length <= self.length - start, "a part outside of its slice");
-        // SAFETY: inside the slice by the check above, and nobody else's by the caller's promise.
+        // SAFETY: inside the slice by the check above, and no other thread's, as the caller promises.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), length) }
     }
 }

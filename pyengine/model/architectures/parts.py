@@ -1,7 +1,7 @@
-"""What architectures are built from: a device's *parts*, behind protocols.
+"""The parts of a device that architectures are built from, as protocols.
 
-An architecture asks :class:`Parts` for its buffers and layers once, and then runs on them, the same
-lines on every device: the Rust kernels (:mod:`pyengine.model.cpu.layers`) or torch
+An architecture makes its buffers and layers by a device's :class:`Parts` once and calls them in
+every step, with the same code on every device: the Rust kernels (:mod:`pyengine.model.cpu.layers`) or torch
 (:mod:`pyengine.model.torch.layers`). Where several ranks share a model, parts and weights are those
 of one rank: an architecture divides its heads and widths by ``ranks`` and says which sums go over
 all of them::
@@ -41,7 +41,7 @@ class Buffer:
 
 
 class Step(Protocol):
-    """What a device reads of a step: the fields of :class:`pyengine.model.batch.StepBuffers`.
+    """The step as a device's parts read it: fields of :class:`pyengine.model.batch.StepBuffers`.
 
     Attributes:
         token_ids: int32 [T], as the device's kernels take it.
@@ -85,10 +85,13 @@ class Attention(Protocol):
 
 
 class Parts(Protocol):
-    """The factories and calls of a device, for one rank. One thread at a time.
+    """Makes a device's layers and buffers, for one rank. One thread at a time.
+
+    The first methods are called while the model is loaded; :meth:`gather` and :meth:`silu_mul` in
+    every step. Buffers and layers keep their memory for as long as the model lives.
 
     Attributes:
-        ranks: How many share the model.
+        ranks: Ranks that share the model.
         max_tokens: Most tokens in a step.
         max_sampled: Most rows whose logits are wanted in a step.
     """
@@ -106,17 +109,20 @@ class Parts(Protocol):
     def linear(
         self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, reduce: bool = False
     ) -> Linear:
-        """``weight`` is [out, in], ``bias`` [out], of this rank.
+        """A linear layer of this rank.
 
-        With ``reduce`` the rank has a share of the inputs, and the results of all are summed; the
-        bias, which all of them have, is added once.
+        Args:
+            weight: [out, in].
+            bias: [out].
+            reduce: The rank has a share of the inputs: the results of all ranks are summed, and
+                the bias, which all of them have, is added once.
         """
 
     def head(self, weight: torch.Tensor, info: ModelInfo) -> Linear:
         """From hidden states to the logits of all ranks' shares of the vocabulary."""
 
     def norm(self, weight: torch.Tensor, epsilon: float) -> Norm:
-        """``weight`` is [width]."""
+        """A norm of rows of ``weight``'s length; ``weight`` is [width]."""
 
     def head_norm(
         self,
@@ -125,12 +131,13 @@ class Parts(Protocol):
         epsilon: float,
         info: ModelInfo,
     ) -> HeadNorm:
-        """Of this rank's heads; the weights are [head_dim], the same for every head of a kind."""
+        """Norms of this rank's heads; weights are [head_dim], the same for all heads of a kind."""
 
     def attention(self, info: ModelInfo, angles: torch.Tensor) -> Attention:
-        """The cache of this rank's heads.
+        """Attention of this rank's heads, with an empty cache.
 
-        ``angles`` is a table of :mod:`pyengine.model.architectures.rotary`.
+        ``angles`` is float32 [context, head_dim]: see
+        :func:`pyengine.model.architectures.rotary.rotary_table`.
 
         Raises:
             ModelLoadError: Heads of this shape are not supported.

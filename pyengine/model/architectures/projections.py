@@ -1,6 +1,7 @@
-"""What a decoder's layers multiply by, as Llama names its weights; architectures say what differs.
+"""The linear layers and norms of a decoder, with Llama's names for the weights.
 
-Of each, a rank has its share: outputs of those that go in, inputs of those that come out.
+A rank has a share of each: of the outputs of ``qkv`` and ``gate_up``, of the inputs of ``out`` and
+``down``.
 """
 
 from collections.abc import Mapping
@@ -15,13 +16,13 @@ from pyengine.model.weights.sharding import Weights
 class Projections:
     """Makes the linear layers and norms of a decoder, each from its weights. One thread at a time.
 
-    An architecture whose weights are others overrides what makes them.
+    An architecture with other weights overrides the methods that make them.
 
     Attributes:
-        info: The model's shape.
+        info: The model's dimensions and data types.
         config: Its config.json.
-        weights: Of the parts' rank.
-        parts: Of the device.
+        weights: Those of the parts' rank.
+        parts: The parts of the device.
     """
 
     def __init__(
@@ -36,17 +37,17 @@ class Projections:
         mlp_bias: bool = False,
         default_epsilon: float = 1e-6,
     ) -> None:
-        """Those of Llama.
+        """The projections of Llama.
 
         Args:
-            info: The model's shape.
+            info: The model's dimensions and data types.
             config: Its config.json.
-            weights: Of the parts' rank.
-            parts: Of the device.
-            qkv_bias: Whether queries, keys and values have one.
-            out_bias: Whether attention's output has one.
-            mlp_bias: Whether the feed-forward layer's projections have one.
-            default_epsilon: Of norms, where config.json has no ``rms_norm_eps``.
+            weights: Those of the parts' rank.
+            parts: The parts of the device.
+            qkv_bias: Whether queries, keys and values have a bias.
+            out_bias: Whether attention's output has a bias.
+            mlp_bias: Whether the feed-forward layer's projections have a bias.
+            default_epsilon: Epsilon of norms, where config.json has no ``rms_norm_eps``.
         """
         self.info = info
         self.config = config

@@ -49,10 +49,10 @@ class CpuParts:
         max_tokens: Most tokens in a step.
         max_sampled: Most rows whose logits are wanted in a step.
         num_blocks: KV blocks.
-        on: Who does what the parts are called for: the kernels, at once, or a program, which
-            records it.
-        recordable: Whether all parts that were made are done by kernels, so that a program can
-            record them.
+        executor: Takes the calls of the parts: the kernels, which compute at once, or a program,
+            which records them.
+        recordable: Whether kernels compute all parts made so far, so that a program can record
+            them.
     """
 
     ranks = 1
@@ -70,18 +70,18 @@ class CpuParts:
         self.max_tokens = max_tokens
         self.max_sampled = max_sampled
         self.num_blocks = num_blocks
-        self.on: CpuKernels | CpuProgram = kernels
+        self.executor: CpuKernels | CpuProgram = kernels
         self.recordable = True
 
     @contextmanager
     def recording(self) -> Iterator[CpuProgram]:
-        """What the parts are called for within is recorded; gives the program."""
+        """A context: a new program records the calls of the parts made inside."""
         program = CpuProgram(self.kernels)
-        self.on = program
+        self.executor = program
         try:
             yield program
         finally:
-            self.on = self.kernels
+            self.executor = self.kernels
 
     def buffer(self, rows: int, width: int) -> Buffer:
         """Zeros [rows, width]."""
@@ -128,11 +128,11 @@ class CpuParts:
         self, table: Buffer, index: CpuTensor, out: Buffer, rows: int, first: int = 0
     ) -> None:
         """``out[i] = table[index[first + i]]``."""
-        self.on.gather(table.kernel, index, out.kernel, rows, first)
+        self.executor.gather(table.kernel, index, out.kernel, rows, first)
 
     def silu_mul(self, gate_up: Buffer, out: Buffer, rows: int) -> None:
         """silu(gate) * up."""
-        self.on.silu_mul(gate_up.kernel, out.kernel, rows)
+        self.executor.silu_mul(gate_up.kernel, out.kernel, rows)
 
 
 class KernelLinear:
@@ -149,7 +149,7 @@ class KernelLinear:
 
     def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, in] -> ``out`` [rows, out]."""
-        self._parts.on.linear(self._packed, x.kernel, out.kernel, rows)
+        self._parts.executor.linear(self._packed, x.kernel, out.kernel, rows)
 
 
 class TorchLinear:
@@ -178,7 +178,7 @@ class RmsNorm:
     def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
         """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``."""
         before = None if branch is None else branch.kernel
-        self._parts.on.add_rms_norm(
+        self._parts.executor.add_rms_norm(
             residual.kernel, before, self._weight, self._epsilon, out.kernel, rows
         )
 
@@ -202,7 +202,7 @@ class HeadRmsNorm:
 
     def __call__(self, qkv: Buffer, rows: int) -> None:
         """Normalize in place."""
-        self._parts.on.head_rms_norm(
+        self._parts.executor.head_rms_norm(
             qkv.kernel, self._query_weight, self._key_weight, self._num_heads, self._epsilon, rows
         )
 
@@ -225,7 +225,7 @@ class Attention:
     ) -> None:
         """Rotate queries and keys, store keys and values, attend."""
         keys, values = self._layers[layer]
-        self._parts.on.attend(
+        self._parts.executor.attend(
             step.attention,
             qkv.kernel,
             self._angles,

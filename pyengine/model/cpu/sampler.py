@@ -76,7 +76,7 @@ class Sampler:
 
     @cached_property
     def _logprobs(self) -> LogProbs:
-        # As large as a step may be, and made when somebody asks.
+        # As large as a step may be; made for the first step that wants log-probabilities.
         rows = len(self._buffers.logit_row)
         return LogProbs(
             np.zeros((rows, MAX_LOGPROBS), np.int32),

@@ -1,4 +1,4 @@
-"""Who gets what of a GPU's memory.
+"""The division of a GPU's memory.
 
 ::
 
@@ -6,7 +6,7 @@
     0            └──────────────── gpu_memory_fraction of all ───────────────►│       total
 
 Weights and workspace are measured when the model is loaded and its largest step has been computed
-once; graphs take what they may take at most; the KV cache gets the rest, or what it was given.
+once; graphs get their limit; the KV cache gets the rest, or the size that is set.
 """
 
 from collections.abc import Iterator
@@ -30,13 +30,13 @@ of no size has so small ones that more would find room."""
 
 @dataclass(frozen=True)
 class Measured:
-    """Bytes of a GPU, as they were found.
+    """A GPU's memory in bytes, as it was measured.
 
     Attributes:
         total: All that it has.
         others: Taken before the engine began.
-        weights: Of the model.
-        workspace: What else the engine took in its largest step: buffers, libraries, kernels.
+        weights: Of the models.
+        workspace: Everything else the engine took in its largest step: buffers, libraries, kernels.
     """
 
     total: int
@@ -63,7 +63,7 @@ class Memory:
 
     @property
     def free(self) -> int:
-        """Bytes that nobody gets."""
+        """Bytes that stay free."""
         found = self.measured
         return (
             found.total - found.others - found.weights - found.workspace - self.graphs - self.cache

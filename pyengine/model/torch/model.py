@@ -12,7 +12,7 @@ from pyengine.model.weights.sharding import Weights
 
 
 class TorchModel:
-    """Computes steps that are on the device, of which ``backend.plan`` has been told.
+    """Computes steps that are on the device and for which ``backend.plan`` was called.
 
     It allocates nothing on the way, and always works on the same memory. One thread at a time.
 

@@ -1,7 +1,7 @@
-"""What is different about working on a GPU and on the CPU: memory, the queue, marks of time.
+"""The queue of a device: host memory, marks of time, and where work is queued.
 
-On a GPU work is queued on one stream of our own and done in its order, while the CPU goes on; on
-the CPU it is done when it is asked for.
+On a GPU work is queued on one stream of the engine's and done in its order, while the CPU goes on;
+on the CPU it is done at once.
 """
 
 import gc
@@ -39,7 +39,7 @@ class DeviceQueue(Protocol):
     overlap: int
 
     def working(self) -> AbstractContextManager[None]:
-        """What is called inside is queued here."""
+        """A context: the work that is called inside is queued here."""
 
     def host_memory(self, nbytes: int) -> torch.Tensor:
         """Zeros on the host, uint8 [nbytes], from and to which copies do not hold up the CPU."""
@@ -48,10 +48,10 @@ class DeviceQueue(Protocol):
         """The moment at which everything queued so far is done."""
 
     def finish(self) -> None:
-        """Wait until everything that the device was asked for is done, here or elsewhere."""
+        """Wait until all work of the device is done, on this queue and others."""
 
     def release(self) -> None:
-        """Give the device's memory that nobody uses any more back to others."""
+        """Give unused device memory back to other processes."""
 
 
 class HostMark:
@@ -197,7 +197,7 @@ class CudaCapturer:
         gc.disable()
         try:
             # torch makes the tensors of its random numbers with the first graph of a process, and
-            # writes them for all: one of inference mode would fail whoever else captures.
+            # writes them for all: tensors of inference mode would fail every later capture.
             with torch.inference_mode(False):
                 # Other threads may call CUDA meanwhile: what they do does not spoil the capture.
                 graph.capture_begin(pool=pool, capture_error_mode="thread_local")

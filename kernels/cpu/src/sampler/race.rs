@@ -29,7 +29,7 @@ struct First {
 }
 
 impl First {
-    const NOBODY: Self = Self { time: f32::INFINITY, token: u32::MAX };
+    const NONE: Self = Self { time: f32::INFINITY, token: u32::MAX };
 
     #[inline]
     fn arrive(&mut self, word: u32, weight: f32, token: u32) {
@@ -52,7 +52,7 @@ pub fn first_to_arrive(row: &Row, scale: Scale, least: f32, stream: Stream) -> u
 }
 
 fn of_listed(kept: &[Candidate], scale: Scale, least: f32, stream: Stream) -> u32 {
-    let mut first = First::NOBODY;
+    let mut first = First::NONE;
     for candidate in kept {
         let weight = scale.weight(candidate.logit());
         if weight >= least {
@@ -64,7 +64,7 @@ fn of_listed(kept: &[Candidate], scale: Scale, least: f32, stream: Stream) -> u3
 
 #[inline(always)]
 fn of_row_body<const FMA: bool>(row: &Row, scale: Scale, least: f32, stream: Stream) -> u32 {
-    let mut first = First::NOBODY;
+    let mut first = First::NONE;
     let best = row.peaks().iter().position(|&peak| peak == row.best()).unwrap_or(0) * GROUP / BLOCK;
     // The best one's block first: after it most others can be ruled out.
     run_block::<FMA>(row, best, scale, least, stream, &mut first);
@@ -109,7 +109,7 @@ fn run_block<const FMA: bool>(
             let weight = scale.weight(logits[at]);
             let kept = cut.keeps(logits[at], start + at as u32) & (weight >= least);
             weights[at] = if kept { weight } else { 0.0 };
-            // At most 2^31 (1 - u). No weight gives a NaN where nobody has arrived, which is not early.
+            // At most 2^31 (1 - u). No weight gives a NaN where no token has arrived, which is not early.
             let lacks = (!words[at] >> 1) as i32 as f32;
             early |= u32::from(lacks <= weights[at] * limit);
         }

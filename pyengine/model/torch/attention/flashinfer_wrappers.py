@@ -1,4 +1,4 @@
-"""FlashInfer's wrappers, told of a step by keyword: what is copied, from where, and when it may be.
+"""FlashInfer's wrappers: what their plans copy, from where, and when its memory may be reused.
 
 FlashInfer divides a step's work among the processors on the CPU, in ``plan``, and copies the
 result to the device from pinned memory of its own: asynchronously, so a plan waits until the
@@ -34,7 +34,7 @@ class Event(Protocol):
 
 @dataclass(frozen=True)
 class Library:
-    """What is used of flashinfer and of the device.
+    """The parts of flashinfer and of the device that are used.
 
     Attributes:
         decode: ``BatchDecodeWithPagedKVCacheWrapper``.
@@ -144,7 +144,7 @@ class Wrapper(Protocol):
         """Attend, in one layer: [tokens, heads, head_dim] over its keys and values."""
 
     def finish(self) -> None:
-        """Wait until the device has taken all of the last plan: nobody reads its host memory then.
+        """Wait until the device has copied the last plan, and reads its host memory no more.
 
         FlashInfer copies from pinned memory in ways that torch, whose memory it is, does not see.
         """

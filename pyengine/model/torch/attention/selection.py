@@ -1,4 +1,4 @@
-"""Which attention backend a model gets: by what it needs and what the machine has.
+"""The attention backend of a model: selected by what the model needs and the machine can run.
 
 Imports torch only to look at the machine and to make what was selected.
 """
@@ -27,7 +27,7 @@ FLASHINFER_VERSION = (0, 6, 14)
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a machine has.
+    """What a machine can run.
 
     Attributes:
         device: ``cuda`` or ``cpu``.
@@ -104,7 +104,7 @@ def _version(package: str, module: str | None = None) -> str | None:
         return None
     try:
         return version(package)
-    except PackageNotFoundError:  # built from source, by whoever knows what it is
+    except PackageNotFoundError:  # built from source
         return "of unknown version"
 
 

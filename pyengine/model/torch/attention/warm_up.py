@@ -41,8 +41,8 @@ def ready(
 ) -> Ready:
     """The backend ``asked`` for, or the first that can do it and then does.
 
-    What compiles its kernels on the machine finds many ways to fail there; where nobody asked for
-    it by name it is passed over then, and the next one is taken.
+    Kernels that are compiled on the machine may fail there. A backend that fails is passed over for
+    the next one, unless it was asked for by name.
 
     Raises:
         ConfigError: See :func:`pyengine.model.torch.attention.selection.select`; or the one asked

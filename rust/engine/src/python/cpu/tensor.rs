@@ -100,7 +100,7 @@ impl CpuTensor {
             return Ok(&[]);
         }
         // SAFETY: contiguous, aligned, of this type and at least this long, checked when it was made and
-        // just now; alive as long as the buffer. That nobody writes to it during a call is the contract
+        // just now; alive as long as the buffer. That no other thread writes to it during a call is the contract
         // of the Python class: one thread at a time.
         Ok(unsafe { std::slice::from_raw_parts(start, length) })
     }

@@ -1,10 +1,10 @@
 """The parts of a device that architectures are built from, as protocols.
 
 An architecture makes its buffers and layers by a device's :class:`Parts` once and calls them in
-every step, with the same code on every device: the Rust kernels (:mod:`pyengine.model.cpu.layers`) or torch
-(:mod:`pyengine.model.torch.layers`). Where several ranks share a model, parts and weights are those
-of one rank: an architecture divides its heads and widths by ``ranks`` and says which sums go over
-all of them::
+every step, with the same code on every device: the Rust kernels (:mod:`pyengine.model.cpu.layers`)
+or torch (:mod:`pyengine.model.torch.layers`). Where several ranks share a model, parts and weights
+are those of one rank: an architecture divides its heads and widths by ``ranks``, and marks the
+layers that sum over all ranks::
 
     x ──► linear (a share of the outputs) ──► ... ──► linear (a share of the inputs), reduce=True
 

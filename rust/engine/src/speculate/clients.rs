@@ -300,3 +300,26 @@ fn a_single_client_is_answered_sooner() {
         assert!(gain > least, "{gain:.3}: {load:?}");
     }
 }
+
+/// What clients gain, printed, over some seeds.
+#[test]
+#[ignore = "prints a table"]
+fn report() {
+    let of = |load: Load, batches: usize| {
+        let gains: Vec<f64> = (5..10).map(|seed| gain(load, batches, seed)).collect();
+        let least = gains.iter().copied().fold(f64::MAX, f64::min);
+        println!(
+            "{:3} clients, model {:.2}, predicted {:.2}, answer {:3}: mean {:.3} least {least:.3}",
+            load.clients,
+            load.device,
+            load.host,
+            load.answer,
+            gains.iter().sum::<f64>() / gains.len() as f64
+        );
+    };
+    for load in loads() {
+        let tokens = if load.clients == 64 { 30_000 } else { 6_000 };
+        of(load, (tokens / (load.questions * load.answer)).max(1));
+    }
+    of(Load { device: 0.95, answer: 150, ..LOAD }, 13);
+}

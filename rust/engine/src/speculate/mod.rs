@@ -12,41 +12,29 @@
 //! grown, but for the indices of longer and longer texts.
 
 mod acceptance;
-mod automaton;
-mod chunks;
 #[cfg(test)]
 mod clients;
 mod control;
-mod cost;
 mod draft;
-mod edges;
-mod history;
-mod lengths;
-mod level;
-mod model;
-mod ngram;
+mod offers;
 mod outcome;
-mod prediction;
-mod purse;
+mod proposers;
 mod rows;
 mod sequence;
 #[cfg(test)]
 mod simulation;
-mod suffix;
-mod trial;
 
 use std::sync::Arc;
 
 pub use draft::{SOURCES, Segment, Segments, Source};
-pub use lengths::Length;
+pub use offers::Length;
 pub use outcome::StepOutcome;
 pub use rows::Row;
 
 use acceptance::Acceptance;
 use control::Control;
-use history::History;
-use lengths::Offers;
-use rows::offer;
+use offers::{Offers, offer};
+use proposers::history::History;
 use sequence::{Common, Sequence};
 
 /// Positions of a draft that [`Stats`] tells apart; the last stands for all beyond.
@@ -299,7 +287,7 @@ impl Speculator {
         if self.steps.is_multiple_of(64) {
             self.acceptance.fade(Source::DraftModel);
         }
-        if self.control.wants_promise() {
+        if self.control.wants_offers() {
             self.offers.clear();
             let mut watched = None;
             for sequence in self.sequences.iter().filter(|sequence| sequence.open) {
@@ -310,7 +298,7 @@ impl Speculator {
                 let (personal, proposed) = (&sequence.personal, sequence.proposed());
                 offer(&mut self.offers, &self.acceptance, personal, proposed, device, self.config.max_draft);
             }
-            self.control.promise(&self.offers);
+            self.control.expect(&self.offers);
         }
     }
 

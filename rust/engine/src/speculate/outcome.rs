@@ -1,4 +1,4 @@
-//! What a step was and took: all that control ever learns of the device.
+//! What a step was and took: all that control learns of the device.
 
 /// What a step that only decodes took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,13 +16,6 @@ pub struct StepOutcome {
     /// Whether it was planned while [`wants_drafts`](super::Speculator::wants_drafts) held, with drafts or without.
     pub speculative: bool,
     /// From the commit of the step before to its own, as throughput sees it. 0 where that holds more than the step:
-    /// somebody ended or came, or nothing could be planned for a while.
+    /// a sequence ended or came, or nothing could be planned for a while.
     pub duration_ns: u64,
-}
-
-impl StepOutcome {
-    /// Whether the draft model had more to compute than each row's newest tokens.
-    pub(super) fn catches_up(&self) -> bool {
-        self.caught_up > 2 * self.rows
-    }
 }

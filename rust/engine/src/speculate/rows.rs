@@ -8,9 +8,9 @@
 //! O(rows · drafts), no allocation.
 
 use super::Speculator;
-use super::acceptance::{Acceptance, Personal};
-use super::draft::{Segment, Segments, Source};
-use super::lengths::{Chooser, Length, Offers};
+use super::control::likely;
+use super::draft::Segments;
+use super::offers::{Length, offer};
 
 /// Tokens that the draft model may catch up with in one step, unless one sequence alone has more.
 const CAUGHT_UP: usize = 128;
@@ -44,19 +44,21 @@ impl Speculator {
             if self.is_late(rows) {
                 self.offer_current(rows, |_, _| true);
             }
-            Chooser::everything(&self.offers, lengths);
+            self.offers.everything(lengths);
         } else if prefill_tokens > 0 {
             let least = self.control.likely(rows.len());
-            Chooser::likely(&self.offers, least, lengths);
+            likely(&self.offers, least, lengths);
         } else if !rows.is_empty() {
+            // What drafts are worth does not depend on the sequences that must be caught up with now.
+            let mut decision = self.control.expect(&self.offers);
             if self.is_late(rows) {
-                // What drafts are worth does not depend on who must catch up now.
-                self.control.promise(&self.offers);
                 self.offer_current(rows, |speculator, row| speculator.pays_to_catch_up(rows.len(), row));
-                self.control.plan_late(&self.offers, lengths);
-            } else {
-                self.control.plan(&self.offers, lengths);
+                if self.offers.iterations() == 0 {
+                    self.control.refuse_catch_up();
+                }
+                decision = self.control.best(&self.offers);
             }
+            self.control.assign(&self.offers, decision, lengths);
         }
         let planned: usize = lengths.iter().map(|length| usize::from(length.host + length.device)).sum();
         self.stats.mean_length += 0.1 * (planned as f32 / rows.len().max(1) as f32 - self.stats.mean_length);
@@ -100,21 +102,4 @@ impl Speculator {
             self.offer_row(row, if fits { row.device } else { 0 });
         }
     }
-}
-
-/// Adds a row to the offers.
-pub(super) fn offer(
-    offers: &mut Offers,
-    acceptance: &Acceptance,
-    personal: &Personal,
-    segments: &Segments,
-    device: usize,
-    max_draft: usize,
-) {
-    let forced = segments.forced();
-    let device = device.min(max_draft.saturating_sub(forced));
-    let host = segments.positions().map(|(segment, at)| acceptance.probability(personal, segment, at));
-    let model = Segment { source: Source::DraftModel, count: 0, class: 0 };
-    let drafted = (0..device).map(|at| acceptance.probability(personal, model, at));
-    offers.push(host, forced, drafted);
 }

@@ -12,12 +12,12 @@
 use std::sync::Arc;
 
 use super::acceptance::{Acceptance, Personal};
-use super::automaton::Automaton;
 use super::draft::{Class, Proposer, Segments, Text};
-use super::history::History;
-use super::ngram::NgramIndex;
-use super::prediction::Prediction;
-use super::suffix::{Standing, Suffixes};
+use super::proposers::automaton::Automaton;
+use super::proposers::history::History;
+use super::proposers::ngram::NgramIndex;
+use super::proposers::prediction::Prediction;
+use super::proposers::suffix::{Standing, Suffixes};
 use super::{Source, SpeculationConfig};
 
 /// Tokens whose indices keep their memory when the slot is used again.

@@ -14,7 +14,7 @@ use std::hash::Hasher;
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
 
-use super::draft::{Class, Proposer, Source, Text};
+use super::super::draft::{Class, Proposer, Source, Text};
 
 /// Lengths of the n-grams, best first.
 const LENGTHS: [usize; 3] = [4, 3, 2];
@@ -24,7 +24,7 @@ const COMPARED: usize = 16;
 
 /// The positions after the latest occurrence of each n-gram.
 #[derive(Default)]
-pub(super) struct NgramIndex {
+pub(in super::super) struct NgramIndex {
     tables: [HashTable<u32>; LENGTHS.len()],
 }
 

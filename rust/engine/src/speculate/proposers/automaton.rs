@@ -19,7 +19,7 @@ use super::chunks::Chunks;
 use super::edges::{Edges, NONE};
 
 /// The state of the empty string.
-pub(super) const ROOT: u32 = 0;
+pub(in super::super) const ROOT: u32 = 0;
 
 /// So many states along the links from a place are counted.
 const DEPTH: usize = 32;
@@ -40,7 +40,7 @@ struct State {
 
 /// A place in the automaton: a string that occurs in its texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Place {
+pub(in super::super) struct Place {
     pub state: u32,
     /// Of the string; at most the length of the state's longest.
     pub length: u32,
@@ -48,7 +48,7 @@ pub(super) struct Place {
 
 /// A suffix automaton over texts.
 #[derive(Debug)]
-pub(super) struct Automaton {
+pub(in super::super) struct Automaton {
     states: Chunks<State>,
     edges: Edges,
     last: u32,

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::draft::{Class, Proposer, Source, Text};
+use super::super::draft::{Class, Proposer, Source, Text};
 
 /// So many places with the right two tokens are compared to find the best one.
 const TRIED: usize = 16;
@@ -32,7 +32,7 @@ struct Place {
 }
 
 /// A predicted output and how far the generated text has followed it.
-pub(super) struct Prediction {
+pub(in super::super) struct Prediction {
     tokens: Arc<[u32]>,
     /// Every pair of tokens with the position after it, sorted.
     pairs: Box<[(u64, u32)]>,

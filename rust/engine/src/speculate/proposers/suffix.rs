@@ -10,8 +10,8 @@
 //! 2024, arXiv 2411.04975), which takes trees of the request and of all outputs. A token costs O(1) on average
 //! in each automaton, a draft token O(1).
 
+use super::super::draft::{Class, Proposer, Source, Text};
 use super::automaton::{Automaton, Place};
-use super::draft::{Class, Proposer, Source, Text};
 use super::history::{Generation, History};
 
 /// Shortest suffix that counts.
@@ -22,7 +22,7 @@ const LEAST: f32 = 0.2;
 
 /// Where a sequence stands in its tenant's automata.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Standing {
+pub(in super::super) struct Standing {
     places: [(u64, Place); 2],
 }
 
@@ -44,7 +44,7 @@ impl Standing {
 }
 
 /// What a sequence's suffixes are looked up in.
-pub(super) struct Suffixes<'a> {
+pub(in super::super) struct Suffixes<'a> {
     /// Of the request; none if it does not hold all of the text yet.
     pub own: Option<&'a Automaton>,
     pub history: &'a History,

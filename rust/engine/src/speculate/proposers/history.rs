@@ -24,7 +24,7 @@ const FREED: usize = 4;
 
 /// An automaton with a name that no other has or had.
 #[derive(Debug)]
-pub(super) struct Generation {
+pub(in super::super) struct Generation {
     pub id: u64,
     pub automaton: Automaton,
 }
@@ -47,7 +47,7 @@ struct Pending {
 }
 
 /// The outputs of all tenants.
-pub(super) struct History {
+pub(in super::super) struct History {
     bound: usize,
     tenants: HashMap<u64, Tenant>,
     order: BTreeMap<u64, u64>,

@@ -25,7 +25,6 @@ OUTPUT = 1_000
 VOCABULARY = 50_000
 PIECE = 256  # tokens indexed at once, as beside a running step
 REPLAYED = 100  # outputs
-MAX_DRAFT = 8
 PEER_SHARE = 20
 
 Tokens = NDArray[np.uint32]
@@ -72,40 +71,40 @@ def bench(total: int, *, repetitive: bool) -> dict[str, float]:
     growing table makes one slow. Microseconds (per token but for the piece), bytes of memory.
     """
     generator = np.random.default_rng(2)
-    speculator = Speculator(2 * total + OUTPUT, max_draft=MAX_DRAFT)
+    speculator = Speculator(2 * total + OUTPUT)
     pieces: list[int] = []
-    for text in outputs(generator, total // OUTPUT, repetitive=repetitive):
-        speculator.remember(0, text)
+    for text in outputs(generator, max(1, total // OUTPUT), repetitive=repetitive):
+        speculator.remember(text)
         for _ in range(0, OUTPUT, PIECE):
             start = thread_time_ns()
             speculator.tend(PIECE)
             pieces.append(thread_time_ns() - start)
-    held = speculator.stats()
+    held_tokens, held_bytes = speculator.memory()
     new = list(outputs(generator, REPLAYED, repetitive=repetitive))
     followed = sum(len(text) for text in new)
     start = thread_time_ns()
     for text in new:
-        speculator.replay(0, text, False)
+        speculator.replay(text, False)
     append_us = (thread_time_ns() - start) / 1000 / followed
     drafted = right = 0
     start = thread_time_ns()
     for text in new:
-        counts = speculator.replay(0, text, True)
+        counts = speculator.replay(text, True)
         drafted, right = drafted + counts[0], right + counts[1]
     both_us = (thread_time_ns() - start) / 1000 / followed
     peer = list(outputs(generator, max(1, total // OUTPUT // PEER_SHARE), repetitive=repetitive))
-    remember_us = sum(pieces) / 1000 / held["history_tokens"]
+    remember_us = sum(pieces) / 1000 / held_tokens
     python_us = peer_us(peer)
     return {
-        "tokens": held["history_tokens"],
+        "tokens": held_tokens,
         "remember_us": remember_us,
         "append_us": append_us,
         "propose_us": both_us - append_us,
         "piece_p999_us": float(np.percentile(pieces, 99.9)) / 1000,
         "drafted_per_proposal": drafted / followed,
         "acceptance": right / drafted if drafted else 0.0,
-        "memory_bytes": held["history_bytes"],
-        "bytes_per_token": held["history_bytes"] / held["history_tokens"],
+        "memory_bytes": held_bytes,
+        "bytes_per_token": held_bytes / held_tokens,
         "python_dict_us": python_us,
         "python_over_remember": python_us / remember_us,
     }
@@ -113,7 +112,7 @@ def bench(total: int, *, repetitive: bool) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--tokens", type=int, default=TOKENS, help="tokens of history")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="tokens of history, at least 1,000")
     json_option(parser)
     arguments = parser.parse_args()
     result = {

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 __all__ = [
+    "DEFAULT_PROPOSERS",
+    "DRAFT_POSITIONS",
+    "PROPOSERS",
     "STEP_BOUNDS_NS",
     "Accountant",
     "CompiledGrammar",
@@ -394,7 +397,7 @@ class Planner:
         """Let decoding rows have drafts from now on.
 
         Args:
-            proposers: Of ``forced``, ``prediction``, ``ngram``, ``suffix`` and ``draft_model``.
+            proposers: Names in :data:`PROPOSERS`.
             max_draft: Most draft tokens of a row.
             history_tokens: Tokens of recent answers that ``suffix`` remembers.
             adaptive: Decide lengths by measured time and acceptance; otherwise always the most.
@@ -504,37 +507,40 @@ class Planner:
     def has_work(self) -> bool:
         """Whether there is a request, a step in flight or a message that must go out."""
 
+PROPOSERS: Final[dict[str, str]]
+"""Names of draft token sources, in the order of the metrics, and what each drafts."""
+
+DEFAULT_PROPOSERS: Final[tuple[str, ...]]
+"""Those that draft unless settings say otherwise."""
+
+DRAFT_POSITIONS: Final[int]
+"""Positions of a draft that the planner counts apart; the last stands for all beyond."""
+
 @final
 class Speculator:
-    """Drafts from what is known of a text, for tests and benches; the planner has its own.
+    """Drafts of the ``suffix`` proposer outside of a planner, for ``benches/bench_suffix.py``.
 
-    Tokens are a buffer of u32. Any thread may call; calls wait for each other and release the GIL.
+    Tokens are a buffer of u32. Any thread may call; calls wait for each other and keep the GIL.
     """
 
-    def __new__(
-        cls, history_tokens: int, max_draft: int = 8, ngram: bool = False, suffix: bool = True
-    ) -> Speculator:
-        """Drafts have at most ``max_draft`` tokens, the history of all tenants ``history_tokens``.
+    def __new__(cls, history_tokens: int) -> Speculator:
+        """The history holds at most ``history_tokens``."""
 
-        ``ngram``: look up the last few tokens in the request. ``suffix``: look up the longest known
-        suffix in the request and in its tenant's outputs.
-        """
-
-    def remember(self, tenant: int, output: _Buffer) -> None:
-        """Take an output of a tenant into its history; ``tend`` adds what does not fit at once."""
+    def remember(self, output: _Buffer) -> None:
+        """Take an output into the history; ``tend`` adds what does not fit at once."""
 
     def tend(self, budget: int) -> None:
         """Do work that was put off: index at most ``budget`` tokens."""
 
-    def replay(self, tenant: int, output: _Buffer, propose: bool) -> tuple[int, int]:
+    def replay(self, output: _Buffer, propose: bool) -> tuple[int, int]:
         """Follow a new output token by token; before each token draft, if ``propose``.
 
-        How many tokens all drafts had together, and how many of them were right up to the first
-        wrong one.
+        Returns how many tokens all drafts had together, and how many of them were right up to the
+        first wrong one.
         """
 
-    def stats(self) -> dict[str, int]:
-        """``history_tokens`` held now, and the ``history_bytes`` of memory that they take."""
+    def memory(self) -> tuple[int, int]:
+        """Tokens held now, and the bytes of memory that they take."""
 
 @final
 class DraftPasses:

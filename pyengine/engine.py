@@ -253,5 +253,5 @@ def _set_speculation(planner: Planner, config: EngineConfig) -> None:
             list(config.proposers),
             max_draft=config.max_draft,
             history_tokens=config.speculation_history,
-            adaptive=config.speculation_adaptive,
+            adaptive=config._adaptive_drafts,
         )

@@ -70,7 +70,7 @@ async def test_a_model_that_drafts_for_itself_is_always_right(name: str, tmp_pat
         folder,
         draft_model=str(folder),
         speculation=("draft_model",),
-        speculation_adaptive=False,
+        _adaptive_drafts=False,
         max_draft=4,
     )
     assert tokens == expected

@@ -126,7 +126,7 @@ async def test_three_tokens_have_their_joint_distribution(
         folder,
         draft_model=str(draft),
         speculation=ALL,
-        speculation_adaptive=False,
+        _adaptive_drafts=False,
         max_draft=3,
         max_sequences=SEEDS * len(RULES),
         kv_cache_mib=8,

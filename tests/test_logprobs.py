@@ -107,7 +107,7 @@ async def test_drafts_change_nothing_and_the_demo_model_is_right() -> None:
     for speculation in ((), ("forced", "prediction", "ngram", "suffix", "draft_model")):
         drafting = {"draft_model": "demo", "max_draft": 6} if speculation else {}
         async with AsyncEngine(
-            speculation=speculation, speculation_adaptive=False, **drafting
+            speculation=speculation, _adaptive_drafts=False, **drafting
         ) as engine:
             prompts = [
                 engine.tokenizer.encode(QUESTION.format(place)) for place in ("France", "Japan")

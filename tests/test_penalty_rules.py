@@ -123,7 +123,7 @@ async def test_no_draft_changes_a_token() -> None:
     wanted, _ = await ask(requests(), speculation=())
     sources = ("forced", "prediction", "ngram", "suffix", "draft_model")
     answers, report = await ask(
-        requests(), speculation=sources, draft_model="demo", speculation_adaptive=False, max_draft=5
+        requests(), speculation=sources, draft_model="demo", _adaptive_drafts=False, max_draft=5
     )
     assert answers == wanted
     assert report["accepted_ngram"] + report["accepted_suffix"] > 0

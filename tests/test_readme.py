@@ -122,6 +122,7 @@ def test_the_settings_are_those_of_the_configuration() -> None:
     assert rows == [
         (field.name, flags.get(field.name, ""), str(field.default))
         for field in fields(EngineConfig)
+        if not field.name.startswith("_")
     ]
 
 

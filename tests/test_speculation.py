@@ -39,7 +39,7 @@ COMBINATIONS: list[tuple[Proposer, ...]] = [
 async def test_whoever_drafts_the_answers_are_the_same(
     asked: list[Question], without: list[Answer], proposers: tuple[Proposer, ...]
 ) -> None:
-    answers, report = await ask(asked, speculation=proposers, speculation_adaptive=False)
+    answers, report = await ask(asked, speculation=proposers, _adaptive_drafts=False)
     assert_same(answers, without)
     for source in proposers:
         assert report[f"drafted_{source}"] > 30, source
@@ -49,7 +49,7 @@ async def test_whoever_drafts_the_answers_are_the_same(
 async def test_however_much_is_drafted_the_answers_are_the_same(
     asked: list[Question], without: list[Answer], proposers: tuple[Proposer, ...]
 ) -> None:
-    answers, _ = await ask(asked, speculation=proposers, speculation_adaptive=True)
+    answers, _ = await ask(asked, speculation=proposers, _adaptive_drafts=True)
     assert_same(answers, without)
 
 
@@ -67,7 +67,7 @@ async def test_so_it_is_on_torch_devices(
 ) -> None:
     """Both compute in float32, and no answer is near a tie: they are those of the CPU runner."""
     use_torch(monkeypatch, kind)
-    answers, report = await ask(asked, speculation=proposers, speculation_adaptive=False)
+    answers, report = await ask(asked, speculation=proposers, _adaptive_drafts=False)
     for got, wanted in zip(answers, without, strict=True):
         assert (got.tokens, got.text, got.finish_reason) == (
             wanted.tokens,
@@ -94,7 +94,7 @@ async def test_whatever_steps_look_like_the_answers_are_the_same(
 ) -> None:
     some = [q for q in asked if len(q.prompt) < 600][:60]
     wanted, _ = await ask(some, speculation=(), **config)
-    answers, report = await ask(some, speculation=ALL, speculation_adaptive=False, **config)
+    answers, report = await ask(some, speculation=ALL, _adaptive_drafts=False, **config)
     assert_same(answers, wanted)
     assert sum(report[f"drafted_{source}"] for source in ALL) > 20
 
@@ -115,7 +115,7 @@ async def test_preemption_in_a_tiny_cache_changes_nothing(adaptive: bool) -> Non
     config: dict[str, Any] = {"num_blocks": 40, "block_size": 8}
     wanted, report = await ask(long(12), speculation=(), **config)
     assert report["preemptions"] > 0
-    answers, report = await ask(long(12), speculation=ALL, speculation_adaptive=adaptive, **config)
+    answers, report = await ask(long(12), speculation=ALL, _adaptive_drafts=adaptive, **config)
     assert report["preemptions"] > 0
     assert_same(answers, wanted)
 
@@ -124,7 +124,7 @@ async def test_who_aborts_takes_nobody_along() -> None:
     asked = long(8)
     wanted, _ = await ask(asked, speculation=())
     async with AsyncEngine(
-        speculation=ALL, draft_model="demo", speculation_adaptive=False, max_sequences=8
+        speculation=ALL, draft_model="demo", _adaptive_drafts=False, max_sequences=8
     ) as engine:
         generations = [engine.generate(q.prompt, q.params) for q in asked]
         for generation in generations[::2]:
@@ -144,7 +144,7 @@ async def test_answers_go_on_over_kill_9_of_the_engine() -> None:
     async with AsyncEngine(
         speculation=ALL,
         draft_model="demo",
-        speculation_adaptive=False,
+        _adaptive_drafts=False,
         max_sequences=8,
         placement="process",
     ) as engine:
@@ -167,7 +167,7 @@ async def test_answers_are_drafted_from_for_their_tenant_until_they_are_forgotte
         device="simulated",
         simulated_step_ms=0.1,
         speculation=("suffix",),
-        speculation_adaptive=False,
+        _adaptive_drafts=False,
     ) as engine:
 
         async def right(tenant: str | None, salt: str | None) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import click
 import msgspec
 
+from pyengine._core import DEFAULT_PROPOSERS, PROPOSERS
 from pyengine.errors import ConfigError, InvalidRequestError
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import ChatFormatName, EngineConfig
@@ -47,8 +48,9 @@ ENGINE_OPTIONS: dict[str, str] = {
     "threads": "CPU threads of a model step, with --tensor-parallel of each process [default: the "
     "machine's cores, divided among the processes].",
     "prefix_cache": "Share the cache of equal prompt prefixes [default: yes].",
-    "speculation": "Draft token sources, separated by commas: forced, prediction, ngram, suffix, "
-    "draft_model; or none [default: forced, prediction, ngram, and draft_model if there is one].",
+    "speculation": "Draft token sources, separated by commas: "
+    + "; ".join(f"{name} ({what})" for name, what in PROPOSERS.items())
+    + f"; or none [default: {', '.join(DEFAULT_PROPOSERS)}, and draft_model if there is one].",
     "draft_model": "Small model with the same tokenizer that drafts tokens: folder, hub name, or "
     "'demo'.",
     "max_draft": "Most draft tokens of a sequence in one step [default: 8].",

@@ -168,8 +168,7 @@ def summary(engine: "AsyncEngine", url: str, placement: "PlacementName", workers
     """The settings of a started engine, and a request to try at ``url``."""
     config, limits, info = engine.config, engine.config.limits, engine.info
     drafting = ", ".join(config.proposers if config.max_draft else ())
-    pays = drafting and config.speculation_adaptive
-    drafting += " (where they are expected to save time)" if pays else ""
+    drafting += " (where they are expected to save time)" if drafting else ""
     cache = f"{info.num_blocks} blocks of {config.block_size} tokens"
     lines = {
         "model": engine.model_name if config.model is None else config.model,

@@ -6,6 +6,7 @@ from typing import Any, Literal, Self, get_args
 
 import msgspec
 
+from pyengine._core import DEFAULT_PROPOSERS, PROPOSERS
 from pyengine.errors import ConfigError
 from pyengine.settings.environment import settings_from_environment
 from pyengine.settings.modes import MODES, Limits, Mode
@@ -16,7 +17,8 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 KvCacheDtype = Literal["auto", "bfloat16", "float16", "float8_e4m3"]
 AttentionName = Literal["auto", "flashinfer", "triton", "torch"]
 LoadFormat = Literal["auto", "dummy"]
-Proposer = Literal["forced", "prediction", "ngram", "suffix", "draft_model"]
+# A name in pyengine._core.PROPOSERS.
+Proposer = str
 
 ChatFormatName = Literal[
     "none",
@@ -85,17 +87,14 @@ class EngineConfig:
             of its own; on the CPU, processes. Its KV heads must be divisible by it.
         threads: CPU threads of a model step, with ``tensor_parallel`` of each process; None takes
             the machine's cores, divided among the processes, and one for a tiny model.
-        speculation: Draft token sources: ``forced`` (text that a grammar leaves no choice in),
-            ``prediction`` (what the client expects), ``ngram`` (what followed the same words
-            before), ``suffix`` (the same, over recent answers of the tenant too), ``draft_model``.
-            Drafts change no token, and stop where they do not save time. None takes ``forced``,
-            ``prediction``, ``ngram``, and ``draft_model`` where there is one; on the simulated
-            device none, as it generates tokens at random.
+        speculation: Draft token sources, by their names in ``pyengine._core.PROPOSERS``; the help
+            of ``--speculation`` describes each. Drafts change no token, and stop where they do not
+            save time. None takes those that cost nothing where they do not help, and
+            ``draft_model`` where there is one; on the simulated device none, as it generates
+            tokens at random.
         draft_model: Folder or hub name of a small model with the same tokenizer; ``demo`` is the
             demo model's sibling in the package. Its keys and values share ``kv_cache_mib``.
         max_draft: Most draft tokens of one sequence in a step; 0 is no speculation.
-        speculation_adaptive: Draft as much as measured time and acceptance justify, down to
-            nothing; False, for tests, always drafts as much as possible.
         speculation_history: Tokens of recent answers that ``suffix`` remembers, all tenants
             together.
         grammar_timeout_s: Seconds that a grammar may take to compile.
@@ -131,11 +130,12 @@ class EngineConfig:
     speculation: tuple[Proposer, ...] | None = None
     draft_model: str | None = None
     max_draft: int = 8
-    speculation_adaptive: bool = True
     speculation_history: int = 1_000_000
     grammar_timeout_s: float = 5.0
     grammar_cache_mib: int = 256
     simulated_step_ms: float = 8.0
+    # Tests of drafts set it to False: every row then has as many drafts as there may be.
+    _adaptive_drafts: bool = True
 
     def __post_init__(self) -> None:
         self._check_values()
@@ -151,10 +151,10 @@ class EngineConfig:
                     f"'{name}' must be one of {choices}, not {getattr(self, name)!r}", param=name
                 )
         names = self.speculation if isinstance(self.speculation, tuple) else ()
-        if unknown := set(names) - set(get_args(Proposer)):
+        if unknown := set(names) - set(PROPOSERS):
             raise ConfigError(
                 f"'speculation' names {', '.join(sorted(map(repr, unknown)))}; there are: "
-                f"{', '.join(get_args(Proposer))}",
+                f"{', '.join(PROPOSERS)}",
                 param="speculation",
             )
         for field in fields(self):
@@ -168,7 +168,7 @@ class EngineConfig:
             raise ConfigError(message, param=name)
 
     def _check_speculation(self) -> None:
-        """Refuse draft token sources that are not there."""
+        """Refuse a draft model that is missing or not used."""
         if "draft_model" in (self.speculation or ()) and self.draft_model is None:
             raise ConfigError(
                 "'speculation' names draft_model, but 'draft_model' does not say which: a folder, "
@@ -222,8 +222,7 @@ class EngineConfig:
             return self.speculation
         if self.device == "simulated":
             return ()
-        drafting: tuple[Proposer, ...] = ("draft_model",) if self.draft_model else ()
-        return ("forced", "prediction", "ngram", *drafting)
+        return (*DEFAULT_PROPOSERS, *(("draft_model",) if self.draft_model else ()))
 
     @property
     def drafts_with_model(self) -> bool:
@@ -254,7 +253,7 @@ class EngineConfig:
         Raises:
             ConfigError: A variable does not read as its type, or names no setting.
         """
-        types = {field.name: field.type for field in fields(cls)}
+        types = {f.name: f.type for f in fields(cls) if not f.name.startswith("_")}
         values = dict(defaults or {}) | settings_from_environment(types)
         values |= {name: value for name, value in overrides.items() if value is not None}
         return cls(**values)

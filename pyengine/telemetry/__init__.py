@@ -6,7 +6,7 @@
     scheduler.py, frontend.py    ├─ spans ─► Recorder ─► Accountant ─► Totals ─► /metrics
     http/ (every worker)         ┘   (one ring in shared memory)             profiling/
 
-``await engine.telemetry()`` gives a :class:`Totals`: cumulative stats, made for counters. Its
+``await engine.telemetry()`` gives a :class:`Totals`: cumulative numbers, made for counters. Its
 ``stages`` hold count, exposed and overlapped nanoseconds for each (track, stage); ``wall_ns``,
 ``busy_ns`` and ``idle_ns`` the time line; ``step_histogram`` the step times. The difference of two
 (``later.since(earlier)``) is a window, with its ``exposed_cpu_ratio``.

@@ -1,4 +1,4 @@
-"""Proposed and accepted drafts: the planner's counts by proposer and by position.
+"""Drafted and accepted tokens, by proposer and position, from the planner's counts.
 
 The planner names them ``drafted_<proposer>`` and ``accepted_<proposer>``, and the same with
 ``_<position>``; what is not named is 0.
@@ -8,13 +8,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-PROPOSERS = ("forced", "prediction", "ngram", "suffix", "draft_model")
-# The planner's positions; the last stands for all beyond.
-POSITIONS = 16
+from pyengine._core import DRAFT_POSITIONS, PROPOSERS
 
 
 class DraftPosition(msgspec.Struct, frozen=True):
-    """One place in a row's draft.
+    """One position in a row's draft.
 
     Attributes:
         place: 1 for the first draft token of the row; 16 stands for all from there on.
@@ -31,11 +29,11 @@ class Drafts(msgspec.Struct, frozen=True, kw_only=True):
     """The drafts of one proposer.
 
     Attributes:
-        proposer: One of :data:`PROPOSERS`.
+        proposer: A name in :data:`pyengine._core.PROPOSERS`.
         drafted: Draft tokens that were sent and verified.
         accepted: How many of them were right, all before them being right.
         acceptance: The quotient; 0 where nothing was drafted.
-        positions: The places in which it had drafts.
+        positions: The positions in which it had drafts.
     """
 
     proposer: str
@@ -46,7 +44,7 @@ class Drafts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def proposers(stats: Mapping[str, int]) -> list[Drafts]:
-    """The drafts of each of :data:`PROPOSERS`, of those that drafted nothing too.
+    """The drafts of each proposer, of those that drafted nothing too.
 
     ``stats`` are those of a report, or what came between two of them.
     """
@@ -62,7 +60,7 @@ def _drafts(proposer: str, stats: Mapping[str, int]) -> Drafts:
             stats.get(f"drafted_{proposer}_{at}", 0),
             stats.get(f"accepted_{proposer}_{at}", 0),
         )
-        for at in range(POSITIONS)
+        for at in range(DRAFT_POSITIONS)
     )
     return Drafts(
         proposer=proposer,

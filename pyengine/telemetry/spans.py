@@ -1,4 +1,4 @@
-"""Single spans as numpy records."""
+"""Spans as numpy records, to look at single ones."""
 
 from typing import Any
 

@@ -37,7 +37,7 @@ class StageTotal(msgspec.Struct, array_like=True, gc=False, frozen=True):
 class Totals(msgspec.Struct, array_like=True, frozen=True):
     """Where the time went since the engine started, or between two of these (:meth:`since`).
 
-    All stats only grow. The scheduler's track has no gaps, so that
+    All numbers only grow. The scheduler's track has no gaps, so that
     ``wall = busy + the scheduler's exposed time + unaccounted``, idle counted among the exposed.
 
     Attributes:
@@ -48,7 +48,7 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
         step_histogram: Steps up to each of :data:`STEP_BOUNDS_S`, not cumulated; last the longer.
         spans: Spans that were read.
         lost: Spans that were overwritten before they were read.
-        span_cost_ns: Nanoseconds that recording a span takes, as measured at the start.
+        span_cost_ns: What recording a span costs its thread, as measured at the start.
         stages: Every stage that occurred, by track.
     """
 

@@ -78,12 +78,12 @@ def test_the_summary_says_what_the_device_settled() -> None:
     [
         ({}, "forced, prediction, ngram, where they pay"),
         ({"draft_model": "demo"}, "forced, prediction, ngram, draft_model, where they pay"),
-        ({"speculation": ("suffix",), "speculation_adaptive": False}, "suffix"),
+        ({"speculation": ("suffix",)}, "suffix, where they pay"),
         ({"speculation": ()}, "none"),
         ({"max_draft": 0}, "none"),
     ],
 )
-def test_the_summary_says_who_drafts(settings: dict[str, Any], says: str) -> None:
+def test_the_summary_names_the_draft_sources(settings: dict[str, Any], says: str) -> None:
     info = EngineInfo(2048, 512, 99, "cpu", {})
     engine: Any = SimpleNamespace(config=EngineConfig(**settings), info=info, model_name="m")
     assert f"  drafts    {says}" in summary(engine, "http://here", "process").splitlines()

@@ -54,7 +54,7 @@ async def answers(tensor_parallel: int, **config: Any) -> tuple[list[Any], dict[
 @pytest.mark.parametrize("drafts", [False, True])
 async def test_the_demo_model(drafts: bool) -> None:
     config = (
-        {"speculation": ("ngram", "forced"), "speculation_adaptive": False}
+        {"speculation": ("ngram", "forced"), "_adaptive_drafts": False}
         if drafts
         else {"speculation": ()}
     )
@@ -68,7 +68,7 @@ async def test_the_demo_model(drafts: bool) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_random_models(seed: int, tmp_path: Path) -> None:
     random_llama(tmp_path, seed=seed, tie_word_embeddings=seed == 1)
-    model = {"model": str(tmp_path), "prefill_chunk": 16, "speculation_adaptive": False}
+    model = {"model": str(tmp_path), "prefill_chunk": 16, "_adaptive_drafts": False}
     alone, _ = await answers(1, **model)
     shared, _ = await answers(2, **model)
     assert shared == alone

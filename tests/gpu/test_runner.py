@@ -55,7 +55,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     # Rows read pages that other rows of their step write.
     "chunks-side-by-side": {"prefill_chunk": 16},
     "preemption": {"num_blocks": 24},
-    "drafts": {"speculation": ("ngram",), "speculation_adaptive": False},
+    "drafts": {"speculation": ("ngram",), "_adaptive_drafts": False},
     "no-graphs": {"graph_memory_mib": 0},
 }
 

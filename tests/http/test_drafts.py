@@ -41,7 +41,7 @@ async def served(
     async with AsyncEngine(
         speculation=proposers,
         draft_model="demo" if proposers else None,
-        speculation_adaptive=False,
+        _adaptive_drafts=False,
         max_sequences=16,
     ) as engine:
         server = HttpServer(engine, port=0)

@@ -23,7 +23,7 @@ ITSELF: dict[str, Any] = {
     "model": str(DRAFT_PATH),
     "draft_model": "demo",
     "speculation": ("draft_model",),
-    "speculation_adaptive": False,
+    "_adaptive_drafts": False,
     "max_draft": 4,
     "max_sequences": 8,
 }
@@ -93,7 +93,7 @@ async def test_what_was_preempted_is_drafted_for_again() -> None:
 
 async def test_what_was_not_drafted_for_is_caught_up_with() -> None:
     # Adaptive: drafts come and go, and a cache of one sequence lies still for a while.
-    tokens, right, _ = await drafted(prompts(8), mixed(8, 150), speculation_adaptive=True)
+    tokens, right, _ = await drafted(prompts(8), mixed(8, 150), _adaptive_drafts=True)
     assert tokens > 0
     assert right == tokens
     sources = {"speculation": ("ngram", "draft_model")}

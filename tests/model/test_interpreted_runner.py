@@ -117,7 +117,7 @@ async def test_tokens_are_those_of_transformers(
     params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
     async with AsyncEngine(
         tmp_path, max_sequences=2, kv_cache_mib=1, prefill_chunk=16, speculation=("ngram",),
-        speculation_adaptive=False,
+        _adaptive_drafts=False,
     ) as engine:  # fmt: skip
         answers = await asyncio.gather(*(engine.generate(p, params) for p in prompts))
         report = await engine.report()

@@ -164,9 +164,9 @@ async def ask(seed: int, **config: Any) -> list[Any]:
 DRAFTS: dict[str, dict[str, Any]] = {
     "no drafts": {"speculation": ()},
     # A graph takes one: there is room for few, and others are given up in flight.
-    "drafts": {"speculation_adaptive": False, "graph_memory_mib": 3},
+    "drafts": {"_adaptive_drafts": False, "graph_memory_mib": 3},
     "draft model": {
-        "draft_model": "demo", "speculation": ("draft_model",), "speculation_adaptive": False,
+        "draft_model": "demo", "speculation": ("draft_model",), "_adaptive_drafts": False,
         "max_draft": 3, "max_sequences": 20,
     },
 }  # fmt: skip

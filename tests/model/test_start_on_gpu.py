@@ -115,7 +115,7 @@ async def test_what_is_left_of_the_memory_is_the_caches(gpu: Gpu) -> None:
 async def test_a_draft_model_has_its_share_of_cache_and_graphs(gpu: Gpu) -> None:
     expected, _ = await ask(device="cpu", kv_cache_mib=16)
     drafting: dict[str, Any] = {
-        "draft_model": "demo", "speculation": ("draft_model",), "speculation_adaptive": False,
+        "draft_model": "demo", "speculation": ("draft_model",), "_adaptive_drafts": False,
     }  # fmt: skip
     answers, _ = await ask(**DISGUISED, **drafting)
     assert answers == expected

@@ -38,7 +38,7 @@ async def test_what_was_fed_meanwhile_is_caught_up_with(
 ) -> None:
     # Adaptive: drafts come and go, and steps between are fed by the device.
     use_torch(monkeypatch, kind)
-    for config in ({"speculation_adaptive": True}, {"speculation": ("ngram", "draft_model")}):
+    for config in ({"_adaptive_drafts": True}, {"speculation": ("ngram", "draft_model")}):
         tokens, right, _ = await drafted(prompts(8), mixed(8, 150), **config)
         assert right >= 0.99 * tokens > 0
 
@@ -77,7 +77,7 @@ async def test_drafts_and_answers_are_those_of_the_cpu(
     drafting: dict[str, Any] = {
         "draft_model": "demo",
         "speculation": ("draft_model",),
-        "speculation_adaptive": False,
+        "_adaptive_drafts": False,
     }
     on_cpu, plain = await answers(**drafting), await answers(speculation=())
     assert on_cpu[0] == plain[0]

@@ -217,7 +217,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "prefix-cache": {},
     "chunks": {"prefill_chunk": 16, "prefix_cache": False},
     "preemption": {"num_blocks": 24},
-    "drafts": {"speculation": ("ngram",), "speculation_adaptive": False},
+    "drafts": {"speculation": ("ngram",), "_adaptive_drafts": False},
 }
 
 
@@ -335,7 +335,7 @@ async def test_log_probabilities_are_those_of_transformers(
     prompts = [[(7 * i * i + 3 * j) % 256 for j in range(5 + 9 * i)] for i in range(4)]
     given: dict[str, Any] = {"max_tokens": 24, "ignore_eos": True}
     async with AsyncEngine(
-        tmp_path, max_sequences=3, speculation=drafts, speculation_adaptive=False
+        tmp_path, max_sequences=3, speculation=drafts, _adaptive_drafts=False
     ) as engine:
         for rules, top in itertools.product(RULES, (0, 3)):
             params = SamplingParams(logprobs=top, **given, **rules)

@@ -142,17 +142,12 @@ impl PyPlanner {
         history_tokens: usize,
         adaptive: bool,
     ) -> PyResult<()> {
-        let known = |name: &String| Source::ALL.iter().any(|source| source.name() == name);
-        if let Some(unknown) = proposers.iter().find(|name| !known(name)) {
-            return Err(PyValueError::new_err(format!("there is no proposer {unknown:?}")));
-        }
-        let has = |source: Source| proposers.iter().any(|name| name == source.name());
+        let sources = proposers.iter().map(|name| {
+            Source::from_name(name)
+                .ok_or_else(|| PyValueError::new_err(format!("there is no proposer {name:?}")))
+        });
         let config = SpeculationConfig {
-            ngram: has(Source::Ngram),
-            suffix: has(Source::Suffix),
-            draft_model: has(Source::DraftModel),
-            forced: has(Source::Forced),
-            prediction: has(Source::Prediction),
+            sources: sources.collect::<PyResult<_>>()?,
             max_draft,
             history_tokens,
             adaptive,

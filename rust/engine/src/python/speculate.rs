@@ -1,26 +1,36 @@
-//! `pyengine._core.Speculator`: the speculator as Python sees it, for tests and benches.
-//!
-//! The planner has its own; nothing here is on the path of a step. Whole texts go in at once, so that what is
-//! timed from Python is Rust.
+//! `pyengine._core.PROPOSERS` and its like: the names of draft token sources; and `Speculator`, for a bench.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
 use super::errors::guarded;
 use super::kv_allocator::read_tokens;
 use crate::error::Error;
-use crate::speculate::{SpeculationConfig, Speculator};
+use crate::speculate::{POSITIONS, Source, SpeculationConfig, Speculator};
 
 /// The slot that texts go through.
 const SLOT: u32 = 0;
+const MAX_DRAFT: usize = 8;
 
-/// The Python class.
+/// Adds what is in here to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let described = PyDict::new(module.py());
+    for source in Source::ALL {
+        described.set_item(source.name(), source.description())?;
+    }
+    module.add("PROPOSERS", described)?;
+    let by_default = Source::ALL.iter().filter(|source| source.by_default()).map(|source| source.name());
+    module.add("DEFAULT_PROPOSERS", PyTuple::new(module.py(), by_default.collect::<Vec<_>>())?)?;
+    module.add("DRAFT_POSITIONS", POSITIONS)?;
+    module.add_class::<PySpeculator>()
+}
+
+/// A history of outputs and drafts from it. Whole texts go in at once, so that what is timed from Python is Rust.
 #[pyclass(name = "Speculator", frozen, module = "pyengine._core")]
-pub(super) struct PySpeculator {
+struct PySpeculator {
     core: Mutex<Speculator>,
-    max_draft: usize,
 }
 
 impl PySpeculator {
@@ -32,77 +42,56 @@ impl PySpeculator {
 #[pymethods]
 impl PySpeculator {
     #[new]
-    #[pyo3(signature = (history_tokens, max_draft = 8, ngram = false, suffix = true))]
-    fn new(history_tokens: usize, max_draft: usize, ngram: bool, suffix: bool) -> Self {
+    fn new(history_tokens: usize) -> Self {
         let config = SpeculationConfig {
-            ngram,
-            suffix,
-            draft_model: false,
-            forced: false,
-            prediction: false,
-            max_draft,
+            sources: [Source::Suffix].into_iter().collect(),
+            max_draft: MAX_DRAFT,
             history_tokens,
             adaptive: false,
         };
-        Self { core: Mutex::new(Speculator::new(config, 1)), max_draft }
+        Self { core: Mutex::new(Speculator::new(config, 1)) }
     }
 
-    fn remember(&self, py: Python<'_>, tenant: u64, output: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn remember(&self, py: Python<'_>, output: &Bound<'_, PyAny>) -> PyResult<()> {
         let output = read_tokens(py, output)?;
-        py.detach(|| {
-            guarded(|| {
-                let mut core = self.lock();
-                core.open(SLOT, tenant, &output, 0, None);
-                core.close(SLOT, true);
-                Ok::<_, Error>(())
-            })
+        guarded(|| {
+            let mut core = self.lock();
+            core.open(SLOT, 0, &output, 0, None);
+            core.close(SLOT, true);
+            Ok::<_, Error>(())
         })
     }
 
-    fn tend(&self, py: Python<'_>, budget: usize) -> PyResult<()> {
-        py.detach(|| {
-            guarded(|| {
-                self.lock().tend(budget);
-                Ok::<_, Error>(())
-            })
+    fn tend(&self, budget: usize) -> PyResult<()> {
+        guarded(|| {
+            self.lock().tend(budget);
+            Ok::<_, Error>(())
         })
     }
 
-    fn replay(
-        &self,
-        py: Python<'_>,
-        tenant: u64,
-        output: &Bound<'_, PyAny>,
-        propose: bool,
-    ) -> PyResult<(usize, usize)> {
+    fn replay(&self, py: Python<'_>, output: &Bound<'_, PyAny>, propose: bool) -> PyResult<(usize, usize)> {
         let output = read_tokens(py, output)?;
-        py.detach(|| {
-            guarded(|| {
-                let mut core = self.lock();
-                core.open(SLOT, tenant, &[], 0, None);
-                let (mut drafted, mut accepted) = (0, 0);
-                let mut draft = Vec::new();
-                for at in 0..output.len() {
-                    if propose {
-                        draft.clear();
-                        core.propose(SLOT, &[], self.max_draft, &mut draft);
-                        drafted += draft.len();
-                        let right = draft.iter().zip(&output[at..]).take_while(|(a, b)| a == b).count();
-                        accepted += right;
-                    }
-                    core.append(SLOT, &output[at..=at]);
+        guarded(|| {
+            let mut core = self.lock();
+            core.open(SLOT, 0, &[], 0, None);
+            let (mut drafted, mut accepted) = (0, 0);
+            let mut draft = Vec::new();
+            for at in 0..output.len() {
+                if propose {
+                    draft.clear();
+                    core.propose(SLOT, &[], MAX_DRAFT, &mut draft);
+                    drafted += draft.len();
+                    accepted += draft.iter().zip(&output[at..]).take_while(|(a, b)| a == b).count();
                 }
-                core.close(SLOT, false);
-                Ok::<_, Error>((drafted, accepted))
-            })
+                core.append(SLOT, &output[at..=at]);
+            }
+            core.close(SLOT, false);
+            Ok::<_, Error>((drafted, accepted))
         })
     }
 
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn memory(&self) -> (usize, usize) {
         let stats = self.lock().stats();
-        let fields = PyDict::new(py);
-        fields.set_item("history_tokens", stats.history_tokens)?;
-        fields.set_item("history_bytes", stats.history_bytes)?;
-        Ok(fields)
+        (stats.history_tokens, stats.history_bytes)
     }
 }

@@ -7,21 +7,11 @@
 //! Rates are counts that forget: the last few hundred judgements of a class, the last few dozen of a sequence.
 //! Where little has been judged the estimate leans on the next wider group. O(1) a judgement and a question.
 
-use super::draft::{CLASSES, SOURCES, Segment, Source};
+use super::draft::Segment;
+use super::source::{CLASSES, SOURCES, Source};
 
 /// Positions in a segment whose rates are kept apart; the last stands for all beyond.
 const POSITIONS: usize = 8;
-
-/// What is believed of a source before anything was judged, by class.
-fn prior(source: Source, class: u8) -> f32 {
-    match source {
-        Source::Forced => 0.98,
-        Source::Prediction => [0.5, 0.7, 0.8, 0.9, 0.95][usize::from(class.min(4))],
-        Source::Ngram => [0.35, 0.5, 0.6, 0.75, 0.85][usize::from(class.min(4))],
-        Source::Suffix => 0.4 + 0.05 * f32::from(class),
-        Source::DraftModel => 0.7,
-    }
-}
 
 /// Counts that forget.
 #[derive(Debug, Clone, Copy, Default)]
@@ -61,7 +51,7 @@ pub(super) struct Acceptance {
 impl Acceptance {
     fn common(&self, segment: Segment, position: usize) -> f32 {
         let rates = &self.rates[segment.source as usize][usize::from(segment.class)];
-        let class = rates.all.leaning_on(prior(segment.source, segment.class), 4.0);
+        let class = rates.all.leaning_on(segment.source.prior(segment.class), 4.0);
         rates.at[position.min(POSITIONS - 1)].leaning_on(class, 8.0)
     }
 
@@ -109,7 +99,7 @@ mod tests {
         assert!((of(SEGMENT, 1) - 0.25).abs() < 0.06, "{}", of(SEGMENT, 1));
         assert!((of(SEGMENT, 5) - 0.5).abs() < 0.06, "nothing known of the position: {}", of(SEGMENT, 5));
         let other = Segment { class: 0, ..SEGMENT };
-        assert_eq!(of(other, 0), prior(Source::Ngram, 0), "nothing known of the class");
+        assert_eq!(of(other, 0), Source::Ngram.prior(0), "nothing known of the class");
     }
 
     #[test]

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!  batch    so many clients ask one question after the other; when none is left the batch ends with few rows
-//!  step     prompts, or after somebody's end: takes longer, and its time is not told │ others: time by tokens as
+//!  step     prompts, or after a sequence's end: takes longer, time unknown         │ others: time by tokens as
 //!           measured on two cores, noise, a machine whose speed drifts
 //!  draft    a pass for each iteration, and what it takes to catch up with prompts
 //! ```
 //!
-//! What other simulations of the control leave out: prompts that the draft model has to catch up with, levels that
+//! What other simulations of the control leave out: prompts that the draft model has to catch up with, batch buckets that
 //! are passed within a few steps, times that were measured when the machine was slower.
 
 use super::{Length, Row, Segments, Source, SpeculationConfig, Speculator, StepOutcome};
@@ -31,7 +31,7 @@ const STEP: [(f64, f64); 12] = [
 /// The same of an iteration of the draft model, by its rows.
 const DRAFT: [(f64, f64); 5] = [(1.0, 30.0), (4.0, 45.0), (16.0, 150.0), (64.0, 560.0), (2048.0, 17_000.0)];
 
-/// Microseconds that the step after somebody's end takes longer: it is told, and the next question is taken in.
+/// Microseconds that the step after a sequence's end takes longer: the answer is sent, the next question read.
 const ENDED: f64 = 250.0;
 
 const MOST: usize = 8;
@@ -91,11 +91,10 @@ struct World {
 impl World {
     fn new(load: Load, on: bool, seed: u64) -> Self {
         let config = SpeculationConfig {
-            ngram: false,
-            suffix: false,
-            draft_model: on && load.device > 0.0,
-            forced: false,
-            prediction: on && load.host > 0.0,
+            sources: [(Source::DraftModel, load.device), (Source::Prediction, load.host)]
+                .into_iter()
+                .filter_map(|(source, probability)| (on && probability > 0.0).then_some(source))
+                .collect(),
             max_draft: MOST,
             history_tokens: 0,
             adaptive: true,
@@ -179,8 +178,8 @@ impl World {
     }
 
     fn step(&mut self, running: &mut [Client], prefill: usize) -> f64 {
-        let told = prefill == 0 && self.decoded && self.ended == 0;
-        let speculative = self.speculator.wants_drafts(told);
+        let measured = prefill == 0 && self.decoded && self.ended == 0;
+        let speculative = self.speculator.wants_drafts(measured);
         let (mut rows, mut drafts, mut lengths) = (vec![], vec![], vec![]);
         // Those whose prompt is in this step come last.
         let decodes = running.iter().take_while(|client| client.made > 0).count();
@@ -236,13 +235,13 @@ impl World {
         let mut time = between(&STEP, (running.len() + drafted + prefill) as f64);
         let passes = asked.iter().filter(|&&rows| rows > 0);
         time += passes.map(|&rows| between(&DRAFT, f64::from(rows))).sum::<f64>();
-        // What is caught up with and cannot be told from a row's newest token costs its share of a pass.
+        // What is caught up with and cannot be told apart from a row's newest token costs its share of a pass.
         time += 8.5 * (caught_up as f64 - rows.len() as f64).max(0.0);
         self.speed = (self.speed + 0.02 * self.load.drift * (2.0 * Self::of(&mut self.noise) - 1.0))
             .clamp(1.0 - self.load.drift, 1.0 + self.load.drift);
         let noise: f64 = (0..4).map(|_| Self::of(&mut self.noise) - 0.5).sum::<f64>() * self.load.noise;
         let stall = if Self::of(&mut self.noise) < 0.01 { 3.0 } else { 1.0 };
-        let measured = time * self.speed * (1.0 + noise) * stall;
+        let duration_us = time * self.speed * (1.0 + noise) * stall;
         self.speculator.observe(&StepOutcome {
             rows: running.len(),
             drafted,
@@ -250,7 +249,7 @@ impl World {
             device_iterations: iterations,
             caught_up,
             speculative,
-            duration_ns: if told { (1000.0 * measured) as u64 } else { 0 },
+            duration_ns: if measured { (1000.0 * duration_us) as u64 } else { 0 },
         });
         // What noise costs is no merit and no fault of drafts.
         time + ENDED * self.ended as f64

@@ -1,4 +1,4 @@
-//! A draft: tokens that may come next, and who proposed which of them.
+//! A draft: tokens that may come next, in segments by their source.
 //!
 //! ```text
 //!  known tokens │ forced forced │ n-gram n-gram n-gram │
@@ -7,52 +7,12 @@
 //!
 //! [`Segments`] is a small value that is copied with its row: O(1) in space, no allocation.
 
-/// Who proposed a draft; the order is that of the metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Source {
-    /// The grammar allows nothing else.
-    Forced,
-    /// The output that the client predicts.
-    Prediction,
-    /// What followed the same few tokens earlier in the request.
-    Ngram,
-    /// What followed the longest known suffix, in the request or in recent outputs of its tenant.
-    Suffix,
-    /// A smaller model on the device.
-    DraftModel,
-}
-
-/// How many sources there are.
-pub const SOURCES: usize = Source::ALL.len();
-
-impl Source {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Forced, Self::Prediction, Self::Ngram, Self::Suffix, Self::DraftModel];
-
-    /// Its name in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Forced => "forced",
-            Self::Prediction => "prediction",
-            Self::Ngram => "ngram",
-            Self::Suffix => "suffix",
-            Self::DraftModel => "draft_model",
-        }
-    }
-}
-
-/// How good the evidence for a draft is: each source has its own few classes, worst first, whose acceptance is
-/// measured apart.
-pub(super) type Class = u8;
-
-/// Most classes of a source.
-pub(super) const CLASSES: usize = 10;
+use super::source::{Class, Source};
 
 /// Draft tokens in a row from one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Who proposed them.
+    /// Where they come from.
     pub source: Source,
     /// How many.
     pub count: u16,
@@ -62,7 +22,7 @@ pub struct Segment {
 /// Most segments of a draft: forced tokens, tokens of a host's source, tokens of the device's draft model.
 const PARTS: usize = 3;
 
-/// Who proposed which tokens of a draft.
+/// The sources of a draft's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segments {
     parts: [Segment; PARTS],
@@ -139,48 +99,12 @@ impl Segments {
     }
 }
 
-/// What a proposer reads: the tokens of the sequence and those that are taken for granted after them.
-#[derive(Clone, Copy)]
-pub(super) struct Text<'a> {
-    /// All tokens of the sequence so far.
-    pub tokens: &'a [u32],
-    /// Forced tokens, after which the proposer goes on.
-    pub ahead: &'a [u32],
-}
-
-impl Text<'_> {
-    pub fn len(&self) -> usize {
-        self.tokens.len() + self.ahead.len()
-    }
-
-    pub fn get(&self, at: usize) -> u32 {
-        if at < self.tokens.len() { self.tokens[at] } else { self.ahead[at - self.tokens.len()] }
-    }
-
-    /// How many tokens before `end` are those at the end of the text, up to `most`.
-    pub fn common_suffix(&self, end: usize, most: usize) -> usize {
-        let length = self.len();
-        (0..most.min(end).min(length))
-            .take_while(|&back| self.get(end - 1 - back) == self.get(length - 1 - back))
-            .count()
-    }
-}
-
-/// A source of drafts on the host.
-pub(super) trait Proposer {
-    /// Whose name the draft bears.
-    const SOURCE: Source;
-
-    /// Appends at most `limit` tokens that may follow `text` to `draft`, and says how good the evidence is.
-    fn propose(&self, text: Text<'_>, limit: usize, draft: &mut Vec<u32>) -> Class;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_was_accepted_is_told_by_source() {
+    fn accepted_tokens_are_split_by_source() {
         let mut segments = Segments::default();
         segments.push(Source::Forced, 0, 2);
         segments.push(Source::Ngram, 3, 0);
@@ -205,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn each_token_knows_its_place() {
+    fn each_token_has_a_segment_and_a_position() {
         let mut segments = Segments::default();
         segments.push(Source::Forced, 0, 1);
         segments.push(Source::Suffix, 1, 2);

@@ -23,18 +23,20 @@ mod rows;
 mod sequence;
 #[cfg(test)]
 mod simulation;
+mod source;
 
 use std::sync::Arc;
 
-pub use draft::{SOURCES, Segment, Segments, Source};
+pub use draft::{Segment, Segments};
 pub use offers::Length;
 pub use outcome::StepOutcome;
 pub use rows::Row;
+pub use source::{SOURCES, Source, Sources};
 
 use acceptance::Acceptance;
 use control::Control;
 use offers::{Offers, offer};
-use proposers::history::History;
+use proposers::History;
 use sequence::{Common, Sequence};
 
 /// Positions of a draft that [`Stats`] tells apart; the last stands for all beyond.
@@ -64,16 +66,8 @@ const FEW: usize = 2;
 /// What may be proposed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpeculationConfig {
-    /// What followed the same few tokens earlier in the request.
-    pub ngram: bool,
-    /// What followed the longest known suffix, in the request or in its tenant's recent outputs.
-    pub suffix: bool,
-    /// There is a draft model on the device.
-    pub draft_model: bool,
-    /// What a grammar forces.
-    pub forced: bool,
-    /// The output that a client predicts.
-    pub prediction: bool,
+    /// The sources of drafts.
+    pub sources: Sources,
     /// Most draft tokens of a row.
     pub max_draft: usize,
     /// Most tokens of outputs of all tenants that are remembered; each takes 30 to 60 bytes.
@@ -126,10 +120,10 @@ impl Speculator {
     /// For sequences in slots below `max_sequences`.
     pub fn new(config: SpeculationConfig, max_sequences: usize) -> Self {
         Self {
-            history: History::new(if config.suffix { config.history_tokens } else { 0 }),
-            control: Control::new(config.forced),
+            history: History::new(if config.sources.has(Source::Suffix) { config.history_tokens } else { 0 }),
+            control: Control::new(config.sources.has(Source::Forced)),
+            sequences: (0..max_sequences).map(|_| Sequence::new(config.sources)).collect(),
             config,
-            sequences: std::iter::repeat_with(Sequence::default).take(max_sequences).collect(),
             acceptance: Acceptance::default(),
             stats: Stats::default(),
             offers: Offers::default(),
@@ -162,10 +156,10 @@ impl Speculator {
         let sequence = &mut self.sequences[slot as usize];
         self.open += usize::from(!sequence.open);
         self.opened += 1;
-        sequence.open(&self.config, &self.history, tenant, tokens, prompt_length, prediction);
+        sequence.open(&self.history, tenant, tokens, prompt_length, prediction.as_ref());
         sequence.watched = self.open <= FEW || self.opened.is_multiple_of(WATCHED);
         if active || sequence.watched {
-            sequence.index(&self.config, INDEXED_AT_ONCE);
+            sequence.index(INDEXED_AT_ONCE);
         }
     }
 
@@ -177,16 +171,15 @@ impl Speculator {
             return;
         }
         for &token in tokens {
-            sequence.append(&self.history, &self.config, token, &mut self.acceptance);
+            sequence.append(&self.history, token, &mut self.acceptance);
         }
         if active || sequence.watched {
-            sequence.index(&self.config, INDEXED_PER_TOKEN * tokens.len());
+            sequence.index(INDEXED_PER_TOKEN * tokens.len());
         }
         if !active && sequence.watched && sequence.wants_shadow() {
             // So that it is seen when drafts would pay, without sending any.
             self.draft.clear();
-            let common =
-                Common { config: &self.config, history: &self.history, acceptance: &self.acceptance };
+            let common = Common { history: &self.history, acceptance: &self.acceptance };
             sequence.propose(common, &[], self.config.max_draft, &mut self.draft, &mut self.scratch);
         }
         self.history.ingest(2 * tokens.len());
@@ -197,7 +190,7 @@ impl Speculator {
         let sequence = &mut self.sequences[slot as usize];
         if sequence.open && remember {
             self.answer += 0.05 * (sequence.output().len() as f32 - self.answer);
-            if self.config.suffix {
+            if self.config.sources.has(Source::Suffix) {
                 self.history.remember(sequence.tenant, sequence.output());
             }
         }
@@ -217,7 +210,7 @@ impl Speculator {
         let sequences = if self.active() { self.sequences.len() } else { 0 };
         for _ in 0..sequences {
             let sequence = &mut self.sequences[self.tended];
-            left -= sequence.index(&self.config, left);
+            left -= sequence.index(left);
             if sequence.behind() > 0 {
                 break;
             }
@@ -227,20 +220,20 @@ impl Speculator {
     }
 
     /// Appends a draft for a sequence, at most `limit` tokens: `forced` ones from a grammar first, then those of the
-    /// best source by expected gain. Says who proposed what.
+    /// best source by expected gain. Returns the source of each.
     pub fn propose(&mut self, slot: u32, forced: &[u32], limit: usize, draft: &mut Vec<u32>) -> Segments {
         let sequence = &mut self.sequences[slot as usize];
         if !sequence.open {
             return Segments::default();
         }
-        let forced = if self.config.forced { forced } else { &[] };
+        let forced = if self.config.sources.has(Source::Forced) { forced } else { &[] };
         let limit = limit.min(self.config.max_draft);
-        sequence.index(&self.config, INDEXED_PER_DRAFT);
-        let common = Common { config: &self.config, history: &self.history, acceptance: &self.acceptance };
+        sequence.index(INDEXED_PER_DRAFT);
+        let common = Common { history: &self.history, acceptance: &self.acceptance };
         sequence.propose(common, forced, limit, draft, &mut self.scratch)
     }
 
-    /// What verification said of a row's draft: the first `accepted` tokens were right. `segments` are those that
+    /// Verification of a row's draft: the first `accepted` tokens were right. `segments` are those that
     /// were sent (see [`Segments::truncate`] and [`Segments::push_device`]).
     pub fn judged(&mut self, slot: u32, segments: &Segments, accepted: usize) {
         for (source, proposed, accepted) in segments.split(accepted) {
@@ -272,9 +265,7 @@ impl Speculator {
 
     /// Whether there can be any.
     fn drafts(&self) -> bool {
-        let config = &self.config;
-        let any = config.ngram || config.suffix || config.draft_model || config.forced || config.prediction;
-        any && config.max_draft > 0
+        !self.config.sources.is_empty() && self.config.max_draft > 0
     }
 
     /// What a step was and took.
@@ -291,10 +282,11 @@ impl Speculator {
             self.offers.clear();
             let mut watched = None;
             for sequence in self.sequences.iter().filter(|sequence| sequence.open) {
-                // One that is not watched is taken for the last that was.
+                // A sequence that is not watched counts like the last one that is.
                 watched = if sequence.watched { Some(sequence) } else { watched };
                 let sequence = watched.unwrap_or(sequence);
-                let device = if self.config.draft_model { self.config.max_draft } else { 0 };
+                let device =
+                    if self.config.sources.has(Source::DraftModel) { self.config.max_draft } else { 0 };
                 let (personal, proposed) = (&sequence.personal, sequence.proposed());
                 offer(&mut self.offers, &self.acceptance, personal, proposed, device, self.config.max_draft);
             }

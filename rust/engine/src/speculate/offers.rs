@@ -2,7 +2,8 @@
 //! accepted.
 
 use super::acceptance::{Acceptance, Personal};
-use super::draft::{Segment, Segments, Source};
+use super::draft::{Segment, Segments};
+use super::source::Source;
 
 /// How many draft tokens a row gets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  row: host's segments, device's most ─► acceptance ─► Offers: what each token gains ─► lengths
-//!                           └─ only where the draft model is current, or catching up pays
+//!                           └─ of the draft model only where it is current, or catching up pays
 //! ```
 //!
 //! O(rows · drafts), no allocation.
@@ -11,6 +11,7 @@ use super::Speculator;
 use super::control::likely;
 use super::draft::Segments;
 use super::offers::{Length, offer};
+use super::source::Source;
 
 /// Tokens that the draft model may catch up with in one step, unless one sequence alone has more.
 const CAUGHT_UP: usize = 128;
@@ -21,7 +22,7 @@ const CURRENT: usize = 2;
 /// What may be drafted for a row of a step that decodes.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// Whose it is.
+    /// The slot of its sequence.
     pub slot: u32,
     /// What the host proposed for it.
     pub segments: Segments,
@@ -68,7 +69,8 @@ impl Speculator {
     fn offer(&mut self, rows: &[Row], on_device: bool) {
         self.offers.clear();
         for row in rows {
-            let device = if self.config.draft_model && on_device { row.device } else { 0 };
+            let device =
+                if self.config.sources.has(Source::DraftModel) && on_device { row.device } else { 0 };
             self.offer_row(row, device);
         }
     }
@@ -81,7 +83,8 @@ impl Speculator {
 
     /// Whether the draft model would have to catch up with a row.
     fn is_late(&self, rows: &[Row]) -> bool {
-        self.config.draft_model && rows.iter().any(|row| row.device > 0 && row.lacks > CURRENT)
+        self.config.sources.has(Source::DraftModel)
+            && rows.iter().any(|row| row.device > 0 && row.lacks > CURRENT)
     }
 
     fn pays_to_catch_up(&self, rows: usize, row: &Row) -> bool {

@@ -1,4 +1,4 @@
-//! What the speculator keeps of one sequence: its tokens, their indices, and the draft that is being judged.
+//! What the speculator keeps of one sequence: its tokens, its proposers, and the draft that is being judged.
 //!
 //! ```text
 //!  tokens   [ prompt ............ | output ....... ]
@@ -12,19 +12,9 @@
 use std::sync::Arc;
 
 use super::acceptance::{Acceptance, Personal};
-use super::draft::{Class, Proposer, Segments, Text};
-use super::proposers::automaton::Automaton;
-use super::proposers::history::History;
-use super::proposers::ngram::NgramIndex;
-use super::proposers::prediction::Prediction;
-use super::proposers::suffix::{Standing, Suffixes};
-use super::{Source, SpeculationConfig};
-
-/// Tokens whose indices keep their memory when the slot is used again.
-const KEPT: usize = 1 << 14;
-
-/// Tokens before the end of a text that are looked up in its tenant's history when the sequence is opened.
-const LOOKED_UP: usize = 64;
+use super::draft::Segments;
+use super::proposers::{History, KEPT, Proposer, View, of_sequence};
+use super::source::{Class, Source, Sources};
 
 /// A draft that is compared with the tokens that come.
 #[derive(Default)]
@@ -47,10 +37,7 @@ pub(super) struct Sequence {
     prompt_length: usize,
     /// So many tokens are in the indices.
     indexed: usize,
-    ngram: NgramIndex,
-    own: Automaton,
-    standing: Standing,
-    prediction: Option<Prediction>,
+    proposers: Vec<Box<dyn Proposer>>,
     shadow: Shadow,
     /// Tokens since the last draft was begun.
     since: usize,
@@ -59,7 +46,6 @@ pub(super) struct Sequence {
 /// What all sequences have in common when a draft is made.
 #[derive(Clone, Copy)]
 pub(super) struct Common<'a> {
-    pub config: &'a SpeculationConfig,
     pub history: &'a History,
     pub acceptance: &'a Acceptance,
 }
@@ -72,29 +58,34 @@ struct Best {
 }
 
 impl Sequence {
+    /// A slot without a sequence.
+    pub fn new(sources: Sources) -> Self {
+        Self { proposers: of_sequence(sources), ..Self::default() }
+    }
+
     pub fn open(
         &mut self,
-        config: &SpeculationConfig,
         history: &History,
         tenant: u64,
         tokens: &[u32],
         prompt_length: usize,
-        prediction: Option<Arc<[u32]>>,
+        prediction: Option<&Arc<[u32]>>,
     ) {
         self.clear();
         self.open = true;
         self.tenant = tenant;
         self.tokens.extend_from_slice(tokens);
         self.prompt_length = prompt_length.min(tokens.len());
-        if config.suffix {
-            let begin = tokens.len().saturating_sub(LOOKED_UP);
-            self.standing.advance(history, tenant, &tokens[begin..]);
-        }
-        self.prediction = prediction.filter(|_| config.prediction).map(Prediction::new);
-        if let Some(prediction) = &mut self.prediction {
-            let output = &self.tokens[self.prompt_length..];
-            (1..=output.len()).for_each(|end| prediction.append(&output[..end]));
-        }
+        let (view, proposers) = self.split(history);
+        proposers.iter_mut().for_each(|proposer| proposer.open(view, prediction));
+    }
+
+    /// What the proposers see, and the proposers.
+    fn split<'a>(&'a mut self, history: &'a History) -> (View<'a>, &'a mut [Box<dyn Proposer>]) {
+        let Self { tokens, prompt_length, indexed, tenant, proposers, .. } = self;
+        let view =
+            View { tokens, prompt_length: *prompt_length, indexed: *indexed, tenant: *tenant, history };
+        (view, proposers)
     }
 
     /// Forgets the sequence and keeps its memory, within bounds.
@@ -105,10 +96,7 @@ impl Sequence {
         self.tokens.shrink_to(KEPT);
         self.prompt_length = 0;
         self.indexed = 0;
-        self.ngram.clear(KEPT);
-        self.own.clear(KEPT);
-        self.standing = Standing::default();
-        self.prediction = None;
+        self.proposers.iter_mut().for_each(|proposer| proposer.clear());
         self.shadow.live = false;
         self.shadow.segments = Segments::default();
         self.since = 0;
@@ -125,37 +113,22 @@ impl Sequence {
     }
 
     /// Indexes at most `budget` tokens; how many it were.
-    pub fn index(&mut self, config: &SpeculationConfig, budget: usize) -> usize {
+    pub fn index(&mut self, budget: usize) -> usize {
         let begin = self.indexed;
         self.indexed = self.tokens.len().min(begin + budget);
-        for at in begin..self.indexed {
-            if config.ngram {
-                self.ngram.append(&self.tokens, at);
-            }
-            if config.suffix {
-                self.own.append(self.tokens[at]);
-            }
+        for proposer in &mut self.proposers {
+            (begin..self.indexed).for_each(|at| proposer.index(&self.tokens, at));
         }
         self.indexed - begin
     }
 
     /// A token comes: the last draft is judged by it.
-    pub fn append(
-        &mut self,
-        history: &History,
-        config: &SpeculationConfig,
-        token: u32,
-        all: &mut Acceptance,
-    ) {
+    pub fn append(&mut self, history: &History, token: u32, all: &mut Acceptance) {
         self.judge(token, all);
         self.since += 1;
         self.tokens.push(token);
-        if config.suffix {
-            self.standing.advance(history, self.tenant, &[token]);
-        }
-        if let Some(prediction) = &mut self.prediction {
-            prediction.append(&self.tokens[self.prompt_length..]);
-        }
+        let (view, proposers) = self.split(history);
+        proposers.iter_mut().for_each(|proposer| proposer.append(view));
     }
 
     fn judge(&mut self, token: u32, all: &mut Acceptance) {
@@ -216,60 +189,28 @@ impl Sequence {
         draft: &mut Vec<u32>,
         scratch: &mut Vec<u32>,
     ) -> Option<Best> {
-        let Common { config, history, acceptance } = common;
-        let text = Text { tokens: &self.tokens, ahead: forced };
-        let mut contest =
-            Contest { acceptance, personal: &self.personal, limit, begin: draft.len(), best: None };
-        if let Some(prediction) = &self.prediction {
-            let output = Text { tokens: self.output(), ahead: forced };
-            contest.enter(prediction, output, draft, scratch);
-        }
-        if config.suffix {
-            let own = (self.behind() == 0).then_some(&self.own);
-            let suffixes = Suffixes { own, history, tenant: self.tenant, standing: self.standing };
-            contest.enter(&suffixes, text, draft, scratch);
-        }
-        if config.ngram {
-            contest.enter(&self.ngram, text, draft, scratch);
-        }
-        contest.best
-    }
-}
-
-/// Sources that propose for the same place.
-struct Contest<'a> {
-    acceptance: &'a Acceptance,
-    personal: &'a Personal,
-    limit: usize,
-    /// Where the best draft so far begins.
-    begin: usize,
-    best: Option<Best>,
-}
-
-impl Contest<'_> {
-    fn enter<P: Proposer>(
-        &mut self,
-        proposer: &P,
-        text: Text<'_>,
-        draft: &mut Vec<u32>,
-        scratch: &mut Vec<u32>,
-    ) {
-        scratch.clear();
-        let class = proposer.propose(text, self.limit, scratch);
-        let mut segments = Segments::default();
-        segments.push(P::SOURCE, class, scratch.len());
-        let mut whole = 1.0;
-        let gain = segments
-            .positions()
-            .map(|(segment, position)| {
-                whole *= self.acceptance.probability(self.personal, segment, position);
+        let Self { tokens, prompt_length, indexed, tenant, .. } = self;
+        let history = common.history;
+        let view =
+            View { tokens, prompt_length: *prompt_length, indexed: *indexed, tenant: *tenant, history };
+        let (begin, mut best) = (draft.len(), None::<Best>);
+        for proposer in &self.proposers {
+            scratch.clear();
+            let class = proposer.propose(view, forced, limit, scratch);
+            let mut segments = Segments::default();
+            segments.push(proposer.source(), class, scratch.len());
+            let mut whole = 1.0;
+            let gains = segments.positions().map(|(segment, position)| {
+                whole *= common.acceptance.probability(&self.personal, segment, position);
                 whole
-            })
-            .sum();
-        if !scratch.is_empty() && self.best.as_ref().is_none_or(|best| best.gain < gain) {
-            draft.truncate(self.begin);
-            draft.extend_from_slice(scratch);
-            self.best = Some(Best { source: P::SOURCE, class, gain });
+            });
+            let gain = gains.sum();
+            if !scratch.is_empty() && best.as_ref().is_none_or(|best| best.gain < gain) {
+                draft.truncate(begin);
+                draft.extend_from_slice(scratch);
+                best = Some(Best { source: proposer.source(), class, gain });
+            }
         }
+        best
     }
 }

@@ -5,9 +5,10 @@
 
 use super::acceptance::{Acceptance, Personal};
 use super::control::Control;
-use super::draft::{Segment, Segments, Source};
+use super::draft::{Segment, Segments};
 use super::offers::{Length, Offers, offer};
 use super::outcome::StepOutcome;
+use super::source::Source;
 
 const MAX_DRAFT: usize = 8;
 

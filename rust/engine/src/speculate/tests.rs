@@ -1,15 +1,24 @@
-//! The speculator by its calls: who drafts, what is remembered, and that it pays.
+//! The speculator by its calls: which source drafts, what is remembered, and the speedup.
 
 use super::*;
 use proptest::prelude::*;
 
+const HOST: [Source; 4] = [Source::Forced, Source::Prediction, Source::Ngram, Source::Suffix];
+
+/// The host's sources but for these.
+fn without<const N: usize>(left_out: [Source; N]) -> SpeculationConfig {
+    let sources = HOST.into_iter().filter(|source| !left_out.contains(source)).collect();
+    SpeculationConfig { sources, ..config() }
+}
+
+/// All sources.
+fn with_model() -> SpeculationConfig {
+    SpeculationConfig { sources: Source::ALL.iter().copied().collect(), ..config() }
+}
+
 fn config() -> SpeculationConfig {
     SpeculationConfig {
-        ngram: true,
-        suffix: true,
-        draft_model: false,
-        forced: true,
-        prediction: true,
+        sources: HOST.into_iter().collect(),
         max_draft: 8,
         history_tokens: 10_000,
         adaptive: false,
@@ -34,7 +43,7 @@ fn what_is_forced_comes_first_and_the_others_go_on() {
     let (draft, segments) = propose(&mut speculator, 1, &[2, 3]);
     assert_eq!((&draft[..2], &draft[2..6], segments.forced()), (&[2, 3][..], &[4, 5, 6, 7][..], 2));
     assert_eq!(sources(&segments)[0], Source::Forced);
-    let off = SpeculationConfig { ngram: false, suffix: false, forced: false, ..config() };
+    let off = without([Source::Ngram, Source::Suffix, Source::Forced]);
     let mut none = Speculator::new(off, 2);
     none.open(1, 0, &[1, 2, 1], 3, None);
     assert_eq!(propose(&mut none, 1, &[2, 3]).0, [0u32; 0], "switched off");
@@ -42,7 +51,7 @@ fn what_is_forced_comes_first_and_the_others_go_on() {
 
 #[test]
 fn the_better_source_wins_as_it_is_measured() {
-    let mut speculator = Speculator::new(SpeculationConfig { suffix: false, ..config() }, 1);
+    let mut speculator = Speculator::new(without([Source::Suffix]), 1);
     // The client predicts nonsense; the text repeats itself.
     let prompt: Vec<u32> = (0..10).cycle().take(40).collect();
     let nonsense: Arc<[u32]> = (0..400u32).map(|at| 1000 + at).collect();
@@ -76,7 +85,7 @@ fn an_output_helps_its_tenants_next_request_only() {
 
 #[test]
 fn it_goes_on_after_preemption() {
-    let mut speculator = Speculator::new(SpeculationConfig { ngram: false, suffix: false, ..config() }, 2);
+    let mut speculator = Speculator::new(without([Source::Ngram, Source::Suffix]), 2);
     let predicted: Arc<[u32]> = (0..20).collect();
     speculator.open(0, 0, &[90, 91], 2, Some(predicted.clone()));
     speculator.append(0, &[0, 1, 2]);
@@ -101,7 +110,7 @@ fn a_long_prompt_is_indexed_in_pieces() {
 
 #[test]
 fn some_are_watched_while_none_are_sent_and_the_others_indexed_when_asked() {
-    let adaptive = SpeculationConfig { suffix: false, adaptive: true, ..config() };
+    let adaptive = SpeculationConfig { adaptive: true, ..without([Source::Suffix]) };
     let mut speculator = Speculator::new(adaptive, 16);
     let text: Vec<u32> = (0..50).chain(0..10).collect();
     (0..16).for_each(|slot| speculator.open(slot, 0, &text, text.len(), None));
@@ -118,7 +127,7 @@ fn some_are_watched_while_none_are_sent_and_the_others_indexed_when_asked() {
 
 #[test]
 fn what_was_verified_is_counted_by_source_and_position() {
-    let mut speculator = Speculator::new(SpeculationConfig { draft_model: true, ..config() }, 1);
+    let mut speculator = Speculator::new(with_model(), 1);
     speculator.open(0, 0, &[1, 2, 3, 1, 2], 5, None);
     let mut segments = Segments::default();
     segments.push(Source::Forced, 0, 2);
@@ -133,7 +142,7 @@ fn what_was_verified_is_counted_by_source_and_position() {
 
 #[test]
 fn everything_is_sent_if_nothing_is_measured() {
-    let mut speculator = Speculator::new(SpeculationConfig { draft_model: true, ..config() }, 2);
+    let mut speculator = Speculator::new(with_model(), 2);
     assert!(speculator.active());
     speculator.open(0, 0, &[1, 2, 3, 1, 2], 5, None);
     speculator.open(1, 0, &[5], 1, None);
@@ -151,7 +160,8 @@ fn everything_is_sent_if_nothing_is_measured() {
 /// A device that takes `base + token · tokens`, and sequences that follow their client's prediction but for
 /// every `wrong`th token. Tokens a second over those without drafts.
 fn served(token: u64, wrong: usize, steps: usize) -> f64 {
-    let mut speculator = Speculator::new(SpeculationConfig { adaptive: true, forced: false, ..config() }, 4);
+    let mut speculator =
+        Speculator::new(SpeculationConfig { adaptive: true, ..without([Source::Forced]) }, 4);
     let base = 10_000_000;
     let (mut tokens, mut time) = (0, 0);
     let mut ages = [usize::MAX; 4];
@@ -259,7 +269,7 @@ proptest! {
     #[test]
     fn any_calls(calls in prop::collection::vec(call(), 0..120), adaptive in any::<bool>()) {
         let history_tokens = 50;
-        let config = SpeculationConfig { adaptive, draft_model: true, history_tokens, max_draft: 6, ..config() };
+        let config = SpeculationConfig { adaptive, history_tokens, max_draft: 6, ..with_model() };
         let mut speculator = Speculator::new(config, 4);
         let mut segments = [Segments::default(); 4];
         for call in calls {

@@ -103,7 +103,7 @@ pub struct Totals {
     pub lost: u64,
 }
 
-/// The books. Plain data: what it is told is all it knows.
+/// Sums of spans by stage and track. Plain data: it reads no clock and no ring.
 struct Books {
     origin: u64,
     horizon: u64,

@@ -141,7 +141,7 @@ impl Timeline {
         self.chain.recorder.as_ref().filter(|recorder| recorder.is_on())
     }
 
-    /// The next span begins now; what went before it belongs to nobody. Returns now, or 0 where nothing is recorded.
+    /// The next span begins now; the time before it is in no span. Returns now, or 0 where nothing is recorded.
     #[inline]
     pub fn begin(&self) -> u64 {
         let now = self.recorder().map_or(0, |_| now_ns());

@@ -9,7 +9,7 @@
 //! A writer takes the next ticket and then its slot, by changing the slot's state from an even to an odd number; so
 //! two writers that are a whole round apart never write the same slot at once. A slot that is still being written is
 //! left alone, and the span is lost, as are those that were overwritten before they were read: both are counted. A
-//! writer that is killed in the middle costs its slot, nothing else. Nobody ever waits. O(1) a span, about twice the
+//! writer that is killed in the middle costs its slot, nothing else. No thread ever waits. O(1) a span, about twice the
 //! time of reading the clock.
 
 use std::os::fd::BorrowedFd;
@@ -134,7 +134,7 @@ impl Ring {
         let ticket = self.header().next.0.fetch_add(1, Relaxed);
         let slot = self.slot(ticket);
         let state = slot.state.load(Relaxed);
-        // Odd: somebody still writes. Greater: somebody a round ahead was faster.
+        // Odd: another writer is still writing. Greater: a writer a round ahead was faster.
         let free = state.is_multiple_of(2) && state <= ticket * 2;
         if !free || slot.state.compare_exchange(state, ticket * 2 + 1, Acquire, Relaxed).is_err() {
             self.header().refused.0.fetch_add(1, Relaxed);

@@ -37,7 +37,7 @@ named! {
         Tokenize = "tokenize",
         /// From a request's arrival to its admission; no CPU time.
         QueueWait = "queue_wait",
-        /// Reading the scheduler's mailbox, and whatever Python does between two steps.
+        /// Reading the scheduler's mailbox, and what Python does between two steps.
         Drain = "drain",
         /// Choosing the rows of a step: deadlines, policy, the sequence table.
         Admit = "admit",
@@ -86,7 +86,7 @@ named! {
         Detokenizer = "detokenizer",
         /// The asyncio loops of all frontends together.
         Frontend = "frontend",
-        /// What requests wait; nobody's time.
+        /// Time that requests wait; no thread works in it.
         Request = "request",
         /// The device.
         Device = "device",

@@ -100,7 +100,7 @@ impl Drafts {
     pub fn enable(&mut self, config: SpeculationConfig, max_sequences: usize) {
         self.enabled = Some(Box::new(Enabled {
             max_draft: config.max_draft,
-            forced: config.forced,
+            forced: config.sources.has(Source::Forced),
             speculator: Speculator::new(config, max_sequences),
             requests: PerRequest::default(),
             tokens: Vec::new(),
@@ -253,7 +253,7 @@ impl Drafts {
             ("speculation_history_tokens".to_owned(), speculation.history_tokens as u64),
             ("speculation_history_bytes".to_owned(), speculation.history_bytes as u64),
         ];
-        for source in Source::ALL {
+        for &source in Source::ALL {
             let (name, at) = (source.name(), source as usize);
             stats.push((format!("drafted_{name}"), speculation.proposed[at]));
             stats.push((format!("accepted_{name}"), speculation.accepted[at]));

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, Message, RequestKey, Submit};
 use crate::scheduler::step::buffers::header;
-use crate::speculate::SpeculationConfig;
+use crate::speculate::{Source, SpeculationConfig};
 use crate::telemetry::Timeline;
 
 /// What the detokenizer's mailbox got for one request.
@@ -109,12 +109,9 @@ impl World {
         planner.queue.set_horizon(setup.horizon);
         planner.set_compiler(Box::<Slow>::default(), vec![STOP_TOKEN]).unwrap();
         if setup.drafts != Drafts::Nobody {
+            let wanted = |source| source != Source::DraftModel || matches!(setup.drafts, Drafts::Device(_));
             planner.set_speculation(SpeculationConfig {
-                ngram: true,
-                suffix: true,
-                draft_model: matches!(setup.drafts, Drafts::Device(_)),
-                forced: true,
-                prediction: true,
+                sources: Source::ALL.iter().copied().filter(|&source| wanted(source)).collect(),
                 max_draft: setup.drafts.most(),
                 history_tokens: 100,
                 adaptive: false,

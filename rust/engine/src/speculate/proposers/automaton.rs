@@ -19,7 +19,7 @@ use super::chunks::Chunks;
 use super::edges::{Edges, NONE};
 
 /// The state of the empty string.
-pub(in super::super) const ROOT: u32 = 0;
+pub(super) const ROOT: u32 = 0;
 
 /// So many states along the links from a place are counted.
 const DEPTH: usize = 32;
@@ -40,7 +40,7 @@ struct State {
 
 /// A place in the automaton: a string that occurs in its texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in super::super) struct Place {
+pub(super) struct Place {
     pub state: u32,
     /// Of the string; at most the length of the state's longest.
     pub length: u32,
@@ -48,7 +48,7 @@ pub(in super::super) struct Place {
 
 /// A suffix automaton over texts.
 #[derive(Debug)]
-pub(in super::super) struct Automaton {
+pub(super) struct Automaton {
     states: Chunks<State>,
     edges: Edges,
     last: u32,
@@ -185,7 +185,7 @@ impl Automaton {
         }
     }
 
-    /// The place of the string in the state to which it belongs: states are split while somebody stands there.
+    /// The place of the string in the state to which it belongs: states are split while sequences stand there.
     fn settle(&self, mut place: Place) -> Place {
         while place.state != ROOT && place.length <= self.states[self.states[place.state].link].length {
             place.state = self.states[place.state].link;
@@ -335,7 +335,7 @@ mod tests {
             }
         }
 
-        /// Somebody who follows a text while others are added still stands at a known suffix.
+        /// A place that follows a text while others are added is still that of a known suffix.
         #[test]
         fn standing_while_it_grows(texts in texts(30), asked in prop::collection::vec(0u32..4, 1..30)) {
             let mut automaton = Automaton::default();

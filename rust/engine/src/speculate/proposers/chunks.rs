@@ -9,7 +9,7 @@ const SIZE: usize = 1 << BITS;
 
 /// A growing array.
 #[derive(Debug)]
-pub(in super::super) struct Chunks<T> {
+pub(super) struct Chunks<T> {
     chunks: Vec<Vec<T>>,
     length: usize,
 }

@@ -12,11 +12,11 @@
 use super::chunks::Chunks;
 
 /// No edge, no state.
-pub(in super::super) const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// A transition.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Edge {
+pub(super) struct Edge {
     pub state: u32,
     pub token: u32,
     pub target: u32,
@@ -27,7 +27,7 @@ pub(in super::super) struct Edge {
 
 /// All edges of an automaton.
 #[derive(Debug)]
-pub(in super::super) struct Edges {
+pub(super) struct Edges {
     pool: Chunks<Edge>,
     heads: Chunks<u32>,
     /// Buckets up to `1 << level` are there; those below `split` have been divided once more.

@@ -1,11 +1,11 @@
 //! Recent outputs, by tenant, in bounded memory.
 //!
 //! ```text
-//!  close(remember) ──► pending ──ingest, a few tokens at a time──► tenant: young ─full─► old ─► graveyard
-//!                                                                          └ both are asked ┘   (freed in pieces)
+//!  close(remember) ──► pending ──ingest, a few tokens at a time──► tenant: newest ─full─► previous ─► evicted
+//!                                                                          └ both are searched ┘  (freed in pieces)
 //! ```
 //!
-//! A tenant has at most two automata: a young one that grows up to half of the bound, and the one before it.
+//! A tenant has at most two automata: the newest, which grows up to half of the bound, and the previous one.
 //! Beyond the bound over all tenants the one that was longest without a request loses its older automaton; beyond the
 //! bound of tenants it is forgotten. So memory is O(tokens + tenants), both bounded.
 //! Tenants share nothing. Nothing here takes long at once: adding is put off and done in pieces, and so is
@@ -24,15 +24,15 @@ const FREED: usize = 4;
 
 /// An automaton with a name that no other has or had.
 #[derive(Debug)]
-pub(in super::super) struct Generation {
+pub(super) struct Generation {
     pub id: u64,
     pub automaton: Automaton,
 }
 
 #[derive(Debug)]
 struct Tenant {
-    young: Generation,
-    old: Option<Generation>,
+    newest: Generation,
+    previous: Option<Generation>,
     /// When it last had a request: its key in `History::order`.
     stamp: u64,
 }
@@ -56,7 +56,7 @@ pub(in super::super) struct History {
     indexed: usize,
     pending: VecDeque<Pending>,
     waiting: usize,
-    graveyard: Vec<Automaton>,
+    evicted: Vec<Automaton>,
 }
 
 impl History {
@@ -71,13 +71,16 @@ impl History {
             indexed: 0,
             pending: VecDeque::new(),
             waiting: 0,
-            graveyard: Vec::new(),
+            evicted: Vec::new(),
         }
     }
 
-    /// The automata of a tenant, the younger first.
-    pub fn of(&self, tenant: u64) -> impl Iterator<Item = &Generation> {
-        self.tenants.get(&tenant).into_iter().flat_map(|own| std::iter::once(&own.young).chain(&own.old))
+    /// The automata of a tenant, the newest first.
+    pub(super) fn of(&self, tenant: u64) -> impl Iterator<Item = &Generation> {
+        self.tenants
+            .get(&tenant)
+            .into_iter()
+            .flat_map(|own| std::iter::once(&own.newest).chain(&own.previous))
     }
 
     /// Tokens that are held, those not yet indexed included.
@@ -87,9 +90,10 @@ impl History {
 
     /// Bytes of memory. O(tenants).
     pub fn bytes(&self) -> usize {
-        let generations = self.tenants.values().flat_map(|own| std::iter::once(&own.young).chain(&own.old));
+        let generations =
+            self.tenants.values().flat_map(|own| std::iter::once(&own.newest).chain(&own.previous));
         generations.map(|generation| generation.automaton.bytes()).sum::<usize>()
-            + self.graveyard.iter().map(Automaton::bytes).sum::<usize>()
+            + self.evicted.iter().map(Automaton::bytes).sum::<usize>()
             + self.waiting * size_of::<u32>()
     }
 
@@ -118,7 +122,7 @@ impl History {
     pub fn forget(&mut self, tenant: u64) {
         if let Some(own) = self.tenants.remove(&tenant) {
             self.order.remove(&own.stamp);
-            std::iter::once(own.young).chain(own.old).for_each(|gone| self.bury(gone));
+            std::iter::once(own.newest).chain(own.previous).for_each(|gone| self.evict(gone));
         }
         self.pending.retain(|output| {
             let stays = output.tenant != tenant;
@@ -131,14 +135,14 @@ impl History {
     fn make_room(&mut self) -> bool {
         if let Some((_, tenant)) = self.order.first_key_value().map(|(&stamp, &tenant)| (stamp, tenant)) {
             let own = self.tenants.get_mut(&tenant).expect("a tenant in order is there");
-            let gone = if let Some(old) = own.old.take() {
-                old
+            let gone = if let Some(previous) = own.previous.take() {
+                previous
             } else {
                 let own = self.tenants.remove(&tenant).expect("just seen");
                 self.order.remove(&own.stamp);
-                own.young
+                own.newest
             };
-            self.bury(gone);
+            self.evict(gone);
             return true;
         }
         if let Some(output) = self.pending.pop_front() {
@@ -148,24 +152,24 @@ impl History {
         false
     }
 
-    fn bury(&mut self, gone: Generation) {
+    fn evict(&mut self, gone: Generation) {
         self.indexed -= gone.automaton.tokens();
         if gone.automaton.tokens() >= SMALL {
-            self.graveyard.push(gone.automaton);
+            self.evicted.push(gone.automaton);
         }
     }
 
     /// Adds at most `budget` tokens of the outputs that wait, and frees a little.
     pub fn ingest(&mut self, mut budget: usize) {
-        if let Some(gone) = self.graveyard.last_mut()
+        if let Some(gone) = self.evicted.last_mut()
             && !(0..FREED).all(|_| gone.drop_chunk())
         {
-            self.graveyard.pop();
+            self.evicted.pop();
         }
         while budget > 0 {
             let Some(mut output) = self.pending.pop_front() else { return };
             let count = budget.min(output.tokens.len() - output.done);
-            let generation = self.young(output.tenant, output.tokens.len() - output.done, output.generation);
+            let generation = self.newest(output.tenant, output.tokens.len() - output.done, output.generation);
             if generation.id != output.generation {
                 // The beginning may be gone, with a generation that was dropped.
                 output.generation = generation.id;
@@ -183,8 +187,8 @@ impl History {
         }
     }
 
-    /// The tenant's young generation, with room for `more` tokens unless it is `begun` in.
-    fn young(&mut self, tenant: u64, more: usize, begun: u64) -> &mut Generation {
+    /// The tenant's newest generation, with room for `more` tokens unless it is `begun` in.
+    fn newest(&mut self, tenant: u64, more: usize, begun: u64) -> &mut Generation {
         // At most twice: a tenant has two automata.
         while self.tenants.len() >= MOST_TENANTS && !self.tenants.contains_key(&tenant) {
             self.make_room();
@@ -197,16 +201,16 @@ impl History {
         let own = self.tenants.entry(tenant).or_insert_with(|| {
             *clock += 1;
             self.order.insert(*clock, tenant);
-            Tenant { young: fresh(), old: None, stamp: *clock }
+            Tenant { newest: fresh(), previous: None, stamp: *clock }
         });
-        if own.young.id != begun && own.young.automaton.tokens() + more > self.bound / 2 {
-            let full = std::mem::replace(&mut own.young, fresh());
-            if let Some(gone) = own.old.replace(full) {
+        if own.newest.id != begun && own.newest.automaton.tokens() + more > self.bound / 2 {
+            let full = std::mem::replace(&mut own.newest, fresh());
+            if let Some(gone) = own.previous.replace(full) {
                 self.indexed -= gone.automaton.tokens();
-                self.graveyard.push(gone.automaton);
+                self.evicted.push(gone.automaton);
             }
         }
-        &mut own.young
+        &mut own.newest
     }
 }
 
@@ -279,7 +283,7 @@ mod tests {
         assert_eq!(found, [0, 0, 1, 1]);
         assert_eq!((history.tokens(), history.waiting, history.tenants.len()), (650, 30, 1));
         (0..1000).for_each(|_| history.ingest(1));
-        assert!(history.graveyard.is_empty());
+        assert!(history.evicted.is_empty());
         assert_eq!((history.tokens(), known(&history, 1, &[11])), (650, 0));
         history.remember(1, &[7; 5]);
         history.ingest(100);
@@ -294,8 +298,8 @@ mod tests {
             history.ingest(100);
         }
         assert_eq!((history.tenants.len(), history.order.len()), (MOST_TENANTS, MOST_TENANTS));
-        assert!(history.graveyard.is_empty());
-        assert_eq!(known(&history, 0, &[1, 2]), 0, "who was away longest");
+        assert!(history.evicted.is_empty());
+        assert_eq!(known(&history, 0, &[1, 2]), 0, "the tenant that was away longest");
         assert_eq!(known(&history, 19_999, &[1, 2, 3, 4]), 4);
         assert!(history.bytes() <= MOST_TENANTS * 1500, "{}", history.bytes());
     }
@@ -330,7 +334,7 @@ mod tests {
                 prop_assert_eq!(known(&history, tenant, &output) as usize, output.len().min(bound / 2));
             }
             (0..10_000).for_each(|_| history.ingest(1));
-            prop_assert!(history.graveyard.is_empty());
+            prop_assert!(history.evicted.is_empty());
         }
     }
 }

@@ -14,7 +14,7 @@ use std::hash::Hasher;
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
 
-use super::super::draft::{Class, Proposer, Source, Text};
+use super::{Class, KEPT, Proposer, Source, Text, View};
 
 /// Lengths of the n-grams, best first.
 const LENGTHS: [usize; 3] = [4, 3, 2];
@@ -24,7 +24,7 @@ const COMPARED: usize = 16;
 
 /// The positions after the latest occurrence of each n-gram.
 #[derive(Default)]
-pub(in super::super) struct NgramIndex {
+pub(super) struct NgramIndex {
     tables: [HashTable<u32>; LENGTHS.len()],
 }
 
@@ -35,8 +35,8 @@ fn hash(ngram: impl Iterator<Item = u32>) -> u64 {
 }
 
 impl NgramIndex {
-    /// `tokens[at]` is there: it follows the n-grams before it.
-    pub fn append(&mut self, tokens: &[u32], at: usize) {
+    /// Adds `tokens[at]`, which follows the n-grams before it.
+    fn append(&mut self, tokens: &[u32], at: usize) {
         for (table, length) in self.tables.iter_mut().zip(LENGTHS) {
             if at < length {
                 continue;
@@ -53,7 +53,7 @@ impl NgramIndex {
     }
 
     /// Forgets everything; memory is kept up to `kept` n-grams of a length.
-    pub fn clear(&mut self, kept: usize) {
+    fn forget(&mut self, kept: usize) {
         for table in &mut self.tables {
             table.clear();
             if table.capacity() > kept {
@@ -72,13 +72,9 @@ impl NgramIndex {
             table.find(hash(ngram()), same).map(|&at| at as usize)
         })
     }
-}
-
-impl Proposer for NgramIndex {
-    const SOURCE: Source = Source::Ngram;
 
     /// The class tells how many tokens before the continuation are the same: 2, 3, 4, 8, 16 or more.
-    fn propose(&self, text: Text<'_>, limit: usize, draft: &mut Vec<u32>) -> Class {
+    fn draft(&self, text: Text<'_>, limit: usize, draft: &mut Vec<u32>) -> Class {
         let Some(position) = self.find(text) else { return 0 };
         let begin = draft.len();
         for at in position..position + limit {
@@ -93,6 +89,24 @@ impl Proposer for NgramIndex {
             8..16 => 3,
             _ => 4,
         }
+    }
+}
+
+impl Proposer for NgramIndex {
+    fn source(&self) -> Source {
+        Source::Ngram
+    }
+
+    fn index(&mut self, tokens: &[u32], at: usize) {
+        self.append(tokens, at);
+    }
+
+    fn clear(&mut self) {
+        self.forget(KEPT);
+    }
+
+    fn propose(&self, sequence: View<'_>, forced: &[u32], limit: usize, draft: &mut Vec<u32>) -> Class {
+        self.draft(Text { tokens: sequence.tokens, ahead: forced }, limit, draft)
     }
 }
 
@@ -111,7 +125,7 @@ mod tests {
 
     fn draft(tokens: &[u32], ahead: &[u32], limit: usize) -> (Vec<u32>, Class) {
         let mut draft = vec![];
-        let class = index(tokens).propose(Text { tokens, ahead }, limit, &mut draft);
+        let class = index(tokens).draft(Text { tokens, ahead }, limit, &mut draft);
         (draft, class)
     }
 
@@ -132,9 +146,9 @@ mod tests {
         let tokens = [1, 2, 1, 2];
         for kept in [0, 100] {
             let mut index = index(&tokens);
-            index.clear(kept);
+            index.forget(kept);
             let mut draft = vec![];
-            index.propose(Text { tokens: &tokens, ahead: &[] }, 4, &mut draft);
+            index.draft(Text { tokens: &tokens, ahead: &[] }, 4, &mut draft);
             assert!(draft.is_empty());
         }
     }

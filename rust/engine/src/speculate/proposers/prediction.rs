@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::super::draft::{Class, Proposer, Source, Text};
+use super::{Class, Proposer, Source, Text, View};
 
 /// So many places with the right two tokens are compared to find the best one.
 const TRIED: usize = 16;
@@ -32,7 +32,7 @@ struct Place {
 }
 
 /// A predicted output and how far the generated text has followed it.
-pub(in super::super) struct Prediction {
+struct Prediction {
     tokens: Arc<[u32]>,
     /// Every pair of tokens with the position after it, sorted.
     pairs: Box<[(u64, u32)]>,
@@ -45,7 +45,7 @@ fn pair(first: u32, second: u32) -> u64 {
 
 impl Prediction {
     /// O(n log n) in the tokens of the prediction.
-    pub fn new(tokens: Arc<[u32]>) -> Self {
+    fn new(tokens: Arc<[u32]>) -> Self {
         let mut pairs: Box<[_]> =
             tokens.windows(2).zip(2..).map(|(two, after)| (pair(two[0], two[1]), after)).collect();
         pairs.sort_unstable();
@@ -53,7 +53,7 @@ impl Prediction {
     }
 
     /// The last of `generated` is new.
-    pub fn append(&mut self, generated: &[u32]) {
+    fn append(&mut self, generated: &[u32]) {
         self.place = self.follow(self.place, Text { tokens: generated, ahead: &[] });
     }
 
@@ -93,13 +93,9 @@ impl Prediction {
         let anchor = u32::try_from(anchor + 1).unwrap_or(u32::MAX);
         best_from(anchor).or_else(|| best_from(0)).map(|(agreeing, end)| (end.0, agreeing))
     }
-}
-
-impl Proposer for Prediction {
-    const SOURCE: Source = Source::Prediction;
 
     /// The class tells how long both have agreed: a guess after a wrong token, the beginning, 1, 4, 16 or more.
-    fn propose(&self, text: Text<'_>, limit: usize, draft: &mut Vec<u32>) -> Class {
+    fn draft(&self, text: Text<'_>, limit: usize, draft: &mut Vec<u32>) -> Class {
         let place = (1..=text.ahead.len()).fold(self.place, |place, taken| {
             self.follow(place, Text { tokens: text.tokens, ahead: &text.ahead[..taken] })
         });
@@ -115,6 +111,39 @@ impl Proposer for Prediction {
     }
 }
 
+/// Follows the prediction of a sequence, if it has one.
+#[derive(Default)]
+pub(super) struct PredictionProposer(Option<Prediction>);
+
+impl Proposer for PredictionProposer {
+    fn source(&self) -> Source {
+        Source::Prediction
+    }
+
+    fn open(&mut self, sequence: View<'_>, prediction: Option<&Arc<[u32]>>) {
+        self.0 = prediction.map(|tokens| Prediction::new(Arc::clone(tokens)));
+        if let Some(prediction) = &mut self.0 {
+            let output = sequence.output();
+            (1..=output.len()).for_each(|end| prediction.append(&output[..end]));
+        }
+    }
+
+    fn append(&mut self, sequence: View<'_>) {
+        if let Some(prediction) = &mut self.0 {
+            prediction.append(sequence.output());
+        }
+    }
+
+    fn clear(&mut self) {
+        self.0 = None;
+    }
+
+    fn propose(&self, sequence: View<'_>, forced: &[u32], limit: usize, draft: &mut Vec<u32>) -> Class {
+        let text = Text { tokens: sequence.output(), ahead: forced };
+        self.0.as_ref().map_or(0, |prediction| prediction.draft(text, limit, draft))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,7 +155,7 @@ mod tests {
         let mut prediction = Prediction::new(predicted.into());
         (1..=generated.len()).for_each(|end| prediction.append(&generated[..end]));
         let mut draft = vec![];
-        let class = prediction.propose(Text { tokens: generated, ahead }, 3, &mut draft);
+        let class = prediction.draft(Text { tokens: generated, ahead }, 3, &mut draft);
         (draft, class)
     }
 

@@ -2,17 +2,19 @@
 //!
 //! ```text
 //!  request's own automaton ─► its longest repeated suffix ┐
-//!  tenant's young automaton ─► where the text stands      ├─ the longest match (of equals the more certain)
-//!  tenant's old automaton ─► where the text stands        ┘   and from there along the favourites
+//!  tenant's newer automaton ─► where the text stands      ├─ the longest match (of equals the more certain)
+//!  tenant's older automaton ─► where the text stands        ┘   and from there along the favourites
 //! ```
 //!
 //! The walk ends where the probability of all of it falls below `LEAST`. After SuffixDecoding (Oliaro et al.,
 //! 2024, arXiv 2411.04975), which takes trees of the request and of all outputs. A token costs O(1) on average
 //! in each automaton, a draft token O(1).
 
-use super::super::draft::{Class, Proposer, Source, Text};
+use std::sync::Arc;
+
 use super::automaton::{Automaton, Place};
 use super::history::{Generation, History};
+use super::{Class, KEPT, Proposer, Source, Text, View};
 
 /// Shortest suffix that counts.
 const SHORTEST: u32 = 2;
@@ -22,7 +24,7 @@ const LEAST: f32 = 0.2;
 
 /// Where a sequence stands in its tenant's automata.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in super::super) struct Standing {
+struct Standing {
     places: [(u64, Place); 2],
 }
 
@@ -32,7 +34,7 @@ impl Standing {
     }
 
     /// The sequence goes on with `tokens`.
-    pub fn advance(&mut self, history: &History, tenant: u64, tokens: &[u32]) {
+    fn advance(&mut self, history: &History, tenant: u64, tokens: &[u32]) {
         let mut places = [(0, Place::default()); 2];
         for (place, generation) in places.iter_mut().zip(history.of(tenant)) {
             let from = self.place(generation);
@@ -44,12 +46,12 @@ impl Standing {
 }
 
 /// What a sequence's suffixes are looked up in.
-pub(in super::super) struct Suffixes<'a> {
+struct Suffixes<'a> {
     /// Of the request; none if it does not hold all of the text yet.
-    pub own: Option<&'a Automaton>,
-    pub history: &'a History,
-    pub tenant: u64,
-    pub standing: Standing,
+    own: Option<&'a Automaton>,
+    history: &'a History,
+    tenant: u64,
+    standing: Standing,
 }
 
 /// A match in an automaton, and what would come next.
@@ -73,12 +75,10 @@ impl<'a> Match<'a> {
     }
 }
 
-impl Proposer for Suffixes<'_> {
-    const SOURCE: Source = Source::Suffix;
-
+impl Suffixes<'_> {
     /// The class tells how long the match is (2, 3, 5, 9, 17 or more tokens) and whether it went on in the same
     /// way nearly always.
-    fn propose(&self, text: Text<'_>, limit: usize, draft: &mut Vec<u32>) -> Class {
+    fn draft(&self, text: Text<'_>, limit: usize, draft: &mut Vec<u32>) -> Class {
         let own = self.own.and_then(|own| Match::new(own, own.repeated(), 1, text.ahead));
         let others = self.history.of(self.tenant).filter_map(|generation| {
             Match::new(&generation.automaton, self.standing.place(generation), 0, text.ahead)
@@ -108,6 +108,48 @@ impl Proposer for Suffixes<'_> {
     }
 }
 
+/// Tokens before the end of a text that are looked up in its tenant's history when the sequence is opened.
+const LOOKED_UP: usize = 64;
+
+/// The automaton of a sequence, and its places in those of its tenant.
+#[derive(Default)]
+pub(super) struct SuffixProposer {
+    own: Automaton,
+    standing: Standing,
+}
+
+impl Proposer for SuffixProposer {
+    fn source(&self) -> Source {
+        Source::Suffix
+    }
+
+    fn open(&mut self, sequence: View<'_>, _prediction: Option<&Arc<[u32]>>) {
+        let begin = sequence.tokens.len().saturating_sub(LOOKED_UP);
+        self.standing.advance(sequence.history, sequence.tenant, &sequence.tokens[begin..]);
+    }
+
+    fn append(&mut self, sequence: View<'_>) {
+        let last = sequence.tokens.len() - 1;
+        self.standing.advance(sequence.history, sequence.tenant, &sequence.tokens[last..]);
+    }
+
+    fn index(&mut self, tokens: &[u32], at: usize) {
+        self.own.append(tokens[at]);
+    }
+
+    fn clear(&mut self) {
+        self.own.clear(KEPT);
+        self.standing = Standing::default();
+    }
+
+    fn propose(&self, sequence: View<'_>, forced: &[u32], limit: usize, draft: &mut Vec<u32>) -> Class {
+        let View { tokens, indexed, tenant, history, .. } = sequence;
+        let own = (indexed == tokens.len()).then_some(&self.own);
+        let suffixes = Suffixes { own, history, tenant, standing: self.standing };
+        suffixes.draft(Text { tokens, ahead: forced }, limit, draft)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,7 +176,7 @@ mod tests {
         let own = with_own.then_some(&own);
         let mut draft = vec![];
         let suffixes = Suffixes { own, history, tenant: TENANT, standing };
-        let class = suffixes.propose(Text { tokens, ahead }, 6, &mut draft);
+        let class = suffixes.draft(Text { tokens, ahead }, 6, &mut draft);
         (draft, class)
     }
 

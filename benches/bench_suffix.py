@@ -112,7 +112,9 @@ def bench(total: int, *, repetitive: bool) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--tokens", type=int, default=TOKENS, help="tokens of history, at least 1,000")
+    parser.add_argument(
+        "--tokens", type=int, default=TOKENS, help="tokens of history, at least 1,000"
+    )
     json_option(parser)
     arguments = parser.parse_args()
     result = {

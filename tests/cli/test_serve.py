@@ -76,9 +76,12 @@ def test_the_summary_says_what_the_device_settled() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({}, "forced, prediction, ngram, where they pay"),
-        ({"draft_model": "demo"}, "forced, prediction, ngram, draft_model, where they pay"),
-        ({"speculation": ("suffix",)}, "suffix, where they pay"),
+        ({}, "forced, prediction, ngram (where they are expected to save time)"),
+        (
+            {"draft_model": "demo"},
+            "forced, prediction, ngram, draft_model (where they are expected to save time)",
+        ),
+        ({"speculation": ("suffix",)}, "suffix (where they are expected to save time)"),
         ({"speculation": ()}, "none"),
         ({"max_draft": 0}, "none"),
     ],

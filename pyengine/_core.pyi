@@ -166,9 +166,8 @@ class KvAllocator:
     """Owner of all KV blocks: reference counts, the prefix tree, eviction. One thread at a time.
 
     Tokens are a buffer of u32 (``array("I")``, numpy uint32) or bytes that hold u32 in the
-    machine's order. A call that cannot be right (releasing or forking a block that nobody holds,
-    inserting a block for other tokens) raises RuntimeError. Unless said otherwise a call is O(1) a
-    block.
+    machine's order. A call that cannot be right (releasing a block that is not held, inserting a
+    block for other tokens) raises RuntimeError. Unless said otherwise a call is O(1) a block.
     """
 
     def __new__(
@@ -182,10 +181,7 @@ class KvAllocator:
     def check(self) -> None:
         """Check every invariant, in O(blocks). RuntimeError names the one that is broken."""
 
-    def reset_prefix_cache(self) -> int:
-        """Forget all cached prefixes nobody holds; returns how many blocks became free."""
-
-    # The direct interface that tests and benches use; the planner asks in Rust.
+    # The direct interface, which benches use; the planner calls the allocator in Rust.
     def match_prefix(self, tokens: _Buffer, salt: int = 0) -> list[int]:
         """Hold and return the blocks of the longest cached prefix of ``tokens``, whole blocks only.
 
@@ -199,12 +195,6 @@ class KvAllocator:
         ids beyond the full blocks are ignored. Where other blocks are known for the same tokens,
         the caller's stay private. Raises ValueError if there are fewer blocks than full ones.
         """
-
-    def allocate(self, count: int) -> list[int]:
-        """Hold ``count`` fresh blocks, evicting what nobody holds; all, or none and MemoryError."""
-
-    def fork(self, blocks: Sequence[int]) -> None:
-        """Hold ``blocks`` once more."""
 
     def release(self, blocks: Sequence[int]) -> None:
         """Let go of ``blocks``, each once, last first: a path is evicted from its end."""

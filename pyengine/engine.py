@@ -5,7 +5,7 @@
     frontends' loops                          engine (a thread, or a process of its own)
     ┌─────────────────────────┐   Submit      ┌───────────────────────────────────────────────┐
     │ Frontend                │ ────────────► │ SchedulerActor (thread)                       │
-    │   RequestActor ...      │   Abort       │   Planner ── asks ── KvAllocatorActor         │
+    │   RequestActor ...      │   Abort       │   Planner ── calls ── KvAllocator             │
     │                         │               │   ModelRunner: launch, wait                   │
     │                         │               └──────┬──────────────────────────▲─────────────┘
     │                         │            TokensOut │                          │ StopMatched
@@ -18,10 +18,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from pyengine._core import Accountant, Mailbox, Planner, Recorder, Timeline, Track, Vocabulary
+from pyengine._core import (
+    Accountant,
+    KvAllocator,
+    Mailbox,
+    Planner,
+    Recorder,
+    Timeline,
+    Track,
+    Vocabulary,
+)
 from pyengine.actors.actor import ActorRef, logger
 from pyengine.actors.detokenizer import DetokenizerActor
-from pyengine.actors.kv_allocator import KvAllocatorActor
 from pyengine.actors.scheduler import SchedulerActor
 from pyengine.chat.handler import format_of, turn_ends
 from pyengine.chat.template import ChatTemplate
@@ -84,7 +92,7 @@ class EngineInfo:
 
 
 class EngineActors:
-    """The engine's side: runner, KV-allocator, Scheduler and Detokenizer, supervised as one.
+    """The engine's side: runner, Scheduler (with the KV allocator) and Detokenizer, watched as one.
 
     An actor that dies takes the others down in order, and the queues are closed, which every
     frontend notices. Any thread may call.
@@ -126,9 +134,7 @@ class EngineActors:
         timeline = queues.recorder.timeline(Track.SCHEDULER)
         self._accountant = Accountant(queues.recorder)
         self._span_cost_ns = Recorder.cost_ns()
-        allocator = KvAllocatorActor(
-            runner.num_blocks, config.block_size, prefix_cache=config.prefix_cache
-        )
+        allocator = KvAllocator(runner.num_blocks, config.block_size, config.prefix_cache)
         planner = _planner(config, runner, allocator, self.detokenizer.ref.mailbox, timeline)
         _set_grammars(planner, config, runner, tokenizer, turn_ends, queues.scheduler)
         _set_speculation(planner, config)
@@ -206,14 +212,14 @@ class EngineActors:
 def _planner(
     config: EngineConfig,
     runner: ModelRunner,
-    allocator: KvAllocatorActor,
+    allocator: KvAllocator,
     detokenizer: Mailbox,
     timeline: Timeline,
 ) -> Planner:
     """The Planner of the steps of ``runner`` over the blocks of ``allocator``."""
     limits = config.limits
     return Planner(
-        allocator.blocks,
+        allocator,
         runner.layout,
         detokenizer,
         max_sequences=limits.max_sequences,

@@ -1,6 +1,6 @@
 """One request, all the way: the story of the house.
 
-A question goes from an ``await`` through the four actors and back as streamed text, and leaves
+A question goes from an ``await`` through the actors and back as streamed text, and leaves
 nothing behind.
 """
 

@@ -1,1 +1,1 @@
-"""The actors: Request, Scheduler, KV-allocator, Detokenizer. Each says which thread runs it."""
+"""The actors: Scheduler and Detokenizer. Each says which thread runs it."""

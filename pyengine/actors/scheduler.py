@@ -18,9 +18,17 @@ from dataclasses import dataclass
 
 import msgspec
 
-from pyengine._core import Mailbox, MailboxClosed, MailboxFull, Planner, Stage, Timeline, Track
+from pyengine._core import (
+    KvAllocator,
+    Mailbox,
+    MailboxClosed,
+    MailboxFull,
+    Planner,
+    Stage,
+    Timeline,
+    Track,
+)
 from pyengine.actors.actor import ActorRef, FailureHandler, ThreadActor, logger
-from pyengine.actors.kv_allocator import KvAllocatorActor
 from pyengine.errors import EngineDeadError
 from pyengine.messages import Report, ReportRequest, decode, encode_report
 from pyengine.model.batch import StepBuffers
@@ -30,6 +38,9 @@ from pyengine.telemetry import HistogramTotal, Totals
 BACKPRESSURE_WAIT_S = 0.001
 # How often idle time is reported, so that the stats of an idle engine stay current.
 IDLE_WAIT_S = 1.0
+# An idle scheduler checks the KV allocator after so long, so that the next request of a client that
+# sends one after the other does not wait for it.
+CHECK_AFTER_S = 0.05
 
 
 @dataclass(slots=True)
@@ -53,8 +64,8 @@ class StepInFlight:
 
 
 class SchedulerActor(ThreadActor):
-    """Owns the planner and the model runner. All its methods but ``start``, ``stop`` and ``join``
-    run on its thread.
+    """Owns the planner, the KV allocator and the model runner. All its methods but ``start``,
+    ``stop`` and ``join`` run on its thread.
     """
 
     def __init__(
@@ -62,7 +73,7 @@ class SchedulerActor(ThreadActor):
         mailbox: Mailbox,
         runner: ModelRunner,
         planner: Planner,
-        allocator: KvAllocatorActor,
+        allocator: KvAllocator,
         frontends: tuple[ActorRef, ...],
         detokenizer: ActorRef,
         on_failure: FailureHandler,
@@ -80,6 +91,8 @@ class SchedulerActor(ThreadActor):
         self.timeline = timeline
         self.telemetry = telemetry
         self.steps = 0
+        self.checked = False  # the allocator, since the last step
+        self.kv_check_failures = 0
 
     def run(self) -> None:
         """Step while there is work, sleep on the mailbox while there is none."""
@@ -88,19 +101,41 @@ class SchedulerActor(ThreadActor):
         try:
             while True:
                 if self.step():
+                    self.checked = False
                     continue
                 if self.planner.has_work or self.unsent:  # the detokenizer or a reader is behind
                     mailbox.wait(BACKPRESSURE_WAIT_S)
                     self.timeline.end_span(Stage.MESSAGE)
                 else:
-                    mailbox.wait(IDLE_WAIT_S)
-                    self.timeline.end_span(Stage.IDLE)
+                    self.rest()
         except MailboxClosed:
             while self.in_flight:
                 self.commit()
             self.planner.abort_all()
             if not self.stopping:
                 raise EngineDeadError("the detokenizer failed, and closed the queues") from None
+
+    def rest(self) -> None:
+        """Sleep on the mailbox; check the allocator once each time the scheduler becomes idle."""
+        mailbox = self.ref.mailbox
+        if not self.checked and not mailbox.wait(CHECK_AFTER_S):
+            self.check_blocks()
+            self.checked = True
+        mailbox.wait(IDLE_WAIT_S)
+        self.timeline.end_span(Stage.IDLE)
+
+    def check_blocks(self) -> None:
+        """Log and count it if a KV block is held though no request is left, or an invariant is
+        broken: free, cached and held blocks are all blocks, and the prefix tree is sound.
+        """
+        try:
+            self.allocator.check()
+            _, _, held = self.allocator.counts()
+            if held:
+                raise RuntimeError(f"{held} KV blocks are held though no request is left")
+        except RuntimeError as error:
+            self.kv_check_failures += 1
+            logger.error("the KV allocator failed its check: %s", error)
 
     def step(self) -> bool:
         """Drain, plan and launch a step, commit the oldest; False if there was nothing to do."""
@@ -195,7 +230,7 @@ class SchedulerActor(ThreadActor):
             logger.warning("the scheduler dropped a message of %d bytes", len(message))
             return
         if isinstance(request, ReportRequest):
-            stats = self.allocator.stats() | self.planner.stats()
+            stats = self.block_stats() | self.planner.stats()
             histograms = {
                 name: HistogramTotal(*histogram)
                 for name, histogram in self.planner.histograms().items()
@@ -203,6 +238,19 @@ class SchedulerActor(ThreadActor):
             report = Report(request.ticket, stats, histograms, self.telemetry())
             self.unsent.append((request.frontend, encode_report(report)))
             self.send_reports()
+
+    def block_stats(self) -> dict[str, int]:
+        """``free``, ``cached``, ``held`` and ``num_blocks``, of which the first three sum to the
+        last, and how often the check of an idle scheduler failed.
+        """
+        free, cached, held = self.allocator.counts()
+        return {
+            "free": free,
+            "cached": cached,
+            "held": held,
+            "num_blocks": self.allocator.num_blocks,
+            "kv_check_failures": self.kv_check_failures,
+        }
 
     def send_reports(self) -> None:
         """Send what is to be sent; what finds a full mailbox is kept for the next step."""

@@ -10,7 +10,7 @@ import pytest
 
 from pyengine.actors.scheduler import SchedulerActor
 from pyengine.engine import EngineActors, Queues
-from pyengine.messages import RequestKey, SamplingRules, Submit, encode_submit
+from pyengine.messages import RequestKey, SamplingRules, Submit, encode_abort, encode_submit
 from pyengine.settings.config import EngineConfig
 
 WARM_UP = 50
@@ -119,3 +119,30 @@ def test_steady_steps_keep_no_memory_and_need_little(
     # What a step makes (a handle, the sampled tokens' array) goes with it; the buffers are reused.
     assert after - before < 1024
     assert peak - before < 64 * 1024
+
+
+def test_an_idle_scheduler_checks_the_allocator_once(
+    decoding: Callable[[int], Decoding],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for wait in ("CHECK_AFTER_S", "IDLE_WAIT_S"):
+        monkeypatch.setattr(f"pyengine.actors.scheduler.{wait}", 0.0)
+    scheduler = decoding(1).scheduler
+    scheduler.ref.mailbox.send(encode_abort(RequestKey(0, 0)))
+    while scheduler.step():
+        pass
+    assert not scheduler.planner.has_work
+    scheduler.rest()
+    assert scheduler.checked
+    assert scheduler.block_stats()["kv_check_failures"] == 0
+    # Blocks are held though no request is left: a bug of the planner, played by the test.
+    prompt = array("I", range(32))
+    scheduler.allocator.time_requests(prompt, 32)
+    assert len(scheduler.allocator.match_prefix(prompt)) == 2
+    scheduler.rest()
+    assert scheduler.block_stats()["kv_check_failures"] == 0, "once an idle time"
+    scheduler.checked = False
+    scheduler.rest()
+    assert scheduler.block_stats()["kv_check_failures"] == 1
+    assert "2 KV blocks are held though no request is left" in caplog.text

@@ -35,6 +35,12 @@ VALUES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
         "prefix_hits",
         "Tokens found in the prefix cache, after a preemption too.",
     ),
+    (
+        "kv_check_failures",
+        "counter",
+        "kv_check_failures",
+        "Checks of the KV allocator, made when the scheduler becomes idle, that failed.",
+    ),
     ("grammar_cache_entries", "gauge", "grammar_cache_entries", "Grammars that are kept."),
     (
         "grammar_cache_bytes",

@@ -1,4 +1,4 @@
-//! The state of every KV block: who holds it, and in which order unheld ones are given up.
+//! The state of every KV block: whether it is held, and in which order unheld ones are evicted.
 //!
 //! ```text
 //!                take                    hold (a prefix matched)
@@ -33,7 +33,7 @@ pub(super) const NOWHERE: Place = u32::MAX;
 pub struct Counts {
     /// Blocks with no content worth keeping.
     pub free: usize,
-    /// Blocks that the prefix tree knows and nobody holds.
+    /// Blocks that the prefix tree knows and no sequence holds.
     pub cached: usize,
     /// Blocks that at least one sequence holds.
     pub held: usize,
@@ -91,7 +91,7 @@ impl BlockPool {
         self.blocks[block as usize].place
     }
 
-    /// The cached block that nobody has held for the longest time.
+    /// The cached block that has been unheld for the longest time.
     pub(super) fn oldest_cached(&self) -> Option<BlockId> {
         let sentinel = self.num_blocks();
         let oldest = self.blocks[sentinel].newer;
@@ -117,17 +117,17 @@ impl BlockPool {
         }
     }
 
-    /// Holds a held block once more. Panics if nobody holds it.
+    /// Holds a held block once more. Panics if it is not held.
     pub(super) fn fork(&mut self, block: BlockId) {
         let entry = self.entry(block);
-        assert!(entry.holds > 0, "fork of KV block {block}, which nobody holds");
+        assert!(entry.holds > 0, "fork of KV block {block}, which is not held");
         entry.holds += 1;
     }
 
-    /// Lets go of a block once; the last to do so makes it cached or free. Panics if nobody holds it.
+    /// Lets go of a block once; the last to do so makes it cached or free. Panics if it is not held.
     pub(super) fn release(&mut self, block: BlockId) {
         let entry = self.entry(block);
-        assert!(entry.holds > 0, "release of KV block {block}, which nobody holds");
+        assert!(entry.holds > 0, "release of KV block {block}, which is not held");
         entry.holds -= 1;
         if entry.holds > 0 {
             return;
@@ -139,8 +139,8 @@ impl BlockPool {
         }
     }
 
-    /// The tree takes up `blocks` in the node `place`. Panics, with nothing changed, if one of them is held by
-    /// nobody or in the tree already.
+    /// The tree takes up `blocks` in the node `place`. Panics, with nothing changed, if one of them is not
+    /// held or in the tree already.
     pub(super) fn enter_tree(&mut self, blocks: &[BlockId], place: Place) {
         for (i, &block) in blocks.iter().enumerate() {
             let entry = self.entry(block);
@@ -148,7 +148,7 @@ impl BlockPool {
                 entry.place = place;
                 continue;
             }
-            let why = if entry.holds == 0 { "which nobody holds" } else { "which is in the tree already" };
+            let why = if entry.holds == 0 { "which is not held" } else { "which is in the tree already" };
             blocks[..i].iter().for_each(|&entered| self.set_place(entered, NOWHERE));
             panic!("insert of KV block {block}, {why}");
         }

@@ -10,7 +10,7 @@
 //!                                     └───────────┘ └────────────┘  forget: it loses it
 //! ```
 //!
-//! Cached blocks are those that the tree knows and nobody holds; they are evicted in the order in which they
+//! Cached blocks are those that the tree knows and no sequence holds; they are evicted in the order in which they
 //! became so. A release goes from the last block to the first, so that within a path the tail is older than
 //! the head, and eviction takes paths from their ends without looking for them: O(1) a block.
 //!
@@ -32,7 +32,7 @@ use crate::error::{Error, Result};
 use block_pool::{BlockPool, NOWHERE};
 use prefix_tree::PrefixTree;
 
-/// Owner of all KV blocks. Releasing or forking what nobody holds is a bug of the caller and panics.
+/// Owner of all KV blocks. Releasing or forking a block that is not held is a bug of the caller and panics.
 pub struct KvAllocator {
     pool: BlockPool,
     /// None when prefixes are not cached.
@@ -115,7 +115,7 @@ impl KvAllocator {
         counts.free + counts.cached
     }
 
-    /// Holds each of `blocks` once more. Panics if nobody holds one.
+    /// Holds each of `blocks` once more. Panics if one is not held.
     pub fn fork(&mut self, blocks: &[BlockId]) {
         blocks.iter().for_each(|&block| self.pool.fork(block));
     }
@@ -123,7 +123,7 @@ impl KvAllocator {
     /// Remembers the full blocks of `tokens`; returns how many were new.
     ///
     /// `blocks` are their ids (more are ignored), all held by the caller. Where the tree already has a block
-    /// for the same tokens the caller's block stays private. Panics if a new block is held by nobody or is
+    /// for the same tokens the caller's block stays private. Panics if a new block is not held or is
     /// remembered for other tokens.
     pub fn insert(&mut self, salt: u64, tokens: &[u32], blocks: &[BlockId]) -> usize {
         let full = tokens.len() / self.block_size;
@@ -145,8 +145,8 @@ impl KvAllocator {
         }
     }
 
-    /// Lets go of each of `blocks`, last first; who is held by nobody then is cached if the tree knows it, else
-    /// free. Panics if nobody holds one.
+    /// Lets go of each of `blocks`, last first; one that is not held any more is cached if the tree knows it, else
+    /// free. Panics if one is not held.
     pub fn release(&mut self, blocks: &[BlockId]) {
         blocks.iter().rev().for_each(|&block| self.pool.release(block));
     }
@@ -156,7 +156,7 @@ impl KvAllocator {
         self.pool.counts()
     }
 
-    /// Forgets all cached prefixes that nobody holds; returns how many blocks became free.
+    /// Forgets all cached prefixes that are not held; returns how many blocks became free.
     pub fn reset_prefix_cache(&mut self) -> usize {
         let cached = self.pool.counts().cached;
         while self.pool.counts().cached > 0 {

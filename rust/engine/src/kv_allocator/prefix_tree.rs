@@ -46,7 +46,7 @@ struct Node {
     hash: u64,
     parent: NodeId,
     first_child: NodeId,
-    /// The other children of the parent; not kept at the top, where nobody asks for all of them.
+    /// The other children of the parent; not kept at the top, where all of them are never asked for.
     next_sibling: NodeId,
     previous_sibling: NodeId,
 }
@@ -74,7 +74,7 @@ pub(super) struct PrefixTree {
     vacant: Vec<NodeId>,
     /// Every node, by its hash.
     children: HashTable<NodeId>,
-    /// Seeded at random: nobody can send prompts made to collide.
+    /// Seeded at random, so that prompts cannot be made to collide.
     hasher: DefaultHashBuilder,
 }
 
@@ -133,7 +133,7 @@ impl PrefixTree {
 
     /// Takes up the full blocks of `tokens` that are not known yet; returns how many.
     ///
-    /// Panics, with nothing changed, if a new block is held by nobody or stands in the tree elsewhere.
+    /// Panics, with nothing changed, if a new block is not held or stands in the tree elsewhere.
     pub(super) fn insert(
         &mut self,
         salt: u64,

@@ -146,14 +146,14 @@ fn bugs_of_the_caller_panic_and_break_nothing() {
     let fresh = allocated(&mut kv, 2);
     let cached = admitted(&mut kv, 0, &[3]);
     kv.release(&cached);
-    panics(&mut kv, "release of KV block 7, which nobody holds", |kv| kv.release(&[7]));
-    panics(&mut kv, "which nobody holds", |kv| kv.release(&cached));
+    panics(&mut kv, "release of KV block 7, which is not held", |kv| kv.release(&[7]));
+    panics(&mut kv, "which is not held", |kv| kv.release(&cached));
     panics(&mut kv, "fork of KV block", |kv| kv.fork(&cached));
     panics(&mut kv, "KV block 8 does not exist", |kv| kv.release(&[8]));
     panics(&mut kv, "2 full KV blocks, but only 1", |kv| _ = kv.insert(0, &[1, 9], &blocks[..1]));
     panics(&mut kv, "in the tree already for other", |kv| _ = kv.insert(1, &[1, 2], &blocks));
     panics(&mut kv, "in the tree already for other", |kv| _ = kv.insert(0, &[5, 6], &blocks));
     panics(&mut kv, "in the tree already", |kv| _ = kv.insert(0, &[5, 6], &[fresh[0], fresh[0]]));
-    panics(&mut kv, "which nobody holds", |kv| _ = kv.insert(0, &[1, 7], &[blocks[0], 7]));
+    panics(&mut kv, "which is not held", |kv| _ = kv.insert(0, &[1, 7], &[blocks[0], 7]));
     assert_eq!(counts(&kv), (3, 1, 4));
 }

@@ -65,7 +65,7 @@ impl PyDraftPasses {
         let places = match places.item_count() {
             0 => &mut [][..],
             // SAFETY: contiguous, aligned, of this type and writable, as was just checked; the buffer is held as long
-            // as the slice, and nobody else has it meanwhile, as the stub asks.
+            // as the slice, and the caller lets no other thread use it meanwhile, as the stub asks.
             length => unsafe { std::slice::from_raw_parts_mut(places.buf_ptr().cast::<i64>(), length) },
         };
         self.work(|passes| Ok(passes.next_fed(step.bytes(), buffers.bytes(), places)?.is_some()))

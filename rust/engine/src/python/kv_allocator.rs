@@ -1,6 +1,6 @@
-//! `pyengine._core.KvAllocator`: the allocator as Python sees it, for construction, tests and benches.
+//! `pyengine._core.KvAllocator`: the allocator as Python sees it, for construction, counts, its check and benches.
 //!
-//! The planner asks the allocator inside, by [`KvAllocator::shared`]; nothing here is on the path of a step.
+//! The planner calls the allocator inside, by [`KvAllocator::shared`]; nothing here is on the path of a step.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -42,10 +42,6 @@ impl KvAllocator {
         self.ask(py, |core| core.check())
     }
 
-    fn reset_prefix_cache(&self, py: Python<'_>) -> PyResult<usize> {
-        self.ask(py, |core| Ok(core.reset_prefix_cache()))
-    }
-
     #[pyo3(signature = (tokens, salt = 0))]
     fn match_prefix(&self, py: Python<'_>, tokens: &Bound<'_, PyAny>, salt: u64) -> PyResult<Vec<BlockId>> {
         let tokens = read_tokens(py, tokens)?;
@@ -74,20 +70,6 @@ impl KvAllocator {
             )));
         }
         self.ask(py, |core| Ok(core.insert(salt, &tokens, &blocks)))
-    }
-
-    fn allocate(&self, py: Python<'_>, count: usize) -> PyResult<Vec<BlockId>> {
-        self.ask(py, |core| {
-            let mut blocks = Vec::new();
-            core.allocate(count, &mut blocks).map(|()| blocks)
-        })
-    }
-
-    fn fork(&self, py: Python<'_>, blocks: Vec<BlockId>) -> PyResult<()> {
-        self.ask(py, |core| {
-            core.fork(&blocks);
-            Ok(())
-        })
     }
 
     fn release(&self, py: Python<'_>, blocks: Vec<BlockId>) -> PyResult<()> {
@@ -135,18 +117,14 @@ impl KvAllocator {
         Arc::clone(&self.shared)
     }
 
-    /// Asks the allocator without the GIL; a panic, which is a bug of the caller, becomes a RuntimeError.
-    fn ask<T: Send>(
-        &self,
-        py: Python<'_>,
-        question: impl FnOnce(&mut Core) -> Result<T> + Send,
-    ) -> PyResult<T> {
+    /// Calls the allocator without the GIL; a panic, which is a bug of the caller, becomes a RuntimeError.
+    fn ask<T: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut Core) -> Result<T> + Send) -> PyResult<T> {
         // A panic leaves the allocator sound: it checks before it changes, so that poison says nothing.
-        py.detach(|| guarded(|| question(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner))))
+        py.detach(|| guarded(|| call(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner))))
     }
 }
 
-/// Nanoseconds of each call in the lives of some requests, without the binding around them.
+/// Nanoseconds of each call of some requests, without the binding around them.
 #[derive(Default)]
 struct Timings {
     columns: [Vec<u64>; 4],

@@ -1,6 +1,6 @@
 //! `pyengine._core.StepLayout` and `pyengine._core.Planner`.
 //!
-//! Each call takes the planner's and the allocator's locks (nobody contends for them: one thread drives both) and
+//! Each call takes the planner's and the allocator's locks (uncontended: one thread drives both) and
 //! works on the caller's buffers in place. None gives up the GIL: a call takes microseconds, and to get the GIL back
 //! from a busy service takes up to `sys.getswitchinterval()`, 5 ms, which would be the device's time.
 
@@ -177,8 +177,8 @@ impl PyPlanner {
             return Err(PyBufferError::new_err("the masks must be writable and contiguous"));
         }
         let (start, length) = (buffer.buf_ptr().cast::<u32>(), buffer.item_count());
-        // SAFETY: contiguous, aligned and of u32, as `PyBuffer` has checked; held until the call is over; nobody else
-        // uses the masks meanwhile, as the stub asks.
+        // SAFETY: contiguous, aligned and of u32, as `PyBuffer` has checked; held until the call is over; the caller
+        // keeps other threads from using the masks meanwhile, as the stub asks.
         let masks = unsafe { std::slice::from_raw_parts_mut(start, length) };
         py.detach(|| self.work(|planner, _| planner.fill_masks(masks)))
     }
@@ -277,7 +277,7 @@ impl StepMemory {
     #[allow(clippy::mut_from_ref, reason = "the memory is Python's")]
     pub(super) fn bytes(&self) -> &mut [u8] {
         let (start, length) = (self.0.buf_ptr().cast::<u8>(), self.0.len_bytes());
-        // SAFETY: the memory stays while the buffer is held; whoever calls keeps other threads from using it
+        // SAFETY: the memory stays while the buffer is held; the caller keeps other threads from using it
         // meanwhile, as the stub asks.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }

@@ -1,4 +1,4 @@
-//! What goes to the detokenizer, in order and without loss, though its ring may be full.
+//! Messages to the detokenizer, sent in order and without loss, though its ring may be full.
 //!
 //! Rows are collected during a call of the planner and leave as one `TokensOut` at its end, encoded without
 //! building the owned message. While the ring is full, encoded messages are held and tried again at the next
@@ -20,12 +20,12 @@ const ROW_BYTES: usize = 72;
 /// A token takes at most this.
 const TOKEN_BYTES: usize = 5;
 
-/// What a call brought to one request; with its tokens, on the wire a `SequenceTokens`.
+/// What a call of the planner brought to one request; sent with its tokens as a `SequenceTokens`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OutRow {
-    /// Whose.
+    /// The request.
     pub key: RequestKey,
-    /// Set when this is the last of it.
+    /// Set in the request's last row.
     pub finish: Option<FinishReason>,
     /// The token that ended it.
     pub stop_token: Option<u32>,
@@ -48,7 +48,7 @@ struct Entry {
     logprobs: usize,
 }
 
-/// The way to the detokenizer.
+/// Collects and sends messages to the detokenizer.
 pub struct Outbox {
     sink: DetokenizerSink,
     limit: usize,
@@ -100,7 +100,7 @@ impl Outbox {
         &mut self.logprobs
     }
 
-    /// Tells a request something besides its tokens, before the rows of this call.
+    /// Sends a request a notice besides its tokens, before the rows of this call.
     pub fn notice(&mut self, notice: Notice) -> Result<()> {
         self.scratch.clear();
         Message::Notice(notice).encode_into(&mut self.scratch)?;
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_split_or_cut() {
+    fn messages_that_are_too_large_are_split_or_cut() {
         let (mut out, ring) = outbox(8 * ROW_BYTES, 100);
         (0..50).for_each(|request| out.row(row(request, Some(FinishReason::Overloaded)), &[u32::MAX; 16]));
         out.flush().unwrap();

@@ -1,4 +1,4 @@
-//! What the draft model's cache holds, as the host knows it.
+//! The draft model's KV cache, as far as the host knows its cells.
 //!
 //! ```text
 //!  block          7         2               cells of a sequence, 4 a block
@@ -6,8 +6,8 @@
 //!  filled         4         1               the draft model has computed a to e
 //! ```
 //!
-//! The blocks are the model's, so that prefix hits, preemption and wrong drafts need nothing of their own here: whoever
-//! writes a cell takes the draft model's keys and values of it, and of what follows in its block, away.
+//! The blocks are the model's, so that prefix hits, preemption and wrong drafts need nothing of their own here: a write
+//! to a cell drops the draft model's keys and values of it, and of what follows in its block.
 //! O(1) a token; [`first_hole`](DraftCache::first_hole) is O(blocks). Nothing is allocated but a place for each slot.
 
 use crate::error::{Error, Result};
@@ -101,7 +101,7 @@ impl DraftCache {
         cells.iter().for_each(|&cell| self.tokens[cell as usize] = mark(step));
     }
 
-    /// What a step put where the device filled in: see [`DraftPasses::learn`](super::DraftPasses::learn).
+    /// The tokens that a step put where the device filled them in: see [`DraftPasses::learn`](super::DraftPasses::learn).
     pub fn learn(&mut self, step: &StepBuffers<'_>, rows: usize, sampled: &[i32], counts: &[i32]) {
         for (at, &counted) in counts[..rows].iter().enumerate() {
             let drafts = step.device_drafts[at].max(0) as usize;
@@ -109,17 +109,17 @@ impl DraftCache {
             let Some((&last, right)) = tokens.split_last() else { continue };
             let end = step.query_start[step.sample_rows[at] as usize + 1] as usize;
             for (&token, &cell) in right.iter().zip(&step.slot_mapping[end - drafts..end]) {
-                self.tell(cell as usize, mark(step), token);
+                self.resolve(cell as usize, mark(step), token);
             }
             let unknown = self.unknown.get_mut(step.sample_sequence[at] as usize).and_then(Option::take);
             if let Some((cell, mark)) = unknown {
-                self.tell(cell as usize, mark, last);
+                self.resolve(cell as usize, mark, last);
             }
         }
     }
 
-    /// What a cell holds is told, unless another step has written it meanwhile.
-    fn tell(&mut self, cell: usize, mark: i32, token: i32) {
+    /// Records a cell's token, unless another step has written it meanwhile.
+    fn resolve(&mut self, cell: usize, mark: i32, token: i32) {
         if self.tokens[cell] == mark {
             self.tokens[cell] = token;
         }

@@ -20,7 +20,7 @@
 //!  pass 1 ──► last token of each sequence ──► places of the step, feed entries of pass 2 ──► last token ...
 //! ```
 //!
-//! Whatever is wrong or missing in that cache costs only drafts that are refused. O(tokens + pages) a pass; no
+//! Wrong or missing cells of that cache cost only drafts that are refused. O(tokens + pages) a pass; no
 //! allocation in steady state.
 
 mod cache;
@@ -116,7 +116,7 @@ impl DraftPasses {
         Ok(!self.rows.is_empty())
     }
 
-    /// What a step chose, as the planner is told it: `sampled` a token for each of its logits, `counts` for each
+    /// The tokens that a step chose, as the planner gets them: `sampled` a token for each of its logits, `counts` for each
     /// sampling row how many of them count. To be called where the device feeds steps and passes, before the step
     /// after the next begins.
     pub fn learn(&mut self, step: &mut [u8], sampled: &[i32], counts: &[i32]) -> Result<()> {
@@ -129,8 +129,8 @@ impl DraftPasses {
         Ok(())
     }
 
-    /// Lays out the next pass of the step that was begun, in `pass`, and tells how many tokens it has and how many it
-    /// samples; `None` if there is none, and all drafts are in `step`.
+    /// Lays out the next pass of the step that was begun, in `pass`; returns how many tokens it has and how many it
+    /// samples, `None` if there is none, and all drafts are in `step`.
     ///
     /// `chosen` begins with the tokens of the pass before, one for each of its sampling rows.
     pub fn next(
@@ -145,8 +145,8 @@ impl DraftPasses {
     }
 
     /// The same on a device that feeds the tokens of one pass to the next, and to the step: `places` gets, of each
-    /// sampling row of the pass, the place among the step's tokens that what it chooses is to be copied to. Whose it is
-    /// says the pass's `sample_sequence`.
+    /// sampling row of the pass, the place among the step's tokens that its choice is to be copied to; the pass's
+    /// `sample_sequence` names the sequence.
     pub fn next_fed(
         &mut self,
         step: &mut [u8],

@@ -281,7 +281,7 @@ impl World {
             sequence.tokens.extend_from_slice(&drafted[..taken]);
             sequence.computed += taken;
             sequence.tokens.push((said(&sequence.tokens) + 1) % VOCABULARY as i32);
-            // What is sampled behind the last that holds is nobody's.
+            // What is sampled behind the last right draft is dropped.
             counts.push(taken as i32 + 1);
             sampled.extend_from_slice(&sequence.tokens[sequence.tokens.len() - taken - 1..]);
             sampled.extend(std::iter::repeat_n(-1, drafts - taken));
@@ -326,7 +326,7 @@ fn a_sequence_that_goes_on_takes_a_token_a_pass() {
     let mut world = World::new(200);
     world.enter(10, false, 3);
     world.step(&[(10, 0, true)], 0).unwrap();
-    assert_eq!(world.passed, 0, "who does not draft costs nothing");
+    assert_eq!(world.passed, 0, "a sequence without drafts costs nothing");
     world.step(&[(1, 3, true)], 1).unwrap();
     assert_eq!((world.passed, world.computed), (3, 11 + 2), "the prompt and the token after it, two drafts");
     world.step(&[(1, 3, true)], 3).unwrap();

@@ -1,4 +1,4 @@
-//! Ends what a grammar has begun before the tokens run out.
+//! Closes an answer under a grammar before its tokens run out.
 //!
 //! ```text
 //!  token ──► a completion that fits is known: go on          {"a": "xy  ◄ "}
@@ -6,17 +6,18 @@
 //!            none fits any more:              take the token back, and begin the one from before it
 //! ```
 //!
-//! So a completion is at hand from the first that was found on, unless a few tokens open more than [`ROOM`] others can
-//! close. What the answer could still have said is lost, but it parses. Within [`HORIZON`] of the limit O(search) a token, fewer where there is much room; nothing before.
+//! So a completion is known from the first that was found on, unless a few tokens open more than [`ROOM`] others can
+//! close. The answer loses what it could still have said, but it parses. Within [`HORIZON`] of the limit O(search) a
+//! token, more rarely where there is much room; nothing before.
 
 use crate::grammar::Grammar;
 
-/// Completions are looked for when so many tokens are left.
+/// Completions are searched for when so many tokens are left.
 const HORIZON: u32 = 256;
 /// Spare tokens: taking one back costs a step.
 const MARGIN: usize = 4;
 
-/// Spare tokens with which the next look may be later than at the next token.
+/// With more spare tokens than this the next search may be later than at the next token.
 const ROOM: usize = 128;
 
 /// The end of one answer.
@@ -25,7 +26,7 @@ pub struct Closing {
     /// A completion from here and an end token, last first.
     known: Option<Vec<u32>>,
     begun: bool,
-    /// How many tokens may still come where the next look is due.
+    /// The next search is due when so many tokens may still come.
     due: Option<u32>,
 }
 
@@ -35,8 +36,8 @@ impl Closing {
         self.known.as_ref().filter(|_| self.begun)?.last().copied()
     }
 
-    /// `grammar` stands where `left` more tokens may come; `end` is a token that ends an answer. False: it has gone too
-    /// far, and what came last is to be taken back.
+    /// Searches for a completion where `left` more tokens may come; `end` is a token that ends an answer. False if the
+    /// answer has gone too far, and its last token is to be taken back.
     pub fn look(&mut self, grammar: &mut dyn Grammar, left: u32, end: Option<u32>) -> bool {
         if left > HORIZON || self.due.is_some_and(|due| left > due) {
             self.known = None;
@@ -64,8 +65,8 @@ impl Closing {
         }
     }
 
-    /// `grammar` has taken `token`, and `left` more may come. False: `grammar` has given it back, as the answer could
-    /// not be ended after it.
+    /// `grammar` has taken `token`, and `left` more may come. False if `grammar` has given the token back, as the answer
+    /// could not be ended after it.
     pub fn advance(&mut self, grammar: &mut dyn Grammar, token: u32, left: u32, end: Option<u32>) -> bool {
         if self.begun {
             let taken = self.known.as_mut().and_then(Vec::pop);

@@ -97,7 +97,7 @@ impl Features {
         }
     }
 
-    /// A request is submitted. On an error the features that took it in must be told that it has left.
+    /// A request is submitted. After an error the caller calls [`leave`](Self::leave).
     pub fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32]) -> Result<()> {
         self.logprobs.begin(id, submit, tokens)?;
         self.penalties.begin(id, submit, tokens)?;

@@ -1,4 +1,4 @@
-//! Penalties, biases and bad words: what is changed in a request's logits before anything else looks at them.
+//! Penalties, biases and bad words of one request: how its logits are changed before the sampler sees them.
 //!
 //! ```text
 //!  committed token ─push─► counts ─► penalties of logits row 0: (token, factor, add), each token once
@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use crate::error::{Error, Result};
 use crate::messages::PenaltyRules;
 
-/// What is known of a token whose logit is, or may be, changed.
+/// A token whose logit is, or may be, changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Entry {
     token: u32,
@@ -32,7 +32,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether nothing is known of it any more.
+    /// Whether it changes nothing any more.
     fn is_blank(&self) -> bool {
         self.generated == 0 && !self.prompt && self.bias == 0.0 && !self.ends_word
     }
@@ -46,7 +46,7 @@ struct Word {
     last: usize,
 }
 
-/// Where the penalties of a step go: the fields of its buffers.
+/// The fields of a step's buffers that hold its penalties.
 pub(in crate::scheduler) struct PenaltyFields<'a> {
     pub token: &'a mut [i32],
     pub factor: &'a mut [f32],
@@ -89,7 +89,7 @@ impl Penalties {
             if !bias.is_finite() || token >= penalties.vocab_size {
                 return invalid("a bias is no number, or its token is not in the vocabulary");
             }
-            // What is nothing in single precision must leave no entry: `pop` takes such a one for the last draft's.
+            // A bias that rounds to zero must leave no entry: `pop` would take it for the last draft's.
             if bias != 0.0
                 && let Some(at) = penalties.entry(token)
             {

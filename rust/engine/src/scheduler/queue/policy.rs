@@ -1,4 +1,4 @@
-//! Who runs next: every rule of the scheduler that is a choice, and nothing else.
+//! Which request runs next: every rule of the scheduler that is a choice, and nothing else.
 //!
 //! - **Classes with aging.** A lower priority number is a better class. A class's turn is judged by its oldest
 //!   request's `arrival + class * AGING`: a request is passed over by a better class only as long as what waits
@@ -6,11 +6,11 @@
 //! - **Fair share.** Within a class tenants take turns by virtual time, the tokens they were served: the tenant
 //!   with the least is next. A tenant that comes to wait starts at the time of the tenant served last, so idling
 //!   saves up no credit; what it was served beyond that is remembered. The class's oldest request goes before
-//!   any that arrived `AGING` after it, whoever's turn it is.
+//!   any that arrived `AGING` after it, whichever tenant's turn it is.
 //! - **Arrival.** Within a tenant the earliest goes first.
 //! - **Preempted requests** come before all others of their class, in the order they arrived.
 //! - **Admission looks ahead.** Beside what runs, a request is admitted only if, after its blocks, enough are left
-//!   for everyone (it too) to grow by [`GROWTH_TOKENS`]. The head of the queue is not passed over when it does
+//!   for every running sequence (it too) to grow by [`GROWTH_TOKENS`]. The head of the queue is not passed over when it does
 //!   not fit, so large prompts get in.
 //! - **Preemption.** When a sequence needs a block and there is none, the worst class's latest admitted goes
 //!   back to the queue; the best class's earliest is never the victim of another, so work always gets done.
@@ -65,7 +65,7 @@ pub struct Ticket {
     pub id: RequestId,
     /// Its priority; lower is better.
     pub class: i32,
-    /// Who is charged.
+    /// The tenant that is charged.
     pub tenant: TenantId,
     /// When it arrived.
     pub arrival_ns: u64,
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_a_better_class_starves_nobody() {
+    fn a_flood_of_a_better_class_starves_no_request() {
         let mut desk = Desk::new();
         let mut tickets = vec![desk.wait(3, 0, 0)];
         let mut served = Vec::new();
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_new_tenants_starves_nobody() {
+    fn a_flood_of_new_tenants_starves_no_request() {
         let mut desk = Desk::new();
         let mut tickets = vec![desk.wait(0, 1, 0), desk.wait(0, 1, 0)];
         let mut served = Vec::new();
@@ -348,7 +348,10 @@ mod tests {
             served.extend(desk.serve(&tickets, 10));
         }
         let turn = served.iter().position(|id| *id == 2).unwrap();
-        assert!((10..=14).contains(&turn), "nobody is passed over by what came 10 seconds later: {turn}");
+        assert!(
+            (10..=14).contains(&turn),
+            "no request is passed over by one that came 10 seconds later: {turn}"
+        );
     }
 
     #[test]

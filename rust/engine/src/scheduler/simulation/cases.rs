@@ -146,7 +146,7 @@ fn who_found_no_place_for_penalties_has_the_next_turn() {
     });
     let plain = world.submit(&prompt(7, 4), 0, |submit| submit.max_tokens = 30);
     let lengths = |world: &World| keys.map(|key| world.streams.get(&key).map_or(0, |own| own.tokens.len()));
-    let mut patience = 200;
+    let mut steps_left = 200;
     while lengths(&world).iter().any(|length| *length < 9) {
         happen(&mut world, &Event::Step);
         world.read();
@@ -154,8 +154,8 @@ fn who_found_no_place_for_penalties_has_the_next_turn() {
         let under_way = now.iter().filter(|length| **length > 0);
         let (least, most) = (under_way.clone().min(), under_way.max());
         assert!(most.copied().unwrap_or(0) <= least.copied().unwrap_or(0) + 2, "{now:?}");
-        patience -= 1;
-        assert!(patience > 0, "{now:?}");
+        steps_left -= 1;
+        assert!(steps_left > 0, "{now:?}");
     }
     steps(&mut world, 50, finished(plain));
     world.finish();
@@ -427,7 +427,7 @@ fn a_sampler_that_finds_no_token_ends_the_request() {
     world.device.results[0].tokens[0] = -1;
     world.cut.insert(key, FinishReason::Error);
     world.commit();
-    // What the step computed may be as broken as its logits: nobody gets it from the cache.
+    // What the step computed may be as broken as its logits: no request gets it from the cache.
     world.submit(&prompt(0, 6), 0, |_| {});
     world.finish();
     assert_eq!(world.stat("finished_error"), 1);
@@ -494,7 +494,7 @@ fn tokens_of_another_count_are_refused_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_steps_time_is_told_where_nothing_else_is_in_it() {
+fn a_steps_time_is_measured_where_nothing_else_is_in_it() {
     let mut world = World::new(&Setup { max_sequences: 2, drafts: Drafts::Host(2), ..roomy() });
     let submit = |world: &mut World, family, max_tokens| {
         world.submit(&prompt(family, 6), 0, |submit| {
@@ -507,10 +507,10 @@ fn a_steps_time_is_told_where_nothing_else_is_in_it() {
         world.drain();
         world.plan();
         let decodes = world.planner.steps.in_flight().back().is_some_and(|step| step.prefills == 0);
-        let told = decodes && world.planner.features.drafts.is_measured();
+        let measured = decodes && world.planner.features.drafts.is_measured();
         world.commit();
         world.read();
-        told
+        measured
     };
     submit(&mut world, 0, 100);
     assert_eq!([0; 3].map(|_| step(&mut world)), [false, false, true], "a prompt, and the step behind it");
@@ -520,12 +520,12 @@ fn a_steps_time_is_told_where_nothing_else_is_in_it() {
     while world.streams.get(&short).is_none_or(|stream| stream.finish.is_none()) {
         step(&mut world);
     }
-    assert_eq!([0; 2].map(|_| step(&mut world)), [false, true], "somebody ended");
+    assert_eq!([0; 2].map(|_| step(&mut world)), [false, true], "a request ended");
     let aborted = submit(&mut world, 3, 50);
     assert_eq!([0; 3].map(|_| step(&mut world)), [false, false, true]);
     world.cut.insert(aborted, FinishReason::Abort);
     world.post(&Message::Abort(aborted));
-    assert_eq!([0; 2].map(|_| step(&mut world)), [false, true], "somebody was ended");
+    assert_eq!([0; 2].map(|_| step(&mut world)), [false, true], "a request was aborted");
     world.ring.lock().unwrap().1 = 0;
     assert_eq!([0; 2].map(|_| step(&mut world)), [true, false], "the detokenizer is behind");
     world.ring.lock().unwrap().1 = usize::MAX;

@@ -93,7 +93,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Runs a step. `owner` tells which request is behind an index of the sequence table.
+    /// Runs a step. `owner` returns the request behind an index of the sequence table.
     pub(super) fn run(&mut self, step: StepBuffers<'_>, owner: impl Fn(u32) -> Expected) {
         let rows = step.header[header::NUM_ROWS] as usize;
         let [tokens, sampled, pages, feeds] =

@@ -1,4 +1,4 @@
-//! A grammar that can be told at a glance, and a compiler that takes its time.
+//! A grammar that a reader can check at a glance, and a compiler that takes several calls.
 
 use std::sync::Arc;
 

@@ -85,7 +85,7 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
     let sizes = (1..6usize, 2..24usize, any::<bool>(), 1..8usize, 1..24usize);
     let bounds = (1..9usize, 2..80usize, 12..90usize, 1..12usize, 0..6usize, 0..3usize);
     let drafts = prop_oneof![
-        2 => Just(Drafts::Nobody),
+        2 => Just(Drafts::Off),
         1 => (1..6usize).prop_map(Drafts::Host),
         1 => (1..6usize).prop_map(Drafts::Device),
     ];

@@ -38,7 +38,7 @@ fn prompts() -> impl Strategy<Value = Vec<Prompt>> {
     prop::collection::vec(prompt, 1..12)
 }
 
-/// The burst as it is explained: every block that somebody may share is computed once, and the rest by everyone.
+/// The burst as it is explained: every block that may be shared is computed once, and the rest by each request.
 fn once(burst: &[(u64, Vec<u32>)], block_size: usize) -> usize {
     let mut blocks = HashSet::new();
     let mut rest = 0;
@@ -285,7 +285,7 @@ fn who_built_on_a_step_that_fails_begins_again() {
     assert_eq!(world.plan(), 1, "the second goes on behind the blocks of the step in flight");
     world.fail_oldest();
     assert_eq!(world.stat("preemptions"), 1);
-    assert_eq!(world.kv.peek_prefix(0, &body(41), 10), 0, "nobody finds what was not computed");
+    assert_eq!(world.kv.peek_prefix(0, &body(41), 10), 0, "no request finds what was not computed");
     world.finish();
     assert_eq!((world.stat("finished_abort"), world.stat("finished_length")), (1, 1));
 }

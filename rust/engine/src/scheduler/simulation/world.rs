@@ -36,14 +36,14 @@ pub(super) struct Setup {
     pub(super) prefill_chunk: usize,
     pub(super) depth: usize,
     pub(super) horizon: u32,
-    // Who drafts, and how much.
+    // The source of drafts, and their most tokens.
     pub(super) drafts: Drafts,
     pub(super) max_penalties: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Drafts {
-    Nobody,
+    Off,
     // What the client predicts: every fifth token of it is wrong.
     Host(usize),
     // The device's draft model: wrong in the same places.
@@ -53,7 +53,7 @@ pub(super) enum Drafts {
 impl Drafts {
     fn most(self) -> usize {
         match self {
-            Self::Nobody => 0,
+            Self::Off => 0,
             Self::Host(most) | Self::Device(most) => most,
         }
     }
@@ -108,7 +108,7 @@ impl World {
         let mut planner = planner.unwrap();
         planner.queue.set_horizon(setup.horizon);
         planner.set_compiler(Box::<Slow>::default(), vec![STOP_TOKEN]).unwrap();
-        if setup.drafts != Drafts::Nobody {
+        if setup.drafts != Drafts::Off {
             let wanted = |source| source != Source::DraftModel || matches!(setup.drafts, Drafts::Device(_));
             planner.set_speculation(SpeculationConfig {
                 sources: Source::ALL.iter().copied().filter(|&source| wanted(source)).collect(),
@@ -305,7 +305,7 @@ impl World {
         current.then(|| requests.get(table.request[row.slot as usize]).key)
     }
 
-    /// A row of the oldest step finds no token to sample, and the step is committed; whose row it is, is told.
+    /// A row of the oldest step finds no token to sample, and the step is committed; returns the request of the row.
     pub(super) fn break_row(&mut self, choose: impl Fn(usize) -> usize) -> Option<RequestKey> {
         let outcome = self.device.results.front()?;
         let sampling: Vec<_> =
@@ -373,9 +373,9 @@ impl World {
         self.planner.has_work() || !self.inbox.is_empty()
     }
 
-    /// Lets everything come to its end. Work must get done: `patience` steps are far more than are needed.
+    /// Lets everything come to its end. Work must get done: 20,000 steps are far more than are needed.
     pub(super) fn finish(&mut self) {
-        let mut patience = 20_000;
+        let mut steps_left = 20_000;
         self.ring.lock().unwrap().1 = usize::MAX;
         while self.running() {
             self.drain();
@@ -384,8 +384,8 @@ impl World {
                 self.commit();
             }
             self.read();
-            patience -= 1;
-            assert!(patience > 0, "livelock: {:?}", self.planner.stats());
+            steps_left -= 1;
+            assert!(steps_left > 0, "livelock: {:?}", self.planner.stats());
         }
         self.verify();
     }
@@ -466,7 +466,7 @@ pub(super) fn roomy() -> Setup {
         prefill_chunk: 0,
         depth: 1,
         horizon: 64,
-        drafts: Drafts::Nobody,
+        drafts: Drafts::Off,
         max_penalties: 64,
     }
 }

@@ -1,4 +1,4 @@
-//! Writing a step: the granted rows go into its buffers, and into its record.
+//! Writing a step: the granted rows go into its buffers and its record.
 //!
 //! ```text
 //!   row         decode   with drafts   chunk of a prompt   its last chunk

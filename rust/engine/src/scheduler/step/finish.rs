@@ -50,7 +50,7 @@ impl Planner {
         self.end(kv, id, reason);
     }
 
-    /// Ends a request whose end the detokenizer knows, or is told by the caller.
+    /// Ends a request whose end the detokenizer knows, or learns from the caller.
     pub(in crate::scheduler) fn end(&mut self, kv: &mut KvAllocator, id: RequestId, reason: FinishReason) {
         let request = self.requests.get(id);
         let known = match request.slot {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! What is added changes nothing: a token whose keys and values go nowhere, in a row of its own that looks at the
-//! first slot of page 0, or in no row; a logits row that is nobody's to read. The header keeps the step's own
+//! first slot of page 0, or in no row; a logits row that is never read. The header keeps the step's own
 //! numbers. O(what is added).
 
 use crate::error::{Error, Result};
@@ -121,7 +121,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_added_is_nobodys(
+        fn what_is_added_changes_nothing(
             rows in prop::collection::vec((1_usize..5, 1_usize..4), 1..12),
             extra in (0_usize..12, 0_usize..30, 0_usize..30),
             even in any::<bool>(),

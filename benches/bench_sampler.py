@@ -15,6 +15,7 @@ import torch
 from medians import median_us
 
 from pyengine._core import CpuKernels, CpuRules, CpuTensor
+from pyengine.model.step_fields import sampling_rows
 
 VOCABULARIES = (2_048, 151_936)
 SPREADS = (3.0, 0.1)
@@ -30,14 +31,9 @@ SECONDS_PER_FIGURE = 0.2
 
 def sampler_us(kernels: CpuKernels, logits: torch.Tensor, rules: dict[str, float]) -> float:
     """Microseconds of one row."""
-    given = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0} | rules
-    seed = np.zeros(1, np.uint64)
+    sampling = sampling_rows(1, **rules)
     step = CpuRules(
-        temperature=np.array([given["temperature"]], np.float32),
-        top_k=np.array([given["top_k"]], np.int32),
-        top_p=np.array([given["top_p"]], np.float32),
-        min_p=np.array([given["min_p"]], np.float32),
-        seed=seed,
+        sampling=sampling,
         sample_position=np.ones(1, np.int64),
         logit_start=np.array([0, 1], np.int32),
         logit_row=np.zeros(1, np.int32),
@@ -49,7 +45,7 @@ def sampler_us(kernels: CpuKernels, logits: torch.Tensor, rules: dict[str, float
     row, out = CpuTensor(logits.numpy()), CpuTensor(np.zeros(1, np.int32))
 
     def draw() -> None:
-        seed[0] += 1
+        sampling["seed"] += 1
         kernels.sample(step, row, out, 0, 1)
 
     return median_us(draw, SECONDS_PER_FIGURE)

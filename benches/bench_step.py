@@ -22,7 +22,9 @@ from figures import json_option, write_json
 from numpy.typing import NDArray
 
 from pyengine._core import KvAllocator, Mailbox, Planner, StepHeader, StepLayout
-from pyengine.messages import RequestKey, SamplingRules, Submit, encode_submit
+from pyengine.messages import RequestKey, Submit, encode_submit
+from pyengine.model.step_fields import SAMPLING_ROW
+from pyengine.sampling import SamplingParams, pack_sampling
 
 SEQUENCES = (16, 64, 256, 1024)
 BLOCK = 16
@@ -43,17 +45,11 @@ def submit(number: int) -> Submit:
         tokens=tokens.tobytes(),
         prompt_length=PROMPT,
         max_tokens=CONTEXT - PROMPT,
-        min_tokens=0,
-        sampling=SamplingRules(0.8, 0, 0.95, 0.0, number),
+        sampling=pack_sampling(SamplingParams(temperature=0.8, top_p=0.95), number),
         stop_token_ids=(1, 2),
         stop=("\n\n",),
-        include_stop=False,
-        skip_special_tokens=True,
-        priority=0,
         tenant=number % 4,
-        cache_salt=0,
         arrival_ns=number,
-        deadline_ns=0,
     )
 
 
@@ -67,6 +63,7 @@ class Row:
         self.blocks: list[int] = []
         self.planned = 0
         self.pending = 0
+        self.rules = np.frombuffer(request.sampling, SAMPLING_ROW)[0]
         self.limit = min(request.prompt_length + request.max_tokens, CONTEXT)
 
 
@@ -144,14 +141,9 @@ class PlainScheduler:
             samples = end == len(row.tokens) + row.pending
             row.planned = end
             if samples:
-                rules = row.request.sampling
                 views["sample_rows"][sampled] = number
                 views["sample_sequence"][sampled] = row.index
-                views["temperature"][sampled] = rules.temperature
-                views["top_k"][sampled] = rules.top_k
-                views["top_p"][sampled] = rules.top_p
-                views["min_p"][sampled] = rules.min_p
-                views["seed"][sampled] = rules.seed
+                views["sampling"][sampled] = row.rules
                 views["sample_position"][sampled] = end
                 sampled += 1
                 row.pending += 1

@@ -62,7 +62,7 @@ def step_time(
     step.query_start[: rows + 1] = np.arange(rows + 1) * each
     step.page_indptr[: rows + 1] = np.arange(rows + 1) * pages
     step.kv_length[:rows] = CONTEXT + each
-    step.temperature[:rows] = 0
+    step.sampling["temperature"][:rows] = 0
     step.logit_start[: rows + 1] = np.arange(rows + 1) * logits
     step.logit_row[: rows * logits] = np.arange(rows).repeat(logits)
     last = np.arange(tokens).reshape(rows, each)[:, -logits:]

@@ -46,6 +46,7 @@ __all__ = [
     "__version__",
     "compile_grammar",
     "pick_allowed",
+    "sampling_row",
 ]
 
 # numpy's arrays are buffers, but their types do not say so for Python 3.11.
@@ -214,10 +215,9 @@ class KvAllocator:
 
 @final
 class StepHeader:
-    """Which element of ``header`` (see :class:`StepLayout`) is which number of the step.
+    """Which element of a step's ``header`` is which number.
 
-    What they mean is said where they are read, at :class:`pyengine.model.batch.StepBuffers`. The
-    last is 0 where no row wants log-probabilities.
+    What they mean is said where they are declared: ``rust/engine/src/scheduler/buffers.rs``.
     """
 
     NUM_ROWS: Final[int]
@@ -233,49 +233,17 @@ class StepHeader:
     NUM_MASKS: Final[int]
     MAX_DEVICE_DRAFTS: Final[int]
     NUM_DECODE_ROWS: Final[int]
-    NUM_EDITS: Final[int]
-    MAX_LOGPROBS_AND_ONE: Final[int]
+    NUM_PENALIZED_ROWS: Final[int]
+    NUM_PENALTIES: Final[int]
+    NUM_LOGPROBS_ROWS: Final[int]
+    MAX_LOGPROBS: Final[int]
 
 @final
 class StepLayout:
     """Where each field of a step lies in the one buffer that planner and runner share.
 
-    Fields begin at multiples of 64 bytes; ``header`` says how much of each counts in a step.
-
-    ===============  ============  =================================================================
-    header           16            int64: the numbers that :class:`StepHeader` names
-    token_ids        max_tokens    int32: input tokens
-    positions        max_tokens    int32: their places in their sequences
-    slot_mapping     max_tokens    int32: where their KV goes, block * block_size + offset
-    query_start      max_rows + 1  int32: tokens of row r are query_start[r]:query_start[r + 1]
-    kv_length        max_rows      int32: the row's KV tokens after this step
-    page_indptr      max_rows + 1  int32: pages of row r are page_indptr[r]:page_indptr[r + 1]
-    row_sequence     max_rows      int32: index of the row's sequence, in 0..max_sequences
-    sample_rows      max_rows      int32: the rows that sample
-    sample_sequence  max_rows      int32: into which last_token each of them samples
-    temperature      max_rows      float32, and so top_p and min_p: each sampling row's rules
-    top_k            max_rows      int32
-    seed             max_rows      uint64
-    sample_position  max_rows      int64: place of the first token to be chosen in its sequence
-    device_drafts    max_rows      int32: last tokens of the row that the draft model fills in
-    logit_start      max_rows + 1  int32: logits of sampling row s: logit_start[s : s + 2] bound it
-    logit_row        max_logits    int32: their sampling row
-    logit_token      max_logits    int32: the token of the step that they follow
-    mask_row         max_logits    int32: row of mask with what may be sampled; -1 is all
-    feed_token       max_rows      int32: token_ids[feed_token[i]] = last_token[feed_sequence[i]]
-    feed_sequence    max_rows      int32: is done on the device before the step
-    logprobs         max_rows      int32: log-probabilities wanted by sampling row, -1 is none
-    page_indices     max_pages     int32: the blocks that cover each row's kv_length
-    penalty_start    max_logits+1  int32: those of logits row l begin at penalty_start[l]
-    penalty_token    max_penalties int32: the logit of this token is divided by the factor if it is
-    penalty_factor   max_penalties float32: positive, else multiplied,
-    penalty_add      max_penalties float32: and then this is added
-    mask             max_logits    uint32, mask_words each: bit t % 32 of word t // 32 is token t
-    ===============  ============  =================================================================
-
-    ``num_penalties`` is a bound, and at least 1 where penalties may come, until
-    ``Planner.fill_penalties``
-    writes how many there are. There is room for the vocabulary's, and for 512 a row.
+    Fields begin at multiples of 64 bytes; ``header`` says how much of each counts in a step. They
+    are declared in ``rust/engine/src/scheduler/buffers.rs``; :meth:`meanings` tells what each is.
 
     Rows that decode come first, then those that prefill. A sequence keeps its index until it ends
     or is preempted.
@@ -313,8 +281,14 @@ class StepLayout:
             ValueError: The step is longer, or the layout shorter; nothing was written.
         """
 
-    def fields(self) -> dict[str, tuple[str, int, int]]:
-        """Name -> (numpy dtype, byte offset, number of elements), in the order of the buffer."""
+    def fields(self) -> dict[str, tuple[Any, int, int]]:
+        """Name -> (numpy dtype, byte offset, number of elements), in the order of the buffer.
+
+        The type of ``sampling`` is :func:`sampling_row`.
+        """
+
+    def meanings(self) -> dict[str, str]:
+        """What each field is, by its name."""
 
 @final
 class Planner:
@@ -895,11 +869,7 @@ class CpuRules:
     def __new__(
         cls,
         *,
-        temperature: NDArray[Any],
-        top_k: NDArray[Any],
-        top_p: NDArray[Any],
-        min_p: NDArray[Any],
-        seed: NDArray[Any],
+        sampling: NDArray[Any],
         sample_position: NDArray[Any],
         logit_start: NDArray[Any],
         logit_row: NDArray[Any],
@@ -911,11 +881,8 @@ class CpuRules:
         """Views of the arrays, which are read anew at every call.
 
         Args:
-            temperature: float32 by sampling row, like the five that follow; 0 is greedy.
-            top_k: int32; 0 is off.
-            top_p: float32; 1 is off.
-            min_p: float32; 0 is off.
-            seed: uint64, key of the noise.
+            sampling: by sampling row, like the one that follows: its rules, of numpy's type for
+                :func:`sampling_row`.
             sample_position: int64, position of the row's first sampled token.
             logit_start: int32, one more than sampling rows: where the logits rows of each begin.
             logit_row: int32 by logits row, like the two that follow: its sampling row.
@@ -1121,6 +1088,13 @@ class CpuKernels:
             counts: int32 by sampling row; the first ``sampled`` are written.
             sampled: Number of sampling rows.
         """
+
+def sampling_row() -> dict[str, Any]:
+    """The fields of a sampling row as ``numpy.dtype`` takes them.
+
+    Declared in ``kernels/cpu/src/sampler/sampling_row.rs``, with the names of
+    :class:`pyengine.SamplingParams`.
+    """
 
 def pick_allowed(
     mask: NDArray[Any],

@@ -30,35 +30,7 @@ class RequestKey(msgspec.Struct, array_like=True, gc=False, frozen=True):
     request: int
 
 
-class SamplingRules(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """How the next token is chosen; see :class:`pyengine.SamplingParams`."""
-
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    seed: int
-
-
-class PenaltyRules(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """What is changed in the logits before anything else; see :class:`pyengine.SamplingParams`.
-
-    Attributes:
-        presence: The presence penalty; 0 is off.
-        frequency: The frequency penalty; 0 is off.
-        repetition: The repetition penalty; 1 is off.
-        bias: Tokens, none twice, and what is added to their logits.
-        bad_words: Sequences of tokens of which the last must not follow the others.
-    """
-
-    presence: float
-    frequency: float
-    repetition: float
-    bias: tuple[tuple[int, float], ...]
-    bad_words: tuple[tuple[int, ...], ...]
-
-
-class Submit(msgspec.Struct, array_like=True, gc=False):
+class Submit(msgspec.Struct, array_like=True, gc=False, kw_only=True):
     """A new request, or one that goes on after a restart; frontend to scheduler.
 
     Attributes:
@@ -66,6 +38,9 @@ class Submit(msgspec.Struct, array_like=True, gc=False):
             restart.
         prompt_length: How many of them are the prompt.
         max_tokens: Most tokens to generate, those before a restart counted in.
+        sampling: How tokens are chosen; see :func:`pyengine.sampling.pack_sampling`.
+        logit_bias: Tokens, none twice, and what is added to their logits.
+        bad_words: Sequences of tokens of which the last must not follow the others.
         priority: Lower runs first.
         tenant: Whom the request is charged to; 0 is nobody in particular.
         cache_salt: Requests share cached prefixes only under the same salt.
@@ -74,7 +49,6 @@ class Submit(msgspec.Struct, array_like=True, gc=False):
         grammar: What the answer must look like; see :meth:`pyengine.grammar.Grammar.description`.
         close_grammar: End what the grammar has begun within ``max_tokens``.
         prediction: What the answer is expected to be, token ids like ``tokens``; a draft.
-        penalties: Penalties, biases and bad words; None without any.
         logprobs: Of how many most likely tokens the log-probabilities are wanted, beside each
             token's own; None is none at all.
     """
@@ -83,21 +57,22 @@ class Submit(msgspec.Struct, array_like=True, gc=False):
     tokens: bytes
     prompt_length: int
     max_tokens: int
-    min_tokens: int
-    sampling: SamplingRules
-    stop_token_ids: tuple[int, ...]
-    stop: tuple[str, ...]
-    include_stop: bool
-    skip_special_tokens: bool
-    priority: int
-    tenant: int
-    cache_salt: int
+    min_tokens: int = 0
+    sampling: bytes
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    stop: tuple[str, ...] = ()
+    include_stop: bool = False
+    skip_special_tokens: bool = True
+    priority: int = 0
+    tenant: int = 0
+    cache_salt: int = 0
     arrival_ns: int
-    deadline_ns: int
+    deadline_ns: int = 0
     grammar: bytes | None = None
     close_grammar: bool = False
     prediction: bytes = b""
-    penalties: PenaltyRules | None = None
     logprobs: int | None = None
 
 

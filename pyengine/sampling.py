@@ -1,9 +1,11 @@
 """How a request's tokens are chosen and when it ends."""
 
 import re
+import struct
 
 import msgspec
 
+from pyengine._core import sampling_row
 from pyengine.errors import InvalidRequestError
 from pyengine.validation.rules import Rule, broken
 
@@ -157,3 +159,25 @@ def check_priority(priority: int) -> None:
     """Raise :class:`InvalidRequestError` unless ``priority`` is a 32-bit integer."""
     if not isinstance(priority, int) or not -(2**31) <= priority < 2**31:
         raise InvalidRequestError("'priority' must be a 32-bit integer", param="priority")
+
+
+def pack_sampling(params: SamplingParams, seed: int) -> bytes:
+    """How tokens are chosen, as a row of :func:`pyengine._core.sampling_row`.
+
+    Args:
+        params: The other rules, within their ranges.
+        seed: A number of 64 bits, not below 0.
+    """
+    rules = (seed if name == "seed" else getattr(params, name) for name in _ROW["names"])
+    return _row.pack(*rules)
+
+
+def _row_format() -> str:
+    """The format of a row for :mod:`struct`."""
+    codes = {"float32": "f", "int32": "i", "uint64": "Q"}
+    packed = "=" + "".join(codes[kind] for kind in _ROW["formats"])
+    return f"{packed}{_ROW['itemsize'] - struct.calcsize(packed)}x"
+
+
+_ROW = sampling_row()
+_row = struct.Struct(_row_format())

@@ -8,6 +8,7 @@ import torch
 
 from pyengine._core import StepLayout
 from pyengine.model.runner import ModelInfo
+from pyengine.model.step_fields import sampling_rows
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.graphs import Capturer, Graphs
 from pyengine.model.torch.queue import CpuQueue, CudaCapturer, CudaQueue, DeviceQueue
@@ -95,7 +96,7 @@ def plan(runner: TorchRunner, rows: int, tokens_each: int = 1, masks: int = 0) -
     buffers.num_sampled = buffers.num_greedy = buffers.num_decode_rows = rows
     buffers.num_masks = masks
     buffers.sample_sequence[:rows] = range(rows)
-    buffers.temperature[:rows] = 0.0
+    buffers.sampling[:rows] = sampling_rows(rows, temperature=0.0)
     buffers.logit_start[: rows + 1] = range(rows + 1)
     buffers.logit_row[:rows] = range(rows)
     buffers.logit_token[:rows] = np.arange(1, rows + 1) * tokens_each - 1
@@ -120,8 +121,8 @@ def fill(buffers: Any, drawn: Step, arrays: dict[str, Any]) -> None:
     buffers.token_ids[:tokens] = drawn.token_ids
     buffers.sample_sequence[:rows] = range(rows)
     buffers.num_sampled, buffers.num_logits, buffers.num_masks = rows, count, masks
-    buffers.num_greedy = int((arrays["temperature"] == 0).sum())
-    buffers.num_penalties = int(drawn.penalties is not None)
+    buffers.num_greedy = int((arrays["sampling"]["temperature"] == 0).sum())
+    buffers.num_penalized_rows = int(drawn.penalties is not None)
 
 
 def assert_samples_as_rust(runner: TorchRunner, model: Table) -> None:

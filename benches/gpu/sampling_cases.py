@@ -15,6 +15,7 @@ from benches.gpu.timing import Work
 from pyengine._core import StepHeader
 from pyengine.kernels import sampling, sampling_reference
 from pyengine.kernels.inputs import SamplingInputs
+from pyengine.model.step_fields import sampling_rows
 
 ROWS = (1, 64, 256)
 RULES: dict[str, dict[str, float]] = {
@@ -42,14 +43,9 @@ def sampling_cases(bench: Bench, shape: Shape) -> Iterator[Case]:
 
 def inputs(bench: Bench, rows: int, each: int, **rules: float) -> SamplingInputs:
     """The sampling fields of a step: ``rows`` rows of ``each`` logits rows."""
-    given = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0} | rules
     logits = rows * each
     arrays: dict[str, Any] = {
-        "temperature": np.full(rows, given["temperature"], np.float32),
-        "top_k": np.full(rows, given["top_k"], np.int32),
-        "top_p": np.full(rows, given["top_p"], np.float32),
-        "min_p": np.full(rows, given["min_p"], np.float32),
-        "seed": np.arange(rows, dtype=np.uint64),
+        "sampling": sampling_rows(rows, seed=np.arange(rows), **rules),
         "sample_position": np.full(rows, 7, np.int64),
         "logit_start": np.arange(0, logits + 1, each, dtype=np.int32),
         "logit_row": np.arange(rows, dtype=np.int32).repeat(each),

@@ -3,12 +3,12 @@
 import statistics
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelRunner, StepHandle
+from pyengine.model.step_fields import sampling_rows
 
 
 def fill(
@@ -67,13 +67,10 @@ def fill(
     step.row_sequence[:rows] = np.arange(rows)
     step.sample_rows[:rows] = np.arange(rows)
     step.sample_sequence[:rows] = np.arange(rows)
-    rules: dict[str, Any] = {
-        "temperature": temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0,
-        "sample_position": length - sampled + 1, "device_drafts": 0, "logprobs": -1,
-    }  # fmt: skip
-    for name, value in rules.items():
-        getattr(step, name)[:rows] = value
-    step.seed[:rows] = np.arange(rows)
+    seeds = np.arange(rows)
+    step.sampling[:rows] = sampling_rows(rows, temperature=temperature, seed=seeds)
+    step.sample_position[:rows] = length - sampled + 1
+    step.device_drafts[:rows], step.logprobs[:rows] = 0, -1
     step.logit_start[: rows + 1] = np.arange(rows + 1) * sampled
     step.logit_row[:logits] = np.arange(rows).repeat(sampled)
     step.logit_token[:logits] = np.arange(tokens).reshape(rows, each)[:, each - sampled :].ravel()

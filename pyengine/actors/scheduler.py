@@ -179,7 +179,7 @@ class SchedulerActor(ThreadActor):
         step.sampled = True
         if step.buffers.num_masks:
             self.planner.fill_masks(step.buffers.mask)
-        if step.buffers.num_penalties:
+        if step.buffers.num_penalized_rows:
             self.planner.fill_penalties(step.buffers.memory)
         try:
             step.handle.sample()

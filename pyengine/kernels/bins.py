@@ -3,18 +3,19 @@
 from pyengine.kernels.candidates import NOTHING, logit_of
 from pyengine.kernels.language import tl, triton
 from pyengine.kernels.noise import mass
+from pyengine.kernels.rules import TEMPERATURE, TOP_K, TOP_P, integer, real
 
 _NATS = tl.constexpr(22.0)  # e^-22 is less than half a unit of probability
 
 
 @triton.jit
-def cuts_of(temperature_ptr, top_k_ptr, top_p_ptr, row, vocabulary):
+def cuts_of(sampling_ptr, row, vocabulary):
     """Top-k, or 0; top-p, or 1; and whether either is to be looked at: not in greedy rows."""
-    top_k = tl.load(top_k_ptr + row)
+    top_k = integer(sampling_ptr, row, TOP_K)
     top_k = tl.where((top_k > 0) & (top_k < vocabulary), top_k, 0)
-    top_p = tl.load(top_p_ptr + row)
+    top_p = real(sampling_ptr, row, TOP_P)
     top_p = tl.where(top_p < 1.0, top_p, 1.0)  # a NaN keeps all
-    temperature = tl.load(temperature_ptr + row)
+    temperature = real(sampling_ptr, row, TEMPERATURE)
     return top_k, top_p, temperature, (temperature > 0.0) & ((top_k > 0) | (top_p < 1.0))
 
 

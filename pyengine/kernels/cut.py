@@ -100,7 +100,7 @@ class CutScratch:
 @triton.jit(do_not_specialize=["first_row", "mask_words"])
 def spread_kernel(
     logits_ptr, logits_stride, vocabulary, first_row,
-    temperature_ptr, top_k_ptr, top_p_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
+    sampling_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
     best_ptr, counts_ptr, masses_ptr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
 ):  # fmt: skip
@@ -108,9 +108,7 @@ def spread_kernel(
     program = tl.program_id(0)
     logits_row = first_row + program
     row = tl.load(logit_row_ptr + logits_row)
-    top_k, top_p, temperature, cuts = cuts_of(
-        temperature_ptr, top_k_ptr, top_p_ptr, row, vocabulary
-    )
+    top_k, top_p, temperature, cuts = cuts_of(sampling_ptr, row, vocabulary)
     if cuts:
         logits = logits_ptr + program.to(tl.int64) * logits_stride
         mask, masked = masks_of(mask_ptr, mask_row_ptr, mask_words, logits_row, vocabulary)
@@ -141,7 +139,7 @@ def spread_kernel(
 @triton.jit(do_not_specialize=["first_row", "mask_words"])
 def gather_kernel(
     logits_ptr, logits_stride, vocabulary, first_row,
-    temperature_ptr, top_k_ptr, top_p_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
+    sampling_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
     best_ptr, counts_ptr, masses_ptr, gathered_ptr, packed_ptr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr, ROOM: tl.constexpr,
 ):  # fmt: skip
@@ -152,9 +150,7 @@ def gather_kernel(
     program = tl.program_id(0)
     logits_row = first_row + program
     row = tl.load(logit_row_ptr + logits_row)
-    top_k, top_p, temperature, cuts = cuts_of(
-        temperature_ptr, top_k_ptr, top_p_ptr, row, vocabulary
-    )
+    top_k, top_p, temperature, cuts = cuts_of(sampling_ptr, row, vocabulary)
     if cuts:
         logits = logits_ptr + program.to(tl.int64) * logits_stride
         mask, masked = masks_of(mask_ptr, mask_row_ptr, mask_words, logits_row, vocabulary)
@@ -182,7 +178,7 @@ def gather_kernel(
 @triton.jit(do_not_specialize=["first_row", "mask_words", "parts"])
 def cut_kernel(
     logits_ptr, logits_stride, vocabulary, first_row,
-    temperature_ptr, top_k_ptr, top_p_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
+    sampling_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
     best_ptr, counts_ptr, masses_ptr, gathered_ptr, packed_ptr,
     level_ptr, last_ptr, parts, MAX_PARTS: tl.constexpr, BLOCK: tl.constexpr,
     BINS: tl.constexpr, ROOM: tl.constexpr, WAYS: tl.constexpr,
@@ -194,9 +190,7 @@ def cut_kernel(
     program = tl.program_id(0)
     logits_row = first_row + program
     row = tl.load(logit_row_ptr + logits_row)
-    top_k, top_p, temperature, cuts = cuts_of(
-        temperature_ptr, top_k_ptr, top_p_ptr, row, vocabulary
-    )
+    top_k, top_p, temperature, cuts = cuts_of(sampling_ptr, row, vocabulary)
     best = best_logit(best_ptr, parts, MAX_PARTS)
     if cuts & (best > float("-inf")):
         level = tl.full([], float("-inf"), tl.float32)
@@ -228,7 +222,7 @@ def find(
     stride: int,
     vocabulary: int,
     first: int,
-    rules: tuple[torch.Tensor, ...],
+    sampling: torch.Tensor,
     logit_row: torch.Tensor,
     masks: tuple[torch.Tensor, torch.Tensor, int],
     best: torch.Tensor,
@@ -246,7 +240,7 @@ def find(
         stride: From a row to the next.
         vocabulary: Tokens.
         first: Logits row of the step that is the first of ``logits``.
-        rules: Temperature, top-k and top-p by sampling row.
+        sampling: The rules of each sampling row.
         logit_row: The sampling row of each logits row.
         masks: The row of the mask of each logits row; the masks; their words.
         best: The best logit by row and part.
@@ -255,7 +249,7 @@ def find(
         block: Tokens that a program works on at a time.
     """
     rows, parts = grid
-    row = (logits, stride, vocabulary, first, *rules, logit_row, *masks, best)
+    row = (logits, stride, vocabulary, first, sampling, logit_row, *masks, best)
     bins = (scratch.counts, scratch.masses)
     gathered = (*bins, scratch.gathered, scratch.packed)
     shape = {"BLOCK": block, "BINS": BINS, "enable_fp_fusion": False}

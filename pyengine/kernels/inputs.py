@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from pyengine.kernels.rules import rule
 
 
 @dataclass(frozen=True)
@@ -17,12 +20,9 @@ class SamplingInputs:
     read when a kernel runs, so that one object serves every step in the same buffers.
 
     Attributes:
-        temperature: float32 by sampling row, like the five that follow; 0 is greedy.
-        top_k: int32; 0 is off.
-        top_p: float32; 1 is off.
-        min_p: float32; 0 is off.
-        seed: int64, the bits of the seed.
-        sample_position: int64, position of the row's first sampled token.
+        sampling: int32 [rows, words], the rules of each sampling row; see
+            :mod:`pyengine.kernels.rules`.
+        sample_position: int64 by sampling row, position of the row's first sampled token.
         logit_start: int32, one more than sampling rows: where the logits rows of each begin.
         logit_row: int32 by logits row, like the two that follow: its sampling row.
         logit_token: int32, the token of the step whose logits these are.
@@ -30,11 +30,7 @@ class SamplingInputs:
         mask: int32 [M, words], the bits of the masks: bit t % 32 of word t // 32 allows token t.
     """
 
-    temperature: torch.Tensor
-    top_k: torch.Tensor
-    top_p: torch.Tensor
-    min_p: torch.Tensor
-    seed: torch.Tensor
+    sampling: torch.Tensor
     sample_position: torch.Tensor
     logit_start: torch.Tensor
     logit_row: torch.Tensor
@@ -42,17 +38,20 @@ class SamplingInputs:
     mask_row: torch.Tensor
     mask: torch.Tensor
 
+    def rule(self, name: str) -> torch.Tensor:
+        """A view of one rule of every sampling row."""
+        return rule(self.sampling, name)
+
     @classmethod
     def from_numpy(
         cls, arrays: Mapping[str, NDArray[Any]], device: torch.device | str
     ) -> "SamplingInputs":
         """Tensors on ``device`` of arrays by name; on the CPU they share the arrays' memory."""
-        signed = {"seed": "int64", "mask": "int32"}
+        words = {
+            "sampling": arrays["sampling"].view(np.int32).reshape(len(arrays["sampling"]), -1),
+            "mask": arrays["mask"].view(np.int32),
+        }
+        shown = {**arrays, **words}
         return cls(
-            **{
-                field.name: torch.from_numpy(
-                    arrays[field.name].view(signed.get(field.name, arrays[field.name].dtype))
-                ).to(device)
-                for field in fields(cls)
-            }
+            **{field.name: torch.from_numpy(shown[field.name]).to(device) for field in fields(cls)}
         )

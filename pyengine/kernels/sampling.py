@@ -38,6 +38,7 @@ from pyengine.kernels.candidates import (
 from pyengine.kernels.cut import MAX_PARTS, CutScratch
 from pyengine.kernels.inputs import SamplingInputs
 from pyengine.kernels.language import tl, triton
+from pyengine.kernels.rules import MIN_P, SEED, long, real
 
 BLOCK = 1024
 """Tokens that a program works on at a time; a multiple of 128."""
@@ -94,7 +95,7 @@ def parts_of(rows: int, vocabulary: int) -> int:
 @triton.jit(do_not_specialize=["first_row", "mask_words"])
 def peak_kernel(
     logits_ptr, logits_stride, vocabulary, first_row,
-    temperature_ptr, top_k_ptr, top_p_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
+    sampling_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
     best_ptr, token_ptr, allowed_ptr, only_ptr, counts_ptr, masses_ptr, gathered_ptr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
 ):  # fmt: skip
@@ -109,9 +110,7 @@ def peak_kernel(
     tl.store(allowed_ptr + place, allowed_count)
     tl.store(only_ptr + place, only)
     sampling_row = tl.load(logit_row_ptr + first_row + row)
-    _top_k, _top_p, _temperature, cuts = cuts_of(
-        temperature_ptr, top_k_ptr, top_p_ptr, sampling_row, vocabulary
-    )
+    _top_k, _top_p, _temperature, cuts = cuts_of(sampling_ptr, sampling_row, vocabulary)
     if cuts:
         clear_bins(counts_ptr, masses_ptr, gathered_ptr, PARTS, BINS)
 
@@ -119,7 +118,7 @@ def peak_kernel(
 @triton.jit(do_not_specialize=["first_row", "mask_words"])
 def sample_kernel(
     logits_ptr, logits_stride, vocabulary, first_row,
-    temperature_ptr, top_k_ptr, top_p_ptr, min_p_ptr, seed_ptr, position_ptr,
+    sampling_ptr, position_ptr,
     logit_start_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
     best_ptr, token_ptr, allowed_ptr, only_ptr, level_ptr, last_ptr, time_ptr, winner_ptr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr,
@@ -134,9 +133,7 @@ def sample_kernel(
         best_ptr, token_ptr, allowed_ptr, only_ptr, PARTS
     )
     row = tl.load(logit_row_ptr + logits_row)
-    _top_k, _top_p, temperature, cuts = cuts_of(
-        temperature_ptr, top_k_ptr, top_p_ptr, row, vocabulary
-    )
+    _top_k, _top_p, temperature, cuts = cuts_of(sampling_ptr, row, vocabulary)
     time = tl.full([], -1.0, tl.float32)  # before any other: it is known already
     if (masked > 0) & (allowed_count == 1):
         token = only
@@ -146,10 +143,10 @@ def sample_kernel(
         if cuts:
             level = tl.load(level_ptr + program)
             last = tl.load(last_ptr + program)
-        min_p = tl.load(min_p_ptr + row)
+        min_p = real(sampling_ptr, row, MIN_P)
         smallest = 1.1754943508222875e-38
         least = tl.where(min_p > smallest, tl.minimum(min_p, 1.0), smallest)
-        seed = tl.load(seed_ptr + row)
+        seed = long(sampling_ptr, row, SEED)
         ahead = logits_row - tl.load(logit_start_ptr + row)
         position = tl.load(position_ptr + row) + ahead
         time, token = first_to_arrive(
@@ -212,16 +209,16 @@ def sample(
     shape = {"PARTS": parts, "BLOCK": block}
     grid = (rows, parts)
     of_row = (logits, logits.stride(0), vocabulary, first)
-    rules = (inputs.temperature, inputs.top_k, inputs.top_p)
+    rules = inputs.sampling
     masks = (inputs.mask_row, inputs.mask, inputs.mask.shape[-1])
     bins = (scratch.cut.counts, scratch.cut.masses)
     peak_kernel[grid](
-        *of_row, *rules, inputs.logit_row, *masks, *scratch.looked, *bins, scratch.cut.gathered,
+        *of_row, rules, inputs.logit_row, *masks, *scratch.looked, *bins, scratch.cut.gathered,
         **shape, BINS=cut.BINS, enable_fp_fusion=False,
     )  # fmt: skip
     cut.find(*of_row, rules, inputs.logit_row, masks, scratch.best, scratch.cut, grid, block)
     sample_kernel[grid](
-        *of_row, *rules, inputs.min_p, inputs.seed, inputs.sample_position, inputs.logit_start,
+        *of_row, rules, inputs.sample_position, inputs.logit_start,
         inputs.logit_row, *masks, *scratch.looked, scratch.cut.level, scratch.cut.last,
         scratch.time, scratch.winner,
         **shape, num_warps=max(4, block // 128), enable_fp_fusion=False,

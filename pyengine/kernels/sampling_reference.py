@@ -155,14 +155,15 @@ def sample(
     clean = logits.float()
     clean = torch.where(allowed & ~clean.isnan(), clean, -_INFINITY)
     clean = torch.where(clean == 0.0, 0.0, clean)
-    temperature = inputs.temperature[row]
+    temperature = inputs.rule("temperature")[row]
     sampled = temperature > 0.0
 
     weight = weights(clean, torch.where(sampled, temperature, 1.0))
-    kept = kept_tokens(clean, weight, inputs.top_k[row], inputs.top_p[row], inputs.min_p[row])
+    limits = [inputs.rule(name)[row] for name in ("top_k", "top_p", "min_p")]
+    kept = kept_tokens(clean, weight, *limits)
     start = inputs.logit_start[row]
     ahead = torch.arange(first, first + rows, device=logits.device) - start
-    words = noise_words(inputs.seed[row], inputs.sample_position[row] + ahead, vocabulary)
+    words = noise_words(inputs.rule("seed")[row], inputs.sample_position[row] + ahead, vocabulary)
     times = torch.where(kept, exponential(words) / weight, _INFINITY)
     # argmax and argmin of a bool or float take any of equals: the first is asked for by number.
     greedy = (clean == clean.amax(dim=1, keepdim=True)).int().argmax(dim=1)

@@ -158,10 +158,10 @@ class SimulatedRunner:
 
     def _logprobs(self, buffers: StepBuffers, count: int) -> LogProbs | None:
         """What it says at random is as likely as all else that it says."""
-        if buffers.num_logprobs < 0:
+        if not buffers.num_logprobs_rows:
             return None
-        most = min(buffers.num_logprobs, len(self._tokens))
-        first = np.full((count, buffers.num_logprobs), -1, np.int32)
+        most = min(buffers.max_logprobs, len(self._tokens))
+        first = np.full((count, buffers.max_logprobs), -1, np.int32)
         first[:, :most] = np.sort(self._tokens)[:most]
         each = np.float32(-np.log(len(self._tokens)))
         return LogProbs(
@@ -171,8 +171,8 @@ class SimulatedRunner:
     def _words(self, buffers: StepBuffers, count: int) -> NDArray[np.int32]:
         # The finalizer of MurmurHash3 over seed and position: neighbours give unrelated tokens.
         row = buffers.logit_row[:count]
-        sampled = buffers.temperature[row] > 0
-        mixed = np.where(sampled, buffers.seed[row], np.uint64(0))
+        rules = buffers.sampling[row]
+        mixed = np.where(rules["temperature"] > 0, rules["seed"], np.uint64(0))
         places = np.arange(count) - buffers.logit_start[row] + buffers.sample_position[row]
         mixed ^= places.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(33)

@@ -1,25 +1,21 @@
-"""The penalties, biases and bad words of a request, by token ids as the scheduler takes them."""
+"""The biases and bad words of a request, by token ids as the scheduler takes them."""
 
 from collections.abc import Iterator
 
 from pyengine.errors import InvalidRequestError
-from pyengine.messages import PenaltyRules
 from pyengine.sampling import SamplingParams
 from pyengine.tokenizer import Tokenizer
 
 
-def penalty_rules(
-    params: SamplingParams, tokenizer: Tokenizer, vocab_size: int
-) -> PenaltyRules | None:
-    """The penalties, biases and bad words of ``params``; None if there are none.
+def logit_bias(params: SamplingParams, vocab_size: int) -> tuple[tuple[int, float], ...]:
+    """The tokens whose logits are changed by something, and by how much.
 
     Args:
         params: Validated sampling parameters.
-        tokenizer: Spells the bad words.
         vocab_size: Logits of a row.
 
     Raises:
-        InvalidRequestError: A token is not in the vocabulary, or a bad word has no tokens.
+        InvalidRequestError: A token is not in the vocabulary.
     """
     beyond = next((token for token in params.logit_bias if token >= vocab_size), None)
     if beyond is not None:
@@ -27,19 +23,27 @@ def penalty_rules(
             f"'logit_bias' must name tokens from 0 to {vocab_size - 1}, not {beyond}",
             param="logit_bias",
         )
-    rules = PenaltyRules(
-        params.presence_penalty,
-        params.frequency_penalty,
-        params.repetition_penalty,
-        tuple((token, float(bias)) for token, bias in params.logit_bias.items() if bias),
-        tuple(
-            spelling
-            for index, word in enumerate(params.bad_words)
-            for spelling in _spellings(word, index, tokenizer, vocab_size)
-        ),
+    return tuple((token, float(bias)) for token, bias in params.logit_bias.items() if bias)
+
+
+def bad_words(
+    params: SamplingParams, tokenizer: Tokenizer, vocab_size: int
+) -> tuple[tuple[int, ...], ...]:
+    """The tokens of each bad word, in every spelling.
+
+    Args:
+        params: Whose ranges are checked.
+        tokenizer: Spells the words.
+        vocab_size: Logits of a row.
+
+    Raises:
+        InvalidRequestError: A bad word has no tokens.
+    """
+    return tuple(
+        spelling
+        for index, word in enumerate(params.bad_words)
+        for spelling in _spellings(word, index, tokenizer, vocab_size)
     )
-    neutral = (rules.presence, rules.frequency, rules.repetition) == (0.0, 0.0, 1.0)
-    return None if neutral and not rules.bias and not rules.bad_words else rules
 
 
 def _spellings(

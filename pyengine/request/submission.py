@@ -18,9 +18,9 @@ from pyengine._core import Stage, Timeline
 from pyengine.engine import EngineInfo
 from pyengine.errors import ContextLengthError, InvalidGrammarError, InvalidRequestError
 from pyengine.grammar.description import Grammar
-from pyengine.messages import RequestKey, SamplingRules, Submit
-from pyengine.request.penalties import penalty_rules
-from pyengine.sampling import SamplingParams, check_priority
+from pyengine.messages import RequestKey, Submit
+from pyengine.request.penalties import bad_words, logit_bias
+from pyengine.sampling import SamplingParams, check_priority, pack_sampling
 from pyengine.tokenizer import Tokenizer, longest_prediction
 
 # The compiler's limit; a longer description would only fill the Scheduler's mailbox.
@@ -133,7 +133,9 @@ class RequestBuilder:
             prompt_length=len(token_ids),
             max_tokens=max_tokens,
             min_tokens=params.min_tokens,
-            sampling=_sampling_rules(params),
+            sampling=pack_sampling(params, _seed(params)),
+            logit_bias=logit_bias(params, info.vocab_size),
+            bad_words=bad_words(params, self.tokenizer, info.vocab_size),
             stop_token_ids=(
                 *(() if params.ignore_eos else self.tokenizer.eos_token_ids),
                 *params.stop_token_ids,
@@ -149,7 +151,6 @@ class RequestBuilder:
             grammar=options.grammar_description,
             close_grammar=options.close_grammar,
             prediction=self._prediction(options.prediction, info),
-            penalties=penalty_rules(params, self.tokenizer, info.vocab_size),
             logprobs=params.logprobs,
         )
 
@@ -235,15 +236,9 @@ def _max_tokens(prompt_tokens: int, params: SamplingParams, info: EngineInfo) ->
     return wanted
 
 
-def _sampling_rules(params: SamplingParams) -> SamplingRules:
-    """How tokens are drawn; a request without a seed gets one at random."""
-    return SamplingRules(
-        params.temperature,
-        params.top_k,
-        params.top_p,
-        params.min_p,
-        secrets.randbits(64) if params.seed is None else params.seed % 2**64,
-    )
+def _seed(params: SamplingParams) -> int:
+    """The seed as a number of 64 bits; one at random if there is none."""
+    return secrets.randbits(64) if params.seed is None else params.seed % 2**64
 
 
 def _description(grammar: Grammar | None, close: bool) -> bytes | None:

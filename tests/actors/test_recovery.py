@@ -2,16 +2,20 @@
 
 import msgspec
 
-from pyengine.messages import RequestKey, SamplingRules, Submit
+from pyengine.messages import RequestKey, Submit
 from pyengine.request.recovery import Recovery
 from pyengine.request.request import RequestActor
 
 
 def running(number: int) -> RequestActor:
     submit = Submit(
-        RequestKey(0, number), b"", 0, 1, 0, SamplingRules(0, 0, 1, 0, 0), (), (),
-        False, True, 0, 0, 0, 1, 0,
-    )  # fmt: skip
+        key=RequestKey(0, number),
+        tokens=b"",
+        prompt_length=0,
+        max_tokens=1,
+        sampling=b"",
+        arrival_ns=1,
+    )
     actor = RequestActor(msgspec.structs.replace(submit))
     actor.sent = True
     return actor

@@ -6,32 +6,20 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyengine.messages import Delta, RequestKey, SamplingRules, Submit
+from pyengine.messages import Delta, RequestKey, Submit
 from pyengine.request.request import RequestActor
 
 TOKENS = 20_000
 
 
 def _actor() -> RequestActor:
-    rules = SamplingRules(1.0, 0, 1.0, 0.0, 1)
-    values: dict[str, Any] = {
-        "key": RequestKey(0, 1),
-        "tokens": b"\1\0\0\0",
-        "prompt_length": 1,
-        "max_tokens": TOKENS,
-        "min_tokens": 0,
-        "sampling": rules,
-        "stop_token_ids": (),
-        "stop": (),
-        "include_stop": False,
-        "skip_special_tokens": True,
-        "priority": 0,
-        "tenant": 0,
-        "cache_salt": 0,
-        "arrival_ns": 1,
-        "deadline_ns": 0,
-    }
-    return RequestActor(Submit(**values))
+    key = RequestKey(0, 1)
+    tokens = b"\1\0\0\0"
+    return RequestActor(
+        Submit(
+            key=key, tokens=tokens, prompt_length=1, max_tokens=TOKENS, sampling=b"", arrival_ns=1
+        )
+    )
 
 
 def _delta(text: str, tokens: tuple[int, ...], notice: str | None = None, **end: Any) -> Delta:

@@ -10,7 +10,8 @@ import pytest
 
 from pyengine.actors.scheduler import SchedulerActor
 from pyengine.engine import EngineActors, Queues
-from pyengine.messages import RequestKey, SamplingRules, Submit, encode_abort, encode_submit
+from pyengine.messages import RequestKey, Submit, encode_abort, encode_submit
+from pyengine.sampling import SamplingParams, pack_sampling
 from pyengine.settings.config import EngineConfig
 
 WARM_UP = 50
@@ -25,17 +26,10 @@ def submit(number: int) -> bytes:
             tokens=array("I", [number % 100 + 300] * 20).tobytes(),
             prompt_length=20,
             max_tokens=1500,
-            min_tokens=0,
-            sampling=SamplingRules(0.7, 0, 0.9, 0.0, number),
+            sampling=pack_sampling(SamplingParams(temperature=0.7, top_p=0.9), number),
             stop_token_ids=(0,),
             stop=("\n\n",),
-            include_stop=False,
-            skip_special_tokens=True,
-            priority=0,
-            tenant=0,
-            cache_salt=0,
             arrival_ns=1,
-            deadline_ns=0,
         )
     )
 

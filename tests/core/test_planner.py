@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from pyengine._core import KvAllocator, Mailbox, MailboxClosed, Planner, StepHeader, StepLayout
-from pyengine.messages import RequestKey, SamplingRules, Submit, encode_abort, encode_submit
+from pyengine.messages import RequestKey, Submit, encode_abort, encode_submit
+from pyengine.sampling import SamplingParams, pack_sampling
 
 VOCABULARY = 50
 BLOCK = 4
@@ -23,17 +24,9 @@ def submit(number, prompt, **changes):
         "tokens": np.asarray(prompt, dtype="<u4").tobytes(),
         "prompt_length": len(prompt),
         "max_tokens": 10,
-        "min_tokens": 0,
-        "sampling": SamplingRules(0.0, 0, 1.0, 0.0, number),
+        "sampling": pack_sampling(SamplingParams(temperature=0.0), number),
         "stop_token_ids": (0,),
-        "stop": (),
-        "include_stop": False,
-        "skip_special_tokens": True,
-        "priority": 0,
-        "tenant": 0,
-        "cache_salt": 0,
         "arrival_ns": number,
-        "deadline_ns": 0,
     }
     return Submit(**(fields | changes))
 
@@ -179,13 +172,14 @@ def test_every_request_gets_its_tokens(depth, limits):
 
 def test_a_step_is_written_as_the_layout_says():
     engine = Engine()
+    asked = SamplingParams(temperature=0.5, top_k=7, top_p=0.9, min_p=0.1)
     engine.inbox.send(
-        encode_submit(submit(3, range(1, 7), sampling=SamplingRules(0.5, 7, 0.9, 0.1, 2**64 - 1)))
+        encode_submit(submit(3, range(1, 7), sampling=pack_sampling(asked, 2**64 - 1)))
     )
     engine.planner.drain(engine.inbox)
     v = engine.views
     assert engine.planner.plan(engine.buffer) == 1
-    assert v["header"].tolist() == [1, 6, 1, 2, 0, 6, 6, 1, 0, 1] + [0] * 6
+    assert v["header"].tolist() == [1, 6, 1, 2, 0, 6, 6, 1, 0, 1] + [0] * 14
     assert v["token_ids"][:6].tolist() == [1, 2, 3, 4, 5, 6]
     assert v["positions"][:6].tolist() == [0, 1, 2, 3, 4, 5]
     pages = v["page_indices"][:2]
@@ -197,14 +191,15 @@ def test_a_step_is_written_as_the_layout_says():
     assert v["kv_length"][0] == 6
     assert v["sample_rows"][0] == 0
     assert v["sample_sequence"][0] == v["row_sequence"][0]
-    rules = [v[name][0] for name in ("temperature", "top_k", "top_p", "min_p", "seed")]
+    row = v["sampling"][0]
+    rules = [row[name] for name in ("temperature", "top_k", "top_p", "min_p", "seed")]
     assert rules == [np.float32(0.5), 7, np.float32(0.9), np.float32(0.1), 2**64 - 1]
     assert v["sample_position"][0] == 6
     assert (v["logit_start"][:2].tolist(), v["logit_row"][0]) == ([0, 1], 0)
     assert (v["logit_token"][0], v["mask_row"][0]) == (5, -1)
     # The next step is planned before the token is known: the device fills it in.
     assert engine.planner.plan(engine.buffer) == 1
-    assert v["header"].tolist() == [1, 1, 1, 2, 1, 1, 7, 2, 0, 1, 0, 0, 1] + [0] * 3
+    assert v["header"].tolist() == [1, 1, 1, 2, 1, 1, 7, 2, 0, 1, 0, 0, 1] + [0] * 11
     assert (v["feed_token"][0], v["feed_sequence"][0]) == (0, v["row_sequence"][0])
     assert engine.planner.stats()["in_flight"] == 2
 

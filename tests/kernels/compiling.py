@@ -30,6 +30,7 @@ from pyengine.kernels import (
 )
 from pyengine.kernels.attention_tiling import Heads, parts_size, prefix_tiling_for, tiling_for
 from pyengine.kernels.inputs import SamplingInputs
+from pyengine.model.step_fields import SAMPLING_ROW
 from tests.kernels.machine_code import compile_launch, launches
 
 ROWS, TOKENS, CONTEXT, PROCESSORS = 256, 2048, 8192, 132
@@ -74,11 +75,10 @@ def layers() -> Iterator[tuple[str, Work]]:
 
 def sampler() -> Iterator[tuple[str, Work]]:
     """Of rows that one program has, and several; and what is done to logits beside."""
-    longs, floats = of(torch.int64, ROWS), of(FP32, ROWS)
     logit = ints(TOKENS)
     inputs = SamplingInputs(
-        floats, ints(ROWS), floats, floats, longs, longs, ints(ROWS + 1), logit, logit, logit,
-        ints(ROWS, VOCABULARY // 32),
+        ints(ROWS, SAMPLING_ROW.itemsize // 4), of(torch.int64, ROWS), ints(ROWS + 1), logit, logit,
+        logit, ints(ROWS, VOCABULARY // 32),
     )  # fmt: skip
     header, token_ids = of(torch.int64, 16), ints(TOKENS)
     counts, last, kept = ints(ROWS), ints(ROWS), ints(TOKENS)

@@ -116,8 +116,8 @@ def test_rows_are_cut_where_rust_cuts_them(
     sampling.sample(inputs, logits, tokens, scratch=scratch)
     assert tokens.tolist() == on_cpu(step, host)[0].tolist()
 
-    weight = sampling_reference.weights(logits, inputs.temperature)
-    limits = (inputs.top_k, inputs.top_p, inputs.min_p)
+    weight = sampling_reference.weights(logits, inputs.rule("temperature"))
+    limits = [inputs.rule(name) for name in ("top_k", "top_p", "min_p")]
     kept = sampling_reference.kept_tokens(logits, weight, *limits)
     level, last = scratch.cut.level[:, None], scratch.cut.last[:, None]
     ids = torch.arange(200, device=DEVICE)

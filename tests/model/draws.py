@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from pyengine._core import CpuKernels, CpuPenalties, CpuRules, CpuTensor
+from pyengine.model.step_fields import sampling_rows
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -65,11 +66,14 @@ class Step:
         mask_row = -1 if self.mask is None else np.arange(logits)
         mask = np.zeros((1, 1), np.uint32) if self.mask is None else self.mask
         return {
-            "temperature": full(self.temperature, np.float32),
-            "top_k": full(self.top_k, np.int32),
-            "top_p": full(self.top_p, np.float32),
-            "min_p": full(self.min_p, np.float32),
-            "seed": full(np.arange(self.rows) if self.seed is None else self.seed, np.uint64),
+            "sampling": sampling_rows(
+                self.rows,
+                temperature=self.temperature,
+                top_k=self.top_k,
+                top_p=self.top_p,
+                min_p=self.min_p,
+                seed=np.arange(self.rows) if self.seed is None else self.seed,
+            ),
             "sample_position": full(self.position, np.int64),
             "logit_start": np.concatenate([[0], lengths.cumsum()]).astype(np.int32),
             "logit_row": np.repeat(np.arange(self.rows, dtype=np.int32), lengths),

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from pyengine._core import StepLayout
 from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.spec import describe
+from pyengine.model.step_fields import sampling_rows
 from pyengine.settings.config import EngineConfig
 
 SMALL: dict[str, Any] = {
@@ -115,11 +116,8 @@ class Loop:
             if end == len(sequence.tokens):
                 buffers.sample_rows[sampled] = row
                 buffers.sample_sequence[sampled] = sequence.slot
-                buffers.temperature[sampled] = sequence.rules.get("temperature", 0.0)
-                buffers.top_k[sampled] = int(sequence.rules.get("top_k", 0))
-                buffers.top_p[sampled] = sequence.rules.get("top_p", 1.0)
-                buffers.min_p[sampled] = sequence.rules.get("min_p", 0.0)
-                buffers.seed[sampled] = int(sequence.rules.get("seed", 0))
+                rules = {"temperature": 0.0, **sequence.rules}
+                buffers.sampling[sampled : sampled + 1] = sampling_rows(1, **rules)
                 buffers.sample_position[sampled] = end
                 buffers.logit_start[sampled : sampled + 2] = sampled, sampled + 1
                 buffers.logit_row[sampled] = sampled

@@ -55,8 +55,8 @@ def fill(buffers: StepBuffers, rows: list[tuple[int, float, int, int]]) -> None:
     buffers.logit_row[: len(rows)] = range(len(rows))
     for row, (sequence, temperature, seed, position) in enumerate(rows):
         buffers.sample_sequence[row] = sequence
-        buffers.temperature[row] = temperature
-        buffers.seed[row] = seed
+        buffers.sampling["temperature"][row] = temperature
+        buffers.sampling["seed"][row] = seed
         buffers.sample_position[row] = position
 
 

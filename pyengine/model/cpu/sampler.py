@@ -24,11 +24,7 @@ class Sampler:
     def __init__(self, kernels: CpuKernels, buffers: StepBuffers) -> None:
         self._kernels = kernels
         self.rules = CpuRules(
-            temperature=buffers.temperature,
-            top_k=buffers.top_k,
-            top_p=buffers.top_p,
-            min_p=buffers.min_p,
-            seed=buffers.seed,
+            sampling=buffers.sampling,
             sample_position=buffers.sample_position,
             logit_start=buffers.logit_start,
             logit_row=buffers.logit_row,
@@ -46,7 +42,7 @@ class Sampler:
             before=np.zeros(len(buffers.penalty_token), np.float32),
         )
         self.tokens: NDArray[np.int32] = np.zeros(len(buffers.logit_row), np.int32)
-        self.counts: NDArray[np.int32] = np.zeros(len(buffers.temperature), np.int32)
+        self.counts: NDArray[np.int32] = np.zeros(len(buffers.sampling), np.int32)
         self._token_ids = CpuTensor(buffers.token_ids)
         self.kernel_tokens = CpuTensor(self.tokens)
         self._counts = CpuTensor(self.counts)
@@ -59,7 +55,7 @@ class Sampler:
         if self._buffers.num_penalties:
             self._kernels.apply_penalties(self._penalties, logits, first, rows)
         self._kernels.sample(self.rules, logits, self.kernel_tokens, first, rows)
-        if self._buffers.num_logprobs >= 0:
+        if self._buffers.num_logprobs_rows:
             if self._buffers.num_penalties:
                 self._kernels.restore(self._penalties, logits, first, rows)
             self._read_logprobs(logits, first, rows)
@@ -69,7 +65,7 @@ class Sampler:
 
         Valid until the next step.
         """
-        if self._buffers.num_logprobs < 0:
+        if not self._buffers.num_logprobs_rows:
             return None
         tokens, logprobs, chosen = self._logprobs
         return LogProbs(tokens[:count], logprobs[:count], chosen[:count])

@@ -5,18 +5,20 @@ import torch
 
 from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
+from pyengine.model.step_fields import SAMPLING_ROW, StepFields
 
 # torch has no arithmetic on unsigned words; the bits are the same.
-_SIGNED = {"uint64": "int64", "uint32": "int32"}
+_SIGNED = {"uint32": "int32"}
 
-_EDITS = ("penalty_token", "penalty_factor", "penalty_add")
+_PENALTIES = ("penalty_token", "penalty_factor", "penalty_add")
 
 
-class DeviceStep:
-    """A tensor for each field of :class:`pyengine.model.batch.StepBuffers`, by its name.
+class DeviceStep(StepFields[torch.Tensor]):
+    """A tensor for each field of a step, by its name.
 
-    All are views of one block of device memory, so that a step comes by one copy; ``seed`` is
-    int64, ``mask`` int32 of the same bits. There is one for all steps, which a device works on in
+    All are views of one block of device memory, so that a step comes by one copy. ``sampling`` is
+    int32 [rows, words], as :mod:`pyengine.kernels.rules` reads it; ``mask`` is int32 of the same
+    bits. There is one for all steps, which a device works on in
     their order: the copy of a step comes behind the last kernel of the step before. On the CPU the
     block is the host's own::
 
@@ -27,37 +29,6 @@ class DeviceStep:
         host: The host's side of the step in flight.
         memory: uint8 [layout.nbytes] on the device.
     """
-
-    header: torch.Tensor
-    token_ids: torch.Tensor
-    positions: torch.Tensor
-    slot_mapping: torch.Tensor
-    query_start: torch.Tensor
-    kv_length: torch.Tensor
-    page_indptr: torch.Tensor
-    page_indices: torch.Tensor
-    row_sequence: torch.Tensor
-    sample_rows: torch.Tensor
-    sample_sequence: torch.Tensor
-    temperature: torch.Tensor
-    top_k: torch.Tensor
-    top_p: torch.Tensor
-    min_p: torch.Tensor
-    seed: torch.Tensor
-    sample_position: torch.Tensor
-    device_drafts: torch.Tensor
-    logit_start: torch.Tensor
-    logit_row: torch.Tensor
-    logit_token: torch.Tensor
-    mask_row: torch.Tensor
-    feed_token: torch.Tensor
-    feed_sequence: torch.Tensor
-    logprobs: torch.Tensor
-    penalty_start: torch.Tensor
-    penalty_token: torch.Tensor
-    penalty_factor: torch.Tensor
-    penalty_add: torch.Tensor
-    mask: torch.Tensor
 
     def __init__(
         self,
@@ -76,9 +47,12 @@ class DeviceStep:
             self.memory = torch.zeros(layout.nbytes, dtype=torch.uint8, device=device)
         fields = layout.fields()
         for name, (dtype, offset, count) in fields.items():
-            end = offset + count * np.dtype(dtype).itemsize
-            kind = getattr(torch, _SIGNED.get(dtype, dtype))
-            setattr(self, name, self.memory[offset:end].view(kind))
+            numpy_type = np.dtype(dtype)
+            # Rows of rules are read by words.
+            kind = "int32" if numpy_type.names else _SIGNED.get(dtype, dtype)
+            end = offset + count * numpy_type.itemsize
+            setattr(self, name, self.memory[offset:end].view(getattr(torch, kind)))
+        self.sampling = self.sampling.view(-1, SAMPLING_ROW.itemsize // 4)
         self.mask = self.mask.view(-1, layout.mask_words)
         self._starts = {name: offset for name, (_, offset, _) in fields.items()}
         self._mask_bytes = 4 * layout.mask_words
@@ -115,7 +89,7 @@ class DeviceStep:
         if self._shared:
             return
         if penalties:
-            lengths = {"penalty_start": rows + 1, **dict.fromkeys(_EDITS, penalties)}
+            lengths = {"penalty_start": rows + 1, **dict.fromkeys(_PENALTIES, penalties)}
             for name, length in lengths.items():
                 self._copy(memory, self._starts[name], 4 * length)
         if masks:

@@ -34,11 +34,11 @@ class Wanted(NamedTuple):
     @classmethod
     def by(cls, step: StepBuffers) -> "Wanted":
         """What ``step`` wants, its penalties being filled."""
-        top = step.num_logprobs
+        top = MAX_LOGPROBS if step.max_logprobs else 0
         return cls(
             step.num_greedy == step.num_sampled,
             step.num_penalties > 0,
-            MAX_LOGPROBS if top > 0 else top,
+            top if step.num_logprobs_rows else -1,
         )
 
 
@@ -86,7 +86,7 @@ class Results:
     def read(self, step: StepBuffers) -> Sampled:
         """What ``step`` sampled, of a block on the host: arrays that share its memory."""
         logits, logprobs = step.num_logits, None
-        if step.num_logprobs >= 0:
+        if step.num_logprobs_rows:
             logprobs = LogProbs(
                 self.top_tokens[:logits].numpy(),
                 self.top_logprobs[:logits].numpy(),

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pyengine._core import StepHeader
 from pyengine.model.batch import StepBuffers
+from pyengine.model.step_fields import sampling_rows
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.sampling import MAX_LOGPROBS
 
@@ -46,8 +46,9 @@ def compute(
     buffers = runner.buffers()
     logits = min(runner.layout.fields()["logit_row"][2], sum(lengths))
     write_step(buffers, lengths, runner.info.block_size, logits)
-    buffers.num_greedy, buffers.num_penalties = int(greedy), penalties
-    buffers.header[StepHeader.MAX_LOGPROBS_AND_ONE] = MAX_LOGPROBS + 1 if logprobs else 0
+    buffers.num_greedy = int(greedy)
+    buffers.num_penalized_rows = buffers.num_penalties = penalties
+    buffers.num_logprobs_rows, buffers.max_logprobs = int(logprobs), MAX_LOGPROBS * logprobs
     # The penalties are the first logits row's, and change nothing.
     buffers.penalty_start[: logits + 1] = [0, *[penalties] * logits]
     buffers.penalty_token[:penalties], buffers.penalty_factor[:penalties] = 0, 1.0
@@ -75,8 +76,8 @@ def write_step(buffers: StepBuffers, lengths: Sequence[int], block_size: int, lo
     buffers.page_indptr[: rows + 1] = np.concatenate([[0], np.cumsum([len(p) for p in pages])])
     buffers.page_indices[: len(indices)] = indices
     buffers.row_sequence[:rows] = buffers.sample_rows[:1] = buffers.sample_sequence[:1] = 0
-    buffers.temperature[0], buffers.top_p[0], buffers.min_p[0] = 1.0, 0.9, 0.0
-    buffers.top_k[0] = buffers.seed[0] = buffers.sample_position[0] = 0
+    buffers.sampling[:1] = sampling_rows(1, top_p=0.9)
+    buffers.sample_position[0] = 0
     buffers.logit_start[:2] = 0, 1
     buffers.logit_row[:logits] = 0
     buffers.logit_token[:logits] = np.arange(logits) % tokens

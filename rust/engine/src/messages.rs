@@ -8,12 +8,13 @@
 //!
 //! `tests/test_messages.py` holds the two spellings together.
 
+use pyengine_kernels_cpu::sampler::SamplingRow;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
 /// Names one request: the frontend it came from, and that frontend's own number for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RequestKey {
     /// Index of the frontend (HTTP worker or embedding process) whose mailbox gets the answer.
     pub frontend: u32,
@@ -21,38 +22,8 @@ pub struct RequestKey {
     pub request: u64,
 }
 
-/// How the next token is chosen. `temperature` 0 is greedy; a rule at its neutral value is off.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct SamplingRules {
-    /// Divides the logits; 0 takes the most likely token.
-    pub temperature: f32,
-    /// Keep the `top_k` most likely tokens; 0 keeps all.
-    pub top_k: u32,
-    /// Keep the fewest tokens whose probabilities reach `top_p`; 1 keeps all.
-    pub top_p: f32,
-    /// Drop tokens less likely than `min_p` times the most likely one; 0 keeps all.
-    pub min_p: f32,
-    /// Key of the counter-based random numbers.
-    pub seed: u64,
-}
-
-/// What is added to logits or taken from them before anything else looks at them; see `scheduler/penalties.rs`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PenaltyRules {
-    /// Taken once from the logit of every token that was generated; 0 is off.
-    pub presence: f32,
-    /// Taken as often as the token was generated; 0 is off.
-    pub frequency: f32,
-    /// Divides positive logits of tokens of the prompt and the answer, and multiplies others; 1 is off.
-    pub repetition: f32,
-    /// Added to the logits of these tokens.
-    pub bias: Vec<(u32, f32)>,
-    /// Sequences of tokens that must not be completed.
-    pub bad_words: Vec<Vec<u32>>,
-}
-
 /// A new request, or one that goes on after a restart.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Submit {
     /// Whose request.
     pub key: RequestKey,
@@ -65,8 +36,13 @@ pub struct Submit {
     pub max_tokens: u32,
     /// Fewest tokens before an end-of-sequence or stop token may end the request.
     pub min_tokens: u32,
-    /// How tokens are chosen.
-    pub sampling: SamplingRules,
+    /// How tokens are chosen, the bytes of a row.
+    #[serde(with = "row_bytes")]
+    pub sampling: SamplingRow,
+    /// Added to the logits of these tokens.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// Sequences of tokens that must not be completed.
+    pub bad_words: Vec<Vec<u32>>,
     /// Tokens that end the request: the model's end-of-sequence tokens (unless ignored) and the request's own.
     pub stop_token_ids: Vec<u32>,
     /// Strings that end the request.
@@ -93,10 +69,24 @@ pub struct Submit {
     /// What the client expects the answer to be, token ids as in `tokens`: a draft.
     #[serde(with = "serde_bytes")]
     pub prediction: Vec<u8>,
-    /// Penalties, biases and bad words, if there are any.
-    pub penalties: Option<Box<PenaltyRules>>,
     /// Log-probabilities of how many most likely tokens are wanted beside each token's own; `None` is none at all.
     pub logprobs: Option<u8>,
+}
+
+/// A row on the wire: its bytes.
+mod row_bytes {
+    use pyengine_kernels_cpu::sampler::SamplingRow;
+    use serde::{Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(row: &SamplingRow, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(row.as_bytes())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SamplingRow, D::Error> {
+        let bytes: &[u8] = serde_bytes::deserialize(deserializer)?;
+        SamplingRow::from_bytes(bytes)
+            .ok_or_else(|| D::Error::invalid_length(bytes.len(), &"the bytes of a row"))
+    }
 }
 
 /// What the detokenizer must know before the first token of a request.
@@ -213,7 +203,7 @@ pub struct Delta {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
     /// `["submit", ...]`: frontend to scheduler.
-    Submit(Submit),
+    Submit(Box<Submit>),
     /// `["abort", key]`: frontend to scheduler. Unknown keys are ignored: the request may have ended meanwhile.
     Abort(RequestKey),
     /// `["abort_frontend", [frontend, below]]`: supervisor to scheduler. The process behind the frontend has died: ends

@@ -5,9 +5,10 @@ use std::cell::Cell;
 
 use pyengine_core::kv_allocator::KvAllocator;
 use pyengine_core::mailbox::Mailbox;
-use pyengine_core::messages::{Message, RequestKey, SamplingRules, Submit};
+use pyengine_core::messages::{Message, RequestKey, Submit};
 use pyengine_core::scheduler::{Planner, PlannerConfig, StepLayout};
 use pyengine_core::telemetry::{Recorder, Track};
+use pyengine_kernels_cpu::sampler::SamplingRow;
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -47,29 +48,20 @@ const SEQUENCES: usize = 64;
 
 fn submit(request: u64) -> Vec<u8> {
     let tokens = (0..40).flat_map(|at| (request as u32 * 1000 + at).to_le_bytes()).collect();
-    let sampling = SamplingRules { temperature: 1.0, top_k: 0, top_p: 0.9, min_p: 0.0, seed: request };
-    let message = Message::Submit(Submit {
+    let sampling = SamplingRow { top_p: 0.9, seed: request, ..SamplingRow::NEUTRAL };
+    let message = Message::Submit(Box::new(Submit {
         key: RequestKey { frontend: 0, request },
         tokens,
         prompt_length: 40,
         max_tokens: 2000,
-        min_tokens: 0,
         sampling,
         stop_token_ids: vec![1, 2],
-        stop: Vec::new(),
-        include_stop: false,
         skip_special_tokens: true,
-        priority: 0,
         tenant: request % 3,
-        cache_salt: 0,
         arrival_ns: request,
         deadline_ns: u64::MAX,
-        grammar: None,
-        close_grammar: false,
-        prediction: Vec::new(),
-        penalties: None,
-        logprobs: None,
-    });
+        ..Submit::default()
+    }));
     let mut bytes = Vec::new();
     message.encode_into(&mut bytes).unwrap();
     bytes

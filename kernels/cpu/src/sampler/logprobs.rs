@@ -163,16 +163,13 @@ mod tests {
     use half::bf16;
     use proptest::prelude::*;
 
+    use super::super::SamplingRow;
     use super::*;
 
-    fn rules<'a>(each: &'a [i32], seed: &'a [u64], floats: &'a [f32], position: &'a [i64]) -> Rules<'a> {
+    fn rules<'a>(each: &'a [i32], sampling: &'a [SamplingRow], position: &'a [i64]) -> Rules<'a> {
         let rows = each.len() - 1;
         Rules {
-            temperature: floats,
-            top_k: &each[..rows],
-            top_p: floats,
-            min_p: floats,
-            seed,
+            sampling,
             sample_position: position,
             logit_start: each,
             logit_row: &each[..rows],
@@ -195,8 +192,8 @@ mod tests {
     ) -> Rows {
         let rows = wanted.len();
         let each: Vec<i32> = (0..=rows as i32).collect();
-        let (seed, floats, position) = (vec![0; rows], vec![1.0; rows], vec![0; rows]);
-        let rules = rules(&each, &seed, &floats, &position);
+        let (sampling, position) = (vec![SamplingRow::NEUTRAL; rows], vec![0; rows]);
+        let rules = rules(&each, &sampling, &position);
         let mut out = (vec![-7; rows * width], vec![-7.0; rows * width], vec![-7.0; rows]);
         let threads = Threads::new(2).unwrap();
         for (first, count) in [(0, 1), (1, rows - 1)] {

@@ -34,6 +34,7 @@ pub mod order;
 pub mod penalties;
 pub mod race;
 pub mod rules;
+pub mod sampling_row;
 pub mod temperature;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,7 @@ use crate::threads::{Shared, Threads};
 use mask::Allowed;
 use order::Row;
 pub use rules::Rules;
+pub use sampling_row::SamplingRow;
 
 thread_local! {
     /// What the row that this thread works on needs.
@@ -89,15 +91,14 @@ fn choose<T: Element>(logits: &[T], rules: &Rules<'_>, logits_row: usize, row: &
     if best == f32::NEG_INFINITY {
         return -1;
     }
-    let sampling_row = rules.logit_row[logits_row] as usize;
-    let temperature = rules.temperature[sampling_row];
-    if temperature.is_nan() || temperature <= 0.0 {
+    let rule = &rules.sampling[rules.logit_row[logits_row] as usize];
+    if rule.temperature.is_nan() || rule.temperature <= 0.0 {
         return greedy::most_likely(row) as i32;
     }
-    let scale = temperature::Scale::new(row, temperature);
-    top_k::keep(row, rules.top_k[sampling_row]);
-    top_p::keep(row, rules.top_p[sampling_row], scale);
-    let least = min_p::least_weight(rules.min_p[sampling_row]);
-    let stream = Stream::new(rules.seed[sampling_row], rules.position(logits_row));
+    let scale = temperature::Scale::new(row, rule.temperature);
+    top_k::keep(row, rule.top_k);
+    top_p::keep(row, rule.top_p, scale);
+    let least = min_p::least_weight(rule.min_p);
+    let stream = Stream::new(rule.seed, rules.position(logits_row));
     race::first_to_arrive(row, scale, least, stream) as i32
 }

@@ -1,21 +1,14 @@
 //! What is sampled by which rules: borrowed views of the step buffers. Checking is O(rows).
 
+use super::sampling_row::SamplingRow;
 use crate::step::BadStep;
 
 /// The rules of a step. Slices may be longer than the step needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules<'a> {
-    /// By sampling row, as the five that follow. Divides the logits; 0 is greedy.
-    pub temperature: &'a [f32],
-    /// Keeps this many; 0 keeps all.
-    pub top_k: &'a [i32],
-    /// Keeps the fewest that reach this probability; 1 keeps all.
-    pub top_p: &'a [f32],
-    /// Keeps what is at least this likely beside the most likely; 0 keeps all.
-    pub min_p: &'a [f32],
-    /// Key of the random numbers.
-    pub seed: &'a [u64],
-    /// Position in its sequence of the row's first sampled token; the others follow.
+    /// By sampling row: how its tokens are chosen.
+    pub sampling: &'a [SamplingRow],
+    /// By sampling row: position in its sequence of the row's first sampled token; the others follow.
     pub sample_position: &'a [i64],
     /// `logit_start[row]..logit_start[row + 1]` are the logits rows of a sampling row.
     pub logit_start: &'a [i32],
@@ -104,11 +97,10 @@ impl<'a> Rules<'a> {
         Ok(())
     }
 
+    /// How many sampling rows every slice has.
     fn sampling_rows(&self) -> usize {
-        [self.temperature.len(), self.top_k.len(), self.top_p.len(), self.min_p.len(), self.seed.len()]
-            .into_iter()
-            .chain([self.sample_position.len(), self.logit_start.len().saturating_sub(1)])
-            .fold(usize::MAX, usize::min)
+        let rows = self.sampling.len().min(self.sample_position.len());
+        rows.min(self.logit_start.len().saturating_sub(1))
     }
 }
 
@@ -118,11 +110,7 @@ mod tests {
 
     fn good() -> Rules<'static> {
         Rules {
-            temperature: &[1.0, 1.0],
-            top_k: &[0, 0],
-            top_p: &[1.0, 1.0],
-            min_p: &[0.0, 0.0],
-            seed: &[1, 2],
+            sampling: &[SamplingRow::NEUTRAL; 2],
             sample_position: &[10, 20],
             logit_start: &[0, 2, 3],
             logit_row: &[0, 0, 1],
@@ -144,7 +132,7 @@ mod tests {
             ("more logits", Rules { mask_row: &[-1], ..good() }),
             ("sampling row", Rules { logit_row: &[0, 2, 1], ..good() }),
             ("sampling row", Rules { logit_row: &[0, -1, 1], ..good() }),
-            ("sampling row", Rules { seed: &[1], ..good() }),
+            ("sampling row", Rules { sampling: &[SamplingRow::NEUTRAL], ..good() }),
             ("logit_start", Rules { logit_start: &[1, 2, 3], ..good() }),
             ("logit_start", Rules { logit_start: &[-1, 2, 3], ..good() }),
             ("mask row", Rules { mask_row: &[-1, 2, 0], ..good() }),

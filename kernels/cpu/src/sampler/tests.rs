@@ -6,27 +6,21 @@ use super::order::Row;
 use super::*;
 use crate::random::exponential;
 
-/// What the rules of one sampling row with one logits row are made of.
-#[derive(Debug, Clone, Copy)]
-struct Rule {
-    temperature: f32,
-    top_k: i32,
-    top_p: f32,
-    min_p: f32,
-}
+const PLAIN: SamplingRow = SamplingRow::NEUTRAL;
 
-const PLAIN: Rule = Rule { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 };
-
-fn run(logits: &[f32], vocabulary: usize, rule: Rule, mask: Option<&[u32]>, threads: usize) -> Vec<i32> {
+/// Every row of `logits` by the same rules, each with a seed of its own: 0, 1, 2, ...
+fn run(
+    logits: &[f32],
+    vocabulary: usize,
+    rule: SamplingRow,
+    mask: Option<&[u32]>,
+    threads: usize,
+) -> Vec<i32> {
     let rows = logits.len() / vocabulary;
     let each: Vec<i32> = (0..=rows as i32).collect();
-    let seed: Vec<u64> = (0..rows as u64).collect();
+    let sampling: Vec<_> = (0..rows as u64).map(|seed| SamplingRow { seed, ..rule }).collect();
     let rules = Rules {
-        temperature: &vec![rule.temperature; rows],
-        top_k: &vec![rule.top_k; rows],
-        top_p: &vec![rule.top_p; rows],
-        min_p: &vec![rule.min_p; rows],
-        seed: &seed,
+        sampling: &sampling,
         sample_position: &vec![3; rows],
         logit_start: &each,
         logit_row: &each[..rows],
@@ -42,7 +36,7 @@ fn run(logits: &[f32], vocabulary: usize, rule: Rule, mask: Option<&[u32]>, thre
 }
 
 /// The definition: sort, cut, and let every token of what is left run.
-fn defined(logits: &[f32], rule: Rule, mask: Option<&[u32]>, stream: Stream) -> i32 {
+fn defined(logits: &[f32], rule: SamplingRow, mask: Option<&[u32]>, stream: Stream) -> i32 {
     let allowed = |t: usize| mask.is_none_or(|words| words[t / 32] >> (t % 32) & 1 == 1);
     let mut order: Vec<usize> = (0..logits.len()).filter(|&t| allowed(t)).collect();
     if let (Some(_), [token]) = (mask, &order[..]) {
@@ -75,14 +69,20 @@ fn defined(logits: &[f32], rule: Rule, mask: Option<&[u32]>, stream: Stream) -> 
     order.into_iter().min_by(|&a, &b| time(a).total_cmp(&time(b)).then(a.cmp(&b))).unwrap() as i32
 }
 
-fn rule() -> impl Strategy<Value = Rule> {
+fn rule() -> impl Strategy<Value = SamplingRow> {
     (
         prop_oneof![Just(0.0f32), Just(1.0), 0.05f32..3.0],
         prop_oneof![2 => Just(0), 2 => 1i32..40, 1 => 40i32..1500],
         prop_oneof![1 => Just(1.0f32), 2 => 0.0f32..1.0],
         prop_oneof![2 => Just(0.0f32), 1 => 0.0f32..1.0],
     )
-        .prop_map(|(temperature, top_k, top_p, min_p)| Rule { temperature, top_k, top_p, min_p })
+        .prop_map(|(temperature, top_k, top_p, min_p)| SamplingRow {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            ..PLAIN
+        })
 }
 
 /// Spread or crowded, with ties and holes.
@@ -129,42 +129,42 @@ fn what_is_no_number_has_a_defined_result() {
     const N: f32 = f32::NAN;
     const I: f32 = f32::INFINITY;
     for temperature in [0.0, f32::NAN, 1.0, 1e-30] {
-        let run = |logits: &[f32]| run(logits, 5, Rule { temperature, ..PLAIN }, None, 1);
+        let run = |logits: &[f32]| run(logits, 5, SamplingRow { temperature, ..PLAIN }, None, 1);
         assert_eq!(run(&[N, N, N, N, N]), [-1]);
         assert_eq!(run(&[-I, -I, -I, -I, -I]), [-1]);
         assert_eq!(run(&[N, -I, 2.0, -I, N]), [2]);
         assert_eq!(run(&[N, 5.0, 2.0, I, -I]), [3]);
     }
     let two_infinite = [1.0, I, I, 0.0, 0.0].repeat(64);
-    assert_eq!(run(&two_infinite[..5], 5, Rule { temperature: 0.0, ..PLAIN }, None, 1), [1]);
-    for rule in [PLAIN, Rule { top_k: 4, ..PLAIN }, Rule { top_p: 0.9, ..PLAIN }] {
+    assert_eq!(run(&two_infinite[..5], 5, SamplingRow { temperature: 0.0, ..PLAIN }, None, 1), [1]);
+    for rule in [PLAIN, SamplingRow { top_k: 4, ..PLAIN }, SamplingRow { top_p: 0.9, ..PLAIN }] {
         let both = run(&two_infinite, 5, rule, None, 1);
         assert!(
             both.contains(&1) && both.contains(&2) && both.iter().all(|t| [1, 2].contains(t)),
             "{both:?}"
         );
     }
-    assert!(run(&two_infinite, 5, Rule { top_p: 0.5, ..PLAIN }, None, 1).iter().all(|&t| t == 1));
+    assert!(run(&two_infinite, 5, SamplingRow { top_p: 0.5, ..PLAIN }, None, 1).iter().all(|&t| t == 1));
 }
 
 #[test]
 fn a_mask_comes_before_everything() {
     let logits = [f32::NAN, 5.0, 1.0, f32::NAN, 0.0].repeat(300);
     for temperature in [0.0, 1.0] {
-        let rule = Rule { temperature, ..PLAIN };
+        let rule = SamplingRow { temperature, ..PLAIN };
         assert!(run(&logits, 5, rule, Some(&[0b01000]), 1).iter().all(|&t| t == 3), "one is not looked at");
         assert!(run(&logits, 5, rule, Some(&[0b00000]), 1).iter().all(|&t| t == -1));
         assert!(run(&logits, 5, rule, Some(&[0b01001]), 1).iter().all(|&t| t == -1), "two NaNs");
         assert!(run(&logits, 5, rule, Some(&[!0 << 5]), 1).iter().all(|&t| t == -1), "beyond the vocabulary");
     }
-    let top_two = run(&logits, 5, Rule { top_k: 2, ..PLAIN }, Some(&[0b11101]), 1);
+    let top_two = run(&logits, 5, SamplingRow { top_k: 2, ..PLAIN }, Some(&[0b11101]), 1);
     assert!(top_two.contains(&2) && top_two.contains(&4) && !top_two.contains(&1));
 }
 
 #[test]
 fn a_row_does_not_depend_on_the_others_nor_on_the_threads() {
     let logits: Vec<f32> = (0..5 * 20_000).map(|i| (i * 31 % 17) as f32 / 4.0).collect();
-    let rule = Rule { temperature: 0.9, ..PLAIN };
+    let rule = SamplingRow { temperature: 0.9, ..PLAIN };
     let together = run(&logits, 5, rule, None, 1);
     assert_eq!(together, run(&logits, 5, rule, None, 4));
     assert_eq!(together[..10], run(&logits[..50], 5, rule, None, 1));
@@ -176,11 +176,11 @@ fn logits_rows_are_positions_of_their_sequence() {
     let vocabulary = 37;
     let logits: Vec<f32> = (0..8 * vocabulary).map(|i| (i * 7919 % 101) as f32 / 25.0).collect();
     let rules = Rules {
-        temperature: &[1.0, 1.5, 0.7],
-        top_k: &[0, 9, 0],
-        top_p: &[0.9, 1.0, 1.0],
-        min_p: &[0.0, 0.0, 0.1],
-        seed: &[5, 6, 7],
+        sampling: &[
+            SamplingRow { top_p: 0.9, seed: 5, ..PLAIN },
+            SamplingRow { temperature: 1.5, top_k: 9, seed: 6, ..PLAIN },
+            SamplingRow { temperature: 0.7, min_p: 0.1, seed: 7, ..PLAIN },
+        ],
         sample_position: &[100, 200, (1 << 32) - 2],
         logit_start: &[0, 3, 4, 8],
         logit_row: &[0, 0, 0, 1, 2, 2, 2, 2],
@@ -198,15 +198,10 @@ fn logits_rows_are_positions_of_their_sequence() {
     }
     for at in 0..8 {
         let row = rules.logit_row[at] as usize;
-        let rule = Rule {
-            temperature: rules.temperature[row],
-            top_k: rules.top_k[row],
-            top_p: rules.top_p[row],
-            min_p: rules.min_p[row],
-        };
+        let rule = rules.sampling[row];
         let position = rules.sample_position[row] as u64 + (at as u64 - rules.logit_start[row] as u64);
         let alone = &logits[at * vocabulary..][..vocabulary];
-        assert_eq!(tokens[at], defined(alone, rule, None, Stream::new(rules.seed[row], position)));
+        assert_eq!(tokens[at], defined(alone, rule, None, Stream::new(rule.seed, position)));
     }
 
     // Drafts: both right; none; the second wrong and the third right again.

@@ -26,6 +26,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<step_header::StepHeader>()?;
     module.add_class::<scheduler::PyPlanner>()?;
     module.add_class::<draft_passes::PyDraftPasses>()?;
+    module.add_function(wrap_pyfunction!(scheduler::sampling_row, module)?)?;
     speculate::register(module)?;
     module.add_class::<detokenizer::PyVocabulary>()?;
     module.add_class::<detokenizer::PyStreamDecoder>()?;

@@ -7,10 +7,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use pyengine_kernels_cpu::sampler::SamplingRow;
 use pyo3::buffer::{Element, PyBuffer, PyUntypedBuffer};
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use super::errors::guarded;
 use super::kv_allocator::KvAllocator;
@@ -21,6 +22,7 @@ use crate::grammar::compiler::{Settings, Threads};
 use crate::grammar::context::GrammarContext;
 use crate::kv_allocator::KvAllocator as Blocks;
 use crate::messages::Message;
+use crate::scheduler::step::buffers::ROW_DTYPE;
 use crate::scheduler::{LogProbs, Planner, PlannerConfig, StepLayout};
 use crate::speculate::{Source, SpeculationConfig};
 use crate::telemetry::now_ns;
@@ -64,10 +66,33 @@ impl PyStepLayout {
     fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let fields = PyDict::new(py);
         for field in self.inner.fields() {
-            fields.set_item(field.name, (field.dtype, field.offset, field.length))?;
+            let dtype = match field.dtype {
+                ROW_DTYPE => sampling_row(py)?.into_any(),
+                dtype => PyString::new(py, dtype).into_any(),
+            };
+            fields.set_item(field.name, (dtype, field.offset, field.length))?;
         }
         Ok(fields)
     }
+
+    /// What each field means.
+    fn meanings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let meanings = PyDict::new(py);
+        self.inner.fields().iter().try_for_each(|field| meanings.set_item(field.name, field.doc.trim()))?;
+        Ok(meanings)
+    }
+}
+
+/// The fields of a sampling row as numpy takes them; see the stub.
+#[pyfunction]
+pub(super) fn sampling_row(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let dtype = PyDict::new(py);
+    let fields = SamplingRow::FIELDS;
+    dtype.set_item("names", fields.iter().map(|field| field.name).collect::<Vec<_>>())?;
+    dtype.set_item("formats", fields.iter().map(|field| field.dtype).collect::<Vec<_>>())?;
+    dtype.set_item("offsets", fields.iter().map(|field| field.offset).collect::<Vec<_>>())?;
+    dtype.set_item("itemsize", size_of::<SamplingRow>())?;
+    Ok(dtype)
 }
 
 /// The scheduler's state and its two calls.

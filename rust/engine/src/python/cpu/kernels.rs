@@ -234,7 +234,7 @@ fn top_logprobs(
     let end = first.saturating_add(rows);
     let rules = rules.view()?;
     rules.check(first, end, vocabulary)?;
-    let wanted = wanted.read::<i32>("wanted", rules.temperature.len())?;
+    let wanted = wanted.read::<i32>("wanted", rules.sampling.len())?;
     let picked = chosen.read::<i32>("chosen", end)?;
     let table = Table {
         tokens: tokens.write("tokens", end.saturating_mul(width), &[logits, chosen, logprobs, of_chosen])?,

@@ -2,8 +2,8 @@
 //!
 //! The buffers stay where they are from step to step; a view is made anew for each call, O(fields).
 
-use pyengine_kernels_cpu::sampler::Rules;
 use pyengine_kernels_cpu::sampler::penalties::Penalties;
+use pyengine_kernels_cpu::sampler::{Rules, SamplingRow};
 use pyengine_kernels_cpu::step::{BadStep, Step};
 use pyo3::prelude::*;
 
@@ -75,11 +75,7 @@ impl CpuStep {
 /// What is sampled by which rules, in the step buffers.
 #[pyclass(frozen, module = "pyengine._core")]
 pub(crate) struct CpuRules {
-    temperature: CpuTensor,
-    top_k: CpuTensor,
-    top_p: CpuTensor,
-    min_p: CpuTensor,
-    seed: CpuTensor,
+    sampling: CpuTensor,
     sample_position: CpuTensor,
     logit_start: CpuTensor,
     logit_row: CpuTensor,
@@ -92,15 +88,10 @@ pub(crate) struct CpuRules {
 #[pymethods]
 impl CpuRules {
     #[new]
-    #[pyo3(signature = (*, temperature, top_k, top_p, min_p, seed, sample_position,
-        logit_start, logit_row, logit_token, mask_row, mask, mask_words))]
+    #[pyo3(signature = (*, sampling, sample_position, logit_start, logit_row, logit_token, mask_row, mask, mask_words))]
     #[allow(clippy::too_many_arguments)]
     fn new(
-        temperature: &Bound<'_, PyAny>,
-        top_k: &Bound<'_, PyAny>,
-        top_p: &Bound<'_, PyAny>,
-        min_p: &Bound<'_, PyAny>,
-        seed: &Bound<'_, PyAny>,
+        sampling: &Bound<'_, PyAny>,
         sample_position: &Bound<'_, PyAny>,
         logit_start: &Bound<'_, PyAny>,
         logit_row: &Bound<'_, PyAny>,
@@ -110,11 +101,8 @@ impl CpuRules {
         mask_words: usize,
     ) -> PyResult<Self> {
         Ok(Self {
-            temperature: CpuTensor::new(temperature)?,
-            top_k: CpuTensor::new(top_k)?,
-            top_p: CpuTensor::new(top_p)?,
-            min_p: CpuTensor::new(min_p)?,
-            seed: CpuTensor::new(seed)?,
+            // numpy's rows have a format of their own: they come as words.
+            sampling: CpuTensor::new(&sampling.call_method1("view", ("uint32",))?)?,
             sample_position: CpuTensor::new(sample_position)?,
             logit_start: CpuTensor::new(logit_start)?,
             logit_row: CpuTensor::new(logit_row)?,
@@ -129,11 +117,7 @@ impl CpuRules {
 impl CpuRules {
     pub(super) fn view(&self) -> Result<Rules<'_>, Error> {
         Ok(Rules {
-            temperature: self.temperature.read_all("temperature")?,
-            top_k: self.top_k.read_all("top_k")?,
-            top_p: self.top_p.read_all("top_p")?,
-            min_p: self.min_p.read_all("min_p")?,
-            seed: self.seed.read_all("seed")?,
+            sampling: rows(self.sampling.read_all("sampling")?)?,
             sample_position: self.sample_position.read_all("sample_position")?,
             logit_start: self.logit_start.read_all("logit_start")?,
             logit_row: self.logit_row.read_all("logit_row")?,
@@ -142,6 +126,15 @@ impl CpuRules {
             mask: self.mask.read_all("mask")?,
             mask_words: self.mask_words,
         })
+    }
+}
+
+/// The rows that lie in `words`.
+fn rows(words: &[u32]) -> Result<&[SamplingRow], Error> {
+    // SAFETY: any bytes are a row.
+    match unsafe { words.align_to::<SamplingRow>() } {
+        ([], rows, []) => Ok(rows),
+        _ => Err(Error::InvalidArgument("sampling must be whole rows, 8-byte aligned".into())),
     }
 }
 

@@ -302,11 +302,7 @@ fn fill_sample(step: &StepBuffers<'_>, pass: &mut StepBuffers<'_>, tally: &mut T
     let (at, from) = (tally.sampled, row.sampling);
     pass.sample_rows[at] = tally.rows as i32;
     pass.sample_sequence[at] = step.sample_sequence[from];
-    pass.temperature[at] = step.temperature[from];
-    pass.top_k[at] = step.top_k[from];
-    pass.top_p[at] = step.top_p[from];
-    pass.min_p[at] = step.min_p[from];
-    pass.seed[at] = step.seed[from];
+    pass.sampling[at] = step.sampling[from];
     pass.sample_position[at] = row.known as i64;
     pass.device_drafts[at] = 0;
     pass.logit_row[at] = at as i32;

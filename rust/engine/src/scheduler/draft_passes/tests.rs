@@ -243,7 +243,7 @@ impl World {
                 step.sample_rows[sampled] = row as i32;
                 step.sample_sequence[sampled] = slot;
                 step.sample_position[sampled] = end as i64;
-                step.seed[sampled] = 100 + slot as u64;
+                step.sampling[sampled].seed = 100 + slot as u64;
                 step.logit_start[sampled] = logits;
                 logits += 1 + drafts as i32;
                 step.device_drafts[sampled] = if on_device { drafts as i32 } else { 0 };
@@ -315,7 +315,7 @@ fn compute(pass: &StepBuffers<'_>, cells: &mut [u64], chosen: &mut Vec<i32>, com
         assert_eq!(pass.logit_token[at] + 1, pass.query_start[row + 1]);
         assert_eq!((last + 1) as i64, pass.sample_position[at]);
         assert_eq!(last + 1, pass.kv_length[row] as usize);
-        assert_eq!(pass.seed[at], 100 + pass.sample_sequence[at] as u64);
+        assert_eq!(pass.sampling[at].seed, 100 + pass.sample_sequence[at] as u64);
         let page = pass.page_indices[pass.page_indptr[row] as usize + last / BLOCK] as usize;
         chosen.push((cells[page * BLOCK + last % BLOCK] % VOCABULARY) as i32);
     }

@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::messages::Submit;
 use crate::scheduler::queue::submit::token_ids;
 use crate::scheduler::step::buffers::{StepBuffers, header};
-use crate::scheduler::step::fill::SamplingRow;
+use crate::scheduler::step::fill::SampledRow;
 use crate::scheduler::step::sequence_table::RequestId;
 use crate::scheduler::step::{Grant, RowRecord, StepRecord, Steps};
 use crate::speculate::{
@@ -334,7 +334,7 @@ impl RowFeature for Drafts {
         Ok(())
     }
 
-    fn write(&mut self, row: &SamplingRow, out: &mut StepBuffers<'_>) {
+    fn write(&mut self, row: &SampledRow, out: &mut StepBuffers<'_>) {
         let drafts = if row.on_device { row.drafts } else { 0 };
         out.device_drafts[row.at] = drafts as i32;
         if let Some(enabled) = &mut self.enabled {

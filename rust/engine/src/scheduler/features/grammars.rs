@@ -24,7 +24,7 @@ use crate::messages::{FinishReason, RequestKey, Submit};
 use crate::scheduler::queue::requests::Taken;
 use crate::scheduler::step::StepRecord;
 use crate::scheduler::step::buffers::{StepBuffers, StepLayout, header};
-use crate::scheduler::step::fill::SamplingRow;
+use crate::scheduler::step::fill::SampledRow;
 use crate::scheduler::step::sequence_table::{RequestId, SequenceTable};
 use crate::telemetry::Histogram;
 
@@ -292,7 +292,7 @@ impl RowFeature for Grammars {
         self.masks = 0;
     }
 
-    fn write(&mut self, row: &SamplingRow, out: &mut StepBuffers<'_>) {
+    fn write(&mut self, row: &SampledRow, out: &mut StepBuffers<'_>) {
         if self.requests.get(row.request).is_none() {
             return;
         }

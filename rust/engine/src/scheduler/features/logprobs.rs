@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::messages::Submit;
 use crate::scheduler::step::StepRecord;
 use crate::scheduler::step::buffers::{StepBuffers, header};
-use crate::scheduler::step::fill::SamplingRow;
+use crate::scheduler::step::fill::SampledRow;
 use crate::scheduler::step::sequence_table::RequestId;
 
 /// Most likely tokens that a request may want the log-probabilities of.
@@ -44,7 +44,8 @@ impl LogProbs<'_> {
 #[derive(Default)]
 pub(in crate::scheduler) struct WantedLogProbs {
     requests: PerRequest<u8>,
-    /// The most that a row of the step wants.
+    /// Rows of the step that want some, and the most that one wants.
+    rows: usize,
     most: Option<u8>,
 }
 
@@ -75,17 +76,19 @@ impl RowFeature for WantedLogProbs {
     }
 
     fn begin_step(&mut self) {
-        self.most = None;
+        (self.rows, self.most) = (0, None);
     }
 
-    fn write(&mut self, row: &SamplingRow, out: &mut StepBuffers<'_>) {
+    fn write(&mut self, row: &SampledRow, out: &mut StepBuffers<'_>) {
         let wanted = self.requests.get(row.request).copied();
+        self.rows += usize::from(wanted.is_some());
         self.most = self.most.max(wanted);
         out.logprobs[row.at] = wanted.map_or(-1, i32::from);
     }
 
     fn end_step(&mut self, header: &mut [i64], record: &mut StepRecord) {
-        header[header::MAX_LOGPROBS_AND_ONE] = self.most.map_or(0, |most| i64::from(most) + 1);
+        header[header::NUM_LOGPROBS_ROWS] = self.rows as i64;
+        header[header::MAX_LOGPROBS] = self.most.map_or(0, i64::from);
         record.logprobs = self.most;
     }
 

@@ -23,7 +23,7 @@ mod thread_pool;
 use super::planner::PlannerConfig;
 use super::queue::requests::Taken;
 use super::step::buffers::{StepBuffers, StepLayout};
-use super::step::fill::SamplingRow;
+use super::step::fill::SampledRow;
 use super::step::sequence_table::RequestId;
 use super::step::{StepRecord, Steps};
 use crate::error::Result;
@@ -65,7 +65,7 @@ trait RowFeature {
     fn begin_step(&mut self) {}
 
     /// Writes the feature's fields of a row that samples.
-    fn write(&mut self, row: &SamplingRow, out: &mut StepBuffers<'_>);
+    fn write(&mut self, row: &SampledRow, out: &mut StepBuffers<'_>);
 
     /// Every row is written: the feature's numbers go into the header, and what `commit` needs of them into the record.
     fn end_step(&mut self, header: &mut [i64], record: &mut StepRecord);
@@ -121,7 +121,7 @@ impl Features {
         self.drafts.begin_step();
     }
 
-    pub fn write(&mut self, row: &SamplingRow, out: &mut StepBuffers<'_>) {
+    pub fn write(&mut self, row: &SampledRow, out: &mut StepBuffers<'_>) {
         self.grammars.write(row, out);
         self.penalties.write(row, out);
         self.logprobs.write(row, out);

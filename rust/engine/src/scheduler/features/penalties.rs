@@ -12,10 +12,10 @@
 //!
 //! O(1) a token; a row costs O(penalties + tokens of bad words).
 
+use pyengine_kernels_cpu::sampler::SamplingRow;
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
-use crate::messages::PenaltyRules;
 
 /// A token whose logit is, or may be, changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -58,9 +58,7 @@ pub(in crate::scheduler) struct PenaltyFields<'a> {
 /// The penalties of one request, at its last known token.
 #[derive(Debug)]
 pub struct Penalties {
-    presence: f32,
-    frequency: f32,
-    repetition: f32,
+    rules: SamplingRow,
     vocab_size: u32,
     entries: Vec<Entry>,
     by_token: FxHashMap<u32, usize>,
@@ -68,24 +66,30 @@ pub struct Penalties {
 }
 
 impl Penalties {
-    /// The penalties of a request whose tokens are `prompt`, then `generated`. `InvalidArgument` for rules that no
-    /// frontend sends: tokens beyond the vocabulary, penalties that are no numbers.
-    pub fn new(rules: &PenaltyRules, vocab_size: usize, prompt: &[u32], generated: &[u32]) -> Result<Self> {
+    /// The penalties of a request whose tokens are `prompt`, then `generated`; `logit_bias` and `bad_words` as in
+    /// [`Submit`](crate::messages::Submit). `InvalidArgument` for rules that no frontend sends: tokens beyond the
+    /// vocabulary, penalties that are no numbers.
+    pub fn new(
+        rules: &SamplingRow,
+        logit_bias: &[(u32, f32)],
+        bad_words: &[Vec<u32>],
+        vocab_size: usize,
+        prompt: &[u32],
+        generated: &[u32],
+    ) -> Result<Self> {
         let invalid = |message: &str| Err(Error::InvalidArgument(message.into()));
-        let penalties = [rules.presence, rules.frequency, rules.repetition];
-        if rules.repetition <= 0.0 || penalties.iter().any(|penalty| !penalty.is_finite()) {
+        let penalties = [rules.presence_penalty, rules.frequency_penalty, rules.repetition_penalty];
+        if rules.repetition_penalty <= 0.0 || penalties.iter().any(|penalty| !penalty.is_finite()) {
             return invalid("a penalty is out of its range");
         }
         let mut penalties = Self {
-            presence: rules.presence,
-            frequency: rules.frequency,
-            repetition: rules.repetition,
+            rules: *rules,
             vocab_size: u32::try_from(vocab_size).unwrap_or(u32::MAX),
             entries: Vec::new(),
             by_token: FxHashMap::default(),
             words: Vec::new(),
         };
-        for &(token, bias) in &rules.bias {
+        for &(token, bias) in logit_bias {
             if !bias.is_finite() || token >= penalties.vocab_size {
                 return invalid("a bias is no number, or its token is not in the vocabulary");
             }
@@ -96,7 +100,7 @@ impl Penalties {
                 penalties.entries[at].bias = bias;
             }
         }
-        for word in &rules.bad_words {
+        for word in bad_words {
             let Some((&last, before)) = word.split_last() else { return invalid("a bad word is empty") };
             let Some(last) = penalties.entry(last) else {
                 return invalid("a bad word's token is not in the vocabulary");
@@ -108,7 +112,7 @@ impl Penalties {
                 penalties.words.push(Word { before: before.into(), last });
             }
         }
-        if penalties.repetition != 1.0 {
+        if rules.repetition_penalty != 1.0 {
             for &token in prompt {
                 if let Some(at) = penalties.entry(token) {
                     penalties.entries[at].prompt = true;
@@ -132,8 +136,9 @@ impl Penalties {
         Some(at)
     }
 
+    /// Whether any penalty depends on what was generated.
     fn counts(&self) -> bool {
-        self.presence != 0.0 || self.frequency != 0.0 || self.repetition != 1.0
+        self.rules.has_penalties()
     }
 
     /// Counts a generated token.
@@ -219,12 +224,12 @@ impl Penalties {
     /// What becomes of the logit of a token: a function of how often it was generated, not of how that came.
     fn penalty(&self, entry: &Entry) -> (f32, f32) {
         let generated = entry.generated > 0;
-        let factor = if entry.prompt || generated { self.repetition } else { 1.0 };
+        let factor = if entry.prompt || generated { self.rules.repetition_penalty } else { 1.0 };
         if entry.forbidden {
             return (factor, f32::NEG_INFINITY);
         }
-        let presence = if generated { self.presence } else { 0.0 };
-        (factor, entry.bias - (presence + self.frequency * entry.generated as f32))
+        let presence = if generated { self.rules.presence_penalty } else { 0.0 };
+        (factor, entry.bias - (presence + self.rules.frequency_penalty * entry.generated as f32))
     }
 }
 
@@ -235,9 +240,10 @@ mod tests {
     #[test]
     fn a_bias_that_is_nothing_in_single_precision_takes_no_others_place() {
         // As a frontend may send it: a double that a float has no place for.
-        let message = rmp_serde::to_vec(&(0.5, 0.0, 1.0, [(5, 1e-50), (6, -3.0)], [[0u32; 0]; 0])).unwrap();
-        let rules: PenaltyRules = rmp_serde::from_slice(&message).unwrap();
-        let mut penalties = Penalties::new(&rules, 16, &[], &[]).unwrap();
+        let message = rmp_serde::to_vec(&[(5, 1e-50), (6, -3.0)]).unwrap();
+        let logit_bias: Vec<(u32, f32)> = rmp_serde::from_slice(&message).unwrap();
+        let rules = SamplingRow { presence_penalty: 0.5, ..SamplingRow::NEUTRAL };
+        let mut penalties = Penalties::new(&rules, &logit_bias, &[], 16, &[], &[]).unwrap();
         let mut filled = || {
             let (mut token, mut factor, mut add) = ([0; 8], [0.0; 8], [0.0; 8]);
             let mut out = PenaltyFields { token: &mut token, factor: &mut factor, add: &mut add, end: 0 };

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::messages::Submit;
 use crate::scheduler::queue::requests::Taken;
 use crate::scheduler::step::buffers::{StepBuffers, StepLayout, header};
-use crate::scheduler::step::fill::SamplingRow;
+use crate::scheduler::step::fill::SampledRow;
 use crate::scheduler::step::sequence_table::{RequestId, SequenceTable};
 use crate::scheduler::step::{StepRecord, Steps};
 
@@ -41,9 +41,8 @@ pub(in crate::scheduler) struct PenaltyBudget {
     granted: Vec<bool>,
     /// Running order of the sequence that is granted first.
     first: (i32, u64),
-    /// Rows of the step that was planned last; the bound of their penalties.
+    /// Rows of the step that was planned last.
     rows: Vec<PenaltyRow>,
-    bound: usize,
     /// Scratch of `fill`.
     drafts: Vec<u32>,
 }
@@ -58,7 +57,6 @@ impl PenaltyBudget {
             granted: vec![false; max_sequences],
             first: (i32::MIN, 0),
             rows: Vec::new(),
-            bound: 0,
             drafts: Vec::new(),
         }
     }
@@ -146,16 +144,19 @@ impl PenaltyBudget {
             }
         }
         out.penalty_start[next..=logits].fill(fields.end as i32);
-        out.header[header::NUM_EDITS] = fields.end as i64;
+        out.header[header::NUM_PENALTIES] = fields.end as i64;
         filled.map(|()| fields.end)
     }
 }
 
 impl RowFeature for PenaltyBudget {
     fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32]) -> Result<()> {
-        if let Some(rules) = &submit.penalties {
+        let Submit { sampling, logit_bias, bad_words, .. } = submit;
+        if sampling.has_penalties() || !logit_bias.is_empty() || !bad_words.is_empty() {
             let (prompt, generated) = tokens.split_at(submit.prompt_length as usize);
-            self.requests.insert(id, Penalties::new(rules, self.vocab_size, prompt, generated)?);
+            let penalties =
+                Penalties::new(sampling, logit_bias, bad_words, self.vocab_size, prompt, generated)?;
+            self.requests.insert(id, penalties);
         }
         Ok(())
     }
@@ -167,20 +168,19 @@ impl RowFeature for PenaltyBudget {
 
     fn begin_step(&mut self) {
         self.rows.clear();
-        self.bound = 0;
     }
 
-    fn write(&mut self, row: &SamplingRow, _out: &mut StepBuffers<'_>) {
-        let Some(penalties) = self.requests.get(row.request) else { return };
-        let &SamplingRow { slot, generation, first_logit, first_draft, .. } = row;
+    fn write(&mut self, row: &SampledRow, _out: &mut StepBuffers<'_>) {
+        if self.requests.get(row.request).is_none() {
+            return;
+        }
+        let &SampledRow { slot, generation, first_logit, first_draft, .. } = row;
         let drafts = row.drafts as usize;
         self.rows.push(PenaltyRow { slot, generation, first_logit, first_draft, drafts });
-        // At least 1, so that the reader of the step knows that penalties may come.
-        self.bound = (self.bound + penalties.bound(drafts)).max(1);
     }
 
     fn end_step(&mut self, header: &mut [i64], _record: &mut StepRecord) {
-        header[header::NUM_EDITS] = self.bound as i64;
+        header[header::NUM_PENALIZED_ROWS] = self.rows.len() as i64;
     }
 
     fn on_token(&mut self, token: &NewToken) -> Taken {

@@ -63,7 +63,7 @@ impl Planner {
         }
         match Message::decode(bytes) {
             Ok(Message::Submit(body)) if self.requests.find(body.key).is_none() => {
-                self.submit(kv, body)?;
+                self.submit(kv, *body)?;
                 Ok(true)
             }
             Ok(Message::Abort(key)) => {

@@ -3,10 +3,11 @@
 //! What a feature keeps of a request it keeps itself, see [`features`](crate::scheduler::features). A slab: insert,
 //! remove and look up by id or key in O(1).
 
+use pyengine_kernels_cpu::sampler::SamplingRow;
 use rustc_hash::FxHashMap;
 
 use super::policy::Ticket;
-use crate::messages::{FinishReason, RequestKey, SamplingRules};
+use crate::messages::{FinishReason, RequestKey};
 use crate::scheduler::outbox::OutRow;
 use crate::scheduler::step::sequence_table::RequestId;
 
@@ -34,7 +35,7 @@ pub struct Request {
     /// Fewest generated tokens before a stop token ends it.
     pub min_tokens: u32,
     /// How its tokens are chosen.
-    pub sampling: SamplingRules,
+    pub sampling: SamplingRow,
     /// Tokens that end it.
     pub stop_token_ids: Vec<u32>,
     /// It shares prefixes with requests of the same salt only.

@@ -2,12 +2,15 @@
 
 use std::collections::VecDeque;
 
+use pyengine_kernels_cpu::sampler::SamplingRow;
+
 use super::super::LogProbs;
 use super::device::Expected;
+use super::penalties::PenaltyRules;
 use super::random::{Event, happen};
 use super::world::{Drafts, Setup, World, prompt, roomy};
 use crate::error::Error;
-use crate::messages::{FinishReason, Message, PenaltyRules, RequestKey, Submit};
+use crate::messages::{FinishReason, Message, RequestKey, Submit};
 
 /// Runs steps until `done`; each is drained, planned and, one behind, committed.
 fn steps(world: &mut World, most: usize, mut done: impl FnMut(&World) -> bool) {
@@ -135,13 +138,9 @@ fn who_found_no_place_for_penalties_has_the_next_turn() {
         world.submit(&body, 0, |submit| {
             submit.max_tokens = 9;
             submit.stop_token_ids.clear();
-            submit.penalties = Some(Box::new(PenaltyRules {
-                presence: 1.0,
-                frequency: 0.0,
-                repetition: 1.5,
-                bias: Vec::new(),
-                bad_words: vec![vec![1, 2]],
-            }));
+            submit.sampling.presence_penalty = 1.0;
+            submit.sampling.repetition_penalty = 1.5;
+            submit.bad_words = vec![vec![1, 2]];
         })
     });
     let plain = world.submit(&prompt(7, 4), 0, |submit| submit.max_tokens = 30);
@@ -164,34 +163,32 @@ fn who_found_no_place_for_penalties_has_the_next_turn() {
 #[test]
 fn penalties_of_a_sequence_that_ended_are_none_and_unsound_ones_are_an_error() {
     let mut world = World::new(&roomy());
-    let rules = PenaltyRules {
-        presence: 0.0,
-        frequency: 1.0,
-        repetition: 1.0,
-        bias: vec![(3, 1.0)],
-        bad_words: Vec::new(),
-    };
+    let frequency = |frequency_penalty| SamplingRow { frequency_penalty, ..SamplingRow::NEUTRAL };
+    let rules = PenaltyRules { sampling: frequency(1.0), logit_bias: vec![(3, 1.0)], bad_words: Vec::new() };
     let unsound = [
-        PenaltyRules { bias: vec![(64, 1.0)], ..rules.clone() },
-        PenaltyRules { bias: vec![(3, f32::NAN)], ..rules.clone() },
-        PenaltyRules { repetition: 0.0, ..rules.clone() },
-        PenaltyRules { frequency: f32::INFINITY, ..rules.clone() },
+        PenaltyRules { logit_bias: vec![(64, 1.0)], ..rules.clone() },
+        PenaltyRules { logit_bias: vec![(3, f32::NAN)], ..rules.clone() },
+        PenaltyRules {
+            sampling: SamplingRow { repetition_penalty: 0.0, ..SamplingRow::NEUTRAL },
+            ..rules.clone()
+        },
+        PenaltyRules { sampling: frequency(f32::INFINITY), ..rules.clone() },
         PenaltyRules { bad_words: vec![vec![]], ..rules.clone() },
         PenaltyRules { bad_words: vec![vec![1, 64]], ..rules.clone() },
     ];
     for penalties in unsound {
-        let key = world.submit(&prompt(0, 5), 0, |submit| submit.penalties = Some(Box::new(rules.clone())));
+        let key = world.submit(&prompt(0, 5), 0, |submit| rules.clone().ask(submit));
         // The submission as it was meant stays expected; what is sent is not.
         let Some(Message::Submit(mut submit)) =
             world.inbox.pop_back().map(|bytes| Message::decode(&bytes).unwrap())
         else {
             panic!()
         };
-        submit.penalties = Some(Box::new(penalties));
+        penalties.ask(&mut submit);
         world.post(&Message::Submit(submit));
         world.cut.insert(key, FinishReason::Error);
     }
-    let key = world.submit(&prompt(1, 5), 0, |submit| submit.penalties = Some(Box::new(rules.clone())));
+    let key = world.submit(&prompt(1, 5), 0, |submit| rules.clone().ask(submit));
     world.drain();
     assert_eq!(world.plan(), 1);
     world.cut.insert(key, FinishReason::Abort);

@@ -29,9 +29,7 @@ impl Expected {
                 let follows = grammar.as_ref().is_some_and(|grammar| grammar.allows(token));
                 free || (follows && !(early && token == STOP_TOKEN))
             };
-            let penalties = submit.penalties.as_deref();
-            let penalties =
-                penalties.map_or(Vec::new(), |rules| recount(rules, prompt, &tokens[prompt.len()..]));
+            let penalties = recount(&submit, prompt, &tokens[prompt.len()..]);
             let penalized = mix(chain, digest(penalties.into_iter()));
             let token = choose(penalized, submit.sampling.seed, position as u64, allows);
             grammar.as_mut().map(|grammar| grammar.advance(token));
@@ -165,7 +163,7 @@ impl Device {
             (longest_query, longest_kv)
         );
         let (tokens, counts) = self.sample(&step, &chains, owner);
-        let logprobs = (step.header[header::MAX_LOGPROBS_AND_ONE] > 0).then(|| {
+        let logprobs = (step.header[header::NUM_LOGPROBS_ROWS] > 0).then(|| {
             let place = |logit: usize| {
                 let row = step.logit_row[logit] as usize;
                 let position = step.sample_position[row] as usize + logit - step.logit_start[row] as usize;
@@ -209,11 +207,9 @@ impl Device {
             let row = step.sample_rows[at] as usize;
             assert_eq!(step.sample_sequence[at], step.row_sequence[row]);
             let expected = owner(step.row_sequence[row] as u32);
-            let wanted = expected.submit.sampling;
-            let got = (step.temperature[at], step.top_k[at] as u32, step.top_p[at], step.min_p[at]);
-            assert_eq!(got, (wanted.temperature, wanted.top_k, wanted.top_p, wanted.min_p));
+            assert_eq!(step.sampling[at], expected.submit.sampling);
             assert_eq!(step.logprobs[at], expected.submit.logprobs.map_or(-1, i32::from));
-            assert!(i64::from(step.logprobs[at]) < step.header[header::MAX_LOGPROBS_AND_ONE]);
+            assert!(i64::from(step.logprobs[at]) <= step.header[header::MAX_LOGPROBS]);
             let logits = step.logit_start[at] as usize..step.logit_start[at + 1] as usize;
             let drafts = logits.len() - 1;
             assert_eq!(step.sample_position[at] + drafts as i64, i64::from(step.kv_length[row]));
@@ -230,17 +226,17 @@ impl Device {
                 let after = step.logit_token[logit] as usize;
                 assert_eq!(after, step.query_start[row + 1] as usize - 1 - drafts + number);
                 let position = step.sample_position[at] as u64 + number as u64;
-                let penalties = match step.header[header::NUM_EDITS] {
+                let penalties = match step.header[header::NUM_PENALTIES] {
                     0 => 0..0,
                     _ => step.penalty_start[logit] as usize..step.penalty_start[logit + 1] as usize,
                 };
-                assert!(penalties.end <= step.header[header::NUM_EDITS] as usize);
-                assert!(penalties.is_empty() || expected.submit.penalties.is_some());
+                assert!(penalties.end <= step.header[header::NUM_PENALTIES] as usize);
+                assert!(penalties.is_empty() || step.header[header::NUM_PENALIZED_ROWS] > 0);
                 let penalty = |at: usize| {
                     (step.penalty_token[at] as u32, step.penalty_factor[at], step.penalty_add[at])
                 };
                 let penalized = mix(chains[after], digest(penalties.map(penalty)));
-                let token = choose(penalized, step.seed[at], position, allows);
+                let token = choose(penalized, step.sampling[at].seed, position, allows);
                 result.push(token as i32);
                 if right {
                     count += 1;
@@ -250,7 +246,10 @@ impl Device {
             }
             counts.push(count);
         }
-        let greedy = step.temperature[..sampled].iter().filter(|temperature| **temperature == 0.0).count();
+        let greedy = step.sampling[..sampled].iter().filter(|rules| rules.temperature == 0.0).count();
+        assert_eq!(step.logprobs[..sampled].iter().filter(|wanted| **wanted >= 0).count(), {
+            step.header[header::NUM_LOGPROBS_ROWS] as usize
+        });
         assert_eq!(step.header[header::NUM_GREEDY] as usize, greedy);
         assert_eq!(step.header[header::NUM_LOGITS] as usize, result.len());
         (result, counts)

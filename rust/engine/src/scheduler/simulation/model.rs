@@ -1,6 +1,6 @@
 //! The model that the device computes: a token is a hash of all tokens before it, of the seed and of the position.
 
-use crate::messages::SamplingRules;
+use pyengine_kernels_cpu::sampler::SamplingRow;
 
 pub(super) const VOCABULARY: u64 = 48;
 pub(super) const STOP_TOKEN: u32 = 0;
@@ -27,7 +27,7 @@ pub(super) fn logprob(token: u32, position: usize) -> f32 {
     position as f32 + token as f32 / 64.0
 }
 
-pub(super) fn rules(seed: u64) -> SamplingRules {
+pub(super) fn rules(seed: u64) -> SamplingRow {
     let temperature = (seed % 2) as f32;
-    SamplingRules { temperature, top_k: seed as u32 + 1, top_p: 0.5, min_p: 0.25, seed }
+    SamplingRow { temperature, top_k: seed as i32 + 1, top_p: 0.5, min_p: 0.25, seed, ..SamplingRow::NEUTRAL }
 }

@@ -1,22 +1,44 @@
 //! Penalties as they are defined, counted from scratch at every position, and random rules.
 
 use proptest::prelude::*;
+use pyengine_kernels_cpu::sampler::SamplingRow;
 
 use super::model::{VOCABULARY, mix};
-use crate::messages::PenaltyRules;
+use crate::messages::Submit;
+
+/// What a request asks to be changed in its logits.
+#[derive(Debug, Clone)]
+pub(super) struct PenaltyRules {
+    pub(super) sampling: SamplingRow,
+    pub(super) logit_bias: Vec<(u32, f32)>,
+    pub(super) bad_words: Vec<Vec<u32>>,
+}
+
+impl PenaltyRules {
+    /// Asks for these in `submit`.
+    pub(super) fn ask(self, submit: &mut Submit) {
+        let SamplingRow { presence_penalty, frequency_penalty, repetition_penalty, .. } = self.sampling;
+        submit.sampling =
+            SamplingRow { presence_penalty, frequency_penalty, repetition_penalty, ..submit.sampling };
+        (submit.logit_bias, submit.bad_words) = (self.logit_bias, self.bad_words);
+    }
+}
 
 /// The penalties of the logits that follow `prompt` and `answer`, by token: those that change something.
-pub(super) fn recount(rules: &PenaltyRules, prompt: &[u32], answer: &[u32]) -> Vec<(u32, f32, f32)> {
+pub(super) fn recount(submit: &Submit, prompt: &[u32], answer: &[u32]) -> Vec<(u32, f32, f32)> {
     let all = [prompt, answer].concat();
+    let rules = &submit.sampling;
     let penalty = |token: u32| {
         let count = answer.iter().filter(|other| **other == token).count() as f32;
-        let factor = if all.contains(&token) { rules.repetition } else { 1.0 };
-        let forbidden = rules.bad_words.iter().any(|word| {
+        let factor = if all.contains(&token) { rules.repetition_penalty } else { 1.0 };
+        let forbidden = submit.bad_words.iter().any(|word| {
             let (last, before) = word.split_last().unwrap();
             *last == token && all.ends_with(before)
         });
-        let penalty = if count > 0.0 { rules.presence } else { 0.0 } + rules.frequency * count;
-        let bias: f32 = rules.bias.iter().filter(|(other, _)| *other == token).map(|(_, bias)| bias).sum();
+        let penalty =
+            if count > 0.0 { rules.presence_penalty } else { 0.0 } + rules.frequency_penalty * count;
+        let bias: f32 =
+            submit.logit_bias.iter().filter(|(other, _)| *other == token).map(|(_, bias)| bias).sum();
         (token, factor, if forbidden { f32::NEG_INFINITY } else { bias - penalty })
     };
     let changes = |(_, factor, add): &(u32, f32, f32)| *factor != 1.0 || *add != 0.0;
@@ -46,11 +68,14 @@ pub(super) fn penalty_rules() -> impl Strategy<Value = PenaltyRules> {
     let word = prop::collection::vec(0..6u32, 1..4);
     let words = prop::collection::vec(prop_oneof![word, prop::collection::vec(token(), 1..3)], 0..12);
     (penalty(), penalty(), repetition, bias, words).prop_map(
-        |(presence, frequency, repetition, bias, bad_words)| PenaltyRules {
-            presence,
-            frequency,
-            repetition,
-            bias: bias.into_iter().collect(),
+        |(presence_penalty, frequency_penalty, repetition_penalty, bias, bad_words)| PenaltyRules {
+            sampling: SamplingRow {
+                presence_penalty,
+                frequency_penalty,
+                repetition_penalty,
+                ..SamplingRow::NEUTRAL
+            },
+            logit_bias: bias.into_iter().collect(),
             bad_words,
         },
     )

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::penalties::penalty_rules;
+use super::penalties::{PenaltyRules, penalty_rules};
 use super::world::{Drafts, Setup, World, prompt};
-use crate::messages::{FinishReason, Message, PenaltyRules};
+use crate::messages::{FinishReason, Message};
 
 /// One thing that happens.
 #[derive(Debug, Clone)]
@@ -135,7 +135,9 @@ pub(super) fn happen(world: &mut World, event: &Event) {
                 submit.tenant = tenant;
                 submit.cache_salt = salt;
                 submit.grammar = grammar.map(|length| vec![length]);
-                submit.penalties = penalties.clone().map(Box::new);
+                if let Some(penalties) = penalties {
+                    penalties.clone().ask(submit);
+                }
                 submit.logprobs = logprobs;
             });
         }

@@ -158,25 +158,13 @@ impl World {
         let key = RequestKey { frontend: 0, request: self.next };
         let mut submit = Submit {
             key,
-            tokens: Vec::new(),
             prompt_length: prompt.len() as u32,
             max_tokens: 8,
-            min_tokens: 0,
             sampling: rules(self.next % 3),
             stop_token_ids: vec![STOP_TOKEN],
-            stop: Vec::new(),
-            include_stop: false,
             skip_special_tokens: true,
-            priority: 0,
-            tenant: 0,
-            cache_salt: 0,
             arrival_ns: self.now_ns,
-            deadline_ns: 0,
-            grammar: None,
-            close_grammar: false,
-            prediction: Vec::new(),
-            penalties: None,
-            logprobs: None,
+            ..Submit::default()
         };
         change(&mut submit);
         let resumed = resumed.min(submit.max_tokens as usize);
@@ -186,7 +174,7 @@ impl World {
             let guess = answer.map(|(at, token)| if at % 5 == 4 { (token + 1) % 48 } else { *token });
             expected.submit.prediction = guess.flat_map(u32::to_le_bytes).collect();
         }
-        self.post(&Message::Submit(expected.submit.clone()));
+        self.post(&Message::Submit(Box::new(expected.submit.clone())));
         self.expected.insert(key, expected);
         key
     }
@@ -234,7 +222,8 @@ impl World {
         if rows > 0 {
             let view = self.planner.layout.view(bytes).unwrap();
             assert_eq!(view.header[header::NUM_ROWS] as usize, rows);
-            let constrained = view.header[header::NUM_MASKS] > 0 || view.header[header::NUM_EDITS] > 0;
+            let constrained =
+                view.header[header::NUM_MASKS] > 0 || view.header[header::NUM_PENALIZED_ROWS] > 0;
             let owners: HashMap<u32, RequestKey> = view.row_sequence[..rows]
                 .iter()
                 .map(|slot| (*slot as u32, self.planner.steps.table().request[*slot as usize]))
@@ -250,7 +239,7 @@ impl World {
             let bytes = unsafe { self.words.align_to_mut::<u8>() }.1;
             let penalties = self.planner.fill_penalties(bytes).unwrap();
             let view = self.planner.layout.view(bytes).unwrap();
-            assert_eq!(view.header[header::NUM_EDITS] as usize, penalties);
+            assert_eq!(view.header[header::NUM_PENALTIES] as usize, penalties);
             self.device.run(view, |slot| self.expected[&owners[&slot]].clone());
         }
         self.check();

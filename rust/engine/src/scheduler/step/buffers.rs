@@ -10,48 +10,90 @@
 //! A layout is a few bounds; where a field lies follows from them, in O(fields) and without allocation.
 //! The reader makes views over the fields once and finds in `header` how much of each counts in this step.
 
+use pyengine_kernels_cpu::sampler::SamplingRow;
+
 use crate::error::{Error, Result};
 
 /// Every field begins at a multiple of this.
 const ALIGNMENT: usize = 64;
 
 /// Penalties of a step for each row that it may have, unless the vocabulary is larger than all of these.
-const EDITS_PER_ROW: usize = 512;
+const PENALTIES_PER_ROW: usize = 512;
 
 /// Number of elements of the header.
-const HEADER_LENGTH: usize = 16;
+const HEADER_LENGTH: usize = 24;
 
-/// Which element of the header is which number of the step; [`StepBuffers::header`] says what they mean.
-pub(crate) mod header {
-    pub const NUM_ROWS: usize = 0;
-    pub const NUM_TOKENS: usize = 1;
-    pub const NUM_SAMPLED: usize = 2;
-    pub const NUM_PAGES: usize = 3;
-    pub const NUM_FEEDS: usize = 4;
-    pub const MAX_QUERY_LENGTH: usize = 5;
-    pub const MAX_KV_LENGTH: usize = 6;
-    pub const STEP_ID: usize = 7;
-    pub const NUM_GREEDY: usize = 8;
-    pub const NUM_LOGITS: usize = 9;
-    pub const NUM_MASKS: usize = 10;
-    pub const MAX_DEVICE_DRAFTS: usize = 11;
-    pub const NUM_DECODE_ROWS: usize = 12;
-    pub const NUM_EDITS: usize = 13;
-    pub const MAX_LOGPROBS_AND_ONE: usize = 14;
+/// The numbers of a step's header are declared here once: `$callback` gets name, index and meaning of each.
+macro_rules! header_numbers {
+    ($callback:ident) => {
+        $callback! {
+            /// Sequences in this step.
+            NUM_ROWS = 0;
+            /// Tokens that this step computes.
+            NUM_TOKENS = 1;
+            /// Rows that this step samples for.
+            NUM_SAMPLED = 2;
+            /// Pages of its rows, all together.
+            NUM_PAGES = 3;
+            /// Tokens that only the device knows; see `feed_token`.
+            NUM_FEEDS = 4;
+            /// The most tokens that a row brings.
+            MAX_QUERY_LENGTH = 5;
+            /// The longest context of a row, what it brings counted in.
+            MAX_KV_LENGTH = 6;
+            /// The planner's number for this step.
+            STEP_ID = 7;
+            /// Sampled rows that are greedy.
+            NUM_GREEDY = 8;
+            /// Tokens that this step samples, those behind wrong drafts counted in.
+            NUM_LOGITS = 9;
+            /// Masks that are to be filled before it samples.
+            NUM_MASKS = 10;
+            /// The most tokens of a row that the draft model fills in.
+            MAX_DEVICE_DRAFTS = 11;
+            /// The first so many rows decode; those behind them compute prompts.
+            NUM_DECODE_ROWS = 12;
+            /// Rows whose logits may have penalties, which `fill_penalties` writes before it samples.
+            NUM_PENALIZED_ROWS = 13;
+            /// Penalties of logits; 0 until `fill_penalties` writes them.
+            NUM_PENALTIES = 14;
+            /// Rows that want log-probabilities.
+            NUM_LOGPROBS_ROWS = 15;
+            /// The most likely tokens that a row wants the log-probabilities of, beside the chosen one's.
+            MAX_LOGPROBS = 16;
+        }
+    };
 }
+#[cfg(feature = "python")]
+pub(crate) use header_numbers;
+
+macro_rules! declare_indices {
+    ($($(#[doc = $doc:literal])* $name:ident = $index:literal;)*) => {
+        /// Which element of the header is which number of the step.
+        pub(crate) mod header {
+            $($(#[doc = $doc])* pub const $name: usize = $index;)*
+        }
+    };
+}
+header_numbers!(declare_indices);
 
 /// Where a field lies in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
     /// Its name, as Python sees it.
     pub name: &'static str,
-    /// The numpy name of its element type.
+    /// The numpy name of its element type; [`ROW_DTYPE`] for rows of [`SamplingRow::FIELDS`].
     pub dtype: &'static str,
     /// Bytes from the beginning of the buffer.
     pub offset: usize,
     /// Number of elements.
     pub length: usize,
+    /// What it means.
+    pub doc: &'static str,
 }
+
+/// Stands for the type of a [`SamplingRow`].
+pub const ROW_DTYPE: &str = "sampling_row";
 
 /// The bounds of a step, from which the place of every field follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,27 +126,30 @@ impl Element for u64 {
 impl Element for f32 {
     const DTYPE: &'static str = "float32";
 }
+impl Element for SamplingRow {
+    const DTYPE: &'static str = ROW_DTYPE;
+}
 
-/// What the fields are is written here once: name, element type, which bound its length follows, meaning.
+/// The fields of a step are declared here once: name, element type, which bound the length follows, meaning.
 macro_rules! step_fields {
-    ($($(#[$doc:meta])* $name:ident: $element:ty = $length:expr;)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident: $element:ty = $length:expr;)*) => {
         /// The fields of one step as slices, each of its full length.
         pub struct StepBuffers<'a> {
-            $($(#[$doc])* pub $name: &'a mut [$element],)*
+            $($(#[doc = $doc])* pub $name: &'a mut [$element],)*
         }
 
         impl StepLayout {
             /// Every field in the order of the buffer.
             pub fn fields(&self) -> Vec<Field> {
                 let mut end = 0;
-                let mut field = |name, dtype, length, nbytes| {
+                let mut field = |name, dtype, doc, length, nbytes| {
                     let offset = end;
                     end += nbytes;
-                    Field { name, dtype, offset, length }
+                    Field { name, dtype, offset, length, doc }
                 };
                 vec![$({
-                    let length = $length(self);
-                    field(stringify!($name), <$element>::DTYPE, length, padded::<$element>(length))
+                    let (length, doc) = ($length(self), concat!($($doc),*));
+                    field(stringify!($name), <$element>::DTYPE, doc, length, padded::<$element>(length))
                 }),*]
             }
 
@@ -130,10 +175,7 @@ macro_rules! step_fields {
 }
 
 step_fields! {
-    /// `[num_rows, num_tokens, num_sampled, num_pages, num_feeds, max_query_length, max_kv_length, step_id,
-    /// num_greedy, num_logits, num_masks, max_device_drafts, num_decode_rows, num_penalties, max_logprobs + 1, 0]`.
-    /// `num_penalties` is a bound, and at least 1 where penalties may come, until `fill_penalties` writes how many there are.
-    /// `max_logprobs + 1` is 0 where no row wants log-probabilities.
+    /// The numbers of the step, in the order of `header_numbers!`.
     header: i64 = |_: &StepLayout| HEADER_LENGTH;
     /// Input token of each position; those in the feed list hold 0.
     token_ids: i32 = |layout: &StepLayout| layout.max_tokens;
@@ -153,16 +195,8 @@ step_fields! {
     sample_rows: i32 = |layout: &StepLayout| layout.max_rows;
     /// Index in the sequence table of each sampling row.
     sample_sequence: i32 = |layout: &StepLayout| layout.max_rows;
-    /// Temperature of each sampling row; 0 is greedy.
-    temperature: f32 = |layout: &StepLayout| layout.max_rows;
-    /// Top-k of each sampling row; 0 is off.
-    top_k: i32 = |layout: &StepLayout| layout.max_rows;
-    /// Top-p of each sampling row; 1 is off.
-    top_p: f32 = |layout: &StepLayout| layout.max_rows;
-    /// Min-p of each sampling row; 0 is off.
-    min_p: f32 = |layout: &StepLayout| layout.max_rows;
-    /// Seed of each sampling row.
-    seed: u64 = |layout: &StepLayout| layout.max_rows;
+    /// How each sampling row chooses its tokens.
+    sampling: SamplingRow = |layout: &StepLayout| layout.max_rows;
     /// Position in its sequence of the first token that each sampling row chooses.
     sample_position: i64 = |layout: &StepLayout| layout.max_rows;
     /// Draft tokens at the end of each sampling row that the device's draft model is to fill in; `token_ids` holds 0.
@@ -225,7 +259,7 @@ impl StepLayout {
             }
         }
         // A logits row has at most one penalty a token: one row always finds a place.
-        let max_penalties = vocab_size.max(max_rows.saturating_mul(EDITS_PER_ROW)).min(LIMIT - 1);
+        let max_penalties = vocab_size.max(max_rows.saturating_mul(PENALTIES_PER_ROW)).min(LIMIT - 1);
         Ok(Self { max_tokens, max_rows, max_pages, max_logits, max_penalties, vocab_size, mask_words })
     }
 
@@ -279,7 +313,7 @@ fn padded<T>(length: usize) -> usize {
 fn cut<'a, T: Element>(rest: &mut &'a mut [u8], length: usize) -> &'a mut [T] {
     let (field, tail) = std::mem::take(rest).split_at_mut(padded::<T>(length));
     *rest = tail;
-    // SAFETY: `Element` is implemented only for integers and floats, for which any bytes are a value.
+    // SAFETY: `Element` is implemented only for numbers and rows of numbers, for which any bytes are a value.
     let (head, elements, _) = unsafe { field.align_to_mut::<T>() };
     assert!(head.is_empty(), "fields begin aligned when the buffer does");
     &mut elements[..length]
@@ -304,7 +338,11 @@ mod tests {
         let fields = layout.fields();
         let mut end = 0;
         for field in &fields {
-            let size = if field.dtype.ends_with("64") { 8 } else { 4 };
+            let size = match field.dtype {
+                ROW_DTYPE => size_of::<SamplingRow>(),
+                dtype if dtype.ends_with("64") => 8,
+                _ => 4,
+            };
             assert_eq!(field.offset % ALIGNMENT, 0, "{field:?}");
             assert!(field.offset >= end && field.offset < end + ALIGNMENT, "{field:?}");
             end = field.offset + field.length * size;
@@ -318,11 +356,14 @@ mod tests {
         let layout = StepLayout::new(8, 4, 6, 1, 33).unwrap();
         let mut words = aligned(layout.nbytes());
         let view = layout.view(bytes(&mut words)).unwrap();
-        view.seed[3] = 0x0102_0304_0506_0708;
+        view.sample_position[3] = 0x0102_0304_0506_0708;
+        view.sampling[1].top_p = 0.5;
         view.feed_sequence[1] = -7;
         let at = |name| layout.fields().into_iter().find(|field| field.name == name).unwrap().offset;
         let raw = bytes(&mut words);
-        assert_eq!(raw[at("seed") + 24..][..8], 0x0102_0304_0506_0708_u64.to_ne_bytes());
+        assert_eq!(raw[at("sample_position") + 24..][..8], 0x0102_0304_0506_0708_u64.to_ne_bytes());
+        let top_p = at("sampling") + size_of::<SamplingRow>() + std::mem::offset_of!(SamplingRow, top_p);
+        assert_eq!(raw[top_p..][..4], 0.5_f32.to_ne_bytes());
         assert_eq!(raw[at("feed_sequence") + 4..][..4], (-7_i32).to_ne_bytes());
     }
 

@@ -11,11 +11,10 @@
 use super::buffers::{StepBuffers, header};
 use super::sequence_table::RequestId;
 use super::{Grant, RowRecord, StepRecord, Steps};
-use crate::messages::SamplingRules;
 use crate::scheduler::features::Features;
 
 /// A row that samples, as the features see it.
-pub(in crate::scheduler) struct SamplingRow {
+pub(in crate::scheduler) struct SampledRow {
     pub slot: u32,
     pub generation: u32,
     pub request: RequestId,
@@ -145,7 +144,7 @@ impl Steps {
         let at = slot as usize;
         let first_logit = tally.logits;
         fill_logits(out, tally, drafts as usize);
-        let sampling = SamplingRow {
+        let sampling = SampledRow {
             slot,
             generation: self.table.generation(slot),
             request: self.table.request[at],
@@ -157,7 +156,13 @@ impl Steps {
         };
         features.write(&sampling, out);
         let position = (self.table.progress[at].planned - drafts) as usize;
-        fill_rules(out, tally, row, slot, position, &self.table.sampling[at]);
+        let rules = self.table.sampling[at];
+        out.sampling[tally.sampled] = rules;
+        out.sample_rows[tally.sampled] = row as i32;
+        out.sample_sequence[tally.sampled] = slot as i32;
+        out.sample_position[tally.sampled] = position as i64;
+        tally.sampled += 1;
+        tally.greedy += usize::from(rules.temperature == 0.0);
     }
 }
 
@@ -211,26 +216,4 @@ fn fill_logits(out: &mut StepBuffers<'_>, tally: &mut Tally, drafts: usize) {
         out.mask_row[tally.logits] = -1;
         tally.logits += 1;
     }
-}
-
-/// The rules of a sampling row, the last of its fields: the tally goes on to the next.
-fn fill_rules(
-    out: &mut StepBuffers<'_>,
-    tally: &mut Tally,
-    row: usize,
-    slot: u32,
-    position: usize,
-    rules: &SamplingRules,
-) {
-    let at = tally.sampled;
-    out.sample_rows[at] = row as i32;
-    out.sample_sequence[at] = slot as i32;
-    out.temperature[at] = rules.temperature;
-    out.top_k[at] = rules.top_k.min(i32::MAX as u32) as i32;
-    out.top_p[at] = rules.top_p;
-    out.min_p[at] = rules.min_p;
-    out.seed[at] = rules.seed;
-    out.sample_position[at] = position as i64;
-    tally.sampled += 1;
-    tally.greedy += usize::from(rules.temperature == 0.0);
 }

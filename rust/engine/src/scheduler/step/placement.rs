@@ -2,10 +2,11 @@
 //!
 //! O(blocks of the sequence + log running); expected growth O(running).
 
+use pyengine_kernels_cpu::sampler::SamplingRow;
+
 use super::sequence_table::{Progress, RequestId, TenantId};
 use super::{Runner, Steps};
 use crate::kv_allocator::KvAllocator;
-use crate::messages::SamplingRules;
 use crate::scheduler::queue::policy;
 use crate::scheduler::queue::requests::Request;
 use crate::telemetry::{Stage, Timeline};
@@ -21,7 +22,7 @@ pub(in crate::scheduler) struct Placement {
 pub(in crate::scheduler) struct Entry {
     pub request: RequestId,
     pub tenant: TenantId,
-    pub sampling: SamplingRules,
+    pub sampling: SamplingRow,
     pub order: (i32, u64),
     pub tokens: Vec<u32>,
     /// It took blocks from the prefix tree.

@@ -13,7 +13,7 @@
 //!
 //! Acquire and release are O(1); block tables keep their capacity from owner to owner.
 
-use crate::messages::SamplingRules;
+use pyengine_kernels_cpu::sampler::SamplingRow;
 
 /// Names a request inside the planner.
 pub type RequestId = u32;
@@ -60,8 +60,8 @@ pub struct SequenceTable {
     pub tokens: Vec<Vec<u32>>,
     /// Blocks held, in the order of the sequence.
     pub blocks: Vec<Vec<u32>>,
-    /// Sampling rules.
-    pub sampling: Vec<SamplingRules>,
+    /// How its tokens are chosen.
+    pub sampling: Vec<SamplingRow>,
     /// The request behind the sequence.
     pub request: Vec<RequestId>,
     /// The tenant that is charged for its tokens.
@@ -78,12 +78,11 @@ pub struct SequenceTable {
 impl SequenceTable {
     /// A table of `capacity` indices.
     pub fn new(capacity: usize) -> Self {
-        let neutral = SamplingRules { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0 };
         Self {
             progress: vec![Progress::default(); capacity],
             tokens: vec![Vec::new(); capacity],
             blocks: vec![Vec::new(); capacity],
-            sampling: vec![neutral; capacity],
+            sampling: vec![SamplingRow::NEUTRAL; capacity],
             request: vec![0; capacity],
             tenant: vec![0; capacity],
             order: vec![(0, 0); capacity],

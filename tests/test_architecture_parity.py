@@ -53,6 +53,7 @@ async def test_so_they_do_with_graphs_and_overlap(
     assert runners[0].graphs.captures > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 async def test_so_they_do_on_two_ranks(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -152,6 +152,7 @@ async def test_speculation_changes_no_answer() -> None:
     assert given[0] == given[1] == given[2]
 
 
+@pytest.mark.slow
 async def test_answers_go_on_over_kill_9_of_the_engine() -> None:
     names = [name for name in SCHEMAS if name not in ("anything", "open object")][:24]
 

@@ -8,6 +8,9 @@ import pytest
 
 from tests.programs import REPOSITORY, environment
 
+pytestmark = pytest.mark.slow
+
+
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu")
 
 

@@ -134,6 +134,7 @@ async def outcome(engine: AsyncEngine, make: Callable[[], Grammar], close: bool)
         return error.message
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_each_is_refused_or_works_while_a_hundred_streams_go_on() -> None:
     engine = AsyncEngine(

@@ -117,6 +117,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, LlamaF
     return folder, draft, model
 
 
+@pytest.mark.slow
 async def test_three_tokens_have_their_joint_distribution(
     models: tuple[Path, Path, LlamaForCausalLM],
 ) -> None:

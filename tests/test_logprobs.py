@@ -228,6 +228,7 @@ async def test_characters_of_several_tokens_and_the_end_of_an_answer() -> None:
         assert [entry.token_id for entry in answer.logprobs] == answer.token_ids[:-1]
 
 
+@pytest.mark.slow
 async def test_after_the_engine_was_killed_they_go_on() -> None:
     params = SamplingParams(
         temperature=0, max_tokens=60, ignore_eos=True, logprobs=3, stop=("zzz",)

@@ -110,6 +110,7 @@ async def test_what_is_asked_while_the_engine_is_away_waits() -> None:
         assert (await held[1]).usage.completion_tokens == SHORT.max_tokens
 
 
+@pytest.mark.slow
 async def test_a_request_that_brings_the_engine_down_twice_is_failed_and_the_others_live() -> None:
     async with simulated("process") as engine:
         bystanders = [engine.generate("Go on", LONG) for _ in range(3)]
@@ -138,6 +139,7 @@ async def test_a_request_that_brings_the_engine_down_twice_is_failed_and_the_oth
         assert report["held"] == report["running"] == 0
 
 
+@pytest.mark.slow
 async def test_an_engine_that_dies_again_and_again_is_given_up() -> None:
     async with simulated("process") as engine:
         pid = engine_process(engine)
@@ -154,6 +156,7 @@ async def test_an_engine_that_dies_again_and_again_is_given_up() -> None:
         assert not engine.ready
 
 
+@pytest.mark.slow
 async def test_streams_go_on_when_the_scheduler_dies_of_an_exception() -> None:
     async with simulated("process") as engine:
         generation = engine.generate("Go on", LONG)

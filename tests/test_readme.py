@@ -59,6 +59,7 @@ def path_with_pyengine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("language", "code", "shown"), RUN)
 def test_the_block_runs_and_answers(
     language: str,

@@ -33,9 +33,14 @@ def without(asked: list[Question]) -> list[Answer]:
 COMBINATIONS: list[tuple[Proposer, ...]] = [
     some for count in range(1, len(ALL) + 1) for some in itertools.combinations(ALL, count)
 ]
+# Each alone, and all together, show within a minute what every combination proves.
+SLOW_COMBINATIONS = [
+    pytest.param(some, marks=pytest.mark.slow) if 1 < len(some) < len(ALL) else some
+    for some in COMBINATIONS
+]
 
 
-@pytest.mark.parametrize("proposers", COMBINATIONS, ids="+".join)
+@pytest.mark.parametrize("proposers", SLOW_COMBINATIONS, ids="+".join)
 async def test_whoever_drafts_the_answers_are_the_same(
     asked: list[Question], without: list[Answer], proposers: tuple[Proposer, ...]
 ) -> None:
@@ -45,6 +50,7 @@ async def test_whoever_drafts_the_answers_are_the_same(
         assert report[f"drafted_{source}"] > 30, source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("proposers", [HOST, ALL], ids="+".join)
 async def test_however_much_is_drafted_the_answers_are_the_same(
     asked: list[Question], without: list[Answer], proposers: tuple[Proposer, ...]
@@ -53,6 +59,7 @@ async def test_however_much_is_drafted_the_answers_are_the_same(
     assert_same(answers, without)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "proposers"),
     [("plain", HOST), ("overlapping", ALL)],
@@ -137,6 +144,7 @@ async def test_who_aborts_takes_nobody_along() -> None:
         await assert_nothing_is_left(engine)
 
 
+@pytest.mark.slow
 async def test_answers_go_on_over_kill_9_of_the_engine() -> None:
     """What drafts were under way is forgotten with the engine; the next one drafts anew."""
     asked = long(6)

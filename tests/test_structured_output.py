@@ -56,6 +56,7 @@ def test_there_are_enough_schemas() -> None:
     assert CLOSED + OPEN + STOPPED + CROWDED + OVER_HTTP == 1000
 
 
+@pytest.mark.slow
 async def test_within_max_tokens_every_answer_is_whole(engine: AsyncEngine) -> None:
     asked = names(CLOSED)
     given = await answers(
@@ -126,6 +127,7 @@ async def test_stop_strings_cut_what_is_otherwise_whole(engine: AsyncEngine) -> 
     await assert_nothing_is_left(engine)
 
 
+@pytest.mark.slow
 async def test_in_a_cache_too_small_for_all_of_them() -> None:
     # What is admitted together grows beyond the cache, so that some have to begin anew.
     async with AsyncEngine(mode="server", max_sequences=32, num_blocks=64) as engine:
@@ -140,6 +142,7 @@ async def test_in_a_cache_too_small_for_all_of_them() -> None:
         await assert_nothing_is_left(engine)
 
 
+@pytest.mark.slow
 async def test_two_choices_over_http(engine: AsyncEngine) -> None:
     server = HttpServer(engine, port=0)
     await server.start()

@@ -16,7 +16,10 @@ import pytest
 
 from tests.programs import REPOSITORY, environment, served
 
-pytestmark = pytest.mark.timeout(600)  # a first release build takes minutes
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),  # a first release build takes minutes
+]
 
 CONTENTS = (
     "pyengine/_core.abi3.so",

@@ -169,6 +169,7 @@ async def test_kill_9_of_a_worker_takes_only_its_own_streams() -> None:
         assert server.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.slow
 async def test_streams_go_on_over_kill_9_of_the_engine() -> None:
     with served(*SERVE) as server:
         async with client_of(server.url()) as client:
@@ -185,6 +186,7 @@ async def test_streams_go_on_over_kill_9_of_the_engine() -> None:
         assert server.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.slow
 async def test_sigterm_lets_every_worker_finish() -> None:
     with served(*SERVE) as server:
         async with client_of(server.url()) as client:
@@ -201,6 +203,7 @@ async def test_sigterm_lets_every_worker_finish() -> None:
                 os.kill(pid, 0)
 
 
+@pytest.mark.slow
 async def test_a_second_signal_stops_everyone_at_once() -> None:
     with served(*SERVE) as server:
         async with client_of(server.url()) as client:
@@ -215,6 +218,7 @@ async def test_a_second_signal_stops_everyone_at_once() -> None:
         assert await asyncio.to_thread(server.wait) == 0
 
 
+@pytest.mark.slow
 async def test_kill_9_of_the_supervisor_leaves_nothing() -> None:
     with served(*SERVE) as server:
         url = server.url()
@@ -230,6 +234,7 @@ async def test_kill_9_of_the_supervisor_leaves_nothing() -> None:
     assert [path for path in shared if path.exists()] == []
 
 
+@pytest.mark.slow
 async def test_a_dead_workers_blocks_are_free_again() -> None:
     config = EngineConfig(device="simulated", simulated_step_ms=5)
     supervisor = Supervisor(config, 2, port=0)
@@ -255,6 +260,7 @@ async def test_a_dead_workers_blocks_are_free_again() -> None:
         await supervisor.stop()
 
 
+@pytest.mark.slow
 async def test_workers_say_503_until_the_engine_runs() -> None:
     supervisor = Supervisor(EngineConfig(device="simulated"), 2, port=0)
     supervisor.start()

@@ -133,6 +133,7 @@ def task(name: str, seconds: float) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_part_in_its_own_process() -> None:
     events: list[dict[str, Any]] = []
     isolated(task("ceilings", 60.0), events.append)

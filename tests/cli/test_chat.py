@@ -68,6 +68,7 @@ def test_a_pipe_is_answered_line_by_line_in_one_conversation(pyengine: Run) -> N
     assert done.stdout.endswith("new conversation\n")
 
 
+@pytest.mark.slow
 def test_stats_are_the_engines_and_not_the_readers(pyengine: Run) -> None:
     """A reader that is late finds many tokens at once, which would have come in no time."""
     asked = f"{FRANCE}\n/stats\n/metrics\n"
@@ -85,6 +86,7 @@ def test_stats_are_the_engines_and_not_the_readers(pyengine: Run) -> None:
     assert figure("first token after") == pytest.approx(first, abs=0.06)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -104,6 +106,7 @@ def test_a_mistake_is_said_and_the_conversation_goes_on(
     assert "seed                 7\n" in done.stdout
 
 
+@pytest.mark.slow
 def test_set_changes_the_next_answer(pyengine: Run) -> None:
     done = pyengine(
         "chat", *SIMULATED, given=f"/set temperature=0 max_tokens=1\n{FRANCE}\n/stats\n"
@@ -112,6 +115,7 @@ def test_set_changes_the_next_answer(pyengine: Run) -> None:
     assert "  max_tokens           1\n" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_conversation_too_long_for_the_context_says_so(pyengine: Run) -> None:
     done = pyengine("chat", *SIMULATED, "--max-context", "64", given="x " * 600 + "\n/reset\n")
     assert done.returncode == 0
@@ -119,6 +123,7 @@ def test_a_conversation_too_long_for_the_context_says_so(pyengine: Run) -> None:
     assert done.stderr.endswith("; /reset starts a new conversation\n")
 
 
+@pytest.mark.slow
 def test_the_system_prompt_is_part_of_the_conversation(pyengine: Run) -> None:
     ask = ("chat", *SIMULATED, "--max-tokens", "4")
     bare = pyengine(*ask, given=f"{FRANCE}\n/stats\n").stdout

@@ -4,6 +4,8 @@ import json
 import signal
 import subprocess
 
+import pytest
+
 from pyengine.chat.answer import ChatAnswer
 from pyengine.cli.complete import _as_json
 from pyengine.completion import Completion, Usage
@@ -37,6 +39,7 @@ def test_json_has_the_same_text_and_its_usage(pyengine: Run) -> None:
     assert usage["completion_tokens_details"] == NOT_DRAFTED
 
 
+@pytest.mark.slow
 def test_a_stop_string_ends_the_text(pyengine: Run) -> None:
     greedy = ("--temperature", "0", "--max-tokens", "60")
     ask = ("complete", *SIMULATED, "-p", QUESTION, *greedy, "--json")
@@ -47,6 +50,7 @@ def test_a_stop_string_ends_the_text(pyengine: Run) -> None:
     assert cut["finish_reason"] == "stop"
 
 
+@pytest.mark.slow
 def test_penalties_and_bad_words_are_options(pyengine: Run) -> None:
     ask = ("complete", "--chat", "-p", QUESTION, "--temperature", "0", "--max-tokens", "20")
     plain = pyengine(*ask).stdout
@@ -64,6 +68,7 @@ def test_penalties_and_bad_words_are_options(pyengine: Run) -> None:
     assert "--logit-bias" in done.stderr
 
 
+@pytest.mark.slow
 def test_settings_reach_the_engine(pyengine: Run) -> None:
     done = pyengine("complete", *SIMULATED, "-p", "x" * 600, "--max-context", "64")
     assert done.returncode == 1
@@ -80,6 +85,7 @@ def test_an_invalid_parameter_is_told_before_anything_is_loaded(pyengine: Run) -
     assert last == "Error: 'temperature' must be between 0 and 2, not 9.0 (option --temperature)"
 
 
+@pytest.mark.slow
 def test_an_empty_prompt_is_refused(pyengine: Run) -> None:
     done = pyengine("complete", *SIMULATED, given="")
     assert (done.returncode, done.stderr) == (1, "Error: the prompt is empty\n")
@@ -103,6 +109,7 @@ def test_json_has_the_drafts() -> None:
     }
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_it_without_a_word() -> None:
     process = subprocess.Popen(
         [*PYENGINE, "complete", *SLOW, "-p", "Go on", "--ignore-eos"],

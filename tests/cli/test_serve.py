@@ -92,6 +92,7 @@ def test_the_summary_names_the_draft_sources(settings: dict[str, Any], says: str
     assert f"  drafts    {says}" in summary(engine, "http://here", "process").splitlines()
 
 
+@pytest.mark.slow
 def test_a_running_answer_is_finished_before_the_server_stops() -> None:
     with served("--port", "0", *SLOW) as server, client_of(server.url()) as client:
         chunks = client.completions.create(
@@ -111,6 +112,7 @@ def test_a_running_answer_is_finished_before_the_server_stops() -> None:
         assert server.wait() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "twice"), [((), True), (("--drain-seconds", "0.1"), False)])
 def test_the_drain_is_bounded_and_a_second_signal_ends_it(
     arguments: tuple[str, ...], twice: bool

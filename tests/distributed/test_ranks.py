@@ -56,6 +56,7 @@ async def test_a_rank_that_is_killed_ends_the_engine_by_name() -> None:
         assert "rank 1" in str(engine.failure)
 
 
+@pytest.mark.slow
 async def test_so_it_does_while_nobody_asks() -> None:
     async with shared() as engine:
         _, other = ranks(engine)
@@ -66,6 +67,7 @@ async def test_so_it_does_while_nobody_asks() -> None:
             await engine.generate(QUESTION, SHORT)
 
 
+@pytest.mark.slow
 async def test_in_a_process_the_engine_is_started_anew_and_answers_go_on() -> None:
     async with shared("process") as engine:
         mine, other = ranks(engine)
@@ -101,6 +103,7 @@ def in_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
     return plant
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "kind", "message"),
     [
@@ -123,6 +126,7 @@ async def test_a_rank_that_cannot_start_is_named(
     await engine.close()
 
 
+@pytest.mark.slow
 async def test_a_rank_that_hangs_as_it_starts_is_ended_and_named(
     in_ranks: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,11 +65,16 @@ def run(case: PagedCase, tiling: Tiling, **more: Any) -> torch.Tensor:
 
 
 def assert_same(got: torch.Tensor, expected: torch.Tensor) -> None:
-    """Within the rounding of the result, and that of the weights to the type of the values."""
-    unit = UNITS[expected.dtype]
-    torch.testing.assert_close(got.float(), expected.float(), rtol=4 * unit, atol=4 * unit)
+    """Within the rounding of the result, and that of the weights to the type of the values.
+
+    In float32 both sums, over up to 69 tokens in different orders, are rounded themselves.
+    """
+    error = UNITS[expected.dtype] * (16 if expected.dtype == torch.float32 else 4)
+    torch.testing.assert_close(got.float(), expected.float(), rtol=error, atol=error)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @settings(max_examples=24, deadline=None)
 @given(data=st.data())
 def test_triton_is_the_reference(data: st.DataObject) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from tests.programs import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 
 def run(*arguments: str, **variables: str) -> list[str]:
     """A Python program's lines."""

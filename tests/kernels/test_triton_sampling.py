@@ -88,6 +88,7 @@ def crowded_logits(kind: str, rows: int, vocabulary: int) -> NDArray[np.float32]
     return random.normal(0.0, 1e30, (rows, vocabulary)).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [8, 1024], ids=["too many to gather", "gathered"])
 @pytest.mark.parametrize("kind", ["equal", "ties", "narrow", "wide"])
 def test_rows_are_cut_where_rust_cuts_them(
@@ -150,6 +151,7 @@ def test_three_tokens_of_the_reference(rules: dict[str, Any], masked: bool) -> N
     assert (drawn == generate(on_cpu, language, rules, **given)[0]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
 def test_three_tokens_of_triton(masked: bool) -> None:
     """Few, for they are interpreted; on a GPU tests/gpu draws as many as the distribution needs."""

@@ -131,6 +131,7 @@ async def test_tokens_are_those_of_transformers(
     assert "sample" not in calls
 
 
+@pytest.mark.slow
 async def test_rules_choose_as_on_the_cpu(
     runners: list[TorchRunner], calls: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +159,7 @@ async def test_rules_choose_as_on_the_cpu(
     assert ours == await answers()
 
 
+@pytest.mark.slow
 async def test_log_probabilities_are_those_of_transformers(
     runners: list[TorchRunner], calls: Counter[str], tmp_path: Path
 ) -> None:

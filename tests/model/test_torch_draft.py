@@ -32,6 +32,7 @@ async def test_a_model_that_drafts_for_itself_is_right(
     assert report["completion_tokens"] > least * report["steps"], "so it takes few steps"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_was_fed_meanwhile_is_caught_up_with(
     kind: str, monkeypatch: pytest.MonkeyPatch
@@ -43,6 +44,7 @@ async def test_what_was_fed_meanwhile_is_caught_up_with(
         assert right >= 0.99 * tokens > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_was_preempted_is_drafted_for_again(
     kind: str, monkeypatch: pytest.MonkeyPatch
@@ -70,6 +72,7 @@ async def answers(**config: Any) -> tuple[list[tuple[int, ...]], int, int]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_drafts_and_answers_are_those_of_the_cpu(
     kind: str, monkeypatch: pytest.MonkeyPatch

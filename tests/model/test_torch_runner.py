@@ -324,6 +324,7 @@ async def test_whoever_leaves_and_whatever_fails_nothing_stays(
         await assert_nothing_is_left(engine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("drafts", [(), ("ngram",)], ids=["no drafts", "drafts"])
 async def test_log_probabilities_are_those_of_transformers(

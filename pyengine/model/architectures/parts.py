@@ -150,11 +150,6 @@ class Parts(Protocol):
         """silu(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first."""
 
 
-def share(size: int, ranks: int) -> int:
-    """Each rank's part of ``size`` rows; the last one's may be cut short, or empty."""
-    return -(-size // ranks)
-
-
 def logits_rows(parts: Parts, info: ModelInfo) -> int:
     """Rows of logits that one call computes."""
     item = torch.finfo(getattr(torch, info.dtype)).bits // 8

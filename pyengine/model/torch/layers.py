@@ -7,12 +7,13 @@ in a CUDA graph, if its attention can.
 import torch
 
 from pyengine.distributed.group import Alone, Group
-from pyengine.model.architectures.parts import Buffer, check_heads, logits_rows, share
+from pyengine.model.architectures.parts import Buffer, check_heads, logits_rows
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.matmul import Matmul
 from pyengine.model.torch.ops import TorchOps, torch_matmul, torch_ops
+from pyengine.model.weights.sharding import share
 
 
 class TorchParts:

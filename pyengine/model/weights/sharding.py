@@ -16,9 +16,12 @@ from typing import Protocol
 
 import torch
 
-from pyengine.model.architectures.parts import share
-
 Slices = tuple[slice, ...]
+
+
+def share(size: int, ranks: int) -> int:
+    """Each rank's part of ``size`` rows; the last one's may be cut short, or empty."""
+    return -(-size // ranks)
 
 
 class Weights(Protocol):

@@ -67,7 +67,7 @@ def test_version(pyengine: Run) -> None:
         (("chat", "--mode", "huge"), {}, "'interactive', 'local', 'server'"),
         (("chat",), {"PYENGINE_MODE": "huge"}, "PYENGINE_MODE='huge'"),
         (("chat",), {"PYENGINE_MOOD": "good"}, "PYENGINE_MOOD names no setting"),
-        (("complete", "--system", "Be brief", "-p", "x"), {}, "--system goes with --chat"),
+        (("complete", "--system", "Be brief", "-p", "x"), {}, "--system needs --chat"),
     ],
 )
 def test_a_usage_error_is_named_and_exits_with_2(

@@ -43,9 +43,9 @@ def test_what_is_typed_is_set_and_the_rest_stays(text: str, after: dict[str, obj
         ("seed=99999999999999999999", "seed"),
         ("stop=[1]", "stop=[1]"),
         ("stop='a", "cannot read"),
-        ("depth=1", "there is no 'depth'"),
+        ("depth=1", "unknown parameter 'depth'"),
         # Nobody would see them.
-        ("logprobs=3", "there is no 'logprobs'"),
+        ("logprobs=3", "unknown parameter 'logprobs'"),
         ("seed", "write seed=VALUE"),
     ],
 )

@@ -73,15 +73,15 @@ def test_the_summary_says_what_the_device_settled() -> None:
     assert "  memory    80.0 GiB: ..." in lines
 
 
+WHERE = " (where they are expected to save time)"
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({}, "forced, prediction, ngram (where they are expected to save time)"),
-        (
-            {"draft_model": "demo"},
-            "forced, prediction, ngram, draft_model (where they are expected to save time)",
-        ),
-        ({"speculation": ("suffix",)}, "suffix (where they are expected to save time)"),
+        ({}, "forced, prediction, ngram" + WHERE),
+        ({"draft_model": "demo"}, "forced, prediction, ngram, draft_model" + WHERE),
+        ({"speculation": ("suffix",)}, "suffix" + WHERE),
         ({"speculation": ()}, "none"),
         ({"max_draft": 0}, "none"),
     ],

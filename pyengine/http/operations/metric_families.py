@@ -69,9 +69,9 @@ VALUES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
     ("grammar_timeouts", "counter", "grammar_timeouts", "Compilations that took too long."),
     ("grammar_queue", "gauge", "grammar_queue", "Grammars that wait for a compiler thread."),
     (
-        "grammar_stray_threads",
+        "grammar_abandoned_threads",
         "gauge",
-        "grammar_strays",
+        "grammar_abandoned",
         "Threads that still run a compilation that took too long.",
     ),
     (

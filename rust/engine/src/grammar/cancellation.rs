@@ -1,32 +1,30 @@
-//! How a compilation is called off: whoever compiles looks here between what cannot be interrupted. O(1).
+//! Cancels a compilation: its thread checks the token between phases that cannot be interrupted. O(1).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::grammar::Refusal;
 use crate::grammar::lowering::description::refusal;
 
-/// Whether somebody still waits for a compilation.
+/// Whether a compilation was cancelled.
 #[derive(Debug, Default)]
 pub struct CancelToken {
     cancelled: AtomicBool,
 }
 
 impl CancelToken {
-    /// Asks for an end at the next look.
+    /// Ends the compilation at its next check.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether an end was asked for.
+    /// Whether [`cancel`](Self::cancel) was called.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// A refusal if an end was asked for.
-    ///
     /// # Errors
-    /// That refusal.
+    /// A refusal, if the compilation was cancelled.
     pub fn check(&self) -> Result<(), Refusal> {
-        if self.is_cancelled() { Err(refusal("nobody waits for the grammar any more")) } else { Ok(()) }
+        if self.is_cancelled() { Err(refusal("compiling the grammar was cancelled")) } else { Ok(()) }
     }
 }

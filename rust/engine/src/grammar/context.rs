@@ -1,15 +1,15 @@
-//! What grammars have to know of a tokenizer: the bytes of every token, a trie of them, and how text is tokenized.
+//! The tokenizer as grammars need it: the bytes of every token, a trie of them, and how text is tokenized.
 //!
 //! ```text
 //!  ids      0 ... tokenizer's ... │ ... holes of the model's logits ... │ vocab_size
-//!  trie     text tokens; special ones behind a marker that no text has  │ stands for "the text may end here"
+//!  trie     text tokens; special ones behind a marker that no text has  │ means "the text may end here"
 //! ```
 //!
-//! Special tokens (and the model's end tokens) never match text. llguidance knows none of the end tokens: it gets an
-//! id of its own beyond the vocabulary for the end, so that a grammar may have end tokens inside of the text.
+//! Special tokens (and the model's end tokens) never match text. llguidance gets an id beyond the vocabulary as its end
+//! token instead of the model's, so that a grammar may have those within the text.
 //!
-//! Loading is O(vocabulary) and takes up to seconds: it is done at the first use, once, by whoever comes first, or by a
-//! thread that [`GrammarContext::warm`] starts. Everything after is a look-up.
+//! Loading is O(vocabulary) and takes up to seconds. It happens once, on the thread that needs it first or on one that
+//! [`GrammarContext::warm`] starts. Everything after is a look-up.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -24,7 +24,7 @@ use tokenizers::Tokenizer;
 use crate::detokenizer::Vocabulary;
 use crate::error::{Error, Result};
 
-/// The trie takes no longer tokens; nobody's tokenizer has them but for runs of spaces.
+/// The trie takes no longer tokens; tokenizers have them for runs of spaces only.
 const LONGEST_TOKEN: usize = 1000;
 /// The trie's ids have 24 bits.
 const LARGEST_VOCABULARY: usize = (1 << 24) - 2;
@@ -42,8 +42,8 @@ impl GrammarContext {
     /// A context for a `tokenizer.json`, tokens that end an answer, and as many logits as the model has.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`]: no end tokens, or one beyond the vocabulary, or a vocabulary of a size out of
-    /// reason. What is wrong with the tokenizer is told by [`load`](Self::load).
+    /// [`Error::InvalidArgument`]: no end tokens, or one beyond the vocabulary, or an empty or too large vocabulary.
+    /// A mistake in the `tokenizer.json` is an error of [`load`](Self::load).
     pub fn from_tokenizer_json(text: &str, end_token_ids: &[u32], vocab_size: usize) -> Result<Self> {
         if vocab_size == 0 || vocab_size > LARGEST_VOCABULARY {
             return Err(Error::InvalidArgument(format!(
@@ -64,10 +64,10 @@ impl GrammarContext {
         Ok(Self { text: Mutex::new(Some(text.to_owned())), end_tokens, vocab_size, loaded: OnceLock::new() })
     }
 
-    /// The tokens; loads them if nobody has, and waits if somebody is loading them.
+    /// The tokens. Loads them at the first call, and waits while another thread does.
     ///
     /// # Errors
-    /// [`Error::UnsupportedTokenizer`], every time.
+    /// [`Error::UnsupportedTokenizer`], at every call.
     pub fn load(&self) -> Result<Arc<Tokens>> {
         self.loaded
             .get_or_init(|| {
@@ -77,11 +77,11 @@ impl GrammarContext {
             .clone()
     }
 
-    /// Starts loading on a thread of its own, if nobody has.
+    /// Starts loading on a new thread, unless they are loaded.
     pub fn warm(self: &Arc<Self>) {
         if self.loaded.get().is_none() {
             let context = self.clone();
-            // Without a thread the first use loads.
+            // If no thread can be started, the first use loads.
             let _ = std::thread::Builder::new().name("grammar-load".into()).spawn(move || context.load());
         }
     }
@@ -110,7 +110,7 @@ pub struct Tokens {
     special_finder: Option<AhoCorasick>,
     /// Ids of the tokens that stand for text.
     text: Vec<u32>,
-    /// For each byte the token that is just it.
+    /// For each byte the token that consists of it.
     bytes: [Option<u32>; 256],
 }
 
@@ -119,7 +119,7 @@ impl Tokens {
         let vocabulary = Vocabulary::from_tokenizer_json(text)?;
         let mut tokenizer: Tokenizer =
             text.parse().map_err(|error| Error::UnsupportedTokenizer(format!("{error}")))?;
-        // The text of a special token that is forced as text stays text.
+        // A forced text that spells a special token stays text.
         tokenizer.set_encode_special_tokens(true);
 
         let mut words = vec![Vec::new(); vocab_size + 1];
@@ -135,7 +135,7 @@ impl Tokens {
                     word.extend_from_slice(content);
                 }
             } else if (1..=LONGEST_TOKEN).contains(&content.len())
-                // No text has this byte, and it is the trie's mark.
+                // The marker is a byte that no text has.
                 && !content.contains(&TokTrie::SPECIAL_TOKEN_MARKER)
             {
                 word.extend_from_slice(content);
@@ -218,20 +218,20 @@ impl Tokens {
         if bytes.first() == Some(&TokTrie::SPECIAL_TOKEN_MARKER) { &[] } else { bytes }
     }
 
-    /// The token that is just this byte.
+    /// The token that consists of this byte.
     pub fn byte_token(&self, byte: u8) -> Option<u32> {
         self.bytes[byte as usize]
     }
 
-    /// Whether a token begins with these bytes and goes on.
+    /// Whether a longer token begins with these bytes.
     pub fn has_longer(&self, bytes: &[u8]) -> bool {
         bytes.len() <= LONGEST_TOKEN && self.trie().has_extensions(bytes)
     }
 
     /// Appends the tokens of a text as the tokenizer splits it.
     ///
-    /// Where the tokenizer would change the text (a normalizer, a space that it puts before), longest tokens first
-    /// are taken instead; bytes that no token has end it.
+    /// Where the tokenizer would change the text (by a normalizer, or a space put before it), each token is the longest
+    /// that fits instead. Stops at bytes that no token has.
     pub fn tokenize(&self, text: &[u8], out: &mut Vec<u32>) {
         if let Ok(text) = std::str::from_utf8(text)
             && let Ok(encoding) = self.tokenizer.encode_fast(text, false)
@@ -263,7 +263,7 @@ impl Tokens {
     }
 }
 
-/// What a grammar may cost llguidance: what it builds when compiling, and what a mask may take before it gives up.
+/// Limits of llguidance: what it builds when compiling, and what a mask may cost before it gives up.
 fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 1_000_000,
@@ -290,7 +290,7 @@ impl TokenizerEnv for Environment {
         self.trie.greedy_tokenize(text)
     }
 
-    /// Masks allow every way to split the text; which one is likely is for [`Tokens::tokenize`] to say.
+    /// Masks allow every way to split the text into tokens; [`Tokens::tokenize`] gives the likely one.
     fn tokenize_is_canonical(&self) -> bool {
         false
     }

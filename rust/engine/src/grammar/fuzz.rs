@@ -1,6 +1,6 @@
-//! Descriptions at random, most of them broken: each is refused or compiled in time, and no state of it panics.
+//! Random descriptions, most of them broken: each is refused or compiled in time, and no state panics.
 //!
-//! `PROPTEST_CASES` says for how long.
+//! `PROPTEST_CASES` sets how many.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::grammar::compiler::compile_within;
 use crate::grammar::context::GrammarContext;
 use crate::grammar::context::tests::context;
 
-/// More than any description of this size needs in a debug build beside other work.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// More than any description of this size takes in a debug build on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const SOURCES: &[&str] = &[
     r#"{"kind":"json_schema","schema":{"type":"object","properties":{"a":{"type":"integer","minimum":-3},"b":{"enum":[1,"x",null]}},"required":["a"],"additionalProperties":false}}"#,
@@ -96,10 +96,10 @@ fn description() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Compiles and walks; what is wrong is in the result.
-fn endure(description: &[u8], picks: &[Pick]) -> Result<(), TestCaseError> {
+/// Compiles a description and walks through its grammar.
+fn compile_and_walk(description: &[u8], picks: &[Pick]) -> Result<(), TestCaseError> {
     let context = shared();
-    let compiled = match compile_within(&context, description, PATIENCE) {
+    let compiled = match compile_within(&context, description, TIMEOUT) {
         Ok(compiled) => compiled,
         Err(refusal) => {
             prop_assert!(!refusal.message.is_empty() && !refusal.message.contains("longer than"));
@@ -118,7 +118,7 @@ fn walk(compiled: &dyn Compiled, picks: &[Pick]) -> Result<(), TestCaseError> {
         let mut drafted = Vec::new();
         state.forced_tokens(30, &mut drafted);
         prop_assert!(drafted.len() <= 30);
-        prop_assert_eq!(&allowed(&mut *state, &tokens), &mask, "forced tokens leave no trace");
+        prop_assert_eq!(&allowed(&mut *state, &tokens), &mask, "forced tokens do not change the state");
         let mut fork = state.fork();
         prop_assert!(drafted.iter().all(|token| fork.advance(*token)));
         if let Some(closing) = state.closing_tokens(20) {
@@ -145,12 +145,12 @@ fn picks() -> impl Strategy<Value = Vec<Pick>> {
 proptest! {
     #[test]
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..100), picks in picks()) {
-        endure(&bytes, &picks)?;
+        compile_and_walk(&bytes, &picks)?;
     }
 
     #[test]
     fn any_description(description in description(), picks in picks()) {
-        endure(description.to_string().as_bytes(), &picks)?;
+        compile_and_walk(description.to_string().as_bytes(), &picks)?;
     }
 
     #[test]
@@ -165,14 +165,14 @@ proptest! {
             let end = (at + length).min(text.len());
             text.splice(at..end, insert.chars().take(length));
         }
-        endure(text.into_iter().collect::<String>().as_bytes(), &picks)?;
+        compile_and_walk(text.into_iter().collect::<String>().as_bytes(), &picks)?;
     }
 }
 
 #[test]
 fn the_sources_compile() {
     for source in SOURCES {
-        let verdict = compile_within(&shared(), source.as_bytes(), PATIENCE);
+        let verdict = compile_within(&shared(), source.as_bytes(), TIMEOUT);
         assert!(verdict.is_ok(), "{source}: {}", verdict.err().unwrap().message);
     }
 }

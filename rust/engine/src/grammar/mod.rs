@@ -1,4 +1,4 @@
-//! What an answer may look like, and which tokens may come next.
+//! Grammars: what an answer may look like, and which tokens may come next.
 //!
 //! ```text
 //!   description (JSON)        Compiler: Rust threads, limits, cache            planner, one per sequence
@@ -7,8 +7,9 @@
 //!                                                                                        roll_back, forced_tokens
 //! ```
 //!
-//! A [`Grammar`] is the state of one sequence; whoever holds it calls it from one thread at a time. A [`Compiled`]
-//! grammar is shared by every request that brought the same description.
+//! A description is [lowered](lowering) to the input of one of two [backends], on the threads of the [compiler]. A
+//! [`Compiled`] grammar is shared by all requests that bring the same description; a [`Grammar`] is the state of one
+//! sequence, and is called from one thread at a time.
 
 pub(crate) mod backends;
 mod cancellation;
@@ -34,72 +35,71 @@ pub trait Compiled: Send + Sync {
     /// Which backend it is, for metrics and the log: `index` or `llguidance`.
     fn backend(&self) -> &'static str;
 
-    /// What the description asked for and is not enforced; only where it asked to ignore that.
+    /// Keywords of the description that are not enforced, where it allows that.
     fn warnings(&self) -> &[String];
 }
 
-/// How far one sequence has come in its grammar.
+/// The state of one sequence in its grammar.
 ///
 /// Masks have one bit per token id, bit `t % 32` of word `t / 32`; ids that the vocabulary lacks stay 0.
 pub trait Grammar: Send {
-    /// Overwrites `mask` with the tokens that may come next: where the text may end, the model's end tokens too.
+    /// Overwrites `mask` with the tokens that may come next, the model's end tokens among them where the text may end.
     /// Never all zeros.
     fn fill_mask(&mut self, mask: &mut [u32]);
 
-    /// Takes a token. False, and nothing has changed, if it may not come here.
+    /// Appends a token. False, and nothing has changed, if it may not come here.
     fn advance(&mut self, token: u32) -> bool;
 
-    /// Takes back the last `tokens` tokens that [`advance`](Self::advance) took.
+    /// Removes the last `tokens` tokens that [`advance`](Self::advance) appended.
     fn roll_back(&mut self, tokens: usize);
 
-    /// Whether the text is complete and nothing but an end token may come, or one has come.
+    /// Whether the text is complete: only an end token may come, or one has come.
     fn is_terminated(&self) -> bool;
 
-    /// The text that is the only way on; empty where there is a choice. Of a long one perhaps only the beginning.
+    /// The text that has to come next; empty where there is a choice. May be only the beginning of a long one.
     fn forced_text(&mut self) -> Vec<u8>;
 
-    /// At most `limit` tokens of the forced text, appended to `out`: the string is forced, its tokenization is not,
-    /// so it stops where the next token could begin inside of the text and end beyond it. What that takes grows with
-    /// `limit`, not with the text, and it never leads to a [`failure`](Self::failure).
+    /// Appends at most `limit` tokens of the forced text to `out`. Only the string is forced, not its tokenization, so
+    /// the tokens stop where the next one could begin within the text and end beyond it. O(limit), however long the text
+    /// is; never leads to a [`failure`](Self::failure).
     fn forced_tokens(&mut self, limit: usize, out: &mut Vec<u32>);
 
-    /// Tokens of a short text that completes the answer from here, at most `limit` of them, if one is found.
+    /// At most `limit` tokens that complete the answer from here, if a short completion is found.
     fn closing_tokens(&mut self, limit: usize) -> Option<Vec<u32>>;
 
-    /// Why the backend gave up on this answer, if it did: the masks allow its end only, and it may be incomplete.
+    /// Why the backend gave up on this answer, if it did: then the masks allow only its end, and it may be incomplete.
     fn failure(&self) -> Option<&str> {
         None
     }
 
-    /// A state of its own that has come as far, for an embedder who tries several ways on; the planner starts each of
-    /// `n` answers to one prompt by [`Compiled::start`].
+    /// A copy of the state.
     fn fork(&self) -> Box<dyn Grammar>;
 }
 
-/// Why a description was refused: the client's error.
+/// Why a description was refused: an error of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// In words for the client; names the keyword and its path (`#/properties/a/not`) where there is one.
+    /// For the client; names the keyword and its path (`#/properties/a/not`) where there is one.
     pub message: String,
 }
 
-/// What compiling a description led to.
+/// The result of compiling a description.
 pub type Verdict = std::result::Result<Arc<dyn Compiled>, Refusal>;
 
-/// Turns descriptions into grammars for the planner, on other threads.
+/// Compiles descriptions for the planner, on other threads.
 pub trait Compiler: Send {
-    /// Asks for the grammar of a request; at once if it is known, else [`collect`](Self::collect) brings it later.
+    /// Asks for the grammar of a request. Returns it if it is cached; otherwise [`collect`](Self::collect) does later.
     fn ask(&mut self, key: RequestKey, description: &[u8]) -> Option<Verdict>;
 
-    /// The request has gone; nothing more is said about it.
+    /// The request has ended: its verdict is not collected any more.
     fn cancel(&mut self, key: RequestKey);
 
     /// Appends the verdicts that have come since the last call.
     fn collect(&mut self, verdicts: &mut Vec<(RequestKey, Verdict)>);
 
-    /// Figures by name, for metrics.
-    fn figures(&self) -> Vec<(&'static str, u64)>;
+    /// Counters and gauges by name.
+    fn metrics(&self) -> Vec<(&'static str, u64)>;
 
-    /// How long compilations took, in nanoseconds.
+    /// Durations of compilations, in nanoseconds.
     fn compile_times(&self) -> Option<Histogram>;
 }

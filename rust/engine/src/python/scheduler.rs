@@ -18,7 +18,7 @@ use super::kv_allocator::KvAllocator;
 use super::mailbox::PyMailbox;
 use super::telemetry::{PyTimeline, timeline};
 use crate::error::Result;
-use crate::grammar::compiler::{Settings, Threads};
+use crate::grammar::compiler::{Settings, ThreadedCompiler};
 use crate::grammar::context::GrammarContext;
 use crate::kv_allocator::KvAllocator as Blocks;
 use crate::messages::Message;
@@ -153,7 +153,7 @@ impl PyPlanner {
         let settings = Settings { timeout, cache_bytes, ..Settings::default() };
         self.work(|planner, _| {
             let context = GrammarContext::from_tokenizer_json(tokenizer_json, &end_tokens, vocab_size)?;
-            let compiler = Threads::new(Arc::new(context), settings, notify);
+            let compiler = ThreadedCompiler::new(Arc::new(context), settings, notify);
             planner.set_compiler(Box::new(compiler), end_tokens)
         })
     }

@@ -1,4 +1,4 @@
-//! One compilation: its limits, its phases, and what is counted of all.
+//! One compilation: its limits, its phases, and the counters.
 
 use std::any::Any;
 use std::time::Duration;
@@ -11,53 +11,59 @@ use crate::grammar::lowering::description::{Description, refusal};
 use crate::grammar::{Refusal, Verdict};
 use crate::telemetry::{Histogram, TOKEN_BOUNDS_NS};
 
-/// Stack of a thread that compiles: llguidance recurses over schemas and rules.
+/// Stack of a compiling thread: llguidance recurses over schemas and rules.
 pub(crate) const STACK: usize = 256 << 20;
 
-/// What compiling may cost.
+/// Limits of compiling.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// How many threads compile.
     pub threads: usize,
-    /// How many descriptions may wait for one.
+    /// How many descriptions may wait for a thread.
     pub queue: usize,
-    /// How long one may take. One that waits for a thread is refused after twice this.
+    /// How long a compilation may take. A description that waits for a thread is refused after twice this.
     pub timeout: Duration,
-    /// What the cached verdicts may hold, in bytes.
+    /// The size of the cache, in bytes.
     pub cache_bytes: usize,
-    /// How many threads may be left to finish what took too long.
-    pub strays: usize,
+    /// How many threads that have timed out may still be running.
+    pub max_abandoned: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { threads: 2, queue: 256, timeout: Duration::from_secs(5), cache_bytes: 256 << 20, strays: 4 }
+        Self {
+            threads: 2,
+            queue: 256,
+            timeout: Duration::from_secs(5),
+            cache_bytes: 256 << 20,
+            max_abandoned: 4,
+        }
     }
 }
 
-/// What has been compiled, and how.
+/// Counters, and the present state of cache and queue.
 #[derive(Debug, Clone)]
 pub struct Stats {
-    /// Asked for and known.
+    /// Descriptions that were in the cache.
     pub hits: u64,
-    /// Asked for and not known.
+    /// Descriptions that were not.
     pub misses: u64,
-    /// Compilations that came to a verdict.
+    /// Compilations that ended.
     pub compiles: u64,
-    /// Of those and of the ones that got no thread: refusals.
+    /// Refusals: by a compilation, for want of a thread, or because the time was up.
     pub refused: u64,
-    /// Jobs that nobody waited for any more.
+    /// Jobs that ended because all their requests were cancelled.
     pub cancelled: u64,
     /// Jobs whose time was up.
     pub timeouts: u64,
     /// Cached verdicts.
     pub entries: usize,
-    /// What they hold, in bytes.
+    /// Their bytes.
     pub bytes: usize,
     /// Descriptions that wait for a thread.
     pub queued: usize,
-    /// Threads that are left to finish what took too long.
-    pub strays: usize,
+    /// Threads that have timed out and are still running.
+    pub abandoned: usize,
     /// How long compilations took, in nanoseconds.
     pub compile_ns: Histogram,
 }
@@ -74,19 +80,19 @@ impl Default for Stats {
             entries: 0,
             bytes: 0,
             queued: 0,
-            strays: 0,
+            abandoned: 0,
             compile_ns: Histogram::new(&TOKEN_BOUNDS_NS),
         }
     }
 }
 
-/// What a worker does with a description.
-pub(crate) fn build(context: &GrammarContext, description: &[u8], watch: &CancelToken) -> Verdict {
+/// Compiles a description: parse, lower, build.
+pub(crate) fn build(context: &GrammarContext, description: &[u8], cancel: &CancelToken) -> Verdict {
     let tokens = context.load().map_err(|error| refusal(error.to_string()))?;
-    watch.check()?;
+    cancel.check()?;
     let description = Description::parse(description)?;
-    watch.check()?;
-    backends::compile(&tokens, description, watch)
+    cancel.check()?;
+    backends::compile(&tokens, description, cancel)
 }
 
 pub(crate) fn busy() -> Refusal {

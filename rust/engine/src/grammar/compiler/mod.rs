@@ -1,15 +1,15 @@
-//! Grammars compiled on other threads, within limits, once for all who ask for the same.
+//! Compiles grammars on a thread pool, within limits, each description once for all requests that bring it.
 //!
 //! ```text
-//!  ask ─┬─ known: at once                  workers (a few)                      watchdog (one)
-//!       ├─ in flight: one asker more       load tokenizer, parse, lower,  ◄──── time is up: refuse, cancel, and put
-//!       └─ new ──► queue (bounded) ──────► build; look for cancellation         another worker in its place
-//!  collect ◄───── ready ◄───────────────── verdict ─► cache, askers, notify
+//!  ask ─┬─ cached: at once                 workers (a few)                      watchdog (one)
+//!       ├─ in flight: wait for it too      load tokenizer, parse, lower,  ◄──── time is up: refuse, cancel, and
+//!       └─ new ──► queue (bounded) ──────► build; check for cancellation        start another worker
+//!  collect ◄───── ready ◄───────────────── verdict ─► cache, waiting requests, notify
 //! ```
 //!
-//! A worker looks between its phases whether anybody still waits. A phase that cannot be interrupted is left to itself
-//! when its time is up: its thread is a *stray* until it comes back, their number is bounded, and the asker has his
-//! refusal in time. Everything that the caller's thread does is O(description) for a look-up.
+//! Between its phases a worker checks whether the compilation was cancelled. A phase cannot be interrupted: when its time
+//! is up, the requests are refused and the worker is *abandoned* until it returns; the number of abandoned threads is
+//! bounded. The caller's thread never does more than a look-up, O(description).
 
 mod cache;
 mod job;
@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 
+use self::cache::Cache;
+use self::job::{STACK, build, busy, panicked, too_long};
 use crate::grammar::cancellation::CancelToken;
-use crate::grammar::compiler::cache::Cache;
-use crate::grammar::compiler::job::{STACK, build, busy, panicked, too_long};
 use crate::grammar::context::GrammarContext;
 use crate::grammar::lowering::description::check_length;
 use crate::grammar::{Compiler, Verdict};
@@ -36,13 +36,13 @@ use crate::telemetry::Histogram;
 pub use job::{Settings, Stats};
 pub use standalone::compile_within;
 
-/// How long a description that took too long is refused without another try.
-const TIRED: Duration = Duration::from_secs(60);
-/// How long the watchdog sleeps if it has nothing to wait for; whatever is new wakes it.
-const NOTHING_DUE: Duration = Duration::from_secs(3600);
+/// A description that timed out is refused for this long without being compiled again.
+const TIMEOUT_CACHED_FOR: Duration = Duration::from_secs(60);
+/// How long the watchdog sleeps where there is no deadline; a new job wakes it.
+const NO_DEADLINE: Duration = Duration::from_secs(3600);
 
-/// The compiler of an engine: threads, a cache, limits.
-pub struct Threads {
+/// The compiler of an engine: a thread pool, a cache, limits.
+pub struct ThreadedCompiler {
     shared: Arc<Shared>,
 }
 
@@ -50,51 +50,54 @@ struct Shared {
     context: Arc<GrammarContext>,
     settings: Settings,
     notify: Box<dyn Fn() + Send + Sync>,
-    /// What a worker does; another in tests.
+    /// What a worker calls; tests replace it.
     build: fn(&GrammarContext, &[u8], &CancelToken) -> Verdict,
     state: Mutex<State>,
-    /// Somebody queued a job, or all is over.
+    /// A job was queued, or the compiler was dropped.
     work: Condvar,
-    /// The watchdog has something new to wait for.
-    watch: Condvar,
+    /// The watchdog has a new deadline, or the compiler was dropped.
+    deadlines: Condvar,
 }
 
 struct State {
     cache: Cache,
     jobs: HashMap<Arc<[u8]>, Job>,
-    asked: HashMap<RequestKey, Arc<[u8]>>,
+    /// The description that each waiting request brought.
+    waiting: HashMap<RequestKey, Arc<[u8]>>,
     queue: VecDeque<(u64, Arc<[u8]>)>,
     running: Vec<Running>,
     ready: Vec<(RequestKey, Verdict)>,
     next_job: u64,
     workers: usize,
-    strays: usize,
-    guarded: bool,
+    /// Threads whose time is up and that have not returned.
+    abandoned: usize,
+    has_watchdog: bool,
+    /// Whether the tokenizer is loaded.
     loaded: bool,
     closed: bool,
     stats: Stats,
 }
 
-/// A description that somebody waits for.
+/// A description that requests wait for.
 struct Job {
     id: u64,
-    askers: Vec<RequestKey>,
-    watch: Arc<CancelToken>,
-    /// When a waiting one is given up.
-    patience: Instant,
+    requests: Vec<RequestKey>,
+    cancel: Arc<CancelToken>,
+    /// When it is refused if no thread has taken it.
+    expires: Instant,
 }
 
-/// What a worker is at.
+/// The job of a worker.
 struct Running {
     job: u64,
     description: Arc<[u8]>,
-    watch: Arc<CancelToken>,
-    due: Instant,
+    cancel: Arc<CancelToken>,
+    deadline: Instant,
     abandoned: bool,
 }
 
-impl Threads {
-    /// A compiler; `notify` is called from its threads whenever [`collect`](Compiler::collect) has something new.
+impl ThreadedCompiler {
+    /// A compiler; `notify` is called from its threads whenever [`collect`](Compiler::collect) has new verdicts.
     pub fn new(
         context: Arc<GrammarContext>,
         settings: Settings,
@@ -113,37 +116,37 @@ impl Threads {
         let state = Mutex::new(State {
             cache: Cache::new(settings.cache_bytes),
             jobs: HashMap::new(),
-            asked: HashMap::new(),
+            waiting: HashMap::new(),
             queue: VecDeque::new(),
             running: Vec::new(),
             ready: Vec::new(),
             next_job: 0,
             workers: 0,
-            strays: 0,
-            guarded: false,
+            abandoned: 0,
+            has_watchdog: false,
             loaded: false,
             closed: false,
             stats,
         });
-        let (work, watch) = (Condvar::new(), Condvar::new());
-        Self { shared: Arc::new(Shared { context, settings, notify, build, state, work, watch }) }
+        let (work, deadlines) = (Condvar::new(), Condvar::new());
+        Self { shared: Arc::new(Shared { context, settings, notify, build, state, work, deadlines }) }
     }
 
-    /// What has been compiled so far.
+    /// Counters, and the present state of cache and queue.
     pub fn stats(&self) -> Stats {
         let state = self.shared.lock();
         Stats {
             entries: state.cache.len(),
             bytes: state.cache.bytes(),
             queued: state.queue.len(),
-            strays: state.strays,
+            abandoned: state.abandoned,
             ..state.stats.clone()
         }
     }
 }
 
-impl Compiler for Threads {
-    fn figures(&self) -> Vec<(&'static str, u64)> {
+impl Compiler for ThreadedCompiler {
+    fn metrics(&self) -> Vec<(&'static str, u64)> {
         let stats = self.stats();
         vec![
             ("grammar_cache_hits", stats.hits),
@@ -155,7 +158,7 @@ impl Compiler for Threads {
             ("grammar_cancelled", stats.cancelled),
             ("grammar_timeouts", stats.timeouts),
             ("grammar_queue", stats.queued as u64),
-            ("grammar_strays", stats.strays as u64),
+            ("grammar_abandoned", stats.abandoned as u64),
         ]
     }
 
@@ -165,7 +168,7 @@ impl Compiler for Threads {
 
     fn ask(&mut self, key: RequestKey, description: &[u8]) -> Option<Verdict> {
         if let Err(refusal) = check_length(description) {
-            return Some(Err(refusal)); // Nothing of it is kept.
+            return Some(Err(refusal));
         }
         let shared = &self.shared;
         let mut state = shared.lock();
@@ -176,8 +179,8 @@ impl Compiler for Threads {
         state.stats.misses += 1;
         if let Some((content, _)) = state.jobs.get_key_value(description) {
             let content = content.clone();
-            state.jobs.get_mut(description).expect("it was just there").askers.push(key);
-            state.asked.insert(key, content);
+            state.jobs.get_mut(description).expect("it was just there").requests.push(key);
+            state.waiting.insert(key, content);
             return None;
         }
         if state.queue.len() >= shared.settings.queue {
@@ -187,25 +190,25 @@ impl Compiler for Threads {
         let content: Arc<[u8]> = Arc::from(description);
         state.next_job += 1;
         let id = state.next_job;
-        let patience = Instant::now() + 2 * shared.settings.timeout;
-        state.jobs.insert(content.clone(), Job { id, askers: vec![key], watch: Arc::default(), patience });
-        state.asked.insert(key, content.clone());
+        let expires = Instant::now() + 2 * shared.settings.timeout;
+        state.jobs.insert(content.clone(), Job { id, requests: vec![key], cancel: Arc::default(), expires });
+        state.waiting.insert(key, content.clone());
         state.queue.push_back((id, content));
-        shared.staff(&mut state);
+        shared.start_threads(&mut state);
         drop(state);
         shared.work.notify_one();
-        shared.watch.notify_one();
+        shared.deadlines.notify_one();
         None
     }
 
     fn cancel(&mut self, key: RequestKey) {
         let mut state = self.shared.lock();
         state.ready.retain(|(ready, _)| *ready != key);
-        let Some(content) = state.asked.remove(&key) else { return };
+        let Some(content) = state.waiting.remove(&key) else { return };
         let Some(job) = state.jobs.get_mut(&content) else { return };
-        job.askers.retain(|asker| *asker != key);
-        if job.askers.is_empty() {
-            job.watch.cancel();
+        job.requests.retain(|waiting| *waiting != key);
+        if job.requests.is_empty() {
+            job.cancel.cancel();
             let id = job.id;
             state.jobs.remove(&content);
             state.queue.retain(|(queued, _)| *queued != id);
@@ -218,15 +221,15 @@ impl Compiler for Threads {
     }
 }
 
-impl Drop for Threads {
+impl Drop for ThreadedCompiler {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.closed = true;
         state.queue.clear();
-        state.running.iter().for_each(|running| running.watch.cancel());
+        state.running.iter().for_each(|running| running.cancel.cancel());
         drop(state);
         self.shared.work.notify_all();
-        self.shared.watch.notify_all();
+        self.shared.deadlines.notify_all();
     }
 }
 
@@ -235,20 +238,21 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the threads at the first use, and others in the place of strays.
-    fn staff(self: &Arc<Self>, state: &mut State) {
-        if !state.guarded {
+    /// Starts the threads at the first use, and replaces abandoned ones.
+    fn start_threads(self: &Arc<Self>, state: &mut State) {
+        if !state.has_watchdog {
             let shared = self.clone();
-            let spawned =
-                std::thread::Builder::new().name("grammar-watch".into()).spawn(move || shared.guard());
-            state.guarded = spawned.is_ok();
+            let spawned = std::thread::Builder::new()
+                .name("grammar-watch".into())
+                .spawn(move || shared.watch_deadlines());
+            state.has_watchdog = spawned.is_ok();
         }
-        while state.workers < self.settings.threads && state.strays < self.settings.strays {
+        while state.workers < self.settings.threads && state.abandoned < self.settings.max_abandoned {
             let shared = self.clone();
             let spawned = std::thread::Builder::new()
                 .name("grammar".into())
                 .stack_size(STACK)
-                .spawn(move || shared.serve());
+                .spawn(move || shared.run_worker());
             if spawned.is_err() {
                 break;
             }
@@ -256,15 +260,15 @@ impl Shared {
         }
     }
 
-    /// A worker's life.
-    fn serve(&self) {
-        // The first brings the tokenizer; nobody's time runs meanwhile.
+    /// The loop of a worker.
+    fn run_worker(&self) {
+        // Loading the tokenizer does not count against the time that jobs may wait.
         let _ = self.context.load();
         let mut state = self.lock();
         if !state.loaded {
             state.loaded = true;
-            let patience = Instant::now() + 2 * self.settings.timeout;
-            state.jobs.values_mut().for_each(|job| job.patience = patience);
+            let expires = Instant::now() + 2 * self.settings.timeout;
+            state.jobs.values_mut().for_each(|job| job.expires = expires);
         }
         drop(state);
         loop {
@@ -279,20 +283,20 @@ impl Shared {
                 }
             };
             let Some(job) = state.jobs.get(&content).filter(|job| job.id == id) else { continue };
-            let watch = job.watch.clone();
+            let cancel = job.cancel.clone();
             let started = Instant::now();
             state.running.push(Running {
                 job: id,
                 description: content.clone(),
-                watch: watch.clone(),
-                due: started + self.settings.timeout,
+                cancel: cancel.clone(),
+                deadline: started + self.settings.timeout,
                 abandoned: false,
             });
             drop(state);
-            self.watch.notify_one();
-            let verdict = catch_unwind(AssertUnwindSafe(|| (self.build)(&self.context, &content, &watch)))
+            self.deadlines.notify_one();
+            let verdict = catch_unwind(AssertUnwindSafe(|| (self.build)(&self.context, &content, &cancel)))
                 .unwrap_or_else(|panic| Err(panicked(&*panic)));
-            if !self.finish(id, content, &watch, verdict, started.elapsed()) {
+            if !self.finish(id, content, &cancel, verdict, started.elapsed()) {
                 return;
             }
         }
@@ -303,27 +307,28 @@ impl Shared {
         &self,
         id: u64,
         content: Arc<[u8]>,
-        watch: &CancelToken,
+        cancel: &CancelToken,
         verdict: Verdict,
         took: Duration,
     ) -> bool {
         let mut state = self.lock();
-        let at = state.running.iter().position(|running| running.job == id).expect("it was put there");
+        let at =
+            state.running.iter().position(|running| running.job == id).expect("run_worker has put it there");
         let abandoned = state.running.swap_remove(at).abandoned;
-        // A refusal that came from the cancellation says nothing about the description.
-        if !abandoned && (verdict.is_ok() || !watch.is_cancelled()) {
+        // A refusal caused by the cancellation says nothing about the description.
+        if !abandoned && (verdict.is_ok() || !cancel.is_cancelled()) {
             state.stats.compiles += 1;
             state.stats.refused += u64::from(verdict.is_err());
             state.stats.compile_ns.observe(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
-            let told = state.settle(id, &content, verdict, Keep::Always);
-            if told && !state.closed {
+            let answered = state.settle(id, &content, verdict, Keep::Always);
+            if answered && !state.closed {
                 drop(state);
                 (self.notify)();
             }
             return true;
         }
         if abandoned {
-            state.strays -= 1;
+            state.abandoned -= 1;
             if state.workers >= self.settings.threads {
                 return false;
             }
@@ -332,28 +337,27 @@ impl Shared {
         true
     }
 
-    /// The watchdog's life.
-    fn guard(self: Arc<Self>) {
+    /// The loop of the watchdog.
+    fn watch_deadlines(self: Arc<Self>) {
         let mut state = self.lock();
         while !state.closed {
             let now = Instant::now();
-            let late = state.refuse_late(now, self.settings.timeout);
-            let impatient = state.refuse_impatient(now);
-            let told = late || impatient;
-            self.staff(&mut state);
-            if told {
+            let overdue = state.refuse_overdue(now, self.settings.timeout);
+            let expired = state.refuse_expired(now);
+            self.start_threads(&mut state);
+            if overdue || expired {
                 drop(state);
                 (self.notify)();
                 state = self.lock();
                 continue;
             }
-            let wait = state.next_look().map_or(NOTHING_DUE, |at| at.saturating_duration_since(now));
-            state = self.watch.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+            let wait = state.next_deadline().map_or(NO_DEADLINE, |at| at.saturating_duration_since(now));
+            state = self.deadlines.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
-/// For how long a verdict is remembered.
+/// For how long a verdict is cached.
 enum Keep {
     No,
     Always,
@@ -361,51 +365,52 @@ enum Keep {
 }
 
 impl State {
-    /// Gives up on what has taken too long: its thread is a stray now. True if anybody is told.
-    fn refuse_late(&mut self, now: Instant, timeout: Duration) -> bool {
-        let late: Vec<_> = self
+    /// Refuses the jobs whose time is up, and abandons their threads. True if a request was waiting for one.
+    fn refuse_overdue(&mut self, now: Instant, timeout: Duration) -> bool {
+        let overdue: Vec<_> = self
             .running
             .iter_mut()
-            .filter(|running| !running.abandoned && running.due <= now)
+            .filter(|running| !running.abandoned && running.deadline <= now)
             .map(|running| {
                 running.abandoned = true;
-                running.watch.cancel();
+                running.cancel.cancel();
                 (running.job, running.description.clone())
             })
             .collect();
-        self.workers -= late.len();
-        self.strays += late.len();
-        self.stats.timeouts += late.len() as u64;
-        self.stats.refused += late.len() as u64;
-        late.iter().fold(false, |told, (id, content)| {
-            self.settle(*id, content, Err(too_long(timeout)), Keep::For(TIRED)) || told
+        self.workers -= overdue.len();
+        self.abandoned += overdue.len();
+        self.stats.timeouts += overdue.len() as u64;
+        self.stats.refused += overdue.len() as u64;
+        overdue.iter().fold(false, |answered, (id, content)| {
+            self.settle(*id, content, Err(too_long(timeout)), Keep::For(TIMEOUT_CACHED_FOR)) || answered
         })
     }
 
-    /// Gives up on what has waited too long for a thread. True if anybody is told.
-    fn refuse_impatient(&mut self, now: Instant) -> bool {
+    /// Refuses the jobs that have waited too long for a thread. True if a request was waiting for one.
+    fn refuse_expired(&mut self, now: Instant) -> bool {
         if !self.loaded {
-            return false; // They wait for the tokenizer, and that is nobody's fault.
+            return false; // They wait for the tokenizer.
         }
         let (refused, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.queue)
             .into_iter()
-            .partition(|(_, content)| self.jobs.get(content).is_some_and(|job| job.patience <= now));
+            .partition(|(_, content)| self.jobs.get(content).is_some_and(|job| job.expires <= now));
         self.queue = left.into();
         self.stats.refused += refused.len() as u64;
-        refused
-            .iter()
-            .fold(false, |told, (id, content)| self.settle(*id, content, Err(busy()), Keep::No) || told)
+        refused.iter().fold(false, |answered, (id, content)| {
+            self.settle(*id, content, Err(busy()), Keep::No) || answered
+        })
     }
 
-    /// When somebody's time will be up next.
-    fn next_look(&self) -> Option<Instant> {
-        let due = self.running.iter().filter(|running| !running.abandoned).map(|running| running.due);
-        let waiting = self.queue.iter().filter(|_| self.loaded);
-        let patience = waiting.filter_map(|(_, content)| self.jobs.get(content)).map(|job| job.patience);
-        due.chain(patience).min()
+    /// The earliest time at which a job has to be refused.
+    fn next_deadline(&self) -> Option<Instant> {
+        let running =
+            self.running.iter().filter(|running| !running.abandoned).map(|running| running.deadline);
+        let queued = self.queue.iter().filter(|_| self.loaded);
+        let expires = queued.filter_map(|(_, content)| self.jobs.get(content)).map(|job| job.expires);
+        running.chain(expires).min()
     }
 
-    /// Tells everybody who asked; true if there was anybody.
+    /// Makes the verdict ready for all requests that wait for the job; true if there is one.
     fn settle(&mut self, id: u64, content: &Arc<[u8]>, verdict: Verdict, keep: Keep) -> bool {
         match keep {
             Keep::No => {}
@@ -418,10 +423,10 @@ impl State {
             return false;
         }
         let job = self.jobs.remove(content).expect("it was just there");
-        for key in &job.askers {
-            self.asked.remove(key);
+        for key in &job.requests {
+            self.waiting.remove(key);
             self.ready.push((*key, verdict.clone()));
         }
-        !job.askers.is_empty()
+        !job.requests.is_empty()
     }
 }

@@ -1,5 +1,5 @@
-//! One description compiled for a caller who waits for it, without an engine. A thread for each; those that outlast
-//! their time are bounded.
+//! Compiles one description for a caller that waits, without an engine: on a new thread each time. The number of threads
+//! that have timed out and are still running is bounded.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -12,13 +12,13 @@ use crate::grammar::compiler::job::{STACK, build, busy, panicked, too_long};
 use crate::grammar::context::GrammarContext;
 use crate::grammar::lowering::description::refusal;
 
-/// Threads that [`compile_within`] has left behind, at most.
-const MOST_ABANDONED: usize = 16;
+/// How many threads of [`compile_within`] that have timed out may still be running.
+const MAX_ABANDONED: usize = 16;
 
-/// Compiles one description on a thread of its own and waits for it, at most `timeout` once the tokenizer is loaded.
+/// Compiles one description on a new thread and waits at most `timeout` for it; loading the tokenizer comes before.
 ///
 /// # Errors
-/// The refusal.
+/// Why the description was refused: its mistake, the timeout, or too many abandoned threads.
 pub fn compile_within(context: &Arc<GrammarContext>, description: &[u8], timeout: Duration) -> Verdict {
     static ABANDONED: AtomicUsize = AtomicUsize::new(0);
     const RUNNING: u8 = 0;
@@ -26,7 +26,7 @@ pub fn compile_within(context: &Arc<GrammarContext>, description: &[u8], timeout
     const DONE: u8 = 2;
 
     context.load().map_err(|error| refusal(error.to_string()))?;
-    if ABANDONED.load(Ordering::Relaxed) >= MOST_ABANDONED {
+    if ABANDONED.load(Ordering::Relaxed) >= MAX_ABANDONED {
         return Err(busy());
     }
     let (sender, receiver) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! The compiler with builds that do as they are told: one for all who ask, panics, cancellation, limits.
+//! The compiler with a build function of the test: one compilation for equal descriptions, panics, cancellation, limits.
 
 use std::sync::mpsc;
 
@@ -11,24 +11,24 @@ fn key(request: u64) -> RequestKey {
     RequestKey { frontend: 0, request }
 }
 
-/// A compiler and what tells that it has something.
+/// A compiler, and the channel that its `notify` sends to.
 fn compiler(
     settings: Settings,
     build: fn(&GrammarContext, &[u8], &CancelToken) -> Verdict,
-) -> (Threads, mpsc::Receiver<()>) {
+) -> (ThreadedCompiler, mpsc::Receiver<()>) {
     let (sender, receiver) = mpsc::channel();
     let notify = Box::new(move || {
         let _ = sender.send(());
     });
     let context = context(&[]);
     context.load().unwrap();
-    (Threads::with_build(Arc::new(context), settings, notify, build), receiver)
+    (ThreadedCompiler::with_build(Arc::new(context), settings, notify, build), receiver)
 }
 
-fn wait(compiler: &mut Threads, told: &mpsc::Receiver<()>, count: usize) -> Vec<(u64, Verdict)> {
+fn wait(compiler: &mut ThreadedCompiler, notified: &mpsc::Receiver<()>, count: usize) -> Vec<(u64, Verdict)> {
     let mut verdicts = Vec::new();
     while verdicts.len() < count {
-        told.recv_timeout(Duration::from_secs(60)).expect("a verdict comes");
+        notified.recv_timeout(Duration::from_secs(60)).expect("a verdict comes");
         compiler.collect(&mut verdicts);
     }
     verdicts.sort_by_key(|(key, _)| key.request);
@@ -39,13 +39,13 @@ fn message(verdict: &Verdict) -> String {
     verdict.as_ref().err().map(|refusal| refusal.message.clone()).unwrap_or_default()
 }
 
-/// Obeys what the description says.
-fn obedient(_: &GrammarContext, description: &[u8], watch: &CancelToken) -> Verdict {
+/// Panics, waits or refuses as the description says.
+fn scripted(_: &GrammarContext, description: &[u8], cancel: &CancelToken) -> Verdict {
     let text = String::from_utf8_lossy(description).into_owned();
     match &*text {
-        "panic" => panic!("as told"),
+        "panic" => panic!("scripted panic"),
         "wait" => loop {
-            watch.check()?;
+            cancel.check()?;
             std::thread::yield_now();
         },
         _ => Err(refusal(text)),
@@ -54,13 +54,13 @@ fn obedient(_: &GrammarContext, description: &[u8], watch: &CancelToken) -> Verd
 
 #[test]
 fn the_same_is_compiled_once() {
-    let (mut compiler, told) = compiler(Settings::default(), build);
+    let (mut compiler, notified) = compiler(Settings::default(), build);
     let good = br#"{"kind": "json_object"}"#;
     assert!(compiler.ask(key(1), good).is_none());
     let again = compiler.ask(key(2), good);
     let bad = compiler.ask(key(3), br#"{"kind": "regex", "pattern": "("}"#);
     let count = 1 + usize::from(again.is_none()) + usize::from(bad.is_none());
-    let verdicts = wait(&mut compiler, &told, count);
+    let verdicts = wait(&mut compiler, &notified, count);
     assert!(verdicts.iter().all(|(request, verdict)| verdict.is_ok() == (*request != 3)));
     let tokens = compiler.shared.context.load().unwrap();
     assert!(accepts(&tokens, verdicts[0].1.as_ref().unwrap(), r#"{"a": [1, 2]}"#));
@@ -78,34 +78,35 @@ fn the_same_is_compiled_once() {
 
 #[test]
 fn a_panic_is_a_refusal() {
-    let (mut compiler, told) = compiler(Settings { threads: 1, ..Settings::default() }, obedient);
+    let (mut compiler, notified) = compiler(Settings { threads: 1, ..Settings::default() }, scripted);
     assert!(compiler.ask(key(1), b"panic").is_none());
-    assert!(message(&wait(&mut compiler, &told, 1)[0].1).contains("as told"));
+    assert!(message(&wait(&mut compiler, &notified, 1)[0].1).contains("scripted panic"));
     assert!(compiler.ask(key(2), b"fine").is_none());
-    assert_eq!(message(&wait(&mut compiler, &told, 1)[0].1), "fine");
+    assert_eq!(message(&wait(&mut compiler, &notified, 1)[0].1), "fine");
 }
 
 #[test]
-fn who_cancels_hears_nothing() {
-    let (mut compiler, told) = compiler(Settings { threads: 1, ..Settings::default() }, obedient);
+fn a_cancelled_request_gets_no_verdict() {
+    let (mut compiler, notified) = compiler(Settings { threads: 1, ..Settings::default() }, scripted);
     assert!(compiler.ask(key(1), b"wait").is_none());
     assert!(compiler.ask(key(2), b"behind it").is_none());
     assert!(compiler.ask(key(3), b"never").is_none());
     compiler.cancel(key(3));
-    // The only thread comes free because nobody waits for what it does.
+    // That frees the only thread.
     compiler.cancel(key(1));
-    let verdicts = wait(&mut compiler, &told, 1);
+    let verdicts = wait(&mut compiler, &notified, 1);
     assert_eq!((verdicts[0].0, message(&verdicts[0].1)), (2, "behind it".to_owned()));
     compiler.cancel(key(2));
     compiler.cancel(key(99));
     let stats = compiler.stats();
     assert_eq!((stats.cancelled, stats.queued), (2, 0));
-    assert!(compiler.shared.lock().asked.is_empty() && compiler.shared.lock().jobs.is_empty());
+    assert!(compiler.shared.lock().waiting.is_empty() && compiler.shared.lock().jobs.is_empty());
 }
 
 #[test]
 fn a_full_queue_refuses() {
-    let (mut compiler, _told) = compiler(Settings { threads: 0, queue: 1, ..Settings::default() }, obedient);
+    let (mut compiler, _notified) =
+        compiler(Settings { threads: 0, queue: 1, ..Settings::default() }, scripted);
     assert!(compiler.ask(key(1), b"a").is_none());
     assert!(compiler.ask(key(2), b"a").is_none(), "no place of its own");
     assert!(message(&compiler.ask(key(3), b"b").unwrap()).contains("too many"));
@@ -113,28 +114,28 @@ fn a_full_queue_refuses() {
 
 #[test]
 fn what_takes_too_long_is_refused_in_time() {
-    /// Interrupts nothing until the last one has been asked for.
-    fn stubborn(_: &GrammarContext, description: &[u8], watch: &CancelToken) -> Verdict {
-        while description.starts_with(b"stuck") && !watch.is_cancelled() {
+    /// Ends only when it is cancelled.
+    fn slow(_: &GrammarContext, description: &[u8], cancel: &CancelToken) -> Verdict {
+        while description.starts_with(b"stuck") && !cancel.is_cancelled() {
             std::thread::yield_now();
         }
         Err(refusal("done"))
     }
     let timeout = Duration::from_millis(20);
-    let settings = Settings { threads: 1, timeout, strays: 1, ..Settings::default() };
-    let (mut compiler, told) = compiler(settings, stubborn);
+    let settings = Settings { threads: 1, timeout, max_abandoned: 1, ..Settings::default() };
+    let (mut compiler, notified) = compiler(settings, slow);
     assert!(compiler.ask(key(1), b"stuck").is_none());
-    assert!(message(&wait(&mut compiler, &told, 1)[0].1).contains("longer than 0.02 s"));
+    assert!(message(&wait(&mut compiler, &notified, 1)[0].1).contains("longer than 0.02 s"));
     let known = compiler.ask(key(2), b"stuck").expect("it is not tried again at once");
     assert!(message(&known).contains("longer"));
     assert!(compiler.ask(key(3), b"quick").is_none());
-    let quick = message(&wait(&mut compiler, &told, 1)[0].1);
+    let quick = message(&wait(&mut compiler, &notified, 1)[0].1);
     assert!(quick == "done" || quick.contains("too many"), "{quick}");
     assert_eq!(compiler.stats().timeouts, 1);
 }
 
 #[test]
-fn one_alone_has_its_limit() {
+fn a_standalone_compilation_has_a_timeout() {
     let context = Arc::new(context(&[]));
     let verdict = compile_within(&context, br#"{"kind": "json_value"}"#, Duration::from_secs(60));
     assert_eq!(verdict.map(|compiled| compiled.backend()).ok(), Some("llguidance"));

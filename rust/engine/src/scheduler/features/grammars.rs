@@ -249,7 +249,7 @@ impl Grammars {
     /// Counts of the compiler by name, and how long compilations took.
     pub fn stats(&self) -> (Vec<(&'static str, u64)>, Option<Histogram>) {
         match &self.compiler {
-            Some(compiler) => (compiler.figures(), compiler.compile_times()),
+            Some(compiler) => (compiler.metrics(), compiler.compile_times()),
             None => (Vec::new(), None),
         }
     }

@@ -119,7 +119,7 @@ impl Compiler for Slow {
         verdicts.extend(self.pending.pop().map(|(key, length)| (key, verdict(length))));
     }
 
-    fn figures(&self) -> Vec<(&'static str, u64)> {
+    fn metrics(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 

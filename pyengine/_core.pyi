@@ -644,11 +644,12 @@ class Vocabulary:
 
 @final
 class StreamDecoder:
-    """Incremental detokenization of one sequence, with stop strings: one request of the actor.
+    """Incremental detokenization of one sequence, with stop strings: what the Detokenizer actor
+    does for each request. For benches and tests; the engine does not use it.
 
     The texts of all pushes and of :meth:`finish`, joined, are ``tokenizers``' own decoding of all
     tokens, cut at the stop string that completes first (of those that complete together, the
-    longest). Any thread may call it; calls wait for each other.
+    longest). Any thread; calls wait for each other.
     """
 
     def __new__(
@@ -665,14 +666,14 @@ class StreamDecoder:
         """
 
     def push(self, tokens: Sequence[int]) -> tuple[str, str | None]:
-        """New text, and the stop string that ended it, if one did. After the end nothing comes."""
+        """New text, and the stop string that ended it, if one did; no text after the end."""
 
     def finish(self) -> str:
-        """The text that was withheld, now that nothing follows. Ends the stream."""
+        """The text that was withheld because it might have begun a stop string. Ends the stream."""
 
 @final
 class GrammarContext:
-    """A tokenizer as grammars need it: loaded once, at the first use, which takes up to seconds.
+    """A tokenizer as grammars need it, for benches and tests; the engine does not use it.
 
     Any thread.
     """
@@ -681,25 +682,24 @@ class GrammarContext:
     def from_tokenizer_json(
         text: str, end_token_ids: Sequence[int], vocab_size: int
     ) -> GrammarContext:
-        """From a Hugging Face ``tokenizer.json``, the ids that end an answer (which, like the
-        tokenizer's special tokens, never match text), and how many logits the model has: ids that
-        the tokenizer lacks are never allowed.
+        """Read a Hugging Face ``tokenizer.json``, which is loaded at the first use.
+
+        The ``end_token_ids`` end an answer and, like the tokenizer's special tokens, never match
+        text. ``vocab_size`` is the number of the model's logits; ids that the tokenizer lacks are
+        never allowed.
 
         Raises:
-            ValueError: No end token, or one beyond ``vocab_size``. What is wrong with the
-                tokenizer is told when it is loaded.
+            ValueError: No end token, or one beyond ``vocab_size``. :meth:`load` raises for a
+                mistake in the ``tokenizer.json``.
         """
 
     def load(self) -> None:
-        """Load now, and wait. Raises ValueError for a tokenizer that is not understood."""
+        """Load the tokenizer, which takes up to seconds.
 
-    def warm(self) -> None:
-        """Load on a Rust thread."""
+        Raises:
+            ValueError: The tokenizer is not supported.
+        """
 
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def end_token_ids(self) -> list[int]: ...
     @property
     def mask_words(self) -> int:
         """Length of a mask, in uint32 words."""
@@ -707,20 +707,19 @@ class GrammarContext:
 def compile_grammar(
     context: GrammarContext, description: bytes, timeout_s: float = 5.0
 ) -> CompiledGrammar:
-    """Compile a description (JSON with a ``kind``), in at most ``timeout_s`` seconds once the
-    tokenizer is loaded.
+    """Compile a description (JSON with a ``kind``) in at most ``timeout_s`` seconds once the
+    tokenizer is loaded; for benches and tests. The engine compiles on its own threads.
 
-    Blocks without the GIL. For callers without an engine: the engine compiles on threads of its
-    own, and remembers.
+    Blocks without the GIL.
 
     Raises:
         ValueError: The description is malformed, asks for what cannot be enforced, or takes too
-            long; the message names what, for a keyword of a schema with its path.
+            long; the message names the keyword of a schema with its path.
     """
 
 @final
 class CompiledGrammar:
-    """A grammar: immutable, for any number of texts. Any thread."""
+    """A grammar: immutable, for any number of texts. Any thread. For benches and tests."""
 
     def start(self) -> GrammarState:
         """The state before the first token."""
@@ -730,22 +729,20 @@ class CompiledGrammar:
         """``index`` (a table: choices and regexes) or ``llguidance``."""
 
     @property
-    def memory(self) -> int:
-        """About how many bytes it holds."""
-
-    @property
     def warnings(self) -> list[str]:
-        """What was asked for and is not enforced, where the description said to ignore that."""
+        """Keywords that are not enforced, where the description allows that."""
 
 @final
 class GrammarState:
-    """How far one text has come in its grammar. Any thread; calls wait for each other."""
+    """The state of one text in its grammar. Any thread; calls wait for each other. For benches and
+    tests.
+    """
 
     def fill_mask(self, buffer: _Buffer) -> None:
-        """Overwrite ``buffer`` (uint32 ``[mask_words]``, contiguous, nobody else's during the call)
-        with the tokens that may come next: bit ``t % 32`` of word ``t // 32``. Never all zeros.
+        """Overwrite ``buffer`` with the tokens that may come next: bit ``t % 32`` of word
+        ``t // 32``. Where the text may end, the end tokens are among them. Never all zeros.
 
-        Where the text may end, the end tokens are among them.
+        ``buffer`` is uint32 ``[mask_words]`` and contiguous; no other thread may use it meanwhile.
 
         Raises:
             TypeError: Not a buffer of uint32.
@@ -754,38 +751,17 @@ class GrammarState:
         """
 
     def advance(self, token: int) -> bool:
-        """Take a token. False, and nothing has changed, if it may not come here."""
-
-    def roll_back(self, tokens: int) -> None:
-        """Take back the last ``tokens`` tokens. Raises ValueError if there are fewer."""
+        """Append a token. False, and nothing has changed, if it may not come here."""
 
     @property
     def is_terminated(self) -> bool:
-        """Whether nothing but an end token may come, or one has come."""
+        """Whether the text is complete: only an end token may come, or one has come."""
 
     @property
     def failure(self) -> str | None:
         """Why the backend gave up (its limits for one mask), if it did: only an end may come then,
         and the text may be incomplete.
         """
-
-    def forced_text(self) -> bytes:
-        """The text that is the only way on, special tokens as spelled; empty if there is none.
-
-        Of a long one perhaps only the beginning.
-        """
-
-    def forced_tokens(self, limit: int = 64) -> list[int]:
-        """At most ``limit`` tokens of that text, up to where one could begin in it and end beyond.
-
-        What that takes grows with ``limit``, not with the text.
-        """
-
-    def closing_tokens(self, limit: int) -> list[int] | None:
-        """At most ``limit`` tokens that complete the text from here, if such a way is found."""
-
-    def fork(self) -> GrammarState:
-        """A state of its own that has come as far."""
 
 @final
 class Detokenizer:

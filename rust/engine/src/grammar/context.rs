@@ -8,8 +8,8 @@
 //! Special tokens (and the model's end tokens) never match text. llguidance gets an id beyond the vocabulary as its end
 //! token instead of the model's, so that a grammar may have those within the text.
 //!
-//! Loading is O(vocabulary) and takes up to seconds. It happens once, on the thread that needs it first or on one that
-//! [`GrammarContext::warm`] starts. Everything after is a look-up.
+//! Loading is O(vocabulary) and takes up to seconds. It happens once, on the thread that needs it first. Everything after
+//! is a look-up.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -77,23 +77,10 @@ impl GrammarContext {
             .clone()
     }
 
-    /// Starts loading on a new thread, unless they are loaded.
-    pub fn warm(self: &Arc<Self>) {
-        if self.loaded.get().is_none() {
-            let context = self.clone();
-            // If no thread can be started, the first use loads.
-            let _ = std::thread::Builder::new().name("grammar-load".into()).spawn(move || context.load());
-        }
-    }
-
     /// How many ids a mask covers.
+    #[cfg(feature = "python")]
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
-    }
-
-    /// The tokens that end an answer, ascending.
-    pub fn end_tokens(&self) -> &[u32] {
-        &self.end_tokens
     }
 }
 
@@ -374,8 +361,7 @@ pub(crate) mod tests {
             let context = GrammarContext::from_tokenizer_json("{}", ends, size);
             assert!(matches!(context, Err(Error::InvalidArgument(_))));
         }
-        let context = Arc::new(GrammarContext::from_tokenizer_json("{}", &[0], 5).unwrap());
-        context.warm();
+        let context = GrammarContext::from_tokenizer_json("{}", &[0], 5).unwrap();
         for _ in 0..2 {
             assert!(matches!(context.load(), Err(Error::UnsupportedTokenizer(_))));
         }

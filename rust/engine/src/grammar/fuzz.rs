@@ -119,12 +119,13 @@ fn walk(compiled: &dyn Compiled, picks: &[Pick]) -> Result<(), TestCaseError> {
         state.forced_tokens(30, &mut drafted);
         prop_assert!(drafted.len() <= 30);
         prop_assert_eq!(&allowed(&mut *state, &tokens), &mask, "forced tokens do not change the state");
-        let mut fork = state.fork();
-        prop_assert!(drafted.iter().all(|token| fork.advance(*token)));
+        prop_assert!(drafted.iter().all(|token| state.advance(*token)));
+        state.roll_back(drafted.len());
         if let Some(closing) = state.closing_tokens(20) {
-            let mut fork = state.fork();
-            prop_assert!(closing.iter().all(|token| fork.advance(*token)));
-            prop_assert!(fork.is_terminated() || fork.advance(tokens.end_tokens()[0]));
+            prop_assert!(closing.iter().all(|token| state.advance(*token)));
+            let ended = !state.is_terminated() && state.advance(tokens.end_tokens()[0]);
+            prop_assert!(state.is_terminated());
+            state.roll_back(closing.len() + usize::from(ended));
         }
         let token = *pick.get(&mask);
         if !state.advance(token) {

@@ -56,12 +56,9 @@ pub trait Grammar: Send {
     /// Whether the text is complete: only an end token may come, or one has come.
     fn is_terminated(&self) -> bool;
 
-    /// The text that has to come next; empty where there is a choice. May be only the beginning of a long one.
-    fn forced_text(&mut self) -> Vec<u8>;
-
-    /// Appends at most `limit` tokens of the forced text to `out`. Only the string is forced, not its tokenization, so
-    /// the tokens stop where the next one could begin within the text and end beyond it. O(limit), however long the text
-    /// is; never leads to a [`failure`](Self::failure).
+    /// Appends at most `limit` tokens of the forced text, which is the only text that may come next, to `out`. Only the
+    /// string is forced, not its tokenization, so the tokens stop where the next one could begin within the text and
+    /// end beyond it. O(limit), however long the text is; never leads to a [`failure`](Self::failure).
     fn forced_tokens(&mut self, limit: usize, out: &mut Vec<u32>);
 
     /// At most `limit` tokens that complete the answer from here, if a short completion is found.
@@ -71,9 +68,6 @@ pub trait Grammar: Send {
     fn failure(&self) -> Option<&str> {
         None
     }
-
-    /// A copy of the state.
-    fn fork(&self) -> Box<dyn Grammar>;
 }
 
 /// Why a description was refused: an error of the client.

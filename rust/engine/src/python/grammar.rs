@@ -1,14 +1,14 @@
-//! `pyengine._core.GrammarContext`, `compile_grammar`, `CompiledGrammar` and `GrammarState`.
+//! `pyengine._core.GrammarContext`, `compile_grammar`, `CompiledGrammar` and `GrammarState`: for benches and tests. The engine
+//! compiles and uses grammars in Rust only.
 //!
-//! Compiling and masks give the GIL up; the rest takes microseconds and keeps it.
+//! Every call that may take long, or wait for another thread, releases the GIL.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
 use super::errors::guarded;
 use crate::grammar::compiler::compile_within;
@@ -39,20 +39,6 @@ impl PyGrammarContext {
         py.detach(|| guarded(|| self.inner.load().map(drop)))
     }
 
-    fn warm(&self) {
-        self.inner.warm();
-    }
-
-    #[getter]
-    fn vocab_size(&self) -> usize {
-        self.inner.vocab_size()
-    }
-
-    #[getter]
-    fn end_token_ids(&self) -> Vec<u32> {
-        self.inner.end_tokens().to_vec()
-    }
-
     #[getter]
     fn mask_words(&self) -> usize {
         self.inner.vocab_size().div_ceil(32)
@@ -70,7 +56,7 @@ pub(crate) struct PyCompiledGrammar {
 impl PyCompiledGrammar {
     fn start(&self, py: Python<'_>) -> PyResult<PyGrammarState> {
         let state = py.detach(|| guarded(|| Ok::<_, PyErr>(self.inner.start())))?;
-        Ok(PyGrammarState { inner: Mutex::new((state, 0)), words: self.words })
+        Ok(PyGrammarState { inner: Mutex::new(state), words: self.words })
     }
 
     #[getter]
@@ -79,35 +65,24 @@ impl PyCompiledGrammar {
     }
 
     #[getter]
-    fn memory(&self) -> usize {
-        self.inner.memory()
-    }
-
-    #[getter]
     fn warnings(&self) -> Vec<String> {
         self.inner.warnings().to_vec()
     }
 }
 
-/// How far one text has come in its grammar, and how many tokens it took.
+/// The state of one text in its grammar.
 #[pyclass(name = "GrammarState", module = "pyengine._core", frozen)]
 pub(crate) struct PyGrammarState {
-    inner: Mutex<(Box<dyn Grammar>, usize)>,
+    inner: Mutex<Box<dyn Grammar>>,
     words: usize,
 }
 
 impl PyGrammarState {
-    fn lock(&self) -> MutexGuard<'_, (Box<dyn Grammar>, usize)> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Works on the state without the GIL: another thread may hold the state and need the GIL to give it back.
-    fn work<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&mut (Box<dyn Grammar>, usize)) -> T + Send,
-    ) -> PyResult<T> {
-        py.detach(|| guarded(|| Ok::<_, PyErr>(work(&mut self.lock()))))
+    /// Calls `work` with the state and without the GIL, which another thread that holds the state may need.
+    fn work<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut dyn Grammar) -> T + Send) -> PyResult<T> {
+        py.detach(|| {
+            guarded(|| Ok::<_, PyErr>(work(&mut **self.inner.lock().unwrap_or_else(PoisonError::into_inner))))
+        })
     }
 }
 
@@ -124,62 +99,23 @@ impl PyGrammarState {
             return Err(PyValueError::new_err(format!("the mask must have {words} words, not {count}")));
         }
         // SAFETY: contiguous, writable, aligned and of u32, as was checked; `buffer` holds it until the call is
-        // over, and the caller lets nobody else at it meanwhile, as the stub demands.
+        // over, and no other thread touches it meanwhile, as the stub demands.
         let mask = unsafe { std::slice::from_raw_parts_mut(buffer.buf_ptr().cast::<u32>(), self.words) };
-        self.work(py, |(state, _)| state.fill_mask(mask))
+        self.work(py, |state| state.fill_mask(mask))
     }
 
     fn advance(&self, py: Python<'_>, token: u32) -> PyResult<bool> {
-        self.work(py, |(state, taken)| {
-            let took = state.advance(token);
-            *taken += usize::from(took);
-            took
-        })
-    }
-
-    fn roll_back(&self, py: Python<'_>, tokens: usize) -> PyResult<()> {
-        let enough = self.work(py, |(state, taken)| {
-            let enough = tokens <= *taken;
-            if enough {
-                state.roll_back(tokens);
-                *taken -= tokens;
-            }
-            enough
-        })?;
-        if enough { Ok(()) } else { Err(PyValueError::new_err("there are fewer tokens to take back")) }
+        self.work(py, |state| state.advance(token))
     }
 
     #[getter]
     fn is_terminated(&self, py: Python<'_>) -> PyResult<bool> {
-        self.work(py, |(state, _)| state.is_terminated())
-    }
-
-    fn forced_text<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let text = self.work(py, |(state, _)| state.forced_text())?;
-        Ok(PyBytes::new(py, &text))
-    }
-
-    #[pyo3(signature = (limit = 64))]
-    fn forced_tokens(&self, py: Python<'_>, limit: usize) -> PyResult<Vec<u32>> {
-        self.work(py, |(state, _)| {
-            let mut tokens = Vec::new();
-            state.forced_tokens(limit, &mut tokens);
-            tokens
-        })
-    }
-
-    fn closing_tokens(&self, py: Python<'_>, limit: usize) -> PyResult<Option<Vec<u32>>> {
-        self.work(py, |(state, _)| state.closing_tokens(limit))
+        self.work(py, |state| state.is_terminated())
     }
 
     #[getter]
     fn failure(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        self.work(py, |(state, _)| state.failure().map(str::to_owned))
-    }
-
-    fn fork(&self, py: Python<'_>) -> PyResult<Self> {
-        let forked = self.work(py, |(state, taken)| (state.fork(), *taken))?;
-        Ok(Self { inner: Mutex::new(forked), words: self.words })
+        self.work(py, |state| state.failure().map(str::to_owned))
     }
 }
 

@@ -74,24 +74,6 @@ fn only_byte(at: &mut ParserRecognizer<'_>, tried: &mut usize) -> Option<u8> {
     byte
 }
 
-/// The forced text, as far as [`FURTHEST`]; special tokens as they are spelled.
-///
-/// # Errors
-/// llguidance has given up, and the parser with it.
-pub(crate) fn text(parser: &mut TokenParser, tokens: &Tokens) -> anyhow::Result<Vec<u8>> {
-    let mut walk = Walk::new(parser, tokens);
-    walk.go(FURTHEST)?;
-    let mut text = Vec::new();
-    for step in &walk.steps {
-        match step {
-            Step::Byte(byte) => text.push(*byte),
-            Step::Special(token) => text.extend(tokens.special_name(*token).unwrap_or_default().bytes()),
-        }
-    }
-    walk.back()?;
-    Ok(text)
-}
-
 /// At most `limit` tokens of the forced text, up to where a token could go on beyond it.
 ///
 /// # Errors

@@ -193,10 +193,6 @@ impl Grammar for State {
         self.ended || (self.row().is_final && self.row().next.is_empty())
     }
 
-    fn forced_text(&mut self) -> Vec<u8> {
-        self.forced(usize::MAX).0
-    }
-
     fn forced_tokens(&mut self, limit: usize, out: &mut Vec<u32>) {
         let before = out.len();
         let mut bytes = limit.saturating_mul(PER_TOKEN).saturating_add(BEYOND);
@@ -229,10 +225,6 @@ impl Grammar for State {
             state = self.row_of(state).target(token).expect("the way to the end is in the table");
         }
         Some(tokens)
-    }
-
-    fn fork(&self) -> Box<dyn Grammar> {
-        Box::new(Self { table: self.table.clone(), path: self.path.clone(), ended: self.ended })
     }
 }
 

@@ -356,14 +356,6 @@ impl Grammar for State {
         self.done()
     }
 
-    fn forced_text(&mut self) -> Vec<u8> {
-        if self.done() {
-            return Vec::new();
-        }
-        let tokens = self.shared.tokens.clone();
-        self.ahead(|parser| forced::text(parser, &tokens)).unwrap_or_default()
-    }
-
     fn forced_tokens(&mut self, limit: usize, out: &mut Vec<u32>) {
         if self.done() {
             return;
@@ -383,17 +375,6 @@ impl Grammar for State {
 
     fn failure(&self) -> Option<&str> {
         self.broken.as_deref()
-    }
-
-    fn fork(&self) -> Box<dyn Grammar> {
-        Box::new(Self {
-            shared: self.shared.clone(),
-            parser: self.parser.as_ref().map(TokenParser::deep_clone),
-            broken: self.broken.clone(),
-            completion: self.completion.clone(),
-            taken: self.taken.clone(),
-            ..*self
-        })
     }
 }
 

@@ -114,18 +114,10 @@ mod tests {
             self.0.last() == Some(&1)
         }
 
-        fn forced_text(&mut self) -> Vec<u8> {
-            Vec::new()
-        }
-
         fn forced_tokens(&mut self, _: usize, _: &mut Vec<u32>) {}
 
         fn closing_tokens(&mut self, limit: usize) -> Option<Vec<u32>> {
             (self.open() <= limit).then(|| vec![0; self.open()])
-        }
-
-        fn fork(&self) -> Box<dyn Grammar> {
-            Box::new(Self(self.0.clone()))
         }
     }
 

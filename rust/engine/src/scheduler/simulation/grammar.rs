@@ -49,10 +49,6 @@ impl Grammar for Threes {
         self.taken.len() == self.length || self.taken.last() == Some(&STOP_TOKEN)
     }
 
-    fn forced_text(&mut self) -> Vec<u8> {
-        Vec::new()
-    }
-
     fn forced_tokens(&mut self, limit: usize, out: &mut Vec<u32>) {
         out.extend((limit > 0).then(|| self.taken.len() as u32 % 3 + 3));
     }
@@ -62,10 +58,6 @@ impl Grammar for Threes {
         let start = self.taken.len();
         let tokens = (start..start + to_go).map(|place| place as u32 % 3).chain([STOP_TOKEN]);
         Some(tokens.take(self.length - start).collect()).filter(|tokens: &Vec<u32>| tokens.len() <= limit)
-    }
-
-    fn fork(&self) -> Box<dyn Grammar> {
-        Box::new(self.clone())
     }
 }
 

@@ -97,3 +97,82 @@ fn two_thousand_optional_keys_are_within_the_limits() {
     }
     assert_eq!(state.failure(), None);
 }
+
+fn person(tokens: &Arc<Tokens>) -> Llguidance {
+    let schema = serde_json::json!({"type": "object", "additionalProperties": false, "required": ["name", "age", "kind"],
+        "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}, "kind": {"enum": ["cat", "dog"]}}});
+    let mut schema = json_schema_normal_form::normalize(&schema, &Default::default()).unwrap().schema;
+    schema["x-guidance"] =
+        serde_json::json!({"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false});
+    from_schema(tokens, schema)
+}
+
+fn text(tokens: &Tokens, ids: &[u32]) -> String {
+    String::from_utf8(ids.iter().flat_map(|id| tokens.text_bytes(*id).to_vec()).collect()).unwrap()
+}
+
+#[test]
+fn forced_tokens_are_the_only_text() {
+    let tokens = small(&["{\"", "name", "\": \"", "\": ", "\", \"", "age"]);
+    let mut state = person(&tokens).state();
+    let mut follow = |typed: &str| {
+        let mut ids = Vec::new();
+        tokens.tokenize(typed.as_bytes(), &mut ids);
+        assert!(ids.iter().all(|id| state.advance(*id)), "{typed}");
+        let mut forced = Vec::new();
+        state.forced_tokens(64, &mut forced);
+        assert!(forced.iter().all(|id| state.advance(*id)));
+        state.roll_back(forced.len());
+        text(&tokens, &forced)
+    };
+    // The last quotation mark is left out: a longer token may begin with it.
+    assert_eq!(follow(""), "{\"name\": ");
+    assert_eq!(follow("{\"name\": \"Ann\""), ", \"age\": ");
+}
+
+#[test]
+fn special_tokens_in_a_text_are_forced() {
+    let tokens = small(&["user"]);
+    let lowered = Lowered::Lark("start: <[2]> \"user\\n\" <[3]> \"!\"".into());
+    let grammar = Llguidance::compile(&tokens, lowered, &[], Vec::new());
+    let mut state = grammar.unwrap_or_else(|refusal| panic!("{}", refusal.message)).state();
+    let mut forced = Vec::new();
+    state.forced_tokens(64, &mut forced);
+    assert_eq!((forced[0], forced[forced.len() - 2]), (2, 3));
+    assert_eq!(text(&tokens, &forced), "user\n!");
+    assert!(forced.iter().all(|id| state.advance(*id)) && state.is_terminated());
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(32))]
+
+    /// Tokens drawn from the masks and completed at any time are valid JSON.
+    #[test]
+    fn random_answers_are_closed(picks in proptest::collection::vec(proptest::prelude::any::<proptest::sample::Index>(), 0..40)) {
+        let tokens = small(&["{\"", "name", "\": \"", "\": ", "\", \"", "age", "cat"]);
+        let (mut state, mut ids, mut masks) = (person(&tokens).state(), Vec::new(), Vec::new());
+        for pick in picks {
+            let mask = allowed(&mut state, &tokens);
+            let id = *pick.get(&mask);
+            masks.push(mask);
+            proptest::prop_assert!(state.advance(id));
+            ids.push(id);
+            if state.is_terminated() {
+                break;
+            }
+        }
+        if !state.is_terminated() {
+            let closing = state.closing_tokens(200).expect("a short completion");
+            proptest::prop_assert!(closing.iter().all(|id| state.advance(*id)));
+            proptest::prop_assert!(state.advance(tokens.end_tokens()[0]));
+            state.roll_back(closing.len() + 1);
+            let bytes: Vec<u8> = ids.iter().chain(&closing).flat_map(|id| tokens.text_bytes(*id).to_vec()).collect();
+            let answer: serde_json::Value = serde_json::from_str(&String::from_utf8_lossy(&bytes)).unwrap();
+            proptest::prop_assert!(answer.as_object().is_some_and(|answer| answer.len() == 3));
+        }
+        for mask in masks.iter().rev() {
+            state.roll_back(1);
+            proptest::prop_assert_eq!(&allowed(&mut state, &tokens), mask);
+        }
+    }
+}

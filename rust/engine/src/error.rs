@@ -1,8 +1,8 @@
-//! The one error type of the core, and what a panic said.
+//! The core's error type, and the messages of panics.
 
 use std::any::Any;
 
-/// What can go wrong in the core. Each variant becomes one Python exception in `python/`.
+/// An error of the core. `python/` maps each variant to a Python exception.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A message was offered to a ring that has no room for it now. The sender keeps it.
@@ -24,7 +24,7 @@ pub enum Error {
     /// The other side has closed the mailbox, or died.
     #[error("mailbox is closed")]
     MailboxClosed,
-    /// Bytes that are not the message they should be.
+    /// Bytes that do not decode to the expected message.
     #[error("malformed message: {0}")]
     MalformedMessage(String),
     /// The cache has no room for the blocks asked for.
@@ -41,7 +41,7 @@ pub enum Error {
     /// An argument out of its range.
     #[error("{0}")]
     InvalidArgument(String),
-    /// What must always hold does not: a bug in the core.
+    /// An invariant does not hold: a bug in the core.
     #[error("broken invariant: {0}")]
     Invariant(String),
     /// The operating system refused.

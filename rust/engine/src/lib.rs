@@ -1,6 +1,6 @@
-//! The hot paths of pyengine, one folder per actor that owns it.
+//! The hot paths of pyengine, one folder per actor or subsystem.
 //!
-//! Everything but [`python`] is plain Rust and knows nothing of Python.
+//! Only `python` depends on Python; the rest is plain Rust.
 
 pub mod detokenizer;
 pub mod error;

@@ -1,7 +1,7 @@
 //! Anonymous files that processes share by inherited descriptors.
 //!
 //! The file comes from `memfd_create`: it has no name, and the kernel frees it with its last descriptor and mapping,
-//! whatever way the processes ended. It is sealed at its size, so that no peer can truncate it under the others.
+//! however the processes ended. It is sealed at its size, so that no peer can truncate it under the others.
 //! Making one is O(1): pages are zero and come when first touched.
 
 use std::ffi::CStr;
@@ -19,7 +19,7 @@ pub(crate) fn create(name: &CStr, size: usize) -> Result<File> {
     if fd < 0 {
         return Err(last_error("memfd_create"));
     }
-    // SAFETY: `fd` was just made and nobody else has it.
+    // SAFETY: `fd` is new and owned by nothing else.
     let memory = unsafe { File::from_raw_fd(fd) };
     memory.set_len(size as u64).map_err(|error| system("ftruncate", &error))?;
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -49,8 +49,8 @@ pub(crate) struct Mapping {
     memory: File,
 }
 
-// SAFETY: the mapping belongs to this value until it is dropped and may be used from any thread; what its users put
-// there must be fit for that.
+// SAFETY: the mapping belongs to this value until it is dropped and may be used from any thread; its users must share
+// its contents accordingly.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}

@@ -1,13 +1,13 @@
-//! The Detokenizer actor: one thread of its own, which knows nothing of Python and never takes the GIL.
+//! The Detokenizer actor: one thread, which never takes the GIL.
 //!
 //! ```text
 //!  inbox ── OpenStream, TokensOut ──► Requests ──► one Deltas a frontend a step
 //!    ▲ spin, then sleep                  └───────► StopMatched, Abort to the scheduler
 //! ```
 //!
-//! It never blocks on a ring: what finds no room waits in an outbox and is tried again with the next message, or after
-//! [`RETRY`]. It ends when its inbox is closed and read, and gives readers that are behind [`FAREWELL`] to catch up.
-//! If it fails, it says why and closes every mailbox it holds, so that nobody waits for it. A message costs what its rows
+//! It never blocks on a ring: a message that finds no room waits in an outbox and is sent with the next one, or after
+//! [`RETRY`]. The thread ends when its inbox is closed and read; slow readers have [`DRAIN_TIMEOUT`] to catch up then. If it
+//! fails, it keeps the reason and closes all its mailboxes, so that no actor waits for it. A message costs what its rows
 //! do, and O(frontends).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,12 +24,12 @@ use crate::telemetry::{Span, Stage, Timeline, Track};
 
 /// How long the thread spins for the next message before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
-/// When what found no room is tried again.
+/// After how long a message that found no room is sent again.
 const RETRY: Duration = Duration::from_millis(1);
-/// How long readers that are behind have after the inbox was closed.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// How often the processes of the frontends are looked after, while they have requests.
-const CHECKUP: Duration = Duration::from_millis(250);
+/// How long slow readers have after the inbox was closed.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often the frontends' processes are checked while they have requests.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The handle. Dropping it does not end the thread; closing the inbox does.
 pub struct Detokenizer {
@@ -37,12 +37,12 @@ pub struct Detokenizer {
     shared: Arc<Shared>,
 }
 
-/// What the thread tells its handle.
+/// What the thread and its handle share.
 #[derive(Default)]
 struct Shared {
     open_streams: AtomicUsize,
     ignored: AtomicU64,
-    /// Why it died.
+    /// Why the thread failed.
     failure: Mutex<Option<String>>,
     ended: Mutex<bool>,
     on_end: Condvar,
@@ -69,7 +69,7 @@ impl Detokenizer {
         let worker =
             worker.ok_or_else(|| Error::InvalidArgument("the detokenizer was started before".into()))?;
         let thread = thread::Builder::new().name("pyengine-detok".into());
-        let spawned = thread.spawn(move || worker.live());
+        let spawned = thread.spawn(move || worker.run_to_end());
         spawned.map(drop).map_err(|error| {
             conclude(&self.shared, &[], || Err(Error::System(error.to_string())));
             Error::System(error.to_string())
@@ -97,17 +97,17 @@ impl Detokenizer {
         Ok(true)
     }
 
-    /// Requests that it has state for.
+    /// Number of requests that it has state for.
     pub fn open_streams(&self) -> usize {
         self.shared.open_streams.load(Relaxed)
     }
 
-    /// How many openings and rows were for a frontend or a request that it does not know (any more).
+    /// How many messages were for a frontend or a request that it does not know.
     pub fn ignored(&self) -> u64 {
         self.shared.ignored.load(Relaxed)
     }
 
-    /// Why the thread died, if it did.
+    /// Why the thread failed, if it did.
     pub fn failure(&self) -> Option<String> {
         lock(&self.shared.failure).clone()
     }
@@ -117,14 +117,14 @@ struct Worker {
     inbox: Mailbox,
     requests: Requests,
     shared: Arc<Shared>,
-    /// When the frontends were last looked after.
+    /// When the frontends' processes were last checked.
     checked: Instant,
     timeline: Timeline,
 }
 
 impl Worker {
-    /// The life of the thread.
-    fn live(mut self) {
+    /// The thread's function.
+    fn run_to_end(mut self) {
         let mut mailboxes = vec![self.inbox.clone(), self.requests.scheduler.mailbox().clone()];
         mailboxes.extend(self.requests.frontends.iter().map(|frontend| frontend.mailbox().clone()));
         let shared = self.shared.clone();
@@ -137,16 +137,16 @@ impl Worker {
                 Ok(true) => {}
                 Ok(false) => {
                     self.flush()?;
-                    self.inbox.wait(self.patience(), SPIN)?;
+                    self.inbox.wait(self.wait_limit(), SPIN)?;
                 }
-                Err(Error::MailboxClosed) => return self.farewell(),
+                Err(Error::MailboxClosed) => return self.drain(),
                 Err(error) => return Err(error),
             }
-            self.look_after_frontends()?;
+            self.check_frontends()?;
         }
     }
 
-    /// Takes one message and answers it; false if there was none.
+    /// Handles one message; false if there was none.
     fn receive(&mut self) -> Result<bool> {
         let (requests, timeline) = (&mut self.requests, &self.timeline);
         let mut start = 0;
@@ -157,15 +157,15 @@ impl Worker {
         });
         let Some(handled) = received? else { return Ok(false) };
         self.account(start);
-        // A MailboxClosed of ours would be taken for the inbox's; none is expected here.
+        // A MailboxClosed must not be taken for the inbox's.
         handled.map_err(|error| Error::System(error.to_string()))?;
         self.flush()?;
         self.timeline.end_span(Stage::Message);
         Ok(true)
     }
 
-    /// Records what the message took that came at `start`: decoding and looking for stop strings take turns at every
-    /// token, and are shown one after the other.
+    /// Records the spans of the message that came at `start`. Decoding and the search for stop strings alternate at every
+    /// token; the spans show one after the other.
     fn account(&self, start: u64) {
         let now = self.timeline.begin();
         if start == 0 || now == 0 {
@@ -180,7 +180,7 @@ impl Worker {
     fn flush(&mut self) -> Result<()> {
         let requests = &mut self.requests;
         self.shared.ignored.store(requests.ignored, Relaxed);
-        // Known before the last delta is read, so that a reader of it sees its request gone.
+        // Before the last delta is sent, so that its reader does not count the request as open.
         self.shared.open_streams.store(requests.len(), Relaxed);
         for frontend in 0..requests.frontends.len() {
             match requests.frontends[frontend].flush() {
@@ -193,15 +193,15 @@ impl Worker {
         requests.scheduler.flush()
     }
 
-    fn look_after_frontends(&mut self) -> Result<()> {
-        if self.requests.len() == 0 || self.checked.elapsed() < CHECKUP {
+    fn check_frontends(&mut self) -> Result<()> {
+        if self.requests.len() == 0 || self.checked.elapsed() < CHECK_INTERVAL {
             return Ok(());
         }
         self.checked = Instant::now();
         for index in 0..self.requests.frontends.len() {
             let frontend = &mut self.requests.frontends[index];
             if frontend.is_open() && !frontend.mailbox().reader_alive() {
-                // The mailbox stays open: a successor of the process may go on with it.
+                // The mailbox stays open for the process that replaces the dead one.
                 frontend.abandon();
                 self.requests.drop_frontend(index as u32)?;
             }
@@ -215,17 +215,17 @@ impl Worker {
         requests.scheduler.is_waiting() || requests.frontends.iter().any(|frontend| frontend.is_waiting())
     }
 
-    fn patience(&self) -> Option<Duration> {
+    fn wait_limit(&self) -> Option<Duration> {
         match (self.is_waiting(), self.requests.len()) {
             (true, _) => Some(RETRY),
             (false, 0) => None,
-            (false, _) => Some(CHECKUP),
+            (false, _) => Some(CHECK_INTERVAL),
         }
     }
 
-    /// Delivers what still waits, as long as somebody may read it.
-    fn farewell(&mut self) -> Result<()> {
-        let deadline = Instant::now() + FAREWELL;
+    /// Sends what still waits, within [`DRAIN_TIMEOUT`].
+    fn drain(&mut self) -> Result<()> {
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
         self.flush()?;
         while self.is_waiting() && Instant::now() < deadline {
             thread::sleep(RETRY);
@@ -235,9 +235,9 @@ impl Worker {
     }
 }
 
-/// Runs `life` to its end; if that was none of its own, tells why and closes the mailboxes.
-fn conclude(shared: &Shared, mailboxes: &[Mailbox], life: impl FnOnce() -> Result<()>) {
-    let failure = match catch_unwind(AssertUnwindSafe(life)) {
+/// Runs `work`; if it fails, keeps the reason and closes the mailboxes.
+fn conclude(shared: &Shared, mailboxes: &[Mailbox], work: impl FnOnce() -> Result<()>) {
+    let failure = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
         Err(panic) => Some(format!("panic: {}", panic_message(&*panic))),
@@ -251,7 +251,7 @@ fn conclude(shared: &Shared, mailboxes: &[Mailbox], life: impl FnOnce() -> Resul
     shared.on_end.notify_all();
 }
 
-/// A panic elsewhere leaves nothing half done behind these locks.
+/// Locks a mutex whose contents a panic cannot leave half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! The `decoder` of a `tokenizer.json`, split into what it does to each token and what it does across tokens.
+//! The `decoder` of a `tokenizer.json`, split into steps on single tokens and rules across tokens.
 //!
-//! `tokenizers` runs a chain of decoders over the whole list of tokens. A stream cannot; but in every chain that is
-//! understood here each link either works on tokens one by one, or joins them, or strips the beginning of the joined
-//! text. Chains with another order are refused by name rather than decoded almost right.
+//! `tokenizers` runs a chain of decoders over the whole list of tokens; a stream has only the tokens so far. In every
+//! chain that is supported here each decoder either works on single tokens, or joins them, or strips the beginning of the
+//! joined text. Other chains are refused by name rather than decoded almost right.
 //!
 //! ```text
 //!  Replace, Metaspace, Strip      ByteFallback │ ByteLevel     Fuse       Strip (from the left)
@@ -56,16 +56,16 @@ pub(super) enum Pattern {
     Regex(String),
 }
 
-/// What is done across tokens.
+/// The part of decoding that works across tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Rules {
-    /// Tokens are arbitrary bytes; the joined bytes are read as UTF-8, lossily. Otherwise each is text or one byte.
+    /// Tokens are arbitrary bytes, which are joined and read as UTF-8, lossily. Otherwise each is text or one byte.
     pub byte_level: bool,
-    /// Up to so many of this character are taken off the beginning of the text.
+    /// A character, and how many of it at most are stripped from the beginning of the text.
     pub strip: Option<(char, usize)>,
 }
 
-/// One link that works on tokens one by one.
+/// A step on a single token.
 #[derive(Debug)]
 enum Step {
     Replace { pattern: String, content: String },
@@ -73,33 +73,34 @@ enum Step {
     Metaspace { replacement: char, drop_first: bool },
 }
 
-/// A decoder that is understood.
+/// A supported decoder.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct TokenDecoder {
     steps: Vec<Step>,
     byte_fallback: bool,
     joined: bool,
     rules: Rules,
 }
 
-impl Plan {
-    /// Understands `decoder`, or says what it cannot.
+impl TokenDecoder {
+    /// # Errors
+    /// [`Error::UnsupportedTokenizer`] that names the unsupported decoder.
     pub fn from_decoder(decoder: &Decoder) -> Result<Self> {
-        let mut plan = Self::default();
-        plan.add(decoder)?;
-        Ok(plan)
+        let mut this = Self::default();
+        this.add(decoder)?;
+        Ok(this)
     }
 
     pub fn rules(&self) -> Rules {
         self.rules
     }
 
-    /// Whether a token may read differently at the beginning of a text.
+    /// Whether a token may have other text at the beginning than elsewhere.
     pub fn first_differs(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::Metaspace { drop_first: true, .. }))
     }
 
-    /// Appends what `token` reads as; true if it is a byte of the byte fallback.
+    /// Appends the bytes of `token`; true if it is a byte of the byte fallback.
     pub fn piece(&self, token: &str, first: bool, out: &mut Vec<u8>) -> bool {
         if self.steps.is_empty() {
             return self.encode(token, out);
@@ -136,7 +137,7 @@ impl Plan {
     }
 
     fn add(&mut self, decoder: &Decoder) -> Result<()> {
-        // Until tokens are joined or bytes gathered, a link sees each token alone.
+        // Until tokens are joined or bytes gathered, a decoder sees single tokens.
         let alone = !self.joined && !self.byte_fallback;
         match decoder {
             Decoder::Sequence { decoders } => {
@@ -227,13 +228,13 @@ fn byte_of_char(char: char) -> Option<u8> {
 mod tests {
     use super::*;
 
-    fn plan(json: &str) -> Result<Plan> {
-        Plan::from_decoder(&serde_json::from_str(json).unwrap())
+    fn decoder(json: &str) -> Result<TokenDecoder> {
+        TokenDecoder::from_decoder(&serde_json::from_str(json).unwrap())
     }
 
-    fn piece(plan: &Plan, token: &str) -> (bool, Vec<u8>) {
+    fn piece(decoder: &TokenDecoder, token: &str) -> (bool, Vec<u8>) {
         let mut out = Vec::new();
-        (plan.piece(token, false, &mut out), out)
+        (decoder.piece(token, false, &mut out), out)
     }
 
     #[test]
@@ -249,7 +250,7 @@ mod tests {
 
     #[test]
     fn per_token_links_are_applied_in_order() {
-        let plan = plan(
+        let decoder = decoder(
             r#"{"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "_"}, "content": " "},
                 {"type": "Strip", "content": " ", "start": 1, "stop": 2}, {"type": "ByteFallback"}, {"type": "Fuse"}]}"#,
         )
@@ -279,7 +280,7 @@ mod tests {
                 "Strip from the end",
             ),
         ] {
-            let error = plan(json).unwrap_err().to_string();
+            let error = decoder(json).unwrap_err().to_string();
             assert!(error.contains(name), "{error}");
         }
     }

@@ -1,4 +1,4 @@
-//! What waits for a reader that is slow: never lost, never in anybody's way.
+//! Outboxes: messages wait here for a slow reader, without blocking the thread and without being lost.
 //!
 //! ```text
 //!            add            flush, the ring has room
@@ -8,8 +8,8 @@
 //!                  waiting: one delta per request, grown ─┘
 //! ```
 //!
-//! While a reader is behind, the deltas of a request become one: its texts and tokens joined. What waits is therefore
-//! bounded by what the requests may generate. A delta is cut in two where it would not fit the ring.
+//! While a reader is behind, the deltas of a request become one: its texts and tokens joined. So their size is bounded
+//! by what the requests may generate. A delta that does not fit the ring is cut in two.
 //! O(bytes) a delta; nothing is allocated while the reader keeps up.
 
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ const DELTA_OVERHEAD: usize = 104;
 /// Bytes of a token on the wire at most.
 const TOKEN_BYTES: usize = 5;
 
-/// The way to one frontend.
+/// The outbox of one frontend.
 pub(super) struct FrontendOutbox {
     mailbox: Mailbox,
     /// The deltas of this step.
@@ -35,9 +35,9 @@ pub(super) struct FrontendOutbox {
     waiting: VecDeque<Delta>,
     /// Where the last delta of each request is in `waiting`, counted from the first delta that ever waited.
     last: FxHashMap<u64, usize>,
-    /// How many have left `waiting`.
+    /// How many deltas have left `waiting`.
     gone: usize,
-    /// Bytes that a message of waiting deltas may have: small beside the ring, so that it soon finds room.
+    /// The longest message of waiting deltas, in bytes: small beside the ring, so that it soon finds room.
     limit: usize,
     open: bool,
 }
@@ -73,18 +73,18 @@ impl FrontendOutbox {
         self.mailbox.max_message() / 2
     }
 
-    /// A delta for the next [`Self::flush`].
+    /// Adds a delta to the next [`Self::flush`].
     pub fn add(&mut self, delta: DeltaRef<'_>) -> Result<()> {
         if self.open { self.batch.push(&delta) } else { Ok(()) }
     }
 
-    /// Sends what there is, as one message when nothing waits. What finds no room waits on.
+    /// Sends the batch as one message, or behind the deltas that wait. What finds no room keeps waiting.
     ///
     /// # Errors
     /// `MailboxClosed` when the frontend has closed its mailbox (once) or died; then what waits for it is dropped.
     pub fn flush(&mut self) -> Result<()> {
         if self.open && self.mailbox.is_closed() {
-            // Told also while there is nothing to send: its requests should not run on for nobody.
+            // Also where there is nothing to send: otherwise its requests would run on.
             return self.failed(Error::MailboxClosed);
         }
         if !self.batch.is_empty() && self.waiting.is_empty() {

@@ -1,6 +1,6 @@
 //! The open requests of the detokenizer, and what a message does to them.
 //!
-//! Answers go into the outboxes; who sends them, and when, is the [`actor`](super::actor)'s business.
+//! Answers go into the outboxes, which the [`actor`](super::actor) flushes.
 //! O(bytes of the new tokens) a step, no allocation once the buffers have grown.
 
 use std::sync::{Arc, Weak};
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::mailbox::Mailbox;
 use crate::messages::{FinishReason, Message, Notice, OpenStream, RequestKey, SequenceTokens, tag};
 
-/// One request as the detokenizer knows it.
+/// The detokenizer's state of one request.
 struct Request {
     stream: Stream,
     prompt_tokens: u32,
@@ -26,18 +26,18 @@ struct Request {
     completion_tokens: u32,
     accepted_drafts: u32,
     rejected_drafts: u32,
-    /// What its next delta tells besides.
+    /// The notice that its next delta carries.
     notice: Option<String>,
 }
 
-/// All of them, and the ways out.
+/// All open requests, and the outboxes.
 pub(super) struct Requests {
     vocabulary: Arc<Vocabulary>,
     open: FxHashMap<RequestKey, Request>,
     compiled: CompiledStops,
     pub frontends: Vec<FrontendOutbox>,
     pub scheduler: SchedulerOutbox,
-    /// Openings and rows for a frontend that is not there, and rows of requests that are not open.
+    /// Messages for frontends that do not exist and requests that are not open.
     pub ignored: u64,
     pub stop_share: StopShare,
     row: SequenceTokens,
@@ -65,7 +65,7 @@ impl Requests {
         self.open.len()
     }
 
-    /// Takes in one message of the inbox.
+    /// Handles one message of the inbox.
     pub fn handle(&mut self, message: &[u8]) -> Result<()> {
         match tag(message)? {
             "tokens_out" => {
@@ -80,7 +80,7 @@ impl Requests {
             },
             "notice" => match Message::decode(message)? {
                 Message::Notice(notice) => {
-                    self.pass_on(notice);
+                    self.keep_notice(notice);
                     Ok(())
                 }
                 _ => unreachable!("the tag is that of Notice"),
@@ -90,14 +90,14 @@ impl Requests {
     }
 
     /// Keeps a notice for the next delta of its request.
-    fn pass_on(&mut self, notice: Notice) {
+    fn keep_notice(&mut self, notice: Notice) {
         match self.open.get_mut(&notice.key) {
             Some(request) => request.notice = Some(notice.text),
             None => self.ignored += 1,
         }
     }
 
-    /// Forgets the requests of a frontend that is gone, and has them ended.
+    /// Removes the requests of a frontend that has ended, and aborts them in the scheduler.
     pub fn drop_frontend(&mut self, frontend: u32) -> Result<()> {
         let orphans: Vec<_> = self.open.keys().filter(|key| key.frontend == frontend).copied().collect();
         for key in orphans {
@@ -142,13 +142,13 @@ impl Requests {
             rejected_drafts: 0,
             notice: None,
         };
-        // Its text is with the client already; what was withheld is withheld again.
+        // The client has this text already; what was withheld is withheld again.
         self.text.clear();
         let Some(found) = request.stream.push(&generated, &mut self.text) else {
             self.open.insert(key, request);
             return Ok(());
         };
-        // It had ended when the engine went down; only the last delta was lost.
+        // The request had ended before the engine died; only its last delta was lost.
         let delta = DeltaRef {
             finish: Some(FinishReason::Stop),
             stop_string: Some(request.stream.stop_string(found.index)),
@@ -188,7 +188,7 @@ impl Requests {
             return Ok(());
         };
         self.text.clear();
-        // The stop token counts, but is no text, also where it is an ordinary token.
+        // The stop token counts but never becomes text, even if it is an ordinary token.
         let textual = match (row.stop_token, row.tokens.split_last()) {
             (Some(stop_token), Some((last, before))) if *last == stop_token => before,
             _ => &row.tokens,
@@ -233,7 +233,7 @@ impl Requests {
         if finish.is_some() {
             self.open.remove(&key);
         }
-        // The scheduler need not be told what it has ended itself.
+        // The scheduler knows of requests that it ended itself.
         if found.is_some() && row.finish.is_none() {
             self.scheduler.send(&Message::StopMatched(key))?;
         }
@@ -262,8 +262,7 @@ impl Request {
     }
 }
 
-/// Copies `logprobs` of `tokens` tokens to `out`, with the `places` of the first of them in the text; the others have
-/// none.
+/// Copies the `logprobs` of `tokens` tokens to `out` with their places in the text; tokens beyond `places` get -1.
 fn place(logprobs: &[u8], tokens: usize, places: &[i32], out: &mut Vec<u8>) {
     out.clear();
     if logprobs.is_empty() || tokens == 0 {
@@ -276,11 +275,11 @@ fn place(logprobs: &[u8], tokens: usize, places: &[i32], out: &mut Vec<u8>) {
     }
 }
 
-/// Requests often bring the same stop strings: compiled once, while any of them lives.
+/// Stop strings compiled once for all open requests that bring the same.
 #[derive(Default)]
 struct CompiledStops {
     by_strings: FxHashMap<Vec<String>, Weak<StopStrings>>,
-    /// The dead are swept when there are more entries than this.
+    /// Entries without a request are removed when there are more than this.
     sweep_at: usize,
 }
 

@@ -2,12 +2,12 @@
 //!
 //! *The rule.* The match that completes first ends the request; of those that complete with the same character, the
 //! longest, which is the leftmost. The text ends where the match begins, or where it ends if the stop string is to be
-//! left in. Until then every suffix of the text that a stop string begins with is withheld, and nothing else is.
+//! included. Until then exactly the longest suffix of the text that begins a stop string is withheld.
 //!
 //! An Aho-Corasick automaton is in the state of the longest suffix of the text that is a prefix of some stop string,
 //! which is exactly what has to be withheld: its length is the depth of the state in the trie of the stop strings.
-//! The crate does not tell depths, so each stop string is walked once from the start: after `i` bytes the automaton is
-//! in the node of depth `i`, and every node is met.
+//! The crate does not expose depths, so each stop string is walked once from the start: after `i` bytes the automaton is
+//! in the node of depth `i`, and every node is visited.
 //!
 //! ```text
 //!  stop strings: "\n\nQ", "</s>"          text ... o n e . \n \n │ P
@@ -80,7 +80,7 @@ impl StopStrings {
         self.start
     }
 
-    /// Goes on from `state` through `part` up to the first match.
+    /// Advances `state` over `part` up to the first match.
     pub fn scan(&self, state: &mut StateID, part: &[u8]) -> Option<Found> {
         for (at, &byte) in part.iter().enumerate() {
             *state = self.automaton.next_state(Anchored::No, *state, byte);

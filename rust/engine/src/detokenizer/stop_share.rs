@@ -1,14 +1,14 @@
-//! How much of the detokenizer's time goes into looking for stop strings.
+//! Estimates the share of the detokenizer's time that the search for stop strings takes.
 //!
-//! Decoding and searching take turns at every token, so measuring both would cost more than either. One row in
-//! [`EVERY`] is measured, its share of searching taken for that of all rows. O(1) a row.
+//! Decoding and searching alternate at every token, so that measuring each would cost more than the work. One row in
+//! [`EVERY`] is measured, and stands for all rows. O(1) a row.
 
 use super::stream::Meter;
 use crate::telemetry::now_ns;
 
-/// One row in so many is measured.
+/// One row in this many is measured.
 const EVERY: u32 = 16;
-/// When so much time was measured, the past counts half.
+/// After this much measured time earlier measurements count half.
 const MEMORY_NS: u64 = 1_000_000;
 
 /// The clock on one row.
@@ -44,13 +44,13 @@ pub(super) struct StopShare {
 }
 
 impl StopShare {
-    /// A clock for the next row, if that is one to be measured.
+    /// A clock if the next row is to be measured.
     pub fn clock(&mut self) -> Option<RowClock> {
         self.rows = (self.rows + 1) % EVERY;
         (self.rows == 1).then(RowClock::start)
     }
 
-    /// The row is over.
+    /// Adds a measured row.
     pub fn add(&mut self, clock: &RowClock) {
         self.whole += now_ns() - clock.began;
         self.searched += clock.searched;

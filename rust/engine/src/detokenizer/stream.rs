@@ -1,4 +1,4 @@
-//! One sequence: tokens go in, text comes out that will never be taken back.
+//! One sequence: tokens go in, and text comes out that later tokens cannot change.
 //!
 //! ```text
 //!  tokens ─► Vocabulary ─► Lossy or ByteRuns ─► strip the beginning ─► StopStrings ─► text
@@ -6,10 +6,10 @@
 //!                            stay here                                  stays here
 //! ```
 //!
-//! The text that is out is a function of the tokens so far, however they were grouped. That is what lets a stream go on
-//! after a restart: the tokens of before are pushed once more, and their text is dropped.
+//! The emitted text depends on the tokens only, not on how they were grouped into pushes. So a stream continues after a
+//! restart: its earlier tokens are pushed again, and their text is dropped.
 //!
-//! A match is looked for after every token, so that it is known which token completed it. O(1) a byte.
+//! Stop strings are searched after every token, which gives the token that completed a match. O(1) a byte.
 
 use std::sync::Arc;
 
@@ -24,15 +24,15 @@ use super::vocabulary::{Piece, Vocabulary};
 pub struct StopMatch {
     /// Which of the stop strings.
     pub index: usize,
-    /// How many of the tokens pushed now it took, the one that completed it counted in.
+    /// How many tokens of this push belong to it, up to the one that completed it.
     pub tokens: usize,
 }
 
-/// Told when a stream looks for stop strings, to measure how much of its time that takes.
+/// Measures how much of a stream's time the search for stop strings takes.
 pub trait Meter {
     /// The search begins.
     fn search(&mut self);
-    /// It is over.
+    /// The search ends.
     fn done(&mut self);
 }
 
@@ -52,21 +52,21 @@ pub struct Stream {
     vocabulary: Arc<Vocabulary>,
     assembler: Assembler,
     skip_special_tokens: bool,
-    /// No token has counted yet.
+    /// No token has been decoded yet.
     first: bool,
-    /// How many characters may still be taken off the beginning, and which.
+    /// The character to strip from the beginning, and how many more of it.
     strip: Option<(char, usize)>,
     stops: Option<Box<Stops>>,
     ended: bool,
     places: Option<Box<Places>>,
 }
 
-/// Where in the text tokens begin.
+/// The positions of tokens in the text.
 #[derive(Debug, Clone, Default)]
 struct Places {
-    /// Characters of the whole text so far, also those that are withheld.
+    /// Characters of the text so far, withheld ones included.
     characters: usize,
-    /// Of the tokens of the last push.
+    /// Positions of the tokens of the last push.
     of_tokens: Vec<i32>,
 }
 
@@ -76,15 +76,15 @@ enum Assembler {
     ByteRuns(ByteRuns),
 }
 
-/// What a stream with stop strings has besides.
+/// The state of the search for stop strings.
 #[derive(Debug, Clone)]
 struct Stops {
     strings: Arc<StopStrings>,
     include: bool,
     state: StateID,
-    /// Text that is not out yet; all of it is scanned between two pushes.
+    /// Text that is withheld; all of it has been scanned between two pushes.
     held: String,
-    /// The state after so many bytes of a byte run that has not ended, should it end there.
+    /// The state after `probed` bytes of the unfinished byte run, if the run ended there.
     probe: StateID,
     probed: usize,
 }
@@ -126,25 +126,25 @@ impl Stream {
         }
     }
 
-    /// From now on [`Self::places`] tells where tokens are. Before the first token.
+    /// Makes [`Self::places`] report positions. Call before the first token.
     pub fn keep_places(&mut self) {
         self.places = Some(Box::default());
     }
 
-    /// Where in the text each token of the last push begins, in characters from the beginning of the answer; -1 for a
-    /// token that has no text of its own. Tokens that make up one character begin together. Empty unless
+    /// The position at which each token of the last push begins, in characters from the beginning of the answer; -1 for
+    /// a token without text. Tokens that make up one character begin together. Empty unless
     /// [`kept`](Self::keep_places); shorter than the push where a stop string was found.
     pub fn places(&self) -> &[i32] {
         self.places.as_ref().map_or(&[], |places| &places.of_tokens)
     }
 
-    /// Appends to `text` what `tokens` bring for certain. After a match, and after [`Self::finish`], nothing comes any
-    /// more.
+    /// Appends to `text` what `tokens` add to it and later tokens cannot change. No text comes after a match or after
+    /// [`Self::finish`].
     pub fn push(&mut self, tokens: &[u32], text: &mut String) -> Option<StopMatch> {
         self.push_measured(tokens, text, &mut NoMeter)
     }
 
-    /// [`Self::push`] that tells `meter` what it does.
+    /// [`Self::push`], with its search for stop strings reported to `meter`.
     pub fn push_measured(
         &mut self,
         tokens: &[u32],
@@ -186,8 +186,8 @@ impl Stream {
         None
     }
 
-    /// Appends to `text` what was withheld, now that no token follows. Only the U+FFFD of an unfinished character can
-    /// still complete a stop string.
+    /// Ends the stream: appends the withheld text. Only the U+FFFD of an unfinished character can still complete a stop
+    /// string.
     pub fn finish(&mut self, text: &mut String) -> Option<StopMatch> {
         if std::mem::replace(&mut self.ended, true) {
             return None;
@@ -218,18 +218,18 @@ impl Stream {
         let own = self.decode(token, out);
         let start = places.characters;
         places.characters += out[before..].chars().count();
-        // Before its own text may stand that of a run of bytes which it has ended.
+        // The text of a byte run that the token has ended comes before its own.
         let place = own.map_or(-1, |own| start.max(places.characters.saturating_sub(own)) as i32);
         places.of_tokens.push(place);
         self.places = Some(places);
     }
 
-    /// The most characters of the text that are the token's own; `None` if it has none.
+    /// An upper bound of the token's own characters in the text; `None` if it has no text.
     fn decode(&mut self, token: u32, out: &mut String) -> Option<usize> {
         if self.skip_special_tokens && self.vocabulary.is_special(token) {
             return None;
         }
-        // An id that no token has is skipped like a special token: it does not end a run of bytes either.
+        // An id without a token is skipped like a special token: it does not end a byte run either.
         let piece = self.vocabulary.piece(token, self.first)?;
         self.first = false;
         let start = out.len();
@@ -270,10 +270,10 @@ impl Stream {
         out.drain(start..start + length);
     }
 
-    /// Whether the byte run that has not ended would complete a stop string if it ended now.
+    /// Whether the unfinished byte run would complete a stop string if it ended now.
     ///
-    /// Its text cannot go out yet: a byte that does not fit would still turn all of it into U+FFFD. But if the request
-    /// ends here it never will.
+    /// Its text is withheld because a later invalid byte would turn all of it into U+FFFD. If the request ends here, no
+    /// byte follows.
     fn run_would_match(&self, stops: &mut Stops) -> bool {
         let Assembler::ByteRuns(runs) = &self.assembler else { return false };
         if runs.is_empty() {

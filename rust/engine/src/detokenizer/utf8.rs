@@ -1,17 +1,17 @@
-//! Bytes of tokens become text: a character is held back until it is whole.
+//! Assembles the bytes of tokens to text; a character is withheld until it is whole.
 //!
-//! Both ways of `tokenizers` are followed to the character, so that a stream put together equals its `decode`:
+//! Both follow `tokenizers` exactly, so that the joined text of a stream equals its `decode`:
 //!
 //! - [`Lossy`], for byte-level tokens: the bytes are one stream; each maximal part of an invalid sequence becomes one
-//!   U+FFFD, as in [`String::from_utf8_lossy`]. At most 3 bytes are held back.
+//!   U+FFFD, as in [`String::from_utf8_lossy`]. At most 3 bytes are withheld.
 //! - [`ByteRuns`], for byte fallback: consecutive byte tokens are a *run*; a run that is valid is its text, and one
-//!   that is not is one U+FFFD for *every* byte of it, the valid ones too. What the first byte of a run reads as is
-//!   therefore known only when the run has ended or is broken, and so long its text is held back. [`ByteRuns::whole`]
+//!   that is not is one U+FFFD for *every* byte of it, the valid ones too. So its text is
+//!   withheld until the run has ended or is broken; [`ByteRuns::whole`]
 //!   shows it to the stop matcher meanwhile (the newline of many vocabularies is a byte token).
 //!
 //! Both cost O(1) a byte, amortized.
 
-/// What an invalid sequence reads as.
+/// Stands for an invalid sequence.
 const REPLACEMENT: char = '\u{fffd}';
 
 /// One stream of bytes, decoded lossily.
@@ -36,7 +36,7 @@ impl Lossy {
                 }
                 Err(error) if error.error_len().is_none() => self.held_length += 1,
                 Err(_) => {
-                    // The new byte does not go on with it: what was held is a maximal part, the byte begins anew.
+                    // The byte does not continue the character: the held bytes are a maximal invalid part.
                     out.push(REPLACEMENT);
                     self.held_length = 0;
                     continue;
@@ -62,7 +62,7 @@ impl Lossy {
         }
     }
 
-    /// Appends what is left, now that nothing follows.
+    /// Ends the stream: an unfinished character becomes U+FFFD.
     pub fn finish(&mut self, out: &mut String) {
         if std::mem::take(&mut self.held_length) > 0 {
             out.push(REPLACEMENT);
@@ -114,12 +114,12 @@ impl ByteRuns {
         self.whole = 0;
     }
 
-    /// Whether there is nothing held back.
+    /// Whether nothing is withheld.
     pub fn is_empty(&self) -> bool {
         self.run.is_empty()
     }
 
-    /// What the run reads as if it ends here; empty if it ends within a character.
+    /// The text of the run if it ends here; empty if it ends within a character.
     pub fn whole(&self) -> &[u8] {
         if self.whole < self.run.len() { &[] } else { &self.run }
     }

@@ -2,17 +2,17 @@
 //!
 //! Two kinds of tokenizer are read. *Byte-level*: each character of a token stands for one byte (GPT-2's table).
 //! *Text*: a token is text with a mark for the space, and tokens spelled `<0xNN>` may stand for single bytes
-//! (SentencePiece's byte fallback). What the file's decoder does to one token is done here, once; what it does across
-//! tokens is left as [`Rules`] to the stream.
+//! (SentencePiece's byte fallback). The file's decoder is applied to each token here, once; the stream applies
+//! its [`Rules`] across tokens.
 //!
 //! ```text
 //!  ids      0     1    2     3            offsets[id]..offsets[id + 1] lies in one arena
 //!  arena  │ the │ an │     │ ing │        (token 2 is a hole: an id that no token has)
 //! ```
 //!
-//! Reading is O(file); a look-up is O(1). Added tokens keep the id and the content that the file gives them. There
-//! `tokenizers` differs since 0.23 for tokens marked `normalized`: it decodes what the normalizer makes of them, so
-//! that a special token whose normalizer prepends a space is no longer known for one and is not skipped.
+//! Reading is O(file); a look-up is O(1). Added tokens keep the id and the content that the file gives them.
+//! `tokenizers` since 0.23 differs for tokens marked `normalized`: it decodes their normalized content, and so does not
+//! recognize, and skip, a special token whose normalizer prepends a space.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,10 +21,10 @@ use rustc_hash::FxHashSet;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::decoder::{Decoder, Plan, Rules};
+use super::decoder::{Decoder, Rules, TokenDecoder};
 use crate::error::{Error, Result};
 
-/// An id above this is taken for a damaged file, not for a vocabulary (the arena is dense by id).
+/// A file with a greater id is refused as damaged: the arena is dense by id.
 const MAX_TOKEN_ID: u32 = 1 << 24;
 
 const PRESENT: u8 = 1;
@@ -35,13 +35,13 @@ const BYTE: u8 = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vocabulary {
     pieces: Arena,
-    /// The tokens as they read at the very beginning of a text, where the decoder makes a difference.
+    /// The tokens at the beginning of a text, if the decoder treats them differently there.
     first_pieces: Option<Arena>,
     flags: Vec<u8>,
     rules: Rules,
 }
 
-/// What a token brings to a stream.
+/// What a token adds to a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// Bytes of a byte-level token, or the text of a text token.
@@ -54,7 +54,7 @@ impl Vocabulary {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
-    /// [`Error::UnsupportedTokenizer`] that says what is not understood.
+    /// [`Error::UnsupportedTokenizer`] that names what is not supported.
     pub fn from_tokenizer_json(text: &str) -> Result<Self> {
         let file: File = serde_json::from_str(text)
             .map_err(|error| unsupported(format!("not a tokenizer.json: {error}")))?;
@@ -62,7 +62,7 @@ impl Vocabulary {
             .decoder
             .as_ref()
             .ok_or_else(|| unsupported("it has no decoder, so tokens would be joined with spaces"))?;
-        let plan = Plan::from_decoder(decoder)?;
+        let decoder = TokenDecoder::from_decoder(decoder)?;
 
         let length = file.length()?;
         let special: FxHashSet<&str> = file
@@ -81,24 +81,24 @@ impl Vocabulary {
 
         let mut vocabulary = Self {
             pieces: Arena::with_capacity(length),
-            first_pieces: plan.first_differs().then(|| Arena::with_capacity(length)),
+            first_pieces: decoder.first_differs().then(|| Arena::with_capacity(length)),
             flags: Vec::with_capacity(length),
-            rules: plan.rules(),
+            rules: decoder.rules(),
         };
         let mut scratch = Vec::new();
         for content in contents {
             let mut flags = 0;
             scratch.clear();
             if let Some(content) = content {
-                // A special token is known by its text, as `tokenizers` does it.
+                // Like `tokenizers`, by the text of the token.
                 flags |= PRESENT | if special.contains(content) { SPECIAL } else { 0 };
-                flags |= if plan.piece(content, false, &mut scratch) { BYTE } else { 0 };
+                flags |= if decoder.piece(content, false, &mut scratch) { BYTE } else { 0 };
             }
             vocabulary.pieces.push(&scratch);
             if let Some(first_pieces) = &mut vocabulary.first_pieces {
                 scratch.clear();
                 if let Some(content) = content {
-                    plan.piece(content, true, &mut scratch);
+                    decoder.piece(content, true, &mut scratch);
                 }
                 first_pieces.push(&scratch);
             }
@@ -127,7 +127,7 @@ impl Vocabulary {
         self.flags.get(token as usize).is_some_and(|flags| flags & SPECIAL != 0)
     }
 
-    /// What the token brings, `first` of a text or later; None for an id that no token has.
+    /// The bytes of the token, as the `first` of a text or later; None for an id without a token.
     pub(super) fn piece(&self, token: u32, first: bool) -> Option<Piece<'_>> {
         let flags = *self.flags.get(token as usize)?;
         if flags & PRESENT == 0 {
@@ -140,7 +140,7 @@ impl Vocabulary {
         Some(if flags & BYTE != 0 { Piece::Byte(bytes[0]) } else { Piece::Bytes(bytes) })
     }
 
-    /// What is done across tokens.
+    /// The part of decoding that works across tokens.
     pub(super) fn rules(&self) -> Rules {
         self.rules
     }
@@ -196,7 +196,7 @@ struct Model<'a> {
 }
 
 impl File<'_> {
-    /// One more than the greatest id, with no id out of reason.
+    /// One more than the greatest id, which is at most [`MAX_TOKEN_ID`].
     fn length(&self) -> Result<usize> {
         let model = self.model.vocab.0.iter().map(|(_, id)| *id);
         match model.chain(self.added_tokens.iter().map(|token| token.id)).max() {

@@ -1,7 +1,6 @@
 //! The two messages of every step, read and written without allocation.
 //!
-//! [`crate::messages`] defines the wire; these are the same bytes through reused buffers (the tests hold the two
-//! together). O(bytes).
+//! [`crate::messages`] defines the wire; these are the same bytes through reused buffers (a test compares the two). O(bytes).
 
 use std::fmt;
 
@@ -11,7 +10,7 @@ use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 use crate::error::{Error, Result};
 use crate::messages::{FinishReason, RequestKey, SequenceTokens, tag};
 
-/// [`crate::messages::Delta`] whose text and tokens lie elsewhere.
+/// [`crate::messages::Delta`] with borrowed text and tokens.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct DeltaRef<'a> {
     pub request: u64,
@@ -31,7 +30,7 @@ pub(super) struct DeltaRef<'a> {
     pub logprobs: &'a [u8],
 }
 
-/// A Deltas message that grows by one delta after the other.
+/// A Deltas message to which deltas are added one by one.
 #[derive(Debug, Default)]
 pub(super) struct DeltaBatch {
     bytes: Vec<u8>,
@@ -39,7 +38,7 @@ pub(super) struct DeltaBatch {
 }
 
 impl DeltaBatch {
-    /// `["deltas", [` with an array header of fixed width, so that the count can be put in afterwards.
+    /// `["deltas", [` with an array header of fixed width, so that the count can be written afterwards.
     const HEAD: [u8; 9] = *b"\x92\xa6deltas\xdd";
 
     pub fn is_empty(&self) -> bool {
@@ -63,14 +62,14 @@ impl DeltaBatch {
         Ok(())
     }
 
-    /// The message; not to be asked of an empty batch.
+    /// The message; the batch must not be empty.
     pub fn message(&mut self) -> &[u8] {
         self.bytes[Self::HEAD.len()..][..4].copy_from_slice(&self.count.to_be_bytes());
         &self.bytes
     }
 }
 
-/// Gives every sequence of a TokensOut message to `take`. `row` is the buffer that they pass through.
+/// Calls `take` with every sequence of a TokensOut message, each read into `row`.
 pub(super) fn read_tokens_out(
     message: &[u8],
     row: &mut SequenceTokens,
@@ -87,7 +86,7 @@ pub(super) fn read_tokens_out(
     }
 }
 
-/// A row to begin with.
+/// An empty row.
 pub(super) fn empty_row() -> SequenceTokens {
     let key = RequestKey { frontend: 0, request: 0 };
     SequenceTokens {
@@ -106,7 +105,7 @@ pub(super) fn empty_row() -> SequenceTokens {
 struct Rows<'a, F> {
     row: &'a mut SequenceTokens,
     take: F,
-    /// Where an error of `take` waits while serde's own is carried out.
+    /// An error of `take`, which serde's error type cannot carry.
     failure: &'a mut Option<Error>,
 }
 

@@ -2,11 +2,11 @@
 //!
 //! A bounded, lock-free ring of byte messages with many writers and one reader, in memory that other processes
 //! can share by two inherited descriptors. [`ring`] is the protocol, [`region`] the memory, [`wake`] the sleep
-//! and wake-up, [`process`] tells the dead from the living.
+//! and wake-up, [`process`] whether a process is alive.
 //!
 //! ```text
-//!   send ──► ring ──► receive            full: the sender is told and keeps its message
-//!     └── eventfd, if asleep ──► wait    closed: the reader gets what is left, then is told
+//!   send ──► ring ──► receive            full: send returns an error, the sender keeps it
+//!     └── eventfd, if asleep ──► wait    closed: the reader gets what is left, then an error
 //! ```
 //!
 //! A message costs O(length) for the copy in, nothing for reading it in place, and a system call only when the
@@ -27,8 +27,8 @@ use region::{GRANULE, Region};
 use ring::{Next, Reading, Ring};
 use wake::{Slept, Wake};
 
-/// A reader looks after its unpublished record's writer when it has waited so long.
-const PATIENCE: Duration = Duration::from_millis(10);
+/// After waiting this long for a record to be published, the reader checks whether its writer is alive.
+const WRITER_CHECK: Duration = Duration::from_millis(10);
 
 /// How an interruptible wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct Mailbox {
 struct Shared {
     ring: Ring,
     wake: Wake,
-    /// The unpublished record that the reader stands at, and since when.
+    /// The unpublished record that the reader waits for, and since when.
     stuck: Mutex<Option<(u32, Instant)>>,
 }
 
@@ -112,14 +112,14 @@ impl Mailbox {
     ///
     /// Errors: as [`receive`](Self::receive).
     pub fn receive_with<T>(&self, take: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
-        self.shared.ring.read().map(|reading| self.past_the_dead(reading))?.next(take)
+        self.shared.ring.read().map(|reading| self.skip_dead_writer(reading))?.next(take)
     }
 
     /// Gives up to `limit` messages to `take`, in place and in order; returns how many.
     ///
     /// Errors: as [`receive`](Self::receive), if there was no message.
     pub fn drain_with(&self, limit: usize, mut take: impl FnMut(&[u8])) -> Result<usize> {
-        let mut reading = self.past_the_dead(self.shared.ring.read()?);
+        let mut reading = self.skip_dead_writer(self.shared.ring.read()?);
         for count in 0..limit {
             match reading.next(&mut take) {
                 Ok(Some(())) => {}
@@ -130,15 +130,15 @@ impl Mailbox {
         Ok(limit)
     }
 
-    /// Skips the record at the head if its writer died, looking every `PATIENCE` at most.
-    fn past_the_dead<'a>(&self, mut reading: Reading<'a>) -> Reading<'a> {
+    /// Skips the record at the head if its writer died, checking every `WRITER_CHECK` at most.
+    fn skip_dead_writer<'a>(&self, mut reading: Reading<'a>) -> Reading<'a> {
         let Next::InFlight(writer) = self.shared.ring.peek() else { return reading };
         if writer == process::own_id() {
-            return reading; // A thread does not die alone.
+            return reading; // A thread of this process does not end without it.
         }
         let mut stuck = self.shared.stuck.lock().unwrap_or_else(PoisonError::into_inner);
         let since = stuck.filter(|(index, _)| *index == reading.index()).map(|(_, since)| since);
-        if since.is_none_or(|since| since.elapsed() >= PATIENCE) {
+        if since.is_none_or(|since| since.elapsed() >= WRITER_CHECK) {
             if since.is_some() && !process::is_alive(writer) {
                 reading.skip(writer);
             }
@@ -147,11 +147,11 @@ impl Mailbox {
         reading
     }
 
-    /// What the reader need not wait for, after it looked past a dead writer's record.
-    fn look(&self) -> Result<Option<Waited>> {
+    /// What ends a wait at once, after a dead writer's record was skipped.
+    fn poll(&self) -> Result<Option<Waited>> {
         let ring = &self.shared.ring;
         if let Next::InFlight(_) = ring.peek() {
-            self.past_the_dead(ring.read()?);
+            self.skip_dead_writer(ring.read()?);
         }
         Ok(settled(ring.peek()))
     }
@@ -169,20 +169,20 @@ impl Mailbox {
         Ok(waited == Waited::Message)
     }
 
-    /// [`wait`](Self::wait) that returns when a signal comes, and tells how it ended.
+    /// [`wait`](Self::wait) that also returns when a signal comes; the result says why it returned.
     pub fn wait_until(&self, deadline: Option<Instant>, spin: Duration) -> Result<Waited> {
         let Shared { ring, wake, .. } = &*self.shared;
         ring.claim()?;
-        if let Some(waited) = self.look()?.or_else(|| self.spin(deadline, spin)) {
+        if let Some(waited) = self.poll()?.or_else(|| self.spin(deadline, spin)) {
             return Ok(waited);
         }
         loop {
-            if let Some(waited) = self.arm_or_tell() {
+            if let Some(waited) = self.arm_unless_ready() {
                 return Ok(waited);
             }
             let slept = wake.sleep(deadline);
             wake.disarm(ring.header());
-            match (self.look()?, slept?) {
+            match (self.poll()?, slept?) {
                 (Some(waited), _) => return Ok(waited),
                 (None, Slept::Woken) => {}
                 (None, Slept::TimedOut) => return Ok(Waited::TimedOut),
@@ -210,7 +210,7 @@ impl Mailbox {
             if now - start >= spin {
                 return None;
             }
-            // The writer may be waiting for this very core.
+            // The writer may be waiting for this core.
             std::thread::yield_now();
         }
     }
@@ -222,11 +222,11 @@ impl Mailbox {
     pub fn arm(&self) -> Result<bool> {
         self.shared.ring.claim()?;
         self.shared.wake.set_timer()?;
-        Ok(self.arm_or_tell().is_none())
+        Ok(self.arm_unless_ready().is_none())
     }
 
-    /// Arms, unless there is something to tell. See `wake` for why none is missed.
-    fn arm_or_tell(&self) -> Option<Waited> {
+    /// Arms, unless a wait would end at once. See `wake` for why no message is missed.
+    fn arm_unless_ready(&self) -> Option<Waited> {
         let Shared { ring, wake, .. } = &*self.shared;
         wake.arm(ring.header());
         let waited = settled(ring.peek());
@@ -248,7 +248,7 @@ impl Mailbox {
         self.shared.wake.signal();
     }
 
-    /// Whether somebody closed it. There may be messages left.
+    /// Whether it was closed. There may be messages left.
     pub fn is_closed(&self) -> bool {
         self.shared.ring.header().closed.load(SeqCst) != 0
     }
@@ -275,7 +275,7 @@ impl Mailbox {
     }
 }
 
-/// What a reader need not wait for.
+/// What ends a wait at once: a message or the end.
 fn settled(next: Next) -> Option<Waited> {
     match next {
         Next::Message => Some(Waited::Message),

@@ -8,7 +8,7 @@
 //! The data is mapped twice in a row: a message that runs over the end of the first copy goes on at the
 //! start of the second, which is the same memory. So every message is one slice and nothing is ever padded.
 //! The file comes from `memfd_create`: it has no name, and the kernel frees it with its last descriptor and
-//! mapping, whatever way the processes ended. It is sealed at its size, so that no peer can truncate it under
+//! mapping, however the processes ended. It is sealed at its size, so that no peer can truncate it under
 //! the others. Making one is O(1): pages are zero, which is a valid empty ring, and come when first touched.
 
 use std::fs::File;
@@ -35,13 +35,13 @@ pub(super) struct Padded<T>(pub(super) T);
 pub(super) struct Header {
     magic: AtomicU64,
     capacity: AtomicU64,
-    /// 1 once somebody closed the ring.
+    /// 1 once the ring was closed.
     pub(super) closed: AtomicU32,
     /// Where the next record goes; see [`super::ring::Cursor`].
     pub(super) tail: Padded<AtomicU64>,
     /// The record that is read next.
     pub(super) head: Padded<AtomicU64>,
-    /// 1 while the reader sleeps or is about to and nobody has woken it.
+    /// 1 while the reader sleeps or is about to, until a writer wakes it.
     pub(super) armed: Padded<AtomicU32>,
     /// The reader's process id times two, plus one while it receives; 0 before the first.
     pub(super) reader: Padded<AtomicU64>,

@@ -19,7 +19,7 @@
 //! **Sending.** A writer reads the tail (i, p), checks the room up to the head, and changes slot i by one
 //! compare-and-swap from FREE to RESERVED. *That* is the reservation: who and how much become known in the same
 //! instant, so there is no moment at which a killed writer leaves a gap of unknown size. Then the tail moves on
-//! to (i+1, p+granules); whoever finds slot i taken while the tail is still there moves it in the writer's name.
+//! to (i+1, p+granules); another writer that finds slot i taken while the tail is still there moves the tail.
 //! Then the writer copies its bytes and changes the slot to PUBLISHED.
 //!
 //! **Why a late writer does no harm.** FREE carries the lap (the upper bits of i), and i goes through every
@@ -168,8 +168,8 @@ impl Ring {
         }
     }
 
-    /// One attempt, with the cursors as they were seen, tail first. False if another writer or the reader was
-    /// faster; somebody got on then.
+    /// One attempt, with the cursors as they were read, tail first. False if another writer or the reader was
+    /// faster, and so made progress.
     fn try_reserve(&self, tail: Cursor, head: Cursor, length: u32) -> Result<bool> {
         let needed = granules(length);
         let taken = tail.position.wrapping_sub(head.position) as usize;
@@ -243,7 +243,7 @@ impl Ring {
         Ok(Reading { ring: self, head, mine })
     }
 
-    /// Becomes the reader in the place of nobody or of a dead process.
+    /// Becomes the reader if there is none or its process is dead.
     #[cold]
     fn take_over(&self, seen: u64, mine: u64) -> Result<()> {
         let busy = |who: String| Err(Error::InvalidArgument(format!("mailbox is being read by {who}")));
@@ -290,8 +290,8 @@ impl Reading<'_> {
             match Slot::unpack(word) {
                 Slot::Published { length } => {
                     let data = self.ring.region.data(self.head.position, length as usize);
-                    // SAFETY: the acquire above saw the writer's release, so the bytes are written, and nobody
-                    // writes them again before `free` below has moved the head.
+                    // SAFETY: the acquire above saw the writer's release, so the bytes are written, and no
+                    // writer overwrites them before `free` below has moved the head.
                     let taken = take(unsafe { std::slice::from_raw_parts(data, length as usize) });
                     self.free(length);
                     return Ok(Some(taken));

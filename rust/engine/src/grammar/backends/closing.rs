@@ -1,16 +1,16 @@
-//! A short text that completes an answer, for where the budget of tokens runs out.
+//! Searches a short text that completes an answer, for requests near their token limit.
 //!
 //! ```text
-//!  {"a": [1, {"b": "te      what is forced is followed; else each of a few parsers tries closing quotes and
+//!  {"a": [1, {"b": "te      forced text is followed; else each of a few parsers tries closing quotes and
 //!   ► " ► } ► ] ► }         brackets first, then the beginnings of short values, one byte at a time
 //! ```
 //!
-//! A beam search: the cheapest few ways go on. Where that takes too many tries, one way that is not the shortest: the
-//! fixed texts of the grammar, once each; then closing quotes and brackets; else the byte that it has taken least often,
-//! so that it gets out of every repetition.
+//! First a beam search for a short completion. If that takes too many tries, a greedy search for any completion: it tries
+//! the fixed texts of the grammar, once each, then closing quotes and brackets, then the byte that it has taken least
+//! often, so that it leaves every repetition.
 //!
-//! O([`MOST_WORK`]) bytes and Earley items, so that a search may fail where a longer one would not. They are counted, not
-//! timed: the same answer is closed alike on every machine. The beam has half of them, the one way what it leaves.
+//! O([`MAX_WORK`]) bytes and Earley items, so a search may fail where a longer one would not. They are counted, not timed:
+//! the same answer is closed alike on every machine. The beam search has half of them, the greedy search the rest.
 
 use std::collections::VecDeque;
 
@@ -20,31 +20,31 @@ use crate::grammar::backends::forced::{self, Step};
 use crate::grammar::context::Tokens;
 
 /// How much one search may do, as it holds up every other answer: about two milliseconds.
-const MOST_WORK: usize = 10_000;
-/// What copying a parser is counted as, beside the text that it has read.
-const CLONE: usize = 8;
-/// How much of that text is counted as one.
+const MAX_WORK: usize = 10_000;
+/// The cost of copying a parser, beside the text that it has read.
+const CLONE_COST: usize = 8;
+/// How many bytes of that text cost one.
 const CLONED_BYTES: usize = 32;
 /// How many parsers go on from one step to the next.
 const WIDTH: usize = 4;
-/// How many tokens the beam tries in all.
-const MOST_TRIES: usize = 3_000;
-/// How many bytes the one way may have.
-const LONGEST: usize = 2_000;
-/// How many ways on are followed from one parser.
-const MOST_WAYS: usize = 4;
+/// How many tokens the beam search tries in all.
+const MAX_TRIES: usize = 3_000;
+/// The longest path, in bytes.
+const MAX_PATH: usize = 2_000;
+/// How many continuations are followed from one parser.
+const MAX_BRANCHES: usize = 4;
 
-/// What is tried, best first; the first that may come costs one, the next two. 0xff stands for the special tokens.
+/// The bytes to try, best first; the first that is allowed costs one, the next two. 0xff stands for the special tokens.
 const FIRST: &[u8] = b"\"}])>Z0@\xffnfat'{[:,. ;=-/1e+_( \n<";
 /// How many of them close something.
 const CLOSERS: usize = 5;
-/// How often the same closes something without a break.
-const MOST_CLOSED: usize = 4;
+/// How often the same closer is tried in a row.
+const MAX_CLOSED: usize = 4;
 /// How many fixed texts are tried.
-const MOST_MARKS: usize = 64;
+const MAX_MARKS: usize = 64;
 
-/// One way so far.
-struct Way {
+/// A parser, and the tokens by which it came there.
+struct Path {
     parser: TokenParser,
     path: Vec<u32>,
     price: usize,
@@ -63,24 +63,24 @@ pub(crate) fn marks(texts: &[String], tokens: &Tokens) -> Vec<Vec<u32>> {
         out.extend(bytes(&text[at..]));
         out
     };
-    texts.iter().filter(|text| !text.is_empty()).take(MOST_MARKS).map(spelled).collect()
+    texts.iter().filter(|text| !text.is_empty()).take(MAX_MARKS).map(spelled).collect()
 }
 
-/// What is left to one search. A byte that is tried counts as one, and so does each Earley item that this makes.
+/// The work left to one search. A tried byte costs one, and so does each Earley item that this makes.
 ///
-/// What the lexer does is not counted: how much of it is known from before is a matter of luck.
+/// The lexer's work is not counted, as it depends on which of its states earlier texts have built.
 pub(crate) struct Budget {
     work: usize,
     spent: bool,
 }
 
 impl Budget {
-    /// As much as a search may have.
+    /// The budget of one search.
     pub(crate) fn new() -> Self {
-        Self { work: MOST_WORK, spent: false }
+        Self { work: MAX_WORK, spent: false }
     }
 
-    /// Whether it ran out; what was not found may be there.
+    /// Whether it ran out; then a completion may exist that was not found.
     pub(crate) fn is_spent(&self) -> bool {
         self.spent
     }
@@ -122,7 +122,7 @@ impl Budget {
     }
 
     fn clone_of(&mut self, parser: &TokenParser) -> Option<TokenParser> {
-        self.spend(CLONE + parser.final_bytes().len() / CLONED_BYTES);
+        self.spend(CLONE_COST + parser.final_bytes().len() / CLONED_BYTES);
         if self.spent {
             return None;
         }
@@ -143,15 +143,15 @@ pub(crate) fn shortest(
     let mut half = budget.half();
     let short = beam(parser, tokens, &candidates, &mut half);
     budget.work += half.work;
-    let found = short.or_else(|| some_way(parser, tokens, &candidates, marks, budget));
+    let found = short.or_else(|| greedy(parser, tokens, &candidates, marks, budget));
     budget.spent |= half.spent && found.is_none();
     found
 }
 
 fn beam(parser: &TokenParser, tokens: &Tokens, candidates: &[u32], budget: &mut Budget) -> Option<Vec<u32>> {
-    let mut beam = vec![Way { parser: budget.clone_of(parser)?, path: Vec::new(), price: 0 }];
+    let mut beam = vec![Path { parser: budget.clone_of(parser)?, path: Vec::new(), price: 0 }];
     let mut tries = 0;
-    while !beam.is_empty() && tries <= MOST_TRIES {
+    while !beam.is_empty() && tries <= MAX_TRIES {
         let mut next: Vec<(usize, u32, usize)> = Vec::new();
         for (at, way) in beam.iter_mut().enumerate() {
             if !way.follow(tokens, budget) {
@@ -163,7 +163,7 @@ fn beam(parser: &TokenParser, tokens: &Tokens, candidates: &[u32], budget: &mut 
             let mut ways = 0;
             for token in candidates {
                 tries += 1;
-                if tries > MOST_TRIES || ways == MOST_WAYS || budget.is_spent() {
+                if tries > MAX_TRIES || ways == MAX_BRANCHES || budget.is_spent() {
                     break;
                 }
                 if budget.allows(&mut way.parser, *token) {
@@ -174,29 +174,31 @@ fn beam(parser: &TokenParser, tokens: &Tokens, candidates: &[u32], budget: &mut 
         }
         next.sort_by_key(|(_, _, price)| *price);
         next.truncate(WIDTH);
-        beam =
-            next.into_iter().filter_map(|(at, token, price)| beam[at].grown(token, price, budget)).collect();
+        beam = next
+            .into_iter()
+            .filter_map(|(at, token, price)| beam[at].extended(token, price, budget))
+            .collect();
     }
     None
 }
 
-fn some_way(
+fn greedy(
     parser: &TokenParser,
     tokens: &Tokens,
     candidates: &[u32],
     marks: &[Vec<u32>],
     budget: &mut Budget,
 ) -> Option<Vec<u32>> {
-    let mut way = Way { parser: budget.clone_of(parser)?, path: Vec::new(), price: 0 };
+    let mut way = Path { parser: budget.clone_of(parser)?, path: Vec::new(), price: 0 };
     let (closers, others) = candidates.split_at(CLOSERS.min(candidates.len()));
     // The least used first, those used as often in their order.
     let mut others: VecDeque<u32> = others.iter().copied().collect();
     let mut marks: Vec<&[u32]> = marks.iter().map(Vec::as_slice).collect();
-    while way.path.len() < LONGEST && way.follow(tokens, budget) {
+    while way.path.len() < MAX_PATH && way.follow(tokens, budget) {
         if way.parser.is_accepting() {
             return Some(way.path);
         }
-        let Way { parser, path, .. } = &mut way;
+        let Path { parser, path, .. } = &mut way;
         let mut fits = |mark: &&[u32]| {
             let matched = budget.ask(parser, |parser, tried| {
                 *tried += mark.len();
@@ -209,10 +211,10 @@ fn some_way(
             continue;
         }
         let closed = |token: u32| path.iter().rev().take_while(|taken| **taken == token).count();
-        let tired: Vec<u32> =
-            closers.iter().copied().filter(|closer| closed(*closer) >= MOST_CLOSED).collect();
+        let overused: Vec<u32> =
+            closers.iter().copied().filter(|closer| closed(*closer) >= MAX_CLOSED).collect();
         let mut allowed = |token: &u32| budget.allows(parser, *token);
-        let token = match closers.iter().find(|token| !tired.contains(token) && allowed(token)) {
+        let token = match closers.iter().find(|token| !overused.contains(token) && allowed(token)) {
             Some(token) => *token,
             None => match others.iter().position(&mut allowed).and_then(|at| others.remove(at)) {
                 Some(token) => {
@@ -234,10 +236,10 @@ pub(crate) fn completes(parser: &TokenParser, path: &[u32], budget: &mut Budget)
         && parser.is_accepting()
 }
 
-impl Way {
-    /// Takes what is forced; false if that cannot be written, or not within the budget.
+impl Path {
+    /// Follows the forced text; false if that cannot be written, or not within the budget.
     fn follow(&mut self, tokens: &Tokens, budget: &mut Budget) -> bool {
-        while self.path.len() < LONGEST {
+        while self.path.len() < MAX_PATH {
             let id = match budget.ask(&mut self.parser, forced::next) {
                 Some(Ok(None)) => return true,
                 Some(Ok(Some(Step::Special(token)))) => Some(token),
@@ -259,7 +261,7 @@ impl Way {
         Some(())
     }
 
-    fn grown(&self, token: u32, price: usize, budget: &mut Budget) -> Option<Self> {
+    fn extended(&self, token: u32, price: usize, budget: &mut Budget) -> Option<Self> {
         let (mut parser, mut path) = (budget.clone_of(&self.parser)?, self.path.clone());
         budget.take(&mut parser, token)?;
         path.push(token);
@@ -267,7 +269,7 @@ impl Way {
     }
 }
 
-/// Single bytes, best first, with the special tokens where they are dear.
+/// Tokens of single bytes and special tokens, best first.
 fn candidates(tokens: &Tokens) -> Vec<u32> {
     let mut bytes: Vec<u8> = FIRST.to_vec();
     bytes.extend((0..=255).filter(|byte| !FIRST.contains(byte)));
@@ -298,7 +300,7 @@ pub(crate) fn spelled(path: &[u32], tokens: &Tokens) -> Vec<u32> {
     out
 }
 
-/// What is left of a path behind `token`, if the path begins with its bytes.
+/// How many steps of a path `token` covers, if the path begins with its bytes.
 pub(crate) fn behind(path: &[u32], token: u32, tokens: &Tokens) -> Option<usize> {
     let mut left = tokens.text_bytes(token);
     if left.is_empty() {
@@ -342,9 +344,9 @@ mod tests {
         let (found, work, spent) = search(costly(), 100);
         assert!(found.is_none() && work > 90 && spent, "{work}");
         assert_eq!(search(costly(), 0), (None, 0, true));
-        let (found, work, spent) = search(serde_json::json!({"type": "object"}), MOST_WORK);
+        let (found, work, spent) = search(serde_json::json!({"type": "object"}), MAX_WORK);
         assert_eq!((found.map(|path| path.len()), spent), (Some(2), false));
-        assert!(0 < work && work < MOST_WORK / 10, "{work}");
+        assert!(0 < work && work < MAX_WORK / 10, "{work}");
     }
 
     /// What was done with a lexer before makes it faster, but neither changes the work nor what is found.
@@ -353,17 +355,17 @@ mod tests {
         for schema in [serde_json::json!({"type": "object", "minProperties": 2}), costly()] {
             let tokens = small(&[]);
             let parser = from_schema(&tokens, schema).parser();
-            let all = search_with(&parser, &tokens, MOST_WORK);
+            let all = search_with(&parser, &tokens, MAX_WORK);
             for work in [0, 1, 10, 100, 1_000, 10_000] {
                 let first = search_with(&parser, &tokens, work);
                 assert_eq!(search_with(&parser, &tokens, work), first);
             }
-            assert_eq!(search_with(&parser, &tokens, MOST_WORK), all);
+            assert_eq!(search_with(&parser, &tokens, MAX_WORK), all);
         }
     }
 
     #[test]
-    fn what_a_small_budget_did_not_find_may_be_found_later() {
+    fn a_larger_budget_may_find_more() {
         let tokens = small(&[]);
         let grammar = from_schema(&tokens, serde_json::json!({"type": "object"}));
         let none = || Budget { work: 0, spent: false };

@@ -1,11 +1,11 @@
-//! The text that is the only way on, found a byte at a time, and no further than somebody wants it.
+//! The forced text: the only text that may come next, found a byte at a time and no further than is asked for.
 //!
 //! ```text
-//!  parser ─ one byte may come ─► take it ─ one ─► take it ─ ... ─ several, an end, or enough ─► give all of them back
+//!  parser ─ one byte may come ─► take it ─ one ─► take it ─ ... ─ several, an end, or enough ─► roll all of them back
 //! ```
 //!
-//! llguidance would force the whole text at once, however long it is. O(256) look-ups a byte where the lexer does not
-//! know the byte, else O(1); tokens of it are O(limit) bytes.
+//! llguidance would force the whole text at once, however long it is. O(1) a byte that the lexer knows, else 256 look-ups;
+//! O(limit) bytes.
 
 use anyhow::ensure;
 use llguidance::TokenParser;
@@ -15,23 +15,23 @@ use llguidance::toktrie::{Recognizer, TokTrie};
 
 use crate::grammar::context::Tokens;
 
-/// The most bytes that are looked at.
-pub(crate) const FURTHEST: usize = 1 << 14;
-/// Bytes that are looked at first, beside those for each token that is wanted.
-const BEYOND: usize = 32;
-/// What a mask, which looks at every token, counts as in bytes that are tried.
-const MASK: usize = 500;
-/// Bytes for each token that is wanted.
+/// At most this many bytes are forced at once.
+const MAX_BYTES: usize = 1 << 14;
+/// Bytes that are tried first, beside [`PER_TOKEN`].
+const BASE_BYTES: usize = 32;
+/// The cost of a mask, which visits every token, in tried bytes.
+const MASK_COST: usize = 500;
+/// Bytes that are tried for each token that is asked for.
 const PER_TOKEN: usize = 8;
 
-/// The only thing that may come.
+/// A forced byte or special token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Byte(u8),
     Special(u32),
 }
 
-/// What must come next; None where there is a choice, or the text may end. `tried` grows by the bytes that were tried.
+/// The forced byte or token; None where there is a choice, or the text may end. `tried` grows by the tried bytes.
 ///
 /// # Errors
 /// llguidance has given up, and the parser with it.
@@ -41,7 +41,7 @@ pub(crate) fn next(parser: &mut TokenParser, tried: &mut usize) -> anyhow::Resul
     }
     match parser.parser.with_recognizer(|at| only_byte(at, tried)) {
         Some(TokTrie::SPECIAL_TOKEN_MARKER) => {
-            *tried += MASK;
+            *tried += MASK_COST;
             parser.invalidate_bias_cache();
             let set = parser.compute_mask()?;
             let mut allowed = set.iter();
@@ -51,7 +51,7 @@ pub(crate) fn next(parser: &mut TokenParser, tried: &mut usize) -> anyhow::Resul
     }
 }
 
-/// The byte that may come, if it is one.
+/// The byte that may come, if it is the only one.
 fn only_byte(at: &mut ParserRecognizer<'_>, tried: &mut usize) -> Option<u8> {
     let state = at.lexer_state();
     let hint = at.lexer_mut().next_byte(state);
@@ -74,7 +74,7 @@ fn only_byte(at: &mut ParserRecognizer<'_>, tried: &mut usize) -> Option<u8> {
     byte
 }
 
-/// At most `limit` tokens of the forced text, up to where a token could go on beyond it.
+/// At most `limit` tokens of the forced text, up to the first that could go on beyond it.
 ///
 /// # Errors
 /// llguidance has given up, and the parser with it.
@@ -83,21 +83,21 @@ pub(crate) fn spelled(parser: &mut TokenParser, tokens: &Tokens, limit: usize) -
         return Ok(Vec::new());
     }
     let mut walk = Walk::new(parser, tokens);
-    let mut bytes = limit.saturating_mul(PER_TOKEN).saturating_add(BEYOND);
+    let mut bytes = limit.saturating_mul(PER_TOKEN).saturating_add(BASE_BYTES);
     let mut out = loop {
-        walk.go(bytes.min(FURTHEST))?;
+        walk.advance(bytes.min(MAX_BYTES))?;
         let out = walk.spelled();
-        if walk.ended || out.len() >= limit || bytes >= FURTHEST {
+        if walk.ended || out.len() >= limit || bytes >= MAX_BYTES {
             break out;
         }
         bytes *= 2;
     };
-    walk.back()?;
+    walk.roll_back()?;
     out.truncate(limit);
     Ok(out)
 }
 
-/// A parser that has gone on by what is forced.
+/// A parser that follows the forced text.
 struct Walk<'a> {
     parser: &'a mut TokenParser,
     tokens: &'a Tokens,
@@ -113,7 +113,7 @@ impl<'a> Walk<'a> {
         Self { parser, tokens, steps: Vec::new(), taken: 0, ended: false }
     }
 
-    fn go(&mut self, steps: usize) -> anyhow::Result<()> {
+    fn advance(&mut self, steps: usize) -> anyhow::Result<()> {
         while !self.ended && self.steps.len() < steps {
             let Some(step) = next(self.parser, &mut 0)? else {
                 self.ended = true;
@@ -132,14 +132,14 @@ impl<'a> Walk<'a> {
                 }
             };
             let back = self.parser.parser.apply_token(bytes, id)?;
-            ensure!(back == 0, "nothing is ever taken back here");
+            ensure!(back == 0, "llguidance never backtracks here");
             self.taken += bytes.len();
             self.steps.push(step);
         }
         Ok(())
     }
 
-    /// The text as tokens, without those that something longer may come in place of.
+    /// The text as tokens, up to the first in place of which a longer one may come.
     fn spelled(&mut self) -> Vec<u32> {
         let (mut out, mut text, mut last) = (Vec::new(), Vec::new(), 0);
         for step in &self.steps {
@@ -160,8 +160,8 @@ impl<'a> Walk<'a> {
         out
     }
 
-    /// The parser goes back to where the tokens are.
-    fn back(self) -> anyhow::Result<()> {
+    /// Rolls the parser back to its tokens.
+    fn roll_back(self) -> anyhow::Result<()> {
         self.parser.parser.rollback(self.taken)?;
         self.parser.invalidate_bias_cache();
         Ok(())

@@ -6,8 +6,8 @@
 //!    1 (final)     17 → 1                                        written token by token, with the end tokens
 //! ```
 //!
-//! [`build`] makes it, unless it would be too large. Advancing is O(log tokens of the state), a mask O(vocabulary / 32) or, where few tokens are
-//! allowed, that many.
+//! [`build`] makes the table, unless it would be too large. Advancing is O(log tokens of the state); a mask is
+//! O(vocabulary / 32) or, where few tokens are allowed, their number.
 
 mod build;
 
@@ -16,9 +16,9 @@ use std::sync::Arc;
 use crate::grammar::context::Tokens;
 use crate::grammar::{Compiled, Grammar};
 
-/// Bytes of forced text that are looked at first: for each token that is wanted, and beyond.
+/// Bytes of forced text that are tried first: for each token that is asked for, and in addition.
 const PER_TOKEN: usize = 8;
-const BEYOND: usize = 32;
+const BASE_BYTES: usize = 32;
 
 /// A regular language over a vocabulary's tokens.
 pub(crate) struct Index {
@@ -84,14 +84,14 @@ impl Compiled for Index {
 
 struct State {
     table: Arc<Table>,
-    /// The states so far, the last one now.
+    /// The states so far; the last is the current one.
     path: Vec<u32>,
     ended: bool,
 }
 
 impl State {
     fn now(&self) -> u32 {
-        *self.path.last().expect("the start is never taken back")
+        *self.path.last().expect("the first state is never removed")
     }
 
     fn row(&self) -> &Row {
@@ -102,7 +102,7 @@ impl State {
         &self.table.states[state as usize]
     }
 
-    /// The byte that every allowed token begins with, and whether it is alone the whole way on.
+    /// The byte that every allowed token begins with, if there is one and the text may not end.
     fn forced_byte(&self, state: u32) -> Option<u8> {
         let row = self.row_of(state);
         if row.is_final {
@@ -113,8 +113,8 @@ impl State {
         first.all(|other| other == byte).then_some(byte)
     }
 
-    /// The text that is forced, no more than `most` bytes of it, and whether that is all.
-    fn forced(&self, most: usize) -> (Vec<u8>, bool) {
+    /// The forced text, at most `limit` bytes of it, and whether that is all.
+    fn forced(&self, limit: usize) -> (Vec<u8>, bool) {
         let mut text = Vec::new();
         let mut state = self.now();
         // A cycle without a way out would have no end, and such states are not in the table.
@@ -122,7 +122,7 @@ impl State {
             && let Some(byte) = self.forced_byte(state)
             && let Some(next) = self.after_byte(state, byte)
         {
-            if text.len() >= most {
+            if text.len() >= limit {
                 return (text, false);
             }
             text.push(byte);
@@ -131,7 +131,7 @@ impl State {
         (text, true)
     }
 
-    /// At most `limit` tokens of a text that is forced, up to where a token could go on beyond it.
+    /// Appends at most `limit` tokens of a forced text, up to the first that could go on beyond it.
     fn spell(&self, text: &[u8], limit: usize, out: &mut Vec<u32>) {
         let mut tokens = Vec::new();
         self.table.tokens.tokenize(text, &mut tokens);
@@ -151,7 +151,7 @@ impl State {
         }
     }
 
-    /// The state after a byte, by the token that is just it.
+    /// The state after a byte, by the token that consists of it.
     fn after_byte(&self, state: u32, byte: u8) -> Option<u32> {
         self.row_of(state).target(self.table.tokens.byte_token(byte)?)
     }
@@ -195,7 +195,7 @@ impl Grammar for State {
 
     fn forced_tokens(&mut self, limit: usize, out: &mut Vec<u32>) {
         let before = out.len();
-        let mut bytes = limit.saturating_mul(PER_TOKEN).saturating_add(BEYOND);
+        let mut bytes = limit.saturating_mul(PER_TOKEN).saturating_add(BASE_BYTES);
         if limit == 0 {
             return;
         }

@@ -1,7 +1,7 @@
-//! Grammars that llguidance drives: JSON Schemas, context-free grammars, and regexes that are too large for a table.
+//! The llguidance backend: JSON Schemas, context-free grammars, and regexes that are too large for a table.
 //!
 //! ```text
-//!  Compiled ─ base parser ─┬─ start: a parser of its own (its lexer's automaton is built as it goes)
+//!  Compiled ─ base parser ─┬─ start: a copy of the parser (its lexer's automaton is built as it goes)
 //!                          └─ pool: parsers of answers that have ended, rewound, with what their lexers have built
 //! ```
 //!
@@ -24,13 +24,13 @@ use crate::grammar::lowering::description::refusal;
 use crate::grammar::{Compiled, Grammar, Refusal};
 
 /// Items in a row of the parser that any grammar may have; an object of two thousand optional keys has 5,000.
-const MOST_ITEMS: usize = 8_000;
+const MAX_ITEMS: usize = 8_000;
 /// How many rewound parsers are kept.
-const POOL: usize = 4;
-/// A parser whose lexer holds more is not kept.
-const LARGEST_KEPT: usize = 4 << 20;
+const MAX_POOLED: usize = 4;
+/// A parser whose lexer holds more bytes is not kept.
+const MAX_POOLED_BYTES: usize = 4 << 20;
 
-/// A grammar of llguidance's.
+/// A grammar that llguidance has compiled.
 pub(crate) struct Llguidance {
     shared: Arc<Shared>,
     warnings: Vec<String>,
@@ -39,9 +39,9 @@ pub(crate) struct Llguidance {
 struct Shared {
     tokens: Arc<Tokens>,
     base: Mutex<TokenParser>,
-    /// Its fixed texts, in bytes and special tokens.
+    /// The grammar's fixed texts, in tokens of single bytes and special tokens.
     marks: Vec<Vec<u32>>,
-    /// A completion of the empty answer, once somebody has asked.
+    /// A completion of the empty answer, once it was searched for.
     shortest: OnceLock<Option<Vec<u32>>>,
     /// Rewound parsers, and about how many bytes each holds.
     pool: Mutex<Vec<(TokenParser, usize)>>,
@@ -52,7 +52,7 @@ impl Llguidance {
     /// Compiles a lowered description, in which `marks` are fixed texts.
     ///
     /// # Errors
-    /// llguidance's reason not to.
+    /// Why llguidance refuses the grammar.
     pub(crate) fn compile(
         tokens: &Arc<Tokens>,
         lowered: Lowered,
@@ -70,14 +70,14 @@ impl Llguidance {
         let base = guarded(|| {
             let factory = tokens.factory();
             let mut limits = factory.limits().clone();
-            limits.max_items_in_row = most_items(length);
+            limits.max_items_in_row = max_items(length);
             let (init, logger) = (GrammarInit::Serialized(grammar), Logger::new(0, 0));
             let able = InferenceCapabilities::default();
             let mut parser = factory.create_parser_from_init_ext(init, logger, able, limits)?;
             parser.parser.rollback(0)?;
             parser.start_without_prompt();
             if !parser.check_stop()? {
-                // What has no first token matches nothing; and what the first mask takes is ready for everybody.
+                // Without a first token no text matches. The first mask's lexer states are shared by all copies.
                 let empty = StopReason::NoExtensionBias.to_string();
                 let none = || anyhow::anyhow!("no text matches it");
                 let mask = parser.compute_mask();
@@ -89,7 +89,7 @@ impl Llguidance {
         let (base, more) =
             base.map_err(|error| refusal(format!("the grammar cannot be compiled: {}", readable(&error))))?;
         warnings.extend(more);
-        // About what the rules and symbols take beside the lexer.
+        // Estimates the rules and symbols beside the lexer.
         let memory = base.parser.lexer_stats().num_bytes + 8 * length + (16 << 10);
         let shared = Shared {
             tokens: tokens.clone(),
@@ -122,11 +122,11 @@ impl Llguidance {
 
 /// How many items a row of the parser may have, for a grammar of so many bytes: a small one that needs many is
 /// ambiguous, and each of its tokens costs the square of them.
-fn most_items(length: usize) -> usize {
-    (2_000 + length / 2).min(MOST_ITEMS)
+fn max_items(length: usize) -> usize {
+    (2_000 + length / 2).min(MAX_ITEMS)
 }
 
-/// llguidance's words, without what it leaves for its logs.
+/// llguidance's message, without the parts for its logs.
 fn readable(error: &anyhow::Error) -> String {
     let text = error.to_string();
     let text = text.split("<backtrace>").next().unwrap_or_default();
@@ -163,18 +163,19 @@ struct State {
     /// Tokens that the parser has taken: all but an end token that ends the answer.
     taken: Vec<u32>,
     ended: bool,
-    /// Looking ahead has failed.
+    /// Looking ahead has failed, and is not tried again.
     blind: bool,
     /// llguidance has given up, and why: the answer may only end.
     broken: Option<String>,
-    /// Bytes and special tokens, each a token, that completed the answer when they were looked for.
+    /// The last completion that was found.
     completion: Option<Completion>,
 }
 
 #[derive(Clone)]
 struct Completion {
+    /// Tokens of single bytes, and special tokens.
     path: Vec<u32>,
-    /// Whether it still does; otherwise something else has come, and it may do so nevertheless.
+    /// Whether the answer has followed it since; otherwise it may still complete the answer, which has to be checked.
     holds: bool,
 }
 
@@ -187,7 +188,7 @@ impl State {
         self.ended || self.broken.is_some() || self.parser.as_ref().is_none_or(TokenParser::stopped)
     }
 
-    /// Runs `work` on the parser; None, and only an end may come, if it fails.
+    /// Runs `work` on the parser; if it fails, None, and the answer may only end.
     fn attempt<T>(&mut self, work: impl FnOnce(&mut TokenParser) -> anyhow::Result<T>) -> Option<T> {
         let parser = self.parser();
         match guarded(|| work(parser)) {
@@ -199,7 +200,7 @@ impl State {
         }
     }
 
-    /// Bytes that complete the answer: those known from before if they still do, else what a search finds.
+    /// A completion of the answer: the last one if it still is one, else what a search finds.
     fn completion(&mut self, budget: &mut Budget) -> Option<Vec<u32>> {
         let known = self.completion.take();
         if let Some(known) = known.as_ref().filter(|known| known.holds) {
@@ -216,7 +217,7 @@ impl State {
         path
     }
 
-    /// A completion that a search finds, or found for an answer that has not begun either.
+    /// Searches a completion; that of the empty answer is shared.
     fn search(&mut self, budget: &mut Budget) -> Option<Option<Vec<u32>>> {
         let shared = self.shared.clone();
         let fresh = self.taken.is_empty();
@@ -231,8 +232,8 @@ impl State {
         Some(found)
     }
 
-    /// Looks ahead with the parser, which then stands where it stood. None if that fails, and then it is never tried
-    /// again: what llguidance gives up ahead of the answer, the answer may never come to.
+    /// Looks ahead with the parser; `work` leaves it as it was. If that fails, None, and it is never tried again: the
+    /// answer itself may never reach the text at which llguidance gave up.
     fn ahead<T>(&mut self, work: impl FnOnce(&mut TokenParser) -> anyhow::Result<T>) -> Option<T> {
         if self.blind {
             return None;
@@ -252,7 +253,7 @@ impl State {
         result.ok()
     }
 
-    /// Puts a new parser, and a new lexer, in place of one that has given up.
+    /// Replaces a parser that has given up by a new one with a new lexer.
     fn rebuild(&mut self) {
         self.parser = Some(self.shared.base.lock().unwrap_or_else(PoisonError::into_inner).deep_clone());
         let taken = std::mem::take(&mut self.taken);
@@ -345,7 +346,7 @@ impl Grammar for State {
             self.taken.truncate(self.taken.len() - tokens);
             self.attempt(|parser| {
                 parser.rollback(tokens)?;
-                // The cache knows a state by its lexer and its row, which may now be another's.
+                // The cache is keyed by lexer state and row, which may now belong to other text.
                 parser.invalidate_bias_cache();
                 Ok(())
             });
@@ -391,10 +392,10 @@ impl Drop for State {
             Ok((parser, bytes))
         });
         if let Ok((parser, bytes)) = rewound
-            && bytes <= LARGEST_KEPT
+            && bytes <= MAX_POOLED_BYTES
         {
             let mut pool = self.shared.pool.lock().unwrap_or_else(PoisonError::into_inner);
-            if pool.len() < POOL {
+            if pool.len() < MAX_POOLED {
                 pool.push((parser, bytes));
             }
         }

@@ -1,4 +1,4 @@
-//! Which backend drives which description: the one rule, to be read and to be measured.
+//! Chooses the backend of a description.
 
 mod closing;
 mod forced;
@@ -20,11 +20,11 @@ use crate::grammar::{Refusal, Verdict};
 /// Compiles a description.
 ///
 /// A choice or a regex becomes a table if the table is small enough to be built at once; its masks are look-ups.
-/// Everything else, and what would be too large a table, goes to llguidance, whose automata are built as an answer
-/// goes along.
+/// Everything else, and what would be too large a table, goes to llguidance, which builds its automata while an answer
+/// is written.
 ///
 /// # Errors
-/// Why it cannot be.
+/// Why the description is refused.
 pub fn compile(tokens: &Arc<Tokens>, description: Description, cancel: &CancelToken) -> Verdict {
     if let Some(pattern) = regular(&description)?
         && let Some(index) = Index::build(tokens, &pattern, cancel)?

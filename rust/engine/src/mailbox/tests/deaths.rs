@@ -72,7 +72,7 @@ fn a_living_writers_record_is_waited_for_until_it_dies() {
     }
     mailbox.send(b"after").unwrap();
     for _ in 0..3 {
-        assert!(!mailbox.wait(Some(2 * PATIENCE), Duration::ZERO).unwrap());
+        assert!(!mailbox.wait(Some(2 * WRITER_CHECK), Duration::ZERO).unwrap());
         assert_eq!(received(&mailbox), Ok(None));
     }
     // SAFETY: kills a child of ours.

@@ -30,19 +30,19 @@ use crate::grammar::context::Tokens;
 use crate::grammar::lowering::description::refusal;
 
 /// Largest automaton, in bytes.
-const LARGEST_AUTOMATON: usize = 1 << 20;
-/// Most steps of outlines-core: states times tokens.
-const MOST_WALKS: usize = 4_000_000;
+const MAX_AUTOMATON_BYTES: usize = 1 << 20;
+/// How many steps outlines-core may take: states times tokens.
+const MAX_WALKS: usize = 4_000_000;
 /// Largest table, in transitions.
-const MOST_TRANSITIONS: usize = 2_000_000;
-/// From so many tokens on a row is kept as a mask.
+const MAX_TRANSITIONS: usize = 2_000_000;
+/// A row with at least this many tokens is kept as a mask.
 const DENSE: usize = 256;
 
 impl Index {
     /// Builds the table; None if it would be too large.
     ///
     /// # Errors
-    /// No text of the tokenizer matches, or nobody waits any more.
+    /// No text of the tokenizer matches, or the compilation was cancelled.
     pub(crate) fn build(
         tokens: &Arc<Tokens>,
         pattern: &Hir,
@@ -58,7 +58,7 @@ impl Index {
             .copied()
             .filter(|token| tokens.text_bytes(*token).iter().all(|byte| survey.bytes[*byte as usize]))
             .collect();
-        if survey.states.saturating_mul(candidates.len()) > MOST_WALKS {
+        if survey.states.saturating_mul(candidates.len()) > MAX_WALKS {
             return Ok(None);
         }
         cancel.check()?;
@@ -94,14 +94,14 @@ fn automaton(pattern: &Hir) -> Option<dense::DFA<Vec<u32>>> {
     let source = format!(r"(?:{pattern})\z");
     let config = dense::Config::new()
         .start_kind(regex_automata::dfa::StartKind::Anchored)
-        .dfa_size_limit(Some(LARGEST_AUTOMATON))
-        .determinize_size_limit(Some(2 * LARGEST_AUTOMATON));
-    let thompson = regex_automata::nfa::thompson::Config::new().nfa_size_limit(Some(LARGEST_AUTOMATON));
+        .dfa_size_limit(Some(MAX_AUTOMATON_BYTES))
+        .determinize_size_limit(Some(2 * MAX_AUTOMATON_BYTES));
+    let thompson = regex_automata::nfa::thompson::Config::new().nfa_size_limit(Some(MAX_AUTOMATON_BYTES));
     dense::Builder::new().configure(config).thompson(thompson).build(&source).ok()
 }
 
 struct Survey {
-    /// Bytes that occur on a way that is alive.
+    /// Bytes on transitions to live states.
     bytes: [bool; 256],
     states: usize,
 }
@@ -138,7 +138,7 @@ impl Table {
         end: u32,
     ) -> Result<Option<Self>, Refusal> {
         let transitions = outlines.transitions();
-        if transitions.values().map(|row| row.len()).sum::<usize>() > MOST_TRANSITIONS {
+        if transitions.values().map(|row| row.len()).sum::<usize>() > MAX_TRANSITIONS {
             return Ok(None);
         }
         let way = ways_to_end(outlines, end);
@@ -178,7 +178,7 @@ impl Table {
     }
 }
 
-/// For every state that an end can be reached from: in how many tokens, and by which first.
+/// For every state from which an end can be reached: the number of tokens to it, and the first of them.
 fn ways_to_end(outlines: &Outlines, end: u32) -> FxHashMap<u32, (u32, u32)> {
     let mut back: FxHashMap<u32, Vec<(u32, u32)>> = FxHashMap::default();
     for (state, row) in outlines.transitions() {

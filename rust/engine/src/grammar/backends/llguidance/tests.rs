@@ -1,4 +1,4 @@
-//! Where llguidance meets its limits: long forced texts, a failure while looking ahead, large rows.
+//! llguidance at its limits: long forced texts, a failure while looking ahead, large rows.
 
 use super::*;
 use crate::grammar::backends::tests::allowed;
@@ -70,7 +70,7 @@ fn looking_ahead_may_fail_and_the_answer_goes_on() {
 
 #[test]
 fn a_row_is_bounded_by_the_size_of_its_grammar() {
-    assert_eq!((most_items(10), most_items(2_000), most_items(1 << 20)), (2_005, 3_000, 8_000));
+    assert_eq!((max_items(10), max_items(2_000), max_items(1 << 20)), (2_005, 3_000, 8_000));
     let tokens = small(&[]);
     let lowered = Lowered::Lark("start: s\ns: s \"b\" | \"a\"".into());
     let grammar = Llguidance::compile(&tokens, lowered, &[], Vec::new());

@@ -1,6 +1,6 @@
-//! Writes the states of an expression as a schema in the part of the language that the grammar's compiler keeps exactly.
+//! Writes the states of an expression as a schema in normal form.
 //!
-//! One definition for each state that is met more than once, so that recursion ends and sharing stays. Cost: the
+//! A state that is used more than once becomes a definition, so that recursion ends and sharing stays. Cost: the
 //! states times their children, and the patterns that are written.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use crate::normal_form::case::{ArrayCase, Case, NumberCase, ObjectCase, TextCase
 use crate::normal_form::states::States;
 use crate::normalizer::Normalizer;
 
-/// Every name. Written so, masks within a name are found fast; an empty pattern means the same and takes ten times as long.
+/// Matches every name. llguidance computes masks for this pattern ten times as fast as for an empty one.
 const ANY_NAME: &str = "^(?s:.*)$";
 
 struct Writer<'w, 'a> {
@@ -28,7 +28,7 @@ struct Writer<'w, 'a> {
 }
 
 impl Normalizer<'_> {
-    /// The schema that an expression says.
+    /// The schema of an expression.
     pub(crate) fn write(&mut self, root: Expr, unenforceable: Unenforceable) -> Result<Value, Refusal> {
         let states = States::new(self, root)?;
         if !states.productive.contains(&root) {
@@ -52,7 +52,7 @@ impl Normalizer<'_> {
 }
 
 impl Writer<'_, '_> {
-    /// A child: itself, or where it is defined.
+    /// A child: its schema, or a reference to its definition.
     fn child(&mut self, expr: Expr) -> Result<Value, Refusal> {
         if expr == TRUE {
             return Ok(json!({}));
@@ -138,7 +138,7 @@ impl Writer<'_, '_> {
         Ok(object(json!({ "anyOf": options })))
     }
 
-    /// Refuses what is open, or takes note that it is not enforced.
+    /// Refuses the keywords in `open`, or warns that they are not enforced.
     fn report(&mut self, open: &[Path]) -> Result<(), Refusal> {
         for &path in open {
             let name = self.normalizer.name(path).to_owned();
@@ -310,10 +310,10 @@ impl Writer<'_, '_> {
         Ok(out)
     }
 
-    /// A pattern for names beside the known ones. The compiler takes the known ones out of it by itself, but first
-    /// asks of them what it asks of the names of the pattern; so they are taken out here where that asks something.
+    /// A pattern for the other names. llguidance excludes the known names from a pattern itself, but also applies the
+    /// pattern's schema to them; so they are excluded here unless that schema allows everything.
     ///
-    /// Its own `additionalProperties` would do the same, but lets a known name through that is written with `\u`.
+    /// llguidance's `additionalProperties` would do, but accepts a known name that is written with `\u` escapes.
     fn other_names(&mut self, case: &ObjectCase, names: u32, value: Expr) -> Result<String, Refusal> {
         let langs = &mut self.normalizer.langs;
         let apart =
@@ -338,7 +338,7 @@ impl Writer<'_, '_> {
     }
 }
 
-/// Whether a case is the whole of its type, however it came about.
+/// Whether a case allows all values of its type.
 fn is_all(case: &Case, kind: crate::expression::Kind) -> bool {
     let mut case = case.clone();
     if let Case::Object(object) = &mut case {

@@ -1,4 +1,4 @@
-//! Schemas as boolean expressions over what one keyword says of one type of value.
+//! Schemas as boolean expressions over constraints: a keyword's effect on one type of value.
 //!
 //! Expressions are hash-consed: an equal number is an equal expression, and a child of an array or an object is such a
 //! number. That makes every combination that `allOf`, `$ref`, `not` and the like reach one state of a tree automaton,
@@ -18,7 +18,7 @@ pub(crate) const FALSE: Expr = 0;
 /// Allows everything.
 pub(crate) const TRUE: Expr = 1;
 
-/// Where a keyword stands; a number into the list of such names.
+/// The place of a keyword: an index into the list of their names.
 pub(crate) type Path = u32;
 
 /// A type of value.
@@ -35,20 +35,20 @@ pub(crate) enum Kind {
 pub(crate) const KINDS: [Kind; 6] =
     [Kind::Null, Kind::Boolean, Kind::Number, Kind::Text, Kind::Array, Kind::Object];
 
-/// What is said of numbers.
+/// A constraint on numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum NumberRule {
     Whole,
-    /// The bound, and whether it is left out itself.
+    /// The bound, and whether it is exclusive.
     Min(Decimal, bool),
     Max(Decimal, bool),
     Multiple(Decimal),
     Among(Rc<[Decimal]>),
-    /// Something that cannot be said here.
+    /// A constraint without an exact form.
     Unknown,
 }
 
-/// What is said of strings.
+/// A constraint on strings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum TextRule {
     In(Lang),
@@ -59,7 +59,7 @@ pub(crate) enum TextRule {
     Unknown,
 }
 
-/// What is said of arrays.
+/// A constraint on arrays.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum ArrayRule {
     AtLeast(u64),
@@ -68,7 +68,7 @@ pub(crate) enum ArrayRule {
     Item(usize, Expr),
     /// All items from the position on.
     From(usize, Expr),
-    /// How many of the items from a position on are like this.
+    /// How many of the items from a position on match this.
     Count {
         from: usize,
         item: Expr,
@@ -79,7 +79,7 @@ pub(crate) enum ArrayRule {
     Unknown,
 }
 
-/// What is said of objects.
+/// A constraint on objects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum ObjectRule {
     Requires(Rc<str>),
@@ -92,10 +92,10 @@ pub(crate) enum ObjectRule {
     Unknown,
 }
 
-/// What one keyword says of the values of one type; of the others it says nothing.
+/// A constraint on the values of one type; values of other types satisfy it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Atom {
-    /// One bit for each of [`KINDS`]: the only one that speaks of all.
+    /// The allowed types, one bit for each of [`KINDS`]; the only constraint on all types.
     Kinds(u8),
     Boolean(bool),
     Number(NumberRule, Path),
@@ -104,7 +104,7 @@ pub(crate) enum Atom {
     Object(ObjectRule, Path),
 }
 
-/// How an expression is made.
+/// The node of an expression.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum ExprNode {
     False,
@@ -114,7 +114,7 @@ pub(crate) enum ExprNode {
     /// Exactly one of them.
     One(Rc<[Expr]>),
     Not(Expr),
-    /// A schema of the document, whose expression is made when it is needed.
+    /// A schema of the document, whose expression is built when it is needed.
     Schema(u32),
     Atom(Rc<Atom>),
 }

@@ -1,7 +1,7 @@
-//! The state of one preparation, and its budgets.
+//! The state of one normalization, and its budgets.
 //!
-//! Everything that may multiply [pays](Normalizer::pay) by the step: their number is bounded, and every so many of them it is
-//! asked whether to go on. O(1) a step.
+//! Every loop that may multiply [spends](Normalizer::spend) steps. Their number is bounded, and every 512 steps the
+//! caller's cancellation is checked. O(1) a step.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
@@ -12,9 +12,9 @@ use crate::language::Languages;
 use crate::normal_form::case::Case;
 use crate::{Limits, Options, Refusal};
 
-/// The cases of an expression, once they are known.
+/// The cases of an expression.
 pub(crate) enum Known {
-    /// Asked for while it is being found out.
+    /// They are being computed.
     Open,
     Shapes(Rc<Vec<Case>>),
 }
@@ -25,7 +25,7 @@ pub(crate) struct Normalizer<'a> {
     pub exprs: Expressions,
     pub paths: Vec<String>,
     pub warnings: Vec<String>,
-    /// A question about a language was left open for want of budget where an answer is needed.
+    /// A needed question about a language exceeded the budget of derivatives.
     pub spent: bool,
     pub schemas: Vec<(Place, usize, Option<Expr>)>,
     pub schema_numbers: HashMap<(Place, usize), u32>,
@@ -34,12 +34,12 @@ pub(crate) struct Normalizer<'a> {
     pub known: HashMap<(Expr, Kind), Known>,
     /// All values of an expression, where they are few.
     pub values: HashMap<Expr, Option<Rc<Vec<serde_json::Value>>>>,
-    /// The schemas whose in-place parts are being taken in.
+    /// The schemas whose in-place parts are being expanded.
     pub open: HashSet<(u32, Kind)>,
-    /// How far children are being looked into.
+    /// How deep the emptiness of children is being computed.
     pub ahead: usize,
     steps: u64,
-    /// The schema that was taken in last, for messages.
+    /// The schema that was expanded last, for messages.
     pub last: Place,
     pub limits: Limits,
     cancelled: &'a dyn Fn() -> bool,
@@ -76,11 +76,11 @@ impl<'a> Normalizer<'a> {
 
     /// One step of work.
     pub(crate) fn step(&mut self) -> Result<(), Refusal> {
-        self.pay(1)
+        self.spend(1)
     }
 
-    /// Some steps of work.
-    pub(crate) fn pay(&mut self, steps: usize) -> Result<(), Refusal> {
+    /// `steps` steps of work.
+    pub(crate) fn spend(&mut self, steps: usize) -> Result<(), Refusal> {
         let before = self.steps;
         self.steps += steps as u64;
         let at = || short(&self.document.places[self.last].pointer);
@@ -103,7 +103,7 @@ impl<'a> Normalizer<'a> {
         Ok(())
     }
 
-    /// Refuses what multiplies out to too many cases.
+    /// Refuses a schema that multiplies out to too many cases.
     pub(crate) fn check_count(&self, count: usize) -> Result<(), Refusal> {
         if count <= self.limits.cases {
             return Ok(());

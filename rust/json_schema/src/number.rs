@@ -1,7 +1,7 @@
-//! Decimal numbers, exactly: what a schema says of numbers is decided without rounding.
+//! Exact decimal numbers, so that constraints on numbers are decided without rounding.
 //!
-//! A number outside of 20 digits before and 18 after the point is none of these; who meets one says that it cannot be
-//! enforced. O(digits).
+//! A number with more than 20 digits before or 18 after the point is not one of these; keywords with such a number cannot
+//! be enforced. O(digits).
 
 use std::cmp::Ordering;
 
@@ -16,9 +16,9 @@ pub(crate) struct Decimal {
 
 const MAX_DIGITS: i128 = 100_000_000_000_000_000_000;
 const MAX_PLACES: u32 = 18;
-/// The compiler makes a state of each remainder.
+/// llguidance makes a state of each remainder.
 const MAX_DIVISOR: i128 = 20_000;
-/// Whole numbers up to here are exact in a double, which is how the grammar's compiler reads a bound.
+/// Whole numbers up to here are exact in a double, which is how llguidance reads a bound.
 const MAX_EXACT: i128 = 1 << 53;
 
 impl Decimal {
@@ -100,7 +100,7 @@ impl Decimal {
         a % b == 0
     }
 
-    /// What the multiples of both are the multiples of; both are positive.
+    /// The least common multiple; both are positive.
     pub(crate) fn common_multiple(self, other: Decimal) -> Option<Decimal> {
         let (a, b, places) = self.aligned(other);
         let (mut x, mut y) = (a, b);
@@ -125,12 +125,12 @@ impl Decimal {
         Self::new(self.digits.checked_mul(count)?, self.places)
     }
 
-    /// Whether the grammar's compiler takes it as a bound without rounding.
+    /// Whether llguidance reads it as a bound without rounding.
     pub(crate) fn is_exact_bound(self) -> bool {
         self.digits.abs() <= MAX_EXACT && self.places <= 15 && self.written().is_some()
     }
 
-    /// Whether the grammar's compiler takes it as a divisor without rounding: it reads a double and multiplies that by
+    /// Whether llguidance reads it as a divisor without rounding: it reads a double and multiplies that by
     /// ten until nothing is behind the point, and divides digit by digit in 32 bits.
     pub(crate) fn is_exact_divisor(self) -> bool {
         if self.digits > MAX_DIVISOR || self.places > 8 {
@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_reckons_as_hundredths_do(a in -500..500i64, b in -500..500i64, of in 1..300i64, out in any::<[bool; 2]>()) {
+        fn arithmetic_agrees_with_hundredths(a in -500..500i64, b in -500..500i64, of in 1..300i64, out in any::<[bool; 2]>()) {
             let hundredths = |n: i64| Decimal::new(n.into(), 2).unwrap();
             let (x, y, step) = (hundredths(a), hundredths(b), hundredths(of));
             prop_assert_eq!(x.cmp(&y), a.cmp(&b));

@@ -255,9 +255,9 @@ mod tests {
                 {"type": "Strip", "content": " ", "start": 1, "stop": 2}, {"type": "ByteFallback"}, {"type": "Fuse"}]}"#,
         )
         .unwrap();
-        assert_eq!(piece(&plan, "__a_b___"), (false, b" a b ".to_vec()));
-        assert_eq!(piece(&plan, "_<0xe2>_"), (true, vec![0xe2]));
-        assert_eq!(piece(&plan, "<0xxx>"), (false, b"<0xxx>".to_vec()));
+        assert_eq!(piece(&decoder, "__a_b___"), (false, b" a b ".to_vec()));
+        assert_eq!(piece(&decoder, "_<0xe2>_"), (true, vec![0xe2]));
+        assert_eq!(piece(&decoder, "<0xxx>"), (false, b"<0xxx>".to_vec()));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Where the schemas of a document are and what they are called: `$id`, `$anchor`, `$dynamicAnchor`, JSON pointers.
+//! The places of a document's schemas and their names: `$id`, `$anchor`, `$dynamicAnchor`, JSON pointers.
 //!
 //! One walk over the places where a schema may stand; `enum`, `const`, `default` and unknown keywords are not entered,
 //! so that an `$id` in them names nothing. Cost: the size of the document.
@@ -119,7 +119,7 @@ impl<'a> Document<'a> {
         Ok(this)
     }
 
-    /// Takes in the schema at `pointer` and all below it.
+    /// Adds the schema at `pointer` and all below it.
     fn walk(&mut self, value: &'a Value, pointer: String, resource: usize) -> Result<Place, Refusal> {
         let first = self.places.len();
         let mut names = 0;
@@ -155,7 +155,7 @@ impl<'a> Document<'a> {
         Ok(first)
     }
 
-    /// Takes in what names the schema; returns the resource that it belongs to.
+    /// Adds the names of a schema; returns the resource that it belongs to.
     fn name(&mut self, object: &Map<String, Value>, place: Place, resource: usize) -> Result<usize, Refusal> {
         let mut resource = resource;
         let key = if self.draft == Draft::Four { "id" } else { "$id" };
@@ -202,7 +202,7 @@ impl<'a> Document<'a> {
         self.by_pointer.get(&format!("{}{steps}", self.places[parent].pointer)).copied()
     }
 
-    /// What a reference that stands at `from` means.
+    /// The schema that a reference at `from` refers to.
     pub(crate) fn lookup(&mut self, from: Place, reference: &str) -> Result<Place, Refusal> {
         let base = &self.resources[self.places[from].resource].uri;
         let whole = uri::resolve(base, reference);
@@ -235,7 +235,7 @@ impl<'a> Document<'a> {
             return Err(Refusal::Invalid(missing));
         };
         let pointer = format!("{}{fragment}", self.places[root].pointer);
-        // Somewhere no schema is expected: it belongs to the nearest resource around it.
+        // The target is where no schema is expected: it belongs to the nearest enclosing resource.
         let mut around = fragment.as_str();
         let mut resource = resource;
         while let Some((shorter, _)) = around.rsplit_once('/') {
@@ -272,7 +272,7 @@ fn children<'a>(object: &'a Map<String, Value>, found: &mut dyn FnMut(String, &'
     }
 }
 
-/// Not more of a client's text than an error needs.
+/// The text, cut to a length that an error may quote.
 pub(crate) fn short(text: &str) -> String {
     if text.chars().count() <= 300 {
         return text.to_owned();

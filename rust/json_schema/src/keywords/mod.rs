@@ -1,4 +1,4 @@
-//! What each keyword of a schema means, as an expression.
+//! Translates the keywords of a schema to expressions.
 //!
 //! Cost: the size of the schema, each place once for each dynamic scope it is reached in.
 
@@ -17,11 +17,11 @@ use crate::normalizer::Normalizer;
 
 const MAX_POSITION: usize = 1_000;
 
-/// Formats that the grammar's compiler has a language for.
+/// Formats that llguidance knows.
 pub(crate) const FORMATS: [&str; 10] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
 
-/// How a day of the calendar begins: in the compiler's language there is a year 0000, and every February has a 29th.
+/// The beginning of a date in the calendar: llguidance's format has a year 0000, and a 29th in every February.
 pub(crate) const DAY: &str = concat!(
     r"^(?:(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-(?:0[13-9]|1[0-2]|02-(?:[01]|2[0-8]))",
     r"|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)",
@@ -112,7 +112,7 @@ impl<'a> Normalizer<'a> {
         }
     }
 
-    /// What a schema says: its keywords together.
+    /// The conjunction of a schema's keywords.
     pub(crate) fn body(&mut self, number: u32) -> Result<Expr, Refusal> {
         let (place, scope, known) = self.schemas[number as usize];
         if let Some(known) = known {

@@ -1,9 +1,9 @@
-//! `unevaluatedProperties` and `unevaluatedItems`, from what the keywords beside them evaluate.
+//! `unevaluatedProperties` and `unevaluatedItems`, from the names and items that adjacent keywords evaluate.
 //!
-//! A subschema evaluates only if it holds. For each in-place subschema that may fail there is the choice to count on it
-//! (then it must hold) or not (then nothing is asked of it). The more is evaluated, the less is left to constrain, so
-//! an instance is valid exactly if some choice makes it valid: the one of all subschemas that do hold is the weakest.
-//! No negation is needed but that of `if`. Cost: the number of choices, which is bounded.
+//! A subschema evaluates only if it holds. For each in-place subschema that may fail there are two options: it must hold
+//! and its evaluations count, or it may fail and they do not. The more is evaluated, the less is constrained; so an
+//! instance is valid exactly if some combination of options makes it valid, and the one in which all subschemas that hold
+//! are counted is the weakest. Only `if` needs a negation. Cost: the number of combinations, which is bounded.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use crate::normalizer::Normalizer;
 const MAX_OUTCOMES: usize = 128;
 const MAX_DEPTH: usize = 60;
 
-/// What is evaluated if `when` holds.
+/// Names and items that are evaluated if `when` holds.
 #[derive(Clone, PartialEq)]
 struct Outcome {
     when: Expr,
@@ -274,7 +274,7 @@ impl Normalizer<'_> {
         }
     }
 
-    /// The choice not to count on some subschemas, and those to do so.
+    /// The option not to count some subschemas, and those to count them.
     fn if_held(
         &mut self,
         place: Place,

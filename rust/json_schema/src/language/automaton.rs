@@ -1,9 +1,9 @@
-//! What is in a language: Brzozowski derivatives, and the automaton that they make.
+//! Membership and emptiness of languages: Brzozowski derivatives, and the automaton that they form.
 //!
-//! A derivative is the language of what may follow a character; the distinct derivatives are the states of a
+//! A derivative is the language of the strings that may follow a character; the distinct derivatives are the states of a
 //! deterministic automaton (Owens, Reppy, Turon, "Regular-expression derivatives re-examined", 2009). Emptiness costs
-//! the states reached times the character classes of each; every derivative is paid from a budget, and what is not
-//! decided within it is answered with "unknown".
+//! the states reached times the character classes of each; every derivative is spent from a budget, beyond
+//! which the answer is "unknown".
 
 use std::collections::{HashMap, HashSet};
 

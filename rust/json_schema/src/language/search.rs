@@ -1,12 +1,12 @@
 //! A pattern that is searched for, as the language of the whole strings in which it is found.
 //!
-//! What is read so far is the language of what stands before; an anchor, lookahead, lookbehind or word boundary
-//! intersects that, or what stands after. Exact or none. Cost: the alternatives that such terms stand in, bounded.
+//! The pattern is read from left to right, with the language of the strings before the current position. An anchor,
+//! lookahead, lookbehind or word boundary intersects that language, or the one after the position. Exact or none. Cost: the alternatives that such terms stand in, bounded.
 
 use super::regex::{self, Term, word};
 use super::{ANY, EMPTY, Lang, Languages, NEVER, normal};
 
-/// How many alternatives a pattern may be taken apart to.
+/// How many alternatives a pattern may expand to.
 const MAX_CASES: u32 = 400;
 
 /// The strings in which `pattern` is found; none where that cannot be said exactly.

@@ -1,4 +1,4 @@
-//! Shapes of arrays, settled: `contains` and `uniqueItems` become cases of items one by one where that is exact.
+//! Settles cases of arrays: `contains` and `uniqueItems` become cases of single items where that is exact.
 //!
 //! A count (`contains`) is exact if behind some position all items are known to be like it or none is, or if the array
 //! is short. Cost: the number of cases, which is bounded.
@@ -12,11 +12,11 @@ use crate::expression::{Expr, FALSE, KINDS, Path};
 use crate::normal_form::case::{ArrayCase, Case, Count, add};
 use crate::normalizer::Normalizer;
 
-/// Arrays up to this long are looked at item by item.
+/// Arrays up to this long are expanded item by item.
 const MAX_ITEMS: u64 = 12;
 const MAX_CASES: usize = 200;
 
-/// Whether an item is like the one that is counted.
+/// Whether an item matches the counted schema.
 #[derive(Clone, Copy, PartialEq)]
 enum Like {
     Never,
@@ -26,7 +26,7 @@ enum Like {
 
 impl Normalizer<'_> {
     pub(crate) fn settle_array(&mut self, mut case: ArrayCase) -> Result<Vec<ArrayCase>, Refusal> {
-        self.pay(1 + case.prefix.len())?;
+        self.spend(1 + case.prefix.len())?;
         if let Some(max) = case.max {
             case.prefix.truncate(usize::try_from(max).unwrap_or(usize::MAX));
         }
@@ -110,8 +110,7 @@ impl Normalizer<'_> {
         Ok(all)
     }
 
-    /// The cases of which item is the next that is like the counted one, from `start` on with `hits` before it; false
-    /// if they are too many.
+    /// Splits by which item is the next match, from `start` on with `hits` before it; false if there are too many cases.
     fn choose(
         &mut self,
         case: &ArrayCase,
@@ -281,7 +280,7 @@ impl Normalizer<'_> {
     }
 }
 
-/// The lengths that give the right count, where each item's likeness is known.
+/// The lengths that give the right count, where it is known of each item whether it matches.
 fn by_length(mut case: ArrayCase, count: &Count, likes: &[Like], rest: Like) -> Option<ArrayCase> {
     let known = likes.len() as u64;
     let hits = |length: u64| {

@@ -1,8 +1,8 @@
-//! One case of what a schema allows: values of one type, with everything that is asked of them at once.
+//! A case of a schema: a conjunction of constraints on values of one type.
 //!
-//! What has no exact form here (`open`) is kept by name until the case is written, and refused or dropped there: all
-//! parts of a case are asked for together, so that dropping one only allows more. [`narrow`](crate::normal_form::narrow) makes
-//! smaller ones of it. O(1), but for copies.
+//! A constraint without an exact form is kept by its keyword (`open`) until the case is written, and refused or dropped
+//! there: as a case is a conjunction, dropping a constraint only allows more. [`narrow`](crate::normal_form::narrow) adds
+//! constraints. O(1), but for copies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use crate::expression::{Expr, Kind, Path, TRUE};
 use crate::language::{ANY, Lang};
 use crate::number::Decimal;
 
-/// A bound of numbers: the bound, whether it is left out itself, and where it is asked for.
+/// A bound of numbers: the bound, whether it is exclusive, and its keyword.
 pub(crate) type Bound = (Decimal, bool, Path);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -23,7 +23,7 @@ pub(crate) struct NumberCase {
     pub no_multiple: Vec<(Decimal, Path)>,
     pub among: Option<Vec<Decimal>>,
     pub except: BTreeSet<Decimal>,
-    /// The last keyword that took some out.
+    /// The last keyword that excluded some.
     pub except_path: Path,
     pub open: Vec<Path>,
 }
@@ -63,7 +63,7 @@ pub(crate) struct ArrayCase {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Property {
-    /// Where it stands among the properties.
+    /// Its position among the properties.
     pub order: u32,
     pub value: Expr,
     pub required: bool,
@@ -72,17 +72,17 @@ pub(crate) struct Property {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ObjectCase {
     pub properties: BTreeMap<Rc<str>, Property>,
-    /// What holds for all names in a language; already part of `properties`.
+    /// Schemas for all names in a language; already applied to `properties`.
     pub names: Vec<(Lang, Expr, Path)>,
-    /// There is a property with such a name and such a value.
+    /// At least one property has such a name and such a value.
     pub some: Vec<(Lang, Expr, Path)>,
     pub min: u64,
     pub max: Option<u64>,
     pub bound_path: Path,
     pub open: Vec<Path>,
-    /// How many names beside `properties` there must be.
+    /// How many names besides `properties` are required.
     pub others_min: u64,
-    /// Once settled: languages of names, apart from each other, that may stand beside `properties`, and what they hold.
+    /// Once settled: disjoint languages of further names, and their values.
     pub others: Vec<(Lang, Expr)>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) enum Case {
 }
 
 impl Case {
-    /// About how much a copy of it costs.
+    /// Approximate cost of a copy.
     pub(crate) fn weight(&self) -> usize {
         match self {
             Case::Object(case) => 1 + case.properties.len() / 8,
@@ -168,7 +168,7 @@ impl NumberCase {
 }
 
 impl ArrayCase {
-    /// Names the items up to a position one by one.
+    /// Lists the first `count` items one by one.
     pub(crate) fn unfold(&mut self, count: usize) {
         while self.prefix.len() < count {
             self.prefix.push(self.rest);

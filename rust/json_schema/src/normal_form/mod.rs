@@ -1,4 +1,4 @@
-//! An expression as cases: its disjunctive normal form for one type of value, with what is empty left out.
+//! An expression as cases: its disjunctive normal form for one type of value, without the empty ones.
 //!
 //! ```text
 //!  apply   and   one part after the other narrows all cases
@@ -6,7 +6,7 @@
 //!          not   the same with the opposites
 //! ```
 //!
-//! Exponential in the worst case, and so bounded by the [budgets of the work](crate::normalizer); each expression once.
+//! Exponential in the worst case, and so bounded by the [budgets](crate::normalizer); each expression is expanded once.
 
 mod arrays;
 pub(crate) mod case;
@@ -26,13 +26,14 @@ use crate::normal_form::case::Case;
 use crate::normal_form::narrow::narrow;
 use crate::normalizer::{Known, Normalizer};
 
-/// How far schemas may stand in each other in place, and how far children are looked into at once.
+/// How deep schemas may be nested in place (`allOf`, `$ref`).
 const MAX_IN_PLACE: usize = 120;
+/// How deep the emptiness of children is computed; deeper ones count as not empty.
 const MAX_AHEAD: usize = 24;
 
 impl Normalizer<'_> {
-    /// The cases of one type that an expression allows, those left out that are known to be empty. None if that is
-    /// just being found out.
+    /// The cases of one type that an expression allows, without those known to be empty. None if they are being
+    /// computed further up the stack.
     pub(crate) fn cases(&mut self, expr: Expr, kind: Kind) -> Result<Option<Rc<Vec<Case>>>, Refusal> {
         match self.known.get(&(expr, kind)) {
             Some(Known::Open) => return Ok(None),
@@ -89,7 +90,7 @@ impl Normalizer<'_> {
         self.is_empty(both)
     }
 
-    /// What is left of `cases` by an expression, or by its opposite.
+    /// Narrows `cases` by an expression, or by its negation.
     fn apply(
         &mut self,
         cases: Vec<Case>,
@@ -100,16 +101,16 @@ impl Normalizer<'_> {
         if cases.is_empty() {
             return Ok(cases);
         }
-        self.pay(cases.len())?;
+        self.spend(cases.len())?;
         match self.exprs.node(expr) {
             ExprNode::False | ExprNode::True => {
                 let holds = self.exprs.node(expr) == ExprNode::True;
                 Ok(if holds == wanted { cases } else { Vec::new() })
             }
             ExprNode::Not(inner) => self.apply(cases, inner, !wanted, kind),
-            ExprNode::And(parts) if wanted => self.in_turn(cases, &parts, wanted, kind),
-            ExprNode::Or(parts) if !wanted => self.in_turn(cases, &parts, wanted, kind),
-            ExprNode::And(parts) | ExprNode::Or(parts) => self.side_by_side(&cases, &parts, wanted, kind),
+            ExprNode::And(parts) if wanted => self.apply_all(cases, &parts, wanted, kind),
+            ExprNode::Or(parts) if !wanted => self.apply_all(cases, &parts, wanted, kind),
+            ExprNode::And(parts) | ExprNode::Or(parts) => self.apply_any(&cases, &parts, wanted, kind),
             ExprNode::One(parts) => self.one_of(cases, &parts, wanted, kind),
             ExprNode::Schema(number) => {
                 let place = self.schemas[number as usize].0;
@@ -145,8 +146,8 @@ impl Normalizer<'_> {
         }
     }
 
-    /// What any of `parts` leaves, each once.
-    fn side_by_side(
+    /// The cases that any of `parts` leaves, without duplicates.
+    fn apply_any(
         &mut self,
         cases: &[Case],
         parts: &[Expr],
@@ -155,23 +156,23 @@ impl Normalizer<'_> {
     ) -> Result<Vec<Case>, Refusal> {
         let mut out = Vec::new();
         for &part in parts {
-            if self.says_nothing(part, wanted, kind) {
+            if self.leaves_nothing(part, wanted, kind) {
                 continue;
             }
-            self.pay(cases.iter().map(Case::weight).sum())?;
+            self.spend(cases.iter().map(Case::weight).sum())?;
             out.extend(self.apply(cases.to_vec(), part, wanted, kind)?);
             self.check_count(out.len())?;
         }
         if out.len() > 1 {
-            self.pay(out.len())?;
+            self.spend(out.len())?;
             let mut seen = HashSet::new();
             out.retain(|case| seen.insert(case.clone()));
         }
         Ok(out)
     }
 
-    /// Whether a part leaves nothing, seen at a glance.
-    fn says_nothing(&self, expr: Expr, wanted: bool, kind: Kind) -> bool {
+    /// Whether a part obviously leaves no case.
+    fn leaves_nothing(&self, expr: Expr, wanted: bool, kind: Kind) -> bool {
         match self.exprs.node(expr) {
             ExprNode::Atom(atom) => match *atom {
                 Atom::Kinds(kinds) => (kinds >> kind as u8 & 1 == 1) != wanted,
@@ -181,8 +182,8 @@ impl Normalizer<'_> {
         }
     }
 
-    /// What all of `parts` leave, one after the other.
-    fn in_turn(
+    /// Narrows the cases by all of `parts`, one after the other.
+    fn apply_all(
         &mut self,
         mut cases: Vec<Case>,
         parts: &[Expr],
@@ -195,7 +196,7 @@ impl Normalizer<'_> {
         Ok(cases)
     }
 
-    /// Exactly one of `parts`, or not exactly one. Only where two can hold together is the opposite of one needed.
+    /// Exactly one of `parts`, or not exactly one. A negation is only needed where two can hold together.
     fn one_of(
         &mut self,
         cases: Vec<Case>,
@@ -211,7 +212,7 @@ impl Normalizer<'_> {
                 live.push((part, known));
             }
         }
-        // Two that allow everything: there is nothing that only one allows.
+        // Two parts allow everything, so no value is allowed by exactly one.
         if full > 1 {
             return Ok(if wanted { Vec::new() } else { cases });
         }
@@ -238,19 +239,19 @@ impl Normalizer<'_> {
         }
         let live: Vec<Expr> = live.into_iter().map(|(part, _)| part).collect();
         if !wanted {
-            out.extend(self.in_turn(cases, &live, false, kind)?);
+            out.extend(self.apply_all(cases, &live, false, kind)?);
             return Ok(out);
         }
         for (&part, clashes) in live.iter().zip(&clashes) {
             let with = self.apply(cases.clone(), part, true, kind)?;
-            out.extend(self.in_turn(with, clashes, false, kind)?);
+            out.extend(self.apply_all(with, clashes, false, kind)?);
             self.check_count(out.len())?;
         }
         Ok(out)
     }
 
-    /// Whether cases are told apart by what a required property may be: the usual union with a discriminator, seen
-    /// without building what both would allow.
+    /// Whether a required property has different values in each pair of cases, as in a union with a discriminator; a
+    /// cheap test for disjointness.
     fn differ(&mut self, first: &[Case], second: &[Case]) -> Result<bool, Refusal> {
         for a in first {
             for b in second {
@@ -280,8 +281,8 @@ impl Normalizer<'_> {
         Ok(true)
     }
 
-    /// The language of the strings that an expression allows; none where that is not known. `named` is called with
-    /// each that is spelled out.
+    /// The language of the strings that an expression allows, if it is known. `named` is called with each string that
+    /// is listed.
     pub(crate) fn texts(
         &mut self,
         expr: Expr,

@@ -1,6 +1,6 @@
-//! What is left of a case by one keyword after another.
+//! Adds the constraint of a keyword, or its negation, to a case.
 //!
-//! The opposite of a keyword narrows a case too, or splits it in cases. O(log of the properties) a keyword, beside the
+//! A negation may split a case in several. O(log of the properties) a keyword, beside the
 //! languages and expressions that it makes.
 
 use std::collections::BTreeSet;
@@ -10,10 +10,10 @@ use crate::expression::{ArrayRule, Atom, FALSE, NumberRule, ObjectRule, Path, TR
 use crate::normal_form::case::{ArrayCase, Case, Count, NumberCase, ObjectCase, Property, TextCase, add};
 use crate::normalizer::Normalizer;
 
-/// Properties that only a keyword other than `properties` names come after the others.
+/// Properties that only other keywords than `properties` name come last.
 const LATE: u32 = 1 << 30;
 
-/// What is left of a case by what a keyword says, or by its opposite.
+/// Appends the cases that a keyword, or its negation, leaves of a case.
 pub(crate) fn narrow(
     normalizer: &mut Normalizer<'_>,
     case: Case,
@@ -55,7 +55,7 @@ fn smaller(bound: &mut Option<u64>, other: u64) {
 }
 
 impl NumberCase {
-    /// False if nothing is left.
+    /// False if no value is left.
     fn narrow(&mut self, atom: &NumberRule, wanted: bool, path: Path) -> bool {
         match (atom, wanted) {
             (NumberRule::Whole, _) => match self.whole {
@@ -200,7 +200,7 @@ impl ArrayCase {
 }
 
 impl ObjectCase {
-    /// The property of that name, brought in with all that is already said of it.
+    /// The property of that name; a new one gets the schemas of all languages that its name is in.
     pub(crate) fn property(
         &mut self,
         normalizer: &mut Normalizer<'_>,

@@ -1,4 +1,4 @@
-//! Shapes of objects, settled: which names may stand beside the known ones, and the cases that counting needs.
+//! Settles cases of objects: the names that may come besides the known ones, and the cases that counting needs.
 //!
 //! The grammar writes the known properties in their order and then others, whose names it tells apart only by
 //! languages that do not meet. So the languages that the schema names are cut into such pieces; counting properties
@@ -16,12 +16,12 @@ use crate::normalizer::Normalizer;
 const MAX_PIECES: usize = 24;
 const MAX_CASES: usize = 200;
 const MAX_STATES: usize = 400;
-/// So many names of a small language are spelled out.
+/// A language with at most this many names is listed.
 const MAX_NAMES: usize = 64;
 
 impl Normalizer<'_> {
     pub(crate) fn settle_object(&mut self, mut case: ObjectCase) -> Result<Vec<ObjectCase>, Refusal> {
-        self.pay(1 + case.properties.len())?;
+        self.spend(1 + case.properties.len())?;
         let values: Vec<Expr> = case.properties.values().map(|property| property.value).collect();
         for (value, property) in values.into_iter().zip(case.properties.values_mut()) {
             if value != FALSE && self.is_empty(value)? {
@@ -38,14 +38,14 @@ impl Normalizer<'_> {
         Ok(self.settle_counts(case))
     }
 
-    /// The names that are none of the known ones.
+    /// The language of all names but the known ones.
     pub(crate) fn beside(&mut self, case: &ObjectCase) -> Option<Lang> {
         let names: Vec<&str> = case.properties.keys().map(|name| &**name).collect();
         let known = self.finite(&names)?;
         Some(self.langs.not(known))
     }
 
-    /// Cuts the names beside the known ones into pieces. True if some of them have become known ones.
+    /// Cuts the other names into pieces. True if some of them have become known ones.
     fn pieces(&mut self, case: &mut ObjectCase) -> Result<bool, Refusal> {
         let mut pieces = vec![(ANY, TRUE)];
         case.others.clear();

@@ -1,6 +1,6 @@
-//! The states that a schema's expression leads to, and which of them have a value at all.
+//! The states that a schema's expression reaches, and which of them have a value.
 //!
-//! A state may be left over that only an infinite value would satisfy (`{"required": ["a"], "properties": {"a":
+//! Some states could be satisfied by an infinite value only (`{"required": ["a"], "properties": {"a":
 //! {"$ref": "#"}}}`); the others are found by a fixed point. Cost: the states times their children, and for the fixed
 //! point that times the length of the longest way down.
 
@@ -51,7 +51,7 @@ impl States {
             }
             let mut all = Vec::new();
             for kind in KINDS {
-                // Nothing is being found out here, so the answer is there.
+                // No cases are being computed here, so this is never None.
                 if let Some(cases) = normalizer.cases(expr, kind)? {
                     all.extend(cases.iter().cloned());
                 }
@@ -73,7 +73,7 @@ impl States {
         let mut left: Vec<Expr> = self.cases.keys().copied().collect();
         loop {
             let before = left.len();
-            normalizer.pay(before)?;
+            normalizer.spend(before)?;
             let mut still = Vec::new();
             for expr in left {
                 let cases = self.cases[&expr].clone();

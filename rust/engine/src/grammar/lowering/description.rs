@@ -9,13 +9,13 @@ use serde_json::Value;
 use crate::grammar::Refusal;
 
 /// The longest description, in bytes.
-pub const LONGEST: usize = 1 << 20;
+pub const MAX_BYTES: usize = 1 << 20;
 /// How deep parts may lie in parts (a JSON Schema's own nesting is bounded by serde_json, 128).
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 /// How many parts a description may have.
-const MOST_PARTS: usize = 10_000;
+const MAX_PARTS: usize = 10_000;
 /// How often a part may be repeated with a count.
-const MOST_REPEATS: u32 = 10_000;
+const MAX_REPEATS: u32 = 10_000;
 
 /// What an answer may look like.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -28,10 +28,10 @@ pub enum Description {
         /// White space between the tokens of JSON.
         #[serde(default)]
         whitespace: Whitespace,
-        /// What is done with keywords that cannot be enforced.
+        /// Whether keywords that cannot be enforced are refused.
         #[serde(default)]
         unenforceable: Unenforceable,
-        /// Stands before what is said about it.
+        /// Begins the errors and warnings about it.
         #[serde(default)]
         name: Option<String>,
     },
@@ -141,7 +141,7 @@ impl Description {
     /// Reads a description.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
         check_length(bytes)?;
         let description: Self = serde_json::from_slice(bytes)
@@ -152,11 +152,11 @@ impl Description {
 
     fn check(&self, depth: usize, parts: &mut usize) -> Result<(), Refusal> {
         *parts += 1;
-        if depth > DEEPEST {
-            return Err(refusal(format!("the parts of the grammar are nested deeper than {DEEPEST}")));
+        if depth > MAX_DEPTH {
+            return Err(refusal(format!("the parts of the grammar are nested deeper than {MAX_DEPTH}")));
         }
-        if *parts > MOST_PARTS {
-            return Err(refusal(format!("the grammar has more than {MOST_PARTS} parts")));
+        if *parts > MAX_PARTS {
+            return Err(refusal(format!("the grammar has more than {MAX_PARTS} parts")));
         }
         match self {
             Self::Choice { choices } if choices.is_empty() => Err(refusal("`choices` is empty")),
@@ -172,8 +172,8 @@ impl Description {
                 if max.is_some_and(|max| max < *min) {
                     return Err(refusal(format!("`min` {min} is more than `max` {}", max.unwrap_or(0))));
                 }
-                if max.unwrap_or(*min) > MOST_REPEATS {
-                    return Err(refusal(format!("a part is repeated at most {MOST_REPEATS} times")));
+                if max.unwrap_or(*min) > MAX_REPEATS {
+                    return Err(refusal(format!("a part is repeated at most {MAX_REPEATS} times")));
                 }
                 part.check(depth + 1, parts)?;
                 separator.iter().try_for_each(|separator| separator.check(depth + 1, parts))
@@ -185,9 +185,9 @@ impl Description {
 
 /// Refuses a description that is too long to be read.
 pub(crate) fn check_length(bytes: &[u8]) -> Result<(), Refusal> {
-    if bytes.len() > LONGEST {
+    if bytes.len() > MAX_BYTES {
         return Err(refusal(format!(
-            "the grammar is described in {} bytes; the limit is {LONGEST}",
+            "the grammar is described in {} bytes; the limit is {MAX_BYTES}",
             bytes.len()
         )));
     }
@@ -234,7 +234,7 @@ mod tests {
         };
         let many = format!(
             r#"{{"kind":"sequence","parts":[{}]}}"#,
-            vec![r#"{"kind":"text","text":"a"}"#; MOST_PARTS].join(",")
+            vec![r#"{"kind":"text","text":"a"}"#; MAX_PARTS].join(",")
         );
         for (text, named) in [
             ("", "EOF"),
@@ -251,7 +251,7 @@ mod tests {
             (&nested(33), "nested"),
             (&nested(3000), "recursion"),
             (&many, "parts"),
-            (&" ".repeat(LONGEST + 1), "bytes"),
+            (&" ".repeat(MAX_BYTES + 1), "bytes"),
         ] {
             let refusal = Description::parse(text.as_bytes()).unwrap_err();
             assert!(refusal.message.contains(named), "{}", refusal.message);

@@ -1,4 +1,4 @@
-//! Grammars as llama.cpp (GBNF) and xgrammar write them, taken into a description's own form.
+//! Reads EBNF as llama.cpp (GBNF) and xgrammar write it.
 //!
 //! ```text
 //!  root  ::= "[" ws value ("," ws value)* "]"      rules that need no recursion are regular: terminals
@@ -7,21 +7,21 @@
 //!  ws    ::= " "?
 //! ```
 //!
-//! Their characters are those of text, not bytes. What Lark cannot say (look-ahead, references to tokens, xgrammar's
-//! macros) is refused by name. O(source).
+//! Characters are Unicode, not bytes. Look-ahead, references to tokens and xgrammar's macros, which Lark lacks, are refused
+//! by name. O(source).
 
 use rustc_hash::FxHashMap;
 
 use crate::grammar::Refusal;
 use crate::grammar::lowering::description::refusal;
-use crate::grammar::lowering::lark::{Node, Shape, Writer, literal, regex};
+use crate::grammar::lowering::lark::{Lexeme, Node, Writer, literal, regex};
 
 /// How deep groups may be nested, and how long a chain of rules that name each other may be.
-const DEEPEST: usize = 200;
+const MAX_DEPTH: usize = 200;
 /// How often something may be repeated with a count.
-const MOST_REPEATS: u32 = 10_000;
+const MAX_REPEATS: u32 = 10_000;
 
-/// What a rule says.
+/// The right side of a rule.
 #[derive(Debug, Clone, PartialEq)]
 enum Expression {
     Literal(String),
@@ -33,7 +33,7 @@ enum Expression {
     Repeat(Box<Expression>, u32, Option<u32>),
 }
 
-/// Puts a grammar into what is being written; gives its root.
+/// Adds the rules of an EBNF grammar to `writer`; returns its root.
 pub(crate) fn lower(writer: &mut Writer, source: &str) -> Result<Node, Refusal> {
     let rules = Parser { source, at: 0, depth: 0 }.rules()?;
     if !rules.contains_key("root") {
@@ -51,7 +51,7 @@ struct Lowering<'a> {
 
 #[derive(Clone)]
 enum Known {
-    /// It is being lowered: who names it now is recursive, and calls it by this name.
+    /// It is being lowered: a reference to it is recursive, and uses this name.
     Open {
         name: String,
         used: bool,
@@ -61,9 +61,9 @@ enum Known {
 
 impl Lowering<'_> {
     fn rule(&mut self, name: &str, depth: usize) -> Result<Node, Refusal> {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(refusal(format!(
-                "the rules of the EBNF name each other over more than {DEEPEST} steps"
+                "the rules of the EBNF name each other over more than {MAX_DEPTH} steps"
             )));
         }
         match self.known.get_mut(name) {
@@ -99,9 +99,9 @@ impl Lowering<'_> {
         };
         match expression {
             Expression::Literal(text) => {
-                self.writer.terminal(&literal(&text), Shape::closed(text.is_empty()))
+                self.writer.terminal(&literal(&text), Lexeme::closed(text.is_empty()))
             }
-            Expression::Character(class) => self.writer.terminal(&regex(&class), Shape::closed(false)),
+            Expression::Character(class) => self.writer.terminal(&regex(&class), Lexeme::closed(false)),
             Expression::Name(name) => self.rule(&name, depth),
             Expression::Sequence(parts) => {
                 let parts = all(self, parts)?;
@@ -193,7 +193,7 @@ impl Parser<'_> {
 
     fn any_of(&mut self, nested: bool) -> Result<Expression, Refusal> {
         self.depth += 1;
-        if self.depth > DEEPEST / 2 {
+        if self.depth > MAX_DEPTH / 2 {
             return Err(self.wrong("groups are nested too deep"));
         }
         let mut options = vec![self.sequence(nested)?];
@@ -292,7 +292,7 @@ impl Parser<'_> {
         let rest = &self.source[self.at..];
         let inside = rest.find('}').map(|end| &rest[..end]).filter(|inside| inside.len() < 32);
         let inside = inside.ok_or_else(|| self.wrong("`}` is missing"))?;
-        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|count| *count <= MOST_REPEATS);
+        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|count| *count <= MAX_REPEATS);
         let counts = match inside.split_once(',') {
             None => number(inside).map(|count| (count, Some(count))),
             Some((min, max)) => {

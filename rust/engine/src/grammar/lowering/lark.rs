@@ -1,9 +1,9 @@
 //! Lark as llguidance reads it, written rule by rule.
 //!
-//! llguidance reads text as lexemes, longest first, and never goes back. So neighbours that are regular are joined into
-//! one lexeme, within which every way to split the text is followed; and a free text takes the beginning of whatever
-//! may follow it into its lexeme, because it would run on over it otherwise. Where a regex that can go on for ever is
-//! followed by JSON or a grammar of the caller, the longest match is taken: less may be allowed then, never more.
+//! llguidance splits text into lexemes, longest first, and never backtracks. So regular neighbours are joined into one
+//! lexeme, within which every split of the text is followed; and the lexeme of a free text includes the beginning of each
+//! part that may follow it, over which it would run on otherwise. Where an unbounded regex is followed by JSON or a
+//! grammar of the caller, the longest match is taken: that may allow less, never more.
 //!
 //! ```text
 //!  free text, then  a  or  b {json}    ──►   r1: r2 | r3       each way to go on is a rule
@@ -11,8 +11,8 @@
 //!                                            r3: T5 r6         T5: free text and b;  r6: %json {json}
 //! ```
 //!
-//! A repetition after a free text comes back to where it began: to the same terminals before it and the same nodes
-//! after it. What stands there is one rule, which names itself, however often it is reached.
+//! A repetition after a free text returns to its beginning: the same terminals before it and the same nodes after it.
+//! That is one recursive rule, however often it is reached.
 //!
 //! O(nodes), but for a free text before many alternatives.
 
@@ -24,21 +24,21 @@ use crate::grammar::Refusal;
 use crate::grammar::lowering::description::refusal;
 
 /// How many rules and terminals a description may become.
-const MOST_RULES: usize = 20_000;
-/// How often what follows a free text is taken apart.
-const DEEPEST_EXPANSION: usize = 48;
+const MAX_RULES: usize = 20_000;
+/// How deep the parts that follow a free text are expanded.
+const MAX_EXPANSION: usize = 48;
 
-/// A description taken apart as far as lexemes demand.
+/// A part of a description.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Node {
     /// A terminal.
     Regular {
         name: String,
-        shape: Shape,
+        lexeme: Lexeme,
     },
     /// A special token.
     Token(u32),
-    /// An expression of its own lexemes.
+    /// An expression with its own lexemes.
     Opaque(String),
     Sequence(Vec<Node>),
     AnyOf(Vec<Node>),
@@ -50,18 +50,18 @@ pub(crate) enum Node {
     },
 }
 
-/// What of a terminal's language matters to what stands beside it.
+/// The properties of a terminal's language that matter to its neighbours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Shape {
+pub(crate) struct Lexeme {
     /// It may end with free text.
     open: bool,
     /// It may be empty.
     empty: bool,
-    /// It is one text, so that where it ends is never in doubt.
+    /// It is one text, so its end is known.
     fixed: bool,
 }
 
-impl Shape {
+impl Lexeme {
     /// Of a terminal that ends with no free text.
     pub(crate) fn closed(empty: bool) -> Self {
         Self { open: false, empty, fixed: false }
@@ -103,7 +103,7 @@ pub(crate) struct Writer {
     loops: HashMap<Rc<Node>, Option<(Node, Rc<Node>)>>,
 }
 
-/// The terminals that end with free text, the node behind them, and what follows that.
+/// The terminals that end with free text, the node after them, and the nodes after that.
 type Reached = (Vec<Node>, Node, Vec<Node>);
 
 impl Writer {
@@ -122,13 +122,13 @@ impl Writer {
 
     fn name(&mut self, prefix: &str) -> Result<String, Refusal> {
         self.count += 1;
-        if self.count > MOST_RULES {
-            return Err(refusal(format!("the grammar needs more than {MOST_RULES} rules")));
+        if self.count > MAX_RULES {
+            return Err(refusal(format!("the grammar needs more than {MAX_RULES} rules")));
         }
         Ok(format!("{prefix}{}", self.count))
     }
 
-    /// The name of a rule that will be [written](Self::write), or of none.
+    /// A name for a rule that may be [written](Self::write) later.
     pub(crate) fn reserve(&mut self) -> Result<String, Refusal> {
         self.name("r")
     }
@@ -138,16 +138,16 @@ impl Writer {
         let _ = writeln!(self.source, "{name}: {body}");
     }
 
-    pub(crate) fn terminal(&mut self, body: &str, shape: Shape) -> Result<Node, Refusal> {
-        Ok(Node::Regular { name: self.define("T", body)?, shape })
+    pub(crate) fn terminal(&mut self, body: &str, lexeme: Lexeme) -> Result<Node, Refusal> {
+        Ok(Node::Regular { name: self.define("T", body)?, lexeme })
     }
 
     /// One of several, as one terminal if all of it is regular.
     pub(crate) fn any_of(&mut self, options: Vec<Node>) -> Result<Node, Refusal> {
         match regular(&options) {
-            Some((names, shapes)) => {
-                let shape = shapes.into_iter().reduce(Shape::or).unwrap_or_default();
-                self.terminal(&names.join(" | "), shape)
+            Some((names, lexemes)) => {
+                let lexeme = lexemes.into_iter().reduce(Lexeme::or).unwrap_or_default();
+                self.terminal(&names.join(" | "), lexeme)
             }
             None => Ok(Node::AnyOf(options)),
         }
@@ -156,10 +156,10 @@ impl Writer {
     /// A sequence, as one terminal if all of it is regular.
     pub(crate) fn joined(&mut self, parts: Vec<Node>) -> Result<Node, Refusal> {
         match regular(&parts) {
-            Some((names, shapes)) => {
-                let shape = shapes.into_iter().fold(Shape::closed(true), Shape::then);
+            Some((names, lexemes)) => {
+                let lexeme = lexemes.into_iter().fold(Lexeme::closed(true), Lexeme::then);
                 let body = if names.is_empty() { "\"\"".to_owned() } else { names.join(" ") };
-                self.terminal(&body, shape)
+                self.terminal(&body, lexeme)
             }
             None => Ok(Node::Sequence(parts)),
         }
@@ -173,17 +173,17 @@ impl Writer {
         separator: Option<Node>,
     ) -> Result<Node, Refusal> {
         if max == Some(0) {
-            return self.terminal("\"\"", Shape::closed(true));
+            return self.terminal("\"\"", Lexeme::closed(true));
         }
-        // What may be left out is no terminal: what follows may begin alike, and the longest match would win.
+        // An optional part is no terminal: the next part may begin alike, and the longest match would win.
         if (min, max) != (0, Some(1))
-            && let Node::Regular { name, shape } = &part
+            && let Node::Regular { name, lexeme } = &part
         {
-            let shape = Shape { empty: shape.empty || min == 0, fixed: false, ..*shape };
+            let lexeme = Lexeme { empty: lexeme.empty || min == 0, fixed: false, ..*lexeme };
             match &separator {
-                None => return self.terminal(&counted(name, None, min, max), shape),
+                None => return self.terminal(&counted(name, None, min, max), lexeme),
                 Some(Node::Regular { name: between, .. }) => {
-                    return self.terminal(&counted(name, Some(between), min, max), shape);
+                    return self.terminal(&counted(name, Some(between), min, max), lexeme);
                 }
                 Some(_) => {}
             }
@@ -193,14 +193,15 @@ impl Writer {
 
     /// Writes the rules of one part after the other; gives an expression for it.
     pub(crate) fn sequence(&mut self, nodes: Vec<Node>, depth: usize) -> Result<String, Refusal> {
-        if depth > DEEPEST_EXPANSION {
-            return Err(refusal("what may follow a free text begins in too many ways"));
+        if depth > MAX_EXPANSION {
+            return Err(refusal("the parts that may follow a free text begin in too many ways"));
         }
         let mut nodes = flat(nodes).into_iter();
         let (mut body, mut run): (Vec<String>, Vec<Node>) = (Vec::new(), Vec::new());
         while let Some(node) = nodes.next() {
-            let open = regular(&run)
-                .is_some_and(|(_, shapes)| shapes.into_iter().fold(Shape::closed(true), Shape::then).open);
+            let open = regular(&run).is_some_and(|(_, lexemes)| {
+                lexemes.into_iter().fold(Lexeme::closed(true), Lexeme::then).open
+            });
             match node {
                 Node::Regular { .. } => run.push(node),
                 Node::Token(token) => {
@@ -238,9 +239,11 @@ impl Writer {
             run.push(alone);
             node = Node::Repeat { part, min: 0, max: None, separator: None };
         }
-        // Texts before the free text need not be told apart: so whatever came before it, the rule is one.
-        let ahead =
-            run.iter().take_while(|node| matches!(node, Node::Regular { shape, .. } if shape.fixed)).count();
+        // Fixed texts before the free text are written before the rule, which then is the same after all of them.
+        let ahead = run
+            .iter()
+            .take_while(|node| matches!(node, Node::Regular { lexeme, .. } if lexeme.fixed))
+            .count();
         let mut body = Vec::new();
         self.flush(&mut run.drain(..ahead).collect(), &mut body)?;
         let reached = (run, node, rest);
@@ -330,10 +333,10 @@ impl Writer {
     }
 }
 
-/// The names and the shapes, if all are terminals.
-fn regular(nodes: &[Node]) -> Option<(Vec<&str>, Vec<Shape>)> {
+/// The names and the lexemes, if all are terminals.
+fn regular(nodes: &[Node]) -> Option<(Vec<&str>, Vec<Lexeme>)> {
     let all = nodes.iter().map(|node| match node {
-        Node::Regular { name, shape } => Some((name.as_str(), *shape)),
+        Node::Regular { name, lexeme } => Some((name.as_str(), *lexeme)),
         _ => None,
     });
     all.collect()
@@ -373,7 +376,7 @@ fn expand(node: Node) -> Result<Vec<Vec<Node>>, Refusal> {
     }
 }
 
-/// `part`, so many times, with `between` between.
+/// `part` repeated, with `between` in between.
 fn counted(part: &str, between: Option<&str>, min: u32, max: Option<u32>) -> String {
     let times = |what: &str, min: u32, max: Option<u32>| match (min, max) {
         (_, Some(0)) => String::new(),

@@ -1,4 +1,4 @@
-//! What of a caller's grammar or schema is refused before llguidance sees it.
+//! Refuses grammars and schemas that llguidance could not compile within its stack, or would not enforce.
 //!
 //! O(source).
 
@@ -10,11 +10,11 @@ use crate::grammar::lowering::description::refusal;
 
 /// How many steps llguidance may have to recurse: rules that name each other times the groups in each, definitions of
 /// a schema that refer to each other times the nesting of each. It recurses on the stack of the compiling thread.
-const DEEPEST_RECURSION: usize = 10_000;
+const MAX_RECURSION: usize = 10_000;
 /// The largest `multipleOf`, its powers of ten aside: llguidance visits every remainder before its limits count.
-const LARGEST_FACTOR: u64 = 100_000;
+const MAX_FACTOR: u64 = 100_000;
 
-/// Refuses what llguidance would take and not do here, and what could be too deep for its stack.
+/// Refuses attributes that llguidance accepts without effect here, and grammars that could be too deep for its stack.
 pub(crate) fn check_lark(source: &str) -> Result<(), Refusal> {
     let (mut rules, mut depth, mut deepest) = (0, 0usize, 1);
     let mut chars = source.char_indices().peekable();
@@ -32,7 +32,7 @@ pub(crate) fn check_lark(source: &str) -> Result<(), Refusal> {
                 }
             }
             '%' if source[at..].starts_with("%json") => {
-                // What is not JSON is for llguidance to name.
+                // llguidance reports what is not JSON.
                 let mut values = serde_json::Deserializer::from_str(&source[at + 5..]).into_iter::<Value>();
                 if let Some(Ok(schema)) = values.next() {
                     check_schema(&schema)?;
@@ -55,7 +55,7 @@ pub(crate) fn check_lark(source: &str) -> Result<(), Refusal> {
             _ => {}
         }
     }
-    if rules * deepest > DEEPEST_RECURSION {
+    if rules * deepest > MAX_RECURSION {
         return Err(refusal(format!("the grammar is too large: {rules} rules with groups {deepest} deep")));
     }
     Ok(())
@@ -66,10 +66,10 @@ pub(crate) fn check_schema(schema: &Value) -> Result<(), Refusal> {
     let mut survey = Survey::default();
     let depth = survey.look(schema);
     let targets = survey.targets.len();
-    if targets * depth > DEEPEST_RECURSION {
+    if targets * depth > MAX_RECURSION {
         return Err(refusal(format!("#: {targets} targets of `$ref` in a schema {depth} deep are too many")));
     }
-    let counted = |factor: u64| factor <= LARGEST_FACTOR;
+    let counted = |factor: u64| factor <= MAX_FACTOR;
     // Keywords that join schemas may make one number obey several.
     let joint = survey.factors.iter().try_fold(1u64, |joint, factor| {
         (joint / common(joint, *factor)).checked_mul(*factor).filter(|joint| counted(*joint))
@@ -77,10 +77,10 @@ pub(crate) fn check_schema(schema: &Value) -> Result<(), Refusal> {
     if survey.factors.iter().all(|factor| counted(*factor)) && (joint.is_some() || !survey.joins) {
         return Ok(());
     }
-    Err(refusal(format!("#: `multipleOf` with more than {LARGEST_FACTOR} remainders is not supported")))
+    Err(refusal(format!("#: `multipleOf` with more than {MAX_FACTOR} remainders is not supported")))
 }
 
-/// What is counted of a schema.
+/// Counts over a schema.
 #[derive(Default)]
 struct Survey<'a> {
     targets: FxHashSet<&'a str>,
@@ -89,7 +89,7 @@ struct Survey<'a> {
 }
 
 impl<'a> Survey<'a> {
-    /// Looks at all of it; gives its depth.
+    /// Visits the whole schema; returns its depth.
     fn look(&mut self, value: &'a Value) -> usize {
         match value {
             Value::Array(items) => 1 + items.iter().map(|item| self.look(item)).max().unwrap_or(0),

@@ -1,4 +1,4 @@
-//! From a description to what llguidance reads: a JSON Schema as it stands, or Lark.
+//! Lowers a description to the input of llguidance: a JSON Schema, or Lark.
 //!
 //! ```text
 //!  sequence
@@ -10,8 +10,7 @@
 //!      └ text </tool>
 //! ```
 //!
-//! Each part becomes a [node](Node); how nodes become rules is [`lark`](super::lark)'s. O(description), beside what
-//! schemas cost and what is written.
+//! Each part becomes a [node](Node), and [`lark`] writes nodes as rules. O(description), besides schemas and the output.
 
 pub(crate) mod description;
 pub(crate) mod ebnf;
@@ -26,10 +25,10 @@ use crate::grammar::Refusal;
 use crate::grammar::cancellation::CancelToken;
 use crate::grammar::context::Tokens;
 use crate::grammar::lowering::description::{Description, Whitespace, refusal};
-use crate::grammar::lowering::lark::{Node, Shape, Writer, literal, regex};
+use crate::grammar::lowering::lark::{Lexeme, Node, Writer, literal, regex};
 use crate::grammar::lowering::limits::{check_lark, check_schema};
 
-/// What llguidance compiles.
+/// The input of llguidance.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Lowered {
     /// A JSON Schema with its separators.
@@ -38,10 +37,10 @@ pub(crate) enum Lowered {
     Lark(String),
 }
 
-/// Lowers a description; warnings name what is not enforced.
+/// Lowers a description; `warnings` get the keywords that are not enforced.
 ///
 /// # Errors
-/// What cannot be enforced or not be put into a grammar.
+/// The part that cannot be enforced.
 pub(crate) fn lower(
     description: Description,
     tokens: &Tokens,
@@ -64,7 +63,7 @@ pub(crate) fn lower(
     }
 }
 
-/// A description as it is taken apart.
+/// The state of lowering one description.
 struct Lowering<'a> {
     tokens: &'a Tokens,
     cancel: &'a CancelToken,
@@ -79,12 +78,12 @@ impl Lowering<'_> {
             Description::Regex { pattern } => {
                 let hir = pattern::whole(&pattern)?;
                 let empty = hir.properties().minimum_len() == Some(0);
-                self.writer.terminal(&regex(&hir.to_string()), Shape::closed(empty))
+                self.writer.terminal(&regex(&hir.to_string()), Lexeme::closed(empty))
             }
             Description::Choice { choices } => {
                 let body: Vec<_> = choices.iter().map(|choice| literal(choice)).collect();
                 let empty = choices.iter().any(String::is_empty);
-                self.writer.terminal(&body.join(" | "), Shape::closed(empty))
+                self.writer.terminal(&body.join(" | "), Lexeme::closed(empty))
             }
             Description::FreeText { until } => self.free_text(&until),
             Description::Lark { source } => {
@@ -123,13 +122,13 @@ impl Lowering<'_> {
         let mut at = 0;
         for (range, token) in self.tokens.find_special(text) {
             if at < range.start {
-                parts.push(self.writer.terminal(&literal(&text[at..range.start]), Shape::fixed())?);
+                parts.push(self.writer.terminal(&literal(&text[at..range.start]), Lexeme::fixed())?);
             }
             parts.push(Node::Token(token));
             at = range.end;
         }
         if at < text.len() {
-            parts.push(self.writer.terminal(&literal(&text[at..]), Shape::fixed())?);
+            parts.push(self.writer.terminal(&literal(&text[at..]), Lexeme::fixed())?);
         }
         Ok(if parts.len() == 1 { parts.remove(0) } else { Node::Sequence(parts) })
     }
@@ -137,15 +136,15 @@ impl Lowering<'_> {
     fn free_text(&mut self, until: &[String]) -> Result<Node, Refusal> {
         const ANY: &str = r"/(?s:.*)/";
         if until.is_empty() {
-            return self.writer.terminal(ANY, Shape::free());
+            return self.writer.terminal(ANY, Lexeme::free());
         }
         let until: Vec<_> = until.iter().map(|text| literal(text)).collect();
         let occurs = self.writer.define("T", &format!("{ANY} ( {} ) {ANY}", until.join(" | ")))?;
-        self.writer.terminal(&format!("{ANY} & ~{occurs}"), Shape::free())
+        self.writer.terminal(&format!("{ANY} & ~{occurs}"), Lexeme::free())
     }
 }
 
-/// The schema of a JSON description, reduced and with its white space.
+/// The schema of a JSON description, in normal form and with its white space.
 fn json_schema(
     description: Description,
     cancel: &CancelToken,

@@ -1,8 +1,8 @@
-//! A regex in the one form that every backend reads the same way.
+//! Regexes in a form that both backends read the same way.
 //!
-//! Answers are matched as a whole, so that anchors at the ends say nothing and fall away, groups capture nothing, and
-//! it makes no difference which alternative or how many repetitions are tried first. What no backend can do (word
-//! boundaries, anchors inside, bytes that are no UTF-8) is refused by name. O(pattern).
+//! Answers are matched as a whole: anchors at the ends are dropped, groups do not capture, and preferences between
+//! alternatives or repetitions make no difference. What no backend supports (word boundaries, inner anchors, bytes that
+//! are not UTF-8) is refused by name. O(pattern).
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Hir, HirKind, Look, Repetition};
@@ -11,14 +11,14 @@ use crate::grammar::Refusal;
 use crate::grammar::lowering::description::refusal;
 
 /// How deep groups may be nested.
-const DEEPEST: u32 = 100;
+const MAX_DEPTH: u32 = 100;
 
 /// The language of a pattern that is matched as a whole, without anchors, groups and preferences.
 ///
 /// # Errors
-/// What is not understood or not supported.
+/// The pattern is not valid, or uses what is not supported.
 pub fn whole(pattern: &str) -> Result<Hir, Refusal> {
-    let hir = ParserBuilder::new().nest_limit(DEEPEST).build().parse(pattern);
+    let hir = ParserBuilder::new().nest_limit(MAX_DEPTH).build().parse(pattern);
     let hir = hir.map_err(|error| refusal(format!("the regex is not valid: {error}")))?;
     plain(&hir, true, true)
 }

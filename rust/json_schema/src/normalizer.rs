@@ -16,7 +16,7 @@ use crate::{Limits, Options, Refusal};
 pub(crate) enum Known {
     /// They are being computed.
     Open,
-    Shapes(Rc<Vec<Case>>),
+    Cases(Rc<Vec<Case>>),
 }
 
 pub(crate) struct Normalizer<'a> {

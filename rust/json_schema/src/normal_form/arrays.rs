@@ -269,7 +269,7 @@ impl Normalizer<'_> {
                 return Ok(None);
             }
         }
-        // Shapes may overlap.
+        // Cases may overlap.
         let mut apart = Vec::new();
         for value in out {
             if !apart.contains(&value) {

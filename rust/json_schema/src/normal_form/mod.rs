@@ -37,7 +37,7 @@ impl Normalizer<'_> {
     pub(crate) fn cases(&mut self, expr: Expr, kind: Kind) -> Result<Option<Rc<Vec<Case>>>, Refusal> {
         match self.known.get(&(expr, kind)) {
             Some(Known::Open) => return Ok(None),
-            Some(Known::Shapes(cases)) => return Ok(Some(cases.clone())),
+            Some(Known::Cases(cases)) => return Ok(Some(cases.clone())),
             None => {}
         }
         self.known.insert((expr, kind), Known::Open);
@@ -50,7 +50,7 @@ impl Normalizer<'_> {
         let mut seen = HashSet::new();
         settled.retain(|case| seen.insert(case.clone()));
         let cases = Rc::new(settled);
-        self.known.insert((expr, kind), Known::Shapes(cases.clone()));
+        self.known.insert((expr, kind), Known::Cases(cases.clone()));
         Ok(Some(cases))
     }
 

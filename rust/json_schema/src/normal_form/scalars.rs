@@ -1,4 +1,4 @@
-//! Shapes of numbers and strings, settled: what can be decided is decided, so that a case that is left has a value.
+//! Settles cases of numbers and strings: a case that is left has a value, as far as that can be decided.
 //!
 //! Cost: the values that a case spells out, and for strings the states of their language.
 

@@ -180,7 +180,7 @@ impl DraftPasses {
         for at in 0..self.rows.len() {
             self.lay_out(step, &mut pass, &mut tally, at);
         }
-        let Tally { rows, tokens, sampled, pages, feeds, longest_query, longest_kv, .. } = tally;
+        let Tally { rows, tokens, sampled, greedy, pages, feeds, longest_query, longest_kv, .. } = tally;
         pass.header.fill(0);
         let values = [
             (header::NUM_ROWS, rows),
@@ -190,6 +190,7 @@ impl DraftPasses {
             (header::NUM_FEEDS, feeds),
             (header::MAX_QUERY_LENGTH, longest_query),
             (header::MAX_KV_LENGTH, longest_kv),
+            (header::NUM_GREEDY, greedy),
             (header::NUM_LOGITS, sampled),
             (header::NUM_DECODE_ROWS, rows),
         ];
@@ -287,6 +288,7 @@ struct Tally {
     rows: usize,
     tokens: usize,
     sampled: usize,
+    greedy: usize,
     pages: usize,
     feeds: usize,
     longest_query: usize,
@@ -309,6 +311,7 @@ fn fill_sample(step: &StepBuffers<'_>, pass: &mut StepBuffers<'_>, tally: &mut T
     pass.logit_token[at] = tally.tokens as i32 - 1;
     pass.mask_row[at] = -1;
     tally.sampled += 1;
+    tally.greedy += usize::from(step.sampling[from].temperature == 0.0);
     pass.logit_start[tally.sampled] = tally.sampled as i32;
 }
 

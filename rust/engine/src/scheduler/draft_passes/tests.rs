@@ -244,6 +244,7 @@ impl World {
                 step.sample_sequence[sampled] = slot;
                 step.sample_position[sampled] = end as i64;
                 step.sampling[sampled].seed = 100 + slot as u64;
+                step.sampling[sampled].temperature = if slot % 2 == 0 { 0.0 } else { 1.0 };
                 step.logit_start[sampled] = logits;
                 logits += 1 + drafts as i32;
                 step.device_drafts[sampled] = if on_device { drafts as i32 } else { 0 };
@@ -309,7 +310,10 @@ fn compute(pass: &StepBuffers<'_>, cells: &mut [u64], chosen: &mut Vec<i32>, com
             cells[cell(position)] = (before ^ id).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) + 1;
         }
     }
-    for at in 0..pass.header[header::NUM_SAMPLED] as usize {
+    let sampled = pass.header[header::NUM_SAMPLED] as usize;
+    let greedy = pass.sampling[..sampled].iter().filter(|rules| rules.temperature == 0.0).count();
+    assert_eq!(pass.header[header::NUM_GREEDY] as usize, greedy);
+    for at in 0..sampled {
         let row = pass.sample_rows[at] as usize;
         let last = pass.positions[pass.logit_token[at] as usize] as usize;
         assert_eq!(pass.logit_token[at] + 1, pass.query_start[row + 1]);

@@ -117,13 +117,6 @@ impl BlockPool {
         }
     }
 
-    /// Holds a held block once more. Panics if it is not held.
-    pub(super) fn fork(&mut self, block: BlockId) {
-        let entry = self.entry(block);
-        assert!(entry.holds > 0, "fork of KV block {block}, which is not held");
-        entry.holds += 1;
-    }
-
     /// Lets go of a block once; the last to do so makes it cached or free. Panics if it is not held.
     pub(super) fn release(&mut self, block: BlockId) {
         let entry = self.entry(block);
@@ -240,7 +233,7 @@ mod tests {
         assert_eq!(blocks, [0, 1, 2]);
         pool.set_place(0, 7);
         pool.set_place(1, 7);
-        pool.fork(1);
+        pool.hold(1);
         for block in [2, 1, 0] {
             pool.release(block);
         }

@@ -1,10 +1,10 @@
 //! The only owner of KV blocks: reference counts, the prefix tree, eviction.
 //!
 //! ```text
-//!             match_prefix, allocate, fork                 release
+//!                match_prefix, allocate                    release
 //!   sequence ──────────────────────────────► KvAllocator ◄───────── sequence
 //!                                              │      │
-//!                            who holds a block │      │ which tokens it holds
+//!                          holds of each block │      │ which tokens it holds
 //!                                     ┌────────▼──┐ ┌─▼──────────┐
 //!                                     │ BlockPool │◄┤ PrefixTree │  insert: a block gets its node
 //!                                     └───────────┘ └────────────┘  forget: it loses it
@@ -20,7 +20,7 @@
 //! also forgets what lies below it: held blocks stay with their holders, and enter the tree again at their next
 //! `insert`. So every block that no sequence holds can be had, whatever the tree looks like.
 //!
-//! `allocate`, `fork` and `release` are O(1) a block and allocate no memory beyond what `out` needs;
+//! `allocate` and `release` are O(1) a block and allocate no memory beyond what `out` needs;
 //! `match_prefix` is O(depth), and so is `insert`, but for a sequence that grows: O(new blocks).
 
 mod block_pool;
@@ -32,7 +32,7 @@ use crate::error::{Error, Result};
 use block_pool::{BlockPool, NOWHERE};
 use prefix_tree::PrefixTree;
 
-/// Owner of all KV blocks. Releasing or forking a block that is not held is a bug of the caller and panics.
+/// Owner of all KV blocks. Releasing a block that is not held is a bug of the caller and panics.
 pub struct KvAllocator {
     pool: BlockPool,
     /// None when prefixes are not cached.
@@ -115,11 +115,6 @@ impl KvAllocator {
         counts.free + counts.cached
     }
 
-    /// Holds each of `blocks` once more. Panics if one is not held.
-    pub fn fork(&mut self, blocks: &[BlockId]) {
-        blocks.iter().for_each(|&block| self.pool.fork(block));
-    }
-
     /// Remembers the full blocks of `tokens`; returns how many were new.
     ///
     /// `blocks` are their ids (more are ignored), all held by the caller. Where the tree already has a block
@@ -154,15 +149,6 @@ impl KvAllocator {
     /// How many blocks are in each state, in O(1).
     pub fn counts(&self) -> Counts {
         self.pool.counts()
-    }
-
-    /// Forgets all cached prefixes that are not held; returns how many blocks became free.
-    pub fn reset_prefix_cache(&mut self) -> usize {
-        let cached = self.pool.counts().cached;
-        while self.pool.counts().cached > 0 {
-            self.evict_oldest();
-        }
-        cached
     }
 
     /// Checks every invariant, in O(blocks); names the one that is broken.

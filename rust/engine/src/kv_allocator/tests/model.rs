@@ -9,7 +9,6 @@ use crate::error::Error;
 use crate::kv_allocator::{BlockId, Counts, KvAllocator};
 
 /// A sequence as its owner sees it.
-#[derive(Clone)]
 struct Sequence {
     salt: u64,
     tokens: Vec<u32>,
@@ -19,46 +18,19 @@ struct Sequence {
 #[derive(Debug, Clone)]
 enum Step {
     /// Match and allocate; insert too if `remember`.
-    Admit {
-        salt: u64,
-        tokens: Vec<u32>,
-        max_blocks: usize,
-        remember: bool,
-    },
+    Admit { salt: u64, tokens: Vec<u32>, max_blocks: usize, remember: bool },
     /// More tokens for a sequence.
-    Extend {
-        which: usize,
-        tokens: Vec<u32>,
-        remember: bool,
-    },
+    Extend { which: usize, tokens: Vec<u32>, remember: bool },
     /// A sequence takes from the tree what is known behind its first blocks.
-    Further {
-        which: usize,
-        kept: usize,
-    },
+    Further { which: usize, kept: usize },
     /// The last blocks of a sequence were never computed.
-    Forget {
-        which: usize,
-        blocks: usize,
-    },
-    /// A second sequence with the full blocks of the first.
-    Fork {
-        which: usize,
-    },
+    Forget { which: usize, blocks: usize },
     /// A sequence ends.
-    Release {
-        which: usize,
-    },
+    Release { which: usize },
     /// A sequence loses its last blocks.
-    RollBack {
-        which: usize,
-        blocks: usize,
-    },
-    /// Somebody needs blocks for a moment.
-    Pressure {
-        count: usize,
-    },
-    Reset,
+    RollBack { which: usize, blocks: usize },
+    /// Blocks are allocated and released at once.
+    Pressure { count: usize },
 }
 
 const TOTAL: usize = 24;
@@ -73,11 +45,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(which, tokens, remember)| Step::Extend { which, tokens, remember }),
         3 => (any::<usize>(), 0..8usize).prop_map(|(which, kept)| Step::Further { which, kept }),
         1 => (any::<usize>(), 1..4usize).prop_map(|(which, blocks)| Step::Forget { which, blocks }),
-        2 => any::<usize>().prop_map(|which| Step::Fork { which }),
         5 => any::<usize>().prop_map(|which| Step::Release { which }),
         3 => (any::<usize>(), 1..4usize).prop_map(|(which, blocks)| Step::RollBack { which, blocks }),
         3 => (0..=TOTAL).prop_map(|count| Step::Pressure { count }),
-        1 => Just(Step::Reset),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -252,15 +222,6 @@ impl Pair {
                 wrong.iter().for_each(|&block| self.model.forget(block));
                 self.sequences.push(sequence);
             }
-            Step::Fork { which } => {
-                let Some(sequence) = self.pick(which) else { return };
-                let mut fork = sequence.clone();
-                fork.blocks.truncate(fork.tokens.len() / BLOCK);
-                fork.tokens.truncate(fork.blocks.len() * BLOCK);
-                self.kv.fork(&fork.blocks);
-                self.model.hold(&fork.blocks);
-                self.sequences.extend([sequence, fork]);
-            }
             Step::Release { which } => {
                 let Some(sequence) = self.pick(which) else { return };
                 self.release(&sequence.blocks);
@@ -278,11 +239,6 @@ impl Pair {
                 if self.grow(&mut sequence, false) {
                     self.release(&sequence.blocks);
                 }
-            }
-            Step::Reset => {
-                let cached = self.model.cached.len();
-                assert_eq!(self.kv.reset_prefix_cache(), cached);
-                self.model.evict_until(self.model.available());
             }
         }
     }

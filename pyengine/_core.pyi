@@ -1,8 +1,8 @@
 """The Rust module: the engine's hot paths. Checked against the binary by stubtest.
 
-Every method that may take long releases the GIL; those of Mailbox that never block keep it, and so
-do the Planner's, which take microseconds: the GIL may take 5 ms to come back.
-Rust panics arrive as ``RuntimeError``.
+Methods that may take long release the GIL. Mailbox methods that never block keep it, and so do the
+Planner's, which take microseconds: a thread that releases the GIL may wait 5 ms for it.
+A panic in Rust raises ``RuntimeError``.
 """
 
 from collections.abc import Sequence
@@ -64,10 +64,10 @@ class MailboxClosed(Exception):
 class Mailbox:
     """A lock-free ring of byte messages: many writers, one reader, bounded.
 
-    Any thread of any process may send; one thread at a time may receive (drain, wait, arm), of the
-    process that received first or, once that one has died, of the next that tries. The memory is an
-    anonymous shared mapping, so that the same type serves threads and processes; no name is left in
-    any file system. Linux only.
+    Any thread of any process may send. One process receives (drain, wait, arm), with one thread at
+    a time: the process that received first or, after its death, the next that tries. The memory is
+    an anonymous shared mapping without a name in any file system, so the same type serves threads
+    and processes. Linux only.
     """
 
     def __new__(cls, capacity: int = 1 << 20) -> Mailbox:
@@ -79,25 +79,26 @@ class Mailbox:
 
     @staticmethod
     def attach(memory_fd: int, event_fd: int) -> Mailbox:
-        """The ring that another process made, by the two descriptors inherited from it.
+        """Open the ring of another process by the two descriptors inherited from it.
 
-        They are duplicated: the caller may close its own afterwards.
+        The descriptors are duplicated: the caller may close its own afterwards.
 
         Raises:
-            ValueError: They are not a mailbox's.
-            OSError: They are not open, or could not be mapped.
+            ValueError: The descriptors are not a mailbox's.
+            OSError: A descriptor is not open, or could not be mapped.
         """
 
     def descriptors(self) -> tuple[int, int]:
         """(memory, event) descriptors to hand to a child process (``pass_fds``).
 
-        They stay open while this object lives.
+        The descriptors stay open while this object lives.
         """
 
     def send(self, message: _Buffer) -> None:
         """Append one message and wake the reader if it sleeps. Never blocks.
 
-        In the ring it takes its length rounded up to 64 bytes. A thread's messages stay in order.
+        A message takes its length, rounded up to 64 bytes, in the ring. The messages of one thread
+        stay in order.
 
         Raises:
             MailboxFull: No room now; the message was not sent.
@@ -126,8 +127,8 @@ class Mailbox:
     def arm(self) -> bool:
         """Ask for the next send to make :meth:`fileno` readable.
 
-        False, and not armed, if there are messages already or the mailbox is closed. For
-        ``loop.add_reader``: drain, then arm, until arm is True.
+        Returns False, and does not arm, if there are messages already or the mailbox is closed. A
+        reader with ``loop.add_reader`` drains and arms until arm returns True.
 
         Raises:
             ValueError: A living other process is the reader.
@@ -136,45 +137,46 @@ class Mailbox:
     def fileno(self) -> int:
         """The descriptor that becomes readable when an armed ring gets a message or closes.
 
-        Also 300 ms after it was armed in vain: the reader drains and arms again, and so gets past a
-        writer that was killed in the middle of a message. It is this process's own, an epoll over
-        the shared eventfd and a timer; open while this object lives.
+        It also becomes readable 300 ms after it was armed without a message: the reader then drains
+        and arms again, and so gets past a writer that was killed in the middle of a message. The
+        descriptor belongs to this process: an epoll over the shared eventfd and a timer, open while
+        this object lives.
         """
 
     def close(self) -> None:
         """Refuse further sends; the reader gets what is left, then MailboxClosed.
 
-        Idempotent, from any side.
+        Idempotent; readers and writers may call it.
         """
 
     def reader_alive(self) -> bool:
-        """False if the process that received last has died. True before anybody has received."""
+        """False if the process that received last has died; True before the first receive."""
 
     @property
     def closed(self) -> bool:
-        """Whether somebody closed it. There may be messages left."""
+        """Whether the mailbox was closed. There may be messages left to read."""
 
     @property
     def capacity(self) -> int:
-        """Bytes."""
+        """Size of the ring in bytes."""
 
     @property
     def used(self) -> int:
-        """Bytes taken by messages that are not read yet."""
+        """Bytes of the ring that unread messages take."""
 
 @final
 class KvAllocator:
     """Owner of all KV blocks: reference counts, the prefix tree, eviction. One thread at a time.
 
     Tokens are a buffer of u32 (``array("I")``, numpy uint32) or bytes that hold u32 in the
-    machine's order. A call that cannot be right (releasing a block that is not held, inserting a
-    block for other tokens) raises RuntimeError. Unless said otherwise a call is O(1) a block.
+    machine's order. A call against the rules (releasing a block that is not held, inserting a
+    block for other tokens) raises RuntimeError. Calls are O(1) a block unless they say otherwise.
     """
 
     def __new__(
         cls, num_blocks: int, block_size: int = 16, prefix_cache: bool = True
     ) -> KvAllocator:
-        """``num_blocks`` blocks of ``block_size`` tokens, all free. ValueError out of range."""
+        """Make ``num_blocks`` free blocks of ``block_size`` tokens. ValueError out of range."""
 
     def counts(self) -> tuple[int, int, int]:
         """(free, cached, held); their sum is ``num_blocks``."""
@@ -193,18 +195,19 @@ class KvAllocator:
         """Remember the full blocks of ``tokens``; returns how many were new. O(depth).
 
         ``blocks`` are the ids of the blocks that hold the tokens, in order, all held by the caller;
-        ids beyond the full blocks are ignored. Where other blocks are known for the same tokens,
-        the caller's stay private. Raises ValueError if there are fewer blocks than full ones.
+        ids beyond the full blocks are ignored. Where the prefix tree knows other blocks for the
+        same tokens, the caller's blocks stay private. Raises ValueError if ``blocks`` has fewer ids
+        than ``tokens`` fills blocks.
         """
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Let go of ``blocks``, each once, last first: a path is evicted from its end."""
+        """Release each of ``blocks`` once, last first, so that eviction begins at a path's end."""
 
     def time_requests(self, prompts: _Buffer, length: int) -> dict[str, list[int]]:
-        """Take prompts of ``length`` tokens (u32, one after the other) through a request's life.
+        """Time the planner's calls to the allocator for each prompt, measured in Rust.
 
-        Returns the nanoseconds of each ``match``, ``allocate``, ``insert`` and ``release``, one of
-        each a prompt, as the planner pays them: measured in Rust, without this binding.
+        ``prompts`` is u32, prompts of ``length`` tokens one after the other. Returns nanoseconds by
+        call: ``match``, ``allocate``, ``insert`` and ``release``, one entry a prompt each.
         Raises MemoryError if a prompt does not fit.
         """
 
@@ -215,9 +218,9 @@ class KvAllocator:
 
 @final
 class StepHeader:
-    """Which element of a step's ``header`` is which number.
+    """The index of each number in a step's ``header``.
 
-    What they mean is said where they are declared: ``rust/engine/src/scheduler/buffers.rs``.
+    ``rust/engine/src/scheduler/step/buffers.rs`` declares the numbers and their meanings.
     """
 
     NUM_ROWS: Final[int]
@@ -242,11 +245,12 @@ class StepHeader:
 class StepLayout:
     """Where each field of a step lies in the one buffer that planner and runner share.
 
-    Fields begin at multiples of 64 bytes; ``header`` says how much of each counts in a step. They
-    are declared in ``rust/engine/src/scheduler/buffers.rs``; :meth:`meanings` tells what each is.
+    Fields begin at multiples of 64 bytes; ``header`` says how much of each counts in a step. The
+    fields are declared in ``rust/engine/src/scheduler/step/buffers.rs``; :meth:`meanings` describes
+    them.
 
-    Rows that decode come first, then those that prefill. A sequence keeps its index until it ends
-    or is preempted.
+    Rows that decode come first, rows that prefill follow. A sequence keeps its index until it ends
+    or is preempted. Immutable; any thread.
     """
 
     def __new__(
@@ -258,27 +262,28 @@ class StepLayout:
         max_draft: int = 0,
         vocab_size: int,
     ) -> StepLayout:
-        """Steps have at most so many tokens, rows and pages, rows at most ``1 + max_draft`` logits.
+        """Lay out steps of at most so many tokens, rows, pages and ``1 + max_draft`` logits a row.
 
-        Raises ValueError for a bound of 0 (``max_draft`` may be).
+        Raises ValueError for a bound of 0; ``max_draft`` may be 0.
         """
 
     @property
     def nbytes(self) -> int: ...
     @property
     def mask_words(self) -> int:
-        """Words of a mask: a bit for each of ``vocab_size`` tokens."""
+        """Length of a mask in uint32 words: a bit for each of ``vocab_size`` tokens."""
 
     def pad(self, buffers: _Buffer, rows: int, tokens: int, logits: int) -> None:
-        """Make the step in ``buffers`` so long, for a graph that computes no shorter one.
+        """Lengthen the step in ``buffers`` to the size of a CUDA graph.
 
-        What is added changes nothing: tokens 0 at position 0 whose keys and values go nowhere
-        (slot -1), logits of token 0 without a mask. Rows that are added have one token each and see
-        the first slot of page 0 if every row of the step has one token and ``tokens == rows``; else
-        they have no tokens. The header keeps the step's own numbers.
+        Padding changes no result: its tokens are 0, at position 0, and their keys and values are
+        not stored (slot -1); its logits are those of token 0, without a mask. If every row of the
+        step has one token and ``tokens == rows``, each added row has one token and sees the first
+        slot of page 0; otherwise added rows have no tokens. The header keeps the step's own
+        numbers.
 
         Raises:
-            ValueError: The step is longer, or the layout shorter; nothing was written.
+            ValueError: The step is longer, or the layout shorter, than asked; nothing was written.
         """
 
     def fields(self) -> dict[str, tuple[Any, int, int]]:
@@ -288,14 +293,14 @@ class StepLayout:
         """
 
     def meanings(self) -> dict[str, str]:
-        """What each field is, by its name."""
+        """The meaning of each field, by its name."""
 
 @final
 class Planner:
-    """The scheduler's state and its two calls. One thread at a time.
+    """The scheduler's state in Rust: requests, sequences, steps in flight. One thread at a time.
 
-    Steps run on the device in the order in which they were planned; any number of them may be in
-    flight. Any call may raise MailboxClosed when the detokenizer is gone; the state is whole then.
+    Steps run on the device in the order of their plans; any number of them may be in flight. Every
+    call may raise MailboxClosed after the detokenizer has ended; the planner's state stays sound.
     """
 
     def __new__(
@@ -311,12 +316,12 @@ class Planner:
         prefill_chunk: int = 0,
         timeline: Timeline | None = None,
     ) -> Planner:
-        """Nothing waits and nothing runs.
+        """Make a planner without requests.
 
         The least of ``max_sequences`` (the length of the device's ``last_token``), the layout's
         rows and ``max_tokens_per_step`` bounds how many sequences run at once. ``prefill_chunk`` 0
-        is no cap. The cache bounds a sequence too: its KV must fit ``min(num_blocks, max_pages)``
-        blocks. ``timeline`` gets the spans of every call, the time between two as ``drain``.
+        is no cap. A sequence's KV must fit ``min(num_blocks, max_pages)`` blocks. ``timeline`` gets
+        the spans of every call; the time between two calls is recorded as ``drain``.
 
         Raises:
             ValueError: A limit is out of its range, or the layout does not hold
@@ -333,17 +338,17 @@ class Planner:
         timeout_s: float,
         cache_bytes: int,
     ) -> None:
-        """Take requests with grammars from now on; without this call they are refused.
+        """Accept requests with grammars; without this call they are refused.
 
-        They are compiled on threads, each within ``timeout_s`` seconds, and what was compiled is
-        kept in ``cache_bytes``. Reads the tokenizer on a thread, when the first one comes.
+        Threads compile the grammars, each within ``timeout_s`` seconds, and keep them in a cache of
+        ``cache_bytes``. A thread reads the tokenizer when the first grammar comes.
 
         Args:
             tokenizer_json: The content of tokenizer.json.
             end_tokens: Tokens that end an answer under a grammar.
             vocab_size: Logits of a row.
             scheduler: The mailbox that :meth:`drain` reads: woken when a grammar is ready.
-            timeout_s: Seconds that one may take.
+            timeout_s: Seconds that compiling one grammar may take.
             cache_bytes: About how much memory compiled grammars may take.
 
         Raises:
@@ -358,56 +363,56 @@ class Planner:
         history_tokens: int,
         adaptive: bool = True,
     ) -> None:
-        """Let decoding rows have drafts from now on.
+        """Let decoding rows carry drafts.
 
         Args:
             proposers: Names in :data:`PROPOSERS`.
             max_draft: Most draft tokens of a row.
             history_tokens: Tokens of recent answers that ``suffix`` remembers.
-            adaptive: Decide lengths by measured time and acceptance; otherwise always the most.
+            adaptive: Set draft lengths by measured time and acceptance; otherwise drafts are as
+                long as possible.
 
         Raises:
-            ValueError: There is no such proposer.
+            ValueError: A proposer is unknown.
         """
 
     def drain(self, mailbox: Mailbox) -> list[bytes]:
-        """Take in every message of the scheduler's mailbox; returns those not for the planner.
+        """Handle the messages of the scheduler's mailbox, at most 4096; return the others.
 
-        Those are messages with another tag, what cannot be read, and a Submit whose key is there
-        already. At most 4096 messages a call.
+        Returned are messages with a tag that the planner does not handle, malformed messages, and a
+        Submit whose key is in use.
         """
 
     def plan(self, buffers: _Buffer) -> int:
         """Plan a step and write it into ``buffers``.
 
         ``buffers`` is writable, of ``StepLayout.nbytes`` bytes, 8-byte aligned. Returns the number
-        of rows; 0 when there is nothing to run now, or the detokenizer's mailbox is full: then no
-        step is in flight for it, and ``buffers`` is as it was.
+        of rows. It is 0 when there is nothing to run, or the detokenizer's mailbox is full: then no
+        step was put in flight, and ``buffers`` is unchanged.
         """
 
     def fill_masks(self, masks: _Buffer) -> int:
-        """Fill the grammar masks of the step that was planned last; returns how many.
+        """Fill the grammar masks of the step that was planned last; returns their number.
 
-        To be called when every step before it is committed. Releases the GIL, and works on several
-        threads.
+        Call it when every earlier step is committed. Releases the GIL, and uses several threads.
 
         Args:
             masks: uint32, the field ``mask`` of the step's buffer.
 
         Raises:
-            ValueError: No step is in flight, or one before it.
+            ValueError: No step is in flight, or an earlier step is not committed.
         """
 
     def fill_penalties(self, buffers: _Buffer) -> int:
-        """Fill the penalties of the step that was planned last, and their number; returns that.
+        """Fill the penalties of the step that was planned last; returns their number.
 
-        To be called when every step before it is committed.
+        The number is written into the header too. Call it when every earlier step is committed.
 
         Args:
             buffers: The step's buffers, as :meth:`plan` wrote them.
 
         Raises:
-            ValueError: No step is in flight, or one before it.
+            ValueError: No step is in flight, or an earlier step is not committed.
         """
 
     def commit(
@@ -416,19 +421,21 @@ class Planner:
         counts: _Buffer,
         logprobs: tuple[_Buffer, _Buffer, _Buffer] | None = None,
     ) -> int:
-        """Take the tokens (int32, one for each of its logits) of the oldest step in flight.
+        """Append the sampled tokens of the oldest step in flight to its sequences.
 
-        ``counts`` (int32, one per sampling row) says how many of each row's count: those up to and
-        with the first that differs from its draft. A negative token says that the sampler found
-        none: that request ends with ``error``. Sends one TokensOut to the detokenizer. Returns how
-        many requests ended.
+        Sends one TokensOut to the detokenizer. Returns how many requests ended.
 
-        Where the step wants log-probabilities, ``logprobs`` has by logits the most likely tokens
-        (int32, as many for each, -1 where there are no more), theirs, and those of the chosen
-        tokens (both float32).
+        Args:
+            sampled: int32, a token for each logits row of the step. A negative token means that no
+                token was possible: its request ends with ``error``.
+            counts: int32, for each sampling row how many of its tokens hold: those up to the first
+                that differs from its draft, this one included.
+            logprobs: If the step wants log-probabilities, by logits row: the most likely tokens
+                (int32, the same number for each row, -1 where there are no more), their
+                log-probabilities (float32), and those of the sampled tokens (float32).
 
         Raises:
-            ValueError: No step is in flight, or the numbers are not those of the step.
+            ValueError: No step is in flight, or the lengths are not those of the step.
         """
 
     def fail_step(self) -> int:
@@ -439,46 +446,50 @@ class Planner:
         """
 
     def abort_all(self) -> int:
-        """End everything, waiting or running, with finish ``error``; returns how many.
+        """End every waiting and running request with finish ``error``; returns how many.
 
-        Steps in flight are forgotten: do not commit them.
+        Steps in flight are dropped: do not commit them.
         """
 
     def check(self) -> None:
-        """Check that all parts agree, in O(all). Raises RuntimeError naming what does not."""
+        """Check the invariants of all parts, in O(requests + blocks).
+
+        Raises RuntimeError, which names the broken one.
+        """
 
     def stats(self) -> dict[str, int]:
-        """Figures by name.
+        """Gauges and counters by name.
 
-        Now: running, waiting, in_flight (steps), outbox (messages that the detokenizer's mailbox
-        had no room for). Since the beginning: preemptions, steps, prompt_tokens, cached_tokens,
+        Gauges: running, waiting, in_flight (steps), outbox (messages that the detokenizer's mailbox
+        had no room for). Counters: preemptions, steps, prompt_tokens, cached_tokens,
         completion_tokens, prefix_queries and prefix_hits (tokens looked up and found at admission,
         after a preemption too), and finished_stop, _length, _abort, _timeout, _overloaded, _error
         (requests).
         """
 
     def histograms(self) -> dict[str, tuple[list[int], list[int], int]]:
-        """Distributions since the beginning, by name: upper bounds, counts, sum of all values.
+        """Distributions since the start, by name: upper bounds, counts, sum of all values.
 
-        There is one count more than bounds, for what is above them all; counts are not cumulated.
-        ``queue_time_ns`` (arrival to first admission), ``time_to_first_token_ns`` (arrival to the
-        commit of the first token), ``inter_token_latency_ns`` (one commit to the next), and of
-        requests that ended with ``stop`` or ``length``: ``duration_ns`` (from arrival),
-        ``prompt_length`` and ``completion_length`` (tokens).
+        Counts are not cumulative; the last of them, one more than the bounds, is of values above
+        all bounds. The names: ``queue_time_ns`` (arrival to first admission),
+        ``time_to_first_token_ns`` (arrival to the commit of the first token),
+        ``inter_token_latency_ns`` (one commit to the next); and of requests that ended with
+        ``stop`` or ``length``: ``duration_ns`` (from arrival), ``prompt_length`` and
+        ``completion_length`` (tokens).
         """
 
     @property
     def has_work(self) -> bool:
-        """Whether there is a request, a step in flight or a message that must go out."""
+        """Whether there is a request, a step in flight or an unsent message."""
 
 PROPOSERS: Final[dict[str, str]]
-"""Names of draft token sources, in the order of the metrics, and what each drafts."""
+"""Draft token sources: name and description, in the order of the metrics."""
 
 DEFAULT_PROPOSERS: Final[tuple[str, ...]]
-"""Those that draft unless settings say otherwise."""
+"""Names of the draft token sources that are on by default."""
 
 DRAFT_POSITIONS: Final[int]
-"""Positions of a draft that the planner counts apart; the last stands for all beyond."""
+"""Positions of a draft that the planner counts separately; the last counts all later ones too."""
 
 @final
 class Speculator:
@@ -488,31 +499,31 @@ class Speculator:
     """
 
     def __new__(cls, history_tokens: int) -> Speculator:
-        """The history holds at most ``history_tokens``."""
+        """A history of at most ``history_tokens`` tokens."""
 
     def remember(self, output: _Buffer) -> None:
-        """Take an output into the history; ``tend`` adds what does not fit at once."""
+        """Add an output to the history. A long one is indexed in parts, by later ``tend`` calls."""
 
     def tend(self, budget: int) -> None:
-        """Do work that was put off: index at most ``budget`` tokens."""
+        """Index at most ``budget`` tokens of remembered outputs that are not indexed yet."""
 
     def replay(self, output: _Buffer, propose: bool) -> tuple[int, int]:
-        """Follow a new output token by token; before each token draft, if ``propose``.
+        """Replay a new output token by token, and draft before each token if ``propose``.
 
-        Returns how many tokens all drafts had together, and how many of them were right up to the
+        Returns the total length of all drafts, and how many of their tokens were right before the
         first wrong one.
         """
 
     def memory(self) -> tuple[int, int]:
-        """Tokens held now, and the bytes of memory that they take."""
+        """Tokens in the history, and the bytes of memory that they take."""
 
 @final
 class DraftPasses:
     """Lays out the passes of a draft model within one step. One thread at a time.
 
-    The draft model's keys and values lie in the same blocks as the model's. They are computed when
-    a sequence is drafted for: a step without such drafts costs a note of its tokens, and what the
-    draft model lacks of a sequence is computed in its next pass.
+    The draft model's keys and values lie in the same blocks as the model's, and are computed only
+    for sequences that get drafts. A step without such drafts only records its tokens; the next pass
+    for a sequence computes the positions that the draft model's cache lacks.
     """
 
     def __new__(
@@ -527,32 +538,34 @@ class DraftPasses:
         """Passes of layout ``passes`` for steps of layout ``step``.
 
         Args:
-            step: Of the steps.
-            passes: Of the passes: at least as many rows and pages, and a token for every row.
+            step: Layout of the steps.
+            passes: Layout of the passes: at least as many rows and pages, and a token for every
+                row.
             num_blocks: Blocks of the KV cache.
             block_size: Tokens in a block.
-            vocab_size: Tokens that both models know: those below are read and drafted.
+            vocab_size: Token ids below this are known to both models; only they are read and
+                drafted.
 
         Raises:
-            ValueError: The layouts do not go together.
+            ValueError: The layouts do not fit each other.
         """
 
     def begin(self, step: _Buffer) -> bool:
-        """Take note of the tokens of a step, all of which are known but for drafts.
+        """Begin a step and record its tokens, all of which are known except for drafts.
 
-        Returns whether a row is to be drafted for: then call :meth:`next` until it is false.
+        Returns whether a row wants drafts: then call :meth:`next` until it returns False.
 
         Raises:
-            ValueError: ``step`` is no step of the layout.
+            ValueError: ``step`` is not a step of the layout.
         """
 
     def next(self, step: _Buffer, buffers: _Buffer, chosen: _Buffer) -> bool:
         """Write the next pass of the step that was begun into ``buffers``.
 
         Args:
-            step: The step; gets the drafts that the pass before chose.
+            step: The step; gets the drafts that the previous pass sampled.
             buffers: A step of layout ``passes``.
-            chosen: int32, begins with what the pass before sampled, by its sampling rows.
+            chosen: int32, begins with the tokens that the previous pass sampled, by sampling row.
 
         Returns:
             Whether there is a pass to compute; if not, all drafts are in ``step``.
@@ -562,30 +575,30 @@ class DraftPasses:
         """
 
     def next_fed(self, step: _Buffer, buffers: _Buffer, places: _Buffer) -> bool:
-        """The same on a device that feeds what a pass chooses to the next one, and to the step.
+        """Write the next pass for a device that copies drafts into the step and the next pass.
 
         Args:
             step: The step that was begun.
-            buffers: A step of layout ``passes``, with feed entries where a token is a draft.
-            places: int64, gets of each sampling row of the pass the place in the step's
-                ``token_ids`` of what it chooses; in nobody else's hands meanwhile.
+            buffers: A step of layout ``passes``; gets feed entries where a token is a draft.
+            places: int64; gets, for each sampling row of the pass, the index in the step's
+                ``token_ids`` of the draft that it samples. No other thread may use it meanwhile.
 
         Returns:
             Whether there is a pass to compute.
 
         Raises:
-            TypeError: ``places`` is no buffer of int64.
+            TypeError: ``places`` is not a buffer of int64.
             ValueError: A buffer is too short.
         """
 
     def learn(self, step: _Buffer, tokens: _Buffer, counts: _Buffer) -> None:
-        """Take note of what a step chose: where the device feeds steps or passes, of every step
-        once it is there.
+        """Record the tokens that a step sampled. Where the device feeds steps or passes, call it
+        for every step once its tokens have arrived.
 
         Args:
             step: The step, as it was planned.
-            tokens: int32 [num_logits], what was sampled.
-            counts: int32 [num_sampled], how many of each row's tokens count.
+            tokens: int32 [num_logits], the sampled tokens.
+            counts: int32 [num_sampled], how many of each row's tokens hold.
 
         Raises:
             ValueError: A buffer is too short.
@@ -606,37 +619,41 @@ class DraftPasses:
 
         Args:
             step: The step; gets its drafts.
-            buffers: A step of layout ``passes``, which all of the following are made for.
-            forward: Computes the tokens of a pass.
-            logits: Computes the logits of its sampling rows, into ``logits_rows``.
-            rules: By which they are sampled.
-            logits_rows: [rows, vocabulary], as many as are computed and sampled at once.
-            chosen: int32, gets what is sampled.
+            buffers: A step of layout ``passes``, as are the following arguments.
+            forward: Program that computes the tokens of a pass.
+            logits: Program that computes the logits of its sampling rows into ``logits_rows``.
+            rules: Sampling rules of the pass.
+            logits_rows: [rows, vocabulary]; so many rows are computed and sampled at once.
+            chosen: int32, gets the sampled tokens.
 
         Raises:
-            ValueError: As :meth:`next`, and as the kernels.
+            ValueError: For the reasons of :meth:`next` and of the kernels.
         """
 
 @final
 class Vocabulary:
-    """The bytes of every token, from a tokenizer.json (byte-level or byte-fallback)."""
+    """The bytes of every token, from a tokenizer.json (byte-level or byte-fallback).
+
+    Immutable; any thread.
+    """
 
     @staticmethod
     def from_tokenizer_json(text: str) -> Vocabulary:
         """Read the contents of a ``tokenizer.json``.
 
         Raises:
-            ValueError: No tokenizer.json, or one whose decoder is not understood, by name.
+            ValueError: ``text`` is not a tokenizer.json, or its decoder, which the message names,
+                is not supported.
         """
 
     def __len__(self) -> int:
         """One more than the greatest token id."""
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that the token stands for within a text; ``b""`` for an id that no token has.
+        """The bytes of a token within a text; ``b""`` for an id without a token.
 
         Raises:
-            IndexError: ``token`` is beyond the end.
+            IndexError: ``token`` is not below the length.
         """
 
     def is_special(self, token: int) -> bool:
@@ -644,12 +661,12 @@ class Vocabulary:
 
 @final
 class StreamDecoder:
-    """Incremental detokenization of one sequence, with stop strings: what the Detokenizer actor
-    does for each request. For benches and tests; the engine does not use it.
+    """Detokenizes one sequence piece by piece and finds stop strings, as the Detokenizer actor does
+    for each request. For benches and tests; the engine does not use it.
 
-    The texts of all pushes and of :meth:`finish`, joined, are ``tokenizers``' own decoding of all
-    tokens, cut at the stop string that completes first (of those that complete together, the
-    longest). Any thread; calls wait for each other.
+    The texts of all pushes and of :meth:`finish`, joined, equal ``tokenizers``' decoding of all
+    tokens, cut at the stop string that completes first. Of stop strings that complete together, the
+    longest counts. Any thread; calls wait for each other.
     """
 
     def __new__(
@@ -666,16 +683,19 @@ class StreamDecoder:
         """
 
     def push(self, tokens: Sequence[int]) -> tuple[str, str | None]:
-        """New text, and the stop string that ended it, if one did; no text after the end."""
+        """Decode ``tokens``; return the new text and the stop string that ended it, if any.
+
+        After a stop string there is no further text.
+        """
 
     def finish(self) -> str:
-        """The text that was withheld because it might have begun a stop string. Ends the stream."""
+        """End the stream; return text withheld because it might have begun a stop string."""
 
 @final
 class GrammarContext:
-    """A tokenizer as grammars need it, for benches and tests; the engine does not use it.
+    """A tokenizer in the form that grammars need. Any thread.
 
-    Any thread.
+    For benches and tests; the engine does not use it.
     """
 
     @staticmethod
@@ -685,12 +705,12 @@ class GrammarContext:
         """Read a Hugging Face ``tokenizer.json``, which is loaded at the first use.
 
         The ``end_token_ids`` end an answer and, like the tokenizer's special tokens, never match
-        text. ``vocab_size`` is the number of the model's logits; ids that the tokenizer lacks are
-        never allowed.
+        text. ``vocab_size`` is the number of the model's logits; grammars never allow ids that the
+        tokenizer lacks.
 
         Raises:
-            ValueError: No end token, or one beyond ``vocab_size``. :meth:`load` raises for a
-                mistake in the ``tokenizer.json``.
+            ValueError: There is no end token, or one is not below ``vocab_size``. :meth:`load`
+                raises for a mistake in the ``tokenizer.json``.
         """
 
     def load(self) -> None:
@@ -713,8 +733,8 @@ def compile_grammar(
     Blocks without the GIL.
 
     Raises:
-        ValueError: The description is malformed, asks for what cannot be enforced, or takes too
-            long; the message names the keyword of a schema with its path.
+        ValueError: The description is malformed, cannot be enforced, or takes too long; the message
+            names the keyword of a schema with its path.
     """
 
 @final
@@ -730,7 +750,7 @@ class CompiledGrammar:
 
     @property
     def warnings(self) -> list[str]:
-        """Keywords that are not enforced, where the description allows that."""
+        """Keywords that are not enforced; the description allows leaving them out."""
 
 @final
 class GrammarState:
@@ -751,7 +771,7 @@ class GrammarState:
         """
 
     def advance(self, token: int) -> bool:
-        """Append a token. False, and nothing has changed, if it may not come here."""
+        """Append a token. Returns False, and changes nothing, if the grammar forbids it here."""
 
     @property
     def is_terminated(self) -> bool:
@@ -759,15 +779,16 @@ class GrammarState:
 
     @property
     def failure(self) -> str | None:
-        """Why the backend gave up (its limits for one mask), if it did: only an end may come then,
-        and the text may be incomplete.
+        """Which limit made the backend stop following the grammar, or None. Then only an end token
+        may come, and the text may be incomplete.
         """
 
 @final
 class Detokenizer:
     """The Detokenizer actor: a Rust thread that never takes the GIL.
 
-    It ends when its inbox is closed and read. If it fails, it closes all of its mailboxes.
+    The thread ends when its inbox is closed and read. If it fails, it closes all of its mailboxes.
+    Any thread may call these methods.
     """
 
     def __new__(
@@ -778,19 +799,24 @@ class Detokenizer:
         frontends: Sequence[Mailbox],
         timeline: Timeline | None = None,
     ) -> Detokenizer:
-        """The answers to frontend ``i`` of a request's key go to ``frontends[i]``.
+        """Make the actor; :meth:`start` starts its thread.
 
-        ``timeline`` gets the spans of every message.
+        Args:
+            vocabulary: The bytes of the tokens.
+            inbox: Mailbox that the actor reads.
+            scheduler: Mailbox of the Scheduler, which gets StopMatched and Abort.
+            frontends: Mailbox of each frontend, by the frontend number in a request's key.
+            timeline: Gets the spans of every message.
         """
 
     def start(self) -> None:
         """Start the thread. Raises ValueError the second time."""
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait up to ``timeout`` seconds for the thread to end. True if it has.
+        """Wait up to ``timeout`` seconds for the thread to end. Returns whether it has ended.
 
         Raises:
-            ValueError: It was never started.
+            ValueError: The thread was never started.
         """
 
     @property
@@ -799,20 +825,20 @@ class Detokenizer:
 
     @property
     def ignored(self) -> int:
-        """Openings and tokens that were for a frontend or a request it does not know (any more)."""
+        """Messages dropped because their frontend or request is unknown or has ended."""
 
     @property
     def failure(self) -> str | None:
-        """Why the thread died, if it did."""
+        """The error that ended the thread, or None."""
 
 @final
 class CpuTensor:
-    """A C-contiguous array as the CPU kernels see it: float32, int32, int64, uint32, uint64, or
-    bfloat16 given as its bits in (u)int16. Shares the array's memory and keeps it alive.
+    """A C-contiguous array for the CPU kernels: float32, int32, int64, uint32, uint64, or bfloat16
+    given as its bits in (u)int16. Shares the array's memory and keeps it alive.
     """
 
     def __new__(cls, array: NDArray[Any]) -> CpuTensor:
-        """Raises ValueError or BufferError where the array is not of that kind."""
+        """Raises ValueError or BufferError for an array of another dtype or layout."""
 
     @property
     def shape(self) -> list[int]: ...
@@ -836,10 +862,10 @@ class CpuStep:
 
 @final
 class CpuRules:
-    """What is sampled by which rules; see :class:`pyengine.model.batch.StepBuffers`.
+    """The sampling fields of a step; see :class:`pyengine.model.batch.StepBuffers`.
 
-    A sampling row is a sequence that samples in the step; a logits row is one position of it: one,
-    and one more for each of its draft tokens.
+    A sampling row is a sequence that samples in the step. It has a logits row for its last known
+    token and one more for each of its draft tokens.
     """
 
     def __new__(
@@ -854,24 +880,23 @@ class CpuRules:
         mask: NDArray[Any],
         mask_words: int,
     ) -> CpuRules:
-        """Views of the arrays, which are read anew at every call.
+        """Keep views of the arrays; every call reads them anew.
 
         Args:
-            sampling: by sampling row, like the one that follows: its rules, of numpy's type for
-                :func:`sampling_row`.
-            sample_position: int64, position of the row's first sampled token.
-            logit_start: int32, one more than sampling rows: where the logits rows of each begin.
-            logit_row: int32 by logits row, like the two that follow: its sampling row.
-            logit_token: int32, the token of the step whose logits these are. The token after it
-                is the draft of what is sampled here, unless this is its sampling row's last.
-            mask_row: int32, row of ``mask``, or -1: every token may be sampled.
+            sampling: [sampling rows], each row's rules; the dtype is :func:`sampling_row`.
+            sample_position: int64 [sampling rows], position of the row's first sampled token.
+            logit_start: int32 [sampling rows + 1], where the logits rows of each begin.
+            logit_row: int32 [logits rows], the logits row's sampling row.
+            logit_token: int32 [logits rows], the token of the step that the logits follow. The
+                token behind it is the draft in this place, unless this is its sampling row's last.
+            mask_row: int32 [logits rows], row of ``mask``, or -1: every token may be sampled.
             mask: uint32, rows of ``mask_words`` words: bit t % 32 of word t / 32 allows token t.
             mask_words: Words of a mask row: one bit for each token of the vocabulary.
         """
 
 @final
 class CpuPenalties:
-    """Which logits are penalized, and how; see :class:`pyengine.model.batch.StepBuffers`."""
+    """The penalty fields of a step; see :class:`pyengine.model.batch.StepBuffers`."""
 
     def __new__(
         cls,
@@ -882,14 +907,15 @@ class CpuPenalties:
         add: NDArray[Any],
         before: NDArray[Any],
     ) -> CpuPenalties:
-        """Views of the arrays, which are read anew at every call.
+        """Keep views of the arrays; every call reads them anew.
 
         Args:
-            start: int32, one more than logits rows: where the penalties of each begin.
-            token: int32 by penalty, like the three that follow; none twice in a row.
-            factor: float32, divides the token's logit if it is positive, else multiplies it.
-            add: float32, is added then.
-            before: float32, where the logits go that were there.
+            start: int32 [logits rows + 1], where the penalties of each logits row begin.
+            token: int32 [penalties], the token; at most once in a logits row.
+            factor: float32 [penalties], multiplies the token's logit: see
+                :meth:`CpuKernels.apply_penalties`.
+            add: float32 [penalties], added after that.
+            before: float32 [penalties], gets the logits as they were before.
         """
 
 @final
@@ -900,24 +926,23 @@ class CpuLinear:
         """Copy ``weight`` [outputs, inputs] and ``bias`` [outputs].
 
         Raises:
-            ValueError: They are of another shape or type.
+            ValueError: ``weight`` or ``bias`` has another shape or dtype.
         """
 
     @staticmethod
     def supported() -> bool:
-        """Whether the processor has what the kernel needs: x86-64 with AVX2, or with AVX-512."""
+        """Whether the processor can run the kernel: x86-64 with AVX2 or AVX-512."""
 
 @final
 class CpuKernels:
-    """The kernels of the CPU runner, with their threads.
+    """The kernels of the CPU runner, with their thread pool.
 
-    They work on float32 or bfloat16 (one of them per call) and check data types, shapes and
-    indices: ValueError names what is wrong. While a call runs, nobody else may write to its
-    arguments.
+    A call works on float32 or on bfloat16 and checks dtypes, shapes and indices; its ValueError
+    names the wrong argument. While a call runs, no other thread may write to its arguments.
     """
 
     def __new__(cls, threads: int) -> CpuKernels:
-        """``threads`` threads, the caller's among them."""
+        """Start a pool of ``threads`` threads; the calling thread is one of them."""
 
     @property
     def threads(self) -> int: ...
@@ -945,15 +970,15 @@ class CpuKernels:
     ) -> None:
         """Normalize each query head and each key head of the first ``rows`` rows, in place.
 
-        A row is ``num_heads`` query heads, key heads and as many value heads, of len(query_weight)
-        numbers each; every query head is multiplied by ``query_weight``, every key head by
-        ``key_weight``, and values stay.
+        A row is ``num_heads`` query heads, the key heads and as many value heads, of
+        len(query_weight) numbers each. Query heads are multiplied by ``query_weight``, key heads by
+        ``key_weight``; values are unchanged.
         """
 
     def linear(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor, rows: int) -> None:
         """X W^T + b for the first ``rows`` rows, float32: [rows, in] -> ``out`` [rows, out].
 
-        A row's results are the same bits whatever other rows there are. Only where
+        A row's results do not depend on the other rows, bit for bit. Needs
         :meth:`CpuLinear.supported`.
         """
 
@@ -979,7 +1004,7 @@ class CpuKernels:
         """Rotate queries and keys, store keys and values in the cache, attend causally.
 
         Args:
-            step: Rows, pages and slots.
+            step: The step's rows, pages and slots.
             qkv: [tokens, (num_heads + 2 * kv heads) * head_dim]: queries, keys, values.
             angles: float32 [context, head_dim]: cosines, then sines.
             keys: [blocks, kv heads, head_dim, block_size].
@@ -994,14 +1019,14 @@ class CpuKernels:
     ) -> None:
         """Choose a token for each of the logits rows ``first`` to ``first + rows``.
 
-        A token depends on its logits, its mask, and its sampling row's rules, seed and position
-        alone. Rules apply in this order: mask, temperature, top-k, top-p, min-p. A mask that
-        allows one token chooses it without a look at the logits. Where nothing is possible the
-        token is -1.
+        A token is a function of its logits, its mask, and its sampling row's rules, seed and
+        position. Rules apply in this order: mask, temperature, top-k, top-p, min-p. If a mask
+        allows one token, that token is chosen whatever its logit. Where no token is possible the
+        result is -1.
 
         Args:
-            rules: Of the step.
-            logits: [rows or more, vocabulary], those of logits row ``first`` first.
+            rules: The sampling rules of the step.
+            logits: [rows or more, vocabulary], beginning with logits row ``first``.
             out: int32 by logits row of the step; entries ``first`` to ``first + rows`` are written.
             first: First logits row.
             rows: Number of logits rows.
@@ -1012,8 +1037,9 @@ class CpuKernels:
     ) -> None:
         """Apply the penalties to logits rows ``first`` to ``first + rows`` of the step, in place.
 
-        ``logits`` is [rows or more, vocabulary], that of logits row ``first`` first. What was
-        there is kept in ``penalties``.
+        A logit l becomes ``(l / factor if l > 0 else l * factor) + add``. ``logits`` is [rows or
+        more, vocabulary], beginning with logits row ``first``. ``penalties`` keeps the logits as
+        they were.
         """
 
     def restore(self, penalties: CpuPenalties, logits: CpuTensor, first: int, rows: int) -> None:
@@ -1031,17 +1057,18 @@ class CpuKernels:
         first: int,
         rows: int,
     ) -> None:
-        """The log-softmax of the logits rows ``first`` to ``first + rows``, where it is wanted.
+        """Write the log-probabilities of logits rows ``first`` to ``first + rows``, where wanted.
 
         Args:
-            rules: Of the step.
-            wanted: int32 by sampling row: how many most likely tokens; -1 is nothing at all.
-            logits: [rows or more, vocabulary], those of logits row ``first`` first.
-            chosen: int32 by logits row of the step: what was chosen; -1 is no token.
-            tokens: int32 [logits rows of the step, most]: becomes the most likely, in order (of
+            rules: The sampling rules of the step.
+            wanted: int32 by sampling row: for how many most likely tokens; -1 is none, and not for
+                the chosen token either.
+            logits: [rows or more, vocabulary], beginning with logits row ``first``.
+            chosen: int32 by logits row of the step: the chosen token, or -1.
+            tokens: int32 [logits rows of the step, most]: gets the most likely tokens in order (of
                 equals the lower id first), then -1.
-            logprobs: float32, of the same shape: theirs.
-            of_chosen: float32 by logits row: that of the chosen token.
+            logprobs: float32, of the same shape: gets the log-probabilities of ``tokens``.
+            of_chosen: float32 by logits row: gets the log-probability of the chosen token.
             first: First logits row.
             rows: Number of logits rows.
         """
@@ -1055,12 +1082,12 @@ class CpuKernels:
         sampled: int,
     ) -> None:
         """Count the sampled tokens that hold: for each sampling row one, and one more for each of
-        its leading drafts that equals what was sampled in its place.
+        its leading drafts that equals the token sampled in its place.
 
         Args:
-            rules: Of the step.
-            token_ids: int32 [tokens], the tokens of the step, drafts among them.
-            tokens: int32 by logits row: what :meth:`sample` chose.
+            rules: The sampling rules of the step.
+            token_ids: int32 [tokens], the tokens of the step with its drafts.
+            tokens: int32 by logits row: the tokens that :meth:`sample` chose.
             counts: int32 by sampling row; the first ``sampled`` are written.
             sampled: Number of sampling rows.
         """
@@ -1079,7 +1106,7 @@ def pick_allowed(
     hashes: NDArray[Any],
     out: NDArray[Any],
 ) -> None:
-    """Choose among the tokens that masks allow by hashes: a sampler without logits. Any thread.
+    """Choose an allowed token by a hash: the sampler of devices without logits. Any thread.
 
     Args:
         mask: uint32 [masks * words]: bit t % 32 of word t / 32 allows token t. Bits beyond the
@@ -1098,14 +1125,14 @@ STEP_BOUNDS_NS: Final[tuple[int, ...]]
 
 @final
 class CpuProgram:
-    """Kernels that are recorded once and run one after the other, in one call without the GIL.
+    """Kernels that are recorded once and then run in order, in one call without the GIL.
 
-    The methods of :class:`CpuKernels` by the same names record; what they say of rows is left to
-    :meth:`run`. One thread at a time.
+    Each method with the name of a :class:`CpuKernels` method records that kernel; :meth:`run` gives
+    the number of rows. One thread at a time.
     """
 
     def __new__(cls, kernels: CpuKernels) -> CpuProgram:
-        """A program of nothing yet, to be run by ``kernels``."""
+        """An empty program for the thread pool of ``kernels``."""
 
     def add_rms_norm(
         self,
@@ -1142,17 +1169,17 @@ class CpuProgram:
         scale: float,
     ) -> None: ...
     def run(self, rows: int, first: int = 0) -> None:
-        """Run everything on the first ``rows`` rows; the indices of gathers begin at ``first``.
+        """Run all recorded kernels on the first ``rows`` rows; gathers begin at index ``first``.
 
-        Nothing can be recorded after that.
+        No kernel can be recorded afterwards.
 
         Raises:
-            ValueError: As the kernels; what ran before has been done.
+            ValueError: A kernel refused its arguments; the kernels before it have run.
         """
 
 @final
 class Stage:
-    """What a span is: a part of a request's way, or of a step's."""
+    """The kind of work in a span: a part of a request's way, or of a step."""
 
     HTTP_DECODE: ClassVar[Stage]
     TEMPLATE: ClassVar[Stage]
@@ -1188,7 +1215,7 @@ class Stage:
 
 @final
 class Track:
-    """Whose time a span is; the track of one thread is a timeline without overlaps."""
+    """The actor, request or device that a span belongs to; one thread's spans do not overlap."""
 
     SCHEDULER: ClassVar[Track]
     DETOKENIZER: ClassVar[Track]
@@ -1213,7 +1240,7 @@ class Recorder:
     """
 
     def __new__(cls, capacity: int = 1 << 16) -> Recorder:
-        """Room for ``capacity`` spans of 32 bytes, rounded up to a power of two.
+        """Make room for ``capacity`` spans of 32 bytes, rounded up to a power of two.
 
         Raises:
             ValueError: ``capacity`` is 0 or over 2**24.
@@ -1221,15 +1248,15 @@ class Recorder:
 
     @staticmethod
     def attach(descriptor: int) -> Recorder:
-        """The recorder of another process, by its inherited descriptor, which is duplicated.
+        """Open the recorder of another process by its inherited descriptor, which is duplicated.
 
         Raises:
-            ValueError: It is not a recorder's.
-            OSError: It is not open, or could not be mapped.
+            ValueError: The descriptor is not a recorder's.
+            OSError: The descriptor is not open, or could not be mapped.
         """
 
     def descriptor(self) -> int:
-        """To hand to a child process (``pass_fds``). Open while this object lives."""
+        """A descriptor for a child process (``pass_fds``); it is open while this object lives."""
 
     @property
     def enabled(self) -> bool:
@@ -1239,49 +1266,49 @@ class Recorder:
     def enabled(self, value: bool) -> None: ...
     @property
     def recorded(self) -> int:
-        """Spans that were offered so far: the number of the next one."""
+        """Spans offered so far, which is the number of the next one."""
 
     @property
     def refused(self) -> int:
-        """Those of them that found their slot taken by a writer that was slow, or died."""
+        """Spans that were dropped because a slow or dead writer still had their slot."""
 
     @property
     def capacity(self) -> int:
-        """Spans that it holds."""
+        """How many spans the ring holds."""
 
     def timeline(self, track: Track) -> Timeline:
         """A new chain of spans in ``track``."""
 
     def read(self, start: int = 0) -> tuple[bytes, int]:
-        """The spans from number ``start`` on, as far as they are still there; and the next number.
+        """The spans from number ``start`` on that are not overwritten, and the next number.
 
-        Each is 32 bytes: start, end (``time.monotonic_ns()``) and step as u64, stage and track as
+        A span is 32 bytes: start, end (``time.monotonic_ns()``) and step as u64, stage and track as
         u8, six bytes of padding; see ``pyengine.telemetry.spans``.
         """
 
     @staticmethod
     def cost_ns() -> float:
-        """Nanoseconds that a span takes in Rust on this machine: measured now, in 0.2 ms."""
+        """Measure, in 0.2 ms, how many nanoseconds recording a span takes in Rust here."""
 
 @final
 class Timeline:
     """A chain of spans in a track: each begins where the one before it ended.
 
-    One thread at a time. Where its recorder is switched off, nothing is recorded.
+    One thread at a time. Records nothing while its recorder is disabled.
     """
 
     def begin(self) -> int:
-        """The next span begins now. Returns ``time.monotonic_ns()``; 0 while nothing is
+        """Begin the next span now. Returns ``time.monotonic_ns()``, or 0 while nothing is
         recorded.
         """
 
     def end_span(self, stage: Stage) -> None:
-        """A span ends now, and was ``stage``."""
+        """End the current span now as ``stage``; the next one begins."""
 
     def span(self, stage: Stage, start: int) -> int:
-        """A span from ``start`` to now, beside the chain. Returns now.
+        """Record a span from ``start`` to now beside the chain. Returns now.
 
-        For what goes on over an ``await``, where other tasks record too. A ``start`` of 0 records
+        For work over an ``await``, during which other tasks record too. A ``start`` of 0 records
         nothing.
         """
 
@@ -1289,13 +1316,13 @@ class Timeline:
         """``time.monotonic_ns()``."""
 
     def record(self, track: Track, stage: Stage, start: int, end: int, step: int) -> None:
-        """A span that is known from elsewhere."""
+        """Record a span that was measured by other means."""
 
 @final
 class Accountant:
-    """Adds up a recorder's spans: what of them the device waited for, and what it did not.
+    """Adds up a recorder's spans: time that the device waited for, and time that it did not.
 
-    Any thread. Begins when made; what was recorded before does not count.
+    Any thread. Spans recorded before it was made do not count.
     """
 
     def __new__(cls, recorder: Recorder) -> Accountant: ...
@@ -1303,7 +1330,7 @@ class Accountant:
         """Sweep ten times a second, on a Rust thread, so that no span is overwritten unread."""
 
     def stop(self) -> None:
-        """End the thread; so does dropping this."""
+        """End the thread; dropping the accountant ends it too."""
 
     def totals(self) -> dict[str, Any]:
-        """Sweep now; everything so far: see :class:`pyengine.telemetry.Totals`."""
+        """Sweep now and return the totals so far: see :class:`pyengine.telemetry.Totals`."""

@@ -8,9 +8,9 @@
         ▲                       │    ▲                        │
         └──────── Report ───────┘    └───── StopMatched ──────┘
 
-On a ring a message is msgpack ``[tag, body]``; bodies are arrays of their fields in order, as
-``rust/engine/src/messages.rs`` spells them. Scheduler and Detokenizer speak to each other in Rust;
-what Python writes and reads is here.
+On a ring a message is msgpack ``[tag, body]``; a body is the array of its fields, in the order of
+``rust/engine/src/messages.rs``. Messages between Scheduler and Detokenizer are Rust only; this file
+has the messages that Python writes or reads.
 """
 
 from typing import Any, Literal, cast
@@ -36,21 +36,22 @@ class Submit(msgspec.Struct, array_like=True, gc=False, kw_only=True):
     Attributes:
         tokens: Token ids as u32 little-endian: the prompt, then what was generated before a
             restart.
-        prompt_length: How many of them are the prompt.
-        max_tokens: Most tokens to generate, those before a restart counted in.
+        prompt_length: How many of ``tokens`` are the prompt.
+        max_tokens: Most tokens to generate, including tokens from before a restart.
         sampling: How tokens are chosen; see :func:`pyengine.sampling.pack_sampling`.
-        logit_bias: Tokens, none twice, and what is added to their logits.
+        logit_bias: Pairs of a token and the number added to its logit; each token once.
         bad_words: Sequences of tokens of which the last must not follow the others.
         priority: Lower runs first.
-        tenant: Whom the request is charged to; 0 is nobody in particular.
+        tenant: The tenant that the request is charged to; 0 where the client named none.
         cache_salt: Requests share cached prefixes only under the same salt.
         arrival_ns: ``time.monotonic_ns()`` at arrival.
         deadline_ns: ``time.monotonic_ns()`` at which to give up; 0 is never.
-        grammar: What the answer must look like; see :meth:`pyengine.grammar.Grammar.description`.
-        close_grammar: End what the grammar has begun within ``max_tokens``.
-        prediction: What the answer is expected to be, token ids like ``tokens``; a draft.
-        logprobs: Of how many most likely tokens the log-probabilities are wanted, beside each
-            token's own; None is none at all.
+        grammar: Description of the answer's grammar; see
+            :meth:`pyengine.grammar.Grammar.description`.
+        close_grammar: Bring the answer to an end of its grammar within ``max_tokens``.
+        prediction: The expected answer as token ids, in the form of ``tokens``; a source of drafts.
+        logprobs: Number of most likely tokens to report beside each token's own log-probability;
+            None reports no log-probabilities.
     """
 
     key: RequestKey
@@ -77,23 +78,24 @@ class Submit(msgspec.Struct, array_like=True, gc=False, kw_only=True):
 
 
 class Delta(msgspec.Struct, array_like=True, gc=False):
-    """What a request got since its last delta; detokenizer to frontend.
+    """New text and tokens of a request since its last delta; detokenizer to frontend.
 
     Attributes:
         text: New text; never half a character, never a part of a stop string.
-        tokens: The tokens behind it, also those whose text is still withheld. A tuple, which the
-            garbage collector lets go of: lists of all deltas kept would make it look at the whole
-            heap again and again, for tens of milliseconds.
-        finish: Why the request ended, in its last delta.
+        tokens: The new tokens, also those whose text is still withheld. A tuple, because the
+            garbage collector stops tracking it: with lists in all kept deltas, collections would
+            scan the heap again and again, for tens of milliseconds.
+        finish: Why the request ended; set in its last delta.
         stop_string: The stop string that matched, if one did.
         stop_token: The stop token that ended the request, if one did.
-        completion_tokens: Tokens generated up to here.
+        completion_tokens: Tokens generated so far.
         queued_us: Microseconds from arrival to the first admission; 0 before.
-        accepted_drafts: Draft tokens that were verified and taken, up to here.
-        rejected_drafts: Draft tokens that were verified and dropped, up to here.
-        notice: Why the request was refused; else what of its grammar is not enforced.
-        logprobs: If the request wants them, a record for each of ``tokens``, as
-            :mod:`pyengine.logprobs` reads them.
+        accepted_drafts: Draft tokens that were verified and accepted so far.
+        rejected_drafts: Draft tokens that were verified and rejected so far.
+        notice: Why the request was refused; of a running request, the keywords of its grammar that
+            are not enforced.
+        logprobs: If the request wants log-probabilities, a record for each of ``tokens``, in the
+            form that :mod:`pyengine.logprobs` reads.
     """
 
     request: int
@@ -113,20 +115,20 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
 
 
 class ReportRequest(msgspec.Struct, array_like=True, gc=False):
-    """Asks the scheduler how things stand; frontend to scheduler. ``ticket`` comes back."""
+    """Asks for a Report; frontend to scheduler. The Report carries the same ``ticket``."""
 
     frontend: int
     ticket: int
 
 
 class Report(msgspec.Struct, array_like=True):
-    """How things stand; scheduler to frontend.
+    """Counters, distributions and times of the engine; scheduler to frontend.
 
     Attributes:
         stats: ``free``, ``cached``, ``held`` and ``num_blocks`` of the KV cache, ``running`` and
             ``waiting`` requests, and the counters of :meth:`pyengine._core.Planner.stats`.
-        histograms: Those of :meth:`pyengine._core.Planner.histograms`.
-        telemetry: Where the time went.
+        histograms: The distributions of :meth:`pyengine._core.Planner.histograms`.
+        telemetry: Time by track and stage.
     """
 
     ticket: int
@@ -150,13 +152,13 @@ def encode_submit(submit: Submit) -> bytes:
 
 
 def encode_abort(key: RequestKey) -> bytes:
-    """The bytes that abort ``key``; no harm if it has ended meanwhile."""
+    """The bytes that abort ``key``; ignored if the request has ended."""
     return _encoder.encode(("abort", key))
 
 
 def encode_abort_frontend(below: RequestKey) -> bytes:
     """The bytes that abort the requests of ``below.frontend`` with numbers under
-    ``below.request``: its process has died, and its successor's begin there.
+    ``below.request``: the frontend's process has died, and its successor numbers from there on.
     """
     return _encoder.encode(("abort_frontend", below))
 
@@ -177,10 +179,10 @@ def encode_report(report: Report) -> bytes:
 
 
 def decode(message: bytes) -> list[Delta] | Report | ReportRequest:
-    """The body of a message that Python reads.
+    """The body of a message to Python.
 
     Raises:
-        msgspec.DecodeError: ``message`` is malformed, or not one that Python reads.
+        msgspec.DecodeError: ``message`` is malformed, or not a message to Python.
     """
     tag, body = _envelope.decode(message)
     decoder = _decoders.get(tag)

@@ -1,1 +1,1 @@
-"""The actors: Scheduler and Detokenizer. Each says which thread runs it."""
+"""The engine's actors: Scheduler and Detokenizer. Each says which thread runs it."""

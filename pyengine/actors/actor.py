@@ -1,4 +1,5 @@
-"""What an actor is: it owns its state, has one mailbox and one loop; others hold an ActorRef.
+"""The base of actors. An actor owns its state, has one mailbox and one loop; others hold its
+ActorRef.
 
 The loop may be a thread of its own (:class:`ThreadActor`), a Rust thread (the Detokenizer) or the
 caller's asyncio loop (the Frontend and its Request actors).

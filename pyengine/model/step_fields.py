@@ -1,8 +1,8 @@
-"""The names of a step's fields, for those that hold a view of each: numpy's, torch's.
+"""The names of a step's fields, for classes that hold a view of each: numpy arrays, torch tensors.
 
-What a field is, its type and its place are declared in ``rust/engine/src/scheduler/buffers.rs``,
-the fields of a sampling row in ``kernels/cpu/src/sampler/sampling_row.rs``; a test holds the names
-here against :meth:`pyengine._core.StepLayout.fields`.
+``rust/engine/src/scheduler/step/buffers.rs`` declares each field with its type and place, and
+``kernels/cpu/src/sampler/sampling_row.rs`` the fields of a sampling row. A test compares the names
+here with :meth:`pyengine._core.StepLayout.fields`.
 """
 
 from typing import Any, Generic, TypeVar, cast

@@ -6,7 +6,7 @@
 //!                                    └──────────── StopMatched ─────────────┘
 //! ```
 //!
-//! `tests/test_messages.py` holds the two spellings together.
+//! `tests/test_messages.py` checks that the two files agree.
 
 use pyengine_kernels_cpu::sampler::SamplingRow;
 use serde::{Deserialize, Serialize};
@@ -25,18 +25,18 @@ pub struct RequestKey {
 /// A new request, or one that goes on after a restart.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Submit {
-    /// Whose request.
+    /// The request.
     pub key: RequestKey,
     /// Token ids, u32 little-endian: the prompt, then what was generated before a restart.
     #[serde(with = "serde_bytes")]
     pub tokens: Vec<u8>,
     /// How many of `tokens` are the prompt.
     pub prompt_length: u32,
-    /// Most tokens to generate, those before a restart counted in.
+    /// Most tokens to generate, including tokens from before a restart.
     pub max_tokens: u32,
     /// Fewest tokens before an end-of-sequence or stop token may end the request.
     pub min_tokens: u32,
-    /// How tokens are chosen, the bytes of a row.
+    /// The request's sampling row: how its tokens are chosen.
     #[serde(with = "row_bytes")]
     pub sampling: SamplingRow,
     /// Added to the logits of these tokens.
@@ -53,7 +53,7 @@ pub struct Submit {
     pub skip_special_tokens: bool,
     /// Lower runs first; 0 is usual.
     pub priority: i32,
-    /// Whom the request is charged to when tenants share fairly; 0 is nobody in particular.
+    /// The tenant that the request is charged to in fair sharing; 0 where the client named none.
     pub tenant: u64,
     /// Requests share cached prefixes only under the same salt.
     pub cache_salt: u64,
@@ -64,16 +64,16 @@ pub struct Submit {
     /// Description of the grammar that the answer follows, JSON; see `grammar/`.
     #[serde(with = "serde_bytes")]
     pub grammar: Option<Vec<u8>>,
-    /// End what the grammar has begun within `max_tokens`.
+    /// Bring the answer to an end of its grammar within `max_tokens`.
     pub close_grammar: bool,
-    /// What the client expects the answer to be, token ids as in `tokens`: a draft.
+    /// The answer that the client expects, token ids as in `tokens`: a source of drafts.
     #[serde(with = "serde_bytes")]
     pub prediction: Vec<u8>,
-    /// Log-probabilities of how many most likely tokens are wanted beside each token's own; `None` is none at all.
+    /// Number of most likely tokens to report beside each token's own log-probability; `None` reports none at all.
     pub logprobs: Option<u8>,
 }
 
-/// A row on the wire: its bytes.
+/// A sampling row on the wire: its bytes.
 mod row_bytes {
     use pyengine_kernels_cpu::sampler::SamplingRow;
     use serde::{Deserializer, Serializer, de::Error};
@@ -89,10 +89,10 @@ mod row_bytes {
     }
 }
 
-/// What the detokenizer must know before the first token of a request.
+/// Opens a request's stream at the detokenizer, before its first token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenStream {
-    /// Whose request.
+    /// The request.
     pub key: RequestKey,
     /// Length of the prompt in tokens, for the usage report.
     pub prompt_length: u32,
@@ -105,7 +105,7 @@ pub struct OpenStream {
     pub include_stop: bool,
     /// Leave special tokens out of the text.
     pub skip_special_tokens: bool,
-    /// Its tokens come with log-probabilities, and are to be placed in the text.
+    /// The request's tokens come with log-probabilities, and the detokenizer finds each token's place in the text.
     pub logprobs: bool,
 }
 
@@ -129,14 +129,14 @@ pub enum FinishReason {
     Refused,
 }
 
-/// What one step brought to one sequence.
+/// The tokens of one sequence from one step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SequenceTokens {
-    /// Whose request.
+    /// The request.
     pub key: RequestKey,
     /// The new tokens; the token that stopped the request is among them.
     pub tokens: Vec<u32>,
-    /// Set when this is the last of it.
+    /// Set in the request's last message.
     pub finish: Option<FinishReason>,
     /// The stop token that ended it, if one did.
     pub stop_token: Option<u32>,
@@ -144,9 +144,9 @@ pub struct SequenceTokens {
     pub cached_tokens: u32,
     /// Microseconds from its arrival to its first admission (set with the first token and with the finish).
     pub queued_us: u32,
-    /// Draft tokens that were verified and taken, up to here.
+    /// Draft tokens that were verified and accepted so far.
     pub accepted_drafts: u32,
-    /// Draft tokens that were verified and dropped, up to here.
+    /// Draft tokens that were verified and rejected so far.
     pub rejected_drafts: u32,
     /// If it wants them, as many bytes for each of the tokens, little-endian: four for the detokenizer, the token's
     /// log-probability (f32), and pairs of a token (i32, -1 where there are no more) and its log-probability, the most
@@ -155,23 +155,23 @@ pub struct SequenceTokens {
     pub logprobs: Vec<u8>,
 }
 
-/// Words for whoever asked: why a grammar was refused, or what of it is not enforced.
+/// A text for the client: why a grammar was refused, or which of its keywords are not enforced.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Notice {
-    /// Whose request.
+    /// The request.
     pub key: RequestKey,
-    /// The words.
+    /// The text.
     pub text: String,
 }
 
-/// What a request got, as its stream shows it.
+/// New text and tokens of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Delta {
     /// The frontend's number for the request.
     pub request: u64,
     /// New text, possibly empty. Valid UTF-8, never half a character, never a part of a stop string.
     pub text: String,
-    /// The tokens behind it (also those whose text is still withheld).
+    /// The new tokens (also those whose text is still withheld).
     pub tokens: Vec<u32>,
     /// Set when this is the last delta.
     pub finish: Option<FinishReason>,
@@ -183,15 +183,15 @@ pub struct Delta {
     pub prompt_tokens: u32,
     /// Prompt tokens that came from the prefix cache.
     pub cached_tokens: u32,
-    /// Tokens generated up to here.
+    /// Tokens generated so far.
     pub completion_tokens: u32,
     /// Microseconds from its arrival to its first admission.
     pub queued_us: u32,
-    /// Draft tokens that were verified and taken, up to here.
+    /// Draft tokens that were verified and accepted so far.
     pub accepted_drafts: u32,
-    /// Draft tokens that were verified and dropped, up to here.
+    /// Draft tokens that were verified and rejected so far.
     pub rejected_drafts: u32,
-    /// What the request is told besides; see [`Notice`].
+    /// The text of a [`Notice`].
     pub notice: Option<String>,
     /// As in [`SequenceTokens`], for each of `tokens`. The first four bytes (i32) are where the token's text begins, in
     /// characters from the beginning of the answer; -1 for a token that has no text.
@@ -211,8 +211,8 @@ pub enum Message {
     AbortFrontend(RequestKey),
     /// `["stop_matched", key]`: detokenizer to scheduler.
     StopMatched(RequestKey),
-    /// `["forget_answers", [tenant, cache_salt]]`: frontend to scheduler. Drops what drafts are made from of such
-    /// requests' recent answers.
+    /// `["forget_answers", [tenant, cache_salt]]`: frontend to scheduler. Drops the recent answers of such requests,
+    /// which drafts are made from.
     ForgetAnswers((u64, u64)),
     /// `["open_stream", ...]`: scheduler to detokenizer.
     OpenStream(OpenStream),

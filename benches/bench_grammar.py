@@ -148,7 +148,7 @@ def backends(engine: Engine, tokenizer: Tokenizer, vocabulary: list[bytes], end:
 
 
 def together(engine: Engine, tokenizer: Tokenizer) -> Figures:
-    """What a user of this engine sees, whichever backend it takes."""
+    """The engine as a user sees it, with the backend that it selects."""
     everything = Samples()
     for work in workloads():
         ids = tokenizer.encode(work.text, add_special_tokens=False).ids

@@ -1,9 +1,10 @@
 """Price of a prefix match, an insert and a block, beside a dict of chained block hashes.
 
 Prompts of 2,048 tokens in trees of 10, 1,000 and 10,000 of them. Each verb is timed inside Rust
-(``KvAllocator.time_requests``), as the planner pays it; what the Python binding adds is told apart.
+(``KvAllocator.time_requests``), as the planner pays it; the cost of the Python binding is printed
+separately.
 The peer is plain Python: a dict from the hash of a block and all before it to the block, and a
-queue of blocks nobody holds, oldest first. Figures are medians, in microseconds.
+queue of blocks that no sequence holds, oldest first. Figures are medians, in microseconds.
 
     python benches/bench_kv_allocator.py [--json PATH]      (- is standard output)
 """
@@ -61,7 +62,7 @@ class HashedBlocks:
         return blocks
 
     def allocate(self, count: int) -> list[int]:
-        """Hold the ``count`` blocks that nobody has held for the longest time."""
+        """Hold the ``count`` blocks that have been unheld for the longest time."""
         if count > len(self.unheld):
             raise MemoryError
         blocks = []

@@ -4,7 +4,7 @@ Workloads: ``copy`` (say a phrase again; the n-gram proposer finds it in the pro
 (fields of a text under a schema; the grammar forces what is between the values) and ``chat``
 (sampled; the demo model's sibling drafts). So many clients ask one question after the other; the
 same questions go to an engine with the proposers and to one without, in short turns. They are the
-same whoever drafts in a workload, so that proposers together can be held against each alone.
+same for all proposers of a workload, so that proposers together can be held against each alone.
 
 A round is several turns of each, and gives one ratio of times; ``speedup`` is what lies behind the
 ratios of all rounds, ``low`` and ``high`` its 95% interval (``benches/paired.py`` says how). Where
@@ -57,7 +57,7 @@ MAX_DRAFT = 8
 
 @dataclass(frozen=True)
 class Case:
-    """A workload and who drafts in it: nobody in the control."""
+    """A workload and its proposers; the control has none."""
 
     workload: str
     proposers: tuple[Proposer, ...]
@@ -79,7 +79,7 @@ CASES = (
 
 
 def points(quick: bool) -> list[tuple[Case, int]]:
-    """What is measured: each case with so many clients. Those with many first: they take long."""
+    """Each case with each number of clients; cases with many clients first: they take long."""
     few = CONCURRENCY[:1] if quick else CONCURRENCY
     return [
         (case, clients)
@@ -215,7 +215,7 @@ def row(case: Case, clients: int, spent: list[list[Spent]]) -> dict[str, Any]:
 def noise_of(runs: list[dict[str, Any]], control: list[dict[str, Any]]) -> dict[str, Any]:
     """How far chance goes, and the runs that are slower than none for certain.
 
-    ``control`` is the range of nobody against nobody, ``within`` how far a run's interval reaches
+    ``control`` is the range of runs without proposers, ``within`` how far a run's interval reaches
     to either side (the median), ``below`` the runs whose whole interval is below NEVER_BELOW.
     """
     at = [run["speedup"] for run in control]

@@ -59,7 +59,7 @@ def serve() -> tuple[float, float]:
 
 
 def repeated(measure: Callable[[], T], runs: int) -> list[T]:
-    """What ``measure`` gives, ``runs`` times after a first that warms the caches."""
+    """The results of ``runs`` calls of ``measure``, after a first that warms the caches."""
     measure()
     return [measure() for _ in range(runs)]
 

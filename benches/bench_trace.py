@@ -37,7 +37,7 @@ SLACK_S = 0.5  # several prefills share a step; the first token tells of its end
 
 @dataclass
 class Outcome:
-    """What happened to one request, in seconds from the start of the run."""
+    """The times of one request, in seconds from the start of the run."""
 
     priority: int
     arrived: float

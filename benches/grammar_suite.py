@@ -23,7 +23,7 @@ END = 256
 def engine(context: GrammarContext, source: str, end: int) -> Callable[[Any], Accepts]:
     """This engine, with tokens as its tokenizer makes them."""
     tokenizer = Tokenizer.from_str(source)
-    # What is written is what is tested: a normalizer would compose characters first.
+    # The text is tested as it is written: a normalizer would compose characters first.
     tokenizer.normalizer = normalizers.Sequence([])
 
     def compile_schema(schema: Any) -> Accepts:

@@ -1,4 +1,4 @@
-"""What the grammar bench compiles: schemas as programs write them, choices, regexes; with texts."""
+"""Workloads of the grammar bench: schemas as programs write them, choices, regexes; with texts."""
 
 import json
 from dataclasses import dataclass

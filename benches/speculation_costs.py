@@ -1,4 +1,4 @@
-"""What drafts could gain at best: by acceptance, and by what the models' steps and prompts take.
+"""The most that drafts could gain: by acceptance, and by what the models' steps and prompts take.
 
 The times are those of the models alone, measured on this machine; the engine's own time is in steps
 with drafts as in those without.
@@ -24,7 +24,7 @@ Times = dict[str, dict[int, dict[int, float]]]
 
 
 def step_times(numbers_of_rows: Sequence[int], max_draft: int, quick: bool) -> Times:
-    """What a step of each of so many rows takes, sampling counted in, and a prompt."""
+    """Times of a step of each number of rows, with sampling, and of a prompt."""
     config = EngineConfig(draft_model="demo", mode="server", max_draft=max_draft)
     spec = describe(config)
     assert spec.draft is not None
@@ -82,7 +82,7 @@ def expected(times: Times, run: dict[str, Any], draft_model: bool) -> float:
     """The speedup that the costs allow, with the drafts of a run and its tokens per row and step.
 
     Of a row, times a token: the step it is made in, and its part of the prompt. A draft model takes
-    a pass for each draft, and computes the prompts of those for whom it drafts.
+    a pass for each draft, and computes the prompts of the requests that it drafts for.
     """
     rows, drafts = run["concurrency"], run["drafts_per_step"]
     model, draft = times["model"][rows], times["draft"][rows]

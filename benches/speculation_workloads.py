@@ -1,4 +1,4 @@
-"""What clients ask in the bench of speculation: streams of questions, the same for the same key."""
+"""Workloads of the speculation bench: streams of questions, the same for the same key."""
 
 import functools
 import itertools
@@ -21,7 +21,7 @@ LONG = 120  # characters of an answer
 
 @dataclass(frozen=True)
 class Question:
-    """What a client asks."""
+    """The questions of a client."""
 
     prompt: str
     params: SamplingParams

@@ -1,10 +1,10 @@
-"""A device that works as late as it may, for hazards of overlap that a prompt one hides.
+"""A device that works as late as it may, for hazards of overlap that a fast device hides.
 
-What a GPU's runner asks of torch is put into a queue, and done in its order when somebody waits for
-a mark: with the memory as it is by then. A host buffer that was written again too early, a result
-that was read too early, a plan that came over another's then give other tokens. What the host
-learns of the device without a wait (an ``item``, a mask's indices) is an error, as torch's
-sync-debug mode makes it on a GPU.
+The device queues every torch operation of a GPU's runner. It does them in order when the host waits
+for a mark, with the memory as it is then. A host buffer that is written again too early, a result
+that is read too early, or a plan that overwrites another then gives other tokens. A host read of
+the device without a wait (an ``item``, a mask's indices) is an error, as in torch's sync-debug mode
+on a GPU.
 
 Operators of torch are caught by a dispatch mode: views are made at once, all else is queued, with
 results whose memory is rubbish meanwhile. What takes a kernel on a GPU but many operators, and a
@@ -141,7 +141,7 @@ class LateQueue(CpuQueue):
         for each in tensors:
             assert self._captured is None or not self._is_host(each), "host memory in a graph"
         for each in filter(self._is_host, written):
-            # Whoever reads it before it has come must not find what was there.
+            # A read before the copy was waited for must not find the old content.
             with self.at_once():
                 each.view(-1).view(torch.uint8).fill_(RUBBISH)
         if written:

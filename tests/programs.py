@@ -1,4 +1,4 @@
-"""pyengine as a person runs it: a process of its own, told by arguments, signals and keys."""
+"""pyengine as a person runs it: a process of its own, controlled by arguments, signals and keys."""
 
 import asyncio
 import os

@@ -101,7 +101,7 @@ async def ask(
     """All questions, and the engine's report afterwards; nothing is left behind.
 
     They come in waves: the draft model is asked in steps without prompts, which there would be few
-    of if somebody were always waiting.
+    of if requests were always waiting.
     """
     settings = {"max_sequences": WAVE, "max_draft": 5} | config
     if "draft_model" in settings["speculation"]:

@@ -29,7 +29,7 @@ WEATHER = {
     },
 }
 
-# In the words of nobody's template; the marks are those of the families.
+# A template of our own words; the marks are those of the families.
 CHATML = """
 {%- if tools %}<|im_start|>system
 Tools: {{ tools | tojson }} <tool_call>

@@ -1,4 +1,4 @@
-"""Log-probabilities through the engine: those of the model, told with the text of their tokens."""
+"""Log-probabilities through the engine: the model's own, reported with the text of their tokens."""
 
 import asyncio
 import gc
@@ -55,7 +55,7 @@ def assert_those_of(
 RULES: list[dict[str, Any]] = [
     {"temperature": 0},
     {"temperature": 1.3, "top_p": 0.8, "seed": 3},
-    # None of the rules is in the logits that are told.
+    # No rule changes the log-probabilities that are reported.
     {"temperature": 0.7, "seed": 1, "repetition_penalty": 1.9, "frequency_penalty": 1.0},
     {"temperature": 0, "logit_bias": {5: 50.0}, "bad_words": (">", "!_")},
 ]
@@ -159,7 +159,7 @@ async def test_they_come_with_their_text_and_end_with_it() -> None:
                     assert update.logprobs is not None
                     text += update.text
                     entries += update.logprobs
-                    # What is out is told of, and nothing else.
+                    # Log-probabilities come for the text that was sent, and for nothing else.
                     assert all(entry.text_offset < len(text) for entry in entries)
                     told = b"".join(entry.bytes for entry in entries).decode(errors="replace")
                     assert told.startswith(text)

@@ -1,4 +1,4 @@
-"""The engine in a process of its own: the same answers, and no survivor, whoever dies."""
+"""The engine in a process of its own: the same answers, and no survivor whichever process dies."""
 
 import asyncio
 import os

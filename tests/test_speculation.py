@@ -1,4 +1,4 @@
-"""Speculation changes no token: whoever drafts, and however much, every answer is the same."""
+"""Speculation changes no token: with any proposer and draft length, every answer is the same."""
 
 import asyncio
 import itertools
@@ -179,12 +179,12 @@ async def test_answers_are_drafted_from_for_their_tenant_until_they_are_forgotte
     ) as engine:
 
         async def right(tenant: str | None, salt: str | None) -> int:
-            """Drafts that were right for somebody, who asks what everybody asks."""
+            """Accepted drafts of a tenant that asks what all tenants ask."""
             before = (await engine.report())["accepted_suffix"]
             await engine.generate("Go on", params, tenant=tenant, cache_salt=salt)
             return (await engine.report())["accepted_suffix"] - before
 
-        # What a request finds in itself, whoever asks.
+        # Drafts that a request finds in its own text, for any tenant.
         alone = await right("somebody", None)
         people = [("Ann", None), ("Ben", None), ("Ann", "pepper"), (None, None)]
         for person in people:

@@ -1,4 +1,4 @@
-"""``pyengine serve --workers``: one port, several HTTP processes, one engine; and who dies when."""
+"""``pyengine serve --workers``: one port, several HTTP processes, one engine; deaths of each."""
 
 import asyncio
 import os
@@ -271,7 +271,7 @@ async def test_workers_say_503_until_the_engine_runs() -> None:
             assert answer.headers["retry-after"]
             await supervisor.engine.start()
             await supervisor.ready()
-            # It has been told; it may have yet to hear of it.
+            # The signal was sent; the worker may not have noticed yet.
             while (answer := await client.get(f"{supervisor.url}/ready")).status_code == 503:
                 pass
             assert answer.status_code == 200

@@ -3,7 +3,7 @@
 * ``transformers``: ``generate`` with its static cache, as it comes, without compiling.
 * ``torch, CUDA graph``: our own plain model (``plain_llama.py``), its step captured as it is.
 * ``torch.compile``: the same, compiled with ``mode="reduce-overhead"``, one sequence, as gpt-fast
-  does it. Compiling is told apart from steps; it comes last, because it may take minutes.
+  does it. Compiling is reported apart from steps; it comes last, because it may take minutes.
 
 Weights are random, greedy tokens, a cache as long as the context and the tokens that follow.
 """

@@ -1,4 +1,4 @@
-"""A kernel's case: what it works on, how much that is, and who does it."""
+"""A kernel's case: its inputs, their size, and the implementations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -51,7 +51,7 @@ def engine_config(bench: Bench, **settings: Any) -> EngineConfig:
 
 @dataclass(frozen=True)
 class Model:
-    """What floors need to know of an engine's model: its dimensions, and bytes of an element."""
+    """The model's dimensions and bytes of an element, for floors."""
 
     shape: Shape
     item: int

@@ -71,7 +71,7 @@ LLAMA_3_8B = Shape(
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a device was measured to do at best.
+    """The measured limits of a device.
 
     Attributes:
         copy_bytes_per_s: Of a copy within its memory; bytes read and bytes written, added up.

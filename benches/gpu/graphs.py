@@ -97,7 +97,7 @@ def row(bucket: int, eager: list[float], replayed: list[float], captures: list[C
 
 
 def graphs_of(runner: ModelRunner) -> Graphs | None:
-    """Those of a runner that has them."""
+    """The graphs of a runner that has graphs."""
     return runner.graphs if isinstance(runner, TorchRunner) else None
 
 

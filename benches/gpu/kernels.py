@@ -26,7 +26,7 @@ class Row:
     Attributes:
         kernel: Its name.
         at: The size.
-        by: Who does it.
+        by: The implementation.
         time_s: Of one call, on the device.
         floor_s: The least that it can take.
         over_floor: Of the time.

@@ -1,4 +1,4 @@
-"""What figures depend on: the device and the software."""
+"""The device and the software that figures depend on."""
 
 import importlib.metadata
 import platform

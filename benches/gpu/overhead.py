@@ -76,7 +76,7 @@ def run(bench: Bench) -> Generator[Row]:
 
 @dataclass
 class _Readers:
-    """Those who read streams, and what they have got."""
+    """Readers of streams, and the tokens that they have got."""
 
     engine: AsyncEngine
     got: list[int]

@@ -16,16 +16,16 @@ CLOSING_S = 4.0
 
 @dataclass
 class Bench:
-    """What a part is given.
+    """The inputs of a part.
 
     Attributes:
         device: Where everything runs.
         tiny: Whether only to show that it works: small shapes, few repetitions.
         model: The named shape, or the folder of one, that engines are built with.
-        ceilings: What the device was measured to do; None before that is known.
-        attention: What engines attend with on a GPU.
+        ceilings: The measured limits of the device; None before they are measured.
+        attention: The attention backend of engines on a GPU.
         deadline: ``time.monotonic()`` by which the part is to be done.
-        say: Tells the one who waits what is under way.
+        say: Prints what is under way.
         about: Adds facts to those of the machine: what the engine chose there.
         clock: Times work on the device.
     """
@@ -85,7 +85,7 @@ class Part:
 
 @dataclass
 class Result:
-    """What became of a part.
+    """The outcome of a part.
 
     Attributes:
         question: Of the part.

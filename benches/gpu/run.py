@@ -51,7 +51,7 @@ NAMES = (
 MODEL = "llama-3-8b"
 PROGRAM = (sys.executable, "-m", "benches.gpu")
 TINY_SHARE_S = 30.0
-# A part's process is told to be done so long before it is killed.
+# Seconds between asking a part's process to end and killing it.
 GRACE_S = 5.0
 
 
@@ -84,7 +84,7 @@ class Report:
         self.say(name, line(row))
 
     def as_json(self) -> dict[str, Any]:
-        """What ``--json`` writes."""
+        """The content of the ``--json`` file."""
         return {
             "version": 1,
             "setup": self.setup,
@@ -96,7 +96,7 @@ class Report:
         }
 
     def targets(self) -> list[dict[str, Any]]:
-        """What the figures are to show, and what they show."""
+        """The targets, and whether the figures reach them."""
         rows = {name: result.rows for name, result in self.parts.items()}
         return [as_row(finding) for finding in findings(rows)]
 
@@ -126,7 +126,7 @@ def run(
 ) -> Report:
     """Run the parts of those names in their order; ``apart`` in a process each.
 
-    ``done`` is called after each part, so that whoever is ended before the last has the others.
+    ``done`` is called after each part, so that a run ended before the last part has the others.
     """
     given = {"device": device, "tiny": tiny, "model": model, "attention": attention}
     now = datetime.now(UTC).isoformat(timespec="seconds")

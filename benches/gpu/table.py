@@ -55,7 +55,7 @@ def table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """One row in one line, for those who watch."""
+    """One row in one line, printed as it comes."""
     return ", ".join(
         value if isinstance(row[name], str) else f"{heading(name)} {value}"
         for name, value in ((name, shown(name, row[name])) for name in row)

@@ -1,4 +1,4 @@
-"""What the figures are to show, and what they show: the bench in a few lines."""
+"""The targets, and whether the figures reach them: the bench in a few lines."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

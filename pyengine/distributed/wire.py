@@ -31,7 +31,7 @@ Range = tuple[int, int]
 
 
 class Kind(IntEnum):
-    """What a rank does after a message's bytes are written."""
+    """The call that a rank makes after a message's bytes are written."""
 
     MORE_TO_LAUNCH = 0
     LAUNCH = 1
@@ -40,7 +40,7 @@ class Kind(IntEnum):
 
 
 class Ranges:
-    """Which bytes of step buffers are used. Any thread."""
+    """The used byte ranges of step buffers. Any thread."""
 
     def __init__(self, layout: StepLayout) -> None:
         """For steps of ``layout``, whose page indices and late fields lie behind all others."""
@@ -90,7 +90,7 @@ def messages(kind: Kind, ranges: list[Range], memory: NDArray[np.uint8]) -> Iter
 
 
 def kind_of(message: bytes) -> Kind:
-    """What to do after ``message`` is written."""
+    """The call to make after ``message`` is written."""
     return Kind(_HEAD.unpack_from(message)[0])
 
 

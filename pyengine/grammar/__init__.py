@@ -1,4 +1,4 @@
-"""What an answer may look like, described: the value that requests and chat formats hand down.
+"""Descriptions of the texts that an answer may be, as requests and chat formats carry them.
 
 A :class:`Grammar` is a description in JSON; Rust compiles it and keeps what it compiled by the
 description's bytes, so equal descriptions are compiled once.

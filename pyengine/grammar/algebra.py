@@ -14,7 +14,7 @@ Whitespace = Literal["single_line", "compact", "flexible"]
 """Between the tokens of JSON: as Python's ``json.dumps`` writes, none, or a bounded amount."""
 
 Unenforceable = Literal["refuse", "ignore"]
-"""What becomes of a keyword that no grammar can enforce: an error that names it, or a warning."""
+"""How a keyword that no grammar can enforce is treated: an error that names it, or a warning."""
 
 
 def json_schema(

@@ -14,7 +14,7 @@ the grid depends on the shape of the launch alone, so that a launch can be captu
 The floor is the memory's: every key and value is read once for each row, kv_length * kv_heads *
 head_dim * 2 elements; parts add heads * (head_dim + 1) floats each, written and read.
 
-:mod:`pyengine.kernels.attention_reference` says the same in torch.
+:mod:`pyengine.kernels.attention_reference` computes the same in torch.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ FEW_PARTS, MANY_PARTS = 4, 32
 
 @dataclass(frozen=True)
 class Pages:
-    """Which queries and pages each row has: views of the step on the device.
+    """Each row's queries and pages: views of the step on the device.
 
     Attributes:
         query_start: int32 [rows + 1 or more], first query token of each row, and the end.
@@ -47,7 +47,7 @@ class Pages:
 
 @dataclass(frozen=True)
 class Parts:
-    """Memory for what the parts of the keys give before they are merged.
+    """Memory for the results of the parts of the keys, before they are merged.
 
     Attributes:
         values: float32, at least tokens * heads * parts * head_dim.

@@ -1,4 +1,4 @@
-"""What :mod:`pyengine.kernels.attention` computes, in torch, row by row."""
+"""The computation of :mod:`pyengine.kernels.attention` in torch, row by row."""
 
 import torch
 

@@ -17,7 +17,7 @@ SMALLEST_SPLIT = 128
 
 @dataclass(frozen=True)
 class Heads:
-    """What attention is over.
+    """The heads that attention is over.
 
     Attributes:
         query: Query heads.

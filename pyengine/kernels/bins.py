@@ -95,7 +95,7 @@ def reaches(packed, among, each, target):
 def last_kept(
     counts_ptr, masses_ptr, packed, best, temperature, top_k, top_p, BINS: tl.constexpr
 ):  # fmt: skip
-    """What :func:`pack` made of the last token that is kept; NOTHING if all are.
+    """The :func:`pack` of the last token that is kept; NOTHING if all are.
 
     ``packed`` are the gathered tokens, then NOTHING.
     """

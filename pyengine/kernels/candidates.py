@@ -1,4 +1,4 @@
-"""Which tokens of a row may be sampled, and which of them wins: what the sampler is made of.
+"""The candidates of a row and the race among them: the parts that sampling kernels share.
 
 Candidates are in the order of their logits, the lower id first of equals, and top-k and top-p keep
 the first of them up to a last one, which :mod:`pyengine.kernels.cut` finds. Probabilities are
@@ -79,7 +79,7 @@ def best_logit(best_ptr, parts, MOST: tl.constexpr):
 
 @triton.jit
 def best_of_parts(best_ptr, token_ptr, allowed_ptr, only_ptr, PARTS: tl.constexpr):
-    """What :func:`look` would say of the whole row."""
+    """The result of :func:`look` for the whole row."""
     place = tl.program_id(0) * PARTS + tl.arange(0, PARTS)
     bests = tl.load(best_ptr + place)
     best = tl.max(bests, axis=0)

@@ -10,11 +10,11 @@
 
 Bins are ``BINS`` equal steps of the logit, from the best one down to where no probability is left.
 A row's tokens are counted, and their probabilities added, by bin: integers, whose sums do not
-depend on who is first. The bin in which k or p is reached has few tokens, seldom more than some
-hundreds of a vocabulary of 128k; in these alone is searched. Where there are more than ``ROOM``
-of them (thousands of equal logits, a temperature near zero with a large k), the program of that row
-searches for the threshold among the bit patterns of float32, reading all of the row each time: it
-is slow, and as exact.
+depend on the order of the programs. The bin in which k or p is reached has few tokens, seldom more
+than some hundreds of a vocabulary of 128k, and only these are searched. Where there are more than
+``ROOM`` of them (thousands of equal logits, a temperature near zero with a large k), the program of
+that row searches for the threshold among the bit patterns of float32, reading all of the row each
+time: it is slow, and as exact.
 
 Both rules at once: what top-p wants is a share of what top-k leaves, which is known exactly only
 when the k-th token is. Before that it is between the sums without and with its bin, and the bins

@@ -15,7 +15,7 @@ _ABOVE_MINUS_INFINITY = tl.constexpr(-2139095040)
 
 @triton.jit
 def amount(value, best, temperature, BY_MASS: tl.constexpr):
-    """What a token adds to the sum that a rule looks at: its probability, or one."""
+    """A token's part of the sum that a rule looks at: its probability, or one."""
     if BY_MASS:
         each = mass(value, best, temperature)
     else:

@@ -1,4 +1,4 @@
-"""Which drafts hold, on the device that sampled: one kernel, and nothing goes back to the CPU."""
+"""Verification of drafts on the device: one kernel, and nothing goes back to the CPU."""
 
 import torch
 

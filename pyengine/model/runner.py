@@ -17,7 +17,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """What the engine needs to know of a model.
+    """A model as the engine needs to know it.
 
     Attributes:
         name: What it is served as.
@@ -76,7 +76,7 @@ class LogProbs(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """What a step sampled.
+    """The tokens that a step sampled.
 
     Attributes:
         tokens: int32 [num_logits], -1 where no token was possible.
@@ -114,7 +114,7 @@ class StepHandle(Protocol):
         """
 
     def wait(self) -> Sampled:
-        """What was sampled; blocks without the GIL until it is there.
+        """The sampled tokens; blocks without the GIL until they are there.
 
         The arrays are valid until the same set of buffers is launched again. Once per step, in the
         order of the launches.
@@ -129,7 +129,7 @@ class ModelRunner(Protocol):
 
     @property
     def info(self) -> ModelInfo:
-        """What this model is."""
+        """Dimensions and data types of the model."""
 
     @property
     def device(self) -> str:
@@ -137,7 +137,7 @@ class ModelRunner(Protocol):
 
     @property
     def notes(self) -> Mapping[str, str]:
-        """What else was settled as it started, by name, for a person."""
+        """Other facts settled at the start, by name, for the summary."""
 
     @property
     def overlap(self) -> int:

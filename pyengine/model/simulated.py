@@ -55,7 +55,7 @@ class SimulatedStep:
         self._sampled = self._runner.choose(self._buffers)
 
     def wait(self) -> Sampled:
-        """What was sampled, once the step is over; sleeps, never spins.
+        """The sampled tokens, once the step is over; sleeps, never spins.
 
         Returns some 0.1 ms late (the system's timer slack and the wake-up), more where the cores
         are busy. That does not add up: the step after it has its own end already.
@@ -157,7 +157,7 @@ class SimulatedRunner:
         return Sampled(tokens, counts, self._logprobs(buffers, count))
 
     def _logprobs(self, buffers: StepBuffers, count: int) -> LogProbs | None:
-        """What it says at random is as likely as all else that it says."""
+        """Log-probabilities of made-up tokens: all tokens are equally likely."""
         if not buffers.num_logprobs_rows:
             return None
         most = min(buffers.max_logprobs, len(self._tokens))

@@ -26,7 +26,7 @@ ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3": 1}
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What an engine builds a runner from.
+    """The settings and sizes that a runner is built from.
 
     Attributes:
         info: The model's dimensions and data types.

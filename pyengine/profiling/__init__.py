@@ -1,4 +1,4 @@
-"""``pyengine profile``: run a workload, watch the engine meanwhile, and tell where the time went.
+"""``pyengine profile``: run a workload, watch the engine meanwhile, and report where the time went.
 
 ::
 

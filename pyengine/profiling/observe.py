@@ -20,11 +20,11 @@ MAX_SPANS = 4_000_000
 
 
 class Observed(Protocol):
-    """What is needed of :class:`pyengine.AsyncEngine`."""
+    """The part of :class:`pyengine.AsyncEngine` that observing needs."""
 
     @property
     def info(self) -> EngineInfo:
-        """What was settled as it started."""
+        """Facts settled at the engine's start."""
 
     @property
     def recorder(self) -> Recorder:

@@ -29,7 +29,7 @@ from pyengine.settings.config import EngineConfig
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions:
-    """What is profiled.
+    """Options of a profile.
 
     Attributes:
         config: The engine; sequences and cache are made to fit the workload.
@@ -61,7 +61,7 @@ class ProfileOptions:
 
     @property
     def setup(self) -> dict[str, Any]:
-        """For the report, which knows by itself what the device was."""
+        """The setup for the report, without the device, which the report names itself."""
         simulated = self.config.device == "simulated"
         return {
             "step_ms": self.config.simulated_step_ms if simulated else None,

@@ -14,7 +14,7 @@ from pyengine.telemetry.spans import Spans, select
 # Of these the page draws a timeline, and every step time as a bar of a histogram.
 SHOWN_STEPS = 24
 SHOWN_STEP_TIMES = 5000
-# What a device computes on the thread of the scheduler: its work, not the engine's.
+# Stages in which a device computes on the scheduler's thread: the device's work, not the engine's.
 DEVICE_STAGES = {"cpu": ("launch", "sample"), "simulated": ("sample",)}
 
 
@@ -49,7 +49,7 @@ class StepTimes(msgspec.Struct, frozen=True):
 
 
 class RecorderCost(msgspec.Struct, frozen=True):
-    """What recording took: ``spans`` at ``span_ns`` each; ``lost`` were overwritten unread."""
+    """The cost of recording: ``spans`` at ``span_ns`` each; ``lost`` were overwritten unread."""
 
     span_ns: float
     spans: int
@@ -79,7 +79,7 @@ class QueueWait(msgspec.Struct, frozen=True):
 
 
 class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``pyengine profile --json`` writes.
+    """The report, as ``pyengine profile --json`` writes it.
 
     Attributes:
         setup: How it was measured; ``device`` is what it ran on, in words.
@@ -176,7 +176,7 @@ def load_report(text: bytes, name: str) -> ProfileReport:
 
 
 def kind_of(device: str) -> str:
-    """Which device ``device`` describes: ``2 x cpu, float32, torch`` is ``cpu``."""
+    """The kind of device that ``device`` describes: ``2 x cpu, float32, torch`` is ``cpu``."""
     return device.split(",")[0].split()[-1]
 
 

@@ -11,7 +11,7 @@ WAITS = ("copy_back", "idle", "device", "queue_wait")
 
 
 def table(report: ProfileReport) -> RenderableType:
-    """What a person reads after a profile."""
+    """The report as text for the terminal."""
     rows = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     rows.add_column("track")
     rows.add_column("stage")
@@ -88,7 +88,7 @@ def _notes(report: ProfileReport) -> list[Text]:
 
 
 def comparison(old: ProfileReport, new: ProfileReport) -> RenderableType:
-    """What changed from ``old`` to ``new``: stats, then stages by how much they changed."""
+    """The changes from ``old`` to ``new``: stats, then stages by how much they changed."""
     rows = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     rows.add_column("")
     for name in ("before", "after", "change"):

@@ -1,4 +1,4 @@
-"""What a profile offers the engine: so many sequences at once, or a trace of arrivals and lengths.
+"""The workload of a profile: so many sequences at once, or a trace of arrivals and lengths.
 
 Two kinds of trace are read:
 

@@ -1,4 +1,4 @@
-"""Which requests go on after the engine's death, and which are quarantined or failed.
+"""Decides after the engine's death which requests go on, are quarantined or fail.
 
 ::
 

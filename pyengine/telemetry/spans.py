@@ -24,13 +24,13 @@ Spans = NDArray[Any]
 
 
 def decode_spans(recorder: Recorder, start: int = 0) -> tuple[Spans, int]:
-    """What ``recorder`` holds from span number ``start`` on, and the number to go on from."""
+    """The spans of ``recorder`` from number ``start`` on, and the number to go on from."""
     packed, next_span = recorder.read(start)
     return np.frombuffer(packed, SPAN), next_span
 
 
 def select(spans: Spans, track: Track | None = None, stage: Stage | None = None) -> Spans:
-    """Those of one track or stage."""
+    """The spans of one track or stage."""
     chosen = np.ones(len(spans), bool)
     if track is not None:
         chosen &= spans["track"] == int(track)

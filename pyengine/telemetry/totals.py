@@ -1,4 +1,4 @@
-"""What the accountant adds up: for each stage, the time that the device waited for and the rest."""
+"""The accountant's totals: for each stage, the time that the device waited for and the rest."""
 
 from collections.abc import Iterable
 from typing import Self
@@ -12,7 +12,7 @@ STEP_BOUNDS_S: tuple[float, ...] = tuple(bound * 1e-9 for bound in STEP_BOUNDS_N
 
 
 class StageTotal(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """What one stage took in one track.
+    """The time of one stage in one track.
 
     Attributes:
         track: ``scheduler``, ``detokenizer``, ``frontend``, ``request`` or ``device``.
@@ -79,7 +79,7 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
         )
 
     def since(self, earlier: "Totals") -> "Totals":
-        """What came after ``earlier``, a total of the same engine."""
+        """The difference to ``earlier``, a total of the same engine."""
         before = {(total.track, total.stage): total for total in earlier.stages}
         nothing = StageTotal("", "", 0, 0, 0)
         stages = []
@@ -136,7 +136,7 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def recorder_ns(self) -> float:
-        """What recording itself took: spans times their cost. It is part of the stages."""
+        """The cost of recording: spans times their cost. It is part of the stages."""
         return self.spans * self.span_cost_ns
 
 

@@ -1,1 +1,1 @@
-"""What values from outside must be, and what is said of those that are not."""
+"""Checks of values from outside, and the error messages for invalid ones."""

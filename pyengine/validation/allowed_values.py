@@ -1,4 +1,4 @@
-"""Which values a field of a request may have, for the error about one that it may not."""
+"""The values that a field of a request may have, for the error about any other."""
 
 import re
 from collections.abc import Iterator

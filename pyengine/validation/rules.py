@@ -1,4 +1,4 @@
-"""What values must be, as tables: each rule in words, for the error, and in code."""
+"""Rules for values, as tables: each in words, for the error, and in code."""
 
 import math
 import reprlib

@@ -52,11 +52,11 @@ def test_what_is_expected_counts_prompts_and_drafting() -> None:
     assert expected(times, run, draft_model=True) == pytest.approx((50 + 30) / (40 + 36))
 
 
-def test_noise_is_what_nobody_against_nobody_shows() -> None:
-    nobody = Case("json", ())
-    assert nobody.name == "control"
+def test_noise_is_the_range_of_runs_without_proposers() -> None:
+    control = Case("json", ())
+    assert control.name == "control"
     control = [
-        row(nobody, clients, [spent(1.0 + clients / 1000, 1.0)] * 6) for clients in CONCURRENCY
+        row(control, clients, [spent(1.0 + clients / 1000, 1.0)] * 6) for clients in CONCURRENCY
     ]
     slow = row(COPY, 1, [spent(0.9, 1.0)] * 6)
     unsure = row(COPY, 4, [spent(0.9, 1.0)] * 5 + [spent(1.2, 1.0)])

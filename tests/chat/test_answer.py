@@ -1,4 +1,4 @@
-"""Answers told apart as they come: what is counted, what is hidden, and what is put together."""
+"""Reading answers as they come: counted, hidden and joined parts."""
 
 import re
 import tracemalloc

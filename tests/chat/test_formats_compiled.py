@@ -16,7 +16,7 @@ from tests.chat.test_formats import FORMAT, THINKING, TOOLS
 from tests.chat.walk import HOSTILE, LETTERS, Walker
 from tools.demo_model.template import SPECIAL_TOKENS
 
-# Special tokens are no text: whoever spells one in free text or a string means the token.
+# Special tokens are no text: one that is spelled in free text or a string is the token.
 PIECES = [p for p in LETTERS + HOSTILE if not any(token in p for token in SPECIAL_TOKENS)]
 ANSWER = json_schema(
     {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}

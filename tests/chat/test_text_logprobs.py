@@ -1,4 +1,4 @@
-"""Which tokens of an answer are told of as its text's."""
+"""Tokens of an answer whose log-probabilities are reported with its text."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -46,7 +46,7 @@ def test_the_tables_name_fields_that_there_are() -> None:
 
 
 def test_what_only_a_person_can_know_has_a_flag() -> None:
-    """How a model writes cannot always be told from its template."""
+    """A template does not always show a model's chat format."""
     assert {"served_name", "chat_format", "draft_model"} <= set(ENGINE_OPTIONS)
 
 

@@ -1,4 +1,4 @@
-"""Figures as a person reads them."""
+"""Metrics as lines of text."""
 
 from pyengine.cli.metric_lines import metric_lines
 from pyengine.messages import Report

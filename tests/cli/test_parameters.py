@@ -44,7 +44,7 @@ def test_what_is_typed_is_set_and_the_rest_stays(text: str, after: dict[str, obj
         ("stop=[1]", "stop=[1]"),
         ("stop='a", "cannot read"),
         ("depth=1", "unknown parameter 'depth'"),
-        # Nobody would see them.
+        # The command line does not print them.
         ("logprobs=3", "unknown parameter 'logprobs'"),
         ("seed", "write seed=VALUE"),
     ],

@@ -1,4 +1,4 @@
-"""``pyengine serve``, as a process that is asked by the openai client and told to stop."""
+"""``pyengine serve``, as a process that is asked by the openai client and stopped by signals."""
 
 import json
 import re
@@ -133,7 +133,7 @@ def test_the_drain_is_bounded_and_a_second_signal_ends_it(
                 for _ in chunks:
                     pass
             except openai.APIError:
-                ended.set()  # it was told why, in the stream
+                ended.set()  # the stream gave the reason
 
         reader = threading.Thread(target=read_to_the_end)
         reader.start()

@@ -351,7 +351,7 @@ there.wait()
 
 
 def test_nothing_is_left_of_a_killed_owner() -> None:
-    """The ring of the one who is killed never had a name."""
+    """The ring of a killed process never had a name."""
     report = Mailbox()
     code = """
 box = Mailbox(1 << 20)

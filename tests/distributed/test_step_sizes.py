@@ -24,5 +24,5 @@ def test_steps_are_padded_alike_with_graphs_and_without(other: dict[str, Any]) -
     assert sizes(**other) == keeps
     assert ("forward", 4) in keeps
     assert ("forward", 3) not in keeps
-    # So it would not be for one alone, who has nothing to agree on.
+    # A single rank has nothing to agree on, and would choose otherwise.
     assert sizes(graphs=1 << 30, one_size=False) != sizes(**other, one_size=False)

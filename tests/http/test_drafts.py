@@ -97,7 +97,7 @@ async def test_answers_are_the_same_and_figures_add_up() -> None:
     rejected = sum(one.rejected_prediction_tokens for one in details)
     assert accepted > 0
     assert rejected > 0
-    # The same drafts in the profile and in the metrics: by who proposed them, and where they stood.
+    # The same drafts in the profile and in the metrics: by proposer, and by position.
     assert [drafts.proposer for drafts in report.drafts] == list(ALL)
     assert sum(drafts.accepted for drafts in report.drafts) == accepted
     assert sum(drafts.drafted for drafts in report.drafts) == accepted + rejected

@@ -53,7 +53,7 @@ class _Slow:
         self._texts += 1
         if self._texts == 2:
             self._meanwhile()
-            for _ in range(5):  # whoever waits for that hears of it now
+            for _ in range(5):  # the waiting task notices it now
                 await asyncio.sleep(0)
         return small_tokenizer().encode(text, add_special_tokens)
 

@@ -212,7 +212,7 @@ async def test_how_requests_ended(http: httpx.AsyncClient, engine: AsyncEngine) 
         assert during("requests_running") == 1
         assert during("kv_blocks", state="held") > 0
         assert during("kv_cache_usage_ratio") > 0
-    # The client has left before the end; how soon that is heard of, nobody says.
+    # The client has left before the end; it is not defined how soon the server notices.
     while (seen := await scrape(http))("request_finished_total", reason="abort") < 1:
         pass
     while (seen := await scrape(http))("request_finished_total", reason="stop") < 1:

@@ -1,4 +1,4 @@
-"""Tools and reasoning over HTTP: what is asked of the model, and what is told of its answer."""
+"""Tools and reasoning over HTTP: the prompt that the model gets, and the answer as reported."""
 
 import json
 from typing import Any

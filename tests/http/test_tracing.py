@@ -31,7 +31,7 @@ CHAT = {
 
 
 class Spans(InMemorySpanExporter):
-    """What was exported, for one who waits for it on the serving loop."""
+    """The exported spans, awaited on the serving loop."""
 
     def __init__(self) -> None:
         super().__init__()

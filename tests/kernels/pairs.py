@@ -51,8 +51,8 @@ def cpu_tensor(tensor: torch.Tensor) -> CpuTensor:
 def both(kernel: Any, reference: Any, *given: Any) -> tuple[list[Any], list[Any]]:
     """Call both with copies of the arguments; the tensors among these afterwards.
 
-    Copies keep their strides, and what they hold beside the tensors' rows is checked to be as it
-    was by whoever looks at the base.
+    Copies keep their strides; a test that reads the base of one can check that the memory beside
+    the tensor's rows is unchanged.
     """
     ours, theirs = [[_copy(each) for each in given] for _ in range(2)]
     kernel(*ours)

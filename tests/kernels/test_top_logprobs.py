@@ -37,7 +37,7 @@ def test_triton_is_the_reference(
     rows: int, vocabulary: int, wanted: int, seed: int, gap: int, dtype: torch.dtype
 ) -> None:
     generator = np.random.default_rng(seed)
-    # Few values, so that there are equals, and some that nobody wants.
+    # Few values, so that there are equals, and some rows without a request.
     values = np.round(generator.normal(0, 3, (rows, vocabulary)), seed % 3)
     values[generator.random(values.shape) < 0.1] = generator.choice([-np.inf, np.nan, -0.0, 0.0])
     logits = rows_of(torch.from_numpy(values).to(DEVICE, dtype), gap)

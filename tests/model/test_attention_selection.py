@@ -108,7 +108,7 @@ def test_what_is_installed_without_what_it_needs_is_found_out(
     reason = refusal("flashinfer", LLAMA, replace(machine, compiles=True))
     assert reason is not None
     assert reason.endswith("No module named 'tvm_ffi_of_nobody'")
-    assert detect(torch.device("cpu")).faults == {}  # nobody asks for it there
+    assert detect(torch.device("cpu")).faults == {}  # it is not asked for there
     _not_imported.cache_clear()
 
 

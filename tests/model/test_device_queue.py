@@ -12,7 +12,7 @@ POOL = (0, 7)
 
 
 class FakeGraph:
-    """Remembers what it was told."""
+    """Records its calls."""
 
     made: list["FakeGraph"] = []  # noqa: RUF012 - of one test
 

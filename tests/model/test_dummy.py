@@ -29,7 +29,7 @@ PARAMETERS = {"llama-3-8b": 8_030_261_248, "llama-3-70b": 70_553_706_496}
 
 
 class Ranks:
-    """One of so many ranks, who never exchange anything."""
+    """One of so many ranks, which never exchange anything."""
 
     def __init__(self, size: int, rank: int = 0) -> None:
         self.size, self.rank = size, rank

@@ -1,4 +1,4 @@
-"""Each rank reads its share: together they are the whole, whoever the weights come from."""
+"""Each rank reads its share, and all shares are the whole, for each source of weights."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -42,7 +42,7 @@ struct Piece {
     count: usize,
 }
 
-/// What attention reads. The keys and values of this step's tokens are in the cache already; see
+/// The inputs of attention. The keys and values of this step's tokens are in the cache already; see
 /// [`crate::paged::append`].
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a, T> {

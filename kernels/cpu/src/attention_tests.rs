@@ -48,7 +48,7 @@ impl<T: Element> Case<T> {
         for i in (1..num_blocks).rev() {
             blocks.swap(i, numbers.below(i + 1));
         }
-        // What no token has been written to is poison: reading it would show.
+        // Cells that no token has been written to are poison: reading one would show.
         let poison = T::from_f32(f32::NAN);
         let context = rows.iter().map(|(a, b)| a + b).max().unwrap();
         let mut case = Self {

@@ -44,7 +44,7 @@ pub fn add_rms_norm<T: Element>(
 pub struct HeadNorms<'a, T> {
     /// The weight of every query head, \[dim\].
     pub query_weight: &'a [T],
-    /// That of every key head, \[dim\].
+    /// The weight of every key head, \[dim\].
     pub key_weight: &'a [T],
     /// Query heads.
     pub query: usize,

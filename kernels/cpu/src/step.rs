@@ -1,4 +1,4 @@
-//! Which rows a step has and where their keys and values lie: borrowed views of the step buffers.
+//! A step's rows and the places of their keys and values: borrowed views of the step buffers.
 //!
 //! ```text
 //! tokens        a a a b c c      row 0 brings three tokens, row 1 one, row 2 two

@@ -40,7 +40,7 @@ ARCHITECTURES: dict[str, Build] = {
 
 
 def find_architecture(name: str) -> Build:
-    """What builds the architecture called ``name``.
+    """The architecture called ``name``.
 
     Raises:
         ModelLoadError: There is none of that name; says which there are.

@@ -17,7 +17,7 @@ from pyengine.model.weights.sharding import Weights
 
 
 class Phi3Projections(Projections):
-    """Those of Llama, some of them in one piece."""
+    """Llama's projections, some of them in one piece."""
 
     def qkv(self, attention: str) -> Linear:
         """From hidden states to queries, keys and values."""

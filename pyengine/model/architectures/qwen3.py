@@ -26,7 +26,7 @@ class NormedHeads:
 
 
 class Qwen3Projections(Projections):
-    """Those of Llama, and norms of heads."""
+    """Llama's projections, and norms of heads."""
 
     def qkv(self, attention: str) -> Linear:
         """From hidden states to normalized queries and keys, and values."""

@@ -85,7 +85,7 @@ def _yarn(frequencies: torch.Tensor, rotary: Mapping[str, Any], theta: float) ->
     pairs = len(frequencies)
 
     def pair(turns: float) -> float:
-        """Which pair turns so often in the context of training; mostly between two."""
+        """The pair that turns so often in the context of training; mostly between two pairs."""
         return pairs * math.log(trained / (turns * 2 * math.pi)) / math.log(theta)
 
     first = pair(float(rotary.get("beta_fast") or 32))
@@ -99,7 +99,7 @@ def _yarn(frequencies: torch.Tensor, rotary: Mapping[str, Any], theta: float) ->
 
 
 def _yarn_attention(rotary: Mapping[str, Any], factor: float) -> float:
-    """What cosines and sines are multiplied by: attention's temperature, in both its factors."""
+    """The factor of cosines and sines: attention's temperature, in both its factors."""
     given = rotary.get("attention_factor")
     if given is not None:
         return float(given)

@@ -69,7 +69,7 @@ class CpuStepHandle:
         self.end_ns = time.monotonic_ns()
 
     def wait(self) -> Sampled:
-        """What was sampled; does not block."""
+        """The sampled tokens; does not block."""
         if self._sampled is None:
             raise RuntimeError("the step was not sampled")
         self._over()

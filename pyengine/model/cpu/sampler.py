@@ -61,7 +61,7 @@ class Sampler:
             self._read_logprobs(logits, first, rows)
 
     def logprobs(self, count: int) -> LogProbs | None:
-        """Those of the first ``count`` logits rows, once they are sampled, if any row wants them.
+        """Log-probabilities of the first ``count`` logits rows, once sampled; None if not wanted.
 
         Valid until the next step.
         """

@@ -131,7 +131,7 @@ def load_model(
 
 
 def attention_spec(info: ModelInfo, layout: StepLayout, ranks: int = 1) -> AttentionSpec:
-    """What a rank's share of the model asks of attention."""
+    """The attention spec of a rank's share of the model."""
     lengths = {name: length for name, (_, _, length) in layout.fields().items()}
     return AttentionSpec(
         num_heads=info.num_heads // ranks,

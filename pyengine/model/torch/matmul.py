@@ -1,4 +1,4 @@
-"""Which kernel multiplies: torch's library, or for the few rows of a decoding step a GEMV.
+"""Selects the kernel of a product: torch's library, or a GEMV for the few rows of a decode.
 
 A step of few rows only reads the weights; libraries that are made for many rows do not always read
 them at the full bandwidth. What is faster is measured, once for each shape and number of rows.

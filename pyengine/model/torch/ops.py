@@ -1,4 +1,4 @@
-"""What torch models call beside attention: Triton kernels on a GPU, their references elsewhere."""
+"""Operations of torch models beside attention: Triton on a GPU, references elsewhere."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,5 +62,5 @@ def torch_ops(device: torch.device) -> TorchOps:
 
 
 def torch_matmul(device: torch.device) -> Matmul:
-    """What multiplies by weights on ``device``."""
+    """The matrix product for weights on ``device``."""
     return Matmul(gemv.gemv, lambda: cuda_timer(device)) if device.type == "cuda" else Matmul()

@@ -193,7 +193,7 @@ class CudaCapturer:
         graph: Any = torch.cuda.CUDAGraph()
         pool = torch.cuda.graph_pool_handle()
         collects = gc.isenabled()
-        # What a collection frees may be such as must not be freed while this thread captures.
+        # A garbage collection may free memory that must not be freed while this thread captures.
         gc.disable()
         try:
             # torch makes the tensors of its random numbers with the first graph of a process, and

@@ -1,4 +1,4 @@
-"""What a step on a torch device gives back, in one block: on the device, and in a set of the host.
+"""The results of a step on a torch device, in one block: on the device, and in a host set.
 
 ::
 
@@ -18,7 +18,7 @@ from pyengine.sampling import MAX_LOGPROBS
 
 
 class Wanted(NamedTuple):
-    """Which kernels the sampler queues for a step; a graph is kept for each combination.
+    """The kernels that the sampler queues for a step; a graph is kept for each combination.
 
     Attributes:
         greedy: Every row is greedy, which takes one kernel.
@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def by(cls, step: StepBuffers) -> "Wanted":
-        """What ``step`` wants, its penalties being filled."""
+        """The kernels that ``step`` needs; its penalties must be filled."""
         top = MAX_LOGPROBS if step.max_logprobs else 0
         return cls(
             step.num_greedy == step.num_sampled,
@@ -84,7 +84,7 @@ class Results:
             self.top_logprobs[:logits].copy_(other.top_logprobs[:logits], non_blocking=True)
 
     def read(self, step: StepBuffers) -> Sampled:
-        """What ``step`` sampled, of a block on the host: arrays that share its memory."""
+        """The tokens that ``step`` sampled, from a host block: arrays that share its memory."""
         logits, logprobs = step.num_logits, None
         if step.num_logprobs_rows:
             logprobs = LogProbs(

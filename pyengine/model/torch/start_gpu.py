@@ -1,7 +1,7 @@
 """The start on a GPU: load, measure, divide the memory.
 
-The models are loaded with a cache for their largest step, which is computed once (and with it
-kernels are compiled and libraries loaded); what all that took says how large the cache can be.
+The models are loaded with a cache for their largest step, which is computed once and makes torch
+compile kernels and load libraries. The memory that all this took determines the size of the cache.
 """
 
 import gc
@@ -41,7 +41,7 @@ def start_on_gpu(
         ModelLoadError: The model cannot be loaded; says why.
     """
     device = torch.device("cuda", torch.cuda.current_device())
-    # What an earlier engine of this process took is not counted as taken by others.
+    # Memory of an earlier engine in this process does not count as taken by others.
     gc.collect()
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
@@ -114,7 +114,7 @@ def _load(
             draft_backend = ready(asked, device, machine, config.attention).backend
             draft_spec = replace(spec.draft, num_blocks=spec.num_blocks)
             draft = load_model(draft_spec, passes, device, draft_backend, progress)
-    # What loading needed on its way is not what steps need.
+    # Memory that only loading needed is not needed by steps.
     torch.cuda.empty_cache()
     one_size = config.tensor_parallel > 1
     return LoadedModels(config, layout, CudaQueue(device), model, draft, one_size), why

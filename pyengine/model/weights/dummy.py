@@ -2,7 +2,7 @@
 
 Every tensor has the noise of its own name, so that a model is the same at every start and divided
 among any number of ranks. Norms are 1, biases 0, all else is normal with the deviation that the
-model is initialised with: nothing overflows, and what it says means nothing.
+model is initialised with: nothing overflows, and its answers are meaningless.
 """
 
 from types import TracebackType

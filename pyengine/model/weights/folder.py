@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyengine.errors import ModelLoadError
 
-# What serving needs of a hub repository; weights in other formats stay there.
+# Files of a hub repository that serving needs; weights in other formats are not fetched.
 HUB_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
 # Mistral's repositories have all weights a second time, by names of their own.
 HUB_LEFT_OUT = ("*consolidated*.safetensors*",)
@@ -18,7 +18,7 @@ DEMO_DRAFT = "demo"
 
 
 def is_named_spec(model: str | None) -> bool:
-    """Whether ``model`` names a shape of the package, and no folder here."""
+    """Whether ``model`` names a model spec of the package, and no folder here."""
     return model in NAMED_SPECS and not Path(model).is_dir()
 
 

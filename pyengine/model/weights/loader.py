@@ -1,4 +1,4 @@
-"""Where a model's weights come from: its folder, or nowhere. What they come as is in weights.py."""
+"""Opens a model's weights: from its folder, or made up."""
 
 from contextlib import AbstractContextManager
 

@@ -25,7 +25,7 @@ def share(size: int, ranks: int) -> int:
 
 
 class Weights(Protocol):
-    """What architectures load their weights from, as those of one rank; see :mod:`.layers`.
+    """The interface by which architectures load the weights of one rank.
 
     Attributes:
         num_parameters: Numbers of the whole model, as far as it was asked for.

@@ -92,9 +92,9 @@ impl Engine {
         };
         let to = detokenizer.clone();
         let limit = to.max_message();
-        let outlet = Box::new(move |message: &[u8]| to.send(message));
+        let sink = Box::new(move |message: &[u8]| to.send(message));
         let timeline = Recorder::new(1 << 10).unwrap().timeline(Track::Scheduler);
-        let planner = Planner::new(config, layout, &kv, outlet, limit, timeline).unwrap();
+        let planner = Planner::new(config, layout, &kv, sink, limit, timeline).unwrap();
         let inbox = Mailbox::new(1 << 16).unwrap();
         let buffer = vec![0; layout.nbytes() / 8];
         Self {

@@ -1,7 +1,7 @@
 //! Why a schema was refused.
 
 /// Why a schema was refused. Each message names the keyword and its JSON pointer where there is one, and is short
-/// enough to be shown to whoever sent the schema.
+/// enough to be shown to the sender of the schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The schema is not valid, or refers to a schema that the document lacks.

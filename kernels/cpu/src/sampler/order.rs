@@ -150,7 +150,7 @@ impl Row {
         self.logits[group * GROUP..].first_chunk().expect("whole groups")
     }
 
-    /// What is kept.
+    /// The candidates that are kept.
     pub fn cut(&self) -> Cut {
         self.cut
     }

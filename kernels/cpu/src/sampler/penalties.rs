@@ -1,7 +1,7 @@
 //! Penalties of single logits, before any rule: penalties, biases, tokens that must not come.
 //!
 //! Logit `l` of an penalized token becomes `(l > 0 ? l / factor : l * factor) + add`, rounded to the logits' type.
-//! What was there is kept beside, so that the model's own logits can be had back. O(penalties).
+//! The logits are saved as they were, so that the model's own can be restored. O(penalties).
 
 use crate::element::Element;
 use crate::step::BadStep;
@@ -75,7 +75,7 @@ impl Penalties<'_> {
     }
 }
 
-/// What becomes of a logit.
+/// A logit after its penalty.
 pub fn penalized(logit: f32, factor: f32, add: f32) -> f32 {
     let scaled = match factor == 1.0 {
         true => logit,

@@ -1,4 +1,4 @@
-//! What is sampled by which rules: borrowed views of the step buffers. Checking is O(rows).
+//! The sampling fields of a step: borrowed views of the step buffers. Checking is O(rows).
 
 use super::sampling_row::SamplingRow;
 use crate::step::BadStep;

@@ -3,7 +3,7 @@
 use super::order::Row;
 use crate::math::exp;
 
-/// What makes logits into weights: 1 for the best.
+/// Makes logits into weights: 1 for the best.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
     best: f32,

@@ -1,4 +1,4 @@
-//! Which drafts hold: those that the sampler chose too. O(drafts).
+//! Verification: drafts hold up to the first that the sampler did not choose too. O(drafts).
 
 use super::rules::Rules;
 

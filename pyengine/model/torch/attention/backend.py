@@ -22,7 +22,7 @@ class AttentionBackend(Protocol):
     captures: bool
 
     def variant(self, step: DeviceStep) -> str:
-        """Which of its plans the step needs, such as ``decode``; graphs are kept for each."""
+        """The kind of plan that the step needs, such as ``decode``; graphs are kept for each."""
 
     def plan(
         self, step: DeviceStep, variant: str, rows: int, tokens: int, *, captured: bool

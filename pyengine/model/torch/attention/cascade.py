@@ -5,7 +5,7 @@ import numpy as np
 from pyengine.model.batch import StepBuffers
 
 LAUNCH_BYTES = 12_000_000
-"""What a GPU reads in the time that one more launch in a layer takes: 3 us at 4 TB/s."""
+"""Bytes that a GPU reads in the time of one more launch in a layer: 3 us at 4 TB/s."""
 
 
 def decodes(host: StepBuffers) -> bool:

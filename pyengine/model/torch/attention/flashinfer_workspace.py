@@ -30,7 +30,7 @@ def parts_bytes(spec: AttentionSpec, rows: int, tokens: int, tile: int) -> int:
 
 
 def workspace_bytes(spec: AttentionSpec, *, hopper: bool) -> int:
-    """What every step and every graph of up to :data:`GRAPH_TOKENS` stays within.
+    """Bounds of every step and every graph of up to :data:`GRAPH_TOKENS`.
 
     Args:
         spec: The heads and the largest step.

@@ -92,7 +92,7 @@ class Host:
 
 
 class Memory:
-    """What all wrappers share: the workspaces, and the layout of the model."""
+    """The workspaces and the model's layout, which all wrappers share."""
 
     def __init__(self, spec: AttentionSpec, device: torch.device, library: Library) -> None:
         self.spec = spec
@@ -120,7 +120,7 @@ class Memory:
 
     @property
     def heads(self) -> dict[str, Any]:
-        """What every plan takes."""
+        """The arguments of every plan."""
         spec = self.spec
         return {
             "num_qo_heads": spec.num_heads,
@@ -151,7 +151,7 @@ class Wrapper(Protocol):
 
 
 class Planned:
-    """What a plan leaves on the host until it is copied."""
+    """The memory in which a plan stays on the host until it is copied."""
 
     _host: Host
 

@@ -20,7 +20,7 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class PageTables:
-    """What a plan is made from; int32 each.
+    """The arrays that a plan is made from; int32 each.
 
     Attributes:
         query_start: [rows + 1], FlashInfer's ``qo_indptr``.
@@ -44,7 +44,7 @@ def last_page_len(kv_length: Ints, page_size: int) -> Ints:
 
 
 def page_tables(host: StepBuffers, rows: int, tokens: int | None, page_size: int) -> PageTables:
-    """Those of the first ``rows`` rows, O(rows).
+    """The page tables of the first ``rows`` rows, O(rows).
 
     Args:
         host: The step, padded to ``rows``.

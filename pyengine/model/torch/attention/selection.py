@@ -27,7 +27,7 @@ FLASHINFER_VERSION = (0, 6, 14)
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a machine can run.
+    """The backends and data types that a machine can run.
 
     Attributes:
         device: ``cuda`` or ``cpu``.
@@ -61,7 +61,7 @@ class Selection:
 
 
 def detect(device: "torch.device") -> Capabilities:
-    """What this machine has for models on ``device``.
+    """The software and hardware of this machine for models on ``device``.
 
     On a GPU FlashInfer is imported, if it is installed: pip leaves it behind without what it needs.
     """

@@ -1,11 +1,11 @@
-"""What a model asks of attention on a torch device. Imports no torch."""
+"""A model's heads and data types, as attention on a torch device needs them. Imports no torch."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """What a model, or its share on one rank, asks of attention.
+    """The heads and data types of a model, or of its share on one rank.
 
     Attributes:
         num_heads: Query heads.

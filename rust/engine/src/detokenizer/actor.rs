@@ -37,7 +37,7 @@ pub struct Detokenizer {
     shared: Arc<Shared>,
 }
 
-/// What the thread and its handle share.
+/// The state that the thread and its handle share.
 #[derive(Default)]
 struct Shared {
     open_streams: AtomicUsize,

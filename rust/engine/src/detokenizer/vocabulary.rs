@@ -41,7 +41,7 @@ pub struct Vocabulary {
     rules: Rules,
 }
 
-/// What a token adds to a stream.
+/// The bytes that a token adds to a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// Bytes of a byte-level token, or the text of a text token.

@@ -1,4 +1,4 @@
-//! Which tokens the KV blocks hold: a radix tree over token blocks, so that equal prefixes share blocks.
+//! The tokens that KV blocks hold: a radix tree over token blocks, so that equal prefixes share blocks.
 //!
 //! ```text
 //!   block size 2; a node is a run of blocks, and the edge to it is the run's tokens
@@ -377,7 +377,7 @@ impl PrefixTree {
         &mut self.nodes[id as usize]
     }
 
-    /// What [`Self::add_node`] will return.
+    /// The id that [`Self::add_node`] will return.
     fn next_id(&self) -> NodeId {
         self.vacant.last().copied().unwrap_or(self.nodes.len() as NodeId)
     }

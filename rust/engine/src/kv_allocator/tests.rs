@@ -17,7 +17,7 @@ fn allocated(kv: &mut KvAllocator, count: usize) -> Vec<BlockId> {
     out
 }
 
-/// What a request does: its blocks are held, and all its full ones are known.
+/// Admits a request: its blocks are held, and the tree knows all full ones.
 fn admitted(kv: &mut KvAllocator, salt: u64, tokens: &[u32]) -> Vec<BlockId> {
     let mut blocks = matched(kv, salt, tokens);
     let missing = tokens.len().div_ceil(kv.block_size()) - blocks.len();

@@ -147,7 +147,7 @@ impl Mailbox {
         reading
     }
 
-    /// What ends a wait at once, after a dead writer's record was skipped.
+    /// The event that ends a wait at once, after a dead writer's record was skipped.
     fn poll(&self) -> Result<Option<Waited>> {
         let ring = &self.shared.ring;
         if let Next::InFlight(_) = ring.peek() {
@@ -236,7 +236,7 @@ impl Mailbox {
         waited
     }
 
-    /// What to poll for reading: readable after [`arm`](Self::arm) when there may be something to receive.
+    /// The descriptor to poll for reading: readable after [`arm`](Self::arm) when there may be something to receive.
     /// This process's own (an epoll over the shared eventfd and a timer, see `wake`); open as long as the handle.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
         self.shared.wake.descriptor()
@@ -275,7 +275,7 @@ impl Mailbox {
     }
 }
 
-/// What ends a wait at once: a message or the end.
+/// The event that ends a wait at once: a message or the end.
 fn settled(next: Next) -> Option<Waited> {
     match next {
         Next::Message => Some(Waited::Message),

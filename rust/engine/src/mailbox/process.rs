@@ -34,7 +34,7 @@ fn find_own_id() -> u32 {
     id
 }
 
-/// Whether process `id` still runs. True where that cannot be told.
+/// Whether process `id` still runs. True where that cannot be found out.
 pub(super) fn is_alive(id: u32) -> bool {
     if id == own_id() {
         return true;
@@ -48,7 +48,7 @@ pub(super) fn is_alive(id: u32) -> bool {
         return !no_such_process()
             && (unsafe { libc::kill(id as libc::pid_t, 0) } == 0 || !no_such_process());
     }
-    // SAFETY: the call returned a new descriptor, which nobody else has.
+    // SAFETY: the call returned a new descriptor, which no other code has.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one valid pollfd; a zero timeout does not block.
@@ -71,7 +71,7 @@ mod tests {
             libc::waitid(libc::P_PID, child.id(), &mut info, libc::WEXITED | libc::WNOWAIT)
         };
         assert_eq!(ended, 0);
-        assert!(!is_alive(child.id()), "killed, though nobody has waited for it yet");
+        assert!(!is_alive(child.id()), "killed, though not waited for yet");
         child.wait().unwrap();
         assert!(!is_alive(child.id()));
     }

@@ -30,7 +30,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"pyengmb\x01");
 #[repr(C, align(128))]
 pub(super) struct Padded<T>(pub(super) T);
 
-/// What all sides share beside slots and data. All zero is an empty, open ring, but for the first two fields.
+/// The state that all sides share beside slots and data. All zero is an empty, open ring, but for the first two fields.
 #[repr(C)]
 pub(super) struct Header {
     magic: AtomicU64,
@@ -58,7 +58,7 @@ pub(super) struct Region {
 }
 
 // SAFETY: the mapping belongs to this value until it is dropped and may be used from any thread: header and
-// slots are atomics, and who may touch which data bytes when is the protocol of `ring`.
+// slots are atomics, and the protocol of `ring` says which side may touch which data bytes when.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -200,7 +200,7 @@ mod tests {
         let region = Region::new(1).unwrap();
         let capacity = region.capacity();
         let last = (region.granules() - 1) as u32;
-        // SAFETY: 2 * GRANULE bytes from the last granule on lie within the two copies; nobody else has them.
+        // SAFETY: 2 * GRANULE bytes from the last granule on lie within the two copies; no other code has them.
         unsafe { std::ptr::write_bytes(region.data(last, 2 * GRANULE), 7, 2 * GRANULE) };
         let peer = Region::attach(region.memory()).unwrap();
         assert_eq!(peer.capacity(), capacity);

@@ -17,7 +17,7 @@
 //! be checked.
 //!
 //! **Sending.** A writer reads the tail (i, p), checks the room up to the head, and changes slot i by one
-//! compare-and-swap from FREE to RESERVED. *That* is the reservation: who and how much become known in the same
+//! compare-and-swap from FREE to RESERVED. *That* is the reservation: writer and length become known in the same
 //! instant, so there is no moment at which a killed writer leaves a gap of unknown size. Then the tail moves on
 //! to (i+1, p+granules); another writer that finds slot i taken while the tail is still there moves the tail.
 //! Then the writer copies its bytes and changes the slot to PUBLISHED.
@@ -101,7 +101,7 @@ impl Slot {
     }
 }
 
-/// What the reader has at its head.
+/// The state of the record at the reader's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// Nothing.
@@ -139,7 +139,7 @@ impl Ring {
         self.region.capacity() / 2
     }
 
-    /// Granules that are taken. Exact when nobody sends or receives meanwhile.
+    /// Granules that are taken. Exact while no thread sends or receives.
     pub(super) fn taken(&self) -> usize {
         let head = Cursor::unpack(self.header().head.0.load(Acquire));
         let tail = Cursor::unpack(self.header().tail.0.load(Acquire));
@@ -211,7 +211,7 @@ impl Ring {
         self.region.slot(place.index).store(Slot::Published { length: length as u32 }.pack(), SeqCst);
     }
 
-    /// What a reader would find now.
+    /// The state that a reader would find now.
     pub(super) fn peek(&self) -> Next {
         let head = Cursor::unpack(self.header().head.0.load(Acquire));
         match Slot::unpack(self.region.slot(head.index).load(SeqCst)) {
@@ -246,7 +246,7 @@ impl Ring {
     /// Becomes the reader if there is none or its process is dead.
     #[cold]
     fn take_over(&self, seen: u64, mine: u64) -> Result<()> {
-        let busy = |who: String| Err(Error::InvalidArgument(format!("mailbox is being read by {who}")));
+        let busy = |reader: String| Err(Error::InvalidArgument(format!("mailbox is being read by {reader}")));
         let other = (seen >> 1) as u32;
         if u64::from(other) << 1 == mine {
             return busy("another thread".into());

@@ -46,7 +46,7 @@ pub(super) enum Slept {
     Interrupted,
 }
 
-/// What an event loop polls: an epoll over the eventfd and a timer.
+/// The descriptor for event loops: an epoll over the eventfd and a timer.
 struct Descriptor {
     epoll: File,
     timer: File,
@@ -105,7 +105,7 @@ impl Wake {
 
     /// Asks for a wake-up; the caller looks at the ring afterwards.
     pub(super) fn arm(&self, header: &Header) {
-        // What woke the reader last time is over. If there was nothing, that is as good.
+        // Clears the event that woke the reader last time; there may be none.
         let _ = (&self.event).read(&mut [0; 8]);
         header.armed.0.store(1, SeqCst);
     }
@@ -131,7 +131,7 @@ impl Wake {
         }
     }
 
-    /// What an event loop polls: readable when the reader should look.
+    /// The descriptor for event loops: readable when the reader should look.
     pub(super) fn descriptor(&self) -> Result<BorrowedFd<'_>> {
         self.made().map(|made| made.epoll.as_fd())
     }
@@ -195,6 +195,6 @@ fn owned(call: &str, fd: i32) -> Result<File> {
     if fd < 0 {
         return Err(last_error(call));
     }
-    // SAFETY: `fd` was just made by the caller and nobody else has it.
+    // SAFETY: `fd` was just made by the caller, and no other code has it.
     Ok(unsafe { File::from_raw_fd(fd) })
 }

@@ -129,7 +129,7 @@ impl PyDetokenizer {
         if timeout.is_some_and(|timeout| timeout.is_nan() || timeout < 0.0) {
             return Err(PyValueError::new_err("timeout must be at least 0"));
         }
-        // What no Duration can hold is for ever.
+        // A timeout that no Duration can hold is for ever.
         let left = timeout.and_then(|timeout| Duration::try_from_secs_f64(timeout).ok());
         let deadline = left.and_then(|left| Instant::now().checked_add(left));
         loop {

@@ -82,13 +82,13 @@ impl PyMailbox {
             Some(timeout) if timeout.is_nan() || timeout < 0.0 => {
                 return Err(PyValueError::new_err("timeout must be at least 0"));
             }
-            // What no Duration can hold is for ever.
+            // A timeout that no Duration can hold is for ever.
             Some(timeout) => {
                 Duration::try_from_secs_f64(timeout).ok().and_then(|left| Instant::now().checked_add(left))
             }
             None => None,
         };
-        // What is there already is told without giving up the GIL.
+        // A message that is there already is reported without releasing the GIL.
         if guarded(|| self.inner.wait(Some(Duration::ZERO), Duration::ZERO))? {
             return Ok(true);
         }

@@ -75,7 +75,7 @@ impl PyStepLayout {
         Ok(fields)
     }
 
-    /// What each field means.
+    /// The meaning of each field.
     fn meanings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let meanings = PyDict::new(py);
         self.inner.fields().iter().try_for_each(|field| meanings.set_item(field.name, field.doc.trim()))?;

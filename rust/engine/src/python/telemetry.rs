@@ -50,7 +50,7 @@ macro_rules! mirror {
 }
 
 mirror! {
-    /// What a span is.
+    /// The stages of spans.
     PyStage as "Stage" of telemetry::Stage {
         HttpDecode, Template, Tokenize, QueueWait, Drain, Admit, Match, Allocate, BufferFill, Draft, Grammar, Launch,
         Device, Sample, CopyBack, Commit, Detokenize, StopMatch, Message, SseEncode, SocketWrite, Idle,

@@ -20,7 +20,7 @@ const ROW_BYTES: usize = 72;
 /// A token takes at most this.
 const TOKEN_BYTES: usize = 5;
 
-/// What a call of the planner brought to one request; sent with its tokens as a `SequenceTokens`.
+/// A request's changes in one call of the planner; sent with its tokens as a `SequenceTokens`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OutRow {
     /// The request.

@@ -7,8 +7,8 @@
 //!  draft    a pass for each iteration, and what it takes to catch up with prompts
 //! ```
 //!
-//! What other simulations of the control leave out: prompts that the draft model has to catch up with, batch buckets that
-//! are passed within a few steps, times that were measured when the machine was slower.
+//! Simulates clients, with prompts that the draft model has to catch up with, batch buckets that are passed within a few
+//! steps, and times that were measured when the machine was slower.
 
 use super::{Length, Row, Segments, Source, SpeculationConfig, Speculator, StepOutcome};
 
@@ -117,7 +117,7 @@ impl World {
         (*state >> 40) as f64 / (1u64 << 24) as f64
     }
 
-    /// What the client would say at a place: the same in every world.
+    /// The answer's token at a place: the same in every world.
     fn token(serial: u32, at: usize) -> u32 {
         serial.wrapping_mul(977).wrapping_add(at as u32) % 50_000
     }
@@ -181,7 +181,7 @@ impl World {
         let measured = prefill == 0 && self.decoded && self.ended == 0;
         let speculative = self.speculator.wants_drafts(measured);
         let (mut rows, mut drafts, mut lengths) = (vec![], vec![], vec![]);
-        // Those whose prompt is in this step come last.
+        // Clients whose prompt is in this step come last.
         let decodes = running.iter().take_while(|client| client.made > 0).count();
         if speculative {
             for client in &running[..decodes] {
@@ -235,7 +235,7 @@ impl World {
         let mut time = between(&STEP, (running.len() + drafted + prefill) as f64);
         let passes = asked.iter().filter(|&&rows| rows > 0);
         time += passes.map(|&rows| between(&DRAFT, f64::from(rows))).sum::<f64>();
-        // What is caught up with and cannot be told apart from a row's newest token costs its share of a pass.
+        // Catching up on tokens that are not distinguished from a row's newest one costs its share of a pass.
         time += 8.5 * (caught_up as f64 - rows.len() as f64).max(0.0);
         self.speed = (self.speed + 0.02 * self.load.drift * (2.0 * Self::of(&mut self.noise) - 1.0))
             .clamp(1.0 - self.load.drift, 1.0 + self.load.drift);
@@ -251,7 +251,7 @@ impl World {
             speculative,
             duration_ns: if measured { (1000.0 * duration_us) as u64 } else { 0 },
         });
-        // What noise costs is no merit and no fault of drafts.
+        // The cost of noise is no merit and no fault of drafts.
         time + ENDED * self.ended as f64
     }
 }
@@ -300,7 +300,7 @@ fn a_single_client_is_answered_sooner() {
     }
 }
 
-/// What clients gain, printed, over some seeds.
+/// The gains of clients, printed, over some seeds.
 #[test]
 #[ignore = "prints a table"]
 fn report() {

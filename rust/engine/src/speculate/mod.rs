@@ -63,7 +63,7 @@ const INDEXED_PER_DRAFT: usize = 64;
 const WATCHED: usize = 4;
 const FEW: usize = 2;
 
-/// What may be proposed.
+/// The settings of speculation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpeculationConfig {
     /// The sources of drafts.
@@ -81,7 +81,7 @@ pub struct SpeculationConfig {
 pub struct Stats {
     /// Draft tokens that were verified, by source.
     pub proposed: [u64; SOURCES],
-    /// Those that were accepted, by source.
+    /// Accepted draft tokens, by source.
     pub accepted: [u64; SOURCES],
     /// Draft tokens by source and position in the row's draft: verified after accepted ones, and accepted.
     pub by_position: [[(u64, u64); POSITIONS]; SOURCES],
@@ -268,7 +268,7 @@ impl Speculator {
         !self.config.sources.is_empty() && self.config.max_draft > 0
     }
 
-    /// What a step was and took.
+    /// Takes a step's rows, drafts and time into account.
     pub fn observe(&mut self, step: &StepOutcome) {
         self.steps += 1;
         if !self.config.adaptive {

@@ -1,4 +1,4 @@
-//! What may be drafted in a step: for each row its tokens' *gains*, the probability that a token and all before it are
+//! The drafts that a step may have: for each row its tokens' *gains*, the probability that a token and all before it are
 //! accepted.
 
 use super::acceptance::{Acceptance, Personal};

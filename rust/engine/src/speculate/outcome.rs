@@ -1,6 +1,6 @@
-//! What a step was and took: all that control learns of the device.
+//! A step's rows, drafts and time: all that control learns of the device.
 
-/// What a step that only decodes took.
+/// The outcome of a step that only decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepOutcome {
     /// Sequences in it.

@@ -19,12 +19,12 @@ const CAUGHT_UP: usize = 128;
 /// Tokens that a sequence may lack without being looked at: the one that came, and the last of its drafts.
 const CURRENT: usize = 2;
 
-/// What may be drafted for a row of a step that decodes.
+/// The drafts that a decoding row may have.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     /// The slot of its sequence.
     pub slot: u32,
-    /// What the host proposed for it.
+    /// The tokens that the host proposed for the row.
     pub segments: Segments,
     /// Most tokens that the device's draft model may draft for it, after forced ones; 0: it cannot.
     pub device: usize,
@@ -50,7 +50,7 @@ impl Speculator {
             let least = self.control.likely(rows.len());
             likely(&self.offers, least, lengths);
         } else if !rows.is_empty() {
-            // What drafts are worth does not depend on the sequences that must be caught up with now.
+            // The worth of drafts does not depend on the sequences that must be caught up with now.
             let mut decision = self.control.expect(&self.offers);
             if self.is_late(rows) {
                 self.offer_current(rows, |speculator, row| speculator.pays_to_catch_up(rows.len(), row));
@@ -65,7 +65,7 @@ impl Speculator {
         self.stats.mean_length += 0.1 * (planned as f32 / rows.len().max(1) as f32 - self.stats.mean_length);
     }
 
-    /// What may be drafted for each row, whatever the draft model lacks.
+    /// The drafts that each row may have, whatever the draft model lacks.
     fn offer(&mut self, rows: &[Row], on_device: bool) {
         self.offers.clear();
         for row in rows {
@@ -93,7 +93,7 @@ impl Speculator {
         self.control.pays_to_catch_up(rows, row.lacks, remaining)
     }
 
-    /// What may be drafted now: not by the draft model where it would have to catch up with too much, or where that
+    /// Drafts that rows may have now: not by the draft model where it would have to catch up with too much, or where that
     /// does not pay.
     fn offer_current(&mut self, rows: &[Row], pays: impl Fn(&Self, &Row) -> bool) {
         self.offers.clear();

@@ -1,4 +1,4 @@
-//! What the speculator keeps of one sequence: its tokens, its proposers, and the draft that is being judged.
+//! The speculator's state of one sequence: its tokens, its proposers, and the draft that is being judged.
 //!
 //! ```text
 //!  tokens   [ prompt ............ | output ....... ]
@@ -43,7 +43,7 @@ pub(super) struct Sequence {
     since: usize,
 }
 
-/// What all sequences have in common when a draft is made.
+/// The state that all sequences share when a draft is made.
 #[derive(Clone, Copy)]
 pub(super) struct Common<'a> {
     pub history: &'a History,
@@ -80,7 +80,7 @@ impl Sequence {
         proposers.iter_mut().for_each(|proposer| proposer.open(view, prediction));
     }
 
-    /// What the proposers see, and the proposers.
+    /// The text that the proposers see, and the proposers.
     fn split<'a>(&'a mut self, history: &'a History) -> (View<'a>, &'a mut [Box<dyn Proposer>]) {
         let Self { tokens, prompt_length, indexed, tenant, proposers, .. } = self;
         let view =
@@ -102,7 +102,7 @@ impl Sequence {
         self.since = 0;
     }
 
-    /// What it has generated.
+    /// The tokens that it has generated.
     pub fn output(&self) -> &[u32] {
         &self.tokens[self.prompt_length..]
     }
@@ -149,7 +149,7 @@ impl Sequence {
         !self.shadow.live && self.since >= 4
     }
 
-    /// What was last proposed.
+    /// The last proposal.
     pub fn proposed(&self) -> &Segments {
         &self.shadow.segments
     }

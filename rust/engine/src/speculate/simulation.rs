@@ -83,7 +83,7 @@ impl World {
     }
 }
 
-/// What decides, with a row's worth of state each.
+/// The controls that are compared, with a row's worth of state each.
 struct Engine {
     control: Control,
     acceptance: Acceptance,
@@ -329,7 +329,7 @@ fn the_same_observations_lead_to_the_same_decisions() {
     assert_eq!(of(), of());
 }
 
-/// What the simulated devices gain, printed: `cargo test --release -p pyengine-core speculate::simulation::report -- --ignored --nocapture`.
+/// The gains of the simulated devices, printed: `cargo test --release -p pyengine-core speculate::simulation::report -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints a table"]
 fn report() {

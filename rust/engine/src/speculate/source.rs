@@ -24,7 +24,7 @@ macro_rules! sources {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// What it drafts, in a few words.
+            /// The text that the source drafts, in a few words.
             pub const fn description(self) -> &'static str {
                 match self { $(Self::$variant => $description,)* }
             }
@@ -42,9 +42,9 @@ sources! {
     Forced = "forced", true, "text that a grammar leaves no choice in";
     /// The output that the client predicts.
     Prediction = "prediction", true, "the output that the client predicts";
-    /// What followed the same few tokens earlier in the request.
+    /// The tokens that followed the same few tokens earlier in the request.
     Ngram = "ngram", true, "what followed the same few tokens earlier in the request";
-    /// What followed the longest known suffix, in the request or in recent outputs of its tenant.
+    /// The tokens that followed the longest known suffix, in the request or in recent outputs of its tenant.
     Suffix = "suffix", false, "what followed the longest known suffix, in recent answers of the tenant too";
     /// A smaller model on the device.
     DraftModel = "draft_model", false, "a smaller model";

@@ -71,7 +71,7 @@ pub const STEP_BOUNDS_NS: [u64; 28] = {
     ]
 };
 
-/// What a stage took in a track.
+/// The time of a stage in a track.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StageTotal {
     /// Spans that have ended.

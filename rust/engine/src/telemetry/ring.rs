@@ -52,7 +52,7 @@ struct Slot {
     step: AtomicU64,
 }
 
-/// What a look at a ticket gave.
+/// The state of a ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     Span(Span),

@@ -1,4 +1,4 @@
-//! What a span can be: its stage, and the track that it lies in. The one place that names them; Python, the docs and
+//! Stages and tracks of spans. The one place that names them; Python, the docs and
 //! the metrics take the names from here.
 
 /// Declares an enum of one byte with its names.
@@ -96,9 +96,9 @@ named! {
 /// A stretch of time: a stage in a track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// What was done.
+    /// The kind of work.
     pub stage: Stage,
-    /// By whom.
+    /// The actor, request or device that did it.
     pub track: Track,
     /// CLOCK_MONOTONIC at its beginning, in nanoseconds.
     pub start: u64,

@@ -349,7 +349,7 @@ mod tests {
         assert!(0 < work && work < MAX_WORK / 10, "{work}");
     }
 
-    /// What was done with a lexer before makes it faster, but neither changes the work nor what is found.
+    /// Earlier work makes a lexer faster, but changes neither the counted work nor the result.
     #[test]
     fn the_same_work_finds_the_same_whatever_is_known() {
         for schema in [serde_json::json!({"type": "object", "minProperties": 2}), costly()] {

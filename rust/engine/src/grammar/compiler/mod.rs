@@ -50,7 +50,7 @@ struct Shared {
     context: Arc<GrammarContext>,
     settings: Settings,
     notify: Box<dyn Fn() + Send + Sync>,
-    /// What a worker calls; tests replace it.
+    /// The function that a worker calls; tests replace it.
     build: fn(&GrammarContext, &[u8], &CancelToken) -> Verdict,
     state: Mutex<State>,
     /// A job was queued, or the compiler was dropped.

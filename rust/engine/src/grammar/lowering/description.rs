@@ -17,7 +17,7 @@ const MAX_PARTS: usize = 10_000;
 /// How often a part may be repeated with a count.
 const MAX_REPEATS: u32 = 10_000;
 
-/// What an answer may look like.
+/// A description of the texts that an answer may be.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Description {
@@ -102,7 +102,7 @@ pub enum Description {
         /// How often at most.
         #[serde(default)]
         max: Option<u32>,
-        /// What stands between.
+        /// The text between two of them.
         #[serde(default)]
         separator: Option<Box<Description>>,
     },

@@ -1,4 +1,4 @@
-//! What must always hold in the prefix tree, looked up node by node: O(blocks).
+//! The invariants of the prefix tree, checked node by node: O(blocks).
 
 use super::super::block_pool::{BlockId, BlockPool, NOWHERE};
 use super::{NO_NODE, Node, NodeId, PrefixTree};

@@ -156,7 +156,7 @@ fn one_reads_at_a_time() {
 }
 
 #[test]
-fn a_writer_who_was_in_time_is_delivered_after_the_close() {
+fn a_message_written_in_time_is_delivered_after_the_close() {
     let ring = small();
     let place = ring.reserve(1).unwrap();
     ring.header().closed.store(1, SeqCst);

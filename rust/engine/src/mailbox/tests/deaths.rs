@@ -1,4 +1,4 @@
-//! Writers and readers that are killed: nobody waits for them for good, and no message of the living is lost.
+//! Writers and readers that are killed: no side waits for them forever, and no message of a living writer is lost.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn a_dead_writers_record_is_skipped() {
         |mailbox| while !mailbox.wait(Some(Duration::ZERO), Duration::ZERO).unwrap() {},
         |mailbox| while mailbox.drain_with(0, |_| ()).unwrap() == 0 && mailbox.arm().unwrap() {},
         |mailbox| {
-            // Nobody sends any more: the descriptor has to become readable by itself.
+            // No writer is left: the descriptor has to become readable by itself.
             while mailbox.drain_with(0, |_| ()).unwrap() == 0 && mailbox.arm().unwrap() {
                 assert!(poll(mailbox.descriptor().unwrap(), 30_000));
             }

@@ -5,7 +5,7 @@
 //!  run a step      all of it in one call, the GIL released once: Python costs nothing between kernels
 //! ```
 //!
-//! What a kernel reads and writes is fixed when it is recorded; how many rows, when it is run. O(kernels) to run,
+//! Recording fixes a kernel's inputs and outputs; running gives the number of rows. O(kernels) to run,
 //! besides what they do.
 
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -72,7 +72,7 @@ impl CpuStep {
     }
 }
 
-/// What is sampled by which rules, in the step buffers.
+/// The sampling fields of the step buffers.
 #[pyclass(frozen, module = "pyengine._core")]
 pub(crate) struct CpuRules {
     sampling: CpuTensor,

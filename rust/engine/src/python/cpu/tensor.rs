@@ -14,7 +14,7 @@ pub(super) fn invalid<T>(message: String) -> Result<T, Error> {
     Err(Error::InvalidArgument(message))
 }
 
-/// What the elements of a buffer are.
+/// The type of a buffer's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::python) enum Kind {
     Float32,

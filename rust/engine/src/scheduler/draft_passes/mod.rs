@@ -7,20 +7,20 @@
 //! ```
 //!
 //! The draft model's keys and values lie in the same blocks as the model's, so that prefix hits, preemption and
-//! wrong drafts need nothing of their own; [`cache`] is what the host knows of them. They are computed when a sequence
-//! is drafted for: steps without such drafts cost one note of their tokens, and a sequence that was not drafted for
-//! (its prompt, tokens that came meanwhile, the last draft if all were right) is caught up with in its next pass.
+//! wrong drafts need nothing of their own; [`cache`] tracks on the host which cells are computed. They are computed
+//! only for sequences that get drafts: a step without such drafts records its tokens, and the next pass for a sequence
+//! catches up on what the cache lacks (the prompt, tokens that came meanwhile, the last draft if all were right).
 //!
-//! Where the host sees what a pass chose ([`next`](DraftPasses::next)), the next one gets it as its token. Where it
-//! does not, all passes are laid out in advance ([`next_fed`](DraftPasses::next_fed)): a pass takes what the one before
-//! chose by *feed entries*, the step by places to copy it to, and what the step's tokens were is
-//! [learned](DraftPasses::learn) when they come back.
+//! Where the host sees a pass's tokens ([`next`](DraftPasses::next)), it writes them into the next pass. Where it does
+//! not, all passes are laid out in advance ([`next_fed`](DraftPasses::next_fed)): the device copies a pass's tokens into
+//! the next pass by *feed entries* and into the step by places, and the host [learns](DraftPasses::learn) the step's
+//! tokens when they come back.
 //!
 //! ```text
 //!  pass 1 ──► last token of each sequence ──► places of the step, feed entries of pass 2 ──► last token ...
 //! ```
 //!
-//! Wrong or missing cells of that cache cost only drafts that are refused. O(tokens + pages) a pass; no
+//! Wrong or missing cells of that cache only cause drafts to be rejected. O(tokens + pages) a pass; no
 //! allocation in steady state.
 
 mod cache;
@@ -29,10 +29,10 @@ use crate::error::{Error, Result};
 use crate::scheduler::step::buffers::{StepBuffers, StepLayout, header};
 use cache::DraftCache;
 
-/// A row that is drafted for.
+/// A row that gets drafts.
 #[derive(Debug, Clone, Copy)]
 struct Row {
-    /// Its row in the step, its sampling row, and the first of its tokens.
+    /// The row's number in the step, its sampling row, and the index of its first token.
     row: usize,
     sampling: usize,
     first_token: usize,
@@ -40,10 +40,10 @@ struct Row {
     first: usize,
     /// The position that is computed next; none before the first pass.
     next: Option<usize>,
-    /// Tokens of the sequence that are there, and that are there in the end: all drafts chosen.
+    /// Tokens of the sequence that are known now, and once all drafts are chosen.
     known: usize,
     last: usize,
-    /// Only the device knows the last of those that are there.
+    /// Only the device knows the last of the `known` tokens.
     fed: bool,
 }
 
@@ -59,8 +59,8 @@ pub struct DraftPasses {
 }
 
 impl DraftPasses {
-    /// Passes laid out by `pass` for steps of layout `step`. Tokens from `vocab_size` on are none of the draft
-    /// model's or none of the model's: they are neither read nor drafted.
+    /// Passes of layout `pass` for steps of layout `step`. One of the two models lacks tokens from `vocab_size` on: they
+    /// are neither read nor drafted.
     pub fn new(
         step: StepLayout,
         pass: StepLayout,
@@ -85,8 +85,8 @@ impl DraftPasses {
         })
     }
 
-    /// Begins a step: takes note of its tokens. Whether any row is to be drafted for: then [`next`](Self::next) is
-    /// called until there is nothing more to compute.
+    /// Begins a step and records its tokens. Returns whether any row gets drafts: then call [`next`](Self::next) until
+    /// it returns `None`.
     pub fn begin(&mut self, step: &mut [u8]) -> Result<bool> {
         let step = self.step.view(step)?;
         let (tokens, sampled) = (count(&step, header::NUM_TOKENS)?, count(&step, header::NUM_SAMPLED)?);
@@ -116,9 +116,9 @@ impl DraftPasses {
         Ok(!self.rows.is_empty())
     }
 
-    /// The tokens that a step chose, as the planner gets them: `sampled` a token for each of its logits, `counts` for each
-    /// sampling row how many of them count. To be called where the device feeds steps and passes, before the step
-    /// after the next begins.
+    /// Records the tokens that a step sampled, as the planner gets them: `sampled` has a token for each of its logits,
+    /// `counts` for each sampling row how many of them hold. Call it where the device feeds steps and passes, before the
+    /// step after the next begins.
     pub fn learn(&mut self, step: &mut [u8], sampled: &[i32], counts: &[i32]) -> Result<()> {
         let step = self.step.view(step)?;
         let rows = count(&step, header::NUM_SAMPLED)?;
@@ -236,7 +236,7 @@ impl DraftPasses {
             return;
         }
         let pages = &step.page_indices[step.page_indptr[row.row] as usize..];
-        // What rows before this one compute of shared blocks in this pass is there when this one attends to it.
+        // Cells of shared blocks that earlier rows of this pass compute are written before this row attends to them.
         let begin = row.next.unwrap_or_else(|| self.cache.first_hole(pages, row.first));
         let end = row.known.min(begin + room);
         let tokens = tally.tokens..tally.tokens + (end - begin);

@@ -1,4 +1,4 @@
-//! A draft model that says what it read of its cache: whatever is scheduled, every draft must be what it says after
+//! A draft model whose tokens are a hash of its cache: whatever is scheduled, every draft must be its token after
 //! the whole sequence, and every cell is written once in a pass.
 
 use std::collections::BTreeMap;
@@ -12,14 +12,14 @@ const BLOCKS: usize = 64;
 const ROWS: usize = 4;
 const VOCABULARY: u64 = 50;
 
-/// What a cell holds of a sequence that begins with `tokens`: depends on all of them.
+/// A cell's content for a sequence that begins with `tokens`: a function of all of them.
 fn state(tokens: &[i32]) -> u64 {
     tokens.iter().fold(7, |state, token| {
         (state ^ *token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) + 1
     })
 }
 
-/// What the draft model says after them.
+/// The draft model's next token after `tokens`.
 fn said(tokens: &[i32]) -> i32 {
     (state(tokens) % VOCABULARY) as i32
 }
@@ -32,7 +32,7 @@ struct Sequence {
     computed: usize,
 }
 
-/// What a sequence computes in a step: `computed..end`, then its drafts.
+/// A sequence's row in a step: `computed..end`, then its drafts.
 struct Granted {
     /// Which of the sequences.
     at: usize,
@@ -282,7 +282,7 @@ impl World {
             sequence.tokens.extend_from_slice(&drafted[..taken]);
             sequence.computed += taken;
             sequence.tokens.push((said(&sequence.tokens) + 1) % VOCABULARY as i32);
-            // What is sampled behind the last right draft is dropped.
+            // Tokens sampled behind the last right draft are dropped.
             counts.push(taken as i32 + 1);
             sampled.extend_from_slice(&sequence.tokens[sequence.tokens.len() - taken - 1..]);
             sampled.extend(std::iter::repeat_n(-1, drafts - taken));

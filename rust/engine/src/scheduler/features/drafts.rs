@@ -29,7 +29,7 @@ use crate::speculate::{
 /// Tokens of prompts and answers that are indexed in a step, where that was put off.
 const TENDED: usize = 256;
 
-/// What is drafted for a row that decodes: the host's segments, whose tokens begin at `first`, and how many of them, or
+/// The drafts of a row that decodes: the host's segments, whose tokens begin at `first`, and how many of them, or
 /// of the device's, are worth sending.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::scheduler) struct Proposal {
@@ -38,7 +38,7 @@ pub(in crate::scheduler) struct Proposal {
     pub first: usize,
 }
 
-/// What a step's drafts were, for the control.
+/// A step's drafts, for the control.
 #[derive(Debug, Default, Clone, Copy)]
 pub(in crate::scheduler) struct DraftRecord {
     /// Planned while drafts were wanted.
@@ -57,12 +57,12 @@ pub(in crate::scheduler) struct DraftedRow<'a> {
     pub sampled: usize,
 }
 
-/// What is kept of a request where drafts are on.
+/// The state of a request where drafts are on.
 #[derive(Default)]
 struct Answer {
     /// Names the recent answers that it is drafted from, and joins.
     history: u64,
-    /// What its client expects of it.
+    /// The answer that its client predicts.
     prediction: Option<Arc<[u32]>>,
     /// Draft tokens that were right, and wrong.
     accepted: u32,
@@ -176,7 +176,7 @@ impl Drafts {
         enabled.speculator.plan_lengths(&enabled.rows, prefill, &mut enabled.lengths);
     }
 
-    /// What is drafted for a row: the one at this place among those that decode. Only after [`propose`](Self::propose).
+    /// The drafts of a row, by its place among the rows that decode. Only after [`propose`](Self::propose).
     pub fn proposal(&self, at: usize) -> Proposal {
         let nothing = Proposal { segments: Segments::default(), length: Length::default(), first: 0 };
         self.enabled.as_ref().map_or(nothing, |enabled| Proposal {

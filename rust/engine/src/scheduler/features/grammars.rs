@@ -33,7 +33,7 @@ const GRAMMAR_NS: u64 = 2_000_000_000;
 /// ... and for each token besides: more, and every stream would be held up for one.
 const GRAMMAR_NS_PER_TOKEN: u64 = 5_000_000;
 
-/// What is kept of a request with a grammar.
+/// The state of a request with a grammar.
 struct Answer {
     key: RequestKey,
     prompt_length: u32,

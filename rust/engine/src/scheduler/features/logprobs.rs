@@ -21,7 +21,7 @@ pub struct LogProbs<'a> {
     pub tokens: &'a [i32],
     /// Their log-probabilities.
     pub logprobs: &'a [f32],
-    /// Those of the tokens that were chosen.
+    /// Log-probabilities of the chosen tokens.
     pub chosen: &'a [f32],
 }
 

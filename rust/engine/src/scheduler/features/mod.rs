@@ -1,7 +1,7 @@
-//! What only some requests have: grammars, penalties, log-probabilities, drafts. Each is a [`RowFeature`].
+//! Features that only some requests have: grammars, penalties, log-probabilities, drafts. Each is a [`RowFeature`].
 //!
 //! ```text
-//!   submit         begin ──────────────► what the feature keeps of the request, in a `PerRequest`
+//!   submit         begin ──────────────► the feature's state of the request, in a `PerRequest`
 //!   plan           limit_drafts          how many of a row's proposed drafts may be sent
 //!   fill           begin_step ─► write, for each row that samples ─► end_step: the numbers of the header
 //!   commit         on_token ───────────► may refuse the token, or end the request with it
@@ -52,9 +52,9 @@ pub(super) struct DraftLimits {
     pub device: bool,
 }
 
-/// A part of what a request asks for, called by the step at fixed points.
+/// A feature of requests, called by the step at fixed points.
 trait RowFeature {
-    /// Takes from a submission what concerns the feature. `tokens` are its prompt and what it generated before a restart.
+    /// Takes the feature's part of a submission. `tokens` are its prompt and what it generated before a restart.
     /// `InvalidArgument` for what no frontend would send.
     fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32]) -> Result<()>;
 
@@ -79,7 +79,7 @@ trait RowFeature {
     fn leave(&mut self, id: RequestId);
 }
 
-/// All of them.
+/// All features.
 pub(super) struct Features {
     pub grammars: Grammars,
     pub penalties: PenaltyBudget,
@@ -135,7 +135,7 @@ impl Features {
         self.drafts.end_step(header, record);
     }
 
-    /// What becomes of a request with a sampled token; only a token that the first feature lets pass reaches the next.
+    /// Decides whether a request takes a sampled token; only a token that one feature lets pass reaches the next.
     pub fn on_token(&mut self, token: &NewToken) -> Taken {
         match self.grammars.on_token(token) {
             Taken::Goes => self.penalties.on_token(token),
@@ -161,7 +161,7 @@ impl Features {
     }
 }
 
-/// What a feature keeps of the requests that have it, by request id; O(1).
+/// A feature's state of the requests that have it, by request id; O(1).
 struct PerRequest<T> {
     slots: Vec<Option<T>>,
     len: usize,

@@ -221,7 +221,7 @@ impl Penalties {
         Ok(())
     }
 
-    /// What becomes of the logit of a token: a function of how often it was generated, not of how that came.
+    /// The penalty of a token: a function of how often it was generated, not of the order.
     fn penalty(&self, entry: &Entry) -> (f32, f32) {
         let generated = entry.generated > 0;
         let factor = if entry.prompt || generated { self.rules.repetition_penalty } else { 1.0 };

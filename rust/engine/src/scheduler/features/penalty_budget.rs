@@ -35,7 +35,7 @@ pub(in crate::scheduler) struct PenaltyBudget {
     vocab_size: usize,
     max_penalties: usize,
     requests: PerRequest<Penalties>,
-    /// What the step that is being planned has left.
+    /// Penalties that the step being planned still has room for.
     left: usize,
     /// By slot: the sequence may decode in the step that is being planned.
     granted: Vec<bool>,

@@ -25,7 +25,7 @@ impl Planner {
         {
             let queue = &mut self.queue;
             let Some(id) = queue.waiting.head(&queue.tenants) else { return };
-            // What a running sequence takes, it was expected to take: only a gain makes another try worth it.
+            // Blocks that running sequences take were expected to be taken: only freed blocks make another try worth it.
             let running = self.steps.running().len();
             if queue
                 .stuck
@@ -73,7 +73,7 @@ impl Planner {
         );
         self.counters.prefix_queries += u64::from(known);
         self.counters.prefix_hits += u64::from(computed);
-        // What is computed again after a preemption is not charged to the tenant.
+        // Tokens computed again after a preemption are not charged to the tenant.
         if first {
             let now_ns = self.now_ns;
             let start = request.ticket.arrival_ns.min(now_ns);

@@ -51,7 +51,7 @@ impl Planner {
             let text = shortened(compiled.warnings().join("\n"));
             self.outbox.notice(Notice { key, text })?;
         }
-        // A request that goes on after a restart has generated tokens already, which the grammar is told.
+        // A request that goes on after a restart has generated tokens already: the grammar is advanced through them.
         let generated = &request.tokens[request.prompt_length as usize..];
         let left = request.limit.saturating_sub(request.tokens.len() as u32);
         let end = self.features.grammars.start(id, compiled.as_ref(), generated, left);

@@ -47,7 +47,7 @@ impl Planner {
         self.expire(kv);
         self.flush(Stage::Drain)?;
         match received {
-            // What was read before the mailbox closed counts; the next call says that it is closed.
+            // Messages read before the mailbox closed count; the next call raises that it is closed.
             Err(Error::MailboxClosed) if taken > 0 => Ok(others),
             other => other.map(|()| others),
         }

@@ -1,11 +1,11 @@
-//! Which request runs next: every rule of the scheduler that is a choice, and nothing else.
+//! Selects the request that runs next: all policy of the scheduler is in this file, and nothing else.
 //!
 //! - **Classes with aging.** A lower priority number is a better class. A class's turn is judged by its oldest
-//!   request's `arrival + class * AGING`: a request is passed over by a better class only as long as what waits
-//!   there arrived less than `AGING` per class between them after it. Nothing waits for ever.
+//!   request's `arrival + class * AGING`: a better class passes a request over only as long as its own requests arrived
+//!   less than `AGING` per class between them later. No request waits for ever.
 //! - **Fair share.** Within a class tenants take turns by virtual time, the tokens they were served: the tenant
 //!   with the least is next. A tenant that comes to wait starts at the time of the tenant served last, so idling
-//!   saves up no credit; what it was served beyond that is remembered. The class's oldest request goes before
+//!   saves up no credit; tokens that it was served beyond that time are remembered. The class's oldest request goes before
 //!   any that arrived `AGING` after it, whichever tenant's turn it is.
 //! - **Arrival.** Within a tenant the earliest goes first.
 //! - **Preempted requests** come before all others of their class, in the order they arrived.
@@ -58,7 +58,7 @@ pub fn running_order(class: i32, admission: u64) -> (i32, u64) {
     (class, admission)
 }
 
-/// What the queue must know of a request.
+/// A waiting request, as the queue knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
     /// The request.

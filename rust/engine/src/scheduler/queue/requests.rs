@@ -1,6 +1,6 @@
 //! The requests that the planner knows, waiting or running: what a request is, whatever features it has.
 //!
-//! What a feature keeps of a request it keeps itself, see [`features`](crate::scheduler::features). A slab: insert,
+//! Features keep their own state of a request, see [`features`](crate::scheduler::features). A slab: insert,
 //! remove and look up by id or key in O(1).
 
 use pyengine_kernels_cpu::sampler::SamplingRow;
@@ -11,7 +11,7 @@ use crate::messages::{FinishReason, RequestKey};
 use crate::scheduler::outbox::OutRow;
 use crate::scheduler::step::sequence_table::RequestId;
 
-/// What becomes of a request with a token.
+/// Whether a request takes a token, and goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
     /// It goes on.
@@ -61,7 +61,7 @@ impl Request {
         known - self.prompt_length >= self.min_tokens && self.stop_token_ids.contains(&token)
     }
 
-    /// What becomes of the request with `token`, the last of `known`, where no feature has an objection.
+    /// Whether the request goes on after `token`, the last of `known`, where no feature objects.
     pub fn verdict(&self, token: u32, known: u32) -> Taken {
         if self.stops_at(token, known) {
             Taken::Ends(FinishReason::Stop, Some(token))
@@ -72,7 +72,7 @@ impl Request {
         }
     }
 
-    /// What a row of it says besides its tokens and drafts.
+    /// The facts that its messages carry besides tokens and drafts.
     pub fn row(&self) -> OutRow {
         OutRow {
             key: self.key,

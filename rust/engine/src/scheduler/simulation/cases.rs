@@ -65,9 +65,9 @@ fn a_preempted_request_goes_on_where_it_was() {
 }
 
 #[test]
-fn who_is_preempted_while_drafts_are_verified_goes_on_where_it_was() {
+fn a_request_preempted_while_drafts_are_verified_goes_on_where_it_was() {
     // A prompt that comes while drafts of the worst class are verified is planned beside them, and so is the next token
-    // of who had no drafts: the block that it lacks is taken from the worst class.
+    // of requests without drafts: the block that it lacks is taken from the worst class.
     let mut preempted = 0;
     for (num_blocks, steps) in (6..16).flat_map(|blocks| (1..25).map(move |steps| (blocks, steps))) {
         let tight = Setup { num_blocks, drafts: Drafts::Host(3), horizon: 0, max_context: 40, ..roomy() };
@@ -130,7 +130,7 @@ fn a_step_that_wants_log_probabilities_must_get_them() {
 }
 
 #[test]
-fn who_found_no_place_for_penalties_has_the_next_turn() {
+fn a_row_without_room_for_its_penalties_comes_first_in_the_next_step() {
     // A row has 40 penalties and more; the step has room for 64.
     let mut world = World::new(&Setup { depth: 0, ..roomy() });
     let keys = [0, 1, 2, 3].map(|_| {
@@ -424,7 +424,7 @@ fn a_sampler_that_finds_no_token_ends_the_request() {
     world.device.results[0].tokens[0] = -1;
     world.cut.insert(key, FinishReason::Error);
     world.commit();
-    // What the step computed may be as broken as its logits: no request gets it from the cache.
+    // The step's KV may be as broken as its logits: no request gets it from the cache.
     world.submit(&prompt(0, 6), 0, |_| {});
     world.finish();
     assert_eq!(world.stat("finished_error"), 1);

@@ -10,7 +10,7 @@ use crate::grammar::Grammar;
 use crate::messages::{FinishReason, Submit};
 use crate::scheduler::step::buffers::{StepBuffers, header};
 
-/// What a request is, and the tokens it would have if nothing ever ended it.
+/// A request's features, and the tokens it would have if nothing ever ended it.
 #[derive(Clone)]
 pub(super) struct Expected {
     pub(super) submit: Submit,
@@ -64,16 +64,16 @@ impl Expected {
     }
 }
 
-/// What a step leaves.
+/// The results of a step.
 pub(super) struct Outcome {
     pub(super) tokens: Vec<i32>,
     pub(super) counts: Vec<i32>,
-    // The log-probability of each token, which tells where it stands; others are told two of.
+    // The log-probability of each token is a function of its position; other rows get two of them.
     pub(super) logprobs: Option<Vec<f32>>,
     pub(super) rows: Vec<RowTrace>,
 }
 
-/// What a row of a step did.
+/// A row of a computed step.
 pub(super) struct RowTrace {
     // Where it found the KV before its own tokens, and where it wrote theirs.
     pub(super) read: Vec<usize>,

@@ -22,7 +22,7 @@ pub(super) fn choose(chain: u64, seed: u64, position: u64, allows: impl Fn(u32) 
     allowed[(mix(mix(chain, seed), position) % allowed.len() as u64) as usize]
 }
 
-/// What stands for the log-probability of a token at a position.
+/// The stand-in for the log-probability of a token at a position.
 pub(super) fn logprob(token: u32, position: usize) -> f32 {
     position as f32 + token as f32 / 64.0
 }

@@ -6,7 +6,7 @@ use pyengine_kernels_cpu::sampler::SamplingRow;
 use super::model::{VOCABULARY, mix};
 use crate::messages::Submit;
 
-/// What a request asks to be changed in its logits.
+/// The penalties of a request.
 #[derive(Debug, Clone)]
 pub(super) struct PenaltyRules {
     pub(super) sampling: SamplingRow,

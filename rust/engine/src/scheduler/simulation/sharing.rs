@@ -245,7 +245,7 @@ fn capped_prefills_compute_parts_of_what_they_share_side_by_side() {
 }
 
 #[test]
-fn who_shares_nothing_is_not_held_up() {
+fn a_request_that_shares_nothing_is_not_held_up() {
     let mut world = World::new(&wide());
     submit(&mut world, &body(41), 3);
     let other = Prompt { family: 1, shared: 0, own: 30, salt: 0 }.tokens(7);

@@ -14,7 +14,7 @@ use crate::scheduler::step::buffers::header;
 use crate::speculate::{Source, SpeculationConfig};
 use crate::telemetry::Timeline;
 
-/// What the detokenizer's mailbox got for one request.
+/// Messages of one request in the detokenizer's mailbox.
 #[derive(Default, Debug)]
 pub(super) struct Stream {
     pub(super) tokens: Vec<u32>,
@@ -44,7 +44,7 @@ pub(super) struct Setup {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Drafts {
     Off,
-    // What the client predicts: every fifth token of it is wrong.
+    // The client's prediction: every fifth token of it is wrong.
     Host(usize),
     // The device's draft model: wrong in the same places.
     Device(usize),
@@ -398,7 +398,7 @@ impl World {
             } else if stream.finish == Some(FinishReason::Overloaded) {
                 assert_eq!(stream.tokens.len() * 4, expected.submit.tokens.len() - prompt * 4);
             } else {
-                // The detokenizer that reports a stop string is told nothing more.
+                // A detokenizer that reports a stop string gets no further tokens.
                 let cut = self.cut.get(key).copied();
                 let silent = cut == Some(FinishReason::Stop) && stream.finish.is_none();
                 assert!(silent || stream.finish == cut, "{key:?} {stream:?} {cut:?}");

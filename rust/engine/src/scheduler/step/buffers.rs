@@ -88,7 +88,7 @@ pub struct Field {
     pub offset: usize,
     /// Number of elements.
     pub length: usize,
-    /// What it means.
+    /// The meaning of the field.
     pub doc: &'static str,
 }
 

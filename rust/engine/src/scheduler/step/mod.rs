@@ -78,7 +78,7 @@ pub(super) struct StepRecord {
     pub planned_ns: u64,
     /// The most log-probabilities that a row wants.
     pub logprobs: Option<u8>,
-    /// What the drafts' control must know of it.
+    /// Facts of the step for the control of drafts.
     pub drafts: DraftRecord,
 }
 

@@ -6,7 +6,7 @@
 //!   tokens  a b c + +                    tokens  a a b + + + +
 //! ```
 //!
-//! What is added changes nothing: a token whose keys and values go nowhere, in a row of its own that looks at the
+//! Padding changes no result: a token whose keys and values are not stored, in a row of its own that looks at the
 //! first slot of page 0, or in no row; a logits row that is never read. The header keeps the step's own
 //! numbers. O(what is added).
 
@@ -143,7 +143,7 @@ mod tests {
             let mut original = before;
             let (old, new) =
                 (layout.view(bytes(&mut original)).unwrap(), layout.view(bytes(&mut after)).unwrap());
-            // What the step had is as it was.
+            // The step's own entries are unchanged.
             prop_assert_eq!(&old.header, &new.header);
             prop_assert_eq!(&old.token_ids[..has_tokens], &new.token_ids[..has_tokens]);
             prop_assert_eq!(&old.positions[..has_tokens], &new.positions[..has_tokens]);

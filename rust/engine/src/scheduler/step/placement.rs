@@ -18,7 +18,7 @@ pub(in crate::scheduler) struct Placement {
     pub computed: u32,
 }
 
-/// What the table must know of a sequence that enters it.
+/// A sequence that enters the table.
 pub(in crate::scheduler) struct Entry {
     pub request: RequestId,
     pub tenant: TenantId,

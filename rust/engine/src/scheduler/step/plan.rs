@@ -15,7 +15,7 @@ use crate::scheduler::planner::Planner;
 use crate::scheduler::queue::policy;
 use crate::speculate::Length;
 
-/// What the step that is being planned has room for.
+/// The room that the step being planned has left.
 pub(in crate::scheduler) struct Room {
     pub tokens: usize,
     pub pages: usize,

@@ -17,7 +17,7 @@ fn bin(gain: f32) -> usize {
     ((gain * BINS as f32) as usize).min(BINS - 1)
 }
 
-/// What was decided for a step.
+/// The decision for a step.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Decision {
     /// Expected tokens per unit of time.
@@ -63,7 +63,7 @@ pub fn decide(
     decision
 }
 
-/// What the decision gives each row, in their order.
+/// The lengths that the decision gives each row, in their order.
 pub fn assign(offers: &Offers, decision: &Decision, lengths: &mut Vec<Length>) {
     let (last, mut left) = decision.last;
     lengths.extend(offers.rows.iter().map(|&row| {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is assigned is what was decided, and no better one among beginnings of the sorted gains exists.
+        /// The assigned lengths are those decided, and no other beginning of the sorted gains is better.
         #[test]
         fn as_good_as_trying_all(rows in prop::collection::vec(prop::collection::vec(0.0f32..1.0, 0..6), 1..6),
                                  slope in 0.0f32..0.5) {

@@ -9,7 +9,7 @@
 //!    └◄─────────── credit used up: wait twice as long ───────────┘
 //! ```
 //!
-//! The unit of gains is a *plain* step, one that was planned without drafts. Batches are told apart by the power of
+//! The unit of gains is a *plain* step, one that was planned without drafts. Batches are grouped by the power of
 //! two above their rows. Each such bucket has a *credit*: drafts begin with `TRIAL_CREDIT`, every step with drafts
 //! adds its gain less `MARGIN`, and drafts stop where none is left. What all trials may lose together is a *budget* of
 //! `BUDGET_SHARE` of all time. The model of time only proposes; what steps really gained decides. There is no clock
@@ -28,7 +28,7 @@ use lengths::{Decision, assign, decide};
 /// Batch buckets: rows up to 1, 2, 4, 8, ...
 const BUCKETS: usize = 16;
 
-/// A step that takes longer than so many times the expected is counted as that long: others held up the machine.
+/// A step that takes longer than so many times the expected is counted as that long: other processes held up the machine.
 const STALL: f32 = 2.0;
 
 /// The part of all time that drafts may lose; plain steps of it at the start, and at most.
@@ -74,7 +74,7 @@ enum Mode {
     Check(u32),
 }
 
-/// What is known of batches of about so many rows.
+/// The control's state for batches of about so many rows.
 #[derive(Clone, Default)]
 struct BatchBucket {
     mode: Mode,
@@ -251,7 +251,7 @@ impl Control {
         }
     }
 
-    /// What a step with drafts gained, in plain steps. Where its time is not known it took what is expected.
+    /// The gain of a step with drafts, in plain steps. A step that was not measured counts with its expected time.
     fn account(&mut self, step: &StepOutcome, plain: f32, settled: bool) -> f32 {
         let expected = self.time(plain, step.rows, step.drafted, step.device_iterations);
         let (time, measured) = (step.duration_ns as f32, step.duration_ns > 0);

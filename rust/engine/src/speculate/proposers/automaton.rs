@@ -214,7 +214,7 @@ impl Automaton {
         if link == NONE { Place::default() } else { Place { state: link, length: self.states[link].length } }
     }
 
-    /// What most often follows the string of a place: the token, the place after it, and how often; with how
+    /// The most frequent continuation of the string of a place: the token, the place after it, and how often; with how
     /// often the string occurs. Shorter suffixes, down to `shortest`, are asked if nothing follows.
     pub fn favourite(&self, place: Place, shortest: u32) -> Option<(u32, Place, u32, u32)> {
         let mut at = self.settle(place);

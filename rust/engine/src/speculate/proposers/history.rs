@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_longest_is_forgotten_first() {
+    fn the_tenant_away_for_longest_is_forgotten_first() {
         let mut history = History::new(30);
         for tenant in [1, 2, 3] {
             history.remember(tenant, &[tenant as u32; 9]);

@@ -26,7 +26,7 @@ use super::source::{Class, Source, Sources};
 /// Tokens whose indices keep their memory when a slot is used again.
 pub(super) const KEPT: usize = 1 << 14;
 
-/// What a draft continues: the tokens of a sequence and forced tokens after them.
+/// The text that a draft continues: the tokens of a sequence and forced tokens after them.
 #[derive(Clone, Copy)]
 pub(super) struct Text<'a> {
     /// All tokens of the sequence so far.

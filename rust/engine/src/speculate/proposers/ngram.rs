@@ -78,7 +78,7 @@ impl NgramIndex {
         let Some(position) = self.find(text) else { return 0 };
         let begin = draft.len();
         for at in position..position + limit {
-            // What repeats itself up to its end goes on doing so: the draft is read as part of the text.
+            // A text that repeats itself up to its end goes on doing so: the draft is read as part of the text.
             let token = if at < text.len() { text.get(at) } else { draft[begin + at - text.len()] };
             draft.push(token);
         }

@@ -21,7 +21,7 @@ const COMPARED: usize = 16;
 /// Where the generated text is in the prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
-    /// What should come next is here; `None`: the text has left the prediction.
+    /// The place of the token expected next; `None`: the text has left the prediction.
     next: Option<usize>,
     /// How many tokens agreed since the place was found.
     run: usize,

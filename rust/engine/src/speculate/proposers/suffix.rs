@@ -45,7 +45,7 @@ impl Standing {
     }
 }
 
-/// What a sequence's suffixes are looked up in.
+/// The texts that a sequence's suffixes are looked up in.
 struct Suffixes<'a> {
     /// Of the request; none if it does not hold all of the text yet.
     own: Option<&'a Automaton>,

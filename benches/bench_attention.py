@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from medians import median_us
 
+from benches.medians import median_us
 from pyengine._core import CpuKernels, CpuStep
 from pyengine.model.cpu.attention import cache_tensor
 from pyengine.model.cpu.layers import cpu_tensor, workspace

@@ -16,9 +16,9 @@ from time import perf_counter
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the engine sets it before torch
 
 import torch
-from figures import json_option, write_json
 from transformers import AutoModelForCausalLM
 
+from benches.figures import json_option, write_json
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.demo import MODEL_PATH
 

@@ -14,18 +14,14 @@ from pathlib import Path
 from typing import ParamSpec
 
 import msgspec
-from figures import json_option, write_json
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from tokenizers.decoders import DecodeStream
 
+from benches.figures import json_option, write_json
 from pyengine._core import Detokenizer, Mailbox, StreamDecoder, Vocabulary
+from tools.reference_data import MissingDataError, reference_file
 
 ROOT = Path(__file__).resolve().parents[1]
-# Run as a program, only this folder can be imported from.
-sys.path.insert(0, str(ROOT))
-
-from tools.reference_data import MissingDataError, reference_file  # noqa: E402
-
 P = ParamSpec("P")
 STOPS = ("\nObservation:", "</answer>", "Licensed Work:", "\n\n\n\n")
 TOKENS = 51_200

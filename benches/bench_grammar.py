@@ -20,18 +20,14 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from benches import grammar_suite
+from benches.figures import json_option, write_json
+from benches.grammar_peers import PEERS, AbsentError, Peer, expect, installed
+from benches.grammar_workloads import Workload, workloads
+from pyengine._core import CompiledGrammar, GrammarContext, Vocabulary, compile_grammar
+from tools.reference_data import MissingDataError, reference_file
+
 ROOT = Path(__file__).resolve().parents[1]
-# Run as a program, only this folder can be imported from.
-sys.path.insert(0, str(ROOT))
-
-import grammar_suite  # noqa: E402
-from figures import json_option, write_json  # noqa: E402
-from grammar_peers import PEERS, AbsentError, Peer, expect, installed  # noqa: E402
-from grammar_workloads import Workload, workloads  # noqa: E402
-
-from pyengine._core import CompiledGrammar, GrammarContext, Vocabulary, compile_grammar  # noqa: E402
-from tools.reference_data import MissingDataError, reference_file  # noqa: E402
-
 ROUNDS = 5
 # A package that takes longer for all of its workloads leaves the rest out.
 PATIENCE_S = 15.0

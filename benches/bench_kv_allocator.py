@@ -14,11 +14,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from statistics import median
 from time import perf_counter_ns
+from typing import Any
 
 import numpy as np
-from figures import json_option, write_json
 from numpy.typing import NDArray
 
+from benches.figures import json_option, write_json
 from pyengine._core import KvAllocator
 
 BLOCK = 16
@@ -147,7 +148,7 @@ def measure_binding(kv: KvAllocator, prompt: NDArray[np.uint32]) -> dict[str, fl
     return {verb: microseconds(times[verb]) - microseconds(inside[verb]) for verb in times}
 
 
-def bench() -> dict[str, object]:
+def bench() -> dict[str, Any]:
     rng = np.random.default_rng(0)
     trees: dict[str, dict[str, dict[str, float]]] = {}
     binding: dict[str, float] = {}

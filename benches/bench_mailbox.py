@@ -21,8 +21,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from figures import json_option, write_json
-
+from benches.figures import json_option, write_json
 from pyengine._core import Mailbox, MailboxClosed, MailboxFull
 
 MESSAGE = b"x" * 128

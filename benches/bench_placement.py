@@ -27,8 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
-from figures import json_option, write_json
-
+from benches.figures import json_option, write_json
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.placement import PlacementName
 

@@ -9,8 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from figures import json_option, write_json
-
+from benches.figures import json_option, write_json
 from pyengine import AsyncEngine, SamplingParams
 from pyengine._core import Recorder, Stage, Track
 
@@ -82,7 +81,7 @@ async def engine_cpu(enabled: bool, sequences: int, tokens: int) -> float:
 def measure(sequences: int, tokens: int) -> dict[str, float]:
     """All figures."""
     figures = {"rust_span_ns": min(Recorder.cost_ns() for _ in range(ROUNDS)), **python_costs()}
-    runs = {on: [] for on in (True, False)}
+    runs: dict[bool, list[float]] = {on: [] for on in (True, False)}
     for _ in range(3):
         for on, found in runs.items():
             found.append(asyncio.run(engine_cpu(on, sequences, tokens)))

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from medians import median_us
 
+from benches.medians import median_us
 from pyengine._core import CpuKernels, CpuRules, CpuTensor
 from pyengine.model.step_fields import sampling_rows
 

@@ -15,8 +15,7 @@ import random
 import time
 from statistics import median
 
-from figures import json_option, write_json
-
+from benches.figures import json_option, write_json
 from pyengine import AsyncEngine, SamplingParams
 
 Prompts = list[list[int]]

@@ -37,13 +37,11 @@ from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the engine sets it before torch
 
-from pyengine import AsyncEngine, SamplingParams
-from pyengine.settings.config import Proposer
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from benches.paired import ratio_of, turns
 from benches.speculation_costs import expected, step_times
 from benches.speculation_workloads import WORKLOADS, Question, asked, schemas
+from pyengine import AsyncEngine, SamplingParams
+from pyengine.settings.config import Proposer
 
 CONCURRENCY = (1, 4, 16, 64)
 # Of the time, by clients: with many a turn takes long.

@@ -15,9 +15,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
-from figures import json_option, write_json
+from benches.figures import json_option, write_json
 
 T = TypeVar("T")
 
@@ -77,7 +78,7 @@ def main() -> None:
         "import torch": [*PYTHON, "-c", "import torch"],
     }
     figures = {
-        name: statistics.median(repeated(lambda c=command: process(c), arguments.runs))
+        name: statistics.median(repeated(partial(process, command), arguments.runs))
         for name, command in commands.items()
     }
     starts = repeated(serve, max(1, arguments.runs // 3))

@@ -15,12 +15,12 @@ from collections import deque
 from statistics import median, quantiles
 from time import perf_counter_ns
 
-import bench_kv_allocator
 import msgspec
 import numpy as np
-from figures import json_option, write_json
 from numpy.typing import NDArray
 
+from benches import bench_kv_allocator
+from benches.figures import json_option, write_json
 from pyengine._core import KvAllocator, Mailbox, Planner, StepHeader, StepLayout
 from pyengine.messages import RequestKey, Submit, encode_submit
 from pyengine.model.step_fields import SAMPLING_ROW
@@ -261,7 +261,7 @@ def main() -> None:
         )
     prefixes = bench_kv_allocator.bench()  # the worst of its trees of 10, 1,000 and 10,000 prompts
     for name in ("prefix_match_us_2048", "prefix_insert_us_2048"):
-        figures[name] = round(float(prefixes[name]), 2)  # type: ignore[arg-type]
+        figures[name] = round(float(prefixes[name]), 2)
         lines.append(f"{name}: {figures[name]} µs")
     free = write_json(figures, arguments.json)
     print("\n".join(lines), file=sys.stdout if free else sys.stderr)

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from time import thread_time_ns
 
 import numpy as np
-from figures import json_option, write_json
 from numpy.typing import NDArray
 
+from benches.figures import json_option, write_json
 from pyengine._core import Speculator
 
 TOKENS = 10_000_000

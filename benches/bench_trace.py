@@ -16,14 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from figures import json_option, write_json
-
+from benches.figures import json_option, write_json
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.profiling.workload import Job, read_trace
-
-# Run as a program, only this folder can be imported from.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from tools.reference_data import MissingDataError, reference_file
 
 TRACE = "traces/azure-2023-conversation.csv"

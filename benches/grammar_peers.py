@@ -12,8 +12,9 @@ from importlib.metadata import version
 from time import thread_time
 from typing import Any, Protocol
 
-from grammar_workloads import Workload
 from tokenizers import Tokenizer
+
+from benches.grammar_workloads import Workload
 
 Seconds = float
 SEPARATORS = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}

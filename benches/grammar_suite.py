@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from grammar_peers import SEPARATORS
 from tokenizers import Tokenizer, normalizers
 
+from benches.grammar_peers import SEPARATORS
 from pyengine._core import GrammarContext, compile_grammar
 from tests.grammar.schema_suite import Accepts, Outcome, RefusedError, read, run
 

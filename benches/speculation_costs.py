@@ -96,4 +96,4 @@ def expected(times: Times, run: dict[str, Any], draft_model: bool) -> float:
         prompt_too = 0.0
     plain = model[1] / rows + run["prompts_per_token"] * prompt
     drafted = step / (rows * run["tokens_per_step"])
-    return plain / (drafted + run["prompts_per_token"] * (prompt + prompt_too))
+    return float(plain / (drafted + run["prompts_per_token"] * (prompt + prompt_too)))

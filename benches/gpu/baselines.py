@@ -192,7 +192,7 @@ class Plain:
         begin = time.perf_counter()
         if not self.bench.cuda:
             return self._timed(lambda: self.step(self.model)), None
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             self.step(self.model)

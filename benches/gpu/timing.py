@@ -76,8 +76,7 @@ class Stopwatch:
     def _events(self, work: Work, count: int) -> list[float]:
         """Seconds on the device of each of ``count`` times, least first."""
         marks = [
-            tuple(torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            for _ in range(count)
+            tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(count)
         ]
         for start, end in marks:
             start.record()
@@ -103,7 +102,7 @@ def _each(works: Sequence[Work]) -> None:
 
 def _captured(works: Sequence[Work], repeats: int) -> torch.cuda.CUDAGraph | None:
     """A graph of ``works``, so many times; None where one of them cannot be captured."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         _each(works)

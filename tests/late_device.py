@@ -86,7 +86,7 @@ class LateQueue(CpuQueue):
         self._host[memory.untyped_storage().data_ptr()] = memory
         return memory
 
-    def mark(self) -> "LateMark":
+    def mark(self) -> "LateMark":  # type: ignore[override]  # one that waits is no HostMark
         assert self._captured is None, "an event in a graph"
         if self._luck is not None and self._luck.random() < 0.3:
             self.reach(self.done + self._luck.randrange(len(self._work) + 1))
@@ -122,7 +122,8 @@ class LateQueue(CpuQueue):
 
     def capture(self, work: Callable[[], None]) -> tuple["LateGraph", int]:
         """See :class:`pyengine.model.torch.graphs.Capturer`."""
-        self._captured = captured = []
+        captured: list[Work] = []
+        self._captured = captured
         try:
             work()
         finally:
@@ -180,7 +181,8 @@ def _meta_device(kwargs: dict[str, Any]) -> dict[str, Any]:
 def _rubbish(like: torch.Tensor) -> torch.Tensor:
     found = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
     if found.numel():
-        found.untyped_storage().fill_(RUBBISH)
+        storage: Any = found.untyped_storage()  # its fill_ has no type
+        storage.fill_(RUBBISH)
     return found
 
 

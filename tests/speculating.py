@@ -95,9 +95,7 @@ def questions() -> list[Question]:
     return found
 
 
-async def ask(
-    asked: Sequence[Question], **config: Any
-) -> tuple[list[Answer], dict[str, int | float]]:
+async def ask(asked: Sequence[Question], **config: Any) -> tuple[list[Answer], dict[str, int]]:
     """All questions, and the engine's report afterwards; nothing is left behind.
 
     They come in waves: the draft model is asked in steps without prompts, which there would be few

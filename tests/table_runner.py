@@ -106,7 +106,8 @@ def plan(runner: TorchRunner, rows: int, tokens_each: int = 1, masks: int = 0) -
 def run(runner: TorchRunner, rows: int, tokens_each: int = 1) -> list[int]:
     step = runner.launch(plan(runner, rows, tokens_each))
     step.sample()
-    return step.wait().tokens.tolist()
+    tokens: list[int] = step.wait().tokens.tolist()
+    return tokens
 
 
 def fill(buffers: Any, drawn: Step, arrays: dict[str, Any]) -> None:

@@ -218,14 +218,14 @@ async def test_render_takes_what_chat_takes(engine: AsyncEngine) -> None:
     assert len(engine.render(QUESTION, tools=[WEATHER])) > len(plain)
     for options in ({"reasoning": True}, {"template_arguments": {"nothing": 1}}):
         with pytest.raises(InvalidRequestError):
-            engine.render(QUESTION, **options)  # type: ignore[arg-type]
+            engine.render(QUESTION, **options)
 
 
 async def test_the_format_may_be_named(engine: AsyncEngine) -> None:
     assert engine.handler.format is not None
     assert engine.handler.format.name == "hermes"
     with pytest.raises(ConfigError, match="mistral"):
-        EngineConfig(chat_format="nonsense")
+        EngineConfig(chat_format="nonsense")  # type: ignore[arg-type]  # refused
     async with AsyncEngine(device="simulated", chat_format="none") as other:
         with pytest.raises(InvalidRequestError, match="tools"):
             other.chat(QUESTION, tools=[WEATHER])

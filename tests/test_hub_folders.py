@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub.utils import filter_repo_objects
+from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]  # not listed
 from tokenizers import AddedToken, Tokenizer
 
 from pyengine import AsyncEngine, SamplingParams

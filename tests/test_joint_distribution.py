@@ -82,7 +82,7 @@ def joint(model: LlamaForCausalLM, rules: dict[str, Any], pattern: str | None) -
     params = SamplingParams(**rules)
     words = SPELLED if params.bad_words else []
     kept = {name: getattr(params, name) for name in ("temperature", "top_k", "top_p", "min_p")}
-    whole = np.ones(1)
+    whole: Floats = np.ones(1)
     for length in range(LENGTH):
         texts = list(itertools.product(range(VOCABULARY), repeat=length))
         tokens = torch.tensor([PROMPT + list(text) for text in texts])
@@ -93,7 +93,8 @@ def joint(model: LlamaForCausalLM, rules: dict[str, Any], pattern: str | None) -
             row = penalized(logits[at].copy(), PROMPT, text, params, words)
             table[at] = exact(row, **kept, allowed=allowed(pattern, text))
         whole = (whole[:, None] * table).reshape(-1)
-    return whole.reshape(VOCABULARY, -1).sum(axis=0)
+    sums: Floats = whole.reshape(VOCABULARY, -1).sum(axis=0)
+    return sums
 
 
 def question(seed: int, rules: dict[str, Any], pattern: str | None) -> dict[str, Any]:

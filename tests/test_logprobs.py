@@ -31,7 +31,8 @@ QUESTION = "<|im_start|>user\nWhat is the capital of {}?<|im_end|>\n<|im_start|>
 @torch.inference_mode()
 def reference(model: LlamaForCausalLM, tokens: list[int]) -> torch.Tensor:
     """The log-softmax after each of ``tokens``, [tokens, vocabulary]."""
-    return model(torch.tensor([tokens])).logits[0].double().log_softmax(-1)
+    logits: torch.Tensor = model(torch.tensor([tokens])).logits[0]
+    return logits.double().log_softmax(-1)
 
 
 def assert_those_of(
@@ -105,7 +106,7 @@ async def test_drafts_change_nothing_and_the_demo_model_is_right() -> None:
     params = SamplingParams(temperature=0, max_tokens=40, logprobs=4)
     told = []
     for speculation in ((), ("forced", "prediction", "ngram", "suffix", "draft_model")):
-        drafting = {"draft_model": "demo", "max_draft": 6} if speculation else {}
+        drafting: dict[str, Any] = {"draft_model": "demo", "max_draft": 6} if speculation else {}
         async with AsyncEngine(
             speculation=speculation, _adaptive_drafts=False, **drafting
         ) as engine:

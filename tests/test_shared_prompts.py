@@ -113,11 +113,12 @@ async def test_samples_of_one_prompt_are_those_that_come_alone(
     llama: tuple[Path, LlamaForCausalLM],
 ) -> None:
     prompt = some_tokens(200, seed=2)
+    various: list[dict[str, Any]] = [
+        {}, {"presence_penalty": 1.0}, {"logprobs": 3}, {"repetition_penalty": 1.3},
+    ]  # fmt: skip
     each = [
         SamplingParams(seed=seed, temperature=1.0, max_tokens=TOKENS, ignore_eos=True, **rules)
-        for seed, rules in enumerate(
-            [{}, {"presence_penalty": 1.0}, {"logprobs": 3}, {"repetition_penalty": 1.3}]
-        )
+        for seed, rules in enumerate(various)
     ]
     async with counted(llama[0], prefix_cache=False) as (engine, steps):
         alone = [await engine.generate(prompt, params) for params in each]

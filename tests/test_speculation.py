@@ -211,7 +211,7 @@ async def test_what_cannot_be_is_refused_by_name() -> None:
         ({"device": "simulated", "draft_model": "demo"}, "simulated"),
     ):
         with pytest.raises(ConfigError, match=said):
-            AsyncEngine(**config)  # type: ignore[arg-type]
+            AsyncEngine(**config)
     with pytest.raises(ModelLoadError, match="draft model: there is no model folder"):
         async with AsyncEngine(draft_model="./nowhere"):
             pass

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import msgspec
@@ -90,7 +91,10 @@ async def client_of(url: str) -> AsyncIterator[AsyncOpenAI]:
     async with (
         httpx.AsyncClient(limits=limits, timeout=WAIT_S) as http,
         AsyncOpenAI(
-            base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=http
+            base_url=f"{url}/v1",
+            api_key="none",
+            max_retries=0,
+            http_client=cast(Any, http),  # which package's client is wanted differs by version
         ) as client,
     ):
         yield client

@@ -15,6 +15,7 @@ if torch.cuda.is_available():
 from benches.gpu import tiny
 from benches.gpu.attention_cases import attention_cases
 from benches.gpu.cases import Case
+from benches.gpu.floors import Shape
 from benches.gpu.layer_cases import layer_cases
 from benches.gpu.part import Bench
 from benches.gpu.sampling_cases import sampling_cases
@@ -24,7 +25,7 @@ from pyengine.model.torch.attention.selection import Capabilities
 class LikeGpu(Bench):
     """On the CPU, and taken for a GPU."""
 
-    cuda = True  # type: ignore[assignment]
+    cuda = True
 
 
 @pytest.fixture
@@ -37,13 +38,13 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         yield LikeGpu(torch.device("cpu"), True, "none", time.monotonic() + 100)
 
 
-def attention(bench: Bench, shape: tiny.Shape) -> Iterator[Case]:
+def attention(bench: Bench, shape: Shape) -> Iterator[Case]:
     return attention_cases(bench, shape, ("triton", "torch"))
 
 
 @pytest.mark.parametrize("cases", [layer_cases, sampling_cases, attention])
 def test_every_call_is_one_that_the_kernels_take(
-    bench: Bench, cases: Callable[[Bench, tiny.Shape], Iterator[Case]]
+    bench: Bench, cases: Callable[[Bench, Shape], Iterator[Case]]
 ) -> None:
     by = []
     for case in cases(bench, tiny.SHAPE):

@@ -1,5 +1,7 @@
 """Floors against figures for Llama-3-8B that were worked out by hand."""
 
+from typing import Any
+
 import pytest
 
 from benches.gpu.floors import (
@@ -85,7 +87,7 @@ def test_the_slowest_counts() -> None:
 
 
 def test_ceilings_are_the_best_that_was_measured() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"what": "copy", "per_second": 3e12},
         {"what": "copy", "per_second": 4e12},
         {"what": "read", "per_second": 4.1e12},

@@ -17,7 +17,7 @@ from pyengine.chat.formats import (
     ToolCallArguments,
     ToolCallStart,
 )
-from pyengine.chat.tools import Named, Tool
+from pyengine.chat.tools import Named, Tool, ToolChoice
 from pyengine.grammar import json_schema
 from tests.chat.walk import HOSTILE, LETTERS, Truth, Walker
 
@@ -128,7 +128,9 @@ def meant(form: ChatFormat, truth: Truth) -> tuple[str, str, list[tuple[str, Any
 @BUSY
 @given(data=st.data())
 def test_what_is_written_is_read(form: ChatFormat, data: st.DataObject) -> None:
-    choice = data.draw(st.sampled_from(["auto", "auto", "required", Named("now"), "none"]))
+    choice: ToolChoice = data.draw(
+        st.sampled_from(["auto", "auto", "required", Named("now"), "none"])
+    )
     parallel, reasoning, is_open = (data.draw(st.booleans()) for _ in range(3))
     is_open = is_open and form.name in THINKING
     grammar = form.grammar(
@@ -174,7 +176,7 @@ def test_whatever_comes_is_cut_anywhere(form: ChatFormat, data: st.DataObject) -
 @given(data=st.data())
 def test_content_of_a_grammar_follows_the_reasoning(form: ChatFormat, data: st.DataObject) -> None:
     schema = {"type": "object", "properties": {"answer": TEXT}, "required": ["answer"]}
-    choice = data.draw(st.sampled_from(["none", "auto"]))
+    choice: ToolChoice = data.draw(st.sampled_from(["none", "auto"]))
     grammar = form.grammar(TOOLS, choice, content=json_schema(schema))
     assert grammar is not None
     walker = Walker(data.draw, LETTERS)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pyengine._core import GrammarContext, compile_grammar
 from pyengine.chat.formats import FORMATS, ChatFormat
-from pyengine.chat.tools import Named, Tool
+from pyengine.chat.tools import Named, Tool, ToolChoice
 from pyengine.grammar import Grammar, json_schema
 from pyengine.tokenizer import Tokenizer
 from tests.chat.test_formats import FORMAT, THINKING, TOOLS
@@ -49,7 +49,9 @@ def context(tokenizer: Tokenizer) -> GrammarContext:
 def test_what_is_read_can_be_written(
     form: ChatFormat, data: st.DataObject, tokenizer: Tokenizer, context: GrammarContext
 ) -> None:
-    choice = data.draw(st.sampled_from(["auto", "auto", "required", Named("now"), "none"]))
+    choice: ToolChoice = data.draw(
+        st.sampled_from(["auto", "auto", "required", Named("now"), "none"])
+    )
     parallel, reasoning, is_open = (data.draw(st.booleans()) for _ in range(3))
     content = data.draw(st.sampled_from([None, None, ANSWER]))
     grammar = form.grammar(

@@ -81,7 +81,7 @@ def test_nothing_is_told_where_nothing_is_wanted() -> None:
 def test_a_span_may_come_before_its_tokens_or_after(before: bool) -> None:
     tokens = [entry(begin, begin + 1) for begin in range(4)]
     spoken = TextLogprobs()
-    told = []
+    told: list[TokenLogprob] = []
     if not before:
         told += spoken.known(tokens)
         assert not told

@@ -45,7 +45,7 @@ class Walker:
         self._name = ""
 
     def text(self, grammar: Grammar) -> str:
-        tag = grammar.tag or ("",)
+        tag: tuple[Any, ...] = grammar.tag or ("",)
         match tag[0]:
             case "content" | "reasoning":
                 made = self._text(grammar)
@@ -87,9 +87,9 @@ class Walker:
         fields = grammar.fields
         match grammar.kind:
             case "text":
-                return fields["text"]
+                return str(fields["text"])
             case "choice":
-                return self._draw(st.sampled_from(fields["choices"]))
+                return str(self._draw(st.sampled_from(fields["choices"])))
             case "sequence":
                 return "".join([self.text(part) for part in fields["parts"]])
             case "any_of":
@@ -107,7 +107,7 @@ class Walker:
             case "free_text":
                 return self.free(fields["until"])
             case "regex":
-                return self._draw(st.from_regex(fields["pattern"], fullmatch=True))
+                return str(self._draw(st.from_regex(fields["pattern"], fullmatch=True)))
             case "json_schema":
                 return json.dumps(self.value(fields["schema"]), ensure_ascii=False)
         raise AssertionError(grammar.kind)

@@ -18,7 +18,7 @@ from pyengine.settings.config import EngineConfig
 from tests.cli.conftest import Run
 from tests.programs import served
 
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
 SLOW = ("--device", "simulated", "--simulated-step-ms", "20")
 
 

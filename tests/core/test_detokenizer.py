@@ -301,6 +301,12 @@ def test_an_empty_stop_string_is_refused(fallback: Pair) -> None:
 # The actor
 
 
+def deltas_of(message: bytes) -> list[Delta]:
+    body = decode(message)
+    assert isinstance(body, list)
+    return body
+
+
 class House:
     """The actor between mailboxes; the test is scheduler and frontends."""
 
@@ -334,7 +340,7 @@ class House:
     def deltas(self, frontend: int) -> list[Delta]:
         assert self.frontends[frontend].wait(WAIT)
         (message,) = self.frontends[frontend].drain(1)
-        return decode(message)
+        return deltas_of(message)
 
     def told(self) -> tuple[str, list[int]]:
         assert self.scheduler.wait(WAIT)
@@ -391,7 +397,7 @@ def drain_all(mailbox: Mailbox) -> list[bytes]:
 
 
 def deltas_left(mailbox: Mailbox) -> list[Delta]:
-    return [delta for message in drain_all(mailbox) for delta in decode(message)]
+    return [delta for message in drain_all(mailbox) for delta in deltas_of(message)]
 
 
 def test_a_stop_string_ends_the_request_once(fallback: Pair) -> None:

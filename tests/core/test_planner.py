@@ -4,11 +4,14 @@ What the planner decides is held to a model of the device in rust/engine/src/sch
 """
 
 from collections import deque
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pyengine._core import KvAllocator, Mailbox, MailboxClosed, Planner, StepHeader, StepLayout
 from pyengine.messages import RequestKey, Submit, encode_abort, encode_submit
@@ -18,8 +21,8 @@ VOCABULARY = 50
 BLOCK = 4
 
 
-def submit(number, prompt, **changes):
-    fields = {
+def submit(number: int, prompt: Sequence[int], **changes: Any) -> Submit:
+    fields: dict[str, Any] = {
         "key": RequestKey(0, number),
         "tokens": np.asarray(prompt, dtype="<u4").tobytes(),
         "prompt_length": len(prompt),
@@ -31,7 +34,7 @@ def submit(number, prompt, **changes):
     return Submit(**(fields | changes))
 
 
-def next_token(prefix):
+def next_token(prefix: Sequence[int] | NDArray[Any]) -> int:
     """What the fake model says after ``prefix``; depends on all of it and on its length."""
     state = 17
     for token in prefix:
@@ -39,7 +42,7 @@ def next_token(prefix):
     return (state + len(prefix)) % VOCABULARY
 
 
-def reference(prompt, max_tokens, stop=(0,)):
+def reference(prompt: Sequence[int], max_tokens: int, stop: Collection[int] = (0,)) -> list[int]:
     tokens = list(prompt)
     while len(tokens) < len(prompt) + max_tokens:
         tokens.append(next_token(tokens))
@@ -61,7 +64,9 @@ ONE = np.ones(1, dtype=np.int32)
 class Engine:
     """A planner between two mailboxes, and a device that keeps tokens where a real one keeps KV."""
 
-    def __init__(self, *, num_blocks=64, depth=1, mailbox=1 << 16, **limits):
+    def __init__(
+        self, *, num_blocks: int = 64, depth: int = 1, mailbox: int = 1 << 16, **limits: Any
+    ) -> None:
         self.allocator = KvAllocator(num_blocks, BLOCK)
         self.layout = StepLayout(64, 8, 64, vocab_size=50)
         self.inbox = Mailbox(1 << 16)
@@ -79,17 +84,17 @@ class Engine:
             | limits,
         )
         self.buffer = np.zeros(self.layout.nbytes, dtype=np.uint8)
-        self.views = {
+        self.views: dict[str, NDArray[Any]] = {
             name: self.buffer[offset:][: length * np.dtype(dtype).itemsize].view(dtype)
             for name, (dtype, offset, length) in self.layout.fields().items()
         }
         self.depth = depth
         self.cells = np.full(num_blocks * BLOCK, -1)
         self.last_token = np.full(8, -1, dtype=np.int32)
-        self.flights = deque()
-        self.streams = {}
+        self.flights: deque[NDArray[np.int32]] = deque()
+        self.streams: dict[int, Stream] = {}
 
-    def execute(self):
+    def execute(self) -> None:
         """Run the step in the buffer; its tokens wait in ``flights``."""
         v = self.views
         rows, sampled = v["header"][[StepHeader.NUM_ROWS, StepHeader.NUM_SAMPLED]]
@@ -107,7 +112,7 @@ class Engine:
         self.last_token[v["sample_sequence"][:sampled]] = result
         self.flights.append(result)
 
-    def step(self):
+    def step(self) -> None:
         others = self.planner.drain(self.inbox)
         assert others == []
         rows = self.planner.plan(self.buffer)
@@ -119,7 +124,7 @@ class Engine:
         self.planner.check()
         self.read()
 
-    def read(self):
+    def read(self) -> None:
         for message in self.outbox.drain():
             tag, body = msgspec.msgpack.decode(message)
             if tag == "open_stream":
@@ -132,7 +137,7 @@ class Engine:
                 stream.tokens += tokens
                 stream.finish, stream.cached = finish, cached
 
-    def run(self):
+    def run(self) -> dict[int, Stream]:
         for _ in range(10_000):
             if not self.planner.has_work and not self.inbox.used:
                 break
@@ -146,7 +151,7 @@ class Engine:
         return self.streams
 
 
-def prompts(count, seed=0):
+def prompts(count: int, seed: int = 0) -> list[list[int]]:
     random = np.random.default_rng(seed)
     shared = random.integers(1, VOCABULARY, 12).tolist()
     lengths = random.integers(1, 40, count)
@@ -157,7 +162,7 @@ def prompts(count, seed=0):
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
 @pytest.mark.parametrize("limits", [{}, {"num_blocks": 18}, {"prefill_chunk": 5}])
-def test_every_request_gets_its_tokens(depth, limits):
+def test_every_request_gets_its_tokens(depth: int, limits: dict[str, int]) -> None:
     engine = Engine(depth=depth, **limits)
     asked = prompts(30)
     for number, prompt in enumerate(asked):
@@ -170,7 +175,7 @@ def test_every_request_gets_its_tokens(depth, limits):
     assert engine.planner.stats()["finished_stop"] > 0
 
 
-def test_a_step_is_written_as_the_layout_says():
+def test_a_step_is_written_as_the_layout_says() -> None:
     engine = Engine()
     asked = SamplingParams(temperature=0.5, top_k=7, top_p=0.9, min_p=0.1)
     engine.inbox.send(
@@ -204,7 +209,7 @@ def test_a_step_is_written_as_the_layout_says():
     assert engine.planner.stats()["in_flight"] == 2
 
 
-def test_fields_are_aligned_and_disjoint():
+def test_fields_are_aligned_and_disjoint() -> None:
     layout = StepLayout(37, 5, 11, vocab_size=50)
     end = 0
     for name, (dtype, offset, length) in layout.fields().items():
@@ -214,7 +219,7 @@ def test_fields_are_aligned_and_disjoint():
     assert end <= layout.nbytes < end + 64
 
 
-def test_an_abort_frees_everything_at_once():
+def test_an_abort_frees_everything_at_once() -> None:
     engine = Engine()
     engine.inbox.send(encode_submit(submit(1, range(1, 20), max_tokens=100)))
     engine.step()
@@ -226,7 +231,7 @@ def test_an_abort_frees_everything_at_once():
     assert engine.run()[1].finish == "abort"
 
 
-def test_a_stop_string_ends_a_request_silently():
+def test_a_stop_string_ends_a_request_silently() -> None:
     engine = Engine()
     engine.inbox.send(encode_submit(submit(1, range(1, 20), max_tokens=100)))
     engine.step()
@@ -235,7 +240,7 @@ def test_a_stop_string_ends_a_request_silently():
     assert engine.planner.stats()["finished_stop"] == 1
 
 
-def test_cached_tokens_are_told():
+def test_cached_tokens_are_told() -> None:
     engine = Engine()
     for number in (1, 2):
         engine.inbox.send(encode_submit(submit(number, range(1, 30))))
@@ -246,7 +251,7 @@ def test_cached_tokens_are_told():
     assert (stats["prompt_tokens"], stats["cached_tokens"]) == (58, 28)
 
 
-def test_generated_tokens_come_back_as_they_were():
+def test_generated_tokens_come_back_as_they_were() -> None:
     whole = reference(range(1, 9), 10)
     engine = Engine()
     for known in range(len(whole) + 1):
@@ -256,7 +261,7 @@ def test_generated_tokens_come_back_as_they_were():
         assert stream.tokens == whole[known:]
 
 
-def test_foreign_messages_come_back_raw():
+def test_foreign_messages_come_back_raw() -> None:
     engine = Engine()
     body = encode_submit(submit(1, [1, 2]))
     foreign = [msgspec.msgpack.encode(("evict", 3)), b"", b"\x92\xa6submit\xc0", body]
@@ -277,13 +282,13 @@ def test_foreign_messages_come_back_raw():
         {"tokens": b"123"},
     ],
 )
-def test_a_submit_that_makes_no_sense_ends_with_an_error(changes):
+def test_a_submit_that_makes_no_sense_ends_with_an_error(changes: dict[str, Any]) -> None:
     engine = Engine()
     engine.inbox.send(encode_submit(msgspec.structs.replace(submit(1, [1, 2]), **changes)))
     assert engine.run()[1].finish == "error"
 
 
-def test_a_full_mailbox_holds_the_engine_back_and_loses_nothing():
+def test_a_full_mailbox_holds_the_engine_back_and_loses_nothing() -> None:
     engine = Engine(mailbox=4096, max_tokens_per_step=64)
     asked = prompts(60, seed=1)
     for number, prompt in enumerate(asked):
@@ -295,7 +300,7 @@ def test_a_full_mailbox_holds_the_engine_back_and_loses_nothing():
     assert [streams[n].tokens for n in range(60)] == [reference(prompt, 10) for prompt in asked]
 
 
-def test_a_failed_step_ends_its_requests():
+def test_a_failed_step_ends_its_requests() -> None:
     engine = Engine(max_sequences=1)
     for number in (1, 2):
         engine.inbox.send(encode_submit(submit(number, range(1, 9))))
@@ -307,7 +312,7 @@ def test_a_failed_step_ends_its_requests():
     assert streams[2].tokens == reference(range(1, 9), 10)
 
 
-def test_abort_all_ends_everything():
+def test_abort_all_ends_everything() -> None:
     engine = Engine(max_sequences=2)
     for number in range(5):
         engine.inbox.send(encode_submit(submit(number, range(1, 9))))
@@ -319,7 +324,7 @@ def test_abort_all_ends_everything():
         engine.planner.commit(np.zeros(2, dtype=np.int32), ONE)
 
 
-def test_buffers_that_do_not_fit_are_refused():
+def test_buffers_that_do_not_fit_are_refused() -> None:
     engine = Engine()
     engine.inbox.send(encode_submit(submit(1, [1, 2])))
     engine.planner.drain(engine.inbox)
@@ -348,12 +353,12 @@ def test_buffers_that_do_not_fit_are_refused():
     "limits",
     [{"max_sequences": 0}, {"max_tokens_per_step": 65}, {"max_context": 0}, {"max_waiting": 0}],
 )
-def test_limits_out_of_range_are_refused(limits):
+def test_limits_out_of_range_are_refused(limits: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(limits))):
         Engine(**limits)
 
 
-def test_closed_mailboxes_are_told():
+def test_closed_mailboxes_are_told() -> None:
     engine = Engine()
     engine.inbox.send(encode_submit(submit(1, [1, 2])))
     engine.inbox.close()
@@ -368,7 +373,7 @@ def test_closed_mailboxes_are_told():
     engine.planner.check()
 
 
-def test_a_deadline_is_on_pythons_clock():
+def test_a_deadline_is_on_pythons_clock() -> None:
     engine = Engine()
     engine.inbox.send(encode_submit(submit(1, [1, 2], deadline_ns=1)))
     assert engine.run()[1].finish == "timeout"

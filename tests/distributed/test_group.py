@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, but not listed
 
 from pyengine.distributed.group import Alone, TorchGroup, host_store
 from tests.distributed.thread_ranks import CPU, together
@@ -60,7 +61,7 @@ def test_ranks_meet_at_a_port_and_leave_torchs_own_group_alone() -> None:
 
 
 def test_who_waits_for_a_rank_that_goes_away_hears_of_it() -> None:
-    store = torch.distributed.HashStore()
+    store = HashStore()
     met = threading.Barrier(2)
     failed: list[Exception] = []
 
@@ -102,6 +103,6 @@ def test_what_nccl_is_told_is_told_to_no_one_else(
     if given is not None:
         monkeypatch.setenv("NCCL_SOCKET_IFNAME", given)
     monkeypatch.setattr(torch.distributed, "ProcessGroupNCCL", Connects, raising=False)
-    TorchGroup(torch.distributed.HashStore(), 0, 1, torch.device("cuda", 0))
+    TorchGroup(HashStore(), 0, 1, torch.device("cuda", 0))
     assert seen == [given or "lo"]
     assert os.environ.get("NCCL_SOCKET_IFNAME") == given

@@ -12,6 +12,7 @@ import pytest
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import EngineDeadError, ModelLoadError, PyengineError
+from pyengine.placement import PlacementName
 from pyengine.placement.process import ProcessPlacement
 from tests.programs import wait_for_end
 
@@ -20,7 +21,7 @@ SHORT = SamplingParams(temperature=0, max_tokens=12)
 QUESTION = "What is the capital of France?"
 
 
-def shared(placement: str = "thread") -> AsyncEngine:
+def shared(placement: PlacementName = "thread") -> AsyncEngine:
     return AsyncEngine(tensor_parallel=2, device="cpu", threads=1, placement=placement)
 
 

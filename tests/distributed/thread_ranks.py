@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import torch
 import torch.distributed
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, but not listed
 
 from pyengine._core import Mailbox, MailboxClosed
 from pyengine.distributed.group import TorchGroup
@@ -24,7 +25,9 @@ Result = TypeVar("Result")
 
 def together(size: int, work: Callable[[TorchGroup], Result]) -> list[Result]:
     """What ``work`` returns on each of ``size`` ranks; raises what one of them does."""
-    store, results, errors = torch.distributed.HashStore(), {}, []
+    store = HashStore()
+    results: dict[int, Result] = {}
+    errors: list[BaseException] = []
 
     def run(rank: int) -> None:
         try:
@@ -57,7 +60,7 @@ class ThreadRanks(Ranks):
         self.size, self.failure, self.on_failure = config.tensor_parallel, None, None
         self._changed = threading.Condition()
         self._ranks = [ThreadRank() for _ in range(1, self.size)]  # type: ignore[misc]
-        self.store = torch.distributed.HashStore()
+        self.store = HashStore()
         self._threads = [
             threading.Thread(target=self._run, args=[number, rank, config])
             for number, rank in enumerate(self._ranks, 1)

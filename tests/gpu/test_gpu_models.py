@@ -5,6 +5,7 @@ import os
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,7 +54,12 @@ async def test_every_architecture_says_what_transformers_says(name: str, tmp_pat
     kind, own = FAMILIES[name]
     theirs = random_model(tmp_path, kind, **own | {"head_dim": 64})
     expected = greedy(theirs, mixed_prompts(), 40)
-    config = {"device": "cuda", "dtype": "float32", "attention": "triton", "prefill_chunk": 16}
+    config: dict[str, Any] = {
+        "device": "cuda",
+        "dtype": "float32",
+        "attention": "triton",
+        "prefill_chunk": 16,
+    }
     async with AsyncEngine(tmp_path, **config) as engine:
         asked = [engine.generate(prompt, GREEDY) for prompt in mixed_prompts()]
         answers = await asyncio.gather(*asked)
@@ -81,7 +87,9 @@ def test_whatever_was_faster_the_product_is_right() -> None:
 async def test_two_gpus_say_what_one_does_and_a_rank_that_dies_is_named(tmp_path: Path) -> None:
     several_gpus()
     random_llama(tmp_path, head_dim=64)
-    model = {"model": str(tmp_path), "device": "cuda", "dtype": "float32", "attention": "triton"}
+    model: dict[str, Any] = {
+        "model": str(tmp_path), "device": "cuda", "dtype": "float32", "attention": "triton",
+    }  # fmt: skip
     answers = []
     for ranks in (1, 2):
         async with AsyncEngine(tensor_parallel=ranks, **model) as engine:

@@ -314,7 +314,7 @@ async def test_a_killed_engine_goes_on_where_it_was() -> None:
 async def test_log_probabilities_are_those_of_transformers(attention: str, tmp_path: Path) -> None:
     model = random_llama(tmp_path, seed=3, head_dim=64)
     given: dict[str, Any] = {"max_tokens": 24, "ignore_eos": True}
-    config = {"dtype": "float32", "attention": attention, "kv_cache_mib": 64}
+    config: dict[str, Any] = {"dtype": "float32", "attention": attention, "kv_cache_mib": 64}
     async with AsyncEngine(tmp_path, device="cuda", max_sequences=8, **config) as engine:
         for rules, top in itertools.product(RULES, (0, 3)):
             params = SamplingParams(logprobs=top, **given, **rules)

@@ -18,13 +18,13 @@ from pyengine.async_engine import AsyncEngine
 from pyengine.chat.handler import ChatHandler
 from pyengine.chat.template import ChatTemplate
 from pyengine.completion import Completion, Outcome, Update, Usage
-from pyengine.engine import Progress
 from pyengine.errors import (
     ContextLengthError,
     InvalidGrammarError,
     InvalidRequestError,
     RequestAbortedError,
 )
+from pyengine.model.runner import Progress
 from pyengine.request.generation import Generation
 from pyengine.request.submission import RequestOptions
 from pyengine.sampling import SamplingParams

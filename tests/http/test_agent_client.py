@@ -158,7 +158,7 @@ async def test_a_round_of_tools_in_responses(
     (item,) = parsed.output
     assert item.type == "function_call"
     assert GetWeather.model_validate_json(item.arguments)
-    said = {"type": "function_call_output", "call_id": item.call_id, "output": "Sunny."}
+    said: Any = {"type": "function_call_output", "call_id": item.call_id, "output": "Sunny."}
     for back in (item, item.model_dump(), item.to_dict()):
         again: Any = [*QUESTION, back, said]
         answer = await client.responses.create(input=again, tool_choice="none", **given)

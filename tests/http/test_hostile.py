@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -157,7 +158,7 @@ async def test_compressed_body(http: httpx.AsyncClient) -> None:
 async def test_a_body_of_fifty_megabytes(http: httpx.AsyncClient, announced: bool) -> None:
     megabyte = b"x" * (1 << 20)
 
-    async def chunks():  # type: ignore[no-untyped-def]
+    async def chunks() -> AsyncIterator[bytes]:
         for _ in range(50):
             yield megabyte
 

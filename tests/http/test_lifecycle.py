@@ -15,6 +15,7 @@ import pytest
 from pyengine.errors import ConfigError, NotReadyError, OverloadedError
 from pyengine.http.limits import Limits
 from pyengine.http.serving.server import HttpServer, serve
+from pyengine.model.runner import Progress
 from tests.http.fake_engine import ANSWER, FakeEngine
 
 MODEL = "org/fake"
@@ -170,7 +171,7 @@ async def test_a_port_is_free_again_after_stop() -> None:
 
 async def test_serve_raises_what_loading_raises() -> None:
     class Broken(FakeEngine):
-        async def start(self) -> None:
+        async def start(self, progress: Progress | None = None) -> None:
             raise RuntimeError("no weights")
 
     engine = Broken()

@@ -27,7 +27,7 @@ async def engine() -> AsyncIterator[AsyncEngine]:
 def table(prompt: list[int], answer: list[int]) -> torch.Tensor:
     """transformers' log-softmax in the place of each token of the answer."""
     model = LlamaForCausalLM.from_pretrained(MODEL_PATH, dtype=torch.float32).eval()
-    logits = model(torch.tensor([prompt + answer])).logits[0]
+    logits: torch.Tensor = model(torch.tensor([prompt + answer])).logits[0]
     return logits.double().log_softmax(-1)[len(prompt) - 1 : -1]
 
 

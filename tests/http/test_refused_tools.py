@@ -85,13 +85,16 @@ async def test_the_text_is_at_fault_though_there_are_tools(
     engine: AsyncEngine, client: openai.AsyncOpenAI
 ) -> None:
     tools = _tools(("clock", CITY, True), ("map", CITY, True))
-    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": ODD, "strict": True}}
+    schema: Any = {
+        "type": "json_schema",
+        "json_schema": {"name": "x", "schema": ODD, "strict": True},
+    }
     with pytest.raises(openai.BadRequestError) as refusal:
         await client.chat.completions.create(
             model=engine.model_name,
             messages=QUESTION,
             tools=_in_chat(tools),
-            response_format=schema,  # type: ignore[arg-type]
+            response_format=schema,
         )
     assert refusal.value.param == "response_format"
     assert f"{WHY} cannot be enforced" in refusal.value.message

@@ -126,6 +126,7 @@ async def test_a_request_under_its_callers_trace(
     for phase in phases:
         assert phase.parent == request.context
         assert phase.start_time == ends[-1]
+        assert phase.start_time is not None
         assert phase.end_time is not None
         assert phase.start_time <= phase.end_time
         ends.append(phase.end_time)

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -56,21 +57,21 @@ def layers() -> Iterator[tuple[str, Work]]:
             x, gain, gates = of(dtype, ROWS, hidden), of(dtype, hidden), of(dtype, ROWS, 2 * inner)
             out = of(dtype, ROWS, inner)
             kind = f"{dtype} {hidden}"
-            yield kind, lambda x=x, gain=gain: norm.add_rms_norm(x, x, gain, 1e-5, x)
-            yield kind, lambda gates=gates, out=out: activation.silu_mul(gates, out)
+            yield kind, partial(norm.add_rms_norm, x, x, gain, 1e-5, x)
+            yield kind, partial(activation.silu_mul, gates, out)
         for heads, kv_heads, dim in ((32, 8, 128), (32, 8, 64), (6, 2, 32)):
             for kv_dtype in dict.fromkeys((dtype, FP8)):
                 qkv = of(dtype, ROWS, (heads + 2 * kv_heads) * dim)
                 cache = of(kv_dtype, NUM_BLOCKS, 16, kv_heads, dim)
                 given = (qkv, of(FP32, CONTEXT, dim), ints(ROWS), ints(ROWS), cache, cache, heads)
-                yield f"{dtype} {kv_dtype} {dim}", lambda given=given: rope.rope_append(*given)
+                yield f"{dtype} {kv_dtype} {dim}", partial(rope.rope_append, *given)
             gains, normed = of(dtype, dim), of(dtype, ROWS, (heads + 2 * kv_heads) * dim)
-            given = (normed, gains, gains, heads, 1e-6)
-            yield f"{dtype} {dim}", lambda given=given: head_norm.head_rms_norm(*given)
+            work = partial(head_norm.head_rms_norm, normed, gains, gains, heads, 1e-6)
+            yield f"{dtype} {dim}", work
     for m in (1, 2, 3, 8):
         weight = of(BF16, HIDDEN, INTERMEDIATE)
         x, out = of(BF16, m, INTERMEDIATE), of(BF16, m, HIDDEN)
-        yield f"{m}", lambda x=x, weight=weight, out=out: gemv.gemv(x, weight, out)
+        yield f"{m}", partial(gemv.gemv, x, weight, out)
 
 
 def sampler() -> Iterator[tuple[str, Work]]:
@@ -88,16 +89,13 @@ def sampler() -> Iterator[tuple[str, Work]]:
         rows = 64 if dtype == BF16 else 300
         scratch = sampling.SamplingScratch.for_rows(rows, VOCABULARY, "meta")
         given = (inputs, of(dtype, rows, VOCABULARY), logit, 0, scratch)
-        yield f"{dtype} {rows}", lambda given=given: sampling.sample(*given)
-        yield f"{dtype} {rows}", lambda given=given: greedy.greedy(*given[:3])
+        yield f"{dtype} {rows}", partial(sampling.sample, *given)
+        yield f"{dtype} {rows}", partial(greedy.greedy, *given[:3])
         logits = of(dtype, ROWS, VOCABULARY)
-        yield f"{dtype}", lambda logits=logits: penalties.apply_penalties(logits, *entries)
-        yield (
-            f"{dtype}",
-            lambda logits=logits: penalties.apply_penalties(logits, *entries, 0, entries[2]),
-        )
-        yield f"{dtype}", lambda logits=logits: penalties.restore(logits, *entries[:3])
-        yield f"{dtype}", lambda logits=logits: top_logprobs.top_logprobs(logits, *top)
+        yield f"{dtype}", partial(penalties.apply_penalties, logits, *entries)
+        yield f"{dtype}", partial(penalties.apply_penalties, logits, *entries, 0, entries[2])
+        yield f"{dtype}", partial(penalties.restore, logits, *entries[:3])
+        yield f"{dtype}", partial(top_logprobs.top_logprobs, logits, *top)
     yield "", lambda: verify.verify(inputs, header, token_ids, logit, counts, counts, kept, last)
     yield "", lambda: feed.feed(header, token_ids, counts, counts, last)
 
@@ -138,7 +136,7 @@ def attend() -> Iterator[tuple[str, Work]]:
         }
         args = (queries, cache, cache, pages, out)
         kind = f"{heads.dtype} {heads.kv_dtype} {heads.dim}"
-        yield kind, lambda args=args, call=call: attention.attention(*args, **call)
+        yield kind, partial(attention.attention, *args, **call)
 
 
 PARTS: dict[str, Callable[[], Iterator[tuple[str, Work]]]] = {

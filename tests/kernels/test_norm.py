@@ -1,5 +1,7 @@
 """Root mean square normalization in Triton, in torch and in Rust."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -41,16 +43,16 @@ def test_triton_is_the_reference(
 
 @pytest.mark.parametrize("kernel", [add_rms_norm, add_rms_norm_reference])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_the_numbers_of_rust(dtype: torch.dtype, kernel: object) -> None:
+def test_the_numbers_of_rust(dtype: torch.dtype, kernel: Any) -> None:
     generator = np.random.default_rng(1)
     residual, branch = (random(generator, 3, 576, dtype=dtype).cpu() for _ in range(2))
     weight = random(generator, 576, dtype=dtype).cpu()
     given = [t.to(DEVICE, copy=True) for t in (residual, branch, weight)]
     out = torch.zeros_like(given[0])
-    kernel(given[0], given[1], given[2], 1e-6, out)  # type: ignore[operator]
+    kernel(given[0], given[1], given[2], 1e-6, out)
     theirs = torch.zeros_like(residual)
     CpuKernels(1).add_rms_norm(
-        *map(cpu_tensor, (residual, branch, weight)), 1e-6, cpu_tensor(theirs), 3
+        cpu_tensor(residual), cpu_tensor(branch), cpu_tensor(weight), 1e-6, cpu_tensor(theirs), 3
     )
     assert_close(given[0].cpu(), residual, 0)
     assert_close(out.cpu(), theirs, UNITS[dtype])
@@ -66,7 +68,7 @@ def test_the_output_may_lie_where_the_branch_was() -> None:
 
 
 @pytest.mark.parametrize("kernel", [add_rms_norm, add_rms_norm_reference])
-def test_arguments_are_checked(kernel: object) -> None:
+def test_arguments_are_checked(kernel: Any) -> None:
     def tensors(width: int) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.zeros(2, width, device=DEVICE), torch.zeros(width, device=DEVICE)
 
@@ -78,4 +80,4 @@ def test_arguments_are_checked(kernel: object) -> None:
         ((torch.zeros(8, 2, device=DEVICE).T, None, weight), "rows in one piece"),
     ):
         with pytest.raises(ValueError, match=message):
-            kernel(*arguments, 1e-5, torch.zeros_like(arguments[0]))  # type: ignore[operator]
+            kernel(*arguments, 1e-5, torch.zeros_like(arguments[0]))

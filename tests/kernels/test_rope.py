@@ -103,9 +103,9 @@ def test_the_numbers_of_rust(dtype: torch.dtype, kernel: Any) -> None:
     angles, positions = angles_of(9, dim), int32(np.arange(tokens) + 2)
     slots = int32([11, 2, 3, 4, 5, 6])
     keys, values = (cache(4, size, kv_heads, dim, dtype) for _ in range(2))
-    theirs = [
+    their_keys, their_values = (
         torch.full((4, kv_heads, *page), -7.0, dtype=dtype) for page in ((dim, size), (size, dim))
-    ]
+    )
     # Every token is a row that sees itself alone, in the page that it is stored in; what it then
     # attends is not looked at here.
     header = np.zeros(16, np.int64)
@@ -116,12 +116,13 @@ def test_the_numbers_of_rust(dtype: torch.dtype, kernel: Any) -> None:
         np.arange(tokens + 1, dtype=np.int32), slots.cpu().numpy() // size,
     )  # fmt: skip
     CpuKernels(1).attend(
-        step, cpu_tensor(qkv.cpu()), cpu_tensor(angles.cpu()), *map(cpu_tensor, theirs),
+        step, cpu_tensor(qkv.cpu()), cpu_tensor(angles.cpu()),
+        cpu_tensor(their_keys), cpu_tensor(their_values),
         cpu_tensor(torch.zeros(tokens, heads * dim, dtype=dtype)), heads, 1.0,
     )  # fmt: skip
     kernel(qkv, angles, positions, slots, keys, values, heads)
-    assert_close(keys.cpu(), theirs[0].permute(0, 3, 1, 2), UNITS[dtype], FLOORS[dtype])
-    assert_close(values.cpu(), theirs[1].transpose(1, 2), 0)
+    assert_close(keys.cpu(), their_keys.permute(0, 3, 1, 2), UNITS[dtype], FLOORS[dtype])
+    assert_close(values.cpu(), their_values.transpose(1, 2), 0)
 
 
 @pytest.mark.parametrize("kernel", [rope_append, rope_append_reference])

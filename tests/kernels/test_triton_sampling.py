@@ -182,7 +182,10 @@ def test_extremes(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
     logits = np.full((len(rows), 4 * wide + 1), -inf, np.float32)
     logits[:, ::wide] = rows
-    for rules in ({"temperature": 0.0}, {}, {"temperature": 1e-38}, {"top_k": 2, "top_p": 0.9}):
+    several: list[dict[str, Any]] = [
+        {"temperature": 0.0}, {}, {"temperature": 1e-38}, {"top_k": 2, "top_p": 0.9},
+    ]  # fmt: skip
+    for rules in several:
         step = Step(len(rows), **rules)
         tokens = sampler(step, logits)[0]
         assert tokens.tolist() == on_cpu(step, logits)[0].tolist()

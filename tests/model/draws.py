@@ -221,7 +221,8 @@ def random_logits(random: np.random.Generator, rows: int, vocabulary: int) -> ND
     logits[rounded] = np.round(logits[rounded] * 2) / 2
     strange = random.random((rows, vocabulary)) < random.choice([0.0, 0.0, 0.02], (rows, 1))
     logits[strange] = random.choice([np.nan, np.inf, -np.inf, 0.0, -0.0], int(strange.sum()))
-    return logits.astype(np.float32)
+    drawn: NDArray[np.float32] = logits.astype(np.float32)
+    return drawn
 
 
 VOCABULARY = 5
@@ -374,10 +375,13 @@ def generate(
         prefix = prefix_number(text[row], (have[row] + within))
         # Of the step's tokens, here the whole text of each row behind a first token.
         ids = np.concatenate([np.full((len(active), 1), -9, np.int32), text], axis=1)
+        of_rows: dict[str, Any] = {
+            name: np.broadcast_to(rule, sequences)[active] for name, rule in rules.items()
+        }
         step = Step(
             len(active),
             lengths=lengths,
-            **{name: np.broadcast_to(rule, sequences)[active] for name, rule in rules.items()},
+            **of_rows,
             seed=active,
             position=11 + have,
             mask=pack(language.allowed[prefix]) if masked else None,

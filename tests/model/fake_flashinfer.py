@@ -21,10 +21,10 @@ class Device:
     """Work in order, done as late as may be."""
 
     def __init__(self) -> None:
-        self.queue: list[Callable[[], None]] = []
+        self.queue: list[Callable[[], object]] = []
         self.calls: list[tuple[str, dict[str, Any]]] = []
 
-    def add(self, work: Callable[[], None]) -> None:
+    def add(self, work: Callable[[], object]) -> None:
         self.queue.append(work)
 
     def finish(self) -> None:

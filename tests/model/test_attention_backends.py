@@ -81,15 +81,9 @@ def test_a_prefix_without_room_for_its_parts_is_read_by_each_row() -> None:
 def test_backends_are_made_by_name() -> None:
     assert make_backend("torch", spec_of(), CPU).name == "torch"
     one = torch.zeros(1, 4, 16)
+    step: Any = None
     with pytest.raises(RuntimeError, match="before plan"):
-        backend.TritonAttention(spec_of(), CPU, processors=1).attend(
-            None,
-            one,
-            one,
-            one,
-            one,
-            1,  # type: ignore[arg-type]
-        )
+        backend.TritonAttention(spec_of(), CPU, processors=1).attend(step, one, one, one, one, 1)
 
 
 class Recorder:

@@ -40,7 +40,7 @@ def prompts(count: int) -> list[str]:
 
 async def drafted(
     asked: Sequence[str], params: Sequence[SamplingParams], **config: Any
-) -> tuple[int, int, dict[str, int | float]]:
+) -> tuple[int, int, dict[str, int]]:
     """Tokens that the draft model drafted, those that were right, and the whole report."""
     async with AsyncEngine(**ITSELF | config) as engine:
         await asyncio.gather(*(engine.generate(*pair) for pair in zip(asked, params, strict=True)))

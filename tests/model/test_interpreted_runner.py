@@ -136,7 +136,7 @@ async def test_rules_choose_as_on_the_cpu(
     runners: list[TorchRunner], calls: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random_llama(tmp_path, seed=2, **TINY)
-    given = {"max_tokens": 5, "ignore_eos": True}
+    given: dict[str, Any] = {"max_tokens": 5, "ignore_eos": True}
     asked: list[dict[str, Any]] = [
         {"params": SamplingParams(temperature=1.1, seed=1, **given)},
         {"params": SamplingParams(temperature=0.9, top_p=0.7, seed=2, **given)},

@@ -51,7 +51,7 @@ class LateDevice(Device):
         super().__init__()
         self._late = queue
 
-    def add(self, work: Callable[[], None]) -> None:
+    def add(self, work: Callable[[], object]) -> None:
         self._late.add(work)
 
     def finish(self) -> None:

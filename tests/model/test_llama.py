@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from pyengine.model.batch import StepBuffers
+from pyengine.model.cpu.runner import CpuStepHandle
 from tests.model.llamas import (
     Loop,
     Sequence,
@@ -65,7 +67,8 @@ def logits_after(runner: Any, tokens: list[int], chunk: int) -> torch.Tensor:
     sequence, loop = Sequence(list(tokens), 0), Loop(runner, chunk)
     while len(sequence.tokens) == len(tokens):
         loop.step([sequence])
-    return runner._model.logits_rows.tensor[0].float()
+    logits: torch.Tensor = runner._model.logits_rows.tensor[0].float()
+    return logits
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-4), ("bfloat16", 0.06)])
@@ -104,6 +107,7 @@ def test_more_sampled_rows_than_the_logits_have(
     model = make_llama(tmp_path)
     monkeypatch.setattr("pyengine.model.architectures.parts.LOGITS_BYTES", 3 * 131 * 4)
     runner = make_runner(tmp_path)
+    assert runner._model is not None
     assert len(runner._model.logits_rows.tensor) == 3
     asked = prompts(8)
     assert Loop(runner).generate(asked, 4) == [greedy(model, p, 4) for p in asked]
@@ -120,10 +124,10 @@ def test_tokens_that_only_the_runner_knows(tmp_path: Path) -> None:
     buffers = runner.buffers()
     launch = runner.launch
 
-    def with_feed(given: Any) -> Any:
-        given.num_feeds = 1
-        given.feed_token[0], given.feed_sequence[0] = 0, 4
-        return launch(given)
+    def with_feed(buffers: StepBuffers) -> CpuStepHandle:
+        buffers.num_feeds = 1
+        buffers.feed_token[0], buffers.feed_sequence[0] = 0, 4
+        return launch(buffers)
 
     runner.launch = with_feed  # type: ignore[method-assign]
     loop.step([sequence])

@@ -74,7 +74,7 @@ def test_a_folder_without_config(tmp_path: Path) -> None:
 def test_what_cannot_be_loaded_is_named(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    heads = {"head_dim": 12} if "head_dim" in changes else {}
+    heads: dict[str, Any] = {"head_dim": 12} if "head_dim" in changes else {}
     make_llama(tmp_path, **heads)
     edit(tmp_path, **changes)
     with pytest.raises(ModelLoadError, match=message):
@@ -124,7 +124,7 @@ def test_the_cache_must_hold_a_block(tmp_path: Path) -> None:
 def test_context_is_the_least_of_model_configuration_and_cache(tmp_path: Path) -> None:
     make_llama(tmp_path)
 
-    def context(**changes: int) -> int:
+    def context(**changes: Any) -> int:
         return describe(EngineConfig(model=str(tmp_path), **changes)).info.max_context
 
     assert context() == 256

@@ -52,7 +52,7 @@ def test_positions_draw_independently() -> None:
 
 def test_a_row_does_not_depend_on_its_batch() -> None:
     logits = np.random.default_rng(0).normal(0, 3, (64, 1000)).astype(np.float32)
-    rules = {"temperature": 0.9, "top_k": 300, "top_p": 0.95, "min_p": 0.001}
+    rules: dict[str, Any] = {"temperature": 0.9, "top_k": 300, "top_p": 0.95, "min_p": 0.001}
     together = sample(logits, **rules)
     assert (together == sample(logits, threads=1, **rules)).all()
     for row in (0, 13, 63):

@@ -94,7 +94,8 @@ def test_tokens_depend_on_seed_and_position_alone() -> None:
         runner = device(step_ms=0.0)
         buffers = runner.buffers()
         fill(buffers, rows)
-        return run(runner, buffers).tolist()
+        drawn: list[int] = run(runner, buffers).tolist()
+        return drawn
 
     together = tokens(rows)
     assert together == [tokens([row])[0] for row in rows]

@@ -11,7 +11,7 @@ from pyengine.engine import EngineInfo
 from pyengine.errors import ConfigError
 from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.runner import ModelRunner
-from pyengine.model.torch import start_gpu
+from pyengine.model.torch import loading, start_gpu
 from pyengine.model.torch.attention.selection import Capabilities
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
@@ -49,12 +49,12 @@ class Gpu:
         return self.queues[-1]
 
     def load(self, *given: Any) -> TorchModel:
-        model = LOAD(*given)
+        model: TorchModel = LOAD(*given)
         self.taken += 4 * model.num_parameters
         return model
 
 
-LOAD = start_gpu.load_model
+LOAD = loading.load_model
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -123,8 +124,12 @@ def test_what_is_no_recorder_is_refused() -> None:
 
 
 def test_names_are_one() -> None:
-    for kind in (Stage, Track):
-        for number, item in enumerate(kind.all()):
+    kinds: list[tuple[Any, tuple[Stage | Track, ...]]] = [
+        (Stage, Stage.all()),
+        (Track, Track.all()),
+    ]
+    for kind, items in kinds:
+        for number, item in enumerate(items):
             assert int(item) == number
             assert getattr(kind, item.label.upper()) == item
     assert 0 < Recorder.cost_ns() < 1e6

@@ -27,25 +27,30 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     gives the same tokens in whatever batch the request runs.
 
     Attributes:
-        temperature: Divides the logits; 0 takes the most likely token.
+        temperature: Divides the logits, from 0 to 2; 0 takes the most likely token, more is more
+            varied.
         top_k: Keep this many most likely tokens; 0 keeps all.
         top_p: Keep the fewest tokens whose probabilities reach this; 1 keeps all.
         min_p: Drop tokens less likely than this times the most likely one; 0 keeps all.
-        presence_penalty: Taken from the logit of every token that was generated, from -2 to 2.
-        frequency_penalty: Taken from it as often as the token was generated, from -2 to 2.
+        presence_penalty: Taken from the logit of every token that was generated, from -2 to 2; 0 is
+            off.
+        frequency_penalty: Taken from a token's logit as often as it was generated, from -2 to 2; 0
+            is off.
         repetition_penalty: Divides positive logits of tokens that are in the prompt or the answer,
-            and multiplies negative ones (Keskar et al., "CTRL", 2019); 1 is off, more repeats less.
+            and multiplies negative ones; 1 is off, more repeats less. Keskar et al., "CTRL", 2019.
         logit_bias: Added to the logits of tokens, by their ids, from -100 to 100.
-        bad_words: Texts that the answer must not contain, in their usual tokens at the beginning of
-            a text and behind a space: the last of these is never chosen where the others stand
-            before it, be they the prompt's. Where a grammar leaves no other token, it is chosen all
-            the same; where all that a grammar allows is forbidden, the request fails.
-        seed: Key of the random numbers; None takes one at random.
-        max_tokens: Most tokens to generate; None goes on to the end of the context.
+        bad_words: Texts that the answer must not contain. They are forbidden in their usual tokens
+            at the beginning of a text and behind a space: the last of these is never chosen where
+            the others stand before it, be they the prompt's. Where a grammar leaves no other token,
+            it is chosen all the same; where all that a grammar allows is forbidden, the request
+            fails.
+        seed: Key of the random numbers: the same one gives the same tokens; without it, one is
+            taken at random.
+        max_tokens: Most tokens to generate; without it, up to the end of the context.
         min_tokens: Fewest tokens before an end-of-sequence or stop token ends the request; at most
             ``max_tokens``. Under a grammar those tokens are held back while the grammar lets the
             answer go on; where it does not, the answer ends, shorter than this.
-        stop: Strings (or one string) that end the request; not part of the text unless
+        stop: Text that ends the answer, one string or several; not part of the text unless
             ``include_stop``.
         stop_token_ids: Tokens that end the request beside the model's own.
         ignore_eos: Go on past the model's end-of-sequence tokens.

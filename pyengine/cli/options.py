@@ -1,8 +1,11 @@
-"""The options that commands share: tables of the settings a person needs, made into flags.
+"""The options that commands share: flags for the settings a person needs, and for sampling.
 
-A flag's type comes from the field it sets, so that a table cannot disagree with the engine.
+A flag's type comes from the field it sets, so that it cannot disagree with the engine. Sampling has
+a flag for every parameter, with the first sentence of what its docstring says of it.
 """
 
+import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from types import NoneType
@@ -12,6 +15,7 @@ import click
 import msgspec
 
 from pyengine._core import DEFAULT_PROPOSERS, PROPOSERS
+from pyengine.cli.parameters import settings
 from pyengine.errors import ConfigError, InvalidRequestError
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import ChatFormatName, EngineConfig
@@ -57,24 +61,6 @@ ENGINE_OPTIONS: dict[str, str] = {
     "simulated_step_ms": "Milliseconds that a step of the simulated device takes [default: 8].",
 }
 
-SAMPLING_OPTIONS: dict[str, str] = {
-    "max_tokens": "Most tokens to generate [default: to the end of the context].",
-    "min_tokens": "Fewest tokens before the answer may end.",
-    "temperature": "0 takes the most likely token, more is more varied [default: 1].",
-    "top_k": "Choose among this many most likely tokens [default: all].",
-    "top_p": "Choose among the fewest tokens that reach this probability [default: 1].",
-    "min_p": "Drop tokens less likely than this times the most likely one [default: 0].",
-    "presence_penalty": "Lower the logits of tokens that the answer has, by -2 to 2 [default: 0].",
-    "frequency_penalty": "The same for each time that a token occurs, by -2 to 2 [default: 0].",
-    "repetition_penalty": "Scale the logits of tokens in prompt or answer; above 1 repeats less "
-    "[default: 1].",
-    "logit_bias": """Biases to add to logits, a JSON object of token ids: '{"5": -100}'.""",
-    "bad_words": "Text that the answer must not contain; may be given several times.",
-    "seed": "The same seed gives the same answer [default: random].",
-    "stop": "Text that ends the answer; may be given several times.",
-    "ignore_eos": "Continue past the model's end-of-sequence tokens.",
-}
-
 
 def model_argument(command: Command) -> Command:
     """The MODEL argument of every command."""
@@ -99,10 +85,14 @@ def engine_options(mode: Mode) -> Callable[[Command], Command]:
 
 
 def sampling_options(command: Command) -> Command:
-    """The flags for :data:`SAMPLING_OPTIONS`; what was not given arrives as None."""
+    """A flag for every sampling parameter; what was not given arrives as None."""
     types = {field.name: field.type for field in msgspec.structs.fields(SamplingParams)}
-    for name, text in reversed(SAMPLING_OPTIONS.items()):
-        command = _flag(name, types[name], text, negatable=False)(command)
+    texts = _first_sentences(SamplingParams)
+    for name, default in reversed(settings(SamplingParams()).items()):
+        text = texts[name]
+        if isinstance(default, int | float) and not isinstance(default, bool):
+            text += f" [default: {default:g}]"
+        command = _flag(name, types[name], text, negatable=default is True)(command)
     return command
 
 
@@ -130,12 +120,12 @@ def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
     Raises:
         click.UsageError: A parameter is out of its range; the message names the flag.
     """
-    values = {name: given[name] for name in SAMPLING_OPTIONS}
+    values = {name: given[name] for name in settings(SamplingParams())}
     params = SamplingParams(**{k: v for k, v in values.items() if v not in (None, ())})
     try:
         params.validate()
     except InvalidRequestError as error:
-        where = f" (option {spelled(error.param)})" if error.param in SAMPLING_OPTIONS else ""
+        where = f" (option {spelled(error.param)})" if error.param in values else ""
         raise click.UsageError(f"{error.message}{where}") from error
     return params
 
@@ -145,18 +135,33 @@ def spelled(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def _first_sentences(of: type) -> dict[str, str]:
+    """What the docstring of ``of`` says first of each of its attributes; their names as flags."""
+    attributes = (
+        inspect.cleandoc(of.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
+    )
+    entries = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", attributes, flags=re.MULTILINE)
+    texts = {name: re.sub(r"\s+", " ", text) for name, text in entries}
+    return {
+        name: re.sub(r"``(\w+)``", lambda field: spelled(field[1]), re.split(r"(?<=\.) ", text)[0])
+        for name, text in texts.items()
+    }
+
+
 def _flag(name: str, hint: Any, text: str, *, negatable: bool) -> Callable[[Command], Command]:
     """A click option for a field of type ``hint``, None unless given."""
     flag = spelled(name)
     kind = next((arg for arg in get_args(hint) if arg is not NoneType), hint)
     if get_origin(hint) is dict:
+        text += """ A JSON object, such as '{"5": -100}'."""
         return click.option(flag, type=_Json(hint), default=None, help=text)
     if names := next((get_args(t) for t in (hint, kind) if get_origin(t) is Literal), ()):
         metavar = None if len(names) <= SHOWN_CHOICES else "NAME"
         choice = click.Choice(names)
         return click.option(flag, type=choice, metavar=metavar, default=None, help=text)
     if get_origin(hint) is tuple:
-        return click.option(flag, type=kind, multiple=True, metavar="TEXT", help=text)
+        text += " May be given several times."
+        return click.option(flag, type=kind, multiple=True, help=text)
     if get_origin(kind) is tuple:
         return click.option(flag, type=split_names, metavar="NAMES", default=None, help=text)
     if kind is bool:

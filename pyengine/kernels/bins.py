@@ -3,19 +3,20 @@
 from pyengine.kernels.candidates import NOTHING, logit_of
 from pyengine.kernels.language import tl, triton
 from pyengine.kernels.noise import mass
-from pyengine.kernels.rules import TEMPERATURE, TOP_K, TOP_P, integer, real
+from pyengine.kernels.rules import integer, real, word
 
+_TEMPERATURE, _TOP_K, _TOP_P = word("temperature"), word("top_k"), word("top_p")
 _NATS = tl.constexpr(22.0)  # e^-22 is less than half a unit of probability
 
 
 @triton.jit
 def cuts_of(sampling_ptr, row, vocabulary):
     """Top-k, or 0; top-p, or 1; and whether either is to be looked at: not in greedy rows."""
-    top_k = integer(sampling_ptr, row, TOP_K)
+    top_k = integer(sampling_ptr, row, _TOP_K)
     top_k = tl.where((top_k > 0) & (top_k < vocabulary), top_k, 0)
-    top_p = real(sampling_ptr, row, TOP_P)
+    top_p = real(sampling_ptr, row, _TOP_P)
     top_p = tl.where(top_p < 1.0, top_p, 1.0)  # a NaN keeps all
-    temperature = real(sampling_ptr, row, TEMPERATURE)
+    temperature = real(sampling_ptr, row, _TEMPERATURE)
     return top_k, top_p, temperature, (temperature > 0.0) & ((top_k > 0) | (top_p < 1.0))
 
 

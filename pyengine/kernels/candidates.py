@@ -9,7 +9,6 @@ is looked at, it begins at a multiple of that.
 """
 
 from pyengine.kernels.language import tl, triton
-from pyengine.kernels.noise import exponential, weight
 
 NO_TOKEN = tl.constexpr(0x7FFFFFFF)
 NOTHING = tl.constexpr(-9223372036854775807)
@@ -125,40 +124,3 @@ def token_of(packed):
 def keeps(value, offsets, level, last):
     """Whether a token is among those up to the one of logit ``level`` and id ``last``."""
     return (value > level) | ((value == level) & (offsets <= last))
-
-
-@triton.jit
-def first_to_arrive(
-    logits, mask, masked, begin, end, best, temperature, least, level, last, seed, position,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Time and token of the winner of the exponential race among those of a part that are kept."""
-    QUARTER: tl.constexpr = BLOCK // 4
-    lanes = tl.arange(0, QUARTER)
-    times = tl.full([QUARTER], float("inf"), tl.float32)
-    tokens = tl.full([QUARTER], NO_TOKEN, tl.int32)
-    low = (position & 0xFFFFFFFF).to(tl.uint32)
-    high = ((position >> 32) & 0xFFFFFFFF).to(tl.uint32)
-    for start in range(begin, end, BLOCK):
-        # Four words of a counter go to tokens that are 32 apart; see random.rs.
-        first = start + lanes // 32 * 128 + lanes % 32
-        peak = tl.full([], float("-inf"), tl.float32)
-        for word in tl.static_range(4):
-            value, _ = load(logits, mask, masked, first + word * 32, end)
-            peak = tl.maximum(peak, tl.max(value, axis=0))
-        if (peak >= level) & (peak > float("-inf")):
-            counters = (start // 4 + lanes).to(tl.uint32)
-            zero = tl.zeros([QUARTER], tl.uint32)
-            words = tl.philox(seed, low + zero, high + zero, counters, zero)
-            for word in tl.static_range(4):
-                offsets = first + word * 32
-                value, _ = load(logits, mask, masked, offsets, end)
-                heavy = weight(value, best, temperature)
-                runs = keeps(value, offsets, level, last) & (heavy >= least)
-                time = tl.div_rn(exponential(words[word]), tl.where(runs, heavy, 1.0))
-                time = tl.where(runs, time, float("inf"))
-                wins = (time < times) | ((time == times) & (offsets < tokens) & runs)
-                times = tl.where(wins, time, times)
-                tokens = tl.where(wins, offsets, tokens)
-    earliest = tl.min(times, axis=0)
-    return earliest, tl.min(tl.where(times == earliest, tokens, NO_TOKEN), axis=0)

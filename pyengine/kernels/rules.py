@@ -17,16 +17,11 @@ _FORMATS: dict[str, str] = dict(zip(_ROW["names"], _ROW["formats"], strict=True)
 
 
 def word(name: str) -> Any:
-    """The first word of a field, for kernels."""
+    """The first word of a field, as a constant of the kernel file that applies the rule."""
     return tl.constexpr(_OFFSETS[name] // 4)
 
 
 WORDS = tl.constexpr(_ROW["itemsize"] // 4)
-SEED = word("seed")
-TEMPERATURE = word("temperature")
-TOP_K = word("top_k")
-TOP_P = word("top_p")
-MIN_P = word("min_p")
 
 
 @triton.jit

@@ -30,7 +30,8 @@ from pyengine.kernels.bins import clear_bins, cuts_of
 from pyengine.kernels.candidates import (
     NO_TOKEN,
     best_of_parts,
-    first_to_arrive,
+    keeps,
+    load,
     look,
     masks_of,
     part_of,
@@ -38,7 +39,10 @@ from pyengine.kernels.candidates import (
 from pyengine.kernels.cut import MAX_PARTS, CutScratch
 from pyengine.kernels.inputs import SamplingInputs
 from pyengine.kernels.language import tl, triton
-from pyengine.kernels.rules import MIN_P, SEED, long, real
+from pyengine.kernels.noise import exponential, weight
+from pyengine.kernels.rules import long, real, word
+
+_MIN_P, _SEED = word("min_p"), word("seed")
 
 BLOCK = 1024
 """Tokens that a program works on at a time; a multiple of 128."""
@@ -115,6 +119,43 @@ def peak_kernel(
         clear_bins(counts_ptr, masses_ptr, gathered_ptr, PARTS, BINS)
 
 
+@triton.jit
+def first_to_arrive(
+    logits, mask, masked, begin, end, best, temperature, least, level, last, seed, position,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Time and token of the winner of the exponential race among those of a part that are kept."""
+    QUARTER: tl.constexpr = BLOCK // 4
+    lanes = tl.arange(0, QUARTER)
+    times = tl.full([QUARTER], float("inf"), tl.float32)
+    tokens = tl.full([QUARTER], NO_TOKEN, tl.int32)
+    low = (position & 0xFFFFFFFF).to(tl.uint32)
+    high = ((position >> 32) & 0xFFFFFFFF).to(tl.uint32)
+    for start in range(begin, end, BLOCK):
+        # Four words of a counter go to tokens that are 32 apart; see random.rs.
+        first = start + lanes // 32 * 128 + lanes % 32
+        peak = tl.full([], float("-inf"), tl.float32)
+        for quarter in tl.static_range(4):
+            value, _ = load(logits, mask, masked, first + quarter * 32, end)
+            peak = tl.maximum(peak, tl.max(value, axis=0))
+        if (peak >= level) & (peak > float("-inf")):
+            counters = (start // 4 + lanes).to(tl.uint32)
+            zero = tl.zeros([QUARTER], tl.uint32)
+            words = tl.philox(seed, low + zero, high + zero, counters, zero)
+            for quarter in tl.static_range(4):
+                offsets = first + quarter * 32
+                value, _ = load(logits, mask, masked, offsets, end)
+                heavy = weight(value, best, temperature)
+                runs = keeps(value, offsets, level, last) & (heavy >= least)
+                time = tl.div_rn(exponential(words[quarter]), tl.where(runs, heavy, 1.0))
+                time = tl.where(runs, time, float("inf"))
+                wins = (time < times) | ((time == times) & (offsets < tokens) & runs)
+                times = tl.where(wins, time, times)
+                tokens = tl.where(wins, offsets, tokens)
+    earliest = tl.min(times, axis=0)
+    return earliest, tl.min(tl.where(times == earliest, tokens, NO_TOKEN), axis=0)
+
+
 @triton.jit(do_not_specialize=["first_row", "mask_words"])
 def sample_kernel(
     logits_ptr, logits_stride, vocabulary, first_row,
@@ -143,10 +184,10 @@ def sample_kernel(
         if cuts:
             level = tl.load(level_ptr + program)
             last = tl.load(last_ptr + program)
-        min_p = real(sampling_ptr, row, MIN_P)
+        min_p = real(sampling_ptr, row, _MIN_P)
         smallest = 1.1754943508222875e-38
         least = tl.where(min_p > smallest, tl.minimum(min_p, 1.0), smallest)
-        seed = long(sampling_ptr, row, SEED)
+        seed = long(sampling_ptr, row, _SEED)
         ahead = logits_row - tl.load(logit_start_ptr + row)
         position = tl.load(position_ptr + row) + ahead
         time, token = first_to_arrive(

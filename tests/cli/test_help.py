@@ -3,12 +3,11 @@
 from dataclasses import fields
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from pyengine import EngineConfig, SamplingParams, __version__
+from pyengine import EngineConfig, __version__
 from pyengine.cli import main
-from pyengine.cli.options import ENGINE_OPTIONS, SAMPLING_OPTIONS, spelled
+from pyengine.cli.options import ENGINE_OPTIONS, spelled
 from tests.cli.conftest import Run
 from tests.programs import python
 
@@ -42,7 +41,6 @@ def test_every_setting_has_its_flag_and_variable_in_the_help(command: str, pyeng
 
 def test_the_tables_name_fields_that_there_are() -> None:
     assert set(ENGINE_OPTIONS) <= {field.name for field in fields(EngineConfig)}
-    assert set(SAMPLING_OPTIONS) <= {field.name for field in msgspec.structs.fields(SamplingParams)}
 
 
 def test_what_only_a_person_can_know_has_a_flag() -> None:

@@ -13,6 +13,9 @@ from pyengine.http.openai.schema.structured import StructuredFields
 from pyengine.request.submission import RequestOptions
 from pyengine.sampling import SamplingParams
 
+HTTP_NAMES = {"include_stop": "include_stop_str_in_output"}
+"""Sampling parameters that have another name in a request."""
+
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     """``stream_options`` of a request."""
@@ -24,10 +27,9 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
 class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=True):
     """Fields of both kinds of completion. None is "not given", as in OpenAI's.
 
-    Beyond OpenAI's: top_k, min_p, repetition_penalty, bad_words, min_tokens, ignore_eos,
-    stop_token_ids, include_stop_str_in_output, skip_special_tokens (as
-    :class:`pyengine.SamplingParams` has them), priority (lower runs first) and cache_salt (cached
-    prefixes are shared only under the same one).
+    Sampling parameters mean what :class:`pyengine.SamplingParams` says of the field of the same
+    name; ``include_stop_str_in_output`` is its ``include_stop``. Beyond OpenAI's and these:
+    priority (lower runs first) and cache_salt (cached prefixes are shared only under the same one).
 
     ``user`` is the tenant that the request is charged to when tenants share fairly, and whose
     recent answers are drafted from. Any client can name any user, so it isolates nothing: give
@@ -116,29 +118,13 @@ def sampling_params(
     Raises:
         InvalidRequestError: Naming the parameter that is not.
     """
-    stop = request.stop
-    params = SamplingParams(
-        temperature=1.0 if request.temperature is None else request.temperature,
-        top_k=request.top_k or 0,
-        top_p=1.0 if request.top_p is None else request.top_p,
-        min_p=request.min_p or 0.0,
-        presence_penalty=request.presence_penalty or 0.0,
-        frequency_penalty=request.frequency_penalty or 0.0,
-        repetition_penalty=(
-            1.0 if request.repetition_penalty is None else request.repetition_penalty
-        ),
-        logit_bias=request.logit_bias or {},
-        bad_words=tuple(request.bad_words or ()),
-        seed=request.seed,
-        max_tokens=max_tokens,
-        min_tokens=request.min_tokens or 0,
-        stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
-        stop_token_ids=tuple(request.stop_token_ids or ()),
-        ignore_eos=bool(request.ignore_eos),
-        include_stop=bool(request.include_stop_str_in_output),
-        skip_special_tokens=request.skip_special_tokens is not False,
-        logprobs=logprobs,
-    )
+    given: dict[str, Any] = {}
+    for name in SamplingParams.__struct_fields__:
+        value = getattr(request, HTTP_NAMES.get(name, name), None)
+        if value is not None:
+            given[name] = tuple(value) if isinstance(value, list) else value
+    given |= {"max_tokens": max_tokens, "logprobs": logprobs}
+    params = SamplingParams(**given)
     params.validate()
     return params
 

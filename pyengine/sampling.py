@@ -22,9 +22,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling parameters of one request.
 
     Rules apply in this order: repetition penalty, presence and frequency penalties, bias and bad
-    words, the mask of a grammar, temperature, top-k, top-p, min-p; each sees what the one before
-    it left. Random numbers are counter-based, keyed by (seed, position of the token), so a seed
-    gives the same tokens in whatever batch the request runs.
+    words, the mask of a grammar, temperature, top-k, top-p, min-p, typical-p; each sees what the
+    one before it left. Random numbers are counter-based, keyed by (seed, position of the token), so
+    a seed gives the same tokens in whatever batch the request runs.
 
     Attributes:
         temperature: Divides the logits, from 0 to 2; 0 takes the most likely token, more is more
@@ -32,6 +32,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         top_k: Keep this many most likely tokens; 0 keeps all.
         top_p: Keep the fewest tokens whose probabilities reach this; 1 keeps all.
         min_p: Drop tokens less likely than this times the most likely one; 0 keeps all.
+        typical_p: Keep the tokens of the most typical probability that together reach this, above 0
+            and at most 1; 1 keeps all. Typical is what surprises as much as the rules before leave
+            one to expect: least |-ln p - H|, H the entropy of p. Tokens that differ in it by less
+            than 2^-14 may stay together. Meister et al., "Locally Typical Sampling", 2023.
         presence_penalty: Taken from the logit of every token that was generated, from -2 to 2; 0 is
             off.
         frequency_penalty: Taken from a token's logit as often as it was generated, from -2 to 2; 0
@@ -68,6 +72,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    typical_p: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
@@ -105,6 +110,7 @@ _RULES: tuple[Rule[SamplingParams], ...] = (
     Rule("top_k", "0 (off) or a positive integer", lambda p: 0 <= p.top_k < 2**31),
     Rule("top_p", "above 0 and at most 1", lambda p: 0.0 < p.top_p <= 1.0),
     Rule("min_p", "between 0 and 1", lambda p: 0.0 <= p.min_p <= 1.0),
+    Rule("typical_p", "above 0 and at most 1", lambda p: 0.0 < p.typical_p <= 1.0),
     Rule("presence_penalty", "between -2 and 2", lambda p: -2.0 <= p.presence_penalty <= 2.0),
     Rule("frequency_penalty", "between -2 and 2", lambda p: -2.0 <= p.frequency_penalty <= 2.0),
     Rule("repetition_penalty", "from 0.01 to 100", lambda p: 0.01 <= p.repetition_penalty <= 100.0),

@@ -49,6 +49,7 @@ RULES: dict[str, tuple[dict[str, Any], str | None]] = {
     "top-k": ({"top_k": 3}, None),
     "top-p": ({"top_p": 0.8}, None),
     "min-p": ({"min_p": 0.15}, None),
+    "typical-p": ({"typical_p": 0.6}, None),
     "what is kept": (KEPT, None),
     "presence": ({"presence_penalty": 1.5}, None),
     "frequency": ({"frequency_penalty": 1.2}, None),
@@ -81,7 +82,8 @@ def joint(model: LlamaForCausalLM, rules: dict[str, Any], pattern: str | None) -
     """Exact probabilities of the last three tokens, as numbers in base six."""
     params = SamplingParams(**rules)
     words = SPELLED if params.bad_words else []
-    kept = {name: getattr(params, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+    names = ("temperature", "top_k", "top_p", "min_p", "typical_p")
+    kept = {name: getattr(params, name) for name in names}
     whole: Floats = np.ones(1)
     for length in range(LENGTH):
         texts = list(itertools.product(range(VOCABULARY), repeat=length))

@@ -139,6 +139,36 @@ def kept_tokens(
     return kept & (weight >= least[:, None])
 
 
+def typical_tokens(
+    logits: torch.Tensor,
+    temperature: torch.Tensor,
+    weight: torch.Tensor,
+    kept: torch.Tensor,
+    typical_p: torch.Tensor,
+) -> torch.Tensor:
+    """What typical-p leaves of the tokens ``kept``: bool [rows, vocabulary]; see ``typical.rs``.
+
+    Args:
+        logits: float32 [rows, vocabulary], without NaN.
+        temperature: float32 [rows], above 0.
+        weight: float32 [rows, vocabulary].
+        kept: bool [rows, vocabulary].
+        typical_p: float32 [rows]; 1 is off.
+    """
+    best = logits.amax(dim=1, keepdim=True)
+    below = torch.where(logits == best, 0.0, (best - logits) / temperature[:, None])
+    depth = (below.nan_to_num(nan=88.0).clamp(max=88.0) * 16384.0 + 0.5).to(torch.int64)
+    mass = (weight * 1073741824.0 + 0.5).to(torch.int64) * kept
+    total = mass.sum(dim=1)
+    mean = (mass * depth).sum(dim=1) // total.clamp(min=1)
+    distance, order = (depth - mean[:, None]).abs().sort(dim=1)
+    wanted = (typical_p.double() * total.double()).ceil().to(torch.int64).clamp(min=1)
+    reached = mass.gather(1, order).cumsum(dim=1) >= wanted[:, None]
+    farthest = distance.gather(1, reached.int().argmax(dim=1, keepdim=True))
+    near = (depth - mean[:, None]).abs() <= farthest
+    return kept & (near | ~(typical_p < 1.0)[:, None])
+
+
 def sample(
     inputs: SamplingInputs, logits: torch.Tensor, tokens: torch.Tensor, first: int = 0
 ) -> None:
@@ -158,9 +188,11 @@ def sample(
     temperature = inputs.rule("temperature")[row]
     sampled = temperature > 0.0
 
-    weight = weights(clean, torch.where(sampled, temperature, 1.0))
+    warm = torch.where(sampled, temperature, 1.0)
+    weight = weights(clean, warm)
     limits = [inputs.rule(name)[row] for name in ("top_k", "top_p", "min_p")]
     kept = kept_tokens(clean, weight, *limits)
+    kept = typical_tokens(clean, warm, weight, kept, inputs.rule("typical_p")[row])
     start = inputs.logit_start[row]
     ahead = torch.arange(first, first + rows, device=logits.device) - start
     words = noise_words(inputs.rule("seed")[row], inputs.sample_position[row] + ahead, vocabulary)

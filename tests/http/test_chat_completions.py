@@ -81,6 +81,7 @@ async def test_parameters_reach_the_engine(http: httpx.AsyncClient, engine: Fake
         "top_k": 7,
         "top_p": 0.9,
         "min_p": 0.1,
+        "typical_p": 0.8,
         "presence_penalty": 0.25,
         "frequency_penalty": -0.5,
         "repetition_penalty": 1.5,
@@ -107,6 +108,7 @@ async def test_parameters_reach_the_engine(http: httpx.AsyncClient, engine: Fake
     assert (asked.priority, asked.cache_salt, asked.tenant) == (-1, "mine", "somebody")
     params = asked.params
     assert (params.temperature, params.top_k, params.top_p, params.min_p) == (0.5, 7, 0.9, 0.1)
+    assert params.typical_p == 0.8
     penalties = (params.presence_penalty, params.frequency_penalty, params.repetition_penalty)
     assert penalties == (0.25, -0.5, 1.5)
     assert (params.logit_bias, params.bad_words) == ({5: 3.0, 7: -100.0}, ("x", "y z"))

@@ -164,6 +164,7 @@ async def test_every_field_of_the_spec(http: httpx.AsyncClient, path: str) -> No
         ({"top_p": 0}, "top_p"),
         ({"top_k": -1}, "top_k"),
         ({"min_p": 1.5}, "min_p"),
+        ({"typical_p": 0.0}, "typical_p"),
         ({"seed": 1 << 63}, "seed"),
         ({"seed": 1.5}, "seed"),
         ({"max_tokens": 0}, "max_tokens"),

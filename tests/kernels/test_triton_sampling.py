@@ -156,7 +156,7 @@ def test_three_tokens_of_the_reference(rules: dict[str, Any], masked: bool) -> N
 def test_three_tokens_of_triton(masked: bool) -> None:
     """Few, for they are interpreted; on a GPU tests/gpu draws as many as the distribution needs."""
     language, sequences = Language(4), len(SMALL_RULES)
-    plain = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    plain = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0}
     each = [plain | SMALL_RULES[sequence % len(SMALL_RULES)] for sequence in range(sequences)]
     rules = {name: np.array([rule[name] for rule in each]) for name in plain}
     given: dict[str, Any] = {
@@ -184,6 +184,7 @@ def test_extremes(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     logits[:, ::wide] = rows
     several: list[dict[str, Any]] = [
         {"temperature": 0.0}, {}, {"temperature": 1e-38}, {"top_k": 2, "top_p": 0.9},
+        {"typical_p": 0.5},
     ]  # fmt: skip
     for rules in several:
         step = Step(len(rows), **rules)

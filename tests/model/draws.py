@@ -27,6 +27,8 @@ RULES: list[dict[str, Any]] = [
     {"top_p": 0.7},
     {"top_p": 0.05},
     {"min_p": 0.1},
+    {"typical_p": 0.6},
+    {"temperature": 1.5, "top_k": 90, "min_p": 0.01, "typical_p": 0.8},
     {"temperature": 1.3, "top_k": 20, "top_p": 0.9},
     {"temperature": 0.8, "top_p": 0.95, "min_p": 0.05},
     {"temperature": 1.5, "top_k": 90, "top_p": 0.97, "min_p": 0.02},
@@ -46,6 +48,7 @@ class Step:
     top_k: Any = 0
     top_p: Any = 1.0
     min_p: Any = 0.0
+    typical_p: Any = 1.0
     seed: Any = None
     position: Any = 7
     mask: NDArray[np.uint32] | None = None
@@ -72,6 +75,7 @@ class Step:
                 top_k=self.top_k,
                 top_p=self.top_p,
                 min_p=self.min_p,
+                typical_p=self.typical_p,
                 seed=np.arange(self.rows) if self.seed is None else self.seed,
             ),
             "sample_position": full(self.position, np.int64),
@@ -135,6 +139,7 @@ def exact(
     top_k: int = 0,
     top_p: float = 1.0,
     min_p: float = 0.0,
+    typical_p: float = 1.0,
     allowed: NDArray[np.bool_] | None = None,
 ) -> Floats:
     """The distribution of one row by its definition, in float64."""
@@ -154,6 +159,13 @@ def exact(
         p[order[count:]] = 0.0
         p /= p.sum()
     p[p < np.float32(min_p) * p.max()] = 0.0
+    p /= p.sum()
+    if typical_p < 1.0:
+        surprise = -np.log(np.where(p > 0, p, 1.0))
+        distance = np.where(p > 0, np.abs(surprise - (p * surprise).sum()), np.inf)
+        order = np.argsort(distance, kind="stable")
+        count = int(np.searchsorted(np.cumsum(p[order]), np.float32(typical_p), side="left")) + 1
+        p[distance > distance[order[:count]].max() + 1e-9] = 0.0
     probabilities: Floats = p / p.sum()
     return probabilities
 
@@ -204,6 +216,7 @@ def random_step(random: np.random.Generator, rows: int, vocabulary: int) -> Step
         top_k=random.choice([0, 0, 1, 5, 40, vocabulary - 1, vocabulary], rows),
         top_p=random.choice([1.0, 1.0, 0.0, 0.4, 0.95], rows),
         min_p=random.choice([0.0, 0.0, 0.02, 1.0], rows),
+        typical_p=random.choice([1.0, 1.0, 0.2, 0.9], rows),
         seed=random.integers(0, 2**64, rows, dtype=np.uint64),
         position=random.integers(0, 2**40, rows),
         mask=pack(allowed),
@@ -234,6 +247,8 @@ SMALL_RULES: list[dict[str, Any]] = [
     {"top_k": 3},
     {"top_p": 0.75},
     {"min_p": 0.2},
+    {"typical_p": 0.5},
+    {"temperature": 1.2, "top_k": 4, "typical_p": 0.8},
     {"temperature": 1.4, "top_k": 4, "top_p": 0.9, "min_p": 0.05},
 ]
 PREFIXES = sum(VOCABULARY**n for n in range(LENGTH))

@@ -18,7 +18,7 @@
 //! Logits may be penalized before all of that ([`penalties`]), in place.
 //!
 //! Candidates are *in order*: the larger logit first, the lower id first of equals. Every rule but
-//! min-p keeps the first of them ([`order::Cut`]).
+//! min-p and typical-p keeps the first of them ([`order::Cut`]).
 //!
 //! A NaN counts as minus infinity; where logits are plus infinity, those tokens alone share the
 //! probability; where nothing is possible there is no token, which is said by -1. A mask that allows
@@ -40,6 +40,7 @@ pub mod temperature;
 mod tests;
 pub mod top_k;
 pub mod top_p;
+pub mod typical;
 pub mod verify;
 
 use std::cell::RefCell;
@@ -99,6 +100,7 @@ fn choose<T: Element>(logits: &[T], rules: &Rules<'_>, logits_row: usize, row: &
     top_k::keep(row, rule.top_k);
     top_p::keep(row, rule.top_p, scale);
     let least = min_p::least_weight(rule.min_p);
+    typical::keep(row, rule.typical_p, scale, least);
     let stream = Stream::new(rule.seed, rules.position(logits_row));
     race::first_to_arrive(row, scale, least, stream) as i32
 }

@@ -87,6 +87,8 @@ sampling_row! {
     top_p: f32 = 1.0;
     /// Drops tokens less likely than this times the most likely one; 0 keeps all.
     min_p: f32 = 0.0;
+    /// Keeps the tokens nearest to the entropy whose probabilities reach this; 1 keeps all.
+    typical_p: f32 = 1.0;
     /// Taken once from the logit of every token that was generated; 0 is off.
     presence_penalty: f32 = 0.0;
     /// Taken from it as often as the token was generated; 0 is off.

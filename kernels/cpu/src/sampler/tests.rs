@@ -65,6 +65,22 @@ fn defined(logits: &[f32], rule: SamplingRow, mask: Option<&[u32]>, stream: Stre
         order.truncate(last.unwrap() + 1);
     }
     order.retain(|&t| scale.weight(logits[t]) >= rule.min_p && scale.weight(logits[t]) > 0.0);
+    if rule.typical_p < 1.0 {
+        let mass = |t: usize| u64::from(scale.mass(logits[t]));
+        let depth = |t: usize| ((-scale.exponent(logits[t])).min(88.0) * 16384.0 + 0.5) as i64;
+        let total: u64 = order.iter().map(|&t| mass(t)).sum();
+        let mean = order.iter().map(|&t| mass(t) * depth(t) as u64).sum::<u64>() / total;
+        let distance = |t: usize| (depth(t) - mean as i64).abs();
+        let mut near = order.clone();
+        near.sort_by_key(|&t| distance(t));
+        let mut reached = 0;
+        let last = near.iter().find(|&&t| {
+            reached += mass(t);
+            reached > 0 && reached as f64 >= f64::from(rule.typical_p) * total as f64
+        });
+        let farthest = distance(*last.unwrap());
+        order.retain(|&t| distance(t) <= farthest);
+    }
     let time = |t: usize| exponential(stream.word(t as u32)) / scale.weight(logits[t]);
     order.into_iter().min_by(|&a, &b| time(a).total_cmp(&time(b)).then(a.cmp(&b))).unwrap() as i32
 }
@@ -75,12 +91,14 @@ fn rule() -> impl Strategy<Value = SamplingRow> {
         prop_oneof![2 => Just(0), 2 => 1i32..40, 1 => 40i32..1500],
         prop_oneof![1 => Just(1.0f32), 2 => 0.0f32..1.0],
         prop_oneof![2 => Just(0.0f32), 1 => 0.0f32..1.0],
+        prop_oneof![1 => Just(1.0f32), 1 => 0.0f32..1.0],
     )
-        .prop_map(|(temperature, top_k, top_p, min_p)| SamplingRow {
+        .prop_map(|(temperature, top_k, top_p, min_p, typical_p)| SamplingRow {
             temperature,
             top_k,
             top_p,
             min_p,
+            typical_p,
             ..PLAIN
         })
 }

@@ -49,6 +49,7 @@ class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=Tr
 
     top_k: int | None = None
     min_p: float | None = None
+    typical_p: float | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
     stop_token_ids: list[int] | None = None

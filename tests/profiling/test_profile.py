@@ -204,7 +204,7 @@ def test_two_reports_are_compared(made: Path, tmp_path: Path) -> None:
     assert "sequences was 4, is 8" in output
     refused = CliRunner().invoke(main, ["profile", "--compare", str(old), str(made / "p.html")])
     assert refused.exit_code == 1
-    assert "no report" in refused.output
+    assert "not a report" in refused.output
 
 
 def test_constrained_answers_show_masks_and_drafts() -> None:

@@ -53,10 +53,10 @@ def test_what_is_expected_counts_prompts_and_drafting() -> None:
 
 
 def test_noise_is_the_range_of_runs_without_proposers() -> None:
-    control = Case("json", ())
-    assert control.name == "control"
+    without = Case("json", ())
+    assert without.name == "control"
     control = [
-        row(control, clients, [spent(1.0 + clients / 1000, 1.0)] * 6) for clients in CONCURRENCY
+        row(without, clients, [spent(1.0 + clients / 1000, 1.0)] * 6) for clients in CONCURRENCY
     ]
     slow = row(COPY, 1, [spent(0.9, 1.0)] * 6)
     unsure = row(COPY, 4, [spent(0.9, 1.0)] * 5 + [spent(1.2, 1.0)])

@@ -63,6 +63,7 @@ def run(*arguments: str, cwd: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_as_a_program(tmp_path: Path) -> None:
     said = run(cwd=tmp_path)
     assert 'call: get_weather {"city": "Paris"} -> {"conditions": "sunny"}' in said

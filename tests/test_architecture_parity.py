@@ -64,6 +64,7 @@ async def test_so_they_do_on_two_ranks(
     assert tokens == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 async def test_a_model_that_drafts_for_itself_is_always_right(name: str, tmp_path: Path) -> None:
     folder, expected = reference(tmp_path, name)
@@ -78,6 +79,7 @@ async def test_a_model_that_drafts_for_itself_is_always_right(name: str, tmp_pat
     assert report["accepted_draft_model"] == report["drafted_draft_model"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 async def test_dummy_weights(name: str, tmp_path: Path) -> None:
     folder, expected = reference(tmp_path, name)

@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.programs import REPOSITORY, environment
 
 
+@pytest.mark.slow
 def test_embed(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, REPOSITORY / "examples" / "embed.py"],

@@ -36,6 +36,7 @@ def engine_process(engine: AsyncEngine) -> int:
     return placement.child.process.pid
 
 
+@pytest.mark.slow
 async def test_both_placements_answer_alike() -> None:
     answers = []
     for placement in ("thread", "process"):

@@ -84,6 +84,7 @@ async def test_on_a_device_that_is_a_step_ahead() -> None:
         await assert_nothing_is_left(engine)
 
 
+@pytest.mark.slow
 async def test_what_does_not_fit_is_said_to_be_cut(engine: AsyncEngine) -> None:
     asked = names(OPEN)
     given = await answers(ask(engine, name, seed, max_tokens=96) for seed, name in enumerate(asked))
@@ -98,6 +99,7 @@ async def test_what_does_not_fit_is_said_to_be_cut(engine: AsyncEngine) -> None:
     await assert_nothing_is_left(engine)
 
 
+@pytest.mark.slow
 async def test_stop_strings_cut_what_is_otherwise_whole(engine: AsyncEngine) -> None:
     asked = names(STOPPED)
     stops = (", ", '"}', "]", "e")

@@ -124,6 +124,7 @@ def workers_of(server: Server) -> list[int]:
     return children(server.process.pid, "worker_main")
 
 
+@pytest.mark.slow
 async def test_two_workers_answer_on_one_port() -> None:
     with served(*SERVE) as server:
         async with client_of(server.url()) as client:

@@ -32,6 +32,7 @@ def test_every_element_is_read_once() -> None:
     assert out.tolist() == [first, second, -1.0]
 
 
+@pytest.mark.slow
 def test_it_reads_16_bytes_at_a_time(tmp_path: Path) -> None:
     more = {
         "TRITON_INTERPRET": "0",

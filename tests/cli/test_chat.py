@@ -38,6 +38,7 @@ def test_a_conversation_in_the_terminal() -> None:
         assert screen.wait() == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_answer_but_not_the_program() -> None:
     with terminal("chat", *ENDLESS) as screen:
         screen.expect(PROMPT)
@@ -53,6 +54,7 @@ def test_ctrl_c_stops_the_answer_but_not_the_program() -> None:
         assert screen.wait() == 0
 
 
+@pytest.mark.slow
 def test_a_pipe_is_answered_line_by_line_in_one_conversation(pyengine: Run) -> None:
     lines = f"{FRANCE}\n/stats\n\n{FRANCE}\n/stats\n/reset\n/exit\nnever answered\n"
     done = pyengine("chat", "--temperature", "0", "--max-tokens", "40", given=lines)

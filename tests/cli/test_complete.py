@@ -25,6 +25,7 @@ def test_a_question_through_a_pipe_is_answered(pyengine: Run) -> None:
     assert done.stdout.endswith("\n")
 
 
+@pytest.mark.slow
 def test_json_has_the_same_text_and_its_usage(pyengine: Run) -> None:
     options = (*SIMULATED, "--temperature", "0", "--max-tokens", "12", "--ignore-eos")
     text = pyengine("complete", "--prompt", "The river", *options).stdout

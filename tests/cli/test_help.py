@@ -77,6 +77,7 @@ def test_a_usage_error_is_named_and_exits_with_2(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_model_that_is_not_there_is_one_line_and_exits_with_1(
     command: str, pyengine: Run
@@ -100,6 +101,7 @@ def test_a_name_that_is_neither_path_nor_hub_name_is_told_what_both_look_like(
     assert "owner/name" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_draft_model_that_is_not_there_tells_its_own_way_to_the_demo(pyengine: Run) -> None:
     done = pyengine("complete", "--prompt", "Hello", "--draft-model", "tiny")
     assert done.returncode == 1

@@ -45,6 +45,7 @@ def test_serve_answers_the_openai_client_and_stops_when_told(placement: str) -> 
         assert server.output[-2:] == ["stopped\n", ""]
 
 
+@pytest.mark.slow
 def test_the_summary_says_what_was_chosen_and_its_curl_works() -> None:
     with served("--port", "0", "--max-sequences", "3", "--no-prefix-cache") as server:
         url = server.url()

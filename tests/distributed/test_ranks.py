@@ -45,6 +45,7 @@ async def test_two_processes_answer_as_one_and_end_with_the_engine() -> None:
     assert told[-1][0] <= told[-1][1]
 
 
+@pytest.mark.slow
 async def test_a_rank_that_is_killed_ends_the_engine_by_name() -> None:
     async with shared() as engine:
         _, other = ranks(engine)

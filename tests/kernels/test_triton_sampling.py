@@ -136,6 +136,7 @@ def test_how_many_programs_share_a_row() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
 @pytest.mark.parametrize("rules", SMALL_RULES, ids=str)
 def test_three_tokens_of_the_reference(rules: dict[str, Any], masked: bool) -> None:

@@ -108,6 +108,7 @@ def runners(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> list[TorchR
     return made
 
 
+@pytest.mark.slow
 async def test_tokens_are_those_of_transformers(
     runners: list[TorchRunner], calls: Counter[str], tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ async def test_what_is_left_of_the_memory_is_the_caches(gpu: Gpu) -> None:
     assert queue.done == queue.asked
 
 
+@pytest.mark.slow
 async def test_a_draft_model_has_its_share_of_cache_and_graphs(gpu: Gpu) -> None:
     expected, _ = await ask(device="cpu", kv_cache_mib=16)
     drafting: dict[str, Any] = {

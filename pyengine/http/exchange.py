@@ -121,6 +121,9 @@ class Exchange:
         """Stop watching the client and free what still runs; record the trace."""
         if self._watch is not None:
             self._watch.cancel()
+            # granian's awaitable holds the callback, which holds this exchange: a cycle through
+            # Rust that Python's collector does not see.
+            self._watch = None
         self._trace()
         self.abort()
 

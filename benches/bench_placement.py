@@ -196,7 +196,7 @@ def floor() -> None:
     async def serve() -> None:
         listener = listen("127.0.0.1", 0, 2048)
         print(f"ready: {url_of(listener, '127.0.0.1')}", flush=True)
-        await _Granian(Constant(), listener).serve()  # type: ignore[arg-type]
+        await _Granian(Constant(), listener, 8192).serve()  # type: ignore[arg-type]
 
     uvloop.run(serve())
 

@@ -13,6 +13,8 @@ class Limits:
     """Each limit has a clear error behind it.
 
     Attributes:
+        header_seconds: Longest time a client may take to send the head of a request, from the
+            connection, or from the answer before, on; then its connection is closed.
         body_bytes: Longest request body; more is answered by 413.
         body_seconds: Longest time a client may take to send it; more is answered by 408.
         discard_bytes: How much of a body that is too long is read and thrown away, so that the
@@ -20,11 +22,13 @@ class Limits:
         prompts: Most prompts in one completions request.
         choices: Most answers of one request: prompts times ``n``.
         tools: Most tools of one request.
-        connections: Connections served at once; more wait in the backlog.
+        connections: Connections that one HTTP process serves at once, fewer where the limit of
+            open files is lower. More are turned away by 503, except health checks.
         backlog: Connections that wait to be accepted.
         drain_seconds: How long running requests get to finish at shutdown.
     """
 
+    header_seconds: float = 30.0
     body_bytes: int = 4 << 20
     body_seconds: float = 30.0
     discard_bytes: int = 64 << 20

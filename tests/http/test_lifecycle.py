@@ -246,7 +246,7 @@ def test_a_server_leaves_logging_as_it_was() -> None:
         async def make() -> None:
             from pyengine.http.app import App
 
-            _Granian(App(FakeEngine(), Limits()), listener)
+            _Granian(App(FakeEngine(), Limits()), listener, 100)
 
         asyncio.run(make())
     assert (list(root.handlers), root.level) == before

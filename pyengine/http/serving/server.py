@@ -23,6 +23,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NoReturn
 
 from granian._granian import SocketHolder
+from granian.constants import HTTPModes
+from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.server.embed import Server
 
@@ -31,6 +33,7 @@ from pyengine.errors import ConfigError, EngineDeadError
 from pyengine.http.app import App
 from pyengine.http.limits import Limits
 from pyengine.http.operations.tracing import Tracing
+from pyengine.http.serving.overflow import Overflow, connection_limit
 
 log = logging.getLogger("pyengine.http")
 
@@ -46,13 +49,16 @@ class _Granian(Server):
     be noticed; and this one takes connections before granian has started.
     """
 
-    def __init__(self, app: App, listener: socket.socket) -> None:
+    def __init__(self, app: App, listener: socket.socket, connections: int) -> None:
         limits = app.limits
         super().__init__(
             app,
+            # To tell HTTP/2 from HTTP/1 it would wait for a first byte, without a deadline.
+            http=HTTPModes.http1,
+            http1_settings=HTTP1Settings(header_read_timeout=round(1000 * limits.header_seconds)),
             websockets=False,
             backlog=limits.backlog,
-            backpressure=limits.connections,
+            backpressure=connections,
             log_level=LogLevels.error,
             log_dictconfig=_LOGGING,
         )
@@ -96,6 +102,7 @@ class HttpServer:
         self._address = (host, port)
         self._listener = listener
         self._granian: _Granian | None = None
+        self._overflow: Overflow | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> str:
@@ -109,7 +116,9 @@ class HttpServer:
         if listener is None:
             listener = listen(host, port, self.app.limits.backlog)
         self.url = url_of(listener, host)
-        self._granian = _Granian(self.app, listener)
+        connections = connection_limit(self.app.limits.connections)
+        self._overflow = Overflow(self.app, listener.dup(), connections)
+        self._granian = _Granian(self.app, listener, connections)
         self._task = asyncio.create_task(self._granian.serve())
         return self.url
 
@@ -124,13 +133,14 @@ class HttpServer:
         Args:
             drain_seconds: How long they get; None takes ``Limits.drain_seconds``.
         """
-        if self._granian is None or self._task is None:
+        if self._granian is None or self._task is None or self._overflow is None:
             return
         if drain_seconds is None:
             drain_seconds = self.app.limits.drain_seconds
         aborted = await self.app.drain(drain_seconds)
         if aborted:
             log.warning("aborted %d requests that were still running", aborted)
+        await self._overflow.close()
         self._granian.stop()  # type: ignore[no-untyped-call]
         await self._task
         self._granian = None

@@ -1,0 +1,169 @@
+"""Connections beyond the limit: a health check is answered, all others are turned away with 503.
+
+The HTTP library stops accepting when its connections are all taken. The kernel then queues what
+comes, health checks too, and a load balancer would take a full server for a dead one. Here the
+queue is emptied while that lasts, with a few file descriptors that are kept free for it::
+
+    clients ──► listening socket ──► the HTTP library      while it has connections left
+                        └──────────► Overflow              while it has none
+"""
+
+import asyncio
+import logging
+import resource
+import select
+import socket
+from pathlib import Path
+
+from pyengine.errors import OverloadedError, PyengineError
+from pyengine.http.errors import error_body
+from pyengine.http.service import Service
+
+log = logging.getLogger("pyengine.http")
+
+CHECK_S = 0.1
+# How many connections beyond the limit are open at once. The oldest makes room for a new one.
+OPEN = 64
+# What a client beyond the limit has for its request, and then for reading the answer.
+PATIENCE_S = 2.0
+# Descriptors that connections never get: those of Overflow, and files that are opened meanwhile.
+RESERVE = OPEN + 32
+_HEAD_BYTES = 16 << 10
+
+
+def connection_limit(wanted: int) -> int:
+    """How many connections this process can hold, at most ``wanted``.
+
+    Raises the soft limit of open files as far as the hard one allows and ``wanted`` needs.
+    """
+    used = open_descriptors() + RESERVE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < used + wanted:
+        soft = used + wanted if hard == resource.RLIM_INFINITY else min(hard, used + wanted)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if soft < used + wanted:
+            log.warning(
+                "the limit of open files (%d, see ulimit -n) leaves %d connections, not %d",
+                soft,
+                max(1, soft - used),
+                wanted,
+            )
+            return max(1, soft - used)
+    return wanted
+
+
+def open_descriptors() -> int:
+    """The file descriptors that this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+class Overflow:
+    """Accepts what waits at a listening socket while all connections are taken.
+
+    Lives on the serving loop.
+    """
+
+    def __init__(self, service: Service, listener: socket.socket, connections: int) -> None:
+        """Not accepting yet.
+
+        Args:
+            service: Knows whether requests are taken.
+            listener: The socket that the HTTP library accepts from; closed by :meth:`close`.
+            connections: How many connections the HTTP library holds at most.
+        """
+        self._service = service
+        self._listener = listener
+        self._full = open_descriptors() + connections
+        self._connections = connections
+        self._queued = select.poll()
+        self._queued.register(listener, select.POLLIN)
+        self._clients: dict[asyncio.Task[None], None] = {}  # by age
+        self._turned_away: int | None = None  # None while connections are left
+        self._task = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        """Stop, and close the connections beyond the limit."""
+        tasks = [self._task, *self._clients]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listener.close()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_S)
+            if self._taken():
+                self._begin()
+                self._accept()
+            else:
+                self._end()
+
+    def _taken(self) -> bool:
+        """Whether connections wait because all are taken."""
+        if not self._queued.poll(0):
+            return False
+        return open_descriptors() - len(self._clients) >= self._full
+
+    def _begin(self) -> None:
+        if self._turned_away is None:
+            self._turned_away = 0
+            log.warning(
+                "all %d connections are taken; until one ends, others are turned away with 503, "
+                "health checks excepted",
+                self._connections,
+            )
+
+    def _end(self) -> None:
+        if self._turned_away is not None and open_descriptors() < self._full:
+            log.warning("connections are free again; %d were turned away", self._turned_away)
+            self._turned_away = None
+
+    def _accept(self) -> None:
+        """Take all connections that wait."""
+        while self._queued.poll(0):
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # gone again, or the HTTP library was faster
+                return
+            if len(self._clients) >= OPEN:
+                next(iter(self._clients)).cancel()
+            task = asyncio.create_task(self._serve(connection))
+            self._clients[task] = None
+            task.add_done_callback(self._clients.pop)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        with connection:
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    head = await loop.sock_recv(connection, _HEAD_BYTES)
+                    await loop.sock_sendall(connection, self._answer(head))
+                    connection.shutdown(socket.SHUT_WR)
+                    # Closing a socket that has unread bytes would take the answer back.
+                    while await loop.sock_recv(connection, _HEAD_BYTES):
+                        pass
+            except (OSError, TimeoutError):
+                pass  # the client has left, or sends nothing
+
+    def _answer(self, head: bytes) -> bytes:
+        status, body = "200 OK", b'{"status":"ok"}'
+        try:
+            if head.startswith(b"GET /ready "):
+                self._service.require_ready()
+            elif not head.startswith((b"GET /health ", b"HEAD /health ")):
+                if self._turned_away is not None:
+                    self._turned_away += 1
+                raise OverloadedError(
+                    "all connections of the server are taken; try again in a moment"
+                )
+        except PyengineError as error:
+            status, body = f"{error.status} Unavailable", error_body(error)
+        head_lines = [
+            f"HTTP/1.1 {status}",
+            "content-type: application/json",
+            f"content-length: {len(body)}",
+            *(() if status.startswith("200") else ("retry-after: 1",)),
+            "connection: close",
+        ]
+        return "\r\n".join([*head_lines, "", ""]).encode() + body

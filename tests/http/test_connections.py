@@ -1,0 +1,121 @@
+"""Connections that send nothing, and those beyond the limit."""
+
+import asyncio
+import socket
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pyengine.http.limits import Limits
+from pyengine.http.serving.server import HttpServer
+from tests.http.fake_engine import FakeEngine
+from tests.programs import served
+
+WAIT_S = 30
+
+
+class TestSilence:
+    @pytest.fixture
+    def limits(self) -> Limits:
+        return Limits(header_seconds=0.2)
+
+    @pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nhost:"])
+    async def test_a_connection_without_a_request_is_closed(
+        self, server: HttpServer, sent: bytes
+    ) -> None:
+        host, port = server.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(sent)
+        async with asyncio.timeout(WAIT_S):
+            await reader.read()  # to the end
+        writer.close()
+
+    async def test_an_answer_that_takes_long_is_not_cut_off(
+        self, http: httpx.AsyncClient, engine: FakeEngine
+    ) -> None:
+        engine.hold_after = 1
+        body = {"model": "org/fake", "prompt": "hi", "stream": True}
+        async with http.stream("POST", "/v1/completions", json=body) as answer:
+            chunks = answer.aiter_lines()
+            await anext(chunks)
+            silent = await asyncio.open_connection(*_address(str(http.base_url)))
+            async with asyncio.timeout(WAIT_S):
+                await silent[0].read()  # its deadline passes, and so would the stream's
+            silent[1].close()
+            engine.release()
+            assert [chunk async for chunk in chunks][-2] == "data: [DONE]"
+
+
+def _address(url: str) -> tuple[str, int]:
+    host, port = url.removeprefix("http://").rstrip("/").split(":")
+    return host, int(port)
+
+
+SCRIPT = """
+import asyncio, sys, resource
+from tests.http.fake_engine import FakeEngine
+from pyengine.http.limits import Limits
+from pyengine.http.serving.server import leave, serve
+import logging
+logging.basicConfig(format="%(message)s")
+files, connections = map(int, sys.argv[2:])
+if files:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+async def main():
+    limits = Limits(connections=connections, header_seconds=600)
+    await serve(FakeEngine(), port=0, announce=lambda line: print(line, flush=True), limits=limits)
+
+asyncio.run(main())
+leave()
+"""
+
+
+def connections_to(url: str, count: int) -> list[socket.socket]:
+    """So many connections that send nothing."""
+    return [socket.create_connection(_address(url), WAIT_S) for _ in range(count)]
+
+
+def answer_on(connection: socket.socket, path: str) -> bytes:
+    """The head of the answer to a request for ``path``; empty if the server closed instead."""
+    try:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        return connection.recv(65536)
+    except ConnectionError:
+        return b""
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("files", "connections", "most"), [(0, 40, 40), (256, 8192, 160)])
+def test_silent_connections_do_not_take_the_server_away(
+    files: int, connections: int, most: int
+) -> None:
+    with served(str(files), str(connections), command=[sys.executable, "-c", SCRIPT]) as server:
+        url = server.url()
+        if files:
+            server.expect(rf"open files \({files}, see ulimit -n\) leaves \d+ connections")
+        silent = connections_to(url, 400)
+        server.expect(r"all \d+ connections are taken")
+        for path in ("/health", "/ready"):
+            answer = httpx.get(f"{url}{path}", timeout=WAIT_S)
+            assert answer.status_code == 200
+        refused = httpx.get(f"{url}/v1/models", timeout=WAIT_S)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert refused.json()["error"]["code"] == "overloaded"
+        before = cpu_seconds(server.process.pid)
+        for _ in range(20):
+            assert httpx.get(f"{url}/health", timeout=WAIT_S).status_code == 200
+        assert cpu_seconds(server.process.pid) - before < 1  # a loop over EMFILE would burn more
+        held = [answer_on(one, "/health") for one in silent[: most // 2]]
+        assert all(head.startswith(b"HTTP/1.1 200") for head in held)
+        for one in silent:
+            one.close()
+        server.expect(r"connections are free again")
+        assert httpx.get(f"{url}/v1/models", timeout=WAIT_S).status_code == 200

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -146,6 +147,18 @@ async def test_two_workers_answer_on_one_port() -> None:
         assert "2 HTTP workers" in "".join(server.output)
         assert server.end(signal.SIGTERM) == 0
         assert server.output[-2:] == ["stopped\n", ""]
+
+
+@pytest.mark.slow
+async def test_connections_that_come_at_once_are_spread_over_the_workers() -> None:
+    with served(*SERVE) as server:
+        async with client_of(server.url()) as client:
+            streams = await asyncio.gather(*(stream(client, max_tokens=1) for _ in range(64)))
+            shares = Counter(one.worker for one in streams)
+            await asyncio.gather(*(one.finish() for one in streams))
+        # By chance, one worker has less than a quarter of 64 in one run of 40,000.
+        assert len(shares) == 2
+        assert min(shares.values()) >= 16
 
 
 async def test_kill_9_of_a_worker_takes_only_its_own_streams() -> None:

@@ -152,8 +152,10 @@ def url_of(listener: socket.socket, host: str) -> str:
     return f"http://{shown}:{listener.getsockname()[1]}"
 
 
-def listen(host: str, port: int, backlog: int) -> socket.socket:
-    """A listening socket.
+def listen(host: str, port: int, backlog: int, *, shared: bool = False) -> socket.socket:
+    """A listening socket; where ``shared``, one of several on the port, each with its own queue.
+
+    The kernel spreads connections evenly over the sockets that share a port.
 
     Raises:
         ConfigError: The port is in use, or the address is not this machine's.
@@ -164,7 +166,9 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.create_server(address[:2], family=family, backlog=backlog)
+        listener = socket.create_server(
+            address[:2], family=family, backlog=backlog, reuse_port=shared
+        )
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(

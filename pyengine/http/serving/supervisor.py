@@ -2,7 +2,7 @@
 
 ::
 
-                        supervisor: the listening socket, the queues, the control lines
+                        supervisor: the listening sockets, the queues, the control lines
                          │        │                    │
               ┌──────────▼─┐    ┌─▼──────────┐       ┌─▼─────────────────────┐
   clients ──► │ worker 0   │    │ worker 1   │ ════► │ engine                │
@@ -10,13 +10,15 @@
               │ Frontend 0 │    │ Frontend 1 │ rings │                       │
               └────────────┘    └────────────┘       └───────────────────────┘
 
-Sockets and queues are inherited by descriptor, so nothing is left in any file system. A control
-line ends when the process at its other side dies. A worker that died is replaced; when the
+Each worker has a listening socket of its own on the port, and the kernel spreads connections over
+them. Sockets and queues are inherited by descriptor, so nothing is left in any file system. A
+control line ends when the process at its other side dies. A worker that died is replaced; when the
 supervisor dies, every worker ends.
 """
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable
 
 from pyengine.async_engine import AsyncEngine
@@ -77,8 +79,8 @@ class Supervisor:
         self.placement.watchers.append(Watcher(self._down, self._up, self._died))
         self.engine = AsyncEngine(config=config, placement=self.placement)
         self.workers: dict[int, Child] = {}
-        self._listener = listen(host, port, self.limits.backlog)
-        self.url = url_of(self._listener, host)
+        self._listeners = listeners(host, port, self.limits.backlog, workers)
+        self.url = url_of(self._listeners[0], host)
         self._announce = announce
         self._news: ToWorker | None = None  # the last message about the engine
         self._stopping = False
@@ -117,7 +119,8 @@ class Supervisor:
             child.process.kill()
         hurrying.cancel()
         await asyncio.gather(ended, hurrying, return_exceptions=True)
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         await self.engine.close()
 
     async def _ended(self) -> None:
@@ -152,7 +155,7 @@ class Supervisor:
     async def _start_worker(self, index: int, lives: int) -> Child:
         scheduler = self.placement.queues.scheduler.descriptors()
         inbox = self.placement.queues.frontends[index].descriptors()
-        listener = self._listener.fileno()
+        listener = self._listeners[index].fileno()
         recorder = self.placement.queues.recorder.descriptor()
         child = await Child.start(
             "pyengine.http.serving.worker_main", [listener, recorder, *scheduler, *inbox]
@@ -193,6 +196,17 @@ class Supervisor:
     def _tell(self, message: ToWorker) -> None:
         for child in self.workers.values():
             child.send(message)
+
+
+def listeners(host: str, port: int, backlog: int, count: int) -> list[socket.socket]:
+    """Listening sockets that share a port, which no other process listens on.
+
+    Raises:
+        ConfigError: As :func:`listen`.
+    """
+    with listen(host, port, backlog) as alone:  # sharing would not notice a port in use
+        port = alone.getsockname()[1]
+    return [listen(host, port, backlog, shared=True) for _ in range(count)]
 
 
 async def serve_workers(

@@ -1,7 +1,7 @@
 """An HTTP worker's process: ``python -m pyengine.http.serving.worker_main CONTROL_FD``.
 
-It serves the application on a listening socket that it shares with its siblings, over an engine
-that its supervisor runs. It ends on a Stop message, or when its control line does.
+It serves the application on a listening socket whose port it shares with its siblings, over an
+engine that its supervisor runs. It ends on a Stop message, or when its control line does.
 """
 
 import asyncio

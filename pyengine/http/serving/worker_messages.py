@@ -18,7 +18,7 @@ class Work(msgspec.Struct, tag=True):
     """The first message to an HTTP worker: what to serve, with which inherited descriptors.
 
     Attributes:
-        listener: The listening socket, shared with the other workers.
+        listener: The worker's listening socket, on the port of all workers.
         index: The worker's place among the engine's frontends.
         first_request: The number of the worker's first request.
         limits: Bounds of requests.

@@ -17,8 +17,9 @@ import torch
 
 from benches.medians import median_us
 from pyengine._core import CpuKernels, CpuStep
-from pyengine.model.cpu.attention import cache_tensor
-from pyengine.model.cpu.layers import cpu_tensor, workspace
+from pyengine.model.cpu.attention import cache_array
+from pyengine.model.cpu.layers import workspace
+from pyengine.model.dtypes import cpu_tensor
 
 HEADS, KV_HEADS, DIM, BLOCK = 8, 2, 64, 16
 CASES = [(1, 512), (16, 512), (64, 512), (1, 2048), (16, 2048), (64, 2048)]
@@ -38,11 +39,15 @@ def case(kernels: CpuKernels, sequences: int, context: int, bandwidth: float) ->
     blocks = list(range(sequences * pages))
     random.Random(0).shuffle(blocks)
     table = torch.tensor(blocks).view(sequences, pages)
-    keys = cache_tensor(len(blocks), KV_HEADS, DIM, BLOCK, dtype=torch.float32).normal_()
-    values = cache_tensor(len(blocks), KV_HEADS, BLOCK, DIM, dtype=torch.float32).normal_()
-    qkv = workspace(sequences, (HEADS + 2 * KV_HEADS) * DIM, torch.float32)
-    qkv.tensor.normal_()
-    out = workspace(sequences, HEADS * DIM, torch.float32)
+    kind = np.dtype(np.float32)
+    caches = [
+        cache_array(len(blocks), KV_HEADS, *block, dtype=kind)
+        for block in ((DIM, BLOCK), (BLOCK, DIM))
+    ]
+    keys, values = (torch.from_numpy(cache).normal_() for cache in caches)
+    qkv = workspace(sequences, (HEADS + 2 * KV_HEADS) * DIM, kind)
+    queries = torch.from_numpy(qkv.tensor).normal_()
+    out = workspace(sequences, HEADS * DIM, kind)
     last = table[:, (context - 1) // BLOCK].numpy()
     step = CpuStep(
         np.array([sequences, sequences], np.int64),
@@ -55,7 +60,7 @@ def case(kernels: CpuKernels, sequences: int, context: int, bandwidth: float) ->
     )
     # No rotation, so that torch sees the same queries.
     angles = torch.cat((torch.ones(context, DIM // 2), torch.zeros(context, DIM // 2)), 1)
-    arguments = cpu_tensor(angles.contiguous()), cpu_tensor(keys), cpu_tensor(values)
+    arguments = cpu_tensor(angles.numpy()), cpu_tensor(caches[0]), cpu_tensor(caches[1])
 
     def ours() -> None:
         kernels.attend(step, qkv.kernel, *arguments, out.kernel, HEADS, DIM**-0.5)
@@ -65,14 +70,15 @@ def case(kernels: CpuKernels, sequences: int, context: int, bandwidth: float) ->
         v = values[table].permute(0, 2, 1, 3, 4).reshape(sequences, KV_HEADS, -1, DIM)
         return k[:, :, :context], v[:, :, :context]
 
-    query = qkv.tensor[:, : HEADS * DIM].view(sequences, HEADS, 1, DIM)
+    query = queries[:, : HEADS * DIM].view(sequences, HEADS, 1, DIM)
 
     def attend(k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.scaled_dot_product_attention(query, k, v, enable_gqa=True)
 
     ours()
     k, v = gather()
-    torch.testing.assert_close(out.tensor.view_as(query), attend(k, v), rtol=1e-3, atol=1e-4)
+    attended = torch.from_numpy(out.tensor).view_as(query)
+    torch.testing.assert_close(attended, attend(k, v), rtol=1e-3, atol=1e-4)
     figures = {
         "attend_us": median_us(ours, SECONDS_PER_FIGURE),
         "torch_sdpa_us": median_us(lambda: attend(k, v), SECONDS_PER_FIGURE),

@@ -1,5 +1,7 @@
 """The runner of a configuration, by its device. Imports torch only when needed."""
 
+import ctypes
+import importlib.util
 import os
 from dataclasses import replace
 
@@ -16,6 +18,8 @@ def settled(config: EngineConfig) -> EngineConfig:
     """
     if config.device in ("cpu", "simulated"):
         return config
+    if config.device == "cuda":
+        _require_torch("device", "cuda", "cuda")
     has_gpu = _has_gpu()
     if config.device == "auto":
         return replace(config, device="cuda" if has_gpu else "cpu")
@@ -45,11 +49,13 @@ def load_runner(config: EngineConfig, progress: Progress | None = None) -> Model
         from pyengine.model.simulated import SimulatedRunner
 
         return SimulatedRunner.from_config(config)
+    config = settled(config)
+    if config.tensor_parallel > 1:
+        _require_torch("tensor_parallel", config.tensor_parallel, "torch")
     # OpenMP reads this when torch loads it. Its threads otherwise spin while they wait, and take
     # the cores from the kernels' threads and from the rest of the engine: on two busy cores a step
     # of 16 sequences took 30 times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    config = settled(config)
     if config.tensor_parallel > 1:
         from pyengine.distributed.parallel_runner import ParallelRunner
 
@@ -64,6 +70,33 @@ def load_runner(config: EngineConfig, progress: Progress | None = None) -> Model
 
 
 def _has_gpu() -> bool:
-    import torch
-
+    if not _driver_sees_gpu():
+        return False
+    try:
+        import torch
+    except ImportError:
+        return False
     return torch.cuda.is_available()
+
+
+def _driver_sees_gpu() -> bool:
+    """Whether NVIDIA's driver has a GPU for this process; to ask torch takes seconds."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int(0)
+    return (
+        driver.cuInit(0) == 0
+        and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+        and count.value > 0
+    )
+
+
+def _require_torch(param: str, value: object, extra: str) -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise ConfigError(
+            f"{param!r} of {value} needs torch, which is not installed here: "
+            f"pip install 'pyengine[{extra}]'",
+            param=param,
+        )

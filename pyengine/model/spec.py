@@ -10,6 +10,7 @@ from typing import Any
 
 from pyengine._core import StepLayout
 from pyengine.errors import ConfigError, ModelLoadError
+from pyengine.model.dtypes import ITEM_BYTES
 from pyengine.model.positions import max_positions
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.folder import (
@@ -20,8 +21,6 @@ from pyengine.model.weights.folder import (
     served_name,
 )
 from pyengine.settings.config import EngineConfig
-
-ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3": 1}
 
 
 @dataclass(frozen=True)

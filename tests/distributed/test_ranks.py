@@ -105,14 +105,20 @@ def in_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
     return plant
 
 
+# What a file of weights is mapped by becomes a call that ends with what is written behind this.
+MAPPING = (
+    "import pyengine.model.weights.mapped as m; from types import SimpleNamespace as N; "
+    "m.mmap = N(ACCESS_COPY=0, mmap=lambda *a, **k: "
+)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "kind", "message"),
     [
         ("import os; os.kill(os.getpid(), 9)", EngineDeadError, r"rank 1 \(process \d+\) ended"),
         (
-            "import safetensors; safetensors.safe_open = lambda *a, **k: (_ for _ in ()).throw("
-            "OSError('the disk is gone'))",
+            f"{MAPPING}(_ for _ in ()).throw(OSError('the disk is gone')))",
             ModelLoadError,
             "rank 1: cannot read the weights in .*: the disk is gone",
         ),
@@ -132,7 +138,7 @@ async def test_a_rank_that_cannot_start_is_named(
 async def test_a_rank_that_hangs_as_it_starts_is_ended_and_named(
     in_ranks: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_ranks("import safetensors, time; safetensors.safe_open = lambda *a, **k: time.sleep(1e6)")
+    in_ranks(f"import time; {MAPPING}time.sleep(1e6))")
     monkeypatch.setattr("pyengine.distributed.ranks.SILENCE_S", 8.0)
     engine = shared()
     with pytest.raises(

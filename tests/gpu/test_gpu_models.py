@@ -16,6 +16,7 @@ from pyengine.grammar import regex
 from pyengine.kernels import gemv
 from pyengine.model.spec import describe
 from pyengine.model.torch.matmul import MAX_GEMV_ROWS, Matmul, cuda_timer, library
+from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.loader import open_weights
 from pyengine.settings.config import EngineConfig
 from tests.model.families import FAMILIES, ONE_OF_EACH
@@ -35,15 +36,14 @@ def test_readers_bring_the_same_numbers_to_the_device(dtype: str, tmp_path: Path
     random_llama(tmp_path)
     spec = describe(EngineConfig(model=str(tmp_path), device="cuda", dtype=dtype))  # type: ignore[arg-type]
     shapes = {NAMES[0]: (300, 64), NAMES[1]: (128, 64)}
-    with (
-        open_weights(spec, torch.device("cuda")) as there,
-        open_weights(spec, readers=0) as here,
-    ):
-        got = [there.whole(name, *size) for name, size in shapes.items()]
-        got.append(there.outputs({NAMES[1]: 128}, 64))
-        there.wait()
-        wanted = [here.whole(name, *size) for name, size in shapes.items()]
-        wanted.append(here.outputs({NAMES[1]: 128}, 64))
+    kind = getattr(torch, dtype)
+    transfers = [Transfer(torch.device(device), kind) for device in ("cuda", "cpu")]
+    with open_weights(spec) as weights:
+        matrices = [weights.table(name, *size) for name, size in shapes.items()]
+        matrices.append(weights.outputs({NAMES[1]: 128}, 64))
+    got, wanted = ([transfer.matrix(each) for each in matrices] for transfer in transfers)
+    for transfer in transfers:
+        transfer.wait()
     for ours, theirs in zip(got, wanted, strict=True):
         assert ours.device.type == "cuda"
         assert torch.equal(ours.cpu(), theirs)

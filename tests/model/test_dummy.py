@@ -5,8 +5,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from pyengine import AsyncEngine, SamplingParams
@@ -18,9 +20,11 @@ from pyengine.model.spec import describe
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.layers import TorchParts
 from pyengine.model.torch.model import TorchModel
-from pyengine.model.weights.dummy import DummyWeights
+from pyengine.model.weights.dummy import DummyWeights, Noise
 from pyengine.model.weights.folder import NAMED_SPECS, model_folder
 from pyengine.model.weights.loader import open_weights
+from pyengine.model.weights.matrix import Matrix
+from pyengine.model.weights.sharding import RankWeights
 from pyengine.settings.config import EngineConfig
 from tests.model.llamas import Loop, make_llama, prompts
 from tests.model.torch_steps import GreedyRunner
@@ -45,8 +49,13 @@ class Recorded(DummyWeights):
 
     asked: dict[str, tuple[int, ...]]
 
-    def check(self, name: str, shape: tuple[int, ...]) -> None:
+    def vector(self, name: str, size: int) -> NDArray[Any]:
+        self.asked[name] = (size,)
+        return super().vector(name, size)
+
+    def matrix(self, name: str, shape: tuple[int, int], rows: slice, columns: slice) -> Noise:
         self.asked[name] = shape
+        return super().matrix(name, shape, rows, columns)
 
 
 def on_meta(name: str, ranks: int = 1) -> tuple[TorchModel, TorchParts, Recorded]:
@@ -57,9 +66,9 @@ def on_meta(name: str, ranks: int = 1) -> tuple[TorchModel, TorchParts, Recorded
     parts = TorchParts(
         meta, torch.bfloat16, torch.bfloat16, TorchAttention(), 2048, 256, 16, Ranks(ranks)
     )
-    weights = Recorded(meta, torch.bfloat16, 0, ranks)
+    weights = Recorded()
     weights.asked = {}
-    return TorchModel(spec, layout, parts, weights), parts, weights
+    return TorchModel(spec, layout, parts, RankWeights(weights, 0, ranks)), parts, weights
 
 
 @pytest.mark.parametrize("name", NAMED_SPECS)
@@ -105,14 +114,19 @@ def test_dummy_weights_are_those_of_a_fresh_model_and_always_the_same(tmp_path: 
     spec = describe(EngineConfig(model=str(tmp_path), load_format="dummy"))
     layer = "model.layers.0."
     with open_weights(spec) as weights:
-        query = weights.whole(f"{layer}self_attn.q_proj.weight", 48, 48)
-        key = weights.whole(f"{layer}self_attn.k_proj.weight", 48, 48)
-        assert weights.whole(f"{layer}input_layernorm.weight", 48).eq(1).all()
-        assert weights.whole(f"{layer}self_attn.q_proj.bias", 48).eq(0).all()
-    assert query.std().item() == pytest.approx(0.25, rel=0.1)  # the config's initializer_range
-    assert not torch.equal(query, key)
+        query = numbers(weights.table(f"{layer}self_attn.q_proj.weight", 48, 48))
+        key = numbers(weights.table(f"{layer}self_attn.k_proj.weight", 48, 48))
+        assert (weights.vector(f"{layer}input_layernorm.weight", 48) == 1).all()
+        assert (weights.vector(f"{layer}self_attn.q_proj.bias", 48) == 0).all()
+    assert query.std() == pytest.approx(0.25, rel=0.1)  # the config's initializer_range
+    assert not np.array_equal(query, key)
     with open_weights(spec) as weights:
-        assert torch.equal(weights.whole(f"{layer}self_attn.q_proj.weight", 48, 48), query)
+        again = weights.table(f"{layer}self_attn.q_proj.weight", 48, 48)
+        assert np.array_equal(numbers(again), query)
+
+
+def numbers(matrix: Matrix) -> NDArray[Any]:
+    return matrix.dequantized(np.dtype(np.float32))
 
 
 def without_weights(folder: Path, **changes: Any) -> Path:

@@ -111,7 +111,7 @@ def test_quantized_weights(tmp_path: Path) -> None:
     name = "model.layers.0.self_attn.q_proj.weight"
     weights[name] = weights[name].to(torch.int8)
     save_file(weights, path)
-    with pytest.raises(ModelLoadError, match="I8: quantized"):
+    with pytest.raises(ModelLoadError, match="is int8, and no"):
         make_runner(tmp_path)
 
 

@@ -1,15 +1,18 @@
 """Each rank reads its share, and all shares are the whole, for each source of weights."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.spec import ModelSpec, describe
+from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.loader import open_weights
+from pyengine.model.weights.matrix import Dense, Matrix
 from pyengine.model.weights.sharding import RankWeights
 from pyengine.settings.config import EngineConfig
 from tests.model.llamas import make_llama
@@ -25,63 +28,67 @@ def spec(request: pytest.FixtureRequest, tmp_path: Path) -> ModelSpec:
     return describe(EngineConfig(model=str(tmp_path), load_format=request.param))
 
 
-@contextmanager
-def opened(spec: ModelSpec, ranks: int, readers: int = 3) -> Iterator[list[RankWeights]]:
-    weights = [open_weights(spec, rank=r, ranks=ranks, readers=readers) for r in range(ranks)]
-    try:
-        yield [each.__enter__() for each in weights]
-    finally:
-        for each in weights:
-            each.__exit__(None, None, None)
+def opened(spec: ModelSpec, ranks: int) -> list[RankWeights]:
+    return [open_weights(spec, rank=rank, ranks=ranks) for rank in range(ranks)]
 
 
-@pytest.mark.parametrize("readers", [0, 3])
-def test_outputs_are_divided_by_rows_and_inputs_by_columns(spec: ModelSpec, readers: int) -> None:
-    with opened(spec, 1) as (alone,):
-        q, k = alone.whole(Q, HIDDEN, HIDDEN), alone.whole(K, 16, HIDDEN)
-        o = alone.inputs(O, HIDDEN, HIDDEN)
-        fused = alone.outputs({Q: HIDDEN, K: 16}, HIDDEN)
-        alone.wait()
-        assert torch.equal(fused, torch.cat((q, k)))
-        assert fused.std() > 0.01
-        counted = alone.num_parameters
-    with opened(spec, 2, readers) as both:
-        got = []
-        for rank, weights in enumerate(both):
-            assert torch.equal(weights.whole(Q, HIDDEN, HIDDEN), q) or readers
-            part = weights.outputs({Q: HIDDEN, K: 16}, HIDDEN)
-            columns = weights.inputs(O, HIDDEN, HIDDEN)
-            weights.whole(K, 16, HIDDEN)
-            weights.wait()
-            assert torch.equal(part[:24], q[rank * 24 : rank * 24 + 24])
-            assert torch.equal(part[24:], k[rank * 8 : rank * 8 + 8])
-            got.append(columns)
-            assert weights.num_parameters == counted
-        assert torch.equal(torch.cat(got, 1), o)
+def numbers(matrix: Matrix) -> NDArray[Any]:
+    return matrix.dequantized(np.dtype(np.float32))
+
+
+def test_outputs_are_divided_by_rows_and_inputs_by_columns(spec: ModelSpec) -> None:
+    (alone,) = opened(spec, 1)
+    q, k = numbers(alone.table(Q, HIDDEN, HIDDEN)), numbers(alone.table(K, 16, HIDDEN))
+    o = numbers(alone.inputs(O, HIDDEN, HIDDEN))
+    fused = numbers(alone.outputs({Q: HIDDEN, K: 16}, HIDDEN))
+    assert np.array_equal(fused, np.concatenate((q, k)))
+    assert fused.std() > 0.01
+    got = []
+    for rank, weights in enumerate(opened(spec, 2)):
+        assert np.array_equal(numbers(weights.table(Q, HIDDEN, HIDDEN)), q)
+        part = numbers(weights.outputs({Q: HIDDEN, K: 16}, HIDDEN))
+        got.append(numbers(weights.inputs(O, HIDDEN, HIDDEN)))
+        weights.table(K, 16, HIDDEN)
+        assert np.array_equal(part[:24], q[rank * 24 : rank * 24 + 24])
+        assert np.array_equal(part[24:], k[rank * 8 : rank * 8 + 8])
+        assert weights.num_parameters == alone.num_parameters
+    assert np.array_equal(np.concatenate(got, 1), o)
 
 
 def test_what_ranks_do_not_divide_is_filled_up(spec: ModelSpec) -> None:
-    with opened(spec, 1) as (alone,):
-        table = alone.whole(EMBEDDING, VOCABULARY, HIDDEN)
-        alone.wait()
-        assert alone.rows_of(table) is table
-    with opened(spec, 4) as four:
-        shares = [weights.outputs({EMBEDDING: VOCABULARY}, HIDDEN) for weights in four]
-        tied = [weights.rows_of(weights.whole(EMBEDDING, VOCABULARY, HIDDEN)) for weights in four]
-        for weights in four:
-            weights.wait()
+    (alone,) = opened(spec, 1)
+    whole = alone.table(EMBEDDING, VOCABULARY, HIDDEN)
+    assert alone.rows_of(whole) is whole
+    table, four = numbers(whole), opened(spec, 4)
+    shares = [weights.outputs({EMBEDDING: VOCABULARY}, HIDDEN) for weights in four]
+    tied = [weights.rows_of(weights.table(EMBEDDING, VOCABULARY, HIDDEN)) for weights in four]
     for parts in (shares, tied):
-        whole = torch.cat(parts)
-        assert whole.shape == (132, HIDDEN)
-        assert torch.equal(whole[:VOCABULARY], table)
-        assert not whole[VOCABULARY:].any()
+        together = np.concatenate([numbers(part) for part in parts])
+        assert together.shape == (132, HIDDEN)
+        assert np.array_equal(together[:VOCABULARY], table)
+        assert not together[VOCABULARY:].any()
+
+
+def test_vectors_are_divided_as_outputs_are(tmp_path: Path) -> None:
+    make_llama(tmp_path, attention_bias=True)
+    spec = describe(EngineConfig(model=str(tmp_path)))
+    names = {Q.replace("weight", "bias"): HIDDEN, K.replace("weight", "bias"): 16}
+    (alone,) = opened(spec, 1)
+    query, key = (alone.vector(name, size) for name, size in names.items())
+    assert query.any()
+    for rank, weights in enumerate(opened(spec, 2)):
+        part = weights.vectors(names)
+        assert np.array_equal(part[:24], query[rank * 24 : rank * 24 + 24])
+        assert np.array_equal(part[24:], key[rank * 8 : rank * 8 + 8])
+    shares = [weights.vectors({"model.norm.weight": HIDDEN}) for weights in opened(spec, 5)]
+    assert [len(part) for part in shares] == [10] * 5
+    assert (shares[4][8:] == 0).all()
 
 
 def test_more_ranks_than_rows(tmp_path: Path) -> None:
     make_llama(tmp_path)
     spec = describe(EngineConfig(model=str(tmp_path)))
-    with opened(spec, 7) as seven:
-        shares = [weights.outputs({K: 16}, HIDDEN) for weights in seven]
+    shares = [numbers(weights.outputs({K: 16}, HIDDEN)) for weights in opened(spec, 7)]
     assert [share.any().item() for share in shares] == [True] * 6 + [False]
 
 
@@ -89,12 +96,15 @@ def test_only_a_share_is_read(tmp_path: Path) -> None:
     make_llama(tmp_path)
     spec, read = describe(EngineConfig(model=str(tmp_path))), []
     with open_weights(
-        spec, rank=1, ranks=4, readers=2, progress=lambda done, total: read.append(done)
+        spec, rank=1, ranks=4, progress=lambda done, total: read.append(done)
     ) as weights:
-        weights.outputs({Q: HIDDEN}, HIDDEN)
+        rows = weights.outputs({Q: HIDDEN}, HIDDEN)
+        assert read == [HIDDEN * HIDDEN]  # bytes: four, over four ranks
         weights.inputs(O, HIDDEN, HIDDEN)
-        weights.wait()
-        assert read == [HIDDEN * HIDDEN, 2 * HIDDEN * HIDDEN]  # bytes: four, over four ranks
+        assert read == [HIDDEN * HIDDEN, 2 * HIDDEN * HIDDEN]
+    (part,) = rows.parts
+    assert isinstance(part, Dense)
+    assert not part.values.flags.owndata  # a view of the file, of which nothing else is read
 
 
 def test_a_reader_that_fails_is_heard_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,13 +114,15 @@ def test_a_reader_that_fails_is_heard_of(tmp_path: Path, monkeypatch: pytest.Mon
     def fails(self: torch.Tensor, *arguments: object) -> None:
         raise RuntimeError("the device is full")
 
-    def load() -> None:
-        with open_weights(spec, readers=2) as weights:
-            weights.whole(Q, HIDDEN, HIDDEN)
-
-    monkeypatch.setattr(torch.Tensor, "copy_", fails)
-    with pytest.raises(RuntimeError, match="full"):
-        load()
+    transfer = Transfer(torch.device("cpu"), torch.float32)
+    with open_weights(spec) as weights:
+        matrix = weights.table(Q, HIDDEN, HIDDEN)
+        assert np.array_equal(transfer.matrix(matrix).shape, (HIDDEN, HIDDEN))
+        transfer.wait()
+        monkeypatch.setattr(torch.Tensor, "copy_", fails)
+        transfer.matrix(matrix)
+        with pytest.raises(RuntimeError, match="full"):
+            transfer.wait()
 
 
 def test_what_is_not_there_is_said_at_once(tmp_path: Path) -> None:
@@ -118,6 +130,6 @@ def test_what_is_not_there_is_said_at_once(tmp_path: Path) -> None:
     spec = describe(EngineConfig(model=str(tmp_path)))
     with open_weights(spec) as weights:
         with pytest.raises(ModelLoadError, match="lack 'odd'"):
-            weights.whole("odd", 3)
+            weights.vector("odd", 3)
         with pytest.raises(ModelLoadError, match="has shape"):
             weights.inputs(Q, HIDDEN, HIDDEN + 1)

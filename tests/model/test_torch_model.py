@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -48,8 +49,7 @@ def logits_after(runner: Any, tokens: list[int], chunk: int) -> torch.Tensor:
         loop.step([sequence])
     if isinstance(runner, GreedyRunner):
         return runner.logits[0]
-    logits: torch.Tensor = runner._model.logits_rows.tensor[0].float()
-    return logits
+    return torch.from_numpy(runner._model.logits_rows.tensor[0].astype(np.float32))
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-4), ("bfloat16", 0.06)])

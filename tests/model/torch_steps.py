@@ -62,7 +62,7 @@ class GreedyRunner:
             group,
         )
         rank, ranks = parts.group.rank, parts.ranks
-        with open_weights(spec, rank=rank, ranks=ranks, readers=2) as weights:
+        with open_weights(spec, rank=rank, ranks=ranks) as weights:
             self.model = TorchModel(spec, layout, parts, weights)
         self.host = StepBuffers(layout)
         self.step = DeviceStep(layout, parts.device, self.host)

@@ -46,7 +46,7 @@ class Decoder:
         info, config, weights, parts = made.info, made.config, made.weights, made.parts
         _check(made)
         self._parts = parts
-        table = weights.whole("model.embed_tokens.weight", info.vocab_size, info.hidden_size)
+        table = weights.table("model.embed_tokens.weight", info.vocab_size, info.hidden_size)
         self._embedding = parts.table(table)
         self._layers = [DecoderLayer(index, made) for index in range(info.num_layers)]
         self._norm: Norm = made.norm("model.norm")

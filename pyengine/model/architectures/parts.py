@@ -18,10 +18,13 @@ which a step takes the first rows.
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from pyengine.errors import ModelLoadError
+from pyengine.model.dtypes import ITEM_BYTES
 from pyengine.model.runner import ModelInfo
+from pyengine.model.weights.matrix import Matrix
 
 LOGITS_BYTES = 64 << 20
 """Most memory of the logits of one call; a step that samples more rows takes several calls."""
@@ -32,11 +35,11 @@ class Buffer:
     """A buffer [max rows, width] of a fixed address; a call takes the first rows.
 
     Attributes:
-        tensor: All of it.
+        tensor: All of it: numpy's array on the CPU, a tensor of torch on its devices.
         kernel: The same memory as the device's kernels take it.
     """
 
-    tensor: torch.Tensor
+    tensor: Any
     kernel: Any
 
 
@@ -88,7 +91,9 @@ class Parts(Protocol):
     """Makes a device's layers and buffers, for one rank. One thread at a time.
 
     The first methods are called while the model is loaded; :meth:`gather` and :meth:`silu_mul` in
-    every step. Buffers and layers keep their memory for as long as the model lives.
+    every step. Buffers and layers keep their memory for as long as the model lives. Weights come
+    as :class:`pyengine.model.weights.sharding.Weights` gives them, dense or quantized; a device
+    copies them, and computes with them as they are or with the numbers that they mean.
 
     Attributes:
         ranks: Ranks that share the model.
@@ -103,37 +108,40 @@ class Parts(Protocol):
     def buffer(self, rows: int, width: int) -> Buffer:
         """Zeros [rows, width] in the model's data type."""
 
-    def table(self, weight: torch.Tensor) -> Buffer:
-        """Rows to :meth:`gather`, such as embeddings [vocabulary, width]; shares the memory."""
+    def table(self, weight: Matrix) -> Buffer:
+        """Rows to :meth:`gather`, such as embeddings [vocabulary, width]."""
 
     def linear(
-        self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, reduce: bool = False
+        self, weight: Matrix, bias: NDArray[Any] | None = None, *, reduce: bool = False
     ) -> Linear:
         """A linear layer of this rank.
 
         Args:
             weight: [out, in].
-            bias: [out].
+            bias: [out], of floats.
             reduce: The rank has a share of the inputs: the results of all ranks are summed, and
                 the bias, which all of them have, is added once.
         """
 
-    def head(self, weight: torch.Tensor, info: ModelInfo) -> Linear:
-        """From hidden states to the logits of all ranks' shares of the vocabulary."""
+    def head(self, weight: Matrix, info: ModelInfo) -> Linear:
+        """From hidden states to the logits of all ranks' shares of the vocabulary.
 
-    def norm(self, weight: torch.Tensor, epsilon: float) -> Norm:
+        ``weight`` may be a table's: the device may share its memory.
+        """
+
+    def norm(self, weight: NDArray[Any], epsilon: float) -> Norm:
         """A norm of rows of ``weight``'s length; ``weight`` is [width]."""
 
     def head_norm(
         self,
-        query_weight: torch.Tensor,
-        key_weight: torch.Tensor,
+        query_weight: NDArray[Any],
+        key_weight: NDArray[Any],
         epsilon: float,
         info: ModelInfo,
     ) -> HeadNorm:
         """Norms of this rank's heads; weights are [head_dim], the same for all heads of a kind."""
 
-    def attention(self, info: ModelInfo, angles: torch.Tensor) -> Attention:
+    def attention(self, info: ModelInfo, angles: NDArray[np.float32]) -> Attention:
         """Attention of this rank's heads, with an empty cache.
 
         ``angles`` is float32 [context, head_dim]: see
@@ -152,8 +160,8 @@ class Parts(Protocol):
 
 def logits_rows(parts: Parts, info: ModelInfo) -> int:
     """Rows of logits that one call computes."""
-    item = torch.finfo(getattr(torch, info.dtype)).bits // 8
-    return max(1, min(parts.max_sampled, LOGITS_BYTES // (info.vocab_size * item)))
+    row = info.vocab_size * ITEM_BYTES[info.dtype]
+    return max(1, min(parts.max_sampled, LOGITS_BYTES // row))
 
 
 def check_heads(info: ModelInfo, multiple: int) -> None:

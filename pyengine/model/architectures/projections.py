@@ -82,7 +82,7 @@ class Projections:
 
     def norm(self, name: str) -> Norm:
         """The norm called ``name``, of hidden states."""
-        weight = self.weights.whole(f"{name}.weight", self.info.hidden_size)
+        weight = self.weights.vector(f"{name}.weight", self.info.hidden_size)
         return self.parts.norm(weight, self.epsilon)
 
     def qkv(self, attention: str) -> Linear:
@@ -109,13 +109,13 @@ class Projections:
             return {f"{prefix}{name}.{kind}": count for name, count in rows.items()}
 
         weight = self.weights.outputs(named("weight"), self.info.hidden_size)
-        bias = self.weights.outputs(named("bias")) if has_bias else None
+        bias = self.weights.vectors(named("bias")) if has_bias else None
         return self.parts.linear(weight, bias)
 
     def _inputs(self, name: str, width: int, has_bias: bool) -> Linear:
         hidden = self.info.hidden_size
         weight = self.weights.inputs(f"{name}.weight", hidden, width)
-        bias = self.weights.whole(f"{name}.bias", hidden) if has_bias else None
+        bias = self.weights.vector(f"{name}.bias", hidden) if has_bias else None
         return self.parts.linear(weight, bias, reduce=True)
 
 

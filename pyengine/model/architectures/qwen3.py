@@ -31,7 +31,7 @@ class Qwen3Projections(Projections):
     def qkv(self, attention: str) -> Linear:
         """From hidden states to normalized queries and keys, and values."""
         query, key = (
-            self.weights.whole(f"{attention}{name}.weight", self.info.head_dim)
+            self.weights.vector(f"{attention}{name}.weight", self.info.head_dim)
             for name in ("q_norm", "k_norm")
         )
         norm = self.parts.head_norm(query, key, self.epsilon, self.info)

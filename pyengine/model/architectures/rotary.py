@@ -14,15 +14,17 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.positions import rotary_parameters
 
-Scaled = tuple[torch.Tensor, float]
+Frequencies = NDArray[np.float32]
+Scaled = tuple[Frequencies, float]
 
 
-def rotary_table(config: Mapping[str, Any], head_dim: int, context: int) -> torch.Tensor:
+def rotary_table(config: Mapping[str, Any], head_dim: int, context: int) -> NDArray[np.float32]:
     """Cosines, then sines, of the rotary angles: float32 [context, head_dim].
 
     Args:
@@ -49,36 +51,38 @@ def rotary_table(config: Mapping[str, Any], head_dim: int, context: int) -> torc
         raise ModelLoadError(f"'partial_rotary_factor' of {part!r} is not supported; there is: 1")
     try:
         theta = float(rotary["rope_theta"])
-        exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
-        frequencies, attention = _SCALINGS[kind](1.0 / theta**exponents, rotary, theta)
+        exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+        frequencies, attention = _SCALINGS[kind](
+            np.float32(1) / np.float32(theta) ** exponents, rotary, theta
+        )
     except KeyError as error:
         raise ModelLoadError(f"rotary scaling {kind!r} in config.json lacks {error}") from error
     except (TypeError, ValueError, ZeroDivisionError) as error:
         raise ModelLoadError(f"rotary scaling {kind!r} in config.json: {error}") from error
-    angles = torch.outer(torch.arange(context, dtype=torch.float32), frequencies)
-    return (torch.cat((angles.cos(), angles.sin()), dim=1) * attention).contiguous()
+    angles = np.outer(np.arange(context, dtype=np.float32), frequencies.astype(np.float32))
+    return np.concatenate((np.cos(angles), np.sin(angles)), axis=1) * np.float32(attention)
 
 
-def _default(frequencies: torch.Tensor, rotary: Mapping[str, Any], theta: float) -> Scaled:
+def _default(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -> Scaled:
     return frequencies, 1.0
 
 
-def _linear(frequencies: torch.Tensor, rotary: Mapping[str, Any], theta: float) -> Scaled:
+def _linear(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -> Scaled:
     """Positions are divided (Chen et al., "Extending Context Window [...]", 2023)."""
     return frequencies / float(rotary["factor"]), 1.0
 
 
-def _llama3(frequencies: torch.Tensor, rotary: Mapping[str, Any], theta: float) -> Scaled:
+def _llama3(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -> Scaled:
     """Low frequencies are divided, high ones kept, by the turns in the context of training."""
     factor = float(rotary["factor"])
     low, high = float(rotary["low_freq_factor"]), float(rotary["high_freq_factor"])
     turns = float(rotary["original_max_position_embeddings"]) * frequencies / (2 * math.pi)
     # 0 where a wave is longer than the lower bound, 1 where it is shorter than the upper.
-    kept = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+    kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
     return frequencies * ((1.0 - kept) / factor + kept), 1.0
 
 
-def _yarn(frequencies: torch.Tensor, rotary: Mapping[str, Any], theta: float) -> Scaled:
+def _yarn(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -> Scaled:
     """As Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023."""
     factor = float(rotary["factor"])
     trained = float(rotary["original_max_position_embeddings"])
@@ -93,8 +97,8 @@ def _yarn(frequencies: torch.Tensor, rotary: Mapping[str, Any], theta: float) ->
     if rotary.get("truncate", True):
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, 2 * pairs - 1)
-    ramp = (torch.arange(pairs, dtype=torch.float32) - first) / (last - first or 0.001)
-    kept = 1.0 - ramp.clamp(0.0, 1.0)
+    ramp = (np.arange(pairs, dtype=np.float32) - first) / (last - first or 0.001)
+    kept = 1.0 - np.clip(ramp, 0.0, 1.0)
     return frequencies * ((1.0 - kept) / factor + kept), _yarn_attention(rotary, factor)
 
 
@@ -113,7 +117,7 @@ def _yarn_attention(rotary: Mapping[str, Any], factor: float) -> float:
     return temperature(1.0)
 
 
-_SCALINGS: dict[str, Callable[[torch.Tensor, Mapping[str, Any], float], Scaled]] = {
+_SCALINGS: dict[str, Callable[[Frequencies, Mapping[str, Any], float], Scaled]] = {
     "default": _default,
     "linear": _linear,
     "llama3": _llama3,

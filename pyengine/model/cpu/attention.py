@@ -3,13 +3,15 @@
 import math
 import mmap
 from contextlib import suppress
+from typing import Any
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from pyengine.model.runner import ModelInfo
 
 
-def cache_tensor(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+def cache_array(*shape: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Zeros for a KV cache: taken from the system as they are written, in huge pages if it can.
 
     A cache is read in scattered blocks, and with small pages most blocks would miss the TLB.
@@ -19,20 +21,20 @@ def cache_tensor(*shape: int, dtype: torch.dtype) -> torch.Tensor:
         # A kernel without huge pages refuses: the cache is slower then, and as good.
         with suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(memory, dtype=dtype, count=math.prod(shape)).view(shape)
+    return np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
 
 
 def make_cache(
-    info: ModelInfo, num_blocks: int, dtype: torch.dtype
-) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    info: ModelInfo, num_blocks: int, dtype: np.dtype[Any]
+) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     """Keys [blocks, kv heads, head_dim, block_size] and values [blocks, kv heads, block_size,
     head_dim] of each layer; memory is taken from the system as blocks are used.
     """
     heads, block, dim = info.num_kv_heads, info.block_size, info.head_dim
     return [
         (
-            cache_tensor(num_blocks, heads, dim, block, dtype=dtype),
-            cache_tensor(num_blocks, heads, block, dim, dtype=dtype),
+            cache_array(num_blocks, heads, dim, block, dtype=dtype),
+            cache_array(num_blocks, heads, block, dim, dtype=dtype),
         )
         for _ in range(info.num_layers)
     ]

@@ -1,28 +1,26 @@
-"""The parts of models on the CPU: the Rust kernels, and torch's matrix products."""
+"""The parts of models on the CPU: the Rust kernels."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from pyengine._core import CpuKernels, CpuLinear, CpuProgram, CpuStep, CpuTensor
 from pyengine.model.architectures.parts import Buffer, check_heads
 from pyengine.model.cpu.attention import make_cache
+from pyengine.model.cpu.library import LibraryLinear
+from pyengine.model.dtypes import cpu_tensor
 from pyengine.model.runner import ModelInfo
+from pyengine.model.weights.matrix import Matrix
 
 
-def cpu_tensor(tensor: torch.Tensor) -> CpuTensor:
-    """``tensor`` (contiguous, on the CPU) as the kernels see it; shares its memory."""
-    if tensor.dtype == torch.bfloat16:
-        tensor = tensor.view(torch.int16)
-    return CpuTensor(tensor.numpy())
-
-
-def workspace(rows: int, width: int, dtype: torch.dtype) -> Buffer:
-    """A buffer [rows, width] of zeros that torch and the kernels share."""
-    tensor = torch.zeros(rows, width, dtype=dtype)
-    return Buffer(tensor, cpu_tensor(tensor))
+def workspace(rows: int, width: int, dtype: np.dtype[Any]) -> Buffer:
+    """A buffer [rows, width] of zeros."""
+    array = np.zeros((rows, width), dtype)
+    return Buffer(array, cpu_tensor(array))
 
 
 @dataclass
@@ -60,7 +58,7 @@ class CpuParts:
     def __init__(
         self,
         kernels: CpuKernels,
-        dtype: torch.dtype,
+        dtype: np.dtype[Any],
         max_tokens: int,
         max_sampled: int,
         num_blocks: int,
@@ -87,39 +85,47 @@ class CpuParts:
         """Zeros [rows, width]."""
         return workspace(rows, width, self.dtype)
 
-    def table(self, weight: torch.Tensor) -> Buffer:
+    def table(self, weight: Matrix) -> Buffer:
         """Rows to gather."""
-        weight = weight.contiguous()
-        return Buffer(weight, cpu_tensor(weight))
+        # A copy: the file may change while the model is served.
+        table = np.array(weight.dequantized(self.dtype))
+        return Buffer(table, cpu_tensor(table))
 
     def linear(
-        self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, reduce: bool = False
-    ) -> "KernelLinear | TorchLinear":
+        self, weight: Matrix, bias: NDArray[Any] | None = None, *, reduce: bool = False
+    ) -> "KernelLinear | LibraryLinear":
         """In float32 by a Rust kernel, where the processor has the instructions; else by torch."""
-        if weight.dtype == torch.float32 and CpuLinear.supported():
-            return KernelLinear(self, weight, bias)
+        numbers = weight.dequantized(self.dtype)
+        bias = None if bias is None else self.vector(bias)
+        if self.dtype == np.float32 and CpuLinear.supported():
+            return KernelLinear(self, numbers, bias)
         self.recordable = False
-        return TorchLinear(weight, bias)
+        return LibraryLinear(numbers, bias)
 
-    def head(self, weight: torch.Tensor, info: ModelInfo) -> "KernelLinear | TorchLinear":
+    def head(self, weight: Matrix, info: ModelInfo) -> "KernelLinear | LibraryLinear":
         """The whole vocabulary."""
         return self.linear(weight)
 
-    def norm(self, weight: torch.Tensor, epsilon: float) -> "RmsNorm":
+    def norm(self, weight: NDArray[Any], epsilon: float) -> "RmsNorm":
         """By a Rust kernel."""
-        return RmsNorm(self, weight, epsilon)
+        return RmsNorm(self, self.vector(weight), epsilon)
 
     def head_norm(
         self,
-        query_weight: torch.Tensor,
-        key_weight: torch.Tensor,
+        query_weight: NDArray[Any],
+        key_weight: NDArray[Any],
         epsilon: float,
         info: ModelInfo,
     ) -> "HeadRmsNorm":
         """By a Rust kernel."""
-        return HeadRmsNorm(self, query_weight, key_weight, epsilon, info.num_heads)
+        query, key = self.vector(query_weight), self.vector(key_weight)
+        return HeadRmsNorm(self, query, key, epsilon, info.num_heads)
 
-    def attention(self, info: ModelInfo, angles: torch.Tensor) -> "Attention":
+    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
+        """A copy of ``values`` in the parts' data type."""
+        return np.array(values, self.dtype)
+
+    def attention(self, info: ModelInfo, angles: NDArray[np.float32]) -> "Attention":
         """By a Rust kernel, over a cache of the parts' data type."""
         check_heads(info, 8)
         return Attention(self, info, angles)
@@ -142,37 +148,21 @@ class KernelLinear:
     a row's results do not depend on what other rows there are.
     """
 
-    def __init__(self, parts: CpuParts, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+    def __init__(self, parts: CpuParts, weight: NDArray[Any], bias: NDArray[Any] | None) -> None:
         self._parts = parts
-        packed = cpu_tensor(weight.contiguous())
-        self._packed = CpuLinear(packed, None if bias is None else cpu_tensor(bias))
+        self._packed = CpuLinear(cpu_tensor(weight), None if bias is None else cpu_tensor(bias))
 
     def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, in] -> ``out`` [rows, out]."""
         self._parts.executor.linear(self._packed, x.kernel, out.kernel, rows)
 
 
-class TorchLinear:
-    """x W^T + b by torch, which no program can record."""
-
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        self._transposed = weight.t()
-        self._bias = bias
-
-    def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
-        """[rows, in] -> ``out`` [rows, out]."""
-        if self._bias is None:
-            torch.mm(x.tensor[:rows], self._transposed, out=out.tensor[:rows])
-        else:
-            torch.addmm(self._bias, x.tensor[:rows], self._transposed, out=out.tensor[:rows])
-
-
 class RmsNorm:
     """Root mean square normalization, with the residual addition before it."""
 
-    def __init__(self, parts: CpuParts, weight: torch.Tensor, epsilon: float) -> None:
+    def __init__(self, parts: CpuParts, weight: NDArray[Any], epsilon: float) -> None:
         self._parts = parts
-        self._weight = cpu_tensor(weight.contiguous())
+        self._weight = cpu_tensor(weight)
         self._epsilon = epsilon
 
     def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
@@ -189,14 +179,14 @@ class HeadRmsNorm:
     def __init__(
         self,
         parts: CpuParts,
-        query_weight: torch.Tensor,
-        key_weight: torch.Tensor,
+        query_weight: NDArray[Any],
+        key_weight: NDArray[Any],
         epsilon: float,
         num_heads: int,
     ) -> None:
         self._parts = parts
-        self._query_weight = cpu_tensor(query_weight.contiguous())
-        self._key_weight = cpu_tensor(key_weight.contiguous())
+        self._query_weight = cpu_tensor(query_weight)
+        self._key_weight = cpu_tensor(key_weight)
         self._epsilon = epsilon
         self._num_heads = num_heads
 
@@ -210,7 +200,7 @@ class HeadRmsNorm:
 class Attention:
     """Causal attention over a paged cache."""
 
-    def __init__(self, parts: CpuParts, info: ModelInfo, angles: torch.Tensor) -> None:
+    def __init__(self, parts: CpuParts, info: ModelInfo, angles: NDArray[np.float32]) -> None:
         self._parts = parts
         self._angles = cpu_tensor(angles)
         self._num_heads = info.num_heads

@@ -1,18 +1,15 @@
 """A model on the CPU with what its steps need: buffers, weights and cache, a sampler."""
 
-import torch
-
 from pyengine._core import CpuKernels, CpuProgram, CpuStep, CpuTensor, StepLayout
 from pyengine.model.architectures import Architecture, find_architecture
 from pyengine.model.architectures.parts import Buffer
 from pyengine.model.batch import StepBuffers
 from pyengine.model.cpu.layers import CpuParts, CpuStepTensors
 from pyengine.model.cpu.sampler import Sampler
+from pyengine.model.dtypes import FLOATS
 from pyengine.model.runner import Progress
 from pyengine.model.spec import ModelSpec
 from pyengine.model.weights.loader import open_weights
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class CpuModel:
@@ -59,15 +56,14 @@ class CpuModel:
                 buffers.page_indices,
             ),
         )
-        dtype = DTYPES[spec.info.dtype]
         self._parts = CpuParts(
             kernels,
-            dtype,
+            FLOATS[spec.info.dtype],
             max_tokens=len(buffers.token_ids),
             max_sampled=len(buffers.logit_row),
             num_blocks=spec.num_blocks,
         )
-        with torch.inference_mode(), open_weights(spec, readers=0, progress=progress) as weights:
+        with open_weights(spec, progress=progress) as weights:
             self._model: Architecture = build(spec.info, spec.config, weights, self._parts)
             self.num_parameters = weights.num_parameters
 
@@ -90,8 +86,7 @@ class CpuModel:
         tokens = self.buffers.num_tokens
         if self.programs is not None:
             self.programs[0].run(tokens)
-            return
-        with torch.inference_mode():
+        else:
             self._model.forward(self._step, tokens)
 
     def choose(self) -> int:
@@ -103,7 +98,6 @@ class CpuModel:
             if self.programs is not None:
                 self.programs[1].run(rows, first)
             else:
-                with torch.inference_mode():
-                    self._model.logits(self._step, rows, first)
+                self._model.logits(self._step, rows, first)
             self.sampler.sample(workspace.kernel, first, rows)
         return count

@@ -6,10 +6,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
-import torch
 
 from pyengine._core import CpuKernels, StepLayout
 from pyengine.model.batch import BufferRing, StepBuffers
+from pyengine.model.cpu.cores import physical_cores
 from pyengine.model.cpu.draft import DraftModel
 from pyengine.model.cpu.model import CpuModel
 from pyengine.model.runner import ModelInfo, Progress, Sampled
@@ -22,10 +22,10 @@ ONE_THREAD_BYTES = 32 << 20
 
 
 def default_threads(spec: ModelSpec) -> int:
-    """Threads of a step unless configured: the machine's, or one for a tiny model."""
+    """Threads of a step unless configured: one for each core, or one for a tiny model."""
     weights = sum(path.stat().st_size for path in spec.info.folder.glob("*.safetensors"))
     tiny = weights < ONE_THREAD_BYTES and not spec.dummy
-    return 1 if tiny else torch.get_num_threads()
+    return 1 if tiny else physical_cores()
 
 
 class CpuStepHandle:
@@ -79,8 +79,7 @@ class CpuStepHandle:
 class CpuRunner:
     """A model on the CPU, behind the interface of :class:`pyengine.model.runner.ModelRunner`.
 
-    Owns weights, KV cache and threads: torch's (which are the process's, so that the last runner
-    made decides their number) and the kernels'. Only the scheduler's thread may call it.
+    Owns weights, KV cache and threads. Only the scheduler's thread may call it.
 
     Attributes:
         overlap: 0: launch computes.
@@ -113,7 +112,6 @@ class CpuRunner:
         """
         self.layout = layout
         self.num_blocks = spec.num_blocks
-        torch.set_num_threads(threads)
         kernels = CpuKernels(threads)
         model = CpuModel(spec, layout, kernels, progress)
         self._model: CpuModel | None = model

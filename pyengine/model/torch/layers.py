@@ -4,7 +4,11 @@ All memory is taken when the parts are made, and stays where it is: a forward pa
 in a CUDA graph, if its attention can.
 """
 
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pyengine.distributed.group import Alone, Group
 from pyengine.model.architectures.parts import Buffer, check_heads, logits_rows
@@ -13,6 +17,8 @@ from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.matmul import Matmul
 from pyengine.model.torch.ops import TorchOps, torch_matmul, torch_ops
+from pyengine.model.torch.transfer import Transfer
+from pyengine.model.weights.matrix import Matrix
 from pyengine.model.weights.sharding import share
 
 
@@ -34,6 +40,7 @@ class TorchParts:
         caches: Keys and values of each layer, [blocks, block_size, kv heads, head_dim], once
             attention is made.
         weights: Of the linear layers, this rank's.
+        transfer: Brings weights to the device; they are there once it was waited for.
     """
 
     def __init__(
@@ -60,9 +67,17 @@ class TorchParts:
         self.matmul: Matmul = torch_matmul(device)
         self.caches: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.weights: list[torch.Tensor] = []
+        self.transfer = Transfer(device, dtype)
+        self._tables: dict[Matrix, torch.Tensor] = {}
 
-    def measure(self) -> None:
-        """Settle how each shape of weights is multiplied by; once they are loaded."""
+    def loaded(self) -> None:
+        """Wait for the weights, and settle how each shape of them is multiplied by.
+
+        Raises:
+            Exception: Weights could not be read.
+        """
+        self._tables.clear()
+        self.transfer.wait()
         self.matmul.measure(self.weights)
 
     def buffer(self, rows: int, width: int) -> Buffer:
@@ -70,37 +85,47 @@ class TorchParts:
         tensor = torch.zeros(rows, width, dtype=self.dtype, device=self.device)
         return Buffer(tensor, tensor)
 
-    def table(self, weight: torch.Tensor) -> Buffer:
+    def table(self, weight: Matrix) -> Buffer:
         """Rows to gather."""
-        return Buffer(weight, weight)
+        table = self._tables[weight] = self.transfer.matrix(weight)
+        return Buffer(table, table)
 
     def linear(
-        self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, reduce: bool = False
+        self, weight: Matrix, bias: NDArray[Any] | None = None, *, reduce: bool = False
     ) -> "TorchLinear":
-        """By a library, or for few rows by a GEMV; see :class:`Matmul`."""
-        self.weights.append(weight)
-        return TorchLinear(self, weight, bias, reduce=reduce and self.ranks > 1)
+        """By a library, or for few rows by a GEMV; see :class:`Matmul`.
 
-    def head(self, weight: torch.Tensor, info: ModelInfo) -> "TorchLinear | GatheredHead":
+        Quantized weights become dense ones of the parts' data type.
+        """
+        # A head may have the weights of a table.
+        tensor = self._tables.get(weight)
+        if tensor is None:
+            tensor = self.transfer.matrix(weight)
+        self.weights.append(tensor)
+        vector = None if bias is None else self.transfer.vector(bias)
+        return TorchLinear(self, tensor, vector, reduce=reduce and self.ranks > 1)
+
+    def head(self, weight: Matrix, info: ModelInfo) -> "TorchLinear | GatheredHead":
         """Gathers the shares of all ranks."""
         linear = self.linear(weight)
         return linear if self.ranks == 1 else GatheredHead(self, linear, info)
 
-    def norm(self, weight: torch.Tensor, epsilon: float) -> "TorchNorm":
+    def norm(self, weight: NDArray[Any], epsilon: float) -> "TorchNorm":
         """By the device's kernel."""
-        return TorchNorm(self, weight, epsilon)
+        return TorchNorm(self, self.transfer.vector(weight), epsilon)
 
     def head_norm(
         self,
-        query_weight: torch.Tensor,
-        key_weight: torch.Tensor,
+        query_weight: NDArray[Any],
+        key_weight: NDArray[Any],
         epsilon: float,
         info: ModelInfo,
     ) -> "TorchHeadNorm":
         """By the device's kernel."""
-        return TorchHeadNorm(self, query_weight, key_weight, epsilon, info.num_heads // self.ranks)
+        query, key = self.transfer.vector(query_weight), self.transfer.vector(key_weight)
+        return TorchHeadNorm(self, query, key, epsilon, info.num_heads // self.ranks)
 
-    def attention(self, info: ModelInfo, angles: torch.Tensor) -> "TorchPagedAttention":
+    def attention(self, info: ModelInfo, angles: NDArray[np.float32]) -> "TorchPagedAttention":
         """By the backend, over a cache of this rank's heads."""
         check_heads(info, 8)
         return TorchPagedAttention(self, info, angles)
@@ -210,9 +235,9 @@ class TorchHeadNorm:
 class TorchPagedAttention:
     """Rotation, the cache, and the backend over it."""
 
-    def __init__(self, parts: TorchParts, info: ModelInfo, angles: torch.Tensor) -> None:
+    def __init__(self, parts: TorchParts, info: ModelInfo, angles: NDArray[np.float32]) -> None:
         self._parts = parts
-        self._angles = angles.to(parts.device)
+        self._angles = torch.from_numpy(angles).to(parts.device)
         self._dim = info.head_dim
         self._heads = info.num_heads // parts.ranks
         kv_heads = info.num_kv_heads // parts.ranks

@@ -126,7 +126,7 @@ def load_model(
         group,
     )
     rank, ranks = parts.group.rank, parts.ranks
-    with open_weights(spec, device, rank=rank, ranks=ranks, progress=progress) as weights:
+    with open_weights(spec, rank=rank, ranks=ranks, progress=progress) as weights:
         return TorchModel(spec, layout, parts, weights)
 
 

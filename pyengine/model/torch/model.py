@@ -45,8 +45,7 @@ class TorchModel:
         # Not in inference mode: others write to its buffers too.
         with torch.no_grad():
             self._model: Architecture = build(spec.info, spec.config, weights, parts)
-            weights.wait()
-            parts.measure()
+            parts.loaded()
         self.num_parameters = weights.num_parameters
         self.backend: AttentionBackend = parts.backend
         self.caches = parts.caches
@@ -64,7 +63,8 @@ class TorchModel:
         """
         with torch.inference_mode():
             self._model.logits(step, rows, first)
-        return self._model.logits_rows.tensor[:rows]
+        logits: torch.Tensor = self._model.logits_rows.tensor[:rows]
+        return logits
 
     def resize_cache(self, num_blocks: int) -> None:
         """An empty cache of so many blocks, in the place of the one that there is."""

@@ -10,8 +10,9 @@ from dataclasses import replace
 import torch
 
 from pyengine.distributed.group import Alone, Group
+from pyengine.model.dtypes import ITEM_BYTES
 from pyengine.model.runner import Progress
-from pyengine.model.spec import ITEM_BYTES, ModelSpec, describe, make_layout
+from pyengine.model.spec import ModelSpec, describe, make_layout
 from pyengine.model.torch.attention.selection import detect
 from pyengine.model.torch.attention.warm_up import ready
 from pyengine.model.torch.draft import TorchDraft, pass_layout

@@ -1,138 +1,69 @@
 """Weights from a Hugging Face folder: model.safetensors, or shards with an index.
 
-The files are mapped into memory, and of a tensor only the rank's share is read when it is asked
-for; what its architecture does not ask for is never read. Readers copy to the device in parallel.
+The files are mapped into memory. What an architecture does not ask for is never read.
 """
 
 import json
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-import torch
-from safetensors import SafetensorError, safe_open
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.runner import Progress
-from pyengine.model.weights.sharding import RankWeights, Slices
+from pyengine.model.weights.mapped import safetensors
+from pyengine.model.weights.matrix import Dense
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-FLOATS = ("F64", "F32", "F16", "BF16")
+FLOATS = (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)
 
 
-class Checkpoint(RankWeights):
-    """The tensors of one folder. One thread at a time."""
+class Checkpoint:
+    """The tensors of one folder; see :class:`pyengine.model.weights.sharding.Source`."""
 
-    def __init__(
-        self,
-        folder: Path,
-        device: torch.device,
-        dtype: torch.dtype,
-        rank: int = 0,
-        ranks: int = 1,
-        *,
-        readers: int = 0,
-        progress: Progress | None = None,
-    ) -> None:
-        """Open the folder's weights.
+    def __init__(self, folder: Path) -> None:
+        """Map the folder's weights.
 
         Raises:
             ModelLoadError: There are none, or a file is damaged or missing.
         """
-        super().__init__(device, dtype, rank, ranks)
         self._folder = folder
-        self._progress = progress
-        self._home: dict[str, Any] = {}
+        self._tensors: dict[str, NDArray[Any]] = {}
         paths = _weight_files(folder)
-        self._total = sum(path.stat().st_size for path in paths)
-        self._loaded = 0
+        self.nbytes = sum(path.stat().st_size for path in paths)
         for path in paths:
-            try:
-                file: Any = safe_open(path, framework="pt")
-            except (OSError, SafetensorError) as error:
-                raise ModelLoadError(f"cannot read the weights in {path}: {error}") from error
-            self._home |= dict.fromkeys(file.keys(), file)
-        self._pool = ThreadPoolExecutor(readers, "pyengine-weights") if readers else None
-        self._reading: list[Future[int]] = []
+            self._tensors |= safetensors(path)
 
-    def __enter__(self) -> Self:
-        return self
+    def vector(self, name: str, size: int) -> NDArray[Any]:
+        """See :class:`Source`."""
+        return self.floats(name, (size,))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if error is None:
-                self.wait()
-        finally:
-            if self._pool is not None:
-                self._pool.shutdown(cancel_futures=True)
-            self._reading.clear()
-            self._home.clear()
-        if error is None and self._progress is not None:
-            self._progress(self._total, self._total)
+    def matrix(self, name: str, shape: tuple[int, int], rows: slice, columns: slice) -> Dense:
+        """See :class:`Source`."""
+        return Dense(self.floats(name, shape)[rows, columns])
 
-    def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """See :class:`RankWeights`."""
-        file = self._home.get(name)
-        if file is None:
+    def floats(self, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        """The tensor called ``name``, of this shape; a view of its file.
+
+        Raises:
+            ModelLoadError: It is missing, has another shape, or is quantized.
+        """
+        found = self._tensors.get(name)
+        if found is None:
             raise ModelLoadError(f"the weights in {self._folder} lack {name!r}")
-        found = file.get_slice(name)
-        if tuple(found.get_shape()) != shape:
+        if found.shape != shape:
             raise ModelLoadError(
-                f"{name!r} in {self._folder} has shape {found.get_shape()}; config.json wants "
+                f"{name!r} in {self._folder} has shape {list(found.shape)}; config.json wants "
                 f"{list(shape)}"
             )
-        kind = found.get_dtype()
-        if kind not in FLOATS:
+        if found.dtype not in FLOATS:
             raise ModelLoadError(
-                f"{name!r} in {self._folder} is {kind}: quantized weights are not supported"
+                f"{name!r} in {self._folder} is {found.dtype}, and no 'quantization_config' in "
+                "config.json says what that means"
             )
-
-    def fill(self, out: torch.Tensor, name: str, shape: tuple[int, ...], part: Slices) -> None:
-        """See :class:`RankWeights`."""
-        file = self._home[name]
-
-        def read() -> int:
-            try:
-                found: torch.Tensor = file.get_slice(name)[part or ...]
-            except (OSError, SafetensorError) as error:
-                raise ModelLoadError(f"cannot read {name!r}: {error}") from error
-            with torch.inference_mode(out.is_inference()):
-                out.copy_(found)
-            return found.nbytes
-
-        if self._pool is None:
-            self._count(read())
-        else:
-            self._reading.append(self._pool.submit(self._on_device, read))
-
-    def wait(self) -> None:
-        """See :class:`Weights`."""
-        reading, self._reading = self._reading, []
-        for future in reading:
-            self._count(future.result())
-
-    def _on_device(self, read: Callable[[], int]) -> int:
-        if self.device.type != "cuda":
-            return read()
-        # A stream for each copy: those of several threads go on beside each other.
-        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(stream):
-            size = read()
-        stream.synchronize()
-        return size
-
-    def _count(self, size: int) -> None:
-        self._loaded += size
-        if self._progress is not None:
-            self._progress(self._loaded, self._total)
+        return found
 
 
 def _weight_files(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""A model's weights, as one rank takes them: straight to its device, and of each only its share.
+"""A model's weights, as one rank takes them: of each tensor only its share.
 
 ::
 
@@ -6,17 +6,21 @@
     ┌───────────┐ rank 0              ┌─────┬─────┐
     ├───────────┤                     │  0  │  1  │
     └───────────┘ rank 1              └─────┴─────┘
+
+Weights are numpy arrays, mostly views of mapped files; the parts of a device copy and convert them.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
-Slices = tuple[slice, ...]
+from pyengine.model.runner import Progress
+from pyengine.model.weights.matrix import Matrix, Part, stacked, zeros
 
 
 def share(size: int, ranks: int) -> int:
@@ -27,145 +31,178 @@ def share(size: int, ranks: int) -> int:
 class Weights(Protocol):
     """The interface by which architectures load the weights of one rank.
 
+    Names are those of the model's dense checkpoint, however the weights are stored. Every method
+    raises ModelLoadError where a tensor is missing, has another shape or cannot be read.
+
     Attributes:
         num_parameters: Numbers of the whole model, as far as it was asked for.
     """
 
     num_parameters: int
 
-    def whole(self, name: str, *shape: int) -> torch.Tensor:
-        """The tensor called ``name``, of this shape; the same for all ranks.
+    def vector(self, name: str, size: int) -> NDArray[Any]:
+        """The vector called ``name``; the same for all ranks. Floats, of the file's type."""
 
-        Raises:
-            ModelLoadError: It is missing, or has another shape.
-        """
+    def vectors(self, sizes: Mapping[str, int]) -> NDArray[Any]:
+        """A share of each of the vectors, one behind the other."""
 
-    def outputs(self, rows: Mapping[str, int], *rest: int) -> torch.Tensor:
-        """A share of the rows of each of the tensors [rows[name], *rest], one below the other.
+    def outputs(self, rows: Mapping[str, int], inputs: int) -> Matrix:
+        """A share of the rows of each of the matrices [rows[name], inputs], one below the other.
 
         Rows that ranks do not divide are filled up with zeros at the last one.
-
-        Raises:
-            ModelLoadError: One is missing, or has another shape.
         """
 
-    def fused(self, name: str, rows: Sequence[int], *rest: int) -> torch.Tensor:
-        """As :meth:`outputs`, of a tensor [sum(rows), *rest] that holds several, so many rows each.
+    def fused(self, name: str, rows: Sequence[int], inputs: int) -> Matrix:
+        """As :meth:`outputs`, of a matrix [sum(rows), inputs] of several, so many rows each."""
+
+    def inputs(self, name: str, outputs: int, inputs: int) -> Matrix:
+        """A share of the columns of the matrix called ``name``.
 
         Raises:
-            ModelLoadError: It is missing, or has another shape.
+            ConfigError: It is quantized in groups that the ranks would divide.
         """
 
-    def inputs(self, name: str, *shape: int) -> torch.Tensor:
-        """A share of the columns of the tensor called ``name``.
+    def table(self, name: str, rows: int, width: int) -> Matrix:
+        """The matrix called ``name``, such as embeddings; the same for all ranks."""
 
-        Raises:
-            ModelLoadError: It is missing, or has another shape.
-        """
-
-    def rows_of(self, whole: torch.Tensor) -> torch.Tensor:
-        """A share of the rows of a tensor that :meth:`whole` gave."""
-
-    def wait(self) -> None:
-        """Return when all that was asked for is there.
-
-        Raises:
-            ModelLoadError: Something could not be read.
-        """
+    def rows_of(self, table: Matrix) -> Matrix:
+        """A share of the rows of :meth:`table`'s; the same object where there is one rank."""
 
 
-class RankWeights(ABC):
-    """Weights whose shares are filled in, at once or later; see :class:`Weights`.
+class Source(Protocol):
+    """Where the tensors of a whole model are: files, or nowhere. One thread at a time.
 
     Attributes:
-        device: Where they go.
-        dtype: What they become.
-        rank: Whose share this is.
-        ranks: Among how many.
-        num_parameters: Numbers of the whole model, as far as it was asked for.
+        nbytes: Bytes of its files; 0 where there are none.
     """
 
-    def __init__(self, device: torch.device, dtype: torch.dtype, rank: int, ranks: int) -> None:
-        self.device = device
-        self.dtype = dtype
+    nbytes: int
+
+    def vector(self, name: str, size: int) -> NDArray[Any]:
+        """The vector called ``name``, of floats.
+
+        Raises:
+            ModelLoadError: As for :class:`Weights`.
+        """
+
+    def matrix(self, name: str, shape: tuple[int, int], rows: slice, columns: slice) -> Part:
+        """Rows and columns of the matrix called ``name``, which is [*shape] as a whole.
+
+        Both slices have a start and a stop within the shape; no rows at all are possible.
+
+        Raises:
+            ModelLoadError: As for :class:`Weights`.
+            ConfigError: A cut that its quantization does not allow.
+        """
+
+
+class RankWeights:
+    """The share that one rank has of a source; see :class:`Weights`.
+
+    As a context manager it tells ``progress`` of the end, if all went well.
+    """
+
+    def __init__(
+        self, source: Source, rank: int = 0, ranks: int = 1, progress: Progress | None = None
+    ) -> None:
+        """The share of ``rank`` among ``ranks``.
+
+        Args:
+            source: The whole model.
+            rank: Whose share this is.
+            ranks: Among how many.
+            progress: Called with (bytes asked for, bytes in all), on the caller's thread.
+        """
+        self.source = source
         self.rank = rank
         self.ranks = ranks
         self.num_parameters = 0
+        self._progress = progress
+        self._loaded = 0
 
-    @abstractmethod
-    def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Raise ModelLoadError unless there is a tensor called ``name`` of this shape."""
+    def __enter__(self) -> Self:
+        return self
 
-    @abstractmethod
-    def fill(self, out: torch.Tensor, name: str, shape: tuple[int, ...], part: Slices) -> None:
-        """Fill ``out`` with ``part`` of the tensor ``name``, by the end of :meth:`wait`."""
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None and self._progress is not None and self.source.nbytes:
+            self._progress(self.source.nbytes, self.source.nbytes)
 
-    @abstractmethod
-    def wait(self) -> None:
+    def vector(self, name: str, size: int) -> NDArray[Any]:
         """See :class:`Weights`."""
+        self.num_parameters += size
+        found = self.source.vector(name, size)
+        self._count(found.nbytes)
+        return found
 
-    def whole(self, name: str, *shape: int) -> torch.Tensor:
+    def vectors(self, sizes: Mapping[str, int]) -> NDArray[Any]:
         """See :class:`Weights`."""
-        return self._filled(name, shape, ())
+        pieces = []
+        for name, size in sizes.items():
+            part = self._part(size)
+            padding = share(size, self.ranks) - (part.stop - part.start)
+            pieces.append(np.pad(self.vector(name, size)[part], (0, padding)))
+        return np.concatenate(pieces)
 
-    def outputs(self, rows: Mapping[str, int], *rest: int) -> torch.Tensor:
+    def outputs(self, rows: Mapping[str, int], inputs: int) -> Matrix:
         """See :class:`Weights`."""
-        if self.ranks == 1 and len(rows) == 1:
-            ((name, count),) = rows.items()
-            return self._filled(name, (count, *rest), ())
+        parts: list[Part] = []
         for name, count in rows.items():
-            self._expect(name, (count, *rest))
-        return self._stacked([(name, (count, *rest), 0, count) for name, count in rows.items()])
+            self.num_parameters += count * inputs
+            parts += self._rows(name, (count, inputs), 0, count)
+        return stacked(parts)
 
-    def fused(self, name: str, rows: Sequence[int], *rest: int) -> torch.Tensor:
+    def fused(self, name: str, rows: Sequence[int], inputs: int) -> Matrix:
         """See :class:`Weights`."""
-        shape = (sum(rows), *rest)
+        shape = sum(rows), inputs
         if self.ranks == 1:
-            return self._filled(name, shape, ())
-        self._expect(name, shape)
-        firsts = accumulate(rows, initial=0)
-        return self._stacked(
-            [(name, shape, first, count) for first, count in zip(firsts, rows, strict=False)]
-        )
-
-    def inputs(self, name: str, *shape: int) -> torch.Tensor:
-        """See :class:`Weights`."""
-        return self._filled(name, shape, (slice(0, shape[0]), self._part(shape[1])))
-
-    def rows_of(self, whole: torch.Tensor) -> torch.Tensor:
-        """See :class:`Weights`."""
-        if self.ranks == 1:
-            return whole
-        self.wait()
-        part = self._part(len(whole))
-        out = whole.new_zeros(share(len(whole), self.ranks), *whole.shape[1:])
-        out[: part.stop - part.start] = whole[part]
-        return out
-
-    def _stacked(self, pieces: Sequence[tuple[str, tuple[int, ...], int, int]]) -> torch.Tensor:
-        """A share of each piece, one below the other: (name, shape, first row, rows)."""
-        mine = sum(share(count, self.ranks) for _, _, _, count in pieces)
-        out = torch.empty(mine, *pieces[0][1][1:], dtype=self.dtype, device=self.device)
-        start = 0
-        for name, shape, first, count in pieces:
-            part, every = self._part(count), share(count, self.ranks)
-            there = part.stop - part.start
-            rows = slice(first + part.start, first + part.stop)
-            self.fill(out[start : start + there], name, shape, (rows,))
-            out[start + there : start + every].zero_()
-            start += every
-        return out
-
-    def _filled(self, name: str, shape: tuple[int, ...], part: Slices) -> torch.Tensor:
-        self._expect(name, shape)
-        sizes = [p.stop - p.start for p in part] + list(shape[len(part) :])
-        out = torch.empty(sizes, dtype=self.dtype, device=self.device)
-        self.fill(out, name, shape, part)
-        return out
-
-    def _expect(self, name: str, shape: tuple[int, ...]) -> None:
-        self.check(name, shape)
+            return self.outputs({name: shape[0]}, inputs)
         self.num_parameters += math.prod(shape)
+        parts: list[Part] = []
+        for first, count in zip(accumulate(rows, initial=0), rows, strict=False):
+            parts += self._rows(name, shape, first, count)
+        return stacked(parts)
+
+    def inputs(self, name: str, outputs: int, inputs: int) -> Matrix:
+        """See :class:`Weights`."""
+        self.num_parameters += outputs * inputs
+        return Matrix((self._read(name, (outputs, inputs), slice(0, outputs), self._part(inputs)),))
+
+    def table(self, name: str, rows: int, width: int) -> Matrix:
+        """See :class:`Weights`."""
+        self.num_parameters += rows * width
+        return Matrix((self._read(name, (rows, width), slice(0, rows), slice(0, width)),))
+
+    def rows_of(self, table: Matrix) -> Matrix:
+        """See :class:`Weights`."""
+        if self.ranks == 1:
+            return table
+        (whole,) = table.parts
+        size, width = whole.shape
+        mine = self._part(size)
+        padding = share(size, self.ranks) - (mine.stop - mine.start)
+        return stacked([whole.rows(mine), zeros(padding, width)])
+
+    def _rows(self, name: str, shape: tuple[int, int], first: int, count: int) -> list[Part]:
+        """This rank's share of ``count`` rows from ``first`` on, and zeros that fill it up."""
+        mine, inputs = self._part(count), shape[1]
+        rows = slice(first + mine.start, first + mine.stop)
+        padding = share(count, self.ranks) - (mine.stop - mine.start)
+        return [self._read(name, shape, rows, slice(0, inputs)), zeros(padding, inputs)]
+
+    def _read(self, name: str, shape: tuple[int, int], rows: slice, columns: slice) -> Part:
+        part = self.source.matrix(name, shape, rows, columns)
+        self._count(part.nbytes)
+        return part
+
+    def _count(self, size: int) -> None:
+        self._loaded = min(self._loaded + size, self.source.nbytes)
+        if self._progress is not None and size:
+            self._progress(self._loaded, self.source.nbytes)
 
     def _part(self, size: int) -> slice:
         each = share(size, self.ranks)

@@ -1,0 +1,92 @@
+"""Weights on their way to a torch device: several threads read, convert and copy at once.
+
+A disk, and the copies to a GPU, are faster in parallel. Weights that are views of a mapped file are
+read by the thread that copies them.
+"""
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pyengine.model.dtypes import bits
+from pyengine.model.weights.matrix import Matrix, Part
+
+READERS = 8
+AHEAD = 2 * READERS
+"""Parts of matrices that may be under way: so progress, which counts what is asked for, is true."""
+
+
+class Transfer:
+    """Makes tensors of one device and type; they are filled by the end of :meth:`wait`.
+
+    One thread at a time, after :meth:`wait` as before.
+    """
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self._device = device
+        self._dtype = dtype
+        self._pool: ThreadPoolExecutor | None = None
+        self._under_way: deque[Future[None]] = deque()
+
+    def vector(self, values: NDArray[Any]) -> torch.Tensor:
+        """``values``, filled at once."""
+        return _tensor(np.array(values)).to(self._device, self._dtype)
+
+    def matrix(self, weight: Matrix) -> torch.Tensor:
+        """The numbers that ``weight`` means, [out, in]."""
+        out = torch.empty(weight.shape, dtype=self._dtype, device=self._device)
+        if out.is_meta:
+            return out
+        start = 0
+        for part in weight.parts:
+            stop = start + part.shape[0]
+            self._submit(out[start:stop], part)
+            start = stop
+        return out
+
+    def wait(self) -> None:
+        """Return when all tensors are filled, and give the threads back.
+
+        Raises:
+            Exception: A part could not be read or copied.
+        """
+        pool, self._pool = self._pool, None
+        try:
+            while self._under_way:
+                self._under_way.popleft().result()
+        finally:
+            self._under_way.clear()
+            if pool is not None:
+                pool.shutdown(cancel_futures=True)
+
+    def _submit(self, out: torch.Tensor, part: Part) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(READERS, "pyengine-weights")
+        while len(self._under_way) >= AHEAD:
+            self._under_way.popleft().result()
+        self._under_way.append(self._pool.submit(self._copy, out, part))
+
+    def _copy(self, out: torch.Tensor, part: Part) -> None:
+        with torch.inference_mode(out.is_inference()):
+            if self._device.type != "cuda":
+                out.copy_(_tensor(part.dequantized()))
+                return
+            # A stream for each copy: those of several threads go on beside each other.
+            stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+            with torch.cuda.stream(stream):
+                out.copy_(_tensor(part.dequantized()))
+            stream.synchronize()
+
+
+def _tensor(array: NDArray[Any]) -> torch.Tensor:
+    """``array`` as torch sees it; shares its memory."""
+    if not array.flags.writeable:
+        # Zeros that are broadcast: torch warns of what it must not write to.
+        array = array.copy()
+    tensor = torch.from_numpy(bits(array))
+    return tensor.view(torch.bfloat16) if array.dtype == ml_dtypes.bfloat16 else tensor

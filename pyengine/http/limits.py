@@ -25,6 +25,7 @@ class Limits:
         connections: Connections that one HTTP process serves at once, fewer where the limit of
             open files is lower. More are turned away by 503, except health checks.
         backlog: Connections that wait to be accepted.
+        keep_alive_seconds: How long a stream may be silent before a comment is written to it.
         drain_seconds: How long running requests get to finish at shutdown.
     """
 
@@ -37,6 +38,7 @@ class Limits:
     tools: int = 128
     connections: int = 8192
     backlog: int = 2048
+    keep_alive_seconds: float = 5.0
     drain_seconds: float = 30.0
 
 

@@ -14,6 +14,7 @@ from pyengine.chat.answer import ChatUpdate
 from pyengine.completion import Update, Usage
 from pyengine.errors import PyengineError
 from pyengine.http.errors import internal_error
+from pyengine.http.event_stream import EventStream
 from pyengine.http.rsgi import ProtocolClosed
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ async def stream(
     """Answer with the updates of ``generations`` as they come.
 
     The answer begins with the first update, so that a request that fails before has a status of its
-    own. A later failure is an event of the stream, which then ends without ``[DONE]``.
+    own, or with a comment if that takes long. A later failure is an event of the stream, which then
+    ends without ``[DONE]``.
 
     Raises:
         PyengineError: Before the answer began.
@@ -60,8 +62,9 @@ async def stream(
     """
     usages: list[Usage | None] = [None] * len(generations)
     begun = [False] * len(generations)
-    transport = sending = None
     timeline = exchange.service.engine.timeline
+    events = EventStream(exchange)
+    sending = None
     try:
         async with contextlib.aclosing(_batches(generations)) as batches:
             async for batch in batches:
@@ -74,42 +77,29 @@ async def stream(
                     data += chunks.update(index, update)
                     usages[index] = update.usage
                 timeline.end_span(Stage.SSE_ENCODE)
-                if transport is None:
-                    exchange.began = True
-                    transport = exchange.proto.response_stream(200, _headers(exchange))
+                events.begin()
                 if data:
-                    # The call does the work; the await waits for the client.
-                    sending = transport.send_bytes(data)
+                    sending = events.write(data)
                     timeline.end_span(Stage.SOCKET_WRITE)
                     await sending
     except ProtocolClosed:
         raise
     except PyengineError as error:
-        if transport is None:
+        if not events.begun:
             raise
-        await transport.send_bytes(chunks.error(exchange.explain(error)))
+        await events.write(chunks.error(exchange.explain(error)))
         return
     except Exception:
-        if transport is not None:
-            await transport.send_bytes(chunks.error(internal_error()))
+        if events.begun:
+            await events.write(chunks.error(internal_error()))
         raise
     else:
-        if transport is not None:
+        if events.begun:
             counted = [usage for usage in usages if usage is not None]
-            await transport.send_bytes(chunks.last(counted))
+            await events.write(chunks.last(counted))
     finally:
-        # granian ends the answer when the last reference to its transport goes; a traceback
-        # that is kept somewhere would hold one.
-        transport = sending = None
-
-
-def _headers(exchange: "Exchange") -> list[tuple[str, str]]:
-    return [
-        ("content-type", "text/event-stream; charset=utf-8"),
-        ("cache-control", "no-cache"),
-        ("x-accel-buffering", "no"),  # nginx would hold chunks back
-        ("x-request-id", exchange.request_id),
-    ]
+        sending = None
+        events.end()
 
 
 async def _batches(

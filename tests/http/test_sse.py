@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pyengine.completion import Update, Usage
 from pyengine.http import sse
+from pyengine.http.limits import Limits
 from pyengine.http.openai.chunks import DONE, ChatChunks, CompletionChunks
 from pyengine.logprobs import TokenLogprob
 from pyengine.request.submission import RequestOptions
@@ -71,7 +72,7 @@ async def test_every_choice_is_written_whole(streams: int) -> None:
     transport = _Transport()
     proto = SimpleNamespace(response_stream=lambda status, headers: transport)
     exchange: Any = SimpleNamespace(
-        service=SimpleNamespace(engine=engine),
+        service=SimpleNamespace(engine=engine, limits=Limits()),
         proto=proto,
         began=False,
         request_id="r",

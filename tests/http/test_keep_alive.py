@@ -1,0 +1,58 @@
+"""Streams that wait are kept alive by comments, which clients skip."""
+
+import asyncio
+
+import httpx
+import openai
+import pytest
+
+from pyengine.errors import OverloadedError
+from pyengine.http.limits import Limits
+from tests.http.fake_engine import ANSWER, FakeEngine
+
+BODY = {"model": "org/fake", "prompt": "hi", "stream": True}
+COMMENT = ": keep-alive"
+
+
+@pytest.fixture
+def limits() -> Limits:
+    return Limits(keep_alive_seconds=0.02)
+
+
+async def test_a_stream_that_waits_is_kept_alive(
+    http: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.hold_after = 2
+    async with http.stream("POST", "/v1/completions", json=BODY) as answer:
+        lines = answer.aiter_lines()
+        async with asyncio.timeout(20):
+            for _ in range(2):
+                while await anext(lines) != COMMENT:
+                    pass
+        engine.release()
+        rest = [line async for line in lines]
+    assert rest[-2:] == ["data: [DONE]", ""]
+
+
+async def test_clients_skip_the_comments(client: openai.AsyncOpenAI, engine: FakeEngine) -> None:
+    engine.hold_after = 0
+    answering = asyncio.create_task(
+        client.completions.create(model="org/fake", prompt="hi", stream=True)
+    )
+    chunks = await asyncio.wait_for(answering, 20)  # a comment begins it
+    engine.release()
+    assert "".join([chunk.choices[0].text async for chunk in chunks]) == ANSWER[:16]
+
+
+async def test_a_failure_behind_a_comment_is_an_event(
+    http: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.hold_after = 0
+    engine.fail_after = (0, OverloadedError("full"))
+    async with http.stream("POST", "/v1/completions", json=BODY) as answer:
+        lines = answer.aiter_lines()
+        assert await anext(lines) == COMMENT
+        engine.release()
+        rest = "\n".join([line async for line in lines])
+    assert '"code":"overloaded"' in rest
+    assert "[DONE]" not in rest

@@ -30,6 +30,7 @@ from pyengine._core import (
 )
 from pyengine.actors.actor import ActorRef, logger
 from pyengine.actors.detokenizer import DetokenizerActor
+from pyengine.actors.heartbeat import Heartbeat
 from pyengine.actors.scheduler import SchedulerActor
 from pyengine.chat.handler import format_of, turn_ends
 from pyengine.chat.template import ChatTemplate
@@ -47,7 +48,8 @@ FRONTEND_MAILBOX_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class Queues:
-    """The mailboxes that join frontends and engine, and the recorder of what all of them do.
+    """The mailboxes that join frontends and engine, the recorder of what all of them do, and the
+    engine's signs of life.
 
     Made before either.
     """
@@ -55,6 +57,7 @@ class Queues:
     scheduler: Mailbox
     frontends: tuple[Mailbox, ...]
     recorder: Recorder
+    heartbeat: Heartbeat
 
     @classmethod
     def make(cls, frontends: int = 1, recorder: Recorder | None = None) -> Self:
@@ -63,6 +66,7 @@ class Queues:
             Mailbox(SCHEDULER_MAILBOX_BYTES),
             tuple(Mailbox(FRONTEND_MAILBOX_BYTES) for _ in range(frontends)),
             recorder or Recorder(),
+            Heartbeat(),
         )
 
     def close(self) -> None:
@@ -148,6 +152,7 @@ class EngineActors:
             self._on_failure,
             timeline,
             self.telemetry,
+            queues.heartbeat,
         )
 
     @classmethod

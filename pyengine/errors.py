@@ -91,6 +91,15 @@ class NotReadyError(PyengineError):
     retry_after = 1
 
 
+class EngineUnresponsiveError(PyengineError):
+    """The engine has died, or does not respond; requests wait for it, or for its successor."""
+
+    status = 503
+    type = "server_error"
+    code = "engine_unresponsive"
+    retry_after = 1
+
+
 class RequestTimeoutError(PyengineError):
     """The request's deadline passed before it was done."""
 

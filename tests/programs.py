@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,6 +42,13 @@ def free(port: int) -> bool:
     """Whether nothing listens on ``port`` here."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Return when ``condition`` holds, of something that is read from memory and tells nobody."""
+    async with asyncio.timeout(START_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
 
 async def wait_for_end(pid: int) -> None:

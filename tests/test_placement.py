@@ -17,15 +17,20 @@ from pyengine.placement.process import ProcessPlacement
 from pyengine.placement.restarts import MAX_DEATHS
 from pyengine.placement.thread import ThreadPlacement
 from pyengine.request.generation import Generation
-from tests.programs import wait_for_end
+from tests.programs import until, wait_for_end
 
 LONG = SamplingParams(temperature=0, max_tokens=1500, ignore_eos=True)
 SHORT = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 
-def simulated(placement: PlacementName) -> AsyncEngine:
-    return AsyncEngine(device="simulated", simulated_step_ms=2.0, placement=placement)
+def simulated(placement: PlacementName, step_timeout_s: float = 600) -> AsyncEngine:
+    return AsyncEngine(
+        device="simulated",
+        simulated_step_ms=2.0,
+        placement=placement,
+        step_timeout_s=step_timeout_s,
+    )
 
 
 def engine_process(engine: AsyncEngine) -> int:
@@ -88,6 +93,45 @@ async def test_streams_go_on_over_kill_9_of_the_engine() -> None:
         assert engine_process(engine) != before
         report = await engine.report()
         assert report["held"] == report["running"] == report["waiting"] == 0
+
+
+@pytest.mark.slow
+async def test_a_stopped_engine_is_noticed_and_goes_on() -> None:
+    async with simulated("process") as engine:
+        whole = await engine.generate("Go on", LONG)
+        running = engine.generate("Go on", LONG)
+        first = await anext(running)
+        assert engine.waits_for is None
+        os.kill(engine_process(engine), signal.SIGSTOP)
+        await until(lambda: engine.waits_for is not None)
+        assert "it has not run for" in str(engine.waits_for)
+        os.kill(engine_process(engine), signal.SIGCONT)
+        assert first.token_ids + await tokens_of(running) == whole.token_ids
+        assert (engine.waits_for, engine.restarts) == (None, 0)
+
+
+@pytest.mark.slow
+async def test_a_hung_engine_is_replaced() -> None:
+    async with simulated("process", step_timeout_s=2.0) as engine:
+        whole = await engine.generate("Go on", LONG)
+        running = engine.generate("Go on", LONG)
+        first = await anext(running)
+        hung = engine_process(engine)
+        os.kill(hung, signal.SIGSTOP)
+        assert first.token_ids + await tokens_of(running) == whole.token_ids
+        assert engine_process(engine) != hung
+        assert engine.restarts == 1
+        report = await engine.report()
+        assert report["held"] == report["running"] == report["waiting"] == 0
+
+
+@pytest.mark.slow
+async def test_closing_does_not_wait_for_a_stopped_engine() -> None:
+    async with simulated("process") as engine:
+        stopped = engine_process(engine)
+        os.kill(stopped, signal.SIGSTOP)
+        await until(lambda: engine.waits_for is not None)
+    await wait_for_end(stopped)
 
 
 async def test_what_is_asked_while_the_engine_is_away_waits() -> None:

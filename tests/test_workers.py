@@ -205,6 +205,39 @@ async def test_streams_go_on_over_kill_9_of_the_engine() -> None:
 
 
 @pytest.mark.slow
+async def test_a_stopped_engine_is_not_ready_and_its_streams_are_kept_alive() -> None:
+    with served(*SERVE) as server:
+        url = server.url()
+        async with client_of(url) as client, httpx.AsyncClient(timeout=WAIT_S) as http:
+            undisturbed = await stream(client)
+            await undisturbed.finish()
+            streams = await streams_of_two(client)
+            raw = {"model": "pyengine-demo", "prompt": "Go on", "stream": True}
+            async with http.stream("POST", f"{url}/v1/completions", json=raw) as answer:
+                lines = answer.aiter_lines()
+                await anext(lines)
+                [engine] = children(server.process.pid, "engine_main")
+                os.kill(engine, signal.SIGSTOP)
+                async with asyncio.timeout(WAIT_S):
+                    while (ready := await http.get(f"{url}/ready")).status_code == 200:
+                        pass
+                    error = ready.json()["error"]
+                    assert error["code"] == "engine_unresponsive"
+                    assert "it has not run for" in error["message"]
+                    metrics = (await http.get(f"{url}/metrics")).text
+                    assert 'pyengine_engine_up{model_name="pyengine-demo"} 0.0' in metrics
+                    while await anext(lines) != ": keep-alive":
+                        pass
+                os.kill(engine, signal.SIGCONT)
+                assert [line async for line in lines][-2] == "data: [DONE]"
+            await asyncio.gather(*(one.finish() for one in streams))
+            for one in streams:
+                assert (one.error, one.text, one.tokens) == (None, undisturbed.text, LONG)
+            assert (await http.get(f"{url}/ready")).status_code == 200
+        assert server.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.slow
 async def test_sigterm_lets_every_worker_finish() -> None:
     with served(*SERVE) as server:
         async with client_of(server.url()) as client:

@@ -29,6 +29,7 @@ from pyengine._core import (
     Track,
 )
 from pyengine.actors.actor import ActorRef, FailureHandler, ThreadActor, logger
+from pyengine.actors.heartbeat import Heartbeat
 from pyengine.errors import EngineDeadError
 from pyengine.messages import Report, ReportRequest, decode, encode_report
 from pyengine.model.batch import StepBuffers
@@ -79,6 +80,7 @@ class SchedulerActor(ThreadActor):
         on_failure: FailureHandler,
         timeline: Timeline,
         telemetry: Callable[[], Totals],
+        heartbeat: Heartbeat,
     ) -> None:
         super().__init__("scheduler", mailbox, on_failure)
         self.runner = runner
@@ -90,6 +92,7 @@ class SchedulerActor(ThreadActor):
         self.unsent: deque[tuple[int, bytes]] = deque()  # reports, each with its frontend
         self.timeline = timeline
         self.telemetry = telemetry
+        self.heartbeat = heartbeat
         self.steps = 0
         self.checked = False  # the allocator, since the last step
         self.kv_check_failures = 0
@@ -100,6 +103,7 @@ class SchedulerActor(ThreadActor):
         self.timeline.begin()
         try:
             while True:
+                self.heartbeat.begin_step()
                 if self.step():
                     self.checked = False
                     continue
@@ -118,6 +122,7 @@ class SchedulerActor(ThreadActor):
     def rest(self) -> None:
         """Sleep on the mailbox; check the allocator once each time the scheduler becomes idle."""
         mailbox = self.ref.mailbox
+        self.heartbeat.rest()
         if not self.checked and not mailbox.wait(CHECK_AFTER_S):
             self.check_blocks()
             self.checked = True

@@ -58,6 +58,8 @@ ENGINE_OPTIONS: dict[str, str] = {
     "draft_model": "Small model with the same tokenizer that drafts tokens: folder, hub name, or "
     "'demo'.",
     "max_draft": "Most draft tokens of a sequence in one step [default: 8].",
+    "step_timeout_s": "Seconds after which a step counts as hung, and the engine is replaced "
+    "[default: 600].",
     "simulated_step_ms": "Milliseconds that a step of the simulated device takes [default: 8].",
 }
 

@@ -5,7 +5,12 @@ import os
 from itertools import count
 
 from pyengine.async_engine import AsyncEngine
-from pyengine.errors import EngineDeadError, ModelNotFoundError, NotReadyError
+from pyengine.errors import (
+    EngineDeadError,
+    EngineUnresponsiveError,
+    ModelNotFoundError,
+    NotReadyError,
+)
 from pyengine.http.errors import ShuttingDownError
 from pyengine.http.limits import Limits
 from pyengine.http.operations.tracing import Tracing
@@ -50,6 +55,18 @@ class Service:
         if not self.engine.ready:
             raise NotReadyError("The model is still being loaded; try again in a moment.")
         return self.engine
+
+    def require_responsive(self) -> AsyncEngine:
+        """The engine, if it takes requests and works on them.
+
+        Raises:
+            EngineUnresponsiveError: It does not work just now.
+            PyengineError: As :meth:`require_ready`.
+        """
+        engine = self.require_ready()
+        if (reason := engine.waits_for) is not None:
+            raise EngineUnresponsiveError(f"Requests wait: {reason}.")
+        return engine
 
     def require_model(self, name: str) -> AsyncEngine:
         """The engine that serves the model ``name``.

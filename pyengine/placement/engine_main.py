@@ -11,6 +11,7 @@ import threading
 
 from pyengine._core import Mailbox, Recorder
 from pyengine.actors.actor import logger
+from pyengine.actors.heartbeat import Heartbeat
 from pyengine.engine import EngineActors, Queues
 from pyengine.placement.children import ControlLine, Failed, Loading
 from pyengine.placement.engine_messages import Ready, decode_start
@@ -29,6 +30,7 @@ def main(descriptor: int) -> int:
         Mailbox.attach(*start.scheduler),
         tuple(Mailbox.attach(*fds) for fds in start.frontends),
         Recorder.attach(start.recorder),
+        Heartbeat(start.heartbeat),
     )
     # The frontends send again what an engine before this one has not read.
     while queues.scheduler.drain():
@@ -69,6 +71,7 @@ def main(descriptor: int) -> int:
         os._exit(1)
 
     actors.start(died, crashed)
+    queues.heartbeat.keep_beating()
     line.send(Ready(actors.info))
     ended.wait()
     if crashing.is_set():

@@ -20,6 +20,7 @@ class Start(msgspec.Struct, tag=True):
     scheduler: tuple[int, int]
     frontends: list[tuple[int, int]]
     recorder: int
+    heartbeat: int
 
 
 class Ready(msgspec.Struct, tag=True):

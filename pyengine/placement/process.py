@@ -3,13 +3,15 @@
 ::
 
     start ──► running ──► ended ──► down ──► start another on the same queues ──► up ──► running
-                            └── too often within a minute, or it cannot be loaded ──► died
+                 │          ▲ └── too often within a minute, or it cannot be loaded ──► died
+                 └─ hung ───┘ killed
 """
 
 import asyncio
 import contextlib
 
 from pyengine.actors.actor import logger
+from pyengine.actors.heartbeat import NOTICE_S
 from pyengine.engine import EngineInfo, Queues
 from pyengine.errors import EngineDeadError, PyengineError
 from pyengine.model.runner import Progress
@@ -20,9 +22,12 @@ from pyengine.placement.protocol import FrontendSlot, Watcher
 from pyengine.placement.restarts import MAX_DEATHS, RestartLimit
 from pyengine.settings.config import EngineConfig
 
+# How often the signs of life are read.
+WATCH_S = 0.5
+
 
 class ProcessPlacement:
-    """Starts ``engine_main``, watches it, and restarts it if it dies.
+    """Starts ``engine_main``, watches it, kills it if it hangs, and restarts it if it dies.
 
     The process inherits the queues by descriptor, and ends when this process ends, however it does.
     Nothing is left in any file system.
@@ -53,22 +58,29 @@ class ProcessPlacement:
         return info
 
     async def close(self) -> None:
-        """Close the control line and wait for the process; kill it if it does not end in time."""
+        """Close the control line and wait for the process; kill it if it does not end in time.
+
+        A process that does not run gets no time.
+        """
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         child, self.child = self.child, None
         if child is not None:
+            if self.queues.heartbeat.silent_s >= NOTICE_S:
+                child.process.kill()
             await child.ended()
 
     async def _spawn(self, config: EngineConfig, progress: Progress | None) -> EngineInfo:
         scheduler = self.queues.scheduler.descriptors()
         frontends = [mailbox.descriptors() for mailbox in self.queues.frontends]
         recorder = self.queues.recorder.descriptor()
-        inherited = [recorder, *scheduler, *(fd for pair in frontends for fd in pair)]
+        heartbeat = self.queues.heartbeat.descriptor()
+        inherited = [recorder, heartbeat, *scheduler, *(fd for pair in frontends for fd in pair)]
+        self.queues.heartbeat.reset()
         self.child = await Child.start("pyengine.placement.engine_main", inherited)
-        self.child.send(Start(config, scheduler, frontends, recorder))
+        self.child.send(Start(config, scheduler, frontends, recorder, heartbeat))
         while True:
             match await self._next():
                 case Loading(done, total):
@@ -87,7 +99,7 @@ class ProcessPlacement:
     async def _watch(self, config: EngineConfig) -> None:
         restarts = RestartLimit()
         while True:
-            error = await self._death()
+            error = await self._death(config.step_timeout_s)
             for watcher in self.watchers:
                 watcher.down()
             while True:
@@ -107,6 +119,7 @@ class ProcessPlacement:
                 except (PyengineError, OSError) as failure:
                     self._give_up(failure)
                     return
+                self.queues.heartbeat.count_restart()
                 for watcher in self.watchers:
                     watcher.up(info)
                 break
@@ -115,13 +128,26 @@ class ProcessPlacement:
         for watcher in self.watchers:
             watcher.died(error)
 
-    async def _death(self) -> PyengineError:
-        """Wait for the process to end; returns why it died."""
-        message = await self._next()
+    async def _death(self, step_timeout_s: float) -> PyengineError:
+        """Wait for the process to end, and kill it if it hangs; returns why it died."""
         assert self.child is not None
+        heartbeat = self.queues.heartbeat
+        hung = None
+        ending = asyncio.ensure_future(self._next())
+        try:
+            while not (await asyncio.wait({ending}, timeout=WATCH_S))[0]:
+                if hung is None and heartbeat.hung(step_timeout_s):
+                    hung = heartbeat.trouble(step_timeout_s)
+                    logger.error("the engine hangs, and is killed: %s", hung)
+                    self.child.process.kill()
+        finally:
+            ending.cancel()
+        message = ending.result()
         status = await self.child.ended()
         if isinstance(message, Failed):
             return message.error()
+        if hung is not None:
+            return EngineDeadError(f"it was hung: {hung}")
         how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
         return EngineDeadError(f"its process {how}")
 

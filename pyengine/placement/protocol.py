@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from pyengine._core import Mailbox, Recorder
+from pyengine.actors.heartbeat import Heartbeat
 from pyengine.engine import EngineInfo, Queues
 from pyengine.model.runner import Progress
 from pyengine.settings.config import EngineConfig
@@ -18,6 +19,7 @@ class FrontendSlot:
         scheduler: The scheduler's mailbox, to which requests are sent.
         inbox: The frontend's own mailbox, to which its answers come.
         recorder: Of the spans of every part of the engine.
+        heartbeat: The engine's signs of life.
         index: The frontend's number.
         first_request: The number of its first request.
     """
@@ -25,6 +27,7 @@ class FrontendSlot:
     scheduler: Mailbox
     inbox: Mailbox
     recorder: Recorder
+    heartbeat: Heartbeat
     index: int = 0
     first_request: int = 0
 
@@ -32,7 +35,11 @@ class FrontendSlot:
     def last(cls, queues: Queues) -> Self:
         """The slot of the last frontend of ``queues``."""
         return cls(
-            queues.scheduler, queues.frontends[-1], queues.recorder, len(queues.frontends) - 1
+            queues.scheduler,
+            queues.frontends[-1],
+            queues.recorder,
+            queues.heartbeat,
+            len(queues.frontends) - 1,
         )
 
 

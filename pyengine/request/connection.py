@@ -41,6 +41,7 @@ class Connection:
         self.dead = asyncio.Event()
         self.config = config
         self.timeline = timeline
+        self._heartbeat = placement.frontend_slot().heartbeat
         self._info: EngineInfo | None = None
         self._starting: asyncio.Task[None] | None = None
         self._closed = False
@@ -120,6 +121,31 @@ class Connection:
         self._connected()
         assert self._info is not None
         return self._info
+
+    @property
+    def waits_for(self) -> str | None:
+        """What requests wait for before the engine works on them; None while it does.
+
+        Requests that are sent meanwhile go on once it does.
+        """
+        if self.failure is not None:
+            return "the engine has failed"
+        if not self.ready:
+            return "the model is being loaded"
+        if self._down:
+            return "the engine has died, and another is being started"
+        trouble = self._heartbeat.trouble(self.config.step_timeout_s)
+        return None if trouble is None else f"the engine does not respond: {trouble}"
+
+    @property
+    def step_s(self) -> float:
+        """Seconds since the engine's step under way began; 0 if there is none."""
+        return self._heartbeat.step_s
+
+    @property
+    def restarts(self) -> int:
+        """Engines that took the place of one that died or hung."""
+        return self._heartbeat.restarts
 
     async def close(self) -> None:
         """End every request, stop the engine and free its memory. Idempotent."""

@@ -97,6 +97,9 @@ class EngineConfig:
         max_draft: Most draft tokens of one sequence in a step; 0 is no speculation.
         speculation_history: Tokens of recent answers that ``suffix`` remembers, all tenants
             together.
+        step_timeout_s: Seconds that one step may take. An engine that takes longer counts as hung,
+            and is replaced where it runs in a process of its own; so is one whose process has
+            not run at all for 30 seconds.
         grammar_timeout_s: Seconds that a grammar may take to compile.
         grammar_cache_mib: Memory of compiled grammars that are kept.
         simulated_step_ms: Milliseconds that a step of the simulated device takes.
@@ -131,6 +134,7 @@ class EngineConfig:
     draft_model: str | None = None
     max_draft: int = 8
     speculation_history: int = 1_000_000
+    step_timeout_s: float = 600.0
     grammar_timeout_s: float = 5.0
     grammar_cache_mib: int = 256
     simulated_step_ms: float = 8.0
@@ -316,6 +320,7 @@ _RULES: tuple[Rule[EngineConfig], ...] = (
     ),
     Rule("graph_memory_mib", "0 or more", lambda c: (c.graph_memory_mib or 0) >= 0),
     Rule("max_draft", f"from 0 to {MAX_DRAFT}", lambda c: 0 <= c.max_draft <= MAX_DRAFT),
+    Rule("step_timeout_s", "above 0", lambda c: c.step_timeout_s > 0),
     Rule("grammar_timeout_s", "above 0", lambda c: c.grammar_timeout_s > 0),
     Rule("simulated_step_ms", "a number of 0 or more", lambda c: c.simulated_step_ms >= 0),
 )

@@ -84,6 +84,7 @@ class FakeEngine(AsyncEngine):
     ready: bool = False
     failure: BaseException | None = None
     dead: asyncio.Event = field(default_factory=asyncio.Event)
+    waits_for: str | None = None
     timeline: Timeline = field(default_factory=lambda: Recorder(1).timeline(Track.FRONTEND))
     answer: str = ANSWER
     answers: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""``GET /health``: the process lives. ``GET /ready``: the model is loaded and takes requests."""
+"""``GET /health``: the process lives. ``GET /ready``: the engine works on requests."""
 
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,6 @@ async def health(exchange: "Exchange") -> None:
 
 
 async def ready(exchange: "Exchange") -> None:
-    """200 if requests are taken, else 503."""
-    exchange.service.require_ready()
+    """200 if the engine works on requests, else an error that says what they wait for."""
+    exchange.service.require_responsive()
     exchange.reply(b'{"status":"ready"}')

@@ -1,9 +1,12 @@
 """``GET /metrics``: the engine's metrics in Prometheus' text format, or OpenMetrics on demand.
 
 Everything is counted in the engine, and a scrape is one report of it: all HTTP workers answer
-alike. ``docs/METRICS.md`` describes each name.
+alike. While the engine does not answer, a scrape has only what its heartbeat tells.
+``docs/METRICS.md`` describes each name.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -17,6 +20,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from pyengine.async_engine import AsyncEngine
 from pyengine.http.operations.metric_families import HISTOGRAMS, NS, VALUES
 from pyengine.messages import Report
 from pyengine.telemetry import STEP_BOUNDS_S, Totals
@@ -26,28 +30,61 @@ if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
 
 FINISH_REASONS = ("stop", "length", "abort", "timeout", "overloaded", "error", "refused")
+# What a report may take; a scrape by Prometheus may take 10 seconds.
+REPORT_S = 5.0
 BLOCK_STATES = ("free", "cached", "held")
 
 
 async def metrics(exchange: "Exchange") -> None:
     """Every metric of the engine; 503 while it is not ready."""
     engine = exchange.service.require_ready()
-    report = await engine.metrics()
+    report = None
+    if engine.waits_for is None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REPORT_S):
+                report = await engine.metrics()
     encode, content_type = choose_encoder(exchange.scope.headers.get("accept") or "")
-    body = encode(ReportCollector(report, engine.model_name))
+    body = encode(EngineCollector(engine, report))
     exchange.reply(body, content_type=content_type)
 
 
-class ReportCollector(Collector):
-    """A report as Prometheus' metric families, each with the label ``model_name``."""
+class EngineCollector(Collector):
+    """An engine's heartbeat and report as Prometheus' metric families.
 
-    def __init__(self, report: Report, model_name: str) -> None:
+    Each sample has the label ``model_name``.
+    """
+
+    def __init__(self, engine: AsyncEngine, report: Report | None) -> None:
+        """``report`` is None if the engine did not give one."""
+        self._engine = engine
         self._report = report
-        self._model = model_name
+        self._model = engine.model_name
 
     def collect(self) -> Iterator[Metric]:
         """The families, in a fixed order."""
-        stats = self._report.stats
+        yield from self._heartbeat(self._engine)
+        if self._report is not None:
+            yield from self._reported(self._report)
+
+    def _heartbeat(self, engine: AsyncEngine) -> Iterator[Metric]:
+        yield self._gauge(
+            "engine_up",
+            "1 if the engine works on requests, 0 while it is restarted or does not respond.",
+            [((), engine.waits_for is None)],
+        )
+        yield self._gauge(
+            "engine_step_age_seconds",
+            "Time since the step under way began; 0 without one.",
+            [((), engine.step_s)],
+        )
+        yield self._counter(
+            "engine_restarts",
+            "Engines that were started in the place of one that died or hung.",
+            [((), engine.restarts)],
+        )
+
+    def _reported(self, report: Report) -> Iterator[Metric]:
+        stats = report.stats
         for name, kind, value, text in VALUES:
             family = self._gauge if kind == "gauge" else self._counter
             yield family(name, text, [((), stats.get(value, 0))])
@@ -79,10 +116,10 @@ class ReportCollector(Collector):
         )
         yield from self._drafts(proposers(stats))
         for name, source, unit, text in HISTOGRAMS:
-            histogram = self._report.histograms[source]
+            histogram = report.histograms[source]
             bounds = [bound * unit for bound in histogram.bounds]
             yield self._histogram(name, text, bounds, histogram.counts, histogram.sum * unit)
-        yield from self._telemetry(self._report.telemetry)
+        yield from self._telemetry(report.telemetry)
 
     def _drafts(self, proposers: Sequence[Drafts]) -> Iterator[Metric]:
         yield self._counter(

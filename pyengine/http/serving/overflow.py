@@ -150,7 +150,7 @@ class Overflow:
         status, body = "200 OK", b'{"status":"ok"}'
         try:
             if head.startswith(b"GET /ready "):
-                self._service.require_ready()
+                self._service.require_responsive()
             elif not head.startswith((b"GET /health ", b"HEAD /health ")):
                 if self._turned_away is not None:
                     self._turned_away += 1

@@ -157,8 +157,10 @@ class Supervisor:
         inbox = self.placement.queues.frontends[index].descriptors()
         listener = self._listeners[index].fileno()
         recorder = self.placement.queues.recorder.descriptor()
+        heartbeat = self.placement.queues.heartbeat.descriptor()
         child = await Child.start(
-            "pyengine.http.serving.worker_main", [listener, recorder, *scheduler, *inbox]
+            "pyengine.http.serving.worker_main",
+            [listener, recorder, heartbeat, *scheduler, *inbox],
         )
         child.send(
             Work(
@@ -167,6 +169,7 @@ class Supervisor:
                 scheduler=scheduler,
                 inbox=inbox,
                 recorder=recorder,
+                heartbeat=heartbeat,
                 index=index,
                 first_request=lives * REQUESTS_OF_A_LIFE,
                 limits=self.limits,

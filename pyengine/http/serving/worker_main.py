@@ -14,6 +14,7 @@ import sys
 import uvloop
 
 from pyengine._core import Mailbox, Recorder
+from pyengine.actors.heartbeat import Heartbeat
 from pyengine.async_engine import AsyncEngine
 from pyengine.http.operations.tracing import Tracing
 from pyengine.http.serving.server import HttpServer, leave, stop_server
@@ -39,6 +40,7 @@ class Worker:
             Mailbox.attach(*work.scheduler),
             Mailbox.attach(*work.inbox),
             Recorder.attach(work.recorder),
+            Heartbeat(work.heartbeat),
             work.index,
             work.first_request,
         )

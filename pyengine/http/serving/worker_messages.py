@@ -30,6 +30,7 @@ class Work(msgspec.Struct, tag=True):
     scheduler: tuple[int, int]
     inbox: tuple[int, int]
     recorder: int
+    heartbeat: int
     index: int
     first_request: int
     limits: Limits

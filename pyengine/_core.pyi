@@ -553,25 +553,11 @@ class DraftPasses:
     def begin(self, step: _Buffer) -> bool:
         """Begin a step and record its tokens, all of which are known except for drafts.
 
-        Returns whether a row wants drafts: then call :meth:`next` until it returns False.
+        Returns whether a row wants drafts: then call :meth:`next_fed` until it
+        returns False.
 
         Raises:
             ValueError: ``step`` is not a step of the layout.
-        """
-
-    def next(self, step: _Buffer, buffers: _Buffer, chosen: _Buffer) -> bool:
-        """Write the next pass of the step that was begun into ``buffers``.
-
-        Args:
-            step: The step; gets the drafts that the previous pass sampled.
-            buffers: A step of layout ``passes``.
-            chosen: int32, begins with the tokens that the previous pass sampled, by sampling row.
-
-        Returns:
-            Whether there is a pass to compute; if not, all drafts are in ``step``.
-
-        Raises:
-            ValueError: A buffer is too short.
         """
 
     def next_fed(self, step: _Buffer, buffers: _Buffer, places: _Buffer) -> bool:
@@ -627,7 +613,7 @@ class DraftPasses:
             chosen: int32, gets the sampled tokens.
 
         Raises:
-            ValueError: For the reasons of :meth:`next` and of the kernels.
+            ValueError: A buffer is too short, or a kernel refused its arguments.
         """
 
 @final
@@ -920,18 +906,20 @@ class CpuPenalties:
 
 @final
 class CpuLinear:
-    """The weights of a linear layer in float32, laid out for :meth:`CpuKernels.linear`."""
+    """The weights of a linear layer, packed for :meth:`CpuKernels.linear`."""
 
-    def __new__(cls, weight: CpuTensor, bias: CpuTensor | None) -> CpuLinear:
-        """Copy ``weight`` [outputs, inputs] and ``bias`` [outputs].
+    @staticmethod
+    def dense(weight: CpuTensor, bias: CpuTensor | None = None) -> CpuLinear:
+        """Copy ``weight`` [outputs, inputs] and ``bias`` [outputs], each float32 or bfloat16.
 
         Raises:
             ValueError: ``weight`` or ``bias`` has another shape or dtype.
         """
 
-    @staticmethod
-    def supported() -> bool:
-        """Whether the processor can run the kernel: x86-64 with AVX2 or AVX-512."""
+    @property
+    def inputs(self) -> int: ...
+    @property
+    def outputs(self) -> int: ...
 
 @final
 class CpuKernels:
@@ -976,10 +964,12 @@ class CpuKernels:
         """
 
     def linear(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor, rows: int) -> None:
-        """X W^T + b for the first ``rows`` rows, float32: [rows, in] -> ``out`` [rows, out].
+        """X W^T + b for the first ``rows`` rows: [rows, in] -> ``out`` [rows, out].
 
-        A row's results do not depend on the other rows, bit for bit. Needs
-        :meth:`CpuLinear.supported`.
+        ``x`` and ``out`` are float32 or bfloat16, each for itself; sums are float32. A row's
+        results are the same bits whatever other rows there are, on any number of threads and with
+        any instruction set (but for subnormal bfloat16 numbers, which AVX-512 BF16 takes for
+        zero).
         """
 
     def gather(

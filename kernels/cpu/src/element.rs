@@ -10,6 +10,32 @@ pub trait Element: Copy + Send + Sync + 'static {
     fn to_f32(self) -> f32;
     /// The nearest number of this type.
     fn from_f32(value: f32) -> Self;
+    /// Rows of this type, as kernels tell them apart.
+    fn rows(of: &[Self]) -> Rows<'_>;
+}
+
+/// Rows of numbers of either type.
+#[derive(Debug, Clone, Copy)]
+pub enum Rows<'a> {
+    /// float32.
+    Floats(&'a [f32]),
+    /// bfloat16.
+    Halves(&'a [bf16]),
+}
+
+impl Rows<'_> {
+    /// Elements of all rows.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Floats(of) => of.len(),
+            Self::Halves(of) => of.len(),
+        }
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 impl Element for f32 {
@@ -23,6 +49,10 @@ impl Element for f32 {
     #[inline(always)]
     fn from_f32(value: f32) -> Self {
         value
+    }
+
+    fn rows(of: &[Self]) -> Rows<'_> {
+        Rows::Floats(of)
     }
 }
 
@@ -41,6 +71,10 @@ impl Element for bf16 {
         let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
         let quiet_nan = (bits >> 16) | 0x40;
         bf16::from_bits(if value.is_nan() { quiet_nan } else { rounded } as u16)
+    }
+
+    fn rows(of: &[Self]) -> Rows<'_> {
+        Rows::Halves(of)
     }
 }
 

@@ -57,18 +57,13 @@ class DraftModel:
     def fill(self, step: StepBuffers) -> None:
         """Fill in the drafts that ``step`` leaves open; all its other tokens are known."""
         model = self._model
-        memory, sampler = model.buffers.memory, model.sampler
-        if model.programs is not None:
-            self._passes.fill(
-                step.memory,
-                memory,
-                forward=model.programs[0],
-                logits=model.programs[1],
-                rules=sampler.rules,
-                logits_rows=model.logits_rows.kernel,
-                chosen=sampler.kernel_tokens,
-            )
-        elif self._passes.begin(step.memory):
-            while self._passes.next(step.memory, memory, sampler.tokens):
-                model.forward()
-                model.choose()
+        sampler = model.sampler
+        self._passes.fill(
+            step.memory,
+            model.buffers.memory,
+            forward=model.programs[0],
+            logits=model.programs[1],
+            rules=sampler.rules,
+            logits_rows=model.logits_rows.kernel,
+            chosen=sampler.kernel_tokens,
+        )

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from pyengine._core import CpuKernels, CpuLinear, CpuProgram, CpuStep, CpuTensor
 from pyengine.model.architectures.parts import Buffer, check_heads
 from pyengine.model.cpu.attention import make_cache
-from pyengine.model.cpu.library import LibraryLinear
 from pyengine.model.dtypes import cpu_tensor
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.matrix import Matrix
@@ -49,8 +48,6 @@ class CpuParts:
         num_blocks: KV blocks.
         executor: Takes the calls of the parts: the kernels, which compute at once, or a program,
             which records them.
-        recordable: Whether kernels compute all parts made so far, so that a program can record
-            them.
     """
 
     ranks = 1
@@ -69,7 +66,6 @@ class CpuParts:
         self.max_sampled = max_sampled
         self.num_blocks = num_blocks
         self.executor: CpuKernels | CpuProgram = kernels
-        self.recordable = True
 
     @contextmanager
     def recording(self) -> Iterator[CpuProgram]:
@@ -93,16 +89,12 @@ class CpuParts:
 
     def linear(
         self, weight: Matrix, bias: NDArray[Any] | None = None, *, reduce: bool = False
-    ) -> "KernelLinear | LibraryLinear":
-        """In float32 by a Rust kernel, where the processor has the instructions; else by torch."""
+    ) -> "Linear":
+        """By a Rust kernel."""
         numbers = weight.dequantized(self.dtype)
-        bias = None if bias is None else self.vector(bias)
-        if self.dtype == np.float32 and CpuLinear.supported():
-            return KernelLinear(self, numbers, bias)
-        self.recordable = False
-        return LibraryLinear(numbers, bias)
+        return Linear(self, numbers, None if bias is None else self.vector(bias))
 
-    def head(self, weight: Matrix, info: ModelInfo) -> "KernelLinear | LibraryLinear":
+    def head(self, weight: Matrix, info: ModelInfo) -> "Linear":
         """The whole vocabulary."""
         return self.linear(weight)
 
@@ -141,16 +133,14 @@ class CpuParts:
         self.executor.silu_mul(gate_up.kernel, out.kernel, rows)
 
 
-class KernelLinear:
-    """x W^T + b by a Rust kernel.
-
-    For the few rows of a step it takes a fraction of a library's time, which is made for many, and
-    a row's results do not depend on what other rows there are.
-    """
+class Linear:
+    """x W^T + b. A row's results do not depend on what other rows there are."""
 
     def __init__(self, parts: CpuParts, weight: NDArray[Any], bias: NDArray[Any] | None) -> None:
         self._parts = parts
-        self._packed = CpuLinear(cpu_tensor(weight), None if bias is None else cpu_tensor(bias))
+        self._packed = CpuLinear.dense(
+            cpu_tensor(weight), None if bias is None else cpu_tensor(bias)
+        )
 
     def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, in] -> ``out`` [rows, out]."""

@@ -19,7 +19,7 @@ class CpuModel:
         buffers: What it reads.
         sampler: Chooses the tokens.
         num_parameters: Of the model.
-        programs: Its forward pass and its logits, recorded; None where torch takes part.
+        programs: Its forward pass and its logits, recorded.
     """
 
     def __init__(
@@ -66,8 +66,7 @@ class CpuModel:
         with open_weights(spec, progress=progress) as weights:
             self._model: Architecture = build(spec.info, spec.config, weights, self._parts)
             self.num_parameters = weights.num_parameters
-
-        self.programs = self._record() if self._parts.recordable else None
+        self.programs = self._record()
 
     def _record(self) -> tuple[CpuProgram, CpuProgram]:
         with self._parts.recording() as forward:
@@ -83,11 +82,7 @@ class CpuModel:
 
     def forward(self) -> None:
         """Compute the tokens in the buffers; the GIL is released as the kernels work."""
-        tokens = self.buffers.num_tokens
-        if self.programs is not None:
-            self.programs[0].run(tokens)
-        else:
-            self._model.forward(self._step, tokens)
+        self.programs[0].run(self.buffers.num_tokens)
 
     def choose(self) -> int:
         """Sample every logits row into ``sampler.tokens``; returns how many there are."""
@@ -95,9 +90,6 @@ class CpuModel:
         per_call = len(workspace.tensor)
         for first in range(0, count, per_call):
             rows = min(per_call, count - first)
-            if self.programs is not None:
-                self.programs[1].run(rows, first)
-            else:
-                self._model.logits(self._step, rows, first)
+            self.programs[1].run(rows, first)
             self.sampler.sample(workspace.kernel, first, rows)
         return count

@@ -39,17 +39,6 @@ impl PyDraftPasses {
         self.work(|passes| passes.begin(step.bytes()))
     }
 
-    fn next(
-        &self,
-        step: &Bound<'_, PyAny>,
-        buffers: &Bound<'_, PyAny>,
-        chosen: &Bound<'_, PyAny>,
-    ) -> PyResult<bool> {
-        let (step, buffers) = (StepMemory::get(step)?, StepMemory::get(buffers)?);
-        let chosen = int32(chosen)?;
-        self.work(|passes| Ok(passes.next(step.bytes(), buffers.bytes(), elements(&chosen))?.is_some()))
-    }
-
     fn next_fed(
         &self,
         step: &Bound<'_, PyAny>,

@@ -7,7 +7,8 @@ use pyengine_kernels_cpu::sampler::{self, mask, verify};
 use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
-use super::op::{CpuLinear, Op};
+use super::linear::CpuLinear;
+use super::op::Op;
 use super::step::{CpuPenalties, CpuRules, CpuStep};
 use super::tensor::{CpuTensor, by_element, invalid};
 use crate::error::Error;

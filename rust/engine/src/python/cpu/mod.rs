@@ -1,10 +1,11 @@
 //! The kernels of the CPU runner (`kernels/cpu`) on Python's buffers: no copies, the GIL released while they work.
 //!
 //! ```text
-//!  tensor ◄── step ◄── op ◄── kernels ◄── program
+//!  tensor ◄── step, linear ◄── op ◄── kernels ◄── program
 //! ```
 
 mod kernels;
+mod linear;
 mod op;
 mod program;
 mod step;
@@ -23,7 +24,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<step::CpuStep>()?;
     module.add_class::<step::CpuRules>()?;
     module.add_class::<step::CpuPenalties>()?;
-    module.add_class::<op::CpuLinear>()?;
+    module.add_class::<linear::CpuLinear>()?;
     module.add_class::<kernels::CpuKernels>()?;
     module.add_class::<program::CpuProgram>()?;
     module.add_function(wrap_pyfunction!(kernels::pick_allowed, module)?)

@@ -11,42 +11,13 @@
 use pyengine_kernels_cpu::attention::{self, Inputs};
 use pyengine_kernels_cpu::paged::{self, Heads};
 use pyengine_kernels_cpu::threads::Threads;
-use pyengine_kernels_cpu::{activation, linear, norm};
+use pyengine_kernels_cpu::{activation, norm};
 use pyo3::prelude::*;
 
+use super::linear::CpuLinear;
 use super::step::CpuStep;
 use super::tensor::{CpuTensor, by_element, invalid};
 use crate::error::Error;
-use crate::python::errors::guarded;
-
-/// The weights of a linear layer, packed for `CpuKernels.linear`.
-#[pyclass(frozen, module = "pyengine._core")]
-pub(crate) struct CpuLinear {
-    pub(super) inner: linear::Weights,
-}
-
-#[pymethods]
-impl CpuLinear {
-    #[new]
-    fn new(py: Python<'_>, weight: &CpuTensor, bias: Option<&CpuTensor>) -> PyResult<Self> {
-        py.detach(|| {
-            guarded(|| {
-                let &[outputs, inputs] = weight.buffer.shape() else {
-                    return invalid("weight must be [outputs, inputs]".into());
-                };
-                let bias = bias.map_or(Ok(&[][..]), |bias| bias.read::<f32>("bias", outputs))?;
-                let weight = weight.read_all::<f32>("weight")?;
-                Ok::<_, Error>(Self { inner: linear::Weights::new(weight, bias, inputs, outputs) })
-            })
-        })
-    }
-
-    /// Whether this machine's processor has what `CpuKernels.linear` needs.
-    #[staticmethod]
-    fn supported() -> bool {
-        linear::supported()
-    }
-}
 
 /// A kernel and what it works on.
 pub(super) enum Op {
@@ -103,13 +74,7 @@ impl Op {
                 head_rms_norm(threads, qkv.get(), weights, *num_heads, *epsilon, rows)
             }
             Self::SiluMul { gate_up, out } => silu_mul(threads, gate_up.get(), out.get(), rows),
-            Self::Linear { weights, x, out } => {
-                let (weights, x, out) = (&weights.get().inner, x.get(), out.get());
-                let inputs = x.read::<f32>("x", rows.saturating_mul(weights.inputs()))?;
-                let outputs = out.write::<f32>("out", rows.saturating_mul(weights.outputs()), &[x])?;
-                linear::linear(threads, weights, inputs, outputs);
-                Ok(())
-            }
+            Self::Linear { weights, x, out } => weights.get().run(threads, x.get(), out.get(), rows),
             Self::Gather { table, index, out } => gather(table.get(), index.get(), out.get(), first, rows),
             Self::Attend { step, qkv, angles, keys, values, out, num_heads, scale } => {
                 let cache = [keys.get(), values.get()];

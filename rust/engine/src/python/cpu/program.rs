@@ -14,7 +14,8 @@ use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
 use super::kernels::CpuKernels;
-use super::op::{CpuLinear, Op};
+use super::linear::CpuLinear;
+use super::op::Op;
 use super::step::CpuStep;
 use super::tensor::{CpuTensor, invalid};
 use crate::error::Error;

@@ -1,0 +1,409 @@
+//! Tiles of a product with dense weights, in each instruction set.
+//!
+//! A tile is a few rows of x and a panel of weights. Its sums stay in registers from the first line to the last: per
+//! line, the panel's weights are read once and serve every row of the tile.
+//!
+//! ```text
+//!            x[0] x[1] x[2] ...        floats  a line holds an input's weights
+//!  line 0  │ w w w w ... (WIDTH) │     pairs   a line holds two inputs' weights, the even one in the low half
+//!  line 1  │ w w w w ...         │
+//! ```
+//!
+//! Each output is one chain of fused additions, the same in every instruction set. [`Tile`]s of float32 rows add
+//! inputs in their order. bfloat16 rows add the odd input of a pair before the even one, as AVX-512's `dpbf16` does.
+//! The product of two bfloat16 numbers is exact in float32, so the results are those of `dpbf16` bit for bit, but
+//! that it takes subnormal numbers for zero.
+
+#![allow(
+    clippy::needless_range_loop,
+    reason = "indices make loops that even builds without LTO keep in registers"
+)]
+
+use half::bf16;
+
+use super::panels::{Line, WIDTH};
+use crate::isa::InstructionSet;
+
+/// Some rows of x, and the weights of a panel for some inputs.
+#[derive(Debug, Clone, Copy)]
+pub struct Tile<'a, W, X> {
+    /// The weights.
+    pub lines: &'a [Line<W>],
+    /// The tile's first row, from the input of the first line on.
+    pub x: &'a [X],
+    /// Elements of `x` from row to row.
+    pub stride: usize,
+}
+
+impl<W, X> Tile<'_, W, X> {
+    /// Kernels read without further checks.
+    fn check(&self, rows: usize, inputs_per_line: usize) {
+        let inputs = self.lines.len() * inputs_per_line;
+        assert!(rows > 0 && (rows - 1) * self.stride + inputs <= self.x.len(), "rows of so many inputs");
+    }
+}
+
+/// Adds a tile's products to the sums of its rows.
+#[derive(Clone, Copy)]
+pub struct Kernel<W, X> {
+    /// Most rows of a tile.
+    pub most_rows: usize,
+    /// Adds, for as many rows as there are sums.
+    pub add: fn(Tile<'_, W, X>, &mut [Line<f32>]),
+}
+
+/// The kernel of this name for an instruction set.
+macro_rules! kernel_for {
+    ($set:expr, $name:ident) => {
+        match $set {
+            #[cfg(target_arch = "x86_64")]
+            set if set >= InstructionSet::Avx512 => Kernel { most_rows: avx512::ROWS, add: avx512::$name },
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx2 | InstructionSet::AvxVnni => {
+                Kernel { most_rows: avx2::ROWS, add: avx2::$name }
+            }
+            _ => Kernel { most_rows: portable::ROWS, add: portable::$name },
+        }
+    };
+}
+
+/// float32 rows and weights.
+pub fn floats(set: InstructionSet) -> Kernel<f32, f32> {
+    kernel_for!(set, floats)
+}
+
+/// float32 rows and pairs of bfloat16 weights.
+pub fn pairs(set: InstructionSet) -> Kernel<u32, f32> {
+    kernel_for!(set, pairs)
+}
+
+/// The same in the order in which bfloat16 rows are summed.
+pub fn pairs_odd_first(set: InstructionSet) -> Kernel<u32, f32> {
+    kernel_for!(set, pairs_odd_first)
+}
+
+/// bfloat16 rows and pairs of bfloat16 weights, where the machine multiplies them; elsewhere rows are widened for
+/// [`pairs_odd_first`].
+pub fn dot_pairs(set: InstructionSet) -> Option<Kernel<u32, bf16>> {
+    match set {
+        #[cfg(target_arch = "x86_64")]
+        InstructionSet::Avx512Bf16 => Some(Kernel { most_rows: avx512::ROWS, add: avx512::dot_pairs }),
+        _ => None,
+    }
+}
+
+/// One kernel: `$step` adds one line to the sums of `R` rows. It is a block and no function, so that the sums stay in
+/// registers.
+macro_rules! kernel {
+    ($name:ident, $tile:ident, $weight:ty, $x:ty, $inputs:literal, [$($feature:meta)?],
+     { $($rows:literal => $registers:literal),* },
+     |$weights:ident, $from:ident, $stride:ident, $chains:ident| $step:block) => {
+        pub fn $name(tile: Tile<'_, $weight, $x>, sums: &mut [Line<f32>]) {
+            tile.check(sums.len(), $inputs);
+            #[allow(unused_unsafe, reason = "portable kernels are safe to call")]
+            // SAFETY: this kernel is chosen where the processor has these instructions.
+            unsafe {
+                match sums.len() {
+                    $($rows => $tile::<$rows, $registers>(tile, sums),)*
+                    _ => unreachable!("a tile has at most {ROWS} rows"),
+                }
+            }
+        }
+
+        $(#[$feature])?
+        fn $tile<const R: usize, const V: usize>(
+            tile: Tile<'_, $weight, $x>, sums: &mut [Line<f32>],
+        ) {
+            let (lines, x) = (tile.lines.as_ptr().cast::<$weight>(), tile.x.as_ptr());
+            for part in 0..WIDTH / (V * LANES) {
+                let lane = part * V * LANES;
+                let mut $chains = [[zero(); V]; R];
+                for row in 0..R {
+                    let from = sums[row].0[lane..].as_ptr();
+                    for at in 0..V {
+                        // SAFETY: from `lane` on, a line has `V` registers.
+                        $chains[row][at] = unsafe { load(from.add(at * LANES)) };
+                    }
+                }
+                for line in 0..tile.lines.len() {
+                    // SAFETY: there are so many lines, with `V` registers each from `lane` on; and rows of so many
+                    // inputs, as was checked.
+                    unsafe {
+                        let ($weights, $from, $stride) =
+                            (lines.add(line * WIDTH + lane), x.add(line * $inputs), tile.stride);
+                        $step
+                    }
+                }
+                for row in 0..R {
+                    let to = sums[row].0[lane..].as_mut_ptr();
+                    for at in 0..V {
+                        // SAFETY: as they were loaded.
+                        unsafe { store(to.add(at * LANES), $chains[row][at]) };
+                    }
+                }
+            }
+        }
+    };
+}
+
+/// The kernels of one instruction set, from its operations on registers: for each number of rows how many registers
+/// of a line are summed at once, so that all sums fit the registers.
+macro_rules! kernels {
+    ([$($feature:meta)?], $most:literal, { $($rows:literal => $registers:literal),* $(,)? }) => {
+        /// Most rows of a tile.
+        pub const ROWS: usize = $most;
+
+        kernel!(floats, floats_tile, f32, f32, 1, [$($feature)?], { $($rows => $registers),* },
+                |weights, x, stride, chains| {
+            let mut line = [zero(); V];
+            for at in 0..V {
+                line[at] = load(weights.add(at * LANES));
+            }
+            for row in 0..R {
+                let x = splat(*x.add(row * stride));
+                for at in 0..V {
+                    chains[row][at] = fused(x, line[at], chains[row][at]);
+                }
+            }
+        });
+
+        kernel!(pairs, pairs_tile, u32, f32, 2, [$($feature)?], { $($rows => $registers),* },
+                |weights, x, stride, chains| { pairs!([0, 1], weights, x, stride, chains); });
+
+        kernel!(pairs_odd_first, odd_first_tile, u32, f32, 2, [$($feature)?], { $($rows => $registers),* },
+                |weights, x, stride, chains| { pairs!([1, 0], weights, x, stride, chains); });
+    };
+}
+
+/// Adds both inputs of a pair, in this order.
+macro_rules! pairs {
+    ($order:expr, $weights:ident, $x:ident, $stride:ident, $chains:ident) => {
+        for place in $order {
+            let mut line = [zero(); V];
+            for at in 0..V {
+                let pairs = load_pairs($weights.add(at * LANES));
+                line[at] = if place == 1 { high(pairs) } else { low(pairs) };
+            }
+            for row in 0..R {
+                let x = splat(*$x.add(row * $stride + place));
+                for at in 0..V {
+                    $chains[row][at] = fused(x, line[at], $chains[row][at]);
+                }
+            }
+        }
+    };
+}
+
+/// Arrays that the compiler keeps in what registers there are.
+mod portable {
+    use super::{Line, Tile, WIDTH};
+    use crate::math::mul_add;
+
+    const LANES: usize = 8;
+    /// One instruction where the target says so. Elsewhere two: bfloat16 products are exact, so only float32 differs.
+    const FUSED: bool = cfg!(any(target_feature = "fma", target_arch = "aarch64"));
+    type Floats = [f32; LANES];
+
+    #[inline(always)]
+    fn zero() -> Floats {
+        [0.0; LANES]
+    }
+
+    #[inline(always)]
+    fn splat(value: f32) -> Floats {
+        [value; LANES]
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Floats {
+        // SAFETY: as the caller says.
+        unsafe { from.cast::<Floats>().read() }
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, values: Floats) {
+        // SAFETY: as the caller says.
+        unsafe { to.cast::<Floats>().write(values) }
+    }
+
+    #[inline(always)]
+    fn fused(a: Floats, b: Floats, c: Floats) -> Floats {
+        std::array::from_fn(|at| mul_add::<FUSED>(a[at], b[at], c[at]))
+    }
+
+    #[inline(always)]
+    unsafe fn load_pairs(from: *const u32) -> [u32; LANES] {
+        // SAFETY: as the caller says.
+        unsafe { from.cast::<[u32; LANES]>().read() }
+    }
+
+    #[inline(always)]
+    fn low(pairs: [u32; LANES]) -> Floats {
+        pairs.map(|pair| f32::from_bits(pair << 16))
+    }
+
+    #[inline(always)]
+    fn high(pairs: [u32; LANES]) -> Floats {
+        pairs.map(|pair| f32::from_bits(pair & 0xffff_0000))
+    }
+
+    kernels!([], 4, { 1 => 2, 2 => 2, 3 => 1, 4 => 1 });
+}
+
+/// 16 registers of 8 lanes.
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{Line, Tile, WIDTH};
+    use std::arch::x86_64::{
+        __m256, __m256i, _mm256_and_si256, _mm256_castsi256_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
+        _mm256_loadu_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_slli_epi32,
+        _mm256_storeu_ps,
+    };
+
+    const LANES: usize = 8;
+    type Floats = __m256;
+
+    #[target_feature(enable = "avx2,fma")]
+    #[inline]
+    fn zero() -> Floats {
+        _mm256_setzero_ps()
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    #[inline]
+    fn splat(value: f32) -> Floats {
+        _mm256_set1_ps(value)
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    #[inline]
+    unsafe fn load(from: *const f32) -> Floats {
+        // SAFETY: as the caller says.
+        unsafe { _mm256_loadu_ps(from) }
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    #[inline]
+    unsafe fn store(to: *mut f32, values: Floats) {
+        // SAFETY: as the caller says.
+        unsafe { _mm256_storeu_ps(to, values) }
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    #[inline]
+    fn fused(a: Floats, b: Floats, c: Floats) -> Floats {
+        _mm256_fmadd_ps(a, b, c)
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    #[inline]
+    unsafe fn load_pairs(from: *const u32) -> __m256i {
+        // SAFETY: as the caller says.
+        unsafe { _mm256_loadu_si256(from.cast()) }
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    #[inline]
+    fn low(pairs: __m256i) -> Floats {
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs))
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    #[inline]
+    fn high(pairs: __m256i) -> Floats {
+        _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536)))
+    }
+
+    kernels!([target_feature(enable = "avx2,fma")], 6, { 1 => 4, 2 => 4, 3 => 2, 4 => 2, 5 => 2, 6 => 2 });
+}
+
+/// 32 registers of 16 lanes.
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use super::{Line, Tile, WIDTH};
+    use half::bf16;
+    use std::arch::x86_64::{
+        __m512, __m512bh, __m512i, _mm512_and_si512, _mm512_castsi512_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps,
+        _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+        _mm512_slli_epi32, _mm512_storeu_ps,
+    };
+
+    const LANES: usize = 16;
+    type Floats = __m512;
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn zero() -> Floats {
+        _mm512_setzero_ps()
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn splat(value: f32) -> Floats {
+        _mm512_set1_ps(value)
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    unsafe fn load(from: *const f32) -> Floats {
+        // SAFETY: as the caller says.
+        unsafe { _mm512_loadu_ps(from) }
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    unsafe fn store(to: *mut f32, values: Floats) {
+        // SAFETY: as the caller says.
+        unsafe { _mm512_storeu_ps(to, values) }
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn fused(a: Floats, b: Floats, c: Floats) -> Floats {
+        _mm512_fmadd_ps(a, b, c)
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    unsafe fn load_pairs(from: *const u32) -> __m512i {
+        // SAFETY: as the caller says.
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn low(pairs: __m512i) -> Floats {
+        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs))
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn high(pairs: __m512i) -> Floats {
+        _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536)))
+    }
+
+    kernels!([target_feature(enable = "avx512f")], 6, { 1 => 4, 2 => 4, 3 => 4, 4 => 4, 5 => 4, 6 => 4 });
+
+    kernel!(dot_pairs, dot_pairs_tile, u32, bf16, 2, [target_feature(enable = "avx512f,avx512bf16")],
+            { 1 => 4, 2 => 4, 3 => 4, 4 => 4, 5 => 4, 6 => 4 }, |weights, x, stride, chains| {
+        let mut line = [as_pairs(_mm512_set1_epi32(0)); V];
+        for at in 0..V {
+            line[at] = as_pairs(load_pairs(weights.add(at * LANES)));
+        }
+        for row in 0..R {
+            // Two numbers, of whatever alignment.
+            let pair = x.add(row * stride).cast::<i32>().read_unaligned();
+            let x = as_pairs(_mm512_set1_epi32(pair));
+            for at in 0..V {
+                chains[row][at] = _mm512_dpbf16_ps(chains[row][at], x, line[at]);
+            }
+        }
+    });
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn as_pairs(bits: __m512i) -> __m512bh {
+        // SAFETY: both are 64 bytes that hold any bits.
+        unsafe { std::mem::transmute(bits) }
+    }
+}

@@ -1,0 +1,240 @@
+//! Linear layers: products of a step's rows with packed weights.
+//!
+//! ```text
+//!  weights [outputs, inputs]  ──packed once──►  panels of WIDTH outputs, a line of them for one input or a few
+//!
+//!  x    [rows, inputs]  ──door──►  as the kernels take it: widened, padded or quantized, if it must be
+//!  out  [rows, outputs]            a piece of work is a panel and a block of rows:
+//!
+//!           panel 0   panel 1  ...     piece ─► sums [rows, WIDTH] from the bias
+//!  rows 0 ┌─────────┬─────────┐                 for each block of lines that fits the cache:
+//!         │ piece 0 │ piece 2 │                     for each tile of rows: add (all sums in registers)
+//!  rows 1 ├─────────┼─────────┤                 sums ─► out
+//!         │ piece 1 │ piece 3 │
+//! ```
+//!
+//! With few rows (one for each sequence, and one more for each draft token) what counts is that each weight is read
+//! once, in order, for all of them. With many rows it is a matrix product: a piece's weights stay in the cache.
+//!
+//! Each output is one chain of additions in a fixed order: a row's results are the same bits whatever rows come with
+//! it, however many threads work. O(rows * inputs * outputs).
+
+mod dense_kernels;
+mod door;
+mod panels;
+#[cfg(test)]
+mod tests;
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use half::bf16;
+
+use crate::element::{Element, Rows};
+use crate::isa::InstructionSet;
+use crate::threads::{Shared, Threads};
+use dense_kernels::{Kernel, Tile};
+use panels::{Line, Lines, WIDTH};
+
+/// Most rows in a piece of work.
+const BLOCK_ROWS: usize = 96;
+
+/// Bytes of a panel's lines that all tiles of a piece go through before the next: they stay in the second cache.
+const BLOCK_BYTES: usize = 128 << 10;
+
+/// The weights of a linear layer, packed for [`linear`].
+#[derive(Debug)]
+pub struct Linear {
+    weights: Weights,
+    /// A line for each panel.
+    bias: Lines<f32>,
+    inputs: usize,
+    outputs: usize,
+}
+
+#[derive(Debug)]
+enum Weights {
+    /// A line for each input.
+    Floats(Lines<f32>),
+    /// bfloat16: a line for two inputs, the even one in the low half.
+    Pairs(Lines<u32>),
+}
+
+impl Linear {
+    /// Packs `weight`, \[outputs, inputs\], and `bias`, \[outputs\] or nothing.
+    ///
+    /// # Panics
+    /// The slices are not of this shape.
+    pub fn dense(weight: Rows<'_>, bias: &[f32], inputs: usize, outputs: usize) -> Self {
+        let panels = outputs.div_ceil(WIDTH);
+        let (count, weights) = match weight {
+            Rows::Floats(weight) => {
+                let mut lines = Lines::zeros(panels * inputs);
+                panels::pack::<1, _, _>(weight, inputs, &mut lines, |input| input[0]);
+                (weight.len(), Weights::Floats(lines))
+            }
+            Rows::Halves(weight) => {
+                let mut lines = Lines::zeros(panels * inputs.div_ceil(2));
+                let bits = |input: Option<&bf16>| input.map_or(0, |input| u32::from(input.to_bits()));
+                panels::pack::<2, _, _>(weight, inputs, &mut lines, |pair| {
+                    bits(pair.first()) | bits(pair.get(1)) << 16
+                });
+                (weight.len(), Weights::Pairs(lines))
+            }
+        };
+        assert_eq!(count, inputs * outputs, "a weight for every input and output");
+        Self { weights, bias: padded(bias, outputs), inputs, outputs }
+    }
+
+    /// Elements of a row that goes in.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Elements of a row that comes out.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+}
+
+/// `bias` in a line for each panel; zeros where there is none.
+fn padded(bias: &[f32], outputs: usize) -> Lines<f32> {
+    assert!(bias.is_empty() || bias.len() == outputs, "a bias for every output");
+    let mut lines = Lines::zeros(outputs.div_ceil(WIDTH));
+    for (output, &bias) in bias.iter().enumerate() {
+        lines[output / WIDTH].0[output % WIDTH] = bias;
+    }
+    lines
+}
+
+/// x W^T + b: `x` is \[rows, inputs\], `out` \[rows, outputs\]. All sums are float32.
+///
+/// # Panics
+/// The slices do not have the same number of whole rows.
+pub fn linear<T: Element, U: Element>(threads: &Threads, linear: &Linear, x: &[T], out: &mut [U]) {
+    linear_by(InstructionSet::best(), threads, linear, T::rows(x), out);
+}
+
+/// The same with a given instruction set.
+fn linear_by<U: Element>(
+    set: InstructionSet,
+    threads: &Threads,
+    linear: &Linear,
+    x: Rows<'_>,
+    out: &mut [U],
+) {
+    let (inputs, outputs) = (linear.inputs, linear.outputs);
+    if outputs == 0 || out.is_empty() {
+        return;
+    }
+    let rows = out.len() / outputs;
+    assert!(out.len() == rows * outputs && x.len() == rows * inputs, "whole rows, as many in as out");
+    match (&linear.weights, x) {
+        (Weights::Floats(lines), x) => {
+            door::floats(threads, x, inputs, inputs, |x| {
+                add_dense(threads, linear, lines, x, inputs, dense_kernels::floats(set), out);
+            });
+        }
+        (Weights::Pairs(lines), Rows::Floats(_)) => {
+            let stride = inputs.next_multiple_of(2);
+            door::floats(threads, x, inputs, stride, |x| {
+                add_dense(threads, linear, lines, x, stride, dense_kernels::pairs(set), out);
+            });
+        }
+        (Weights::Pairs(lines), Rows::Halves(halves)) => {
+            let stride = inputs.next_multiple_of(2);
+            match dense_kernels::dot_pairs(set) {
+                Some(kernel) => door::halves(halves, inputs, stride, |x| {
+                    add_dense(threads, linear, lines, x, stride, kernel, out);
+                }),
+                None => door::floats(threads, x, inputs, stride, |x| {
+                    add_dense(threads, linear, lines, x, stride, dense_kernels::pairs_odd_first(set), out);
+                }),
+            }
+        }
+    }
+}
+
+/// A dense product: `lines` is \[panels, lines of a panel\], `x` has rows `stride` apart, as wide as the lines say.
+fn add_dense<W: panels::Plain, X: Sync, U: Element>(
+    threads: &Threads,
+    linear: &Linear,
+    lines: &[Line<W>],
+    x: &[X],
+    stride: usize,
+    kernel: Kernel<W, X>,
+    out: &mut [U],
+) {
+    let per_panel = lines.len() / linear.bias.len();
+    let inputs_per_line = stride.checked_div(per_panel).unwrap_or(1);
+    pieces(threads, linear, out, |panel, rows, sums| {
+        let lines = &lines[panel * per_panel..][..per_panel];
+        let block = if rows.len() <= kernel.most_rows {
+            per_panel.max(1)
+        } else {
+            BLOCK_BYTES / size_of::<Line<W>>()
+        };
+        for (index, lines) in lines.chunks(block).enumerate() {
+            let x = &x[rows.start * stride + index * block * inputs_per_line..];
+            for tile in tiles(rows.len(), kernel.most_rows) {
+                let x = &x[tile.start * stride..];
+                (kernel.add)(Tile { lines, x, stride }, &mut sums[tile]);
+            }
+        }
+    });
+}
+
+/// `rows` rows in as few tiles as hold them, about equal.
+fn tiles(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let mut row = 0;
+    std::iter::from_fn(move || {
+        let left = rows - row;
+        let count = left.checked_div(left.div_ceil(most))?;
+        row += count;
+        Some(row - count..row)
+    })
+}
+
+thread_local! {
+    /// The sums of the piece that this thread works on.
+    static SUMS: RefCell<Vec<Line<f32>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Shares the work in pieces of a panel and some rows: `add` adds the products to their sums, a line a row, which
+/// begin with the bias.
+fn pieces<U: Element>(
+    threads: &Threads,
+    linear: &Linear,
+    out: &mut [U],
+    add: impl Fn(usize, Range<usize>, &mut [Line<f32>]) + Sync,
+) {
+    let (panels, outputs) = (linear.bias.len(), linear.outputs);
+    let rows = out.len() / outputs;
+    let blocks = rows.div_ceil(BLOCK_ROWS);
+    let out = Shared::new(out);
+    threads.share(panels * blocks, rows * linear.inputs * outputs, |piece| {
+        let (panel, block) = (piece / blocks, piece % blocks);
+        let rows = rows * block / blocks..rows * (block + 1) / blocks;
+        SUMS.with_borrow_mut(|sums| {
+            sums.clear();
+            sums.resize(rows.len(), linear.bias[panel]);
+            add(panel, rows.clone(), sums);
+            let first = panel * WIDTH;
+            let count = WIDTH.min(outputs - first);
+            for (row, sums) in rows.zip(&*sums) {
+                // SAFETY: pieces are of different rows or panels.
+                let out = unsafe { out.part(row * outputs + first, count) };
+                round(&sums.0[..count], out);
+            }
+        });
+    });
+}
+
+#[inline(always)]
+fn round_body<U: Element, const FMA: bool>(sums: &[f32], out: &mut [U]) {
+    for (to, &sum) in out.iter_mut().zip(sums) {
+        *to = U::from_f32(sum);
+    }
+}
+
+crate::multiversion!(fn round<U: Element>(sums: &[f32], out: &mut [U]) = round_body);

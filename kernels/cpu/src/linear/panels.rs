@@ -1,0 +1,109 @@
+//! Memory of packed weights: whole lines of the cache, in huge pages where the system has them.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Outputs in a panel.
+pub const WIDTH: usize = 64;
+
+/// A number for each output of a panel.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+pub struct Line<T>(pub [T; WIDTH]);
+
+/// Number types of lines: all bits zero is zero, and nothing needs to be dropped.
+pub trait Plain: Copy + Default + Send + Sync + 'static {}
+impl Plain for f32 {}
+impl Plain for u32 {}
+impl Plain for i32 {}
+
+/// Pages of x86-64 and most of aarch64 that one entry of the TLB covers.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Lines of zeros, to be written once and read by all threads.
+#[derive(Debug)]
+pub struct Lines<T: Plain> {
+    start: NonNull<Line<T>>,
+    length: usize,
+}
+
+// SAFETY: it owns its lines, as a `Box` of plain numbers does.
+unsafe impl<T: Plain> Send for Lines<T> {}
+// SAFETY: as above; it is changed by `&mut` only.
+unsafe impl<T: Plain> Sync for Lines<T> {}
+
+impl<T: Plain> Lines<T> {
+    /// `length` lines of zeros. A step reads all weights once, in order: in small pages every 4 kB would miss the
+    /// TLB and stop the processor's prefetcher.
+    pub fn zeros(length: usize) -> Self {
+        if length == 0 {
+            return Self { start: NonNull::dangling(), length };
+        }
+        let layout = Self::layout(length);
+        // SAFETY: the layout's size is not 0.
+        let memory = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(memory.cast()) else { handle_alloc_error(layout) };
+        #[cfg(target_os = "linux")]
+        if layout.align() == HUGE_PAGE {
+            // SAFETY: whole pages of this allocation. A kernel without huge pages refuses, which costs only time.
+            unsafe { libc::madvise(memory.cast(), layout.size(), libc::MADV_HUGEPAGE) };
+        }
+        Self { start, length }
+    }
+
+    fn layout(length: usize) -> Layout {
+        let layout = Layout::array::<Line<T>>(length).expect("fewer bytes than there are addresses");
+        let huge = layout.size() >= HUGE_PAGE;
+        layout.align_to(if huge { HUGE_PAGE } else { 64 }).expect("fewer bytes than there are addresses")
+    }
+}
+
+impl<T: Plain> Drop for Lines<T> {
+    fn drop(&mut self) {
+        if self.length > 0 {
+            // SAFETY: allocated with this layout.
+            unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.length)) };
+        }
+    }
+}
+
+impl<T: Plain> Deref for Lines<T> {
+    type Target = [Line<T>];
+
+    fn deref(&self) -> &[Line<T>] {
+        // SAFETY: so many lines were allocated; zeros are numbers.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl<T: Plain> DerefMut for Lines<T> {
+    fn deref_mut(&mut self) -> &mut [Line<T>] {
+        // SAFETY: as in `deref`, and it is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+}
+
+/// Writes `from` \[outputs, inputs\] as panels of lines: `line(panel, at)[output % WIDTH] = pack(inputs at * N ..)`,
+/// where a line holds `N` inputs of each output, the last line fewer. `lines` is \[panels, ceil(inputs / N)\].
+pub fn pack<const N: usize, S: Copy, T: Plain>(
+    from: &[S],
+    inputs: usize,
+    lines: &mut [Line<T>],
+    pack: impl Fn(&[S]) -> T,
+) {
+    // So many lines at once stay in the nearest cache while all outputs of a panel are written to them.
+    const BLOCK: usize = 32;
+    let per_panel = inputs.div_ceil(N);
+    let panels = lines.chunks_exact_mut(per_panel.max(1));
+    for (panel, rows) in panels.zip(from.chunks(inputs.max(1) * WIDTH)) {
+        for (block, lines) in panel.chunks_mut(BLOCK).enumerate() {
+            for (output, row) in rows.chunks_exact(inputs).enumerate() {
+                let row = &row[block * BLOCK * N..];
+                for (line, inputs) in lines.iter_mut().zip(row.chunks(N)) {
+                    line.0[output] = pack(inputs);
+                }
+            }
+        }
+    }
+}

@@ -1,16 +1,19 @@
 """The engine as an async library."""
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self, Unpack
 
 from pyengine._core import Stage, Track
+from pyengine.chat.content_tokens import Prompt
 from pyengine.chat.generation import ChatGeneration
-from pyengine.chat.handler import ChatHandler
+from pyengine.chat.handler import ON_LOOP_SECONDS, AnswerSpec, ChatHandler, is_small
 from pyengine.chat.messages import Message, read_messages
-from pyengine.chat.options import made_options
+from pyengine.chat.options import ChatOptions, made_options
+from pyengine.chat.sandbox import TemplateTimeoutError
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool, ToolChoice
 from pyengine.errors import ConfigError
@@ -36,7 +39,7 @@ from pyengine.request.submission import (
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry import Totals
-from pyengine.tokenizer import Tokenizer
+from pyengine.tokenizer import OFF_LOOP_CHARACTERS, Tokenizer
 
 
 class ChatKeywords(RequestKeywords, total=False):
@@ -106,13 +109,26 @@ class AsyncEngine(Connection):
         """Read the tokenizer, the chat template and the chat format."""
         folder = await asyncio.to_thread(model_folder, self.config.model)
         self.tokenizer = await asyncio.to_thread(Tokenizer.from_folder, folder)
-        self.handler = ChatHandler(
+        self.handler = await asyncio.to_thread(self._chat_handler, folder)
+        self._request_builder = RequestBuilder(self.tokenizer, self.timeline)
+
+    def _chat_handler(self, folder: Path) -> ChatHandler:
+        config = self.config
+        template = ChatTemplate.from_folder(
+            folder,
+            seconds=config.template_timeout_s,
+            max_characters=config.max_template_characters,
+        )
+        handler = ChatHandler(
             self.model_name,
             self.tokenizer,
-            ChatTemplate.from_folder(folder),
-            self.config.chat_format,
+            template,
+            config.chat_format,
+            special_tokens_in_content=config.special_tokens_in_content,
+            max_messages=config.max_messages,
         )
-        self._request_builder = RequestBuilder(self.tokenizer, self.timeline)
+        handler.check_template()
+        return handler
 
     async def __aenter__(self) -> Self:
         try:
@@ -215,10 +231,11 @@ class AsyncEngine(Connection):
             template_arguments=template_arguments,
         )
         read, others = self._read(messages)
-        spec = self.handler.prepare(
-            read, checked_params(params), chat_options, self.timeline, others
-        )
-        token_ids = self._request_builder.tokens(spec.prompt, self.info, add_special_tokens=False)
+        checked = checked_params(params)
+        self.timeline.begin()
+        spec = self.handler.prepare(read, checked, chat_options, others)
+        self.timeline.end_span(Stage.TEMPLATE)
+        token_ids = self._chat_tokens(spec.prompt)
         request_options = RequestOptions(grammar=spec.grammar, **options)
         return spec.answer(self.begin(token_ids, spec.params, request_options))
 
@@ -238,8 +255,44 @@ class AsyncEngine(Connection):
             tools=tools, reasoning=reasoning, template_arguments=template_arguments
         )
         read, others = self._read(messages)
-        text, _ = self.handler.render(read, chat_options, self.timeline, others)
-        return self._request_builder.tokens(text, self.info, add_special_tokens=False)
+        self.timeline.begin()
+        prompt, _ = self.handler.render(read, chat_options, others)
+        self.timeline.end_span(Stage.TEMPLATE)
+        return self._chat_tokens(prompt)
+
+    def _chat_tokens(self, prompt: Prompt) -> list[int]:
+        """The token ids of a conversation; refuses one that cannot fit the context."""
+        self.tokenizer.check_length(prompt.text, self.max_context)
+        token_ids = self.handler.encode(prompt)
+        self.timeline.end_span(Stage.TOKENIZE)
+        return token_ids
+
+    async def prepare(
+        self, messages: Sequence[Message], params: SamplingParams, options: ChatOptions
+    ) -> tuple[AnswerSpec, list[int]]:
+        """How a conversation is answered, and the token ids of its prompt.
+
+        What is large, and a template that takes its time, leaves the loop to others meanwhile.
+
+        Raises:
+            InvalidRequestError: As :meth:`ChatHandler.prepare`.
+            ContextLengthError: It is so long that it cannot fit the context.
+        """
+        handler, spec, start = self.handler, None, self.timeline.begin()
+        if is_small(messages, options):
+            with contextlib.suppress(TemplateTimeoutError):
+                spec = handler.prepare(messages, params, options, (), ON_LOOP_SECONDS)
+        if spec is None:
+            spec = await asyncio.to_thread(handler.prepare, messages, params, options)
+        self.timeline.span(Stage.TEMPLATE, start)
+        prompt, start = spec.prompt, self.timeline.begin()
+        self.tokenizer.check_length(prompt.text, self.max_context)
+        if prompt.respelled is None and len(prompt.text) < OFF_LOOP_CHARACTERS:
+            token_ids = handler.encode(prompt)
+        else:
+            token_ids = await asyncio.to_thread(handler.encode, prompt)
+        self.timeline.span(Stage.TOKENIZE, start)
+        return spec, token_ids
 
     def _read(
         self, messages: Sequence[dict[str, Any]]

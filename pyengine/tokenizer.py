@@ -37,6 +37,7 @@ class Tokenizer:
         eos_token_ids: Tokens that end a generation, ascending: those of generation_config.json
             (config.json where it has none) and the tokenizer's own.
         special_tokens: The special tokens, by their spelling.
+        added_tokens: These, and other tokens that are recognised before all others.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Tokenizer:
         spec = json.loads(text)
         self._bytes_per_token = _most_bytes_per_token(spec)
         added = spec.get("added_tokens") or []
+        self.added_tokens = frozenset(token["content"] for token in added)
         self.special_tokens = frozenset(token["content"] for token in added if token.get("special"))
         self.vocab_size: int = inner.get_vocab_size(with_added_tokens=True)
         self.eos_token_ids = tuple(sorted(set(eos_token_ids)))

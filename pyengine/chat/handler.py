@@ -10,20 +10,21 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from pyengine._core import Stage, Timeline
+from pyengine.chat.content_tokens import ContentTokens, Prompt
 from pyengine.chat.formats import FORMATS, ChatFormat, detect
 from pyengine.chat.formats.delimited import Delimited
 from pyengine.chat.generation import ChatGeneration
 from pyengine.chat.messages import Message, template_messages
 from pyengine.chat.options import ChatOptions
 from pyengine.chat.reader import Reader, ReasoningTokens
+from pyengine.chat.sandbox import TemplateLimitError
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool, check_tools
-from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from pyengine.errors import InvalidRequestError, ModelLoadError, UnsupportedParameterError
 from pyengine.grammar import Grammar
 from pyengine.request.generation import Generation
 from pyengine.sampling import SamplingParams
@@ -31,6 +32,13 @@ from pyengine.tokenizer import Tokenizer
 
 # Template variables that switch the reasoning on and off.
 _SWITCHES = ("enable_thinking", "thinking")
+# A conversation that takes a template a few milliseconds: messages and tools count as so many
+# characters of text.
+SMALL_CHARACTERS = 20_000
+_MESSAGE_CHARACTERS = 200
+_TOOL_CHARACTERS = 1_000
+# How long a template may keep an event loop; ordinary ones take a hundredth of it.
+ON_LOOP_SECONDS = 0.02
 _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
 
 
@@ -39,13 +47,13 @@ class AnswerSpec:
     """How the answers to a prompt are generated and read: any number, each with its own reader.
 
     Attributes:
-        prompt: The rendered conversation, to be encoded without special tokens.
+        prompt: The rendered conversation; :meth:`ChatHandler.encode` gives its token ids.
         warnings: What of the conversation the prompt leaves out.
         params: The request's, and what the chat format needs besides.
         grammar: The grammar of all that the model may write; None is any text.
     """
 
-    prompt: str
+    prompt: Prompt
     warnings: tuple[str, ...]
     params: SamplingParams
     grammar: Grammar | None
@@ -92,6 +100,23 @@ def turn_ends(form: ChatFormat | None, tokenizer: Tokenizer) -> tuple[int, ...]:
     return tuple(token for token in found if token is not None)
 
 
+def is_small(messages: Sequence[Message], options: ChatOptions) -> bool:
+    """Whether a conversation may be rendered on an event loop."""
+    size = _MESSAGE_CHARACTERS * len(messages) + _TOOL_CHARACTERS * len(options.tools)
+    if size >= SMALL_CHARACTERS:
+        return False
+    for message in messages:
+        content = message.content
+        if isinstance(content, str):
+            size += len(content)
+        elif content:
+            size += sum(len(part.text or "") for part in content)
+        for call in message.tool_calls or ():
+            size += len(call.function.arguments)
+        size += len(message.reasoning_content or "")
+    return size < SMALL_CHARACTERS
+
+
 class ChatHandler:
     """A model's chat template and chat format. Any thread may use it.
 
@@ -106,12 +131,44 @@ class ChatHandler:
         tokenizer: Tokenizer,
         template: ChatTemplate | None,
         chat_format: str | None = None,
+        *,
+        special_tokens_in_content: Literal["text", "allow"] = "text",
+        max_messages: int = 10_000,
     ) -> None:
-        """Take the format by its name, ``none`` for none; None looks at the template."""
+        """Take the format by its name, ``none`` for none; None looks at the template.
+
+        Args:
+            model_name: For errors.
+            tokenizer: The model's.
+            template: The model's chat template.
+            chat_format: The name of its format.
+            special_tokens_in_content: What special tokens are that messages and tools spell out.
+            max_messages: Most messages of a conversation.
+        """
         self.template = template
         self.format = format_of(template, chat_format)
         self._model_name = model_name
         self._tokenizer = tokenizer
+        self._max_messages = max_messages
+        self._content: ContentTokens | None = None
+        if template is not None and special_tokens_in_content == "text":
+            layout = None if self.format is None else self.format.layout
+            # Harmony's markers are those of its turns.
+            markers = layout.markers if isinstance(layout, Delimited) else ()
+            self._content = ContentTokens(tokenizer, template, markers)
+
+    def check_template(self) -> None:
+        """Render a short conversation, to notice at the start a template that does not end.
+
+        Raises:
+            ModelLoadError: The template takes longer for it than it may, or makes more.
+        """
+        try:
+            self.render([Message("user", "Hello!")], ChatOptions())
+        except TemplateLimitError as error:
+            raise ModelLoadError(f"{error.message} for a message of one word") from error
+        except InvalidRequestError:
+            pass  # it wants another conversation
 
     @property
     def reasons(self) -> bool:
@@ -125,24 +182,29 @@ class ChatHandler:
         self,
         messages: Sequence[Message],
         options: ChatOptions,
-        timeline: Timeline,
         others: Sequence[Mapping[str, Any]] = (),
-    ) -> tuple[str, tuple[str, ...]]:
-        """The prompt, to be encoded without special tokens, and what is left out of it.
+        seconds: float | None = None,
+    ) -> tuple[Prompt, tuple[str, ...]]:
+        """The prompt, and what is left out of it.
 
         Args:
             messages: The conversation.
             options: The options of the request.
-            timeline: Takes the span; the caller's own.
             others: Further variables of each message for the template.
+            seconds: How long the template may run, where that is less than its own limit.
 
         Raises:
+            TemplateLimitError: The template takes longer than it may, or makes more.
             InvalidRequestError: The model has no template, or cannot do what is wanted.
         """
-        timeline.begin()
         if self.template is None:
             raise InvalidRequestError(
                 f"'{self._model_name}' has no chat template; use completions.", param="messages"
+            )
+        if len(messages) > self._max_messages:
+            raise InvalidRequestError(
+                f"'messages' must hold at most {self._max_messages} messages, not {len(messages)}.",
+                param="messages",
             )
         made, warnings = template_messages(messages, self.template, reasons=self.reasons)
         for turn, more in zip(made, others, strict=False):
@@ -150,18 +212,28 @@ class ChatHandler:
         self._check_tools(options, self.template)
         warnings += _tool_warnings(options)
         tools = [_for_template(tool) for tool in options.tools] or None
-        arguments = self._arguments(options, self.template)
-        prompt = self.template.render(made, tools, **arguments)
-        timeline.end_span(Stage.TEMPLATE)
-        return prompt, tuple(warnings)
+        given = made, tools, self._arguments(options, self.template)
+        marked = None if self._content is None else self._content.marked(given)
+        if self._content is None or marked is None:
+            text = self.template.render(made, tools, seconds=seconds, **given[2])
+            return Prompt(text), tuple(warnings)
+        (made, tools, arguments), mark = marked
+        text = self.template.render(made, tools, seconds=seconds, **arguments)
+        return self._content.prompt(text, mark), tuple(warnings)
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """The token ids of a prompt."""
+        if self._content is None:
+            return self._tokenizer.encode(prompt.text, add_special_tokens=False)
+        return self._content.encode(prompt)
 
     def prepare(
         self,
         messages: Sequence[Message],
         params: SamplingParams,
         options: ChatOptions,
-        timeline: Timeline,
         others: Sequence[Mapping[str, Any]] = (),
+        seconds: float | None = None,
     ) -> AnswerSpec:
         """Render a conversation and settle how its answers are generated and read.
 
@@ -171,12 +243,12 @@ class ChatHandler:
             InvalidRequestError: As :meth:`render`; or the format cannot hold the model to what is
                 wanted; names it.
         """
-        prompt, warnings = self.render(messages, options, timeline, others)
+        prompt, warnings = self.render(messages, options, others, seconds)
         form = self.format
         if form is None:
             return AnswerSpec(prompt, warnings, params, options.grammar)
         tools = options.callable_tools
-        is_open = form.opens_reasoning(prompt)
+        is_open = form.opens_reasoning(prompt.text)
         grammar = self._grammar(form, tools, options, is_open)
         if not params.ignore_eos and (stops := turn_ends(form, self._tokenizer)):
             both = (*params.stop_token_ids, *stops)

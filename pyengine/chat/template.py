@@ -4,7 +4,6 @@ The environment is the one that such templates are written for (described in the
 ``transformers`` under chat templates); a test holds the two together.
 """
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,16 +14,22 @@ from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from pyengine.chat.sandbox import Metering, TemplateLimitError, TemplateSandbox
+from pyengine.chat.sandbox_functions import check_widths
 from pyengine.errors import InvalidRequestError, ModelLoadError
 from pyengine.tokenizer import read_json, token_text
+
+# Templates of models have some ten thousand characters.
+MAX_SOURCE_CHARACTERS = 1 << 20
 
 
 class ChatTemplate:
     """A model's chat template, compiled once. Any thread may render it.
 
     Attributes:
+        source: The template.
+        sought_text: What the template looks for in texts: ``'</think>' in content`` and the like.
         message_keys: The keys of a message that the template reads. A key that is not among them
             would be lost silently: refuse it where messages come from outside.
         names_developer: Whether the template knows the role ``developer`` by name.
@@ -38,6 +43,8 @@ class ChatTemplate:
         special_tokens: dict[str, str] | None = None,
         *,
         tool_source: str | None = None,
+        seconds: float = 2.0,
+        max_characters: int = 8 << 20,
     ) -> None:
         """Compile ``source``.
 
@@ -45,28 +52,32 @@ class ChatTemplate:
             source: The template.
             special_tokens: Variables such as ``bos_token`` that templates may use.
             tool_source: Another template for requests with tools, where the model has one.
+            seconds: How long compiling and each rendering may take.
+            max_characters: How long a prompt may be, and every text that the template makes.
 
         Raises:
             ModelLoadError: The template is malformed.
         """
         self._special_tokens = special_tokens or {}
-        self._template, keys, variables = _compile(source)
+        self._seconds = seconds
+        self._sandbox = _sandbox(max_characters)
+        self._template, read = _compile(source, self._sandbox, seconds)
         self._tool_template = self._template
         if tool_source is not None:
-            self._tool_template, tool_keys, tool_variables = _compile(tool_source)
-            keys |= tool_keys
-            variables |= tool_variables
-        self.message_keys = frozenset(keys)
-        self.variables = frozenset(variables)
+            self._tool_template, more = _compile(tool_source, self._sandbox, seconds)
+            read = tuple(a | b for a, b in zip(read, more, strict=True))
+        self.source = source
+        self.message_keys, self.variables, sought = map(frozenset, read)
+        self.sought_text = "\0".join(sorted(sought))
         self.names_developer = "developer" in source + (tool_source or "")
         self.tool_source = source if tool_source is None else tool_source
 
     @classmethod
-    def from_folder(cls, folder: str | Path) -> Self | None:
+    def from_folder(cls, folder: str | Path, **limits: Any) -> Self | None:
         """The chat template of a model folder, or None if it has none.
 
         Looked for in chat_template.jinja, tokenizer_config.json (one, or several by name) and
-        chat_template.json, in this order.
+        chat_template.json, in this order. ``limits`` are those of the constructor.
 
         Raises:
             ModelLoadError: A file or the template is malformed.
@@ -86,17 +97,19 @@ class ChatTemplate:
             if key.endswith("_token") and (text := token_text(value)) is not None
         }
         if isinstance(found, str):
-            return cls(found, tokens)
+            return cls(found, tokens, **limits)
         named = {entry["name"]: entry["template"] for entry in found}
         if "default" not in named:
             raise ModelLoadError(f"{folder} has chat templates {sorted(named)} but no default one")
-        return cls(named["default"], tokens, tool_source=named.get("tool_use"))
+        return cls(named["default"], tokens, tool_source=named.get("tool_use"), **limits)
 
     def render(
         self,
         messages: Sequence[dict[str, Any]],
         tools: Sequence[dict[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        *,
+        seconds: float | None = None,
         **variables: Any,
     ) -> str:
         """The prompt for ``messages``. Encode it without adding special tokens.
@@ -105,13 +118,16 @@ class ChatTemplate:
             messages: Role and content each, as in OpenAI's chat completions.
             tools: Descriptions of functions, as in OpenAI's chat completions.
             add_generation_prompt: End where the assistant's answer begins.
+            seconds: How long it may take, where that is less than the template's own limit.
             variables: Further variables for the template.
 
         Raises:
+            TemplateLimitError: It takes longer than it may, or makes more.
             InvalidRequestError: The template refuses these messages.
         """
         template = self._tool_template if tools else self._template
-        try:
+
+        def render() -> str:
             return template.render(
                 **self._special_tokens,
                 **variables,
@@ -119,6 +135,11 @@ class ChatTemplate:
                 tools=tools,
                 add_generation_prompt=add_generation_prompt,
             )
+
+        try:
+            return self._sandbox.run(render, min(self._seconds, seconds or self._seconds))
+        except TemplateLimitError:
+            raise
         except jinja2.TemplateError as error:
             raise InvalidRequestError(
                 f"the model's chat template refuses these messages: {error.message}",
@@ -151,47 +172,43 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 def _strftime_now(layout: str) -> str:
+    check_widths(layout)
     return datetime.now().strftime(layout)
 
 
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON as it is: jinja's own filter escapes it for HTML."""
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
+def _sandbox(max_characters: int) -> TemplateSandbox:
+    sandbox = TemplateSandbox(
+        max_characters,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_GenerationTag, loopcontrols],
     )
+    sandbox.globals["raise_exception"] = _raise_exception
+    sandbox.globals["strftime_now"] = _strftime_now
+    return sandbox
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
-
-
-def _compile(source: str) -> tuple[jinja2.Template, set[str], set[str]]:
-    """The template, the keys of messages that it reads, and its variables."""
-    environment = _environment()
+def _compile(
+    source: str, sandbox: TemplateSandbox, seconds: float
+) -> tuple[jinja2.Template, tuple[set[str], ...]]:
+    """The template; the keys of messages that it reads, its variables, the texts it looks for."""
+    if len(source) > MAX_SOURCE_CHARACTERS:
+        raise ModelLoadError(
+            f"the chat template has {len(source)} characters; at most {MAX_SOURCE_CHARACTERS} "
+            "are taken"
+        )
     try:
-        tree = environment.parse(source)
-        keys, variables = _message_keys(tree), _variables(tree)
-        return environment.from_string(tree), keys, variables
+        tree = sandbox.parse(source)
+        read = _message_keys(tree), _variables(tree), _sought(tree)
+        metered = Metering().visit(tree)
+        # Within the sandbox's limits: jinja computes what is constant when it compiles.
+        return sandbox.run(lambda: sandbox.from_string(metered), seconds), read
     except jinja2.TemplateSyntaxError as error:
         raise ModelLoadError(
             f"the chat template is malformed in line {error.lineno}: {error.message}"
         ) from error
+    except (RecursionError, TemplateLimitError) as error:
+        raise ModelLoadError(f"the chat template cannot be compiled: {error}") from error
 
 
 def _variables(tree: nodes.Template) -> set[str]:
@@ -205,6 +222,23 @@ def _variables(tree: nodes.Template) -> set[str]:
         if test.name in ("defined", "undefined") and isinstance(test.node, nodes.Name)
     }
     return find_undeclared_variables(tree) | asked
+
+
+def _sought(tree: nodes.Template) -> set[str]:
+    """The texts that a template compares with others, or gives to methods of texts."""
+    asking: list[nodes.Node] = [*tree.find_all(nodes.Compare)]
+    asking += [
+        argument
+        for call in tree.find_all(nodes.Call)
+        if isinstance(call.node, nodes.Getattr)
+        for argument in call.args
+    ]
+    found = [
+        const
+        for node in asking
+        for const in ([node] if isinstance(node, nodes.Const) else node.find_all(nodes.Const))
+    ]
+    return {const.value for const in found if isinstance(const.value, str)}
 
 
 def _message_keys(tree: nodes.Template) -> set[str]:

@@ -37,6 +37,12 @@ ENGINE_OPTIONS: dict[str, str] = {
     "template]: 'none' leaves its answers as they are, or one of "
     + ", ".join(name for name in get_args(ChatFormatName) if name != "none")
     + ".",
+    "special_tokens_in_content": "Special tokens such as <|im_end|> that messages spell out are "
+    "'text' [default], or the tokens themselves ('allow'), which lets text forge turns.",
+    "template_timeout_s": "Seconds that the chat template may take for a conversation "
+    "[default: 2].",
+    "max_template_characters": "Longest text that the chat template may make [default: 8388608].",
+    "max_messages": "Most messages of a conversation [default: 10000].",
     "device": "Device of model steps [default: a GPU if there is one]; 'simulated' needs no "
     "weights and measures all the rest.",
     "dtype": "Type of weights and computation; 'auto' is float32 on the CPU, bfloat16 on a GPU.",

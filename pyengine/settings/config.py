@@ -17,6 +17,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 KvCacheDtype = Literal["auto", "bfloat16", "float16", "float8_e4m3"]
 AttentionName = Literal["auto", "flashinfer", "triton", "torch"]
 LoadFormat = Literal["auto", "dummy"]
+SpecialTokensInContent = Literal["text", "allow"]
 # A name in pyengine._core.PROPOSERS.
 Proposer = str
 
@@ -62,6 +63,11 @@ class EngineConfig:
         chat_format: How the model marks tool calls and reasoning, by the names of
             ``pyengine.chat.formats.FORMATS``; ``none`` leaves its answers as they are. None detects
             it by its chat template.
+        special_tokens_in_content: What special tokens such as ``<|im_end|>`` are that messages and
+            tools spell out: ``text``, so that they cannot forge a turn, or ``allow``: the tokens.
+        template_timeout_s: Seconds that the chat template may take for a conversation.
+        max_template_characters: Longest text that the chat template may make.
+        max_messages: Most messages of a conversation.
         mode: Preset of limits: interactive (1 sequence), local (16) or server (256).
         device: ``cpu``, ``cuda``, or ``simulated``: a device that takes ``simulated_step_ms`` for a
             step and needs no weights. ``auto`` is ``cuda`` where torch sees a GPU, else ``cpu``.
@@ -112,6 +118,10 @@ class EngineConfig:
     load_format: LoadFormat = "auto"
     served_name: str | None = None
     chat_format: ChatFormatName | None = None
+    special_tokens_in_content: SpecialTokensInContent = "text"
+    template_timeout_s: float = 2.0
+    max_template_characters: int = 8 << 20
+    max_messages: int = 10_000
     mode: Mode = "local"
     device: Device = "auto"
     dtype: Dtype = "auto"
@@ -265,6 +275,7 @@ class EngineConfig:
 
 _CHOICES = {
     "chat_format": ChatFormatName,
+    "special_tokens_in_content": SpecialTokensInContent,
     "mode": Mode,
     "device": Device,
     "dtype": Dtype,
@@ -290,6 +301,8 @@ _POSITIVE = (
     "kv_cache_mib",
     "num_blocks",
     "block_size",
+    "max_template_characters",
+    "max_messages",
     "max_context",
     "max_waiting",
     "prefill_chunk",
@@ -321,6 +334,7 @@ _RULES: tuple[Rule[EngineConfig], ...] = (
     Rule("graph_memory_mib", "0 or more", lambda c: (c.graph_memory_mib or 0) >= 0),
     Rule("max_draft", f"from 0 to {MAX_DRAFT}", lambda c: 0 <= c.max_draft <= MAX_DRAFT),
     Rule("step_timeout_s", "above 0", lambda c: c.step_timeout_s > 0),
+    Rule("template_timeout_s", "above 0", lambda c: c.template_timeout_s > 0),
     Rule("grammar_timeout_s", "above 0", lambda c: c.grammar_timeout_s > 0),
     Rule("simulated_step_ms", "a number of 0 or more", lambda c: c.simulated_step_ms >= 0),
 )

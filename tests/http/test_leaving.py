@@ -40,21 +40,18 @@ class _Connection:
 
 
 class _Slow:
-    """A tokenizer during whose second text, the prediction, something happens."""
+    """A tokenizer during whose work on a prediction something happens."""
 
     def __init__(self, meanwhile: Any) -> None:
-        self._texts = 0
         self._meanwhile = meanwhile
 
     def __getattr__(self, name: str) -> Any:
         return getattr(small_tokenizer(), name)
 
     async def encode_async(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        self._texts += 1
-        if self._texts == 2:
-            self._meanwhile()
-            for _ in range(5):  # the waiting task notices it now
-                await asyncio.sleep(0)
+        self._meanwhile()
+        for _ in range(5):  # the waiting task notices it now
+            await asyncio.sleep(0)
         return small_tokenizer().encode(text, add_special_tokens)
 
 

@@ -58,8 +58,7 @@ async def create(exchange: "Exchange") -> None:
     wanted = constraint(request)
     options = chat_options(request, wanted.grammar, engine.handler.template, limits)
     exchange.names = _names(request, wanted, options)
-    spec = engine.handler.prepare(request.messages, params, options, engine.timeline)
-    token_ids = await engine.encode(spec.prompt, add_special_tokens=False)
+    spec, token_ids = await engine.prepare(request.messages, params, options)
     # Before exchange.generate(), which notices a client that leaves meanwhile.
     prediction = await _prediction(engine, predicted(request))
     answer_id, created, n = exchange.service.new_id("chatcmpl-"), int(time.time()), request.n or 1

@@ -57,8 +57,7 @@ async def create(exchange: "Exchange") -> None:
     grammar, schemas = grammar_names(Constraint(options.grammar, "text.format"), options)
     exchange.names = FieldNames({**_FIELDS, "grammar": grammar}, schemas)
     messages = conversation(request.input, request.instructions)
-    spec = engine.handler.prepare(messages, params, options, engine.timeline)
-    token_ids = await engine.encode(spec.prompt, add_special_tokens=False)
+    spec, token_ids = await engine.prepare(messages, params, options)
     response = _response(request, service.new_id("resp_"), engine.model_name, params, options)
     generations = exchange.generate(
         [(token_ids, spec.params)],

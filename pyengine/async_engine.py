@@ -125,7 +125,6 @@ class AsyncEngine(Connection):
             template,
             config.chat_format,
             special_tokens_in_content=config.special_tokens_in_content,
-            max_messages=config.max_messages,
         )
         handler.check_template()
         return handler

@@ -133,7 +133,6 @@ class ChatHandler:
         chat_format: str | None = None,
         *,
         special_tokens_in_content: Literal["text", "allow"] = "text",
-        max_messages: int = 10_000,
     ) -> None:
         """Take the format by its name, ``none`` for none; None looks at the template.
 
@@ -143,13 +142,11 @@ class ChatHandler:
             template: The model's chat template.
             chat_format: The name of its format.
             special_tokens_in_content: What special tokens are that messages and tools spell out.
-            max_messages: Most messages of a conversation.
         """
         self.template = template
         self.format = format_of(template, chat_format)
         self._model_name = model_name
         self._tokenizer = tokenizer
-        self._max_messages = max_messages
         self._content: ContentTokens | None = None
         if template is not None and special_tokens_in_content == "text":
             layout = None if self.format is None else self.format.layout
@@ -200,11 +197,6 @@ class ChatHandler:
         if self.template is None:
             raise InvalidRequestError(
                 f"'{self._model_name}' has no chat template; use completions.", param="messages"
-            )
-        if len(messages) > self._max_messages:
-            raise InvalidRequestError(
-                f"'messages' must hold at most {self._max_messages} messages, not {len(messages)}.",
-                param="messages",
             )
         made, warnings = template_messages(messages, self.template, reasons=self.reasons)
         for turn, more in zip(made, others, strict=False):

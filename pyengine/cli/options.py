@@ -42,7 +42,6 @@ ENGINE_OPTIONS: dict[str, str] = {
     "template_timeout_s": "Seconds that the chat template may take for a conversation "
     "[default: 2].",
     "max_template_characters": "Longest text that the chat template may make [default: 8388608].",
-    "max_messages": "Most messages of a conversation [default: 10000].",
     "device": "Device of model steps [default: a GPU if there is one]; 'simulated' needs no "
     "weights and measures all the rest.",
     "dtype": "Type of weights and computation; 'auto' is float32 on the CPU, bfloat16 on a GPU.",

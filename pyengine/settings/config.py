@@ -67,7 +67,6 @@ class EngineConfig:
             tools spell out: ``text``, so that they cannot forge a turn, or ``allow``: the tokens.
         template_timeout_s: Seconds that the chat template may take for a conversation.
         max_template_characters: Longest text that the chat template may make.
-        max_messages: Most messages of a conversation.
         mode: Preset of limits: interactive (1 sequence), local (16) or server (256).
         device: ``cpu``, ``cuda``, or ``simulated``: a device that takes ``simulated_step_ms`` for a
             step and needs no weights. ``auto`` is ``cuda`` where torch sees a GPU, else ``cpu``.
@@ -121,7 +120,6 @@ class EngineConfig:
     special_tokens_in_content: SpecialTokensInContent = "text"
     template_timeout_s: float = 2.0
     max_template_characters: int = 8 << 20
-    max_messages: int = 10_000
     mode: Mode = "local"
     device: Device = "auto"
     dtype: Dtype = "auto"
@@ -302,7 +300,6 @@ _POSITIVE = (
     "num_blocks",
     "block_size",
     "max_template_characters",
-    "max_messages",
     "max_context",
     "max_waiting",
     "prefill_chunk",

@@ -96,12 +96,6 @@ async def test_a_template_that_loops_is_ended(
     assert (await http.post("/v1/chat/completions", json=body("x"))).status_code == 200
 
 
-async def test_the_number_of_messages_is_limited(http: httpx.AsyncClient) -> None:
-    refused = await http.post("/v1/chat/completions", json=body(*["x"] * 10_001))
-    assert refused.status_code == 400
-    assert "at most 10000 messages, not 10001" in refused.json()["error"]["message"]
-
-
 async def test_special_tokens_in_messages_are_text(
     engine: FakeEngine, http: httpx.AsyncClient
 ) -> None:

@@ -152,7 +152,7 @@ async def test_a_request_that_no_mailbox_holds_fails_alone(engine: AsyncEngine) 
     late = frontend.submit(_too_large(actor.submit, frontend.next_key()))
     after = engine.generate("hi", SHORT)
     frontend._holding = False
-    frontend._go_on()
+    frontend.go_on()
     with pytest.raises(InvalidRequestError, match="too large"):
         await late.next_update()
     assert (await after).usage.completion_tokens == 8

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -202,6 +203,39 @@ async def test_streams_go_on_over_kill_9_of_the_engine() -> None:
             [successor] = children(server.process.pid, "engine_main")
             assert successor != engine
         assert server.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.slow
+async def test_every_stream_survives_three_deaths_of_the_engine() -> None:
+    with served(*SERVE, "--mode", "server") as server:
+        url = server.url()
+        async with client_of(url) as client, httpx.AsyncClient(timeout=WAIT_S) as http:
+            undisturbed = await stream(client)
+            await undisturbed.finish()
+            streams = [asyncio.create_task(whole_stream(client)) for _ in range(60)]
+            for death in range(3):
+                [engine] = children(server.process.pid, "engine_main")
+                os.kill(engine, signal.SIGKILL)
+                async with asyncio.timeout(WAIT_S):
+                    while await restarts(http, url) <= death:
+                        pass
+            for one in await asyncio.gather(*streams):
+                assert (one.error, one.text, one.tokens) == (None, undisturbed.text, LONG)
+        assert server.end(signal.SIGTERM) == 0
+
+
+async def whole_stream(client: AsyncOpenAI) -> Stream:
+    one = await stream(client)
+    await one.finish()
+    return one
+
+
+async def restarts(http: httpx.AsyncClient, url: str) -> float:
+    """How often the engine was restarted."""
+    metrics = (await http.get(f"{url}/metrics")).text
+    found = re.search(r"^pyengine_engine_restarts_total\S* (\S+)", metrics, re.MULTILINE)
+    assert found is not None
+    return float(found[1])
 
 
 @pytest.mark.slow

@@ -1,12 +1,13 @@
 """The placement of an HTTP worker: the supervisor starts and watches the engine."""
 
 import asyncio
+from collections.abc import Callable
 
 from pyengine.engine import EngineInfo
 from pyengine.errors import PyengineError
 from pyengine.model.runner import Progress
 from pyengine.placement.children import Failed
-from pyengine.placement.engine_messages import Down, Up
+from pyengine.placement.engine_messages import Down, GoOn, Up
 from pyengine.placement.protocol import FrontendSlot, Watcher
 from pyengine.settings.config import EngineConfig
 
@@ -14,8 +15,11 @@ from pyengine.settings.config import EngineConfig
 class AttachedPlacement:
     """Follows the engine by the supervisor's messages: see :meth:`receive`."""
 
-    def __init__(self, slot: FrontendSlot) -> None:
+    def __init__(self, slot: FrontendSlot, cleared: Callable[[], None]) -> None:
+        """``cleared`` tells the supervisor that this worker has tried its requests."""
         self._frontend_slot = slot
+        self._tell_cleared = cleared
+        self._coming: EngineInfo | None = None  # it is up, and this worker has to wait its turn
         self._watcher: Watcher | None = None
         self._info: EngineInfo | None = None
         self._failure: PyengineError | None = None
@@ -29,31 +33,42 @@ class AttachedPlacement:
         self, config: EngineConfig, progress: Progress | None, watcher: Watcher
     ) -> EngineInfo:
         """Wait until the engine runs."""
+        self._watcher = watcher
+        if self._coming is not None:
+            self.cleared()
         while self._info is None:
             if self._failure is not None:
                 raise self._failure
             self._changed.clear()
             await self._changed.wait()
-        self._watcher = watcher
         return self._info
+
+    def cleared(self) -> None:
+        """Tell the supervisor."""
+        self._tell_cleared()
 
     async def close(self) -> None:
         """Nothing: the engine goes on for the other workers."""
 
-    def receive(self, message: Up | Down | Failed) -> None:
+    def receive(self, message: Up | GoOn | Down | Failed) -> None:
         """Take the supervisor's message on the state of the engine."""
+        watcher = self._watcher
         match message:
             case Up(info):
-                self._info = info
-                if self._watcher is not None:
-                    self._watcher.up(info)
+                self._coming = info
+                if watcher is not None:
+                    watcher.up(info)
+            case GoOn():
+                self._info = self._coming
+                if watcher is not None:
+                    watcher.go_on()
             case Down():
-                self._info = None
-                if self._watcher is not None:
-                    self._watcher.down()
+                self._info = self._coming = None
+                if watcher is not None:
+                    watcher.down()
             case Failed():
-                self._info = None
+                self._info = self._coming = None
                 self._failure = message.error()
-                if self._watcher is not None:
-                    self._watcher.died(self._failure)
+                if watcher is not None:
+                    watcher.died(self._failure)
         self._changed.set()

@@ -30,9 +30,19 @@ class Ready(msgspec.Struct, tag=True):
 
 
 class Up(msgspec.Struct, tag=True):
-    """The engine runs, for the first time or again; to a worker."""
+    """The engine runs, for the first time or again; to a worker, which tries its requests that may
+    have killed the engine, and answers with Cleared.
+    """
 
     info: EngineInfo
+
+
+class Cleared(msgspec.Struct, tag=True):
+    """No request is left that may have killed the engine; from a worker."""
+
+
+class GoOn(msgspec.Struct, tag=True):
+    """No worker has such a request: all requests go on; to a worker."""
 
 
 class Down(msgspec.Struct, tag=True):

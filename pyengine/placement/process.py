@@ -57,6 +57,11 @@ class ProcessPlacement:
         self._task = asyncio.create_task(self._watch(config))
         return info
 
+    def cleared(self) -> None:
+        """The frontend of this process goes on; those of others have an order of their own."""
+        for watcher in self.watchers:
+            watcher.go_on()
+
     async def close(self) -> None:
         """Close the control line and wait for the process; kill it if it does not end in time.
 

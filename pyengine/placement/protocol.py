@@ -49,12 +49,15 @@ class Watcher:
 
     Attributes:
         down: The engine died, and another is being started on the same queues.
-        up: The other engine runs.
+        up: The other engine runs. Requests that may have killed the first one are tried one at a
+            time, then :meth:`Placement.cleared` is called.
+        go_on: No such request is left at any frontend; all requests go on.
         died: The engine died, and is not restarted.
     """
 
     down: Callable[[], None]
     up: Callable[[EngineInfo], None]
+    go_on: Callable[[], None]
     died: Callable[[BaseException], None]
 
 
@@ -72,6 +75,9 @@ class Placement(Protocol):
         Raises:
             PyengineError: As :meth:`EngineActors.load` raises it.
         """
+
+    def cleared(self) -> None:
+        """No request of this frontend is left that may have killed the engine."""
 
     async def close(self) -> None:
         """Stop the actors and give everything back. Idempotent."""

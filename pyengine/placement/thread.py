@@ -34,6 +34,9 @@ class ThreadPlacement:
         self.actors = actors
         return actors.info
 
+    def cleared(self) -> None:
+        """Nothing: this engine is not restarted."""
+
     async def close(self) -> None:
         """Stop the actors, off the loop."""
         actors, self.actors = self.actors, None

@@ -66,7 +66,7 @@ class Connection:
         """Called before the engine is started; its failure is the start's."""
 
     async def _start(self, progress: Progress | None) -> None:
-        watcher = Watcher(self._on_down, self._on_up, self._on_death)
+        watcher = Watcher(self._on_down, self._on_up, self._on_go_on, self._on_death)
         try:
             await self._prepare()
             self._info = await self.placement.start(self.config, progress, watcher)
@@ -166,11 +166,18 @@ class Connection:
             self.frontend.engine_died()
 
     def _on_up(self, info: EngineInfo) -> None:
-        """The new engine runs."""
-        self._down = False
+        """The new engine runs: requests that may have killed the old one are tried."""
         self._info = info
         if self.frontend is not None:
-            self.frontend.engine_is_back()
+            self.frontend.engine_is_back(self.placement.cleared)
+        else:
+            self.placement.cleared()
+
+    def _on_go_on(self) -> None:
+        """All requests go on."""
+        self._down = False
+        if self.frontend is not None:
+            self.frontend.go_on()
 
     def _on_death(self, error: BaseException) -> None:
         """The engine died for good: every open request ends with an error."""

@@ -73,7 +73,8 @@ class Frontend:
         self._idle: asyncio.Future[None] | None = None
         self._max_held = max_held
         self._held = 0
-        self._holding = False  # the engine is down, or runs a quarantined request alone
+        self._holding = False  # the engine is down, or quarantined requests are on trial
+        self._cleared: Callable[[], None] | None = None
         self._recovery = Recovery()
 
     def open(self) -> None:
@@ -158,7 +159,7 @@ class Frontend:
     def _ended(self, actor: RequestActor) -> None:
         """``actor`` has ended here and was removed from the requests."""
         if self._recovery.release(actor):
-            self._go_on()
+            self._try_next()
         if not self.requests:
             self._wake_idle()
 
@@ -170,36 +171,52 @@ class Frontend:
         self._outbox.send(message)
 
     def engine_died(self) -> None:
-        """Hold everything back until :meth:`engine_is_back`."""
+        """Hold everything back until :meth:`go_on`."""
         self._holding = True
+        self._cleared = None
         self._outbox.clear()
         self._drain()
         failed = self._recovery.engine_died(self.requests.values())
         if failed is not None:
-            failed.fail(EngineDeadError("the engine died twice while running this request"))
+            failed.fail(EngineDeadError("the engine died twice while running this request alone"))
             del self.requests[failed.submit.key.request]
         self._drop_aborted()
 
-    def engine_is_back(self) -> None:
-        """A new engine reads the Scheduler's mailbox: every request goes on where it was."""
+    def engine_is_back(self, cleared: Callable[[], None]) -> None:
+        """A new engine reads the Scheduler's mailbox: quarantined requests are tried.
+
+        Args:
+            cleared: Called when none of them is left. All others wait for :meth:`go_on`.
+        """
+        self._cleared = cleared
         self._drain()
         self._drop_aborted()
         self._recovery.engine_is_back(self.requests.values())
         for ticket, answer in self._reports.items():
             if not answer.done():
                 self._outbox.send(encode_report_request(ReportRequest(self.index, ticket)))
-        self._go_on()
+        self._try_next()
 
-    def _go_on(self) -> None:
-        """Send the next quarantined request alone, or everything that is held back."""
+    def _try_next(self) -> None:
+        """Send the next quarantined request, or say that there is none."""
         alone = self._recovery.next_quarantined()
-        self._holding = alone is not None
-        for actor in [alone] if alone is not None else list(self.requests.values()):
+        if alone is not None:
+            self._send_again(alone)
+        elif self._cleared is not None:
+            cleared, self._cleared = self._cleared, None
+            cleared()
+
+    def go_on(self) -> None:
+        """No frontend has a quarantined request any more: every request goes on where it was."""
+        self._holding = False
+        self._held = 0
+        for actor in list(self.requests.values()):
             if not actor.sent:
-                actor.sent = True
-                self._outbox.send(encode_submit(actor.continued()), actor.submit.key.request)
-        if alone is None:
-            self._held = 0
+                self._send_again(actor)
+
+    def _send_again(self, actor: RequestActor) -> None:
+        actor.sent = True
+        self._outbox.send(encode_submit(actor.continued()), actor.submit.key.request)
 
     def _drop_aborted(self) -> None:
         """End the aborted requests that the engine does not have."""
@@ -319,7 +336,7 @@ class Frontend:
         if actor.ended:
             del self.requests[delta.request]
         if self._recovery.release(actor):
-            self._go_on()
+            self._try_next()
 
     def _wake_idle(self) -> None:
         idle, self._idle = self._idle, None

@@ -1,16 +1,17 @@
-"""Decides after the engine's death which requests go on, are quarantined or fail.
+"""Decides after an engine's death which requests go on, are quarantined or fail.
 
 ::
 
     engine dies ──► each request it had: deaths + 1
-                      ├─ alone in the engine, and two deaths: failed
-                      └─ sent from quarantine: failed
+                      └─ one that was on trial alone, for the second time: failed
 
     engine is back ──► requests with two deaths and more: quarantined. They are sent one at a time,
                          │  the others wait; each is released by its first delta from the new engine
                          └─ then all others are sent together
 
-So a request that brings the engine down twice is failed, and those that only ran beside it go on.
+So a request that brings the engine down again and again is failed, and those that only ran beside
+it go on, also where the engine was killed from outside during a trial. The placement lets one
+frontend after the other hold its trials, so that only one request of all is on trial at a time.
 """
 
 from collections import deque
@@ -19,13 +20,14 @@ from collections.abc import Iterable
 from pyengine.request.request import RequestActor
 
 DEATHS = 2
+DEATHS_ALONE = 2
 
 
 class Recovery:
     """The quarantine of one frontend's requests. Lives on its loop.
 
     Attributes:
-        alone: The quarantined request that the engine runs by itself just now.
+        alone: The quarantined request that is on trial just now.
     """
 
     def __init__(self) -> None:
@@ -43,13 +45,15 @@ class Recovery:
             actor.deaths += 1
         alone, self.alone = self.alone, None
         self._quarantined.clear()
-        if alone in had:
-            return alone
-        return had[0] if len(had) == 1 and had[0].deaths >= DEATHS else None
+        if alone is None or alone not in had:
+            return None
+        alone.deaths_alone += 1
+        return alone if alone.deaths_alone >= DEATHS_ALONE else None
 
     def engine_is_back(self, requests: Iterable[RequestActor]) -> None:
-        """Quarantine those of ``requests`` with too many deaths."""
-        self._quarantined.extend(actor for actor in requests if actor.deaths >= DEATHS)
+        """Quarantine those of ``requests`` with too many deaths, the most suspect first."""
+        suspects = [actor for actor in requests if actor.deaths >= DEATHS]
+        self._quarantined.extend(sorted(suspects, key=lambda actor: -actor.deaths_alone))
 
     def next_quarantined(self) -> RequestActor | None:
         """The next quarantined request, to be sent alone; None when there is none left."""
@@ -66,5 +70,5 @@ class Recovery:
         """
         if actor is not self.alone:
             return False
-        actor.deaths = 0
+        actor.deaths = actor.deaths_alone = 0
         return True

@@ -61,6 +61,7 @@ class RequestActor:
     __slots__ = (
         "aborted",
         "deaths",
+        "deaths_alone",
         "end_ns",
         "error",
         "finished",
@@ -87,6 +88,7 @@ class RequestActor:
         self.sent = False  # whether the engine that runs now has the request
         self.aborted = False  # set from any thread
         self.deaths = 0  # engines that died while they had the request
+        self.deaths_alone = 0  # those that died while it was on trial
         self.tokens = array("I")  # all tokens that came
         self.shown = 0  # how many of them an Update has shown
         self.text = GrowingText()  # the text that an Update has shown

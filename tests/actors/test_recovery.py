@@ -33,23 +33,38 @@ def test_a_bystander_of_two_deaths_is_quarantined_and_released() -> None:
     assert recovery.next_quarantined() is None
 
 
-def test_the_only_one_at_two_deaths_is_failed() -> None:
+def test_a_request_on_trial_is_failed_for_the_second_death() -> None:
     recovery = Recovery()
-    poison = running(1)
-    assert recovery.engine_died([poison]) is None
-    poison.sent = True
-    assert recovery.engine_died([poison]) is poison
+    both = [running(1), running(2)]
+    for _ in range(2):
+        for actor in both:
+            actor.sent = True
+        assert recovery.engine_died(both) is None
+    first = trial(recovery, both)
+    assert first is both[0]
+    assert recovery.engine_died(both) is None  # it may have been killed from outside
+    assert trial(recovery, both[::-1]) is first
+    assert recovery.engine_died(both) is first
 
 
-def test_the_quarantined_request_that_is_sent_alone_is_failed() -> None:
+def test_a_request_that_survives_its_trial_is_as_innocent_as_a_new_one() -> None:
     recovery = Recovery()
     both = [running(1), running(2)]
     recovery.engine_died(both)
-    for actor in both:
-        actor.sent = True
-    assert recovery.engine_died(both) is None
-    recovery.engine_is_back(both)
+    both[0].sent = both[1].sent = True
+    recovery.engine_died(both)
+    first = trial(recovery, both)
+    recovery.engine_died(both)
+    assert trial(recovery, both) is first
+    assert recovery.release(first)
+    assert (first.deaths, first.deaths_alone) == (0, 0)
+    assert recovery.next_quarantined() is both[1]
+
+
+def trial(recovery: Recovery, requests: list[RequestActor]) -> RequestActor:
+    """The request that the new engine gets first."""
+    recovery.engine_is_back(requests)
     alone = recovery.next_quarantined()
-    assert alone is both[0]
+    assert alone is not None
     alone.sent = True
-    assert recovery.engine_died(both) is alone
+    return alone

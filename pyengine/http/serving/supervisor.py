@@ -26,6 +26,7 @@ from pyengine.engine import EngineInfo
 from pyengine.errors import EngineDeadError
 from pyengine.http.limits import Limits
 from pyengine.http.serving.server import listen, signals, url_of
+from pyengine.http.serving.trials import Trials
 from pyengine.http.serving.worker_messages import (
     Draining,
     Serving,
@@ -37,7 +38,7 @@ from pyengine.http.serving.worker_messages import (
 from pyengine.placement import Watcher
 from pyengine.placement.child import Child
 from pyengine.placement.children import EXIT_TIMEOUT_S, Failed
-from pyengine.placement.engine_messages import Down, Up
+from pyengine.placement.engine_messages import Cleared, Down
 from pyengine.placement.process import ProcessPlacement
 from pyengine.placement.restarts import MAX_DEATHS, RestartLimit
 from pyengine.settings.config import EngineConfig
@@ -76,13 +77,14 @@ class Supervisor:
         self.limits = limits or Limits()
         self._otlp_endpoint = otlp_endpoint
         self.placement = ProcessPlacement(frontends=workers + 1)
-        self.placement.watchers.append(Watcher(self._down, self._up, self._died))
+        self.placement.watchers.append(Watcher(self._down, self._up, lambda: None, self._died))
         self.engine = AsyncEngine(config=config, placement=self.placement)
         self.workers: dict[int, Child] = {}
         self._listeners = listeners(host, port, self.limits.backlog, workers)
         self.url = url_of(self._listeners[0], host)
         self._announce = announce
-        self._news: ToWorker | None = None  # the last message about the engine
+        self._trials = Trials(self._tell_one)
+        self._failed: Failed | None = None
         self._stopping = False
         self._serving = [asyncio.Event() for _ in range(workers)]
         self._keepers: list[asyncio.Task[None]] = []
@@ -95,8 +97,9 @@ class Supervisor:
 
     async def ready(self) -> None:
         """Announce the started engine to the workers, and wait until all of them serve."""
-        if self._news is None:
+        if self._trials.info is None:
             self._up(self.engine.info)
+        await self._trials.over.wait()
         for serving in self._serving:
             await serving.wait()
 
@@ -135,12 +138,15 @@ class Supervisor:
                 match decode_from_worker(line):
                     case Serving():
                         self._serving[index].set()
+                    case Cleared():
+                        self._trials.cleared(index)
                     case Draining(active) if active:
                         self._announce(
                             f"worker {index}: draining {active} requests; send the signal again to "
                             "stop at once"
                         )
             del self.workers[index]
+            self._trials.left(index)
             lives += 1
             # Before its successor's first request: end what the dead worker left running.
             self.engine.abort_frontend(index, lives * REQUESTS_OF_A_LIFE)
@@ -171,30 +177,35 @@ class Supervisor:
                 recorder=recorder,
                 heartbeat=heartbeat,
                 index=index,
+                engine_runs=self._trials.info is not None,
                 first_request=lives * REQUESTS_OF_A_LIFE,
                 limits=self.limits,
                 otlp_endpoint=self._otlp_endpoint,
             )
         )
-        if self._news is not None:
-            child.send(self._news)
+        self.workers[index] = child
+        if self._failed is not None:
+            child.send(self._failed)
+        self._trials.joined(index)
         if self._stopping:
             child.send(Stop())
-        self.workers[index] = child
         return child
 
     def _up(self, info: EngineInfo) -> None:
-        self._tell_news(Up(info))
+        self._trials.up(info, self.workers)
 
     def _down(self) -> None:
-        self._tell_news(Down())
+        self._trials.down()
+        self._tell(Down())
 
     def _died(self, error: BaseException) -> None:
-        self._tell_news(Failed.of(error))
+        self._trials.down()
+        self._failed = Failed.of(error)
+        self._tell(self._failed)
 
-    def _tell_news(self, news: ToWorker) -> None:
-        self._news = news
-        self._tell(news)
+    def _tell_one(self, worker: int, message: ToWorker) -> None:
+        if (child := self.workers.get(worker)) is not None:
+            child.send(message)
 
     def _tell(self, message: ToWorker) -> None:
         for child in self.workers.values():

@@ -30,6 +30,10 @@ from pyengine.http.serving.worker_messages import (
 from pyengine.placement import FrontendSlot
 from pyengine.placement.attached import AttachedPlacement
 from pyengine.placement.children import encode_line
+from pyengine.placement.engine_messages import Cleared
+
+# How long connections wait for a worker that joins a running engine.
+READY_S = 5.0
 
 
 class Worker:
@@ -46,7 +50,7 @@ class Worker:
         )
         listener = socket.socket(fileno=work.listener)
         listener.setblocking(False)
-        self.placement = AttachedPlacement(slot)
+        self.placement = AttachedPlacement(slot, lambda: self._say(Cleared()))
         self.engine = AsyncEngine(config=work.config, placement=self.placement)
         endpoint = work.otlp_endpoint
         tracing = None if endpoint is None else Tracing.to(endpoint)
@@ -54,22 +58,32 @@ class Worker:
             self.engine, limits=work.limits, listener=listener, tracing=tracing
         )
         self._writer = writer
+        self._engine_runs = work.engine_runs
         self._hurry = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
 
     async def run(self, reader: asyncio.StreamReader) -> None:
         """Serve until a Stop message."""
+        listening = asyncio.create_task(self._listen(reader))
+        loading = asyncio.create_task(self.engine.start())
+        loading.add_done_callback(self._loaded)
+        if self._engine_runs:
+            # Connections wait for the successor of a dead worker, instead of being turned away.
+            await asyncio.wait({loading}, timeout=READY_S)
+        if self._stopping is not None:
+            return await self._stopping
         await self.server.start()
         self._say(Serving())
-        loading = asyncio.create_task(self.engine.start())
-        # Requests are answered with the failure, and the supervisor knows it already.
-        loading.add_done_callback(lambda task: task.cancelled() or task.exception())
-        listening = asyncio.create_task(self._listen(reader))
         ended = asyncio.create_task(self.server.wait_closed())
         await asyncio.wait({listening, ended}, return_when=asyncio.FIRST_COMPLETED)
         if self._stopping is None:
             os._exit(1)  # the line has ended, and with it the supervisor; or the server has failed
         await self._stopping
+
+    def _loaded(self, loading: asyncio.Task[None]) -> None:
+        if not loading.cancelled() and loading.exception() is not None:
+            # Requests are answered with the failure. The other workers do not wait for this one.
+            self._say(Cleared())
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         """Handle the supervisor's messages until its line ends."""

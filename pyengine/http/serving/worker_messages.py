@@ -10,7 +10,7 @@ import msgspec
 
 from pyengine.http.limits import Limits
 from pyengine.placement.children import Failed
-from pyengine.placement.engine_messages import Down, Up
+from pyengine.placement.engine_messages import Cleared, Down, GoOn, Up
 from pyengine.settings.config import EngineConfig
 
 
@@ -20,6 +20,7 @@ class Work(msgspec.Struct, tag=True):
     Attributes:
         listener: The worker's listening socket, on the port of all workers.
         index: The worker's place among the engine's frontends.
+        engine_runs: Whether the engine runs already, so that requests can be served in a moment.
         first_request: The number of the worker's first request.
         limits: Bounds of requests.
         otlp_endpoint: The OpenTelemetry collector that is sent a span of every request, if any.
@@ -32,6 +33,7 @@ class Work(msgspec.Struct, tag=True):
     recorder: int
     heartbeat: int
     index: int
+    engine_runs: bool
     first_request: int
     limits: Limits
     otlp_endpoint: str | None
@@ -51,8 +53,8 @@ class Draining(msgspec.Struct, tag=True):
     active: int
 
 
-ToWorker = Up | Down | Failed | Stop
-FromWorker = Serving | Draining
+ToWorker = Up | GoOn | Down | Failed | Stop
+FromWorker = Serving | Cleared | Draining
 
 decode_work = msgspec.json.Decoder(Work).decode
 decode_to_worker: Callable[[bytes], ToWorker] = msgspec.json.Decoder(ToWorker).decode

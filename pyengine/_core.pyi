@@ -819,8 +819,8 @@ class Detokenizer:
 
 @final
 class CpuTensor:
-    """A C-contiguous array for the CPU kernels: float32, int32, int64, uint32, uint64, or bfloat16
-    given as its bits in (u)int16. Shares the array's memory and keeps it alive.
+    """A C-contiguous array for the CPU kernels: float32, uint8, int32, int64, uint32, uint64, or
+    bfloat16 given as its bits in (u)int16. Shares the array's memory and keeps it alive.
     """
 
     def __new__(cls, array: NDArray[Any]) -> CpuTensor:
@@ -914,6 +914,35 @@ class CpuLinear:
 
         Raises:
             ValueError: ``weight`` or ``bias`` has another shape or dtype.
+        """
+
+    @staticmethod
+    def packed(
+        values: CpuTensor,
+        scales: CpuTensor,
+        zeros: CpuTensor | None,
+        minimums: CpuTensor | None,
+        bits: int,
+        group: int,
+        bias: CpuTensor | None = None,
+    ) -> CpuLinear:
+        """Copy quantized weights. A layer of them quantizes each row that goes in to 8 bits, by
+        groups of as many inputs, at most 128.
+
+        Args:
+            values: uint8. 8 bits: [outputs, inputs], two's complement if there are neither zeros
+                nor minimums. 4 bits: [outputs, inputs / 2], the even input in the low half.
+            scales: float32 [outputs, groups].
+            zeros: uint8 [outputs, groups]: weights are (value - zero) * scale.
+            minimums: float32 [outputs, groups]: weights are value * scale - minimum. With neither,
+                weights of 8 bits are value * scale, of 4 bits (value - 8) * scale.
+            bits: 4 or 8.
+            group: Inputs of a group: 16, 32, 64, 128 or all of them.
+            bias: float32 or bfloat16 [outputs].
+
+        Raises:
+            ValueError: An array has another shape or dtype, or there is no kernel for ``bits`` or
+                ``group``.
         """
 
     @property

@@ -19,8 +19,11 @@
 //! Each output is one chain of additions in a fixed order: a row's results are the same bits whatever rows come with
 //! it, however many threads work. O(rows * inputs * outputs).
 
+mod activations;
 mod dense_kernels;
 mod door;
+mod packed;
+mod packed_kernels;
 mod panels;
 #[cfg(test)]
 mod tests;
@@ -33,7 +36,10 @@ use half::bf16;
 use crate::element::{Element, Rows};
 use crate::isa::InstructionSet;
 use crate::threads::{Shared, Threads};
+use activations::Activations;
 use dense_kernels::{Kernel, Tile};
+use packed::Packed;
+pub use packed::Quantized;
 use panels::{Line, Lines, WIDTH};
 
 /// Most rows in a piece of work.
@@ -58,6 +64,8 @@ enum Weights {
     Floats(Lines<f32>),
     /// bfloat16: a line for two inputs, the even one in the low half.
     Pairs(Lines<u32>),
+    /// 4 or 8 bits.
+    Packed(Packed),
 }
 
 impl Linear {
@@ -70,19 +78,29 @@ impl Linear {
         let (count, weights) = match weight {
             Rows::Floats(weight) => {
                 let mut lines = Lines::zeros(panels * inputs);
-                panels::pack::<1, _, _>(weight, inputs, &mut lines, |input| input[0]);
+                panels::pack::<1, _, _>(weight, inputs, &mut lines, inputs, |input| input[0]);
                 (weight.len(), Weights::Floats(lines))
             }
             Rows::Halves(weight) => {
-                let mut lines = Lines::zeros(panels * inputs.div_ceil(2));
+                let per_panel = inputs.div_ceil(2);
+                let mut lines = Lines::zeros(panels * per_panel);
                 let bits = |input: Option<&bf16>| input.map_or(0, |input| u32::from(input.to_bits()));
-                panels::pack::<2, _, _>(weight, inputs, &mut lines, |pair| {
+                panels::pack::<2, _, _>(weight, inputs, &mut lines, per_panel, |pair| {
                     bits(pair.first()) | bits(pair.get(1)) << 16
                 });
                 (weight.len(), Weights::Pairs(lines))
             }
         };
         assert_eq!(count, inputs * outputs, "a weight for every input and output");
+        Self { weights, bias: padded(bias, outputs), inputs, outputs }
+    }
+
+    /// Packs quantized weights, and `bias`, \[outputs\] or nothing.
+    ///
+    /// # Panics
+    /// An array is not of its shape, or bits or group are not those of [`Quantized`].
+    pub fn packed(from: &Quantized<'_>, bias: &[f32], inputs: usize, outputs: usize) -> Self {
+        let weights = Weights::Packed(Packed::new(from, inputs, outputs));
         Self { weights, bias: padded(bias, outputs), inputs, outputs }
     }
 
@@ -135,6 +153,17 @@ fn linear_by<U: Element>(
                 add_dense(threads, linear, lines, x, inputs, dense_kernels::floats(set), out);
             });
         }
+        (Weights::Packed(packed), x) => ACTIVATIONS.with_borrow_mut(|activations| {
+            let kernel = packed_kernels::kernel(set, packed.bits);
+            activations.fill(threads, x, inputs, packed.group, kernel.zero - packed.zero);
+            let x = &*activations;
+            pieces(threads, linear, out, |panel, rows, sums| {
+                for tile in tiles(rows.len(), kernel.most_rows) {
+                    let row = rows.start + tile.start;
+                    (kernel.add)(packed_kernels::Tile { packed, panel, x, row }, &mut sums[tile]);
+                }
+            });
+        }),
         (Weights::Pairs(lines), Rows::Floats(_)) => {
             let stride = inputs.next_multiple_of(2);
             door::floats(threads, x, inputs, stride, |x| {
@@ -198,6 +227,8 @@ fn tiles(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
 thread_local! {
     /// The sums of the piece that this thread works on.
     static SUMS: RefCell<Vec<Line<f32>>> = const { RefCell::new(Vec::new()) };
+    /// The rows of the layer that this thread computes.
+    static ACTIVATIONS: RefCell<Activations> = RefCell::default();
 }
 
 /// Shares the work in pieces of a panel and some rows: `add` adds the products to their sums, a line a row, which

@@ -84,24 +84,26 @@ impl<T: Plain> DerefMut for Lines<T> {
     }
 }
 
-/// Writes `from` \[outputs, inputs\] as panels of lines: `line(panel, at)[output % WIDTH] = pack(inputs at * N ..)`,
-/// where a line holds `N` inputs of each output, the last line fewer. `lines` is \[panels, ceil(inputs / N)\].
+/// Writes `from` \[outputs, width\] as panels of `per_panel` lines: an output's number in line `at` is made of its
+/// `N` elements from `N * at` on, fewer at the end; lines after the end stay as they are.
 pub fn pack<const N: usize, S: Copy, T: Plain>(
     from: &[S],
-    inputs: usize,
+    width: usize,
     lines: &mut [Line<T>],
+    per_panel: usize,
     pack: impl Fn(&[S]) -> T,
 ) {
     // So many lines at once stay in the nearest cache while all outputs of a panel are written to them.
     const BLOCK: usize = 32;
-    let per_panel = inputs.div_ceil(N);
-    let panels = lines.chunks_exact_mut(per_panel.max(1));
-    for (panel, rows) in panels.zip(from.chunks(inputs.max(1) * WIDTH)) {
+    if width == 0 || per_panel == 0 {
+        return;
+    }
+    for (panel, rows) in lines.chunks_exact_mut(per_panel).zip(from.chunks(width * WIDTH)) {
         for (block, lines) in panel.chunks_mut(BLOCK).enumerate() {
-            for (output, row) in rows.chunks_exact(inputs).enumerate() {
-                let row = &row[block * BLOCK * N..];
-                for (line, inputs) in lines.iter_mut().zip(row.chunks(N)) {
-                    line.0[output] = pack(inputs);
+            for (output, row) in rows.chunks_exact(width).enumerate() {
+                let row = row.get(block * BLOCK * N..).unwrap_or_default();
+                for (line, elements) in lines.iter_mut().zip(row.chunks(N)) {
+                    line.0[output] = pack(elements);
                 }
             }
         }

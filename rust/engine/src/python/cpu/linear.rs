@@ -1,7 +1,7 @@
 //! `pyengine._core.CpuLinear`: the weights of a linear layer, packed for the kernels.
 
 use pyengine_kernels_cpu::element::{Element, Rows};
-use pyengine_kernels_cpu::linear::{self, Linear};
+use pyengine_kernels_cpu::linear::{self, Linear, Quantized};
 use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
@@ -21,6 +21,22 @@ impl CpuLinear {
     #[pyo3(signature = (weight, bias = None))]
     fn dense(py: Python<'_>, weight: &CpuTensor, bias: Option<&CpuTensor>) -> PyResult<Self> {
         py.detach(|| guarded(|| dense(weight, bias)))
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (values, scales, zeros, minimums, bits, group, bias = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn packed(
+        py: Python<'_>,
+        values: &CpuTensor,
+        scales: &CpuTensor,
+        zeros: Option<&CpuTensor>,
+        minimums: Option<&CpuTensor>,
+        bits: usize,
+        group: usize,
+        bias: Option<&CpuTensor>,
+    ) -> PyResult<Self> {
+        py.detach(|| guarded(|| packed(values, scales, [zeros, minimums], bits, group, bias)))
     }
 
     #[getter]
@@ -60,6 +76,47 @@ fn dense(weight: &CpuTensor, bias: Option<&CpuTensor>) -> Result<CpuLinear, Erro
     let weight: Rows<'_> =
         by_element!(weight, T => Ok::<_, Error>(T::rows(weight.read_all::<T>("weight")?)))?;
     Ok(CpuLinear { inner: Linear::dense(weight, &bias, inputs, outputs) })
+}
+
+fn packed(
+    values: &CpuTensor,
+    scales: &CpuTensor,
+    [zeros, minimums]: [Option<&CpuTensor>; 2],
+    bits: usize,
+    group: usize,
+    bias: Option<&CpuTensor>,
+) -> Result<CpuLinear, Error> {
+    let &[outputs, width] = values.buffer.shape() else {
+        return invalid("values must be [outputs, bytes]".into());
+    };
+    if bits != 4 && bits != 8 {
+        return invalid(format!("weights have 4 or 8 bits, not {bits}"));
+    }
+    let inputs = width * 8 / bits;
+    if !matches!(group, 16 | 32 | 64 | 128) && group != inputs || !inputs.is_multiple_of(group.max(1)) {
+        return invalid(format!("groups have 16, 32, 64 or 128 inputs, or all {inputs}; not {group}"));
+    }
+    if zeros.is_some() && minimums.is_some() {
+        return invalid("there are zeros or minimums, not both".into());
+    }
+    let groups = inputs.checked_div(group).unwrap_or(0);
+    let by_group = |name: &str, tensor: &CpuTensor| match tensor.buffer.shape() == [outputs, groups] {
+        true => Ok(()),
+        false => invalid(format!("{name} must be [{outputs}, {groups}], not {:?}", tensor.buffer.shape())),
+    };
+    by_group("scales", scales)?;
+    zeros.map_or(Ok(()), |zeros| by_group("zeros", zeros))?;
+    minimums.map_or(Ok(()), |minimums| by_group("minimums", minimums))?;
+    let from = Quantized {
+        values: values.read_all("values")?,
+        scales: scales.read_all("scales")?,
+        zeros: zeros.map(|zeros| zeros.read_all("zeros")).transpose()?,
+        minimums: minimums.map(|minimums| minimums.read_all("minimums")).transpose()?,
+        bits,
+        group,
+    };
+    let bias = widened(bias, outputs)?;
+    Ok(CpuLinear { inner: Linear::packed(&from, &bias, inputs, outputs) })
 }
 
 /// `bias` in float32; nothing where there is none.

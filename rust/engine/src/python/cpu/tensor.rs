@@ -19,6 +19,7 @@ pub(super) fn invalid<T>(message: String) -> Result<T, Error> {
 pub(in crate::python) enum Kind {
     Float32,
     Bfloat16,
+    Uint8,
     Int32,
     Int64,
     Uint32,
@@ -33,7 +34,7 @@ pub(in crate::python) trait Number: Copy {
 macro_rules! numbers {
     ($($number:ty => $kind:ident),*) => { $(impl Number for $number { const KIND: Kind = Kind::$kind; })* };
 }
-numbers!(f32 => Float32, bf16 => Bfloat16, i32 => Int32, i64 => Int64, u32 => Uint32, u64 => Uint64);
+numbers!(f32 => Float32, bf16 => Bfloat16, u8 => Uint8, i32 => Int32, i64 => Int64, u32 => Uint32, u64 => Uint64);
 
 /// A C-contiguous buffer of numbers, looked at once.
 #[pyclass(frozen, module = "pyengine._core")]
@@ -52,6 +53,7 @@ impl CpuTensor {
             ElementType::SignedInteger { bytes: 2 } | ElementType::UnsignedInteger { bytes: 2 } => {
                 Kind::Bfloat16
             }
+            ElementType::UnsignedInteger { bytes: 1 } => Kind::Uint8,
             ElementType::SignedInteger { bytes: 4 } => Kind::Int32,
             ElementType::SignedInteger { bytes: 8 } => Kind::Int64,
             ElementType::UnsignedInteger { bytes: 4 } => Kind::Uint32,
@@ -74,6 +76,7 @@ impl CpuTensor {
         match self.kind {
             Kind::Float32 => "float32",
             Kind::Bfloat16 => "bfloat16",
+            Kind::Uint8 => "uint8",
             Kind::Int32 => "int32",
             Kind::Int64 => "int64",
             Kind::Uint32 => "uint32",

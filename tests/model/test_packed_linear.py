@@ -1,0 +1,72 @@
+"""Layers of quantized weights compute what the weights mean, and refuse what they cannot be."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyengine._core import CpuKernels, CpuLinear, CpuTensor
+from pyengine.model.weights.matrix import Packed
+
+OUTPUTS, INPUTS = 70, 256
+
+
+def packed(bits: int, group: int, offset: str = "") -> Packed:
+    """Random weights."""
+    random = np.random.default_rng(bits * group)
+    groups = (OUTPUTS, INPUTS // group)
+    return Packed(
+        random.integers(0, 256, (OUTPUTS, INPUTS * bits // 8), np.uint8),
+        random.uniform(-0.1, 0.1, groups).astype(np.float32),
+        random.integers(0, 1 << bits, groups, np.uint8) if offset == "zeros" else None,
+        random.uniform(-1, 1, groups).astype(np.float32) if offset == "minimums" else None,
+        bits,
+        group,
+    )
+
+
+def layer(weights: Packed, **changed: Any) -> CpuLinear:
+    """The layer of ``weights``."""
+
+    def tensor(array: Any) -> CpuTensor | None:
+        return None if array is None else CpuTensor(array)
+
+    arguments = {
+        "values": CpuTensor(weights.values),
+        "scales": CpuTensor(weights.scales),
+        "zeros": tensor(weights.zeros),
+        "minimums": tensor(weights.minimums),
+        "bits": weights.bits,
+        "group": weights.group,
+    }
+    return CpuLinear.packed(**(arguments | changed))
+
+
+@pytest.mark.parametrize("offset", ["", "zeros", "minimums"])
+@pytest.mark.parametrize("group", [16, 32, 64, 128, INPUTS])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_layer_computes_what_its_weights_mean(bits: int, group: int, offset: str) -> None:
+    weights = packed(bits, group, offset)
+    meant = weights.dequantized().astype(np.float64)
+    x = np.random.default_rng(1).uniform(-1, 1, (3, INPUTS)).astype(np.float32)
+    out = np.zeros((3, OUTPUTS), np.float32)
+    CpuKernels(1).linear(layer(weights), CpuTensor(x), CpuTensor(out), 3)
+    # Activations are rounded to steps of 1 / 127 of the largest.
+    bound = np.abs(meant).sum(1) * 0.5001 / 127 + 1e-3
+    assert (np.abs(out - x @ meant.T) <= bound).all()
+
+
+def test_what_cannot_be_is_refused_by_name() -> None:
+    weights = packed(4, 32)
+    scales = CpuTensor(np.ones((OUTPUTS, 2), np.float32))
+    floats = CpuTensor(np.ones((OUTPUTS, INPUTS // 2), np.float32))
+    zeros = CpuTensor(np.zeros((OUTPUTS, INPUTS // 32), np.uint8))
+    for changed, message in (
+        ({"bits": 5}, "4 or 8 bits"),
+        ({"group": 48}, "16, 32, 64 or 128"),
+        ({"scales": scales}, "scales must be"),
+        ({"values": floats}, "values must be Uint8"),
+        ({"zeros": zeros, "minimums": CpuTensor(weights.scales)}, "not both"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            layer(weights, **changed)

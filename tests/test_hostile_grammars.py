@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.errors import EngineDeadError, InvalidRequestError
+from pyengine.errors import EngineDeadError, InvalidRequestError, OverloadedError
 from pyengine.grammar import Grammar, choice, ebnf, json_schema, lark, regex, repeat, text
 from tests.answers import assert_nothing_is_left
 
@@ -171,3 +171,38 @@ async def test_each_is_refused_or_works_while_a_hundred_streams_go_on() -> None:
     assert 3 <= sum(works.values()) < len(HOSTILE)
     assert report["grammar_timeouts"] > 0
     assert report["finished_error"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_a_client_with_too_many_is_overloaded_and_the_others_are_served() -> None:
+    """Their compilations take all their time; another client's quick ones do not wait for them."""
+    slow = [{"type": "object", "oneOf": OVERLAPPING, "title": str(at)} for at in range(400)]
+    answer = SamplingParams(max_tokens=4)
+
+    async def ask(schema: dict[str, Any], tenant: str) -> str:
+        try:
+            grammar = json_schema(schema)
+            given = engine.generate("Go", answer, grammar=grammar, tenant=tenant)
+            return (await given).finish_reason
+        except OverloadedError as error:
+            return f"{error.status}, {error.retry_after} s: {error.message}"
+        except InvalidRequestError as error:
+            return error.message
+
+    engine = AsyncEngine(
+        device="simulated", simulated_step_ms=1.0, mode="server", grammar_timeout_s=TIMEOUT_S
+    )
+    async with engine:
+        many = asyncio.gather(*(ask(schema, "many") for schema in slow))
+        report = await engine.report()
+        while report["grammar_queue"] == 0:
+            report = await engine.report()
+        for at in range(8):
+            end = await ask({"type": "object", "maxProperties": at + 1}, "few")
+            assert end in ("stop", "length")
+        ends = await many
+        await assert_nothing_is_left(engine)
+    refused = "503, 1 s: too many grammars wait to be compiled; try again later"
+    assert ends.count(refused) >= len(slow) - 256
+    assert any("takes longer" in end or "cannot be" in end for end in ends)

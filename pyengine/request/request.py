@@ -127,6 +127,8 @@ class RequestActor:
     def _failure(self, finish: FinishReason) -> PyengineError:
         if finish == "refused":
             return InvalidGrammarError("".join(self.notices), param="grammar")
+        if finish == "overloaded" and self.notices:
+            return OverloadedError("".join(self.notices))
         return _FAILURES[finish]()
 
     def continued(self) -> Submit:
@@ -196,7 +198,7 @@ class RequestActor:
             last.stop_string,
             last.stop_token,
             _usage(last),
-            () if last.finish == "refused" else _lines(notices),
+            () if last.finish in ("refused", "overloaded") else _lines(notices),
             None if self.logprobs is None else self.logprobs.report(text),
         )
 

@@ -68,6 +68,7 @@ VALUES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
     ),
     ("grammar_timeouts", "counter", "grammar_timeouts", "Compilations that took too long."),
     ("grammar_queue", "gauge", "grammar_queue", "Grammars that wait for a compiler thread."),
+    ("grammar_slow_threads", "gauge", "grammar_slow", "Threads that compile at lowest priority."),
     (
         "grammar_abandoned_threads",
         "gauge",

@@ -7,6 +7,7 @@ pub mod error;
 pub mod grammar;
 pub mod kv_allocator;
 pub mod mailbox;
+mod memory;
 pub mod messages;
 pub mod scheduler;
 mod shared_memory;

@@ -121,7 +121,7 @@ pub enum FinishReason {
     Abort,
     /// The deadline passed.
     Timeout,
-    /// The waiting queue was full.
+    /// The waiting queue was full, or a notice says what else had no room.
     Overloaded,
     /// The engine failed on it.
     Error,

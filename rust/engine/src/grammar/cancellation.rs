@@ -1,14 +1,20 @@
-//! Cancels a compilation: its thread checks the token between phases that cannot be interrupted. O(1).
+//! Cancels a compilation: its thread checks the token between phases that cannot be interrupted, and often within those
+//! that can. O(1).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::grammar::Refusal;
 use crate::grammar::lowering::description::refusal;
+use crate::memory;
 
-/// Whether a compilation was cancelled.
+/// How much memory one compilation may hold, in MiB.
+const MAX_MIB: usize = 128;
+
+/// Whether a compilation goes on: it was not cancelled, and has not taken too much memory.
 #[derive(Debug, Default)]
 pub struct CancelToken {
     cancelled: AtomicBool,
+    too_large: AtomicBool,
 }
 
 impl CancelToken {
@@ -22,9 +28,17 @@ impl CancelToken {
         self.cancelled.load(Ordering::Relaxed)
     }
 
+    /// To be called on the thread that compiles.
+    ///
     /// # Errors
-    /// A refusal, if the compilation was cancelled.
+    /// A refusal, if the compilation was cancelled, or was ever found to hold too much memory.
     pub fn check(&self) -> Result<(), Refusal> {
+        if memory::held() > MAX_MIB << 20 {
+            self.too_large.store(true, Ordering::Relaxed);
+        }
+        if self.too_large.load(Ordering::Relaxed) {
+            return Err(refusal(format!("compiling the grammar takes more than {MAX_MIB} MiB of memory")));
+        }
         if self.is_cancelled() { Err(refusal("compiling the grammar was cancelled")) } else { Ok(()) }
     }
 }

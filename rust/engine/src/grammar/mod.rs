@@ -70,11 +70,14 @@ pub trait Grammar: Send {
     }
 }
 
-/// Why a description was refused: an error of the client.
+/// Why a description was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// For the client; names the keyword and its path (`#/properties/a/not`) where there is one.
     pub message: String,
+    /// Too much else is being compiled, and the same description may be taken later; otherwise it is an error of the
+    /// client.
+    pub busy: bool,
 }
 
 /// The result of compiling a description.
@@ -82,8 +85,9 @@ pub type Verdict = std::result::Result<Arc<dyn Compiled>, Refusal>;
 
 /// Compiles descriptions for the planner, on other threads.
 pub trait Compiler: Send {
-    /// Asks for the grammar of a request. Returns it if it is cached; otherwise [`collect`](Self::collect) does later.
-    fn ask(&mut self, key: RequestKey, description: &[u8]) -> Option<Verdict>;
+    /// Asks for the grammar of a tenant's request. Returns it if it is cached; otherwise [`collect`](Self::collect) does
+    /// later.
+    fn ask(&mut self, key: RequestKey, tenant: u64, description: &[u8]) -> Option<Verdict>;
 
     /// The request has ended: its verdict is not collected any more.
     fn cancel(&mut self, key: RequestKey);

@@ -35,7 +35,7 @@ impl Normalizer<'_> {
         if let Some((names, value, path)) = case.some.pop() {
             return self.settle_some(case, names, value, path);
         }
-        Ok(self.settle_counts(case))
+        self.settle_counts(case)
     }
 
     /// The language of all names but the known ones.
@@ -168,7 +168,7 @@ impl Normalizer<'_> {
         Ok(out)
     }
 
-    fn settle_counts(&mut self, mut case: ObjectCase) -> Vec<ObjectCase> {
+    fn settle_counts(&mut self, mut case: ObjectCase) -> Result<Vec<ObjectCase>, Refusal> {
         let required = case.properties.values().filter(|property| property.required).count() as u64;
         let mut optional: Vec<(u32, Rc<str>)> = case
             .properties
@@ -181,7 +181,7 @@ impl Normalizer<'_> {
         let most = required + optional.len() as u64;
         let beside = !case.others.is_empty();
         if case.max.is_some_and(|max| max < required) || !beside && (case.min > most || case.others_min > 0) {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let counting = Counting {
             required,
@@ -193,12 +193,12 @@ impl Normalizer<'_> {
         };
         let path = case.bound_path;
         let mut out = Vec::new();
-        if counting.choose(&case, 0, 0, &mut out) {
-            return out;
+        if counting.choose(self, &case, 0, 0, &mut out)? {
+            return Ok(out);
         }
         (case.min, case.max, case.others_min) = (0, None, 0);
         add(&mut case.open, path);
-        vec![case]
+        Ok(vec![case])
     }
 }
 
@@ -215,7 +215,14 @@ struct Counting {
 impl Counting {
     /// The cases of which optional property is the next that is there, from `start` on with `chosen` before it; false
     /// if they are too many.
-    fn choose(&self, case: &ObjectCase, start: usize, chosen: u64, out: &mut Vec<ObjectCase>) -> bool {
+    fn choose(
+        &self,
+        normalizer: &mut Normalizer<'_>,
+        case: &ObjectCase,
+        start: usize,
+        chosen: u64,
+        out: &mut Vec<ObjectCase>,
+    ) -> Result<bool, Refusal> {
         let here = self.required + chosen;
         let left = (self.optional.len() - start) as u64;
         let enough = here >= self.min && self.others_min == 0;
@@ -224,15 +231,30 @@ impl Counting {
             let mut free = case.clone();
             (free.min, free.max) = (0, None);
             out.push(free);
-            return out.len() <= MAX_CASES;
+            return Ok(out.len() <= MAX_CASES);
+        }
+        normalizer.spend(case.properties.len())?;
+        if !self.beside && self.others_min == 0 && here + left == self.min {
+            let mut all = case.clone();
+            for name in &self.optional[start..] {
+                all.properties.get_mut(name).unwrap().required = true;
+            }
+            (all.min, all.max) = (0, None);
+            out.push(all);
+            return Ok(out.len() <= MAX_CASES);
+        }
+        if left > MAX_CASES as u64 && self.max != Some(here) {
+            // Each of them is the next one in a case of its own.
+            return Ok(false);
         }
         let mut before = case.clone();
         for (at, name) in self.optional.iter().enumerate().skip(start) {
             if self.max.is_none_or(|max| here < max) {
+                normalizer.spend(case.properties.len())?;
                 let mut with = before.clone();
                 with.properties.get_mut(name).unwrap().required = true;
-                if !self.choose(&with, at + 1, chosen + 1, out) {
-                    return false;
+                if !self.choose(normalizer, &with, at + 1, chosen + 1, out)? {
+                    return Ok(false);
                 }
             }
             before.properties.get_mut(name).unwrap().value = FALSE;
@@ -241,7 +263,7 @@ impl Counting {
         let missing = self.min.saturating_sub(here).max(self.others_min);
         let room = self.max.map(|max| max - here);
         if room.is_some_and(|room| room < missing) || missing > 0 && !self.beside {
-            return true;
+            return Ok(true);
         }
         (before.min, before.max) = (here + missing, self.max);
         if missing == 0 && room.is_none() || !self.beside {
@@ -256,6 +278,6 @@ impl Counting {
             add(&mut before.open, before.bound_path);
         }
         out.push(before);
-        out.len() <= MAX_CASES
+        Ok(out.len() <= MAX_CASES)
     }
 }

@@ -1,4 +1,5 @@
-//! Verdicts by the content of their descriptions, bounded in bytes; the one unused for longest goes first.
+//! Verdicts by the content of their descriptions, bounded in bytes, and more tightly those that were not used lately; the
+//! one unused for longest goes first.
 //!
 //! ```text
 //!  entries   description ─► verdict, bytes, when it was used
@@ -9,12 +10,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 
 use crate::grammar::Verdict;
 
+/// A verdict that was not used for so long is idle.
+pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(3);
+/// Idle verdicts may take this part of the whole.
+const IDLE_SHARE: usize = 32;
 /// About what an entry takes beside description and grammar.
 const OVERHEAD: usize = 256;
 
@@ -29,7 +34,10 @@ pub(crate) struct Cache {
 struct Entry {
     verdict: Verdict,
     bytes: usize,
+    /// What the verdict held when it was made.
+    held: usize,
     used: u64,
+    used_at: Instant,
     until: Option<Instant>,
 }
 
@@ -48,10 +56,10 @@ impl Cache {
         let entry = self.entries.get_mut(description)?;
         let key = self.order.remove(&entry.used).expect("every entry has its place in the order");
         self.clock += 1;
-        entry.used = self.clock;
+        (entry.used, entry.used_at) = (self.clock, now);
         self.order.insert(self.clock, key);
         // Grammars grow with use: a lexer builds its automaton as it goes.
-        let bytes = size(description, &entry.verdict);
+        let bytes = size(description, &entry.verdict, entry.held);
         self.bytes = self.bytes - entry.bytes + bytes;
         entry.bytes = bytes;
         let verdict = entry.verdict.clone();
@@ -59,15 +67,22 @@ impl Cache {
         Some(verdict)
     }
 
-    pub(crate) fn insert(&mut self, description: Arc<[u8]>, verdict: Verdict, until: Option<Instant>) {
-        let bytes = size(&description, &verdict);
+    pub(crate) fn insert(
+        &mut self,
+        description: Arc<[u8]>,
+        verdict: Verdict,
+        held: usize,
+        now: Instant,
+        until: Option<Instant>,
+    ) {
+        let bytes = size(&description, &verdict, held);
         if bytes > self.limit {
             return;
         }
         self.clock += 1;
         self.order.insert(self.clock, description.clone());
         self.bytes += bytes;
-        let entry = Entry { verdict, bytes, used: self.clock, until };
+        let entry = Entry { verdict, bytes, held, used: self.clock, used_at: now, until };
         if let Some(old) = self.entries.insert(description, entry) {
             self.order.remove(&old.used);
             self.bytes -= old.bytes;
@@ -84,6 +99,25 @@ impl Cache {
         }
     }
 
+    /// Drops idle verdicts, as far as they take more than their share. O(entries).
+    pub(crate) fn shrink_idle(&mut self, now: Instant) {
+        let entries = &self.entries;
+        let idle = |key: &Arc<[u8]>| Some(&entries[key]).filter(|entry| entry.used_at + IDLE_AFTER <= now);
+        let mut bytes: usize = self.order.values().map_while(idle).map(|entry| entry.bytes).sum();
+        while bytes > self.limit / IDLE_SHARE
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            let entry = self.entries.remove(&oldest).expect("the order names entries only");
+            self.bytes -= entry.bytes;
+            bytes -= entry.bytes;
+        }
+    }
+
+    /// Whether idle verdicts could take more than their share.
+    pub(crate) fn is_large(&self) -> bool {
+        self.bytes > self.limit / IDLE_SHARE
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -93,12 +127,12 @@ impl Cache {
     }
 }
 
-fn size(description: &[u8], verdict: &Verdict) -> usize {
-    let held = match verdict {
+fn size(description: &[u8], verdict: &Verdict, held: usize) -> usize {
+    let estimated = match verdict {
         Ok(compiled) => compiled.memory(),
         Err(refusal) => refusal.message.len(),
     };
-    OVERHEAD + description.len() + held
+    OVERHEAD + description.len() + estimated.max(held)
 }
 
 #[cfg(test)]
@@ -109,7 +143,7 @@ mod tests {
     use crate::grammar::Refusal;
 
     fn refused(message: &str) -> Verdict {
-        Err(Refusal { message: message.to_owned() })
+        Err(Refusal { message: message.to_owned(), busy: false })
     }
 
     #[test]
@@ -117,10 +151,28 @@ mod tests {
         let mut cache = Cache::new(10_000);
         let now = Instant::now();
         let later = now + std::time::Duration::from_secs(1);
-        cache.insert(Arc::from(*b"a"), refused("slow"), Some(later));
+        cache.insert(Arc::from(*b"a"), refused("slow"), 0, now, Some(later));
         assert!(cache.get(b"a", now).is_some());
         assert!(cache.get(b"a", later).is_none());
         assert_eq!((cache.len(), cache.bytes(), cache.order.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_is_idle_has_a_share() {
+        let mut cache = Cache::new(IDLE_SHARE * 3 * OVERHEAD);
+        let now = Instant::now();
+        let names = [b"a", b"b", b"c", b"d", b"e"];
+        for name in names {
+            cache.insert(Arc::from(*name), refused(""), 0, now, None);
+        }
+        cache.shrink_idle(now);
+        assert!(cache.is_large() && cache.len() == 5);
+        assert!(cache.get(b"a", now + IDLE_AFTER).is_some());
+        cache.shrink_idle(now + IDLE_AFTER);
+        assert_eq!((cache.len(), cache.is_large()), (3, true), "one is not idle");
+        cache.shrink_idle(now + 2 * IDLE_AFTER);
+        assert_eq!((cache.len(), cache.is_large(), cache.order.len()), (2, false, 2));
+        assert!(cache.get(b"a", now).is_some(), "the last used stay");
     }
 
     proptest! {
@@ -134,7 +186,7 @@ mod tests {
             for (insert, name, length) in steps {
                 let at = model.iter().position(|(known, _)| *known == name);
                 if insert {
-                    cache.insert(Arc::from([name]), refused(&"m".repeat(length)), None);
+                    cache.insert(Arc::from([name]), refused(&"m".repeat(length)), 0, Instant::now(), None);
                     let bytes = OVERHEAD + 1 + length;
                     if bytes <= limit {
                         if let Some(at) = at {

@@ -17,26 +17,38 @@ pub(crate) const STACK: usize = 256 << 20;
 /// Limits of compiling.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How many threads compile.
+    /// How many threads compile, slow ones aside.
     pub threads: usize,
-    /// How many descriptions may wait for a thread.
+    /// How many descriptions may wait for a thread; half of them may be one tenant's.
     pub queue: usize,
+    /// A compilation that has taken so long is slow: it goes on at the lowest priority, and another thread takes its
+    /// place.
+    pub slow_after: Duration,
+    /// How many compilations may be slow, those that have timed out and are still running among them. Where there are so
+    /// many, one that takes long keeps its place.
+    pub max_slow: usize,
     /// How long a compilation may take. A description that waits for a thread is refused after twice this.
     pub timeout: Duration,
     /// The size of the cache, in bytes.
     pub cache_bytes: usize,
-    /// How many threads that have timed out may still be running.
-    pub max_abandoned: usize,
+}
+
+impl Settings {
+    /// How many compilations of one tenant may be under way at once.
+    pub(crate) fn share(&self) -> usize {
+        (self.threads + self.max_slow).div_ceil(2)
+    }
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
             threads: 2,
-            queue: 256,
+            queue: 512,
+            slow_after: Duration::from_millis(50),
+            max_slow: 4,
             timeout: Duration::from_secs(5),
             cache_bytes: 256 << 20,
-            max_abandoned: 4,
         }
     }
 }
@@ -62,6 +74,8 @@ pub struct Stats {
     pub bytes: usize,
     /// Descriptions that wait for a thread.
     pub queued: usize,
+    /// Compilations that have become slow and are still running.
+    pub slow: usize,
     /// Threads that have timed out and are still running.
     pub abandoned: usize,
     /// How long compilations took, in nanoseconds.
@@ -80,6 +94,7 @@ impl Default for Stats {
             entries: 0,
             bytes: 0,
             queued: 0,
+            slow: 0,
             abandoned: 0,
             compile_ns: Histogram::new(&TOKEN_BOUNDS_NS),
         }
@@ -96,7 +111,7 @@ pub(crate) fn build(context: &GrammarContext, description: &[u8], cancel: &Cance
 }
 
 pub(crate) fn busy() -> Refusal {
-    refusal("too many grammars wait to be compiled; try again later")
+    Refusal { busy: true, ..refusal("too many grammars wait to be compiled; try again later") }
 }
 
 pub(crate) fn too_long(timeout: Duration) -> Refusal {

@@ -2,34 +2,39 @@
 //!
 //! ```text
 //!  ask ─┬─ cached: at once                 workers (a few)                      watchdog (one)
-//!       ├─ in flight: wait for it too      load tokenizer, parse, lower,  ◄──── time is up: refuse, cancel, and
-//!       └─ new ──► queue (bounded) ──────► build; check for cancellation        start another worker
-//!  collect ◄───── ready ◄───────────────── verdict ─► cache, waiting requests, notify
+//!       ├─ in flight: wait for it too      load tokenizer, parse, lower,  ◄──── it is slow: lowest priority, and
+//!       └─ new ──► queue (bounded) ──────► build; check for cancellation        another worker
+//!  collect ◄───── ready ◄───────────────── verdict ─► cache, waiting requests,  time is up: refuse, cancel
+//!                                          notify                               later: give memory back
 //! ```
 //!
-//! Between its phases a worker checks whether the compilation was cancelled. A phase cannot be interrupted: when its time
-//! is up, the requests are refused and the worker is *abandoned* until it returns; the number of abandoned threads is
-//! bounded. The caller's thread never does more than a look-up, O(description).
+//! Between its phases, and often within lowering, a worker checks whether the compilation was cancelled or holds too much
+//! memory. llguidance's part cannot be interrupted: when the time is up, the requests are refused and the worker is
+//! *abandoned* until it returns. The numbers of slow and abandoned threads are bounded, in all and for each tenant. The
+//! caller's thread never does more than a look-up, O(description).
 
 mod cache;
 mod job;
+mod queue;
 mod standalone;
 #[cfg(test)]
 mod tests;
+mod threads;
 
-use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 
 use self::cache::Cache;
-use self::job::{STACK, build, busy, panicked, too_long};
+use self::job::{build, busy};
+use self::queue::{Queue, Waiting};
+use self::threads::{Pace, Running};
 use crate::grammar::cancellation::CancelToken;
 use crate::grammar::context::GrammarContext;
 use crate::grammar::lowering::description::check_length;
 use crate::grammar::{Compiler, Verdict};
+use crate::memory;
 use crate::messages::RequestKey;
 use crate::telemetry::Histogram;
 
@@ -38,8 +43,6 @@ pub use standalone::compile_within;
 
 /// A description that timed out is refused for this long without being compiled again.
 const TIMEOUT_CACHED_FOR: Duration = Duration::from_secs(60);
-/// How long the watchdog sleeps where there is no deadline; a new job wakes it.
-const NO_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// The compiler of an engine: a thread pool, a cache, limits.
 pub struct ThreadedCompiler {
@@ -64,13 +67,14 @@ struct State {
     jobs: HashMap<Arc<[u8]>, Job>,
     /// The description that each waiting request brought.
     waiting: HashMap<RequestKey, Arc<[u8]>>,
-    queue: VecDeque<(u64, Arc<[u8]>)>,
+    queue: Queue,
     running: Vec<Running>,
     ready: Vec<(RequestKey, Verdict)>,
     next_job: u64,
+    /// Threads that compile or wait for work, slow and abandoned ones aside.
     workers: usize,
-    /// Threads whose time is up and that have not returned.
-    abandoned: usize,
+    /// When memory that compilations have freed is given back to the system.
+    give_back: Option<Instant>,
     has_watchdog: bool,
     /// Whether the tokenizer is loaded.
     loaded: bool,
@@ -85,15 +89,6 @@ struct Job {
     cancel: Arc<CancelToken>,
     /// When it is refused if no thread has taken it.
     expires: Instant,
-}
-
-/// The job of a worker.
-struct Running {
-    job: u64,
-    description: Arc<[u8]>,
-    cancel: Arc<CancelToken>,
-    deadline: Instant,
-    abandoned: bool,
 }
 
 impl ThreadedCompiler {
@@ -112,17 +107,18 @@ impl ThreadedCompiler {
         notify: Box<dyn Fn() + Send + Sync>,
         build: fn(&GrammarContext, &[u8], &CancelToken) -> Verdict,
     ) -> Self {
+        memory::share_arenas();
         let stats = Stats::default();
         let state = Mutex::new(State {
             cache: Cache::new(settings.cache_bytes),
             jobs: HashMap::new(),
             waiting: HashMap::new(),
-            queue: VecDeque::new(),
+            queue: Queue::default(),
             running: Vec::new(),
             ready: Vec::new(),
             next_job: 0,
             workers: 0,
-            abandoned: 0,
+            give_back: None,
             has_watchdog: false,
             loaded: false,
             closed: false,
@@ -139,7 +135,8 @@ impl ThreadedCompiler {
             entries: state.cache.len(),
             bytes: state.cache.bytes(),
             queued: state.queue.len(),
-            abandoned: state.abandoned,
+            slow: state.running(Pace::Slow),
+            abandoned: state.running(Pace::Abandoned),
             ..state.stats.clone()
         }
     }
@@ -158,6 +155,7 @@ impl Compiler for ThreadedCompiler {
             ("grammar_cancelled", stats.cancelled),
             ("grammar_timeouts", stats.timeouts),
             ("grammar_queue", stats.queued as u64),
+            ("grammar_slow", stats.slow as u64),
             ("grammar_abandoned", stats.abandoned as u64),
         ]
     }
@@ -166,7 +164,7 @@ impl Compiler for ThreadedCompiler {
         Some(self.stats().compile_ns)
     }
 
-    fn ask(&mut self, key: RequestKey, description: &[u8]) -> Option<Verdict> {
+    fn ask(&mut self, key: RequestKey, tenant: u64, description: &[u8]) -> Option<Verdict> {
         if let Err(refusal) = check_length(description) {
             return Some(Err(refusal));
         }
@@ -183,7 +181,8 @@ impl Compiler for ThreadedCompiler {
             state.waiting.insert(key, content);
             return None;
         }
-        if state.queue.len() >= shared.settings.queue {
+        let most = shared.settings.queue;
+        if state.queue.len() >= most || state.queue.of(tenant) >= most.div_ceil(2) {
             state.stats.refused += 1;
             return Some(Err(busy()));
         }
@@ -193,7 +192,7 @@ impl Compiler for ThreadedCompiler {
         let expires = Instant::now() + 2 * shared.settings.timeout;
         state.jobs.insert(content.clone(), Job { id, requests: vec![key], cancel: Arc::default(), expires });
         state.waiting.insert(key, content.clone());
-        state.queue.push_back((id, content));
+        state.queue.push(Waiting { job: id, tenant, content });
         shared.start_threads(&mut state);
         drop(state);
         shared.work.notify_one();
@@ -211,7 +210,7 @@ impl Compiler for ThreadedCompiler {
             job.cancel.cancel();
             let id = job.id;
             state.jobs.remove(&content);
-            state.queue.retain(|(queued, _)| *queued != id);
+            state.queue.extract(|waiting| waiting.job == id);
             state.stats.cancelled += 1;
         }
     }
@@ -225,7 +224,7 @@ impl Drop for ThreadedCompiler {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.closed = true;
-        state.queue.clear();
+        state.queue = Queue::default();
         state.running.iter().for_each(|running| running.cancel.cancel());
         drop(state);
         self.shared.work.notify_all();
@@ -237,124 +236,6 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Starts the threads at the first use, and replaces abandoned ones.
-    fn start_threads(self: &Arc<Self>, state: &mut State) {
-        if !state.has_watchdog {
-            let shared = self.clone();
-            let spawned = std::thread::Builder::new()
-                .name("grammar-watch".into())
-                .spawn(move || shared.watch_deadlines());
-            state.has_watchdog = spawned.is_ok();
-        }
-        while state.workers < self.settings.threads && state.abandoned < self.settings.max_abandoned {
-            let shared = self.clone();
-            let spawned = std::thread::Builder::new()
-                .name("grammar".into())
-                .stack_size(STACK)
-                .spawn(move || shared.run_worker());
-            if spawned.is_err() {
-                break;
-            }
-            state.workers += 1;
-        }
-    }
-
-    /// The loop of a worker.
-    fn run_worker(&self) {
-        // Loading the tokenizer does not count against the time that jobs may wait.
-        let _ = self.context.load();
-        let mut state = self.lock();
-        if !state.loaded {
-            state.loaded = true;
-            let expires = Instant::now() + 2 * self.settings.timeout;
-            state.jobs.values_mut().for_each(|job| job.expires = expires);
-        }
-        drop(state);
-        loop {
-            let mut state = self.lock();
-            let (id, content) = loop {
-                if state.closed {
-                    return;
-                }
-                match state.queue.pop_front() {
-                    Some(next) => break next,
-                    None => state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
-                }
-            };
-            let Some(job) = state.jobs.get(&content).filter(|job| job.id == id) else { continue };
-            let cancel = job.cancel.clone();
-            let started = Instant::now();
-            state.running.push(Running {
-                job: id,
-                description: content.clone(),
-                cancel: cancel.clone(),
-                deadline: started + self.settings.timeout,
-                abandoned: false,
-            });
-            drop(state);
-            self.deadlines.notify_one();
-            let verdict = catch_unwind(AssertUnwindSafe(|| (self.build)(&self.context, &content, &cancel)))
-                .unwrap_or_else(|panic| Err(panicked(&*panic)));
-            if !self.finish(id, content, &cancel, verdict, started.elapsed()) {
-                return;
-            }
-        }
-    }
-
-    /// Takes a worker's verdict; false if the worker is no longer needed.
-    fn finish(
-        &self,
-        id: u64,
-        content: Arc<[u8]>,
-        cancel: &CancelToken,
-        verdict: Verdict,
-        took: Duration,
-    ) -> bool {
-        let mut state = self.lock();
-        let at =
-            state.running.iter().position(|running| running.job == id).expect("run_worker has put it there");
-        let abandoned = state.running.swap_remove(at).abandoned;
-        // A refusal caused by the cancellation says nothing about the description.
-        if !abandoned && (verdict.is_ok() || !cancel.is_cancelled()) {
-            state.stats.compiles += 1;
-            state.stats.refused += u64::from(verdict.is_err());
-            state.stats.compile_ns.observe(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
-            let answered = state.settle(id, &content, verdict, Keep::Always);
-            if answered && !state.closed {
-                drop(state);
-                (self.notify)();
-            }
-            return true;
-        }
-        if abandoned {
-            state.abandoned -= 1;
-            if state.workers >= self.settings.threads {
-                return false;
-            }
-            state.workers += 1;
-        }
-        true
-    }
-
-    /// The loop of the watchdog.
-    fn watch_deadlines(self: Arc<Self>) {
-        let mut state = self.lock();
-        while !state.closed {
-            let now = Instant::now();
-            let overdue = state.refuse_overdue(now, self.settings.timeout);
-            let expired = state.refuse_expired(now);
-            self.start_threads(&mut state);
-            if overdue || expired {
-                drop(state);
-                (self.notify)();
-                state = self.lock();
-                continue;
-            }
-            let wait = state.next_deadline().map_or(NO_DEADLINE, |at| at.saturating_duration_since(now));
-            state = self.deadlines.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
 }
 
 /// For how long a verdict is cached.
@@ -365,58 +246,30 @@ enum Keep {
 }
 
 impl State {
-    /// Refuses the jobs whose time is up, and abandons their threads. True if a request was waiting for one.
-    fn refuse_overdue(&mut self, now: Instant, timeout: Duration) -> bool {
-        let overdue: Vec<_> = self
-            .running
-            .iter_mut()
-            .filter(|running| !running.abandoned && running.deadline <= now)
-            .map(|running| {
-                running.abandoned = true;
-                running.cancel.cancel();
-                (running.job, running.description.clone())
-            })
-            .collect();
-        self.workers -= overdue.len();
-        self.abandoned += overdue.len();
-        self.stats.timeouts += overdue.len() as u64;
-        self.stats.refused += overdue.len() as u64;
-        overdue.iter().fold(false, |answered, (id, content)| {
-            self.settle(*id, content, Err(too_long(timeout)), Keep::For(TIMEOUT_CACHED_FOR)) || answered
-        })
-    }
-
     /// Refuses the jobs that have waited too long for a thread. True if a request was waiting for one.
     fn refuse_expired(&mut self, now: Instant) -> bool {
         if !self.loaded {
             return false; // They wait for the tokenizer.
         }
-        let (refused, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.queue)
-            .into_iter()
-            .partition(|(_, content)| self.jobs.get(content).is_some_and(|job| job.expires <= now));
-        self.queue = left.into();
+        let jobs = &self.jobs;
+        let expired = |waiting: &Waiting| jobs.get(&waiting.content).is_some_and(|job| job.expires <= now);
+        let refused = self.queue.extract(expired);
         self.stats.refused += refused.len() as u64;
-        refused.iter().fold(false, |answered, (id, content)| {
-            self.settle(*id, content, Err(busy()), Keep::No) || answered
-        })
+        let mut answered = false;
+        for waiting in &refused {
+            answered |= self.settle(waiting.job, &waiting.content, Err(busy()), 0, Keep::No);
+        }
+        answered
     }
 
-    /// The earliest time at which a job has to be refused.
-    fn next_deadline(&self) -> Option<Instant> {
-        let running =
-            self.running.iter().filter(|running| !running.abandoned).map(|running| running.deadline);
-        let queued = self.queue.iter().filter(|_| self.loaded);
-        let expires = queued.filter_map(|(_, content)| self.jobs.get(content)).map(|job| job.expires);
-        running.chain(expires).min()
-    }
-
-    /// Makes the verdict ready for all requests that wait for the job; true if there is one.
-    fn settle(&mut self, id: u64, content: &Arc<[u8]>, verdict: Verdict, keep: Keep) -> bool {
+    /// Makes the verdict, which holds so many bytes, ready for all requests that wait for the job; true if there is one.
+    fn settle(&mut self, id: u64, content: &Arc<[u8]>, verdict: Verdict, held: usize, keep: Keep) -> bool {
+        let now = Instant::now();
         match keep {
             Keep::No => {}
-            Keep::Always => self.cache.insert(content.clone(), verdict.clone(), None),
+            Keep::Always => self.cache.insert(content.clone(), verdict.clone(), held, now, None),
             Keep::For(time) => {
-                self.cache.insert(content.clone(), verdict.clone(), Some(Instant::now() + time));
+                self.cache.insert(content.clone(), verdict.clone(), held, now, Some(now + time));
             }
         }
         if self.jobs.get(content).is_none_or(|job| job.id != id) {

@@ -11,6 +11,7 @@ use crate::grammar::cancellation::CancelToken;
 use crate::grammar::compiler::job::{STACK, build, busy, panicked, too_long};
 use crate::grammar::context::GrammarContext;
 use crate::grammar::lowering::description::refusal;
+use crate::memory;
 
 /// How many threads of [`compile_within`] that have timed out may still be running.
 const MAX_ABANDONED: usize = 16;
@@ -33,6 +34,7 @@ pub fn compile_within(context: &Arc<GrammarContext>, description: &[u8], timeout
     let shared = Arc::new((AtomicU8::new(RUNNING), CancelToken::default()));
     let (own, context, description) = (shared.clone(), context.clone(), description.to_vec());
     let thread = std::thread::Builder::new().name("grammar".into()).stack_size(STACK).spawn(move || {
+        memory::measure();
         let verdict = catch_unwind(AssertUnwindSafe(|| build(&context, &description, &own.1)));
         let _ = sender.send(verdict.unwrap_or_else(|panic| Err(panicked(&*panic))));
         if own.0.swap(DONE, Ordering::AcqRel) == LEFT {

@@ -56,19 +56,19 @@ fn scripted(_: &GrammarContext, description: &[u8], cancel: &CancelToken) -> Ver
 fn the_same_is_compiled_once() {
     let (mut compiler, notified) = compiler(Settings::default(), build);
     let good = br#"{"kind": "json_object"}"#;
-    assert!(compiler.ask(key(1), good).is_none());
-    let again = compiler.ask(key(2), good);
-    let bad = compiler.ask(key(3), br#"{"kind": "regex", "pattern": "("}"#);
+    assert!(compiler.ask(key(1), 0, good).is_none());
+    let again = compiler.ask(key(2), 0, good);
+    let bad = compiler.ask(key(3), 0, br#"{"kind": "regex", "pattern": "("}"#);
     let count = 1 + usize::from(again.is_none()) + usize::from(bad.is_none());
     let verdicts = wait(&mut compiler, &notified, count);
     assert!(verdicts.iter().all(|(request, verdict)| verdict.is_ok() == (*request != 3)));
     let tokens = compiler.shared.context.load().unwrap();
     assert!(accepts(&tokens, verdicts[0].1.as_ref().unwrap(), r#"{"a": [1, 2]}"#));
 
-    assert!(compiler.ask(key(4), good).is_some_and(|verdict| verdict.is_ok()), "from the cache");
-    let refused = compiler.ask(key(5), br#"{"kind": "regex", "pattern": "("}"#).unwrap();
+    assert!(compiler.ask(key(4), 0, good).is_some_and(|verdict| verdict.is_ok()), "from the cache");
+    let refused = compiler.ask(key(5), 0, br#"{"kind": "regex", "pattern": "("}"#).unwrap();
     assert!(message(&refused).contains("not valid"));
-    let long = compiler.ask(key(6), &vec![b' '; 2 << 20]).unwrap();
+    let long = compiler.ask(key(6), 0, &vec![b' '; 2 << 20]).unwrap();
     assert!(message(&long).contains("bytes"));
     let stats = compiler.stats();
     assert_eq!((stats.compiles, stats.entries, stats.hits + stats.misses), (2, 2, 5));
@@ -79,18 +79,18 @@ fn the_same_is_compiled_once() {
 #[test]
 fn a_panic_is_a_refusal() {
     let (mut compiler, notified) = compiler(Settings { threads: 1, ..Settings::default() }, scripted);
-    assert!(compiler.ask(key(1), b"panic").is_none());
+    assert!(compiler.ask(key(1), 0, b"panic").is_none());
     assert!(message(&wait(&mut compiler, &notified, 1)[0].1).contains("scripted panic"));
-    assert!(compiler.ask(key(2), b"fine").is_none());
+    assert!(compiler.ask(key(2), 0, b"fine").is_none());
     assert_eq!(message(&wait(&mut compiler, &notified, 1)[0].1), "fine");
 }
 
 #[test]
 fn a_cancelled_request_gets_no_verdict() {
     let (mut compiler, notified) = compiler(Settings { threads: 1, ..Settings::default() }, scripted);
-    assert!(compiler.ask(key(1), b"wait").is_none());
-    assert!(compiler.ask(key(2), b"behind it").is_none());
-    assert!(compiler.ask(key(3), b"never").is_none());
+    assert!(compiler.ask(key(1), 0, b"wait").is_none());
+    assert!(compiler.ask(key(2), 0, b"behind it").is_none());
+    assert!(compiler.ask(key(3), 0, b"never").is_none());
     compiler.cancel(key(3));
     // That frees the only thread.
     compiler.cancel(key(1));
@@ -106,10 +106,13 @@ fn a_cancelled_request_gets_no_verdict() {
 #[test]
 fn a_full_queue_refuses() {
     let (mut compiler, _notified) =
-        compiler(Settings { threads: 0, queue: 1, ..Settings::default() }, scripted);
-    assert!(compiler.ask(key(1), b"a").is_none());
-    assert!(compiler.ask(key(2), b"a").is_none(), "no place of its own");
-    assert!(message(&compiler.ask(key(3), b"b").unwrap()).contains("too many"));
+        compiler(Settings { threads: 0, queue: 2, ..Settings::default() }, scripted);
+    assert!(compiler.ask(key(1), 0, b"a").is_none());
+    assert!(compiler.ask(key(2), 0, b"a").is_none(), "no place of its own");
+    let full = compiler.ask(key(3), 0, b"b").unwrap();
+    assert!(message(&full).contains("too many") && full.is_err_and(|refusal| refusal.busy));
+    assert!(compiler.ask(key(4), 1, b"b").is_none(), "half of the places are not this tenant's");
+    assert!(compiler.ask(key(5), 1, b"c").is_some() && compiler.ask(key(6), 2, b"c").is_some());
 }
 
 #[test]
@@ -122,13 +125,13 @@ fn what_takes_too_long_is_refused_in_time() {
         Err(refusal("done"))
     }
     let timeout = Duration::from_millis(20);
-    let settings = Settings { threads: 1, timeout, max_abandoned: 1, ..Settings::default() };
+    let settings = Settings { threads: 1, timeout, max_slow: 1, ..Settings::default() };
     let (mut compiler, notified) = compiler(settings, slow);
-    assert!(compiler.ask(key(1), b"stuck").is_none());
+    assert!(compiler.ask(key(1), 0, b"stuck").is_none());
     assert!(message(&wait(&mut compiler, &notified, 1)[0].1).contains("longer than 0.02 s"));
-    let known = compiler.ask(key(2), b"stuck").expect("it is not tried again at once");
+    let known = compiler.ask(key(2), 0, b"stuck").expect("it is not tried again at once");
     assert!(message(&known).contains("longer"));
-    assert!(compiler.ask(key(3), b"quick").is_none());
+    assert!(compiler.ask(key(3), 0, b"quick").is_none());
     let quick = message(&wait(&mut compiler, &notified, 1)[0].1);
     assert!(quick == "done" || quick.contains("too many"), "{quick}");
     assert_eq!(compiler.stats().timeouts, 1);

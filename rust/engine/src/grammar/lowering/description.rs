@@ -196,7 +196,7 @@ pub(crate) fn check_length(bytes: &[u8]) -> Result<(), Refusal> {
 
 /// A refusal that says `message`.
 pub(crate) fn refusal(message: impl Into<String>) -> Refusal {
-    Refusal { message: message.into() }
+    Refusal { message: message.into(), busy: false }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! O(source).
 
 use rustc_hash::FxHashSet;
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::grammar::Refusal;
 use crate::grammar::lowering::description::refusal;
@@ -11,6 +11,10 @@ use crate::grammar::lowering::description::refusal;
 /// How many steps llguidance may have to recurse: rules that name each other times the groups in each, definitions of
 /// a schema that refer to each other times the nesting of each. It recurses on the stack of the compiling thread.
 const MAX_RECURSION: usize = 10_000;
+/// How many properties an object may have: llguidance takes the square of them.
+const MAX_PROPERTIES: usize = 5_000;
+/// How many of them may be optional one after the other: each is four items in the parser's row, which has a limit.
+const MAX_OPTIONAL: usize = 1_900;
 /// The largest `multipleOf`, its powers of ten aside: llguidance visits every remainder before its limits count.
 const MAX_FACTOR: u64 = 100_000;
 
@@ -65,6 +69,17 @@ pub(crate) fn check_lark(source: &str) -> Result<(), Refusal> {
 pub(crate) fn check_schema(schema: &Value) -> Result<(), Refusal> {
     let mut survey = Survey::default();
     let depth = survey.look(schema);
+    if survey.properties > MAX_PROPERTIES {
+        let count = survey.properties;
+        return Err(refusal(format!("'properties': an object has {count}; the limit is {MAX_PROPERTIES}")));
+    }
+    if survey.optional > MAX_OPTIONAL {
+        return Err(refusal(format!(
+            "'properties': an object has {} optional ones without a required one between them; the limit is \
+             {MAX_OPTIONAL}",
+            survey.optional
+        )));
+    }
     let targets = survey.targets.len();
     if targets * depth > MAX_RECURSION {
         return Err(refusal(format!("#: {targets} targets of `$ref` in a schema {depth} deep are too many")));
@@ -86,6 +101,10 @@ struct Survey<'a> {
     targets: FxHashSet<&'a str>,
     factors: FxHashSet<u64>,
     joins: bool,
+    /// The most properties of an object.
+    properties: usize,
+    /// The most optional ones that follow each other.
+    optional: usize,
 }
 
 impl<'a> Survey<'a> {
@@ -94,12 +113,28 @@ impl<'a> Survey<'a> {
         match value {
             Value::Array(items) => 1 + items.iter().map(|item| self.look(item)).max().unwrap_or(0),
             Value::Object(object) => {
+                self.count_properties(object);
                 self.joins |= object.contains_key("allOf") || object.contains_key("$ref");
                 self.targets.extend(object.get("$ref").and_then(Value::as_str));
                 self.factors.extend(object.get("multipleOf").and_then(Value::as_number).map(remainders));
                 1 + object.values().map(|value| self.look(value)).max().unwrap_or(0)
             }
             _ => 0,
+        }
+    }
+
+    fn count_properties(&mut self, object: &Map<String, Value>) {
+        let Some(Value::Object(properties)) = object.get("properties") else { return };
+        self.properties = self.properties.max(properties.len());
+        if properties.len() <= MAX_OPTIONAL {
+            return;
+        }
+        let required = object.get("required").and_then(Value::as_array).into_iter().flatten();
+        let required: FxHashSet<&str> = required.filter_map(Value::as_str).collect();
+        let mut run = 0;
+        for name in properties.keys() {
+            run = if required.contains(&**name) { 0 } else { run + 1 };
+            self.optional = self.optional.max(run);
         }
     }
 }
@@ -153,6 +188,21 @@ mod tests {
         assert!(check_schema(&schema(100, 90)).is_ok());
         assert!(check_schema(&schema(150, 90)).is_err());
         assert!(check_schema(&schema(0, 120)).is_ok());
+    }
+
+    #[test]
+    fn too_many_properties_are_refused_by_name() {
+        let object = |count: usize, every: usize| {
+            let names: Vec<String> = (0..count).map(|at| format!("p{at}")).collect();
+            let required: Vec<&String> = names.iter().step_by(every).collect();
+            let properties: Map<String, Value> = names.iter().map(|name| (name.clone(), json!({}))).collect();
+            json!({"items": {"properties": properties, "required": required}})
+        };
+        assert!(check_schema(&object(MAX_OPTIONAL + 1, 9_999)).is_ok(), "the first is required");
+        assert!(check_schema(&object(MAX_PROPERTIES, 1_000)).is_ok());
+        let said = |schema: &Value| check_schema(schema).unwrap_err().message;
+        assert!(said(&object(MAX_OPTIONAL + 2, 9_999)).contains("1901 optional"));
+        assert!(said(&object(MAX_PROPERTIES + 1, 1)).contains("'properties'"));
     }
 
     #[test]

@@ -157,9 +157,10 @@ fn json_schema(
                 None => said,
             };
             let options =
-                Options { unenforceable, cancelled: &|| cancel.is_cancelled(), ..Options::default() };
-            let normal =
-                normalize(&schema, &options).map_err(|refused| refusal(named(refused.to_string())))?;
+                Options { unenforceable, cancelled: &|| cancel.check().is_err(), ..Options::default() };
+            let normal = normalize(&schema, &options);
+            cancel.check()?;
+            let normal = normal.map_err(|refused| refusal(named(refused.to_string())))?;
             check_schema(&normal.schema).map_err(|refused| refusal(named(refused.message)))?;
             warnings.extend(normal.warnings.into_iter().map(named));
             (normal.schema, whitespace)

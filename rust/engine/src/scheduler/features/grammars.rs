@@ -36,6 +36,7 @@ const GRAMMAR_NS_PER_TOKEN: u64 = 5_000_000;
 /// The state of a request with a grammar.
 struct Answer {
     key: RequestKey,
+    tenant: u64,
     prompt_length: u32,
     min_tokens: u32,
     compiling: bool,
@@ -143,12 +144,12 @@ impl Grammars {
     /// later.
     pub fn ask(&mut self, id: RequestId, description: &[u8]) -> Option<Verdict> {
         let Some(compiler) = &mut self.compiler else {
-            return Some(Err(Refusal { message: "this engine takes no grammars".into() }));
+            return Some(Err(Refusal { message: "this engine takes no grammars".into(), busy: false }));
         };
         let answer = self.requests.get_mut(id)?;
         answer.compiling = true;
         self.compiling += 1;
-        compiler.ask(answer.key, description)
+        compiler.ask(answer.key, answer.tenant, description)
     }
 
     /// The verdicts that have come since the last call.
@@ -262,6 +263,7 @@ impl RowFeature for Grammars {
                 id,
                 Answer {
                     key: submit.key,
+                    tenant: submit.tenant,
                     prompt_length: submit.prompt_length,
                     min_tokens: submit.min_tokens,
                     compiling: false,

@@ -43,7 +43,8 @@ impl Planner {
             Ok(compiled) => compiled,
             Err(refusal) => {
                 self.outbox.notice(Notice { key, text: shortened(refusal.message) })?;
-                self.finish(kv, id, FinishReason::Refused);
+                let reason = if refusal.busy { FinishReason::Overloaded } else { FinishReason::Refused };
+                self.finish(kv, id, reason);
                 return Ok(());
             }
         };

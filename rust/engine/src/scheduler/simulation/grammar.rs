@@ -89,13 +89,13 @@ pub(super) struct Slow {
 
 fn verdict(length: u8) -> Verdict {
     match length {
-        0 => Err(Refusal { message: "no length".into() }),
+        0 => Err(Refusal { message: "no length".into(), busy: false }),
         length => Ok(Arc::new(Compilation(length.into()))),
     }
 }
 
 impl Compiler for Slow {
-    fn ask(&mut self, key: RequestKey, description: &[u8]) -> Option<Verdict> {
+    fn ask(&mut self, key: RequestKey, _tenant: u64, description: &[u8]) -> Option<Verdict> {
         if description[0].is_multiple_of(2) {
             return Some(verdict(description[0]));
         }

@@ -78,6 +78,7 @@ IMPLEMENTED["/v1/responses"] = {
     "reasoning": {"effort": None, "summary": None},
     "include": ["message.output_text.logprobs"],
     "top_logprobs": 0,
+    "store": True,
 }
 # A value that asks for something, for fields that are refused.
 ASKING: dict[str, Any] = {

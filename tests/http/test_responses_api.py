@@ -55,6 +55,22 @@ async def test_text(client: openai.AsyncOpenAI, engine: FakeEngine) -> None:
     assert (params.temperature, params.top_p, params.max_tokens) == (0.5, 0.9, None)
 
 
+async def test_what_a_router_adds(client: openai.AsyncOpenAI, engine: FakeEngine) -> None:
+    engine.answer = ANSWER
+    added: Any = {"priority": 3, "top_k": -1, "min_p": 0.1, "repetition_penalty": 1.5}
+    for stream in (False, True):
+        answer: Any = await client.responses.create(
+            model=MODEL, input="hello", store=True, stream=stream, extra_body=added
+        )
+        if stream:
+            answer = [event async for event in answer][-1].response
+        assert answer.warnings == ["'store': this server stores no answers."]
+        asked = engine.asked[-1]
+        assert asked.priority == 3
+        params = asked.params
+        assert (params.top_k, params.min_p, params.repetition_penalty) == (0, 0.1, 1.5)
+
+
 async def test_an_answer_that_is_cut_short(client: openai.AsyncOpenAI, engine: FakeEngine) -> None:
     engine.answer = ANSWER
     answer = await client.responses.create(model=MODEL, input="hello", max_output_tokens=5)
@@ -285,7 +301,6 @@ async def test_choices(
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"store": True}, "store"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"n": 2}, "n"),
         ({"max_output_tokens": 0}, "max_output_tokens"),

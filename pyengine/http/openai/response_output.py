@@ -160,8 +160,7 @@ class ResponseEvents:
 
     def first(self, index: int, update: ChatUpdate) -> bytes:
         """The response as it begins."""
-        if update.warnings:
-            self._response.warnings = list(update.warnings)
+        self._response.warn(update.warnings)
         return self._whole("response.created") + self._whole("response.in_progress")
 
     def update(self, index: int, update: ChatUpdate) -> bytes:

@@ -43,6 +43,7 @@ _FIELDS = {
     "max_tokens": "max_output_tokens",
     "template_arguments": "reasoning",
 }
+NOT_STORED = "'store': this server stores no answers."
 
 
 async def create(exchange: "Exchange") -> None:
@@ -61,7 +62,12 @@ async def create(exchange: "Exchange") -> None:
     response = _response(request, service.new_id("resp_"), engine.model_name, params, options)
     generations = exchange.generate(
         [(token_ids, spec.params)],
-        RequestOptions(tenant=request.user, grammar=spec.grammar),
+        RequestOptions(
+            priority=request.priority or 0,
+            tenant=request.user,
+            cache_salt=request.cache_salt,
+            grammar=spec.grammar,
+        ),
         Asked("chat", response.id, params, bool(request.stream)),
     )
     answer, reasons = spec.answer(generations[0]), engine.handler.reasons
@@ -69,8 +75,7 @@ async def create(exchange: "Exchange") -> None:
         await sse.stream(exchange, [answer], ResponseEvents(response, service.new_id, reasons))
         return
     whole = await answer
-    if whole.warnings:
-        response.warnings = list(whole.warnings)
+    response.warn(whole.warnings)
     timing = server_timing([answer.outcome.timing])
     body = _encode(whole_response(response, whole, service.new_id, reasons))
     exchange.reply(body, 200, ("server-timing", timing))
@@ -100,6 +105,10 @@ def _params(request: ResponsesRequest) -> SamplingParams:
     given: dict[str, Any] = {
         "temperature": request.temperature,
         "top_p": request.top_p,
+        # Routers write -1 for no limit.
+        "top_k": 0 if request.top_k == -1 else request.top_k,
+        "min_p": request.min_p,
+        "repetition_penalty": request.repetition_penalty,
         "max_tokens": request.max_output_tokens,
         "logprobs": wanted_in_response(request),
     }
@@ -146,7 +155,7 @@ def _response(
         text["format"] = msgspec.to_builtins(request.text.format)
     choice = "auto" if request.tool_choice is None else request.tool_choice
     effort = None if request.reasoning is None else request.reasoning.effort
-    return ResponseObject(
+    response = ResponseObject(
         id=answer_id,
         created_at=int(time.time()),
         instructions=request.instructions,
@@ -170,3 +179,5 @@ def _response(
         top_logprobs=request.top_logprobs or 0,
         top_p=params.top_p,
     )
+    response.warn([NOT_STORED] if request.store else [])
+    return response

@@ -1,5 +1,6 @@
 """The Responses API: OpenAI's request and response, as far as a server without a store has them."""
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -69,7 +70,10 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     """``POST /v1/responses``, without a store: the whole conversation is in ``input``.
 
     Without action, as in chat completions: safety_identifier, prompt_cache_key, service_tier auto
-    and default. ``user`` is the tenant that the request is charged to.
+    and default. ``user`` is the tenant that the request is charged to. ``store``, which OpenAI's
+    API and routers take as true where it is not given, brings a warning: nothing is stored.
+    Beyond OpenAI's are, as in chat completions, top_k, min_p, repetition_penalty, priority and
+    cache_salt.
     """
 
     model: str
@@ -90,9 +94,15 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    store: bool | None = None
+
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
 
     # Refused unless neutral: see UNSUPPORTED_IN_RESPONSES.
-    store: bool | None = None
     previous_response_id: Any = None
     conversation: Any = None
     background: Any = None
@@ -109,7 +119,6 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 
 # Field -> values that ask for nothing; null always does. Anything else is refused by name.
 UNSUPPORTED_IN_RESPONSES: dict[str, tuple[Any, ...]] = {
-    "store": (False,),
     "previous_response_id": (),
     "conversation": (),
     "background": (False,),
@@ -249,3 +258,8 @@ class ResponseObject(msgspec.Struct, kw_only=True):
     usage: ResponseUsage | msgspec.UnsetType = msgspec.UNSET
     metadata: dict[str, str] = {}
     warnings: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+    def warn(self, texts: Iterable[str]) -> None:
+        """Add to the warnings; without any, the answer has no such field."""
+        if texts := list(texts):
+            self.warnings = [*(self.warnings or ()), *texts]

@@ -105,6 +105,13 @@ class EngineCollector(Collector):
             "The share of the KV cache's blocks that requests hold.",
             [((), stats["held"] / stats["num_blocks"])],
         )
+        blocks = (str(self._engine.config.block_size), str(stats["num_blocks"]))
+        yield self._gauge(
+            "cache_config_info",
+            "The size of the KV cache; always 1.",
+            [(blocks, 1)],
+            ["block_size", "num_blocks"],
+        )
         yield self._counter(
             "grammar_cache_lookups",
             "Grammars asked for, by whether they had been compiled already.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyengine.cli.options import engine_config, engine_options, model_argument
+from pyengine.cli.replicas import ARGUMENTS, KeepsArguments, serve_replicas
 from pyengine.cli.terminal import loading_bar
 from pyengine.settings.modes import Mode
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 MODE: Mode = "local"
 
 
-@click.command()
+@click.command(cls=KeepsArguments)
 @model_argument
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
@@ -51,6 +52,19 @@ MODE: Mode = "local"
     help="HTTP processes that share the port and the engine.",
 )
 @click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Engines behind one router, each with its GPUs, or its part of the cores; needs "
+    "pyengine[router].",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Port of /metrics with --replicas [default: the one after --port].",
+)
+@click.option(
     "--otlp-endpoint",
     metavar="URL",
     help="Send a span of every request to this OpenTelemetry collector, as http://localhost:4318; "
@@ -64,6 +78,8 @@ def serve(
     drain_seconds: float,
     placement: "PlacementName",
     workers: int,
+    replicas: int,
+    metrics_port: int | None,
     otlp_endpoint: str | None,
     **given: Any,
 ) -> None:
@@ -76,7 +92,20 @@ def serve(
     from pyengine.http.serving.server import leave
 
     config = engine_config(model, given, MODE)
-    if workers == 1:
+    if replicas > 1:
+        uvloop.run(
+            serve_replicas(
+                config,
+                click.get_current_context().meta[ARGUMENTS],
+                _say,
+                replicas=replicas,
+                host=host,
+                port=port,
+                metrics_port=metrics_port,
+                drain_seconds=drain_seconds,
+            )
+        )
+    elif workers == 1:
         uvloop.run(_serve(config, host, port, drain_seconds, placement, otlp_endpoint))
         leave()
     elif placement == "process":

@@ -1,11 +1,13 @@
 """``pyengine serve``, as a process that is asked by the openai client and stopped by signals."""
 
 import json
+import os
 import re
 import signal
 import socket
 import subprocess
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +18,7 @@ from pyengine.cli.serve import summary
 from pyengine.engine import EngineInfo
 from pyengine.settings.config import EngineConfig
 from tests.cli.conftest import Run
-from tests.programs import served
+from tests.programs import REPOSITORY, served
 
 QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
 SLOW = ("--device", "simulated", "--simulated-step-ms", "20")
@@ -181,3 +183,18 @@ def test_several_workers_cannot_share_a_thread(pyengine: Run) -> None:
     done = pyengine("serve", "--workers", "2", "--placement", "thread")
     assert done.returncode == 2
     assert "--placement process" in done.stderr
+
+
+@pytest.mark.slow
+def test_without_smg_the_command_says_so_in_one_line(pyengine: Run, tmp_path: Path) -> None:
+    hidden = tmp_path / "sitecustomize.py"
+    hidden.write_text(
+        "import importlib.util as u\nfind = u.find_spec\n"
+        "u.find_spec = lambda name, *more: None if name == 'smg' else find(name, *more)\n"
+    )
+    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    path += f"{os.pathsep}{REPOSITORY}"
+    done = pyengine("serve", "--replicas", "2", "--port", "0", PYTHONPATH=path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: more than one of --replicas needs the router smg")
+    assert done.stderr.count("\n") == 1

@@ -33,6 +33,7 @@ from pyengine.errors import ConfigError, EngineDeadError
 from pyengine.http.app import App
 from pyengine.http.limits import Limits
 from pyengine.http.operations.tracing import Tracing
+from pyengine.http.serving.notify import notify_ready
 from pyengine.http.serving.overflow import Overflow, connection_limit
 
 log = logging.getLogger("pyengine.http")
@@ -223,6 +224,7 @@ async def serve(
             if loading.done():
                 loading.result()  # raises what made loading fail
                 announce(f"ready: {engine.model_name} at {server.url}/v1")
+                notify_ready(engine.model_name, server.url)
                 await asyncio.wait({stopping, ended, died}, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 raise EngineDeadError("the HTTP server ended unexpectedly")

@@ -25,6 +25,7 @@ from pyengine.async_engine import AsyncEngine
 from pyengine.engine import EngineInfo
 from pyengine.errors import EngineDeadError
 from pyengine.http.limits import Limits
+from pyengine.http.serving.notify import notify_ready
 from pyengine.http.serving.server import listen, signals, url_of
 from pyengine.http.serving.trials import Trials
 from pyengine.http.serving.worker_messages import (
@@ -246,6 +247,7 @@ async def serve_workers(
             await load()
             await supervisor.ready()
             announce(f"ready: {engine.model_name} at {supervisor.url}/v1")
+            notify_ready(engine.model_name, supervisor.url)
 
         loading = asyncio.ensure_future(prepare())
         stopping = asyncio.create_task(stop.wait())

@@ -1,0 +1,1 @@
+"""``serve --replicas``: several engines on one machine behind one router."""

@@ -1,0 +1,151 @@
+"""``pyengine serve --replicas``: one URL, each engine's cache, deaths and the end."""
+
+import asyncio
+import os
+import signal
+import threading
+
+import httpx
+import pytest
+from openai import OpenAI
+
+from tests.programs import served, wait_for_end
+from tests.replicas.conftest import (
+    REQUESTS,
+    SIMULATED,
+    Replicas,
+    ask_many,
+    children,
+    listener,
+    value,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+async def test_prompts_are_found_again_and_work_is_spread(replicas: Replicas, alone: str) -> None:
+    of_two, of_one = await ask_many(replicas.url), await ask_many(alone)
+    assert of_two.statuses == of_one.statuses == {200: REQUESTS}
+    assert of_one.cached_share > 0.8
+    assert of_two.cached_share >= 0.95 * of_one.cached_share
+    text = replicas.metrics()
+    for replica in "01":
+        finished = value(text, "pyengine_request_finished_total", reason="length", replica=replica)
+        assert finished >= REQUESTS / 4
+    assert value(text, "smg_router_requests_total", endpoint="chat") >= REQUESTS
+
+
+def test_errors_are_those_of_the_engine(replicas: Replicas) -> None:
+    body: dict[str, object] = {"model": "pyengine-demo"}
+    body["messages"] = [{"role": "user", "content": "Hi"}]
+    body["temprature"] = 0
+    answer = httpx.post(f"{replicas.url}/v1/chat/completions", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "Unknown parameter: 'temprature'."
+
+
+def test_replicas_are_added_by_nobody_else(replicas: Replicas) -> None:
+    evil = {"url": "http://127.0.0.1:1"}
+    assert httpx.post(f"{replicas.url}/workers", json=evil).status_code == 401
+    assert httpx.get(f"{replicas.url}/workers").status_code == 401
+
+
+async def test_a_replica_killed_while_idle_costs_no_request(replicas: Replicas) -> None:
+    index, url = replicas.lives()[-1]
+    os.kill(listener(url), signal.SIGKILL)
+    answers = await ask_many(replicas.url, at_once=4)
+    assert answers.statuses == {200: REQUESTS}
+    expect = replicas.server.expect
+    await asyncio.to_thread(expect, rf"replica {index} exited with status -9; starting another")
+    await asyncio.to_thread(expect, rf"replica {index}: ready, .*(?!{url}$)http://")
+    assert replicas.value("pyengine_replica_restarts_total", replica=index) == 1
+    assert replicas.value("pyengine_replica_up") == 2
+
+
+async def test_a_router_that_dies_is_started_again(replicas: Replicas) -> None:
+    os.kill(listener(replicas.url), signal.SIGKILL)
+    await asyncio.to_thread(replicas.server.expect, "the router runs again")
+    answers = await ask_many(replicas.url, 20)
+    assert answers.statuses == {200: 20}
+
+
+def test_a_stream_is_finished_before_the_end_and_nothing_is_left() -> None:
+    slow = ("--device", "simulated", "--simulated-step-ms", "20")
+    with served("--port", "0", "--replicas", "2", *slow) as server:
+        url, left = server.url(), children(server.process.pid)
+        with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+            chunks = client.completions.create(
+                model="pyengine-demo",
+                prompt="Go on",
+                max_tokens=50,
+                stream=True,
+                stream_options={"include_usage": True},
+                extra_body={"ignore_eos": True},
+            )
+            next(chunks)
+            server.process.send_signal(signal.SIGINT)
+            server.expect("draining; send the signal again")
+            usage = [chunk.usage for chunk in chunks][-1]
+        assert usage is not None
+        assert usage.completion_tokens == 50
+        assert server.wait() == 0
+        assert server.output[-2:] == ["stopped\n", ""]
+        for pid in left:
+            asyncio.run(wait_for_end(pid))
+
+
+def test_a_second_signal_stops_at_once() -> None:
+    with served("--port", "0", "--replicas", "2", *SIMULATED) as server:
+        url = server.url()
+        with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+            chunks = client.completions.create(
+                model="pyengine-demo",
+                prompt="Go on",
+                max_tokens=2000,
+                stream=True,
+                extra_body={"ignore_eos": True},
+            )
+            next(chunks)
+            reader = threading.Thread(target=_read, args=(chunks,))
+            reader.start()
+            server.process.send_signal(signal.SIGTERM)
+            server.expect("draining; send the signal again")
+            server.process.send_signal(signal.SIGTERM)
+            assert server.wait() == 0
+            reader.join(60)
+            assert not reader.is_alive()
+
+
+def _read(chunks: object) -> None:
+    try:
+        for _ in chunks:  # type: ignore[attr-defined]
+            pass
+    except Exception:  # noqa: BLE001 - the stream was cut, as it should be
+        pass
+
+
+def test_nothing_outlives_a_killed_supervisor() -> None:
+    with served("--port", "0", "--replicas", "2", *SIMULATED) as server:
+        server.url()
+        left = children(server.process.pid)
+        assert len(left) >= 5  # the router, two servers, two engines
+        server.process.kill()
+        for pid in left:
+            asyncio.run(wait_for_end(pid))
+
+
+def test_while_it_loads_requests_get_503() -> None:
+    with served("--port", "0", "--replicas", "2", *SIMULATED) as server:
+        url = server.expect(r"listening on (\S+),")[1]
+        body = {"model": "pyengine-demo", "prompt": "Go on"}
+        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+
+
+def test_a_model_that_cannot_be_loaded_ends_everything() -> None:
+    with served("no/such/folder", "--port", "0", "--replicas", "2") as server:
+        assert server.wait() == 1
+    text = "".join(server.output)
+    assert "replica 0: Error: " in text or "replica 1: Error: " in text
+    assert "before it was ready" in text

@@ -45,6 +45,8 @@ ENGINE_OPTIONS: dict[str, str] = {
     "device": "Device of model steps [default: a GPU if there is one]; 'simulated' needs no "
     "weights and measures all the rest.",
     "dtype": "Type of weights and computation; 'auto' is float32 on the CPU, bfloat16 on a GPU.",
+    "quantization": "Quantize dense weights as they are loaded, in groups of 32 "
+    "[default: as they are stored].",
     "max_sequences": "Most sequences in one step [default: the mode's].",
     "max_tokens_per_step": "Most tokens in one step [default: the mode's].",
     "kv_cache_mib": "Memory of the KV cache, in MiB [default: the mode's; on a GPU, what is left].",

@@ -33,6 +33,7 @@ class ModelSpec:
         config: The model's config.json.
         draft: The draft model, with the same blocks; None where there is none.
         dummy: Whether its weights are made up.
+        quantization: What dense weights become as they are loaded: ``int8``, ``int4`` or None.
     """
 
     info: ModelInfo
@@ -40,6 +41,7 @@ class ModelSpec:
     config: dict[str, Any]
     draft: "ModelSpec | None" = None
     dummy: bool = False
+    quantization: str | None = None
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -96,7 +98,10 @@ def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelS
     spec = _with_cache(config, replace(info, block_bytes=block_bytes), model, measured_blocks)
     # Positions beyond those that it was made for cost acceptance and nothing else.
     draft = replace(draft, max_context=spec.info.max_context)
-    return replace(spec, draft=ModelSpec(draft, spec.num_blocks, draft_model, dummy=dummy))
+    drafter = ModelSpec(
+        draft, spec.num_blocks, draft_model, dummy=dummy, quantization=config.quantization
+    )
+    return replace(spec, draft=drafter)
 
 
 def check_same_tokens(folder: Path, drafts: Path) -> None:
@@ -181,7 +186,13 @@ def _with_cache(
     limits = (info.max_context, num_blocks * config.block_size, config.max_context)
     context = min(limit for limit in limits if limit is not None)
     dummy = config.load_format == "dummy"
-    return ModelSpec(replace(info, max_context=context), num_blocks, model, dummy=dummy)
+    return ModelSpec(
+        replace(info, max_context=context),
+        num_blocks,
+        model,
+        dummy=dummy,
+        quantization=config.quantization,
+    )
 
 
 def make_layout(config: EngineConfig, info: ModelInfo) -> StepLayout:

@@ -18,6 +18,7 @@ KvCacheDtype = Literal["auto", "bfloat16", "float16", "float8_e4m3"]
 AttentionName = Literal["auto", "flashinfer", "triton", "torch"]
 LoadFormat = Literal["auto", "dummy"]
 SpecialTokensInContent = Literal["text", "allow"]
+Quantization = Literal["int8", "int4"]
 # A name in pyengine._core.PROPOSERS.
 Proposer = str
 
@@ -72,6 +73,9 @@ class EngineConfig:
             step and needs no weights. ``auto`` is ``cuda`` where torch sees a GPU, else ``cpu``.
         dtype: Type of weights and computation; ``auto`` is float32 on the CPU and bfloat16 on a
             GPU.
+        quantization: Quantizes dense weights as they are loaded, those of a draft model too:
+            ``int8`` or ``int4``, symmetric in groups of 32 inputs, embeddings and head in 8 bits.
+            None keeps them as they are stored.
         max_sequences: Most sequences in one step.
         max_tokens_per_step: Most tokens in one step, prefill and decode together.
         kv_cache_mib: Memory of the KV cache in MiB, unless ``num_blocks`` says it in blocks; None
@@ -123,6 +127,7 @@ class EngineConfig:
     mode: Mode = "local"
     device: Device = "auto"
     dtype: Dtype = "auto"
+    quantization: Quantization | None = None
     max_sequences: int | None = None
     max_tokens_per_step: int | None = None
     kv_cache_mib: int | None = None
@@ -278,6 +283,7 @@ _CHOICES = {
     "device": Device,
     "dtype": Dtype,
     "load_format": LoadFormat,
+    "quantization": Quantization,
     "kv_cache_dtype": KvCacheDtype,
     "attention": AttentionName,
 }
@@ -287,7 +293,7 @@ _OF_GPUS = ("kv_cache_dtype", "attention", "gpu_memory_fraction", "graph_memory_
 # Settings that a device does not have.
 _UNFIT: dict[str, tuple[str, ...]] = {
     "cpu": _OF_GPUS,
-    "simulated": _OF_GPUS,
+    "simulated": (*_OF_GPUS, "quantization"),
     "cuda": ("threads",),
 }
 

@@ -54,6 +54,17 @@ def test_weights_that_are_made_up_are_the_same_however_divided(tmp_path: Path) -
     assert (first - alone).abs().max() < 1e-3 * alone.std()
 
 
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_weights_quantized_at_load_are_the_same_however_divided(
+    quantization: str, tmp_path: Path
+) -> None:
+    make_llama(tmp_path, hidden_size=64, num_attention_heads=4, intermediate_size=128)
+    alone = logits(tmp_path, None, quantization=quantization)
+    first, _ = together(2, lambda group: logits(tmp_path, group, quantization=quantization))
+    assert (first - alone).abs().max() < 1e-3 * alone.std()
+    assert (first - logits(tmp_path, None)).abs().max() > 1e-3 * alone.std()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -35,10 +35,12 @@ class GreedyRunner:
         block_size: int = 16,
         group: Group | None = None,
         load_format: str = "auto",
+        quantization: str | None = None,
     ) -> None:
         config = EngineConfig(
             model=str(folder),
             load_format=load_format,  # type: ignore[arg-type]
+            quantization=quantization,  # type: ignore[arg-type]
             dtype=dtype,  # type: ignore[arg-type]
             num_blocks=num_blocks,
             block_size=block_size,

@@ -19,7 +19,7 @@ from pyengine.demo import DRAFT_PATH, MODEL_PATH
 from tools.demo_model.data import exam
 from tools.demo_model.dialogue import Check, Dialogue, Exchange, segments
 
-__all__ = ["EXAM_SEED", "Score", "answers", "correct", "examine", "table"]
+__all__ = ["EXAM_SEED", "Score", "answers", "correct", "examine", "questions", "table"]
 
 EXAM_SEED = 1
 _BATCH = 48
@@ -56,7 +56,7 @@ def _prompt(exchange: Exchange, turns: int) -> str:
     return "".join(text for text, _ in segments(shown)) + "<|im_start|>assistant\n"
 
 
-def _questions(exchange: Exchange) -> list[Question]:
+def questions(exchange: Exchange) -> list[Question]:
     """What an exchange asks: its last answer, and for a tool also the call before."""
     last = len(exchange.turns) - 1
     if exchange.check != "call":
@@ -123,7 +123,7 @@ def examine(folder: Path, count: int = 60, show: int = 0) -> dict[str, Score]:
         question
         for exchanges in exam(EXAM_SEED, count).values()
         for exchange in exchanges
-        for question in _questions(exchange)
+        for question in questions(exchange)
     ]
     given = answers(folder, [question.prompt for question in questions])
     right: dict[str, list[bool]] = {}

@@ -105,8 +105,6 @@ def _check(made: Projections) -> None:
     activation = config.get("hidden_act", "silu")
     if activation not in ("silu", "swish"):
         raise ModelLoadError(f"activation {activation!r} is not supported; there is: silu")
-    if config.get("quantization_config"):
-        raise ModelLoadError("quantized weights are not supported")
     # Qwen2.5 of a million tokens, and models that also see.
     refuse(config, "dual_chunk_attention_config", "use_mrope")
     for kind in config.get("layer_types") or ():

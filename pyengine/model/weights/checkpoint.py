@@ -7,63 +7,52 @@ import json
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
-import numpy as np
 from numpy.typing import NDArray
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.weights.mapped import safetensors
-from pyengine.model.weights.matrix import Dense
+from pyengine.model.weights.matrix import Dense, Part
+from pyengine.model.weights.quantization.scheme import QuantizationScheme
+from pyengine.model.weights.tensors import FLOATS, Tensors
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-FLOATS = (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)
 
 
 class Checkpoint:
     """The tensors of one folder; see :class:`pyengine.model.weights.sharding.Source`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, scheme: QuantizationScheme | None = None) -> None:
         """Map the folder's weights.
+
+        Args:
+            folder: In Hugging Face format.
+            scheme: Which layers are quantized, and how; None: none is.
 
         Raises:
             ModelLoadError: There are none, or a file is damaged or missing.
         """
-        self._folder = folder
-        self._tensors: dict[str, NDArray[Any]] = {}
+        self._scheme = scheme
         paths = _weight_files(folder)
         self.nbytes = sum(path.stat().st_size for path in paths)
+        found: dict[str, NDArray[Any]] = {}
         for path in paths:
-            self._tensors |= safetensors(path)
+            found |= safetensors(path)
+        self._tensors = Tensors(folder, found)
 
     def vector(self, name: str, size: int) -> NDArray[Any]:
         """See :class:`Source`."""
-        return self.floats(name, (size,))
+        return self._tensors.floats(name, size)
 
-    def matrix(self, name: str, shape: tuple[int, int], rows: slice, columns: slice) -> Dense:
+    def matrix(self, name: str, shape: tuple[int, int], rows: slice, columns: slice) -> Part:
         """See :class:`Source`."""
-        return Dense(self.floats(name, shape)[rows, columns])
-
-    def floats(self, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """The tensor called ``name``, of this shape; a view of its file.
-
-        Raises:
-            ModelLoadError: It is missing, has another shape, or is quantized.
-        """
-        found = self._tensors.get(name)
-        if found is None:
-            raise ModelLoadError(f"the weights in {self._folder} lack {name!r}")
-        if found.shape != shape:
-            raise ModelLoadError(
-                f"{name!r} in {self._folder} has shape {list(found.shape)}; config.json wants "
-                f"{list(shape)}"
-            )
-        if found.dtype not in FLOATS:
-            raise ModelLoadError(
-                f"{name!r} in {self._folder} is {found.dtype}, and no 'quantization_config' in "
-                "config.json says what that means"
-            )
-        return found
+        # The files are right where config.json does not list all layers that are dense.
+        if self._scheme is not None and self._tensors.dtype(name) not in FLOATS:
+            layer = name.removesuffix(".weight")
+            reader = self._scheme.reader(layer)
+            if reader is not None:
+                return reader(self._tensors, layer, shape, rows, columns)
+        return Dense(self._tensors.floats(name, *shape)[rows, columns])
 
 
 def _weight_files(folder: Path) -> list[Path]:

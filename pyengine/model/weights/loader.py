@@ -1,9 +1,12 @@
 """Opens a model's weights: from its folder, or made up."""
 
+from pyengine.errors import ConfigError
 from pyengine.model.runner import Progress
 from pyengine.model.spec import ModelSpec
 from pyengine.model.weights.checkpoint import Checkpoint
 from pyengine.model.weights.dummy import DummyWeights
+from pyengine.model.weights.quantization.at_load import QuantizedAtLoad
+from pyengine.model.weights.quantization.scheme import find_scheme
 from pyengine.model.weights.sharding import RankWeights, Source
 
 
@@ -19,12 +22,34 @@ def open_weights(
         progress: Called with (bytes loaded, bytes in all), on the caller's thread.
 
     Raises:
-        ModelLoadError: There are none, or a file is damaged or missing.
+        ModelLoadError: There are none, a file is damaged or missing, or their format is not
+            supported.
+        ConfigError: A setting does not fit how the weights are quantized.
     """
     return RankWeights(_source(spec), rank, ranks, progress)
 
 
 def _source(spec: ModelSpec) -> Source:
     if spec.dummy:
-        return DummyWeights(float(spec.config.get("initializer_range") or 0.02))
-    return Checkpoint(spec.info.folder)
+        source: Source = DummyWeights(float(spec.config.get("initializer_range") or 0.02))
+    else:
+        scheme = find_scheme(spec.config)
+        _check(spec, scheme is not None)
+        source = Checkpoint(spec.info.folder, scheme)
+    return QuantizedAtLoad(source, spec.quantization) if spec.quantization else source
+
+
+def _check(spec: ModelSpec, quantized: bool) -> None:
+    if quantized and spec.quantization:
+        raise ConfigError(
+            f"'quantization' is {spec.quantization!r}, but the weights of {spec.info.name} are "
+            "quantized already; leave it out",
+            param="quantization",
+        )
+    given = spec.config.get("quantization_config") or {}
+    if given.get("kv_cache_scheme") and spec.info.kv_cache_dtype.startswith("float8"):
+        raise ConfigError(
+            f"{spec.info.name} has scales for a cache of 8 bits, which are not supported: take "
+            "another 'kv_cache_dtype'",
+            param="kv_cache_dtype",
+        )

@@ -1,0 +1,1 @@
+"""How files store quantized weights: one file for each family of formats."""

@@ -1,0 +1,72 @@
+"""The tensors of a folder, by name and shape."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from pyengine.errors import ModelLoadError
+
+FLOATS = (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)
+
+
+class Tensors:
+    """Views of a folder's files."""
+
+    def __init__(self, folder: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """``tensors`` of ``folder``, which errors name."""
+        self.folder = folder
+        self._tensors = tensors
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def dtype(self, name: str) -> np.dtype[Any] | None:
+        """The type of the tensor called ``name``; None where there is none."""
+        found = self._tensors.get(name)
+        return None if found is None else found.dtype
+
+    def tensor(self, name: str, *shape: int) -> NDArray[Any]:
+        """The tensor called ``name``.
+
+        Raises:
+            ModelLoadError: It is missing, or has another shape.
+        """
+        found = self._tensors.get(name)
+        if found is None:
+            raise ModelLoadError(f"the weights in {self.folder} lack {name!r}")
+        if found.shape != shape:
+            raise ModelLoadError(
+                f"{name!r} in {self.folder} has shape {list(found.shape)}; config.json wants "
+                f"{list(shape)}"
+            )
+        return found
+
+    def floats(self, name: str, *shape: int) -> NDArray[Any]:
+        """The tensor called ``name``, which is not quantized.
+
+        Raises:
+            ModelLoadError: As for :meth:`tensor`, or it is quantized.
+        """
+        found = self.tensor(name, *shape)
+        if found.dtype not in FLOATS:
+            raise ModelLoadError(
+                f"{name!r} in {self.folder} is {found.dtype}, and no 'quantization_config' in "
+                "config.json says what that means"
+            )
+        return found
+
+    def scales(self, name: str, rows: int, groups: int) -> NDArray[np.float32]:
+        """Scales [rows, groups], float32; in the file one for each row or for all may stand.
+
+        Raises:
+            ModelLoadError: It is missing, or has another shape.
+        """
+        found = self._tensors.get(name)
+        if found is not None and found.shape in ((), (1,), (1, 1), (rows,), (rows, 1)):
+            found = found.reshape(-1, 1)
+            return np.broadcast_to(found.astype(np.float32), (rows, groups))
+        return self.tensor(name, rows, groups).astype(np.float32)

@@ -391,13 +391,14 @@ class Planner:
         step was put in flight, and ``buffers`` is unchanged.
         """
 
-    def fill_masks(self, masks: _Buffer) -> int:
+    def fill_masks(self, buffers: _Buffer) -> int:
         """Fill the grammar masks of the step that was planned last; returns their number.
 
+        Equal masks are one: ``mask_row`` has the index of each logit's, ``num_masks`` their number.
         Call it when every earlier step is committed. Releases the GIL, and uses several threads.
 
         Args:
-            masks: uint32, the field ``mask`` of the step's buffer.
+            buffers: uint8, the step's buffers, as planned.
 
         Raises:
             ValueError: No step is in flight, or an earlier step is not committed.

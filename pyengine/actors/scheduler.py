@@ -183,7 +183,7 @@ class SchedulerActor(ThreadActor):
             return
         step.sampled = True
         if step.buffers.num_masks:
-            self.planner.fill_masks(step.buffers.mask)
+            self.planner.fill_masks(step.buffers.memory)
         if step.buffers.num_penalized_rows:
             self.planner.fill_penalties(step.buffers.memory)
         try:

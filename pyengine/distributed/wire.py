@@ -66,6 +66,7 @@ class Ranges:
             counts = dict.fromkeys(LATE[1:4], penalties) | {"penalty_start": step.num_logits + 1}
             ranges += [self._first(name, count) for name, count in counts.items()]
         if step.num_masks:
+            ranges.append(self._first("mask_row", step.num_logits))
             ranges.append(self._first("mask", step.num_masks * self._mask_words))
         return ranges
 

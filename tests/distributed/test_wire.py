@@ -49,6 +49,7 @@ def test_masks_and_penalties_come_later_with_the_number_of_penalties() -> None:
         "penalty_start": 10,
         "penalty_token": 5,
         "penalty_factor": 5,
+        "mask_row": 9,
         "mask": 2,
     }.items():
         field, wanted = getattr(there, name), getattr(step, name)

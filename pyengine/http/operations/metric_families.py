@@ -48,6 +48,7 @@ VALUES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
         "grammar_cache_bytes",
         "Bytes that they hold, about.",
     ),
+    ("grammar_mask_bytes", "gauge", "grammar_mask_bytes", "Bytes of masks that are kept."),
     (
         "grammar_compilations",
         "counter",
@@ -139,4 +140,9 @@ HISTOGRAMS: tuple[tuple[str, str, float, str], ...] = (
         NS,
         "How long compiling a grammar took.",
     ),
+)
+# Name of the cache, help; its lookups are counted as hits and misses.
+LOOKUPS = (
+    ("grammar_cache", "Grammars asked for, by whether they had been compiled already."),
+    ("grammar_mask", "Masks of grammars, by whether the state of the grammar had one already."),
 )

@@ -21,7 +21,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from pyengine.async_engine import AsyncEngine
-from pyengine.http.operations.metric_families import HISTOGRAMS, NS, VALUES
+from pyengine.http.operations.metric_families import HISTOGRAMS, LOOKUPS, NS, VALUES
 from pyengine.messages import Report
 from pyengine.telemetry import STEP_BOUNDS_S, Totals
 from pyengine.telemetry.drafts import Drafts, proposers
@@ -112,15 +112,16 @@ class EngineCollector(Collector):
             [(blocks, 1)],
             ["block_size", "num_blocks"],
         )
-        yield self._counter(
-            "grammar_cache_lookups",
-            "Grammars asked for, by whether they had been compiled already.",
-            [
-                ((result,), stats[f"grammar_cache_{plural}"])
-                for result, plural in (("hit", "hits"), ("miss", "misses"))
-            ],
-            ["result"],
-        )
+        for name, text in LOOKUPS:
+            yield self._counter(
+                f"{name}_lookups",
+                text,
+                [
+                    ((result,), stats[f"{name}_{plural}"])
+                    for result, plural in (("hit", "hits"), ("miss", "misses"))
+                ],
+                ["result"],
+            )
         yield from self._drafts(proposers(stats))
         for name, source, unit, text in HISTOGRAMS:
             histogram = report.histograms[source]

@@ -93,6 +93,7 @@ class DeviceStep(StepFields[torch.Tensor]):
             for name, length in lengths.items():
                 self._copy(memory, self._starts[name], 4 * length)
         if masks:
+            self._copy(memory, self._starts["mask_row"], 4 * host.num_logits)
             self._copy(memory, self._starts["mask"], masks * self._mask_bytes)
 
     def _copy(self, memory: torch.Tensor, start: int, nbytes: int) -> None:

@@ -15,19 +15,22 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use llguidance::ParserFactory;
 use llguidance::api::ParserLimits;
-use llguidance::earley::SlicedBiasComputer;
-use llguidance::toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
+use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use tokenizers::Tokenizer;
 
 use crate::detokenizer::Vocabulary;
 use crate::error::{Error, Result};
+use crate::grammar::masks::{Mask, MaskCache};
+use crate::grammar::trie::Trie;
 
 /// The trie takes no longer tokens; tokenizers have them for runs of spaces only.
 const LONGEST_TOKEN: usize = 1000;
 /// The trie's ids have 24 bits.
 const LARGEST_VOCABULARY: usize = (1 << 24) - 2;
+/// How many characters the texts of each slice have at most. A text that goes on so far takes all of a slice's tokens,
+/// and they need not be looked at one by one.
+const SLICES: [u32; 3] = [u32::MAX, 30, 10];
 
 /// A tokenizer for grammars, loaded when it is first needed.
 pub struct GrammarContext {
@@ -36,6 +39,7 @@ pub struct GrammarContext {
     end_tokens: Vec<u32>,
     vocab_size: usize,
     loaded: OnceLock<Result<Arc<Tokens>>>,
+    masks: Arc<MaskCache>,
 }
 
 impl GrammarContext {
@@ -61,7 +65,13 @@ impl GrammarContext {
         if end_tokens.is_empty() {
             return Err(Error::InvalidArgument("a grammar needs an end token to end its text with".into()));
         }
-        Ok(Self { text: Mutex::new(Some(text.to_owned())), end_tokens, vocab_size, loaded: OnceLock::new() })
+        Ok(Self {
+            text: Mutex::new(Some(text.to_owned())),
+            end_tokens,
+            vocab_size,
+            loaded: OnceLock::new(),
+            masks: Arc::new(MaskCache::new()),
+        })
     }
 
     /// The tokens. Loads them at the first call, and waits while another thread does.
@@ -72,9 +82,15 @@ impl GrammarContext {
         self.loaded
             .get_or_init(|| {
                 let text = self.text.lock().unwrap_or_else(PoisonError::into_inner).take();
-                Tokens::load(&text.unwrap_or_default(), &self.end_tokens, self.vocab_size).map(Arc::new)
+                Tokens::load(&text.unwrap_or_default(), &self.end_tokens, self.vocab_size, &self.masks)
+                    .map(Arc::new)
             })
             .clone()
+    }
+
+    /// How many masks were found in the cache, how many had to be made, and how many bytes it holds.
+    pub(crate) fn mask_counts(&self) -> [u64; 3] {
+        self.masks.counts()
     }
 
     /// How many ids a mask covers.
@@ -87,7 +103,11 @@ impl GrammarContext {
 /// A loaded tokenizer.
 pub struct Tokens {
     environment: Arc<Environment>,
-    factory: ParserFactory,
+    /// The tokens that stand for text, by their bytes.
+    text_trie: Trie,
+    slices: Vec<Slice>,
+    masks: Arc<MaskCache>,
+    end_mask: Arc<Mask>,
     tokenizer: Tokenizer,
     end_tokens: Vec<u32>,
     vocab_size: usize,
@@ -102,7 +122,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    fn load(text: &str, end_tokens: &[u32], vocab_size: usize) -> Result<Self> {
+    fn load(text: &str, end_tokens: &[u32], vocab_size: usize, masks: &Arc<MaskCache>) -> Result<Self> {
         let vocabulary = Vocabulary::from_tokenizer_json(text)?;
         let mut tokenizer: Tokenizer =
             text.parse().map_err(|error| Error::UnsupportedTokenizer(format!("{error}")))?;
@@ -144,18 +164,17 @@ impl Tokens {
 
         let info = TokRxInfo::new(vocab_size as u32 + 1, vocab_size as u32);
         let environment = Arc::new(Environment { trie: TokTrie::from(&info, &words) });
-        let env: TokEnv = environment.clone();
-        let slices = SlicedBiasComputer::general_slices();
-        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
-            .map_err(|error| Error::UnsupportedTokenizer(format!("{error}")))?;
-        factory.quiet();
-        *factory.limits_mut() = limits();
-        let end_tokens = end_tokens.to_vec();
+        let spelled = || plain.iter().map(|id| (*id, words[*id as usize].as_slice()));
+        let slices = SLICES.iter().map(|longest| Slice::new(spelled(), *longest, vocab_size)).collect();
+        let text_trie = Trie::new(spelled());
         Ok(Self {
             environment,
-            factory,
+            text_trie,
+            slices,
+            masks: masks.clone(),
+            end_mask: Arc::new(Mask::of(end_tokens.to_vec())),
             tokenizer,
-            end_tokens,
+            end_tokens: end_tokens.to_vec(),
             vocab_size,
             special,
             special_finder,
@@ -241,17 +260,69 @@ impl Tokens {
         }
     }
 
-    pub(crate) fn factory(&self) -> &ParserFactory {
-        &self.factory
-    }
-
     pub(crate) fn trie(&self) -> &TokTrie {
         &self.environment.trie
     }
+
+    /// The tokenizer as llguidance's compiler takes it.
+    pub(crate) fn environment(&self) -> TokEnv {
+        self.environment.clone()
+    }
+
+    /// The tokens that stand for text, by their bytes.
+    pub(crate) fn text_trie(&self) -> &Trie {
+        &self.text_trie
+    }
+
+    pub(crate) fn slices(&self) -> &[Slice] {
+        &self.slices
+    }
+
+    /// The mask that allows the end tokens.
+    pub(crate) fn end_mask(&self) -> &Arc<Mask> {
+        &self.end_mask
+    }
+
+    /// The masks that are kept for all grammars.
+    pub(crate) fn masks(&self) -> &MaskCache {
+        &self.masks
+    }
+}
+
+/// Tokens that a JSON string may have anywhere, if it may go on for so long.
+pub(crate) struct Slice {
+    /// The tokens as a mask.
+    pub mask: Box<[u32]>,
+    /// All other tokens that stand for text.
+    pub others: Trie,
+}
+
+impl Slice {
+    fn new<'a>(tokens: impl Iterator<Item = (u32, &'a [u8])>, longest: u32, vocab_size: usize) -> Self {
+        let is_plain = |bytes: &[u8]| {
+            std::str::from_utf8(bytes).is_ok_and(|text| {
+                text.chars().count() <= longest as usize
+                    && text.chars().all(|char| !matches!(char, '"' | '\\' | '\0'..='\x1f' | '\x7f'))
+            })
+        };
+        let (plain, others): (Vec<_>, Vec<_>) = tokens.partition(|(_, bytes)| is_plain(bytes));
+        let mut mask = vec![0; vocab_size.div_ceil(32)];
+        plain.iter().for_each(|(id, _)| mask[*id as usize / 32] |= 1 << (id % 32));
+        Self { mask: mask.into(), others: Trie::new(others.into_iter()) }
+    }
+}
+
+/// The texts of the slices, as regexes.
+pub(crate) fn slice_regexes() -> Vec<String> {
+    let times = |longest: &u32| match *longest {
+        u32::MAX => "+".to_owned(),
+        longest => format!("{{1,{longest}}}"),
+    };
+    SLICES.iter().map(|longest| format!(r#"[^"\\\x00-\x1F\x7F]{}"#, times(longest))).collect()
 }
 
 /// Limits of llguidance: what it builds when compiling, and what a mask may cost before it gives up.
-fn limits() -> ParserLimits {
+pub(crate) fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 1_000_000,
         // A mask that gives up ends the answer, but one that takes long holds up every other answer.

@@ -3,7 +3,7 @@
 //! ```text
 //!   description (JSON)        Compiler: Rust threads, limits, cache            planner, one per sequence
 //!   ─────────────────► ask ──────────────────────────────► Arc<dyn Compiled> ─start─► Box<dyn Grammar>
-//!                                                                                        fill_mask, advance,
+//!                                                                                        mask, advance,
 //!                                                                                        roll_back, forced_tokens
 //! ```
 //!
@@ -18,9 +18,12 @@ pub mod context;
 #[cfg(test)]
 mod fuzz;
 pub(crate) mod lowering;
+pub mod masks;
+pub(crate) mod trie;
 
 use std::sync::Arc;
 
+use crate::grammar::masks::Mask;
 use crate::messages::RequestKey;
 use crate::telemetry::Histogram;
 
@@ -40,12 +43,13 @@ pub trait Compiled: Send + Sync {
 }
 
 /// The state of one sequence in its grammar.
-///
-/// Masks have one bit per token id, bit `t % 32` of word `t / 32`; ids that the vocabulary lacks stay 0.
 pub trait Grammar: Send {
-    /// Overwrites `mask` with the tokens that may come next, the model's end tokens among them where the text may end.
-    /// Never all zeros.
-    fn fill_mask(&mut self, mask: &mut [u32]);
+    /// The tokens that may come next, the model's end tokens among them where the text may end; never none. States that
+    /// allow the same share one mask, as far as the backend knows.
+    fn mask(&mut self) -> Arc<Mask>;
+
+    /// The same if it is known already, so that it takes no longer than a look-up.
+    fn known_mask(&mut self) -> Option<Arc<Mask>>;
 
     /// Appends a token. False, and nothing has changed, if it may not come here.
     fn advance(&mut self, token: u32) -> bool;

@@ -101,7 +101,7 @@ impl PyGrammarState {
         // SAFETY: contiguous, writable, aligned and of u32, as was checked; `buffer` holds it until the call is
         // over, and no other thread touches it meanwhile, as the stub demands.
         let mask = unsafe { std::slice::from_raw_parts_mut(buffer.buf_ptr().cast::<u32>(), self.words) };
-        self.work(py, |state| state.fill_mask(mask))
+        self.work(py, |state| state.mask().write(mask))
     }
 
     fn advance(&self, py: Python<'_>, token: u32) -> PyResult<bool> {

@@ -195,17 +195,10 @@ impl PyPlanner {
         self.work(|planner, blocks| planner.plan(blocks, buffer.bytes(), now_ns()))
     }
 
-    fn fill_masks(&self, py: Python<'_>, masks: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let buffer: PyBuffer<u32> =
-            PyBuffer::get(masks).map_err(|_| PyTypeError::new_err("masks must be a buffer of uint32"))?;
-        if buffer.readonly() || !buffer.is_c_contiguous() {
-            return Err(PyBufferError::new_err("the masks must be writable and contiguous"));
-        }
-        let (start, length) = (buffer.buf_ptr().cast::<u32>(), buffer.item_count());
-        // SAFETY: contiguous, aligned and of u32, as `PyBuffer` has checked; held until the call is over; the caller
-        // keeps other threads from using the masks meanwhile, as the stub asks.
-        let masks = unsafe { std::slice::from_raw_parts_mut(start, length) };
-        py.detach(|| self.work(|planner, _| planner.fill_masks(masks)))
+    fn fill_masks(&self, py: Python<'_>, buffers: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let buffer = StepMemory::get(buffers)?;
+        let bytes = buffer.bytes();
+        py.detach(|| self.work(|planner, _| planner.fill_masks(bytes)))
     }
 
     fn fill_penalties(&self, buffers: &Bound<'_, PyAny>) -> PyResult<usize> {

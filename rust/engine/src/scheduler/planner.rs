@@ -215,12 +215,15 @@ impl Planner {
         Ok(rows)
     }
 
-    /// Fills the grammar masks of the step that was planned last into `masks`, the field of its buffer; returns how many.
+    /// Fills the grammar masks of the step that was planned last into `bytes`, its buffers; returns how many different ones
+    /// it has.
     ///
     /// To be called when every step before it is committed, and before the device samples.
-    pub fn fill_masks(&mut self, masks: &mut [u32]) -> Result<usize> {
+    pub fn fill_masks(&mut self, bytes: &mut [u8]) -> Result<usize> {
+        let mut out = self.layout.view(bytes)?;
         let (committed, _) = self.planned_last()?;
-        let filled = self.features.grammars.fill_masks(self.steps.table(), &self.layout, masks, committed)?;
+        let filled =
+            self.features.grammars.fill_masks(self.steps.table(), &self.layout, &mut out, committed)?;
         if filled > 0 {
             self.timeline.end_span(Stage::Grammar);
         }

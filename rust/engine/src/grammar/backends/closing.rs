@@ -14,17 +14,14 @@
 
 use std::collections::VecDeque;
 
-use llguidance::TokenParser;
-
 use crate::grammar::backends::forced::{self, Step};
+use crate::grammar::backends::parser::Parser;
 use crate::grammar::context::Tokens;
 
 /// How much one search may do, as it holds up every other answer: about two milliseconds.
 const MAX_WORK: usize = 10_000;
-/// The cost of copying a parser, beside the text that it has read.
+/// The cost of copying a parser.
 const CLONE_COST: usize = 8;
-/// How many bytes of that text cost one.
-const CLONED_BYTES: usize = 32;
 /// How many parsers go on from one step to the next.
 const WIDTH: usize = 4;
 /// How many tokens the beam search tries in all.
@@ -45,7 +42,7 @@ const MAX_MARKS: usize = 64;
 
 /// A parser, and the tokens by which it came there.
 struct Path {
-    parser: TokenParser,
+    parser: Parser,
     path: Vec<u32>,
     price: usize,
 }
@@ -93,16 +90,16 @@ impl Budget {
     /// Asks `parser` about one byte, or as many as `question` says; None where the budget is spent.
     fn ask<T>(
         &mut self,
-        parser: &mut TokenParser,
-        question: impl FnOnce(&mut TokenParser, &mut usize) -> T,
+        parser: &mut Parser,
+        question: impl FnOnce(&mut Parser, &mut usize) -> T,
     ) -> Option<T> {
         self.spend(1);
         if self.spent {
             return None;
         }
-        let (before, mut tried) = (parser.parser.stats().all_items, 0);
+        let (before, mut tried) = (parser.items(), 0);
         let answer = question(parser, &mut tried);
-        self.spend(tried + parser.parser.stats().all_items.saturating_sub(before));
+        self.spend(tried + parser.items() - before);
         Some(answer)
     }
 
@@ -113,28 +110,23 @@ impl Budget {
         Self { work, spent: self.spent }
     }
 
-    fn allows(&mut self, parser: &mut TokenParser, token: u32) -> bool {
-        self.ask(parser, |parser, _| parser.validate_token(token).unwrap_or(false)).unwrap_or(false)
+    fn allows(&mut self, parser: &mut Parser, token: u32) -> bool {
+        self.ask(parser, |parser, _| parser.count(&[token]).is_ok_and(|count| count > 0)).unwrap_or(false)
     }
 
-    fn take(&mut self, parser: &mut TokenParser, token: u32) -> Option<()> {
-        self.ask(parser, |parser, _| parser.consume_token(token).ok())?.map(|_| ())
+    fn take(&mut self, parser: &mut Parser, token: u32) -> Option<()> {
+        self.ask(parser, |parser, _| parser.take(token).ok())?.filter(|taken| *taken).map(|_| ())
     }
 
-    fn clone_of(&mut self, parser: &TokenParser) -> Option<TokenParser> {
-        self.spend(CLONE_COST + parser.final_bytes().len() / CLONED_BYTES);
-        if self.spent {
-            return None;
-        }
-        let mut copy = parser.clone();
-        copy.invalidate_bias_cache();
-        Some(copy)
+    fn clone_of(&mut self, parser: &Parser) -> Option<Parser> {
+        self.spend(CLONE_COST);
+        (!self.spent).then(|| parser.fork())
     }
 }
 
 /// Tokens of single bytes, and special ones, that complete the answer.
 pub(crate) fn shortest(
-    parser: &TokenParser,
+    parser: &Parser,
     tokens: &Tokens,
     marks: &[Vec<u32>],
     budget: &mut Budget,
@@ -148,7 +140,7 @@ pub(crate) fn shortest(
     found
 }
 
-fn beam(parser: &TokenParser, tokens: &Tokens, candidates: &[u32], budget: &mut Budget) -> Option<Vec<u32>> {
+fn beam(parser: &Parser, tokens: &Tokens, candidates: &[u32], budget: &mut Budget) -> Option<Vec<u32>> {
     let mut beam = vec![Path { parser: budget.clone_of(parser)?, path: Vec::new(), price: 0 }];
     let mut tries = 0;
     while !beam.is_empty() && tries <= MAX_TRIES {
@@ -157,7 +149,7 @@ fn beam(parser: &TokenParser, tokens: &Tokens, candidates: &[u32], budget: &mut 
             if !way.follow(tokens, budget) {
                 continue;
             }
-            if way.parser.is_accepting() {
+            if way.parser.is_accepting().unwrap_or(false) {
                 return Some(std::mem::take(&mut way.path));
             }
             let mut ways = 0;
@@ -183,7 +175,7 @@ fn beam(parser: &TokenParser, tokens: &Tokens, candidates: &[u32], budget: &mut 
 }
 
 fn greedy(
-    parser: &TokenParser,
+    parser: &Parser,
     tokens: &Tokens,
     candidates: &[u32],
     marks: &[Vec<u32>],
@@ -195,14 +187,14 @@ fn greedy(
     let mut others: VecDeque<u32> = others.iter().copied().collect();
     let mut marks: Vec<&[u32]> = marks.iter().map(Vec::as_slice).collect();
     while way.path.len() < MAX_PATH && way.follow(tokens, budget) {
-        if way.parser.is_accepting() {
+        if way.parser.is_accepting().unwrap_or(false) {
             return Some(way.path);
         }
         let Path { parser, path, .. } = &mut way;
         let mut fits = |mark: &&[u32]| {
             let matched = budget.ask(parser, |parser, tried| {
                 *tried += mark.len();
-                parser.validate_tokens_raw(mark).unwrap_or(0)
+                parser.count(mark).unwrap_or(0)
             });
             matched == Some(mark.len())
         };
@@ -230,17 +222,17 @@ fn greedy(
 }
 
 /// Whether the answer is complete after `path`.
-pub(crate) fn completes(parser: &TokenParser, path: &[u32], budget: &mut Budget) -> bool {
+pub(crate) fn completes(parser: &Parser, path: &[u32], budget: &mut Budget) -> bool {
     let Some(mut parser) = budget.clone_of(parser) else { return false };
     path.iter().all(|token| budget.allows(&mut parser, *token) && budget.take(&mut parser, *token).is_some())
-        && parser.is_accepting()
+        && parser.is_accepting().unwrap_or(false)
 }
 
 impl Path {
     /// Follows the forced text; false if that cannot be written, or not within the budget.
     fn follow(&mut self, tokens: &Tokens, budget: &mut Budget) -> bool {
         while self.path.len() < MAX_PATH {
-            let id = match budget.ask(&mut self.parser, forced::next) {
+            let id = match budget.ask(&mut self.parser, |parser, tried| forced::next(parser, tried)) {
                 Some(Ok(None)) => return true,
                 Some(Ok(Some(Step::Special(token)))) => Some(token),
                 Some(Ok(Some(Step::Byte(byte)))) => tokens.byte_token(byte),
@@ -328,7 +320,7 @@ mod tests {
         search_with(&from_schema(&tokens, schema).parser(), &tokens, work)
     }
 
-    fn search_with(parser: &TokenParser, tokens: &Tokens, work: usize) -> (Option<Vec<u32>>, usize, bool) {
+    fn search_with(parser: &Parser, tokens: &Tokens, work: usize) -> (Option<Vec<u32>>, usize, bool) {
         let mut budget = Budget { work, spent: false };
         let found = shortest(parser, tokens, &[], &mut budget);
         (found, work - budget.work, budget.is_spent())

@@ -4,15 +4,13 @@
 //!  parser ─ one byte may come ─► take it ─ one ─► take it ─ ... ─ several, an end, or enough ─► roll all of them back
 //! ```
 //!
-//! llguidance would force the whole text at once, however long it is. O(1) a byte that the lexer knows, else 256 look-ups;
+//! O(1) a byte that the lexer knows, else 256 look-ups;
 //! O(limit) bytes.
 
 use anyhow::ensure;
-use llguidance::TokenParser;
-use llguidance::derivre::NextByte;
-use llguidance::earley::ParserRecognizer;
-use llguidance::toktrie::{Recognizer, TokTrie};
+use llguidance::toktrie::TokTrie;
 
+use crate::grammar::backends::parser::Parser;
 use crate::grammar::context::Tokens;
 
 /// At most this many bytes are forced at once.
@@ -23,6 +21,8 @@ const BASE_BYTES: usize = 32;
 const MASK_COST: usize = 500;
 /// Bytes that are tried for each token that is asked for.
 const PER_TOKEN: usize = 8;
+/// How many of its last tokens could be written otherwise together with the text behind them.
+const MAX_CUT: usize = 4;
 
 /// A forced byte or special token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,113 +34,71 @@ pub(crate) enum Step {
 /// The forced byte or token; None where there is a choice, or the text may end. `tried` grows by the tried bytes.
 ///
 /// # Errors
-/// llguidance has given up, and the parser with it.
-pub(crate) fn next(parser: &mut TokenParser, tried: &mut usize) -> anyhow::Result<Option<Step>> {
-    if parser.parser.is_accepting() {
-        return Ok(None);
-    }
-    match parser.parser.with_recognizer(|at| only_byte(at, tried)) {
+/// The parser has given up.
+pub(crate) fn next(parser: &Parser, tried: &mut usize) -> anyhow::Result<Option<Step>> {
+    match parser.only_byte(tried)? {
         Some(TokTrie::SPECIAL_TOKEN_MARKER) => {
             *tried += MASK_COST;
-            parser.invalidate_bias_cache();
-            let set = parser.compute_mask()?;
-            let mut allowed = set.iter();
-            Ok(allowed.next().filter(|_| allowed.next().is_none()).map(Step::Special))
+            Ok(parser.mask()?.single().map(Step::Special))
         }
         byte => Ok(byte.map(Step::Byte)),
     }
 }
 
-/// The byte that may come, if it is the only one.
-fn only_byte(at: &mut ParserRecognizer<'_>, tried: &mut usize) -> Option<u8> {
-    let state = at.lexer_state();
-    let hint = at.lexer_mut().next_byte(state);
-    if let NextByte::ForcedByte(byte) = hint {
-        return Some(byte);
-    }
-    at.trie_started("forced");
-    let likely = hint.some_bytes();
-    let others = (0..=255).filter(|byte| !likely.contains(byte));
-    let mut allowed = likely.iter().copied().chain(others).filter(|byte| {
-        *tried += 1;
-        let fits = at.try_push_byte(*byte);
-        if fits {
-            at.pop_bytes(1);
-        }
-        fits
-    });
-    let byte = allowed.next().filter(|_| allowed.next().is_none());
-    at.trie_finished();
-    byte
-}
-
 /// At most `limit` tokens of the forced text, up to the first that could go on beyond it.
 ///
 /// # Errors
-/// llguidance has given up, and the parser with it.
-pub(crate) fn spelled(parser: &mut TokenParser, tokens: &Tokens, limit: usize) -> anyhow::Result<Vec<u32>> {
+/// The parser has given up.
+pub(crate) fn spelled(parser: &Parser, tokens: &Tokens, limit: usize) -> anyhow::Result<Vec<u32>> {
     if limit == 0 {
         return Ok(Vec::new());
     }
-    let mut walk = Walk::new(parser, tokens);
+    let mut walk = Walk::new(parser.fork(), tokens);
     let mut bytes = limit.saturating_mul(PER_TOKEN).saturating_add(BASE_BYTES);
     let mut out = loop {
         walk.advance(bytes.min(MAX_BYTES))?;
-        let out = walk.spelled();
+        let out = walk.spelled()?;
         if walk.ended || out.len() >= limit || bytes >= MAX_BYTES {
             break out;
         }
         bytes *= 2;
     };
-    walk.roll_back()?;
     out.truncate(limit);
     Ok(out)
 }
 
 /// A parser that follows the forced text.
 struct Walk<'a> {
-    parser: &'a mut TokenParser,
+    parser: Parser,
     tokens: &'a Tokens,
     steps: Vec<Step>,
-    /// Bytes that the parser has taken.
-    taken: usize,
     /// Nothing more is forced.
     ended: bool,
 }
 
 impl<'a> Walk<'a> {
-    fn new(parser: &'a mut TokenParser, tokens: &'a Tokens) -> Self {
-        Self { parser, tokens, steps: Vec::new(), taken: 0, ended: false }
+    fn new(parser: Parser, tokens: &'a Tokens) -> Self {
+        Self { parser, tokens, steps: Vec::new(), ended: false }
     }
 
     fn advance(&mut self, steps: usize) -> anyhow::Result<()> {
         while !self.ended && self.steps.len() < steps {
-            let Some(step) = next(self.parser, &mut 0)? else {
+            let Some(step) = next(&self.parser, &mut 0)? else {
                 self.ended = true;
                 break;
             };
-            let (byte, id);
-            let bytes = match step {
-                // No token has this id: it is taken as text.
-                Step::Byte(only) => {
-                    (byte, id) = ([only], u32::MAX);
-                    &byte[..]
-                }
-                Step::Special(token) => {
-                    id = token;
-                    self.tokens.trie().token(token)
-                }
+            let taken = match step {
+                Step::Byte(byte) => self.parser.take_byte(byte)?,
+                Step::Special(token) => self.parser.take(token)?,
             };
-            let back = self.parser.parser.apply_token(bytes, id)?;
-            ensure!(back == 0, "llguidance never backtracks here");
-            self.taken += bytes.len();
+            ensure!(taken, "what is forced may come");
             self.steps.push(step);
         }
         Ok(())
     }
 
     /// The text as tokens, up to the first in place of which a longer one may come.
-    fn spelled(&mut self) -> Vec<u32> {
+    fn spelled(&self) -> anyhow::Result<Vec<u32>> {
         let (mut out, mut text, mut last) = (Vec::new(), Vec::new(), 0);
         for step in &self.steps {
             match step {
@@ -154,16 +112,26 @@ impl<'a> Walk<'a> {
             }
         }
         self.tokens.tokenize(&text, &mut out);
-        let trie = self.tokens.trie();
-        let (cut, _) = self.parser.parser.with_recognizer(|at| trie.chop_tokens(at, &out[last..]));
+        let cut = self.cut(&out[last..])?;
         out.truncate(out.len() - cut);
-        out
+        Ok(out)
     }
 
-    /// Rolls the parser back to its tokens.
-    fn roll_back(self) -> anyhow::Result<()> {
-        self.parser.parser.rollback(self.taken)?;
-        self.parser.invalidate_bias_cache();
-        Ok(())
+    /// How many of the last tokens a token that goes on beyond the text may replace.
+    fn cut(&self, tokens: &[u32]) -> anyhow::Result<usize> {
+        let last = &tokens[tokens.len().saturating_sub(MAX_CUT)..];
+        let text: Vec<u8> = last.iter().flat_map(|token| self.tokens.text_bytes(*token)).copied().collect();
+        for from in 0..text.len() {
+            if self.parser.has_longer(&text[from..])? {
+                let mut covered = 0;
+                let covers = |token: &&u32| {
+                    let before = covered;
+                    covered += self.tokens.text_bytes(**token).len();
+                    before < text.len() - from
+                };
+                return Ok(last.iter().rev().take_while(covers).count());
+            }
+        }
+        Ok(0)
     }
 }

@@ -11,9 +11,10 @@
 
 mod build;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::grammar::context::Tokens;
+use crate::grammar::masks::Mask;
 use crate::grammar::{Compiled, Grammar};
 
 /// Bytes of forced text that are tried first: for each token that is asked for, and in addition.
@@ -34,8 +35,8 @@ struct Table {
 struct Row {
     /// Tokens that may come, ascending, each with the state it leads to.
     next: Box<[(u32, u32)]>,
-    /// The same as a mask, end tokens in it, where they are many.
-    mask: Option<Box<[u32]>>,
+    /// The same as a mask, end tokens in it: made at once where they are many, else when it is first wanted.
+    mask: OnceLock<Arc<Mask>>,
     /// Whether the text may end here.
     is_final: bool,
     /// How many tokens the shortest way to an end has.
@@ -45,18 +46,13 @@ struct Row {
 }
 
 impl Row {
-    fn write(&self, tokens: &Tokens, mask: &mut [u32]) {
-        if let Some(row) = &self.mask {
-            let common = row.len().min(mask.len());
-            mask[..common].copy_from_slice(&row[..common]);
-            mask[common..].fill(0);
-            return;
-        }
-        mask.fill(0);
+    fn mask(&self, tokens: &Tokens) -> Arc<Mask> {
+        self.mask.get_or_init(|| Arc::new(self.listed(tokens))).clone()
+    }
+
+    fn listed(&self, tokens: &Tokens) -> Mask {
         let ends = tokens.end_tokens().iter().filter(|_| self.is_final);
-        for token in self.next.iter().map(|(token, _)| token).chain(ends) {
-            mask[*token as usize / 32] |= 1 << (token % 32);
-        }
+        Mask::of(self.next.iter().map(|(token, _)| token).chain(ends).copied().collect())
     }
 
     fn target(&self, token: u32) -> Option<u32> {
@@ -158,15 +154,15 @@ impl State {
 }
 
 impl Grammar for State {
-    fn fill_mask(&mut self, mask: &mut [u32]) {
-        if self.ended {
-            mask.fill(0);
-            for token in self.table.tokens.end_tokens() {
-                mask[*token as usize / 32] |= 1 << (token % 32);
-            }
-            return;
+    fn mask(&mut self) -> Arc<Mask> {
+        match self.ended {
+            true => self.table.tokens.end_mask().clone(),
+            false => self.row().mask(&self.table.tokens),
         }
-        self.row().write(&self.table.tokens, mask);
+    }
+
+    fn known_mask(&mut self) -> Option<Arc<Mask>> {
+        Some(self.mask())
     }
 
     fn advance(&mut self, token: u32) -> bool {

@@ -1,34 +1,36 @@
 //! The llguidance backend: JSON Schemas, context-free grammars, and regexes that are too large for a table.
 //!
 //! ```text
-//!  Compiled ─ base parser ─┬─ start: a copy of the parser (its lexer's automaton is built as it goes)
-//!                          └─ pool: parsers of answers that have ended, rewound, with what their lexers have built
+//!  description ─ llguidance's compiler ─► rules, lexemes ─► automaton ◄── parsers of all requests
+//!                                                              └─ full, or given up: the next request gets a new one
 //! ```
 //!
-//! A mask costs a walk over a trie of the vocabulary, cut short where a whole slice of it (white space, the inside of
-//! JSON strings) is known to be allowed; the same lexer state twice in a row is a copy. Every call is guarded: if
-//! llguidance panics or gives up on its limits, the answer may only end.
+//! llguidance compiles; [`parser`](super::parser) follows. Every call is guarded: if one panics or goes beyond the limits,
+//! and does so in a new automaton, too, the answer may only end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use llguidance::api::{GrammarInit, StopReason, TopLevelGrammar};
-use llguidance::toktrie::InferenceCapabilities;
-use llguidance::{Logger, TokenParser};
+use anyhow::ensure;
+use llguidance::Logger;
+use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
+use llguidance::earley::CGrammar;
 
 use crate::grammar::backends::closing::Budget;
+use crate::grammar::backends::parser::{Automaton, Parser, SkippedOnce};
 use crate::grammar::backends::{closing, forced};
-use crate::grammar::context::Tokens;
+use crate::grammar::context::{Tokens, limits, slice_regexes};
 use crate::grammar::lowering::Lowered;
 use crate::grammar::lowering::description::refusal;
+use crate::grammar::masks::Mask;
 use crate::grammar::{Compiled, Grammar, Refusal};
 
 /// Items in a row of the parser that any grammar may have; an object of two thousand optional keys has 5,000.
 const MAX_ITEMS: usize = 8_000;
-/// How many rewound parsers are kept.
-const MAX_POOLED: usize = 4;
-/// A parser whose lexer holds more bytes is not kept.
-const MAX_POOLED_BYTES: usize = 4 << 20;
+/// An answer moves to a new automaton at most once in so many tokens, for it is parsed again.
+const MOVED_AFTER: usize = 256;
+/// The white space of llguidance's JSON, and ours, that comes once between two lexemes.
+const WHITE_SPACE: [&str; 2] = [r"[\x20\x0A\x0D\x09]+", r"[ \t\r\n]{1,32}"];
 
 /// A grammar that llguidance has compiled.
 pub(crate) struct Llguidance {
@@ -38,14 +40,28 @@ pub(crate) struct Llguidance {
 
 struct Shared {
     tokens: Arc<Tokens>,
-    base: Mutex<TokenParser>,
+    grammar: Arc<CGrammar>,
+    limits: ParserLimits,
+    once: SkippedOnce,
+    /// The automaton of the next request.
+    automaton: Mutex<Arc<Automaton>>,
     /// The grammar's fixed texts, in tokens of single bytes and special tokens.
     marks: Vec<Vec<u32>>,
     /// A completion of the empty answer, once it was searched for.
     shortest: OnceLock<Option<Vec<u32>>>,
-    /// Rewound parsers, and about how many bytes each holds.
-    pool: Mutex<Vec<(TokenParser, usize)>>,
+    /// Bytes besides the automaton.
     memory: usize,
+}
+
+impl Shared {
+    /// The automaton of the next request: a new one if the last was retired.
+    fn automaton(&self) -> anyhow::Result<Arc<Automaton>> {
+        let mut automaton = self.automaton.lock().unwrap_or_else(PoisonError::into_inner);
+        if automaton.is_retired() {
+            *automaton = Arc::new(Automaton::new(&self.tokens, &self.grammar, &self.limits, &self.once)?);
+        }
+        Ok(automaton.clone())
+    }
 }
 
 impl Llguidance {
@@ -59,65 +75,84 @@ impl Llguidance {
         marks: &[String],
         mut warnings: Vec<String>,
     ) -> Result<Self, Refusal> {
-        let length = match &lowered {
-            Lowered::Json(schema) => schema.to_string().len(),
-            Lowered::Lark(source) => source.len(),
+        let (length, once) = match &lowered {
+            Lowered::Json(schema) => {
+                (schema.to_string().len(), SkippedOnce { own: true, ..SkippedOnce::default() })
+            }
+            Lowered::Lark(source) => (source.len(), skipped_once(source)),
         };
-        let grammar = match lowered {
+        let description = match lowered {
             Lowered::Json(schema) => TopLevelGrammar::from_json_schema(schema),
             Lowered::Lark(source) => TopLevelGrammar::from_lark(source),
         };
-        let base = guarded(|| {
-            let factory = tokens.factory();
-            let mut limits = factory.limits().clone();
-            limits.max_items_in_row = max_items(length);
-            let (init, logger) = (GrammarInit::Serialized(grammar), Logger::new(0, 0));
-            let able = InferenceCapabilities::default();
-            let mut parser = factory.create_parser_from_init_ext(init, logger, able, limits)?;
-            parser.parser.rollback(0)?;
-            parser.start_without_prompt();
-            if !parser.check_stop()? {
-                // Without a first token no text matches. The first mask's lexer states are shared by all copies.
-                let empty = StopReason::NoExtensionBias.to_string();
-                let none = || anyhow::anyhow!("no text matches it");
-                let mask = parser.compute_mask();
-                mask.map_err(|error| if error.to_string() == empty { none() } else { error })?;
+        let mut limits = limits();
+        limits.max_items_in_row = max_items(length);
+        let compiled = guarded(|| {
+            let (init, mut logger) = (GrammarInit::Serialized(description), Logger::new(0, 0));
+            let environment = Some(tokens.environment());
+            let grammar = init.to_cgrammar(environment, &mut logger, limits.clone(), slice_regexes())?;
+            let spec = grammar.lexer_spec();
+            ensure!(!spec.has_stop && !spec.has_max_tokens, "`stop` and `max_tokens` are not supported");
+            let automaton = Arc::new(Automaton::new(tokens, &grammar, &limits, &once)?);
+            automaton.prepare()?;
+            let parser = Parser::new(&automaton);
+            if !parser.is_over() {
+                // Without a first token no text matches.
+                parser.mask()?;
             }
-            let warnings = parser.grammar_warnings();
-            Ok((parser, warnings))
+            Ok((grammar, automaton))
         });
-        let (base, more) =
-            base.map_err(|error| refusal(format!("the grammar cannot be compiled: {}", readable(&error))))?;
-        warnings.extend(more);
-        // Estimates the rules and symbols beside the lexer.
-        let memory = base.parser.lexer_stats().num_bytes + 8 * length + (16 << 10);
+        let (grammar, automaton) = compiled
+            .map_err(|error| refusal(format!("the grammar cannot be compiled: {}", readable(&error))))?;
+        warnings.extend(grammar.lexer_spec().render_warnings());
         let shared = Shared {
             tokens: tokens.clone(),
+            limits,
+            once,
+            automaton: Mutex::new(automaton),
             marks: closing::marks(marks, tokens),
-            base: Mutex::new(base),
             shortest: OnceLock::new(),
-            pool: Mutex::default(),
-            memory,
+            // Estimates the rules and symbols beside the lexer.
+            memory: 8 * length + (16 << 10),
+            grammar,
         };
         Ok(Self { shared: Arc::new(shared), warnings })
     }
 
     fn state(&self) -> State {
-        let kept = self.shared.pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let parser = kept.map_or_else(
-            || self.shared.base.lock().unwrap_or_else(PoisonError::into_inner).deep_clone(),
-            |(parser, _)| parser,
-        );
-        State {
+        let mut state = State {
             shared: self.shared.clone(),
-            parser: Some(parser),
+            parser: Parser::new(&self.shared.automaton.lock().unwrap_or_else(PoisonError::into_inner)),
             taken: Vec::new(),
+            moved: 0,
             ended: false,
             blind: false,
             broken: None,
             completion: None,
+        };
+        if state.parser.is_retired() {
+            state.rebuild();
+        }
+        state
+    }
+}
+
+/// What Lark skips once: the white space of JSON, and its own where it says so.
+fn skipped_once(source: &str) -> SkippedOnce {
+    let said = |key: &str| {
+        let after = source.split(key).skip(1);
+        after.filter_map(|rest| rest.trim_start().strip_prefix(':').map(str::trim_start)).collect::<Vec<_>>()
+    };
+    let mut patterns = Vec::new();
+    if source.contains("%json") {
+        patterns.extend(WHITE_SPACE.map(str::to_owned));
+        for text in said("\"whitespace_pattern\"") {
+            patterns.extend(
+                serde_json::Deserializer::from_str(text).into_iter::<String>().next().and_then(Result::ok),
+            );
         }
     }
+    SkippedOnce { patterns, own: said("\"ignore_once\"").iter().any(|value| value.starts_with("true")) }
 }
 
 /// How many items a row of the parser may have, for a grammar of so many bytes: a small one that needs many is
@@ -143,8 +178,7 @@ impl Compiled for Llguidance {
     }
 
     fn memory(&self) -> usize {
-        let pool = self.shared.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        self.shared.memory + pool.iter().map(|(_, bytes)| bytes).sum::<usize>()
+        self.shared.memory + self.shared.automaton.lock().unwrap_or_else(PoisonError::into_inner).memory()
     }
 
     fn backend(&self) -> &'static str {
@@ -158,14 +192,15 @@ impl Compiled for Llguidance {
 
 struct State {
     shared: Arc<Shared>,
-    /// Taken out only when dropped.
-    parser: Option<TokenParser>,
+    parser: Parser,
     /// Tokens that the parser has taken: all but an end token that ends the answer.
     taken: Vec<u32>,
+    /// How many there were when it moved to its automaton.
+    moved: usize,
     ended: bool,
     /// Looking ahead has failed, and is not tried again.
     blind: bool,
-    /// llguidance has given up, and why: the answer may only end.
+    /// The parser has given up, and why: the answer may only end.
     broken: Option<String>,
     /// The last completion that was found.
     completion: Option<Completion>,
@@ -180,24 +215,22 @@ struct Completion {
 }
 
 impl State {
-    fn parser(&mut self) -> &mut TokenParser {
-        self.parser.as_mut().expect("it is there until the state is dropped")
-    }
-
     fn done(&self) -> bool {
-        self.ended || self.broken.is_some() || self.parser.as_ref().is_none_or(TokenParser::stopped)
+        self.ended || self.broken.is_some() || self.parser.is_over()
     }
 
-    /// Runs `work` on the parser; if it fails, None, and the answer may only end.
-    fn attempt<T>(&mut self, work: impl FnOnce(&mut TokenParser) -> anyhow::Result<T>) -> Option<T> {
-        let parser = self.parser();
-        match guarded(|| work(parser)) {
-            Ok(value) => Some(value),
-            Err(error) => {
-                self.broken.get_or_insert_with(|| readable(&error));
-                None
-            }
+    /// Runs `work` on the parser, if need be once more in a new automaton; if it fails, None, and the answer may only end.
+    fn attempt<T>(&mut self, mut work: impl FnMut(&mut Parser) -> anyhow::Result<T>) -> Option<T> {
+        let mut result = guarded(|| work(&mut self.parser));
+        if result.is_err() && self.parser.is_retired() {
+            self.rebuild();
+            result = guarded(|| work(&mut self.parser));
         }
+        result.map_err(|error| self.give_up(&error)).ok()
+    }
+
+    fn give_up(&mut self, error: &anyhow::Error) {
+        self.broken.get_or_insert_with(|| readable(error));
     }
 
     /// A completion of the answer: the last one if it still is one, else what a search finds.
@@ -234,66 +267,40 @@ impl State {
 
     /// Looks ahead with the parser; `work` leaves it as it was. If that fails, None, and it is never tried again: the
     /// answer itself may never reach the text at which llguidance gave up.
-    fn ahead<T>(&mut self, work: impl FnOnce(&mut TokenParser) -> anyhow::Result<T>) -> Option<T> {
+    fn ahead<T>(&mut self, work: impl FnOnce(&Parser) -> anyhow::Result<T>) -> Option<T> {
         if self.blind {
             return None;
         }
-        let parser = self.parser();
-        let result = guarded(|| {
-            let value = work(parser)?;
-            match parser.parser.get_error() {
-                Some(error) => Err(anyhow::anyhow!(error.message())),
-                None => Ok(value),
-            }
-        });
-        if result.is_err() {
-            self.blind = true;
-            self.rebuild();
-        }
+        let result = guarded(|| work(&self.parser));
+        self.blind = result.is_err();
         result.ok()
     }
 
-    /// Replaces a parser that has given up by a new one with a new lexer.
+    /// Parses the answer again, in the automaton of the next request.
     fn rebuild(&mut self) {
-        self.parser = Some(self.shared.base.lock().unwrap_or_else(PoisonError::into_inner).deep_clone());
-        let taken = std::mem::take(&mut self.taken);
-        self.attempt(|parser| {
-            for token in &taken {
-                parser.consume_token(*token)?;
-                parser.check_stop()?;
+        let rebuilt = guarded(|| {
+            let mut parser = Parser::new(&self.shared.automaton()?);
+            for token in &self.taken {
+                ensure!(parser.take(*token)?, "the answer does not fit its grammar");
             }
-            Ok(())
+            Ok(parser)
         });
-        self.taken = taken;
+        self.moved = self.taken.len();
+        match rebuilt {
+            Ok(parser) => self.parser = parser,
+            Err(error) => self.give_up(&error),
+        }
     }
 }
 
 impl Grammar for State {
-    fn fill_mask(&mut self, mask: &mut [u32]) {
-        let set = if self.done() { None } else { self.attempt(TokenParser::compute_mask) };
-        let tokens = &self.shared.tokens;
-        let size = tokens.vocab_size();
-        let may_end = match set {
-            None => {
-                mask.fill(0);
-                true
-            }
-            Some(set) => {
-                let words = set.as_slice();
-                let common = words.len().min(mask.len());
-                mask[..common].copy_from_slice(&words[..common]);
-                mask[common..].fill(0);
-                if let Some(word) = mask.get_mut(size / 32) {
-                    *word &= !(1 << (size % 32));
-                }
-                set.is_allowed(size as u32)
-            }
-        };
-        if may_end {
-            for token in tokens.end_tokens() {
-                mask[*token as usize / 32] |= 1 << (token % 32);
-            }
-        }
+    fn mask(&mut self) -> Arc<Mask> {
+        let mask = if self.done() { None } else { self.attempt(|parser| parser.mask()) };
+        mask.unwrap_or_else(|| self.shared.tokens.end_mask().clone())
+    }
+
+    fn known_mask(&mut self) -> Option<Arc<Mask>> {
+        if self.done() { Some(self.mask()) } else { self.parser.known_mask() }
     }
 
     fn advance(&mut self, token: u32) -> bool {
@@ -305,16 +312,10 @@ impl Grammar for State {
             self.ended = end;
             return end;
         }
-        let taken = self.attempt(|parser| {
-            if !parser.validate_token(token)? {
-                return Ok(false);
-            }
-            let back = parser.consume_token(token)?;
-            anyhow::ensure!(back == 0, "nothing is ever taken back here");
-            parser.check_stop()?;
-            Ok(true)
-        });
-        match taken {
+        if self.parser.is_retired() && self.taken.len() >= self.moved + MOVED_AFTER {
+            self.rebuild();
+        }
+        match self.attempt(|parser| parser.take(token)) {
             Some(true) => {
                 self.taken.push(token);
                 if let Some(known) = &mut self.completion {
@@ -326,7 +327,7 @@ impl Grammar for State {
                 true
             }
             Some(false) if end => {
-                self.ended = self.attempt(|parser| Ok(parser.is_accepting())).unwrap_or(false);
+                self.ended = self.attempt(|parser| parser.is_accepting()).unwrap_or(false);
                 self.ended
             }
             _ => false,
@@ -344,12 +345,7 @@ impl Grammar for State {
                 known.holds = false;
             }
             self.taken.truncate(self.taken.len() - tokens);
-            self.attempt(|parser| {
-                parser.rollback(tokens)?;
-                // The cache is keyed by lexer state and row, which may now belong to other text.
-                parser.invalidate_bias_cache();
-                Ok(())
-            });
+            self.parser.roll_back(tokens);
         }
     }
 
@@ -376,29 +372,6 @@ impl Grammar for State {
 
     fn failure(&self) -> Option<&str> {
         self.broken.as_deref()
-    }
-}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        let Some(mut parser) = self.parser.take() else { return };
-        if self.broken.is_some() || std::thread::panicking() {
-            return;
-        }
-        let rewound = guarded(|| {
-            parser.rollback(self.taken.len())?;
-            parser.invalidate_bias_cache();
-            let bytes = parser.parser.lexer_stats().num_bytes;
-            Ok((parser, bytes))
-        });
-        if let Ok((parser, bytes)) = rewound
-            && bytes <= MAX_POOLED_BYTES
-        {
-            let mut pool = self.shared.pool.lock().unwrap_or_else(PoisonError::into_inner);
-            if pool.len() < MAX_POOLED {
-                pool.push((parser, bytes));
-            }
-        }
     }
 }
 

@@ -4,6 +4,7 @@ mod closing;
 mod forced;
 mod index;
 mod llguidance;
+pub(crate) mod parser;
 
 use std::sync::Arc;
 
@@ -61,7 +62,7 @@ pub(crate) mod tests {
 
     pub(crate) fn allowed(grammar: &mut dyn Grammar, tokens: &Tokens) -> Vec<u32> {
         let mut mask = vec![u32::MAX; tokens.vocab_size().div_ceil(32)];
-        grammar.fill_mask(&mut mask);
+        grammar.mask().write(&mut mask);
         (0..mask.len() as u32 * 32).filter(|id| mask[*id as usize / 32] & (1 << (id % 32)) != 0).collect()
     }
 

@@ -145,7 +145,11 @@ impl ThreadedCompiler {
 impl Compiler for ThreadedCompiler {
     fn metrics(&self) -> Vec<(&'static str, u64)> {
         let stats = self.stats();
+        let [mask_hits, mask_misses, mask_bytes] = self.shared.context.mask_counts();
         vec![
+            ("grammar_mask_hits", mask_hits),
+            ("grammar_mask_misses", mask_misses),
+            ("grammar_mask_bytes", mask_bytes),
             ("grammar_cache_hits", stats.hits),
             ("grammar_cache_misses", stats.misses),
             ("grammar_cache_entries", stats.entries as u64),

@@ -96,7 +96,13 @@ mod tests {
     }
 
     impl Grammar for Rounds {
-        fn fill_mask(&mut self, _: &mut [u32]) {}
+        fn mask(&mut self) -> std::sync::Arc<crate::grammar::masks::Mask> {
+            unreachable!("nothing is sampled here")
+        }
+
+        fn known_mask(&mut self) -> Option<std::sync::Arc<crate::grammar::masks::Mask>> {
+            None
+        }
 
         fn advance(&mut self, token: u32) -> bool {
             let allowed = if self.open() > 0 { token == 0 } else { token > 0 };

@@ -8,17 +8,18 @@
 //! ```
 //!
 //! A row's masks depend on every token before it, so they are filled after the commit of the step before, while the
-//! device already runs the step itself; the sampler waits for them. O(vocabulary / 32) words a mask at least; rows
-//! are shared out among threads.
+//! device already runs the step itself; the sampler waits for them. Rows in the same state of their grammar have one
+//! mask. Those whose mask is not known are shared out among threads.
 
-use std::sync::Mutex;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::closing::Closing;
-use super::masks::{self, Job, elapsed_ns};
+use super::masks::{self, Allowed, Distinct, Job, elapsed_ns};
 use super::thread_pool::ThreadPool;
 use super::{DraftLimits, NewToken, PerRequest, RowFeature};
 use crate::error::{Error, Result};
+use crate::grammar::masks::Mask;
 use crate::grammar::{Compiled, Compiler, Grammar, Refusal, Verdict};
 use crate::messages::{FinishReason, RequestKey, Submit};
 use crate::scheduler::queue::requests::Taken;
@@ -102,6 +103,7 @@ impl Answer {
 struct MaskRow {
     slot: u32,
     generation: u32,
+    first_logit: usize,
     drafts: usize,
 }
 
@@ -118,7 +120,9 @@ pub(in crate::scheduler) struct Grammars {
     /// Rows of the step that was planned last, in the order of their masks; their drafts, one row's after the other's.
     rows: Vec<MaskRow>,
     drafts: Vec<u32>,
-    masks: usize,
+    /// How many logits have masks.
+    masked: usize,
+    distinct: Distinct,
 }
 
 impl Grammars {
@@ -201,45 +205,47 @@ impl Grammars {
         true
     }
 
-    /// Fills the masks of the step that was planned last into `masks`, the field of its buffer; returns how many.
-    /// `InvalidArgument` unless the step before is `committed`.
+    /// Fills the masks of the step that was planned last into its buffers, each once, and the index of each logit's;
+    /// returns how many masks. `InvalidArgument` unless the step before is `committed`.
     pub fn fill_masks(
         &mut self,
         table: &SequenceTable,
         layout: &StepLayout,
-        masks: &mut [u32],
+        out: &mut StepBuffers<'_>,
         committed: bool,
     ) -> Result<usize> {
-        let words = layout.mask_words();
         if self.rows.is_empty() {
             return Ok(0);
         }
         if !committed {
             return Err(Error::InvalidArgument("the step before is not committed yet".into()));
         }
-        if masks.len() != layout.max_logits() * words {
-            return Err(Error::InvalidArgument(format!("the masks of a step have {} words", masks.len())));
-        }
-        let (mut masks, mut rest) = (masks, &self.drafts[..]);
-        let mut jobs = Vec::with_capacity(self.rows.len());
+        let (mut jobs, mut rest) = (Vec::new(), &self.drafts[..]);
         for row in self.rows.drain(..) {
             let (drafts, others) = rest.split_at(row.drafts);
-            let (mine, tail) = std::mem::take(&mut masks).split_at_mut((row.drafts + 1) * words);
-            (rest, masks) = (others, tail);
-            match job(table, &mut self.requests, &row, &self.end_tokens, drafts, mine, words) {
-                Ok(job) => jobs.push(Mutex::new(job)),
+            rest = others;
+            match look(table, &mut self.requests, &row, drafts) {
+                Look::Known(allowed) => out.mask_row[row.first_logit] = self.distinct.index(allowed),
+                Look::Job(job) => jobs.push(job),
                 // Its sequence has ended meanwhile: whatever is sampled is dropped.
-                Err(mine) => mine.fill(u32::MAX),
+                Look::Ended => out.mask_row[row.first_logit..=row.first_logit + row.drafts].fill(-1),
             }
         }
-        for job in masks::fill(jobs, self.threads.as_ref()) {
+        for job in masks::find(jobs, self.threads.as_ref()) {
+            for (at, allowed) in (job.first_logit..).zip(job.allowed) {
+                out.mask_row[at] = self.distinct.index(allowed);
+            }
             if let Some(answer) = self.requests.get_mut(job.request) {
                 answer.grammar = Some(job.grammar);
                 answer.spent_ns += job.spent_ns;
                 answer.complaint = job.complaint;
             }
         }
-        Ok(self.masks)
+        let masks = self.distinct.len();
+        self.distinct.write(out.mask, layout.mask_words(), &self.end_tokens, self.threads.as_ref());
+        self.distinct.clear();
+        out.header[header::NUM_MASKS] = masks as i64;
+        Ok(masks)
     }
 
     /// Why a request's grammar can be followed no further, said once.
@@ -291,7 +297,7 @@ impl RowFeature for Grammars {
     fn begin_step(&mut self) {
         self.rows.clear();
         self.drafts.clear();
-        self.masks = 0;
+        self.masked = 0;
     }
 
     fn write(&mut self, row: &SampledRow, out: &mut StepBuffers<'_>) {
@@ -299,17 +305,16 @@ impl RowFeature for Grammars {
             return;
         }
         let drafts = row.drafts as usize;
-        self.rows.push(MaskRow { slot: row.slot, generation: row.generation, drafts });
+        let first_logit = row.first_logit;
+        self.rows.push(MaskRow { slot: row.slot, generation: row.generation, first_logit, drafts });
         let tokens = &out.token_ids[row.first_draft..row.first_draft + drafts];
         self.drafts.extend(tokens.iter().map(|token| *token as u32));
-        for mask_row in &mut out.mask_row[row.first_logit..=row.first_logit + drafts] {
-            *mask_row = self.masks as i32;
-            self.masks += 1;
-        }
+        self.masked += drafts + 1;
     }
 
     fn end_step(&mut self, header: &mut [i64], _record: &mut StepRecord) {
-        header[header::NUM_MASKS] = self.masks as i64;
+        // At most; how many there are is known when they are filled.
+        header[header::NUM_MASKS] = self.masked as i64;
     }
 
     fn on_token(&mut self, token: &NewToken) -> Taken {
@@ -330,25 +335,38 @@ impl RowFeature for Grammars {
     }
 }
 
-/// The work of a row, with its grammar; the masks again if its sequence has ended.
-fn job<'a>(
+/// How the masks of a row are found.
+enum Look<'a> {
+    Known(Allowed),
+    Job(Job<'a>),
+    Ended,
+}
+
+fn look<'a>(
     table: &SequenceTable,
     requests: &mut PerRequest<Answer>,
     row: &MaskRow,
-    end_tokens: &'a [u32],
     drafts: &'a [u32],
-    masks: &'a mut [u32],
-    words: usize,
-) -> std::result::Result<Job<'a>, &'a mut [u32]> {
+) -> Look<'a> {
     let at = row.slot as usize;
     if !table.is_current(row.slot, row.generation) {
-        return Err(masks);
+        return Look::Ended;
     }
     let request = table.request[at];
-    let Some(answer) = requests.get_mut(request) else { return Err(masks) };
-    let only = answer.only();
+    let Some(answer) = requests.get_mut(request) else { return Look::Ended };
+    if let Some(only) = answer.only() {
+        // An answer that is being closed has no drafts.
+        return Look::Known(Allowed::Tokens { mask: Arc::new(Mask::of(vec![only])), held: false });
+    }
     let next = table.progress[at].known + 1 - answer.prompt_length;
     let held = answer.min_tokens.saturating_sub(next) as usize;
-    let Some(grammar) = answer.grammar.take() else { return Err(masks) };
-    Ok(Job { request, grammar, only, held, end_tokens, drafts, masks, words, spent_ns: 0, complaint: None })
+    let Some(grammar) = &mut answer.grammar else { return Look::Ended };
+    if drafts.is_empty()
+        && let Some(mask) = grammar.known_mask()
+    {
+        return Look::Known(Allowed::Tokens { mask, held: held > 0 });
+    }
+    let Some(grammar) = answer.grammar.take() else { return Look::Ended };
+    let (first_logit, allowed) = (row.first_logit, Vec::with_capacity(drafts.len() + 1));
+    Look::Job(Job { request, grammar, held, drafts, first_logit, allowed, spent_ns: 0, complaint: None })
 }

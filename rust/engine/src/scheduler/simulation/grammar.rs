@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::model::{STOP_TOKEN, VOCABULARY};
+use crate::grammar::masks::Mask;
 use crate::grammar::{Compiled, Compiler, Grammar, Refusal, Verdict};
 use crate::messages::RequestKey;
 use crate::telemetry::Histogram;
@@ -25,12 +26,15 @@ impl Threes {
 }
 
 impl Grammar for Threes {
-    fn fill_mask(&mut self, mask: &mut [u32]) {
-        mask.fill(0);
-        (0..VOCABULARY as u32)
-            .filter(|token| self.allows(*token))
-            .for_each(|token| mask[token as usize / 32] |= 1 << (token % 32));
-        assert!(mask.iter().any(|word| *word != 0));
+    fn mask(&mut self) -> Arc<Mask> {
+        let tokens: Vec<u32> = (0..VOCABULARY as u32).filter(|token| self.allows(*token)).collect();
+        assert!(!tokens.is_empty());
+        Arc::new(Mask::of(tokens))
+    }
+
+    fn known_mask(&mut self) -> Option<Arc<Mask>> {
+        // As if every other one were.
+        self.taken.len().is_multiple_of(2).then(|| self.mask())
     }
 
     fn advance(&mut self, token: u32) -> bool {

@@ -232,8 +232,8 @@ impl World {
             while constrained && self.commit() {}
             // SAFETY: as above.
             let bytes = unsafe { self.words.align_to_mut::<u8>() }.1;
+            let filled = self.planner.fill_masks(bytes).unwrap();
             let view = self.planner.layout.view(bytes).unwrap();
-            let filled = self.planner.fill_masks(view.mask).unwrap();
             assert_eq!(view.header[header::NUM_MASKS] as usize, filled);
             // SAFETY: as above.
             let bytes = unsafe { self.words.align_to_mut::<u8>() }.1;

@@ -47,7 +47,7 @@ macro_rules! header_numbers {
             NUM_GREEDY = 8;
             /// Tokens that this step samples, those behind wrong drafts counted in.
             NUM_LOGITS = 9;
-            /// Masks that are to be filled before it samples.
+            /// Different masks that the step has once they are filled; before that how many there may be at most.
             NUM_MASKS = 10;
             /// The most tokens of a row that the draft model fills in.
             MAX_DEVICE_DRAFTS = 11;
@@ -209,7 +209,8 @@ step_fields! {
     /// The token of the step that they follow. The token after that, if it is of the same row, is the draft of what is
     /// sampled there.
     logit_token: i32 = |layout: &StepLayout| layout.max_logits;
-    /// Row of `mask` that says which tokens may be sampled; -1 for all.
+    /// Row of `mask` that says which tokens may be sampled; -1 for all. Rows of the same tokens have one. Written by
+    /// `fill_masks`; -1 until then.
     mask_row: i32 = |layout: &StepLayout| layout.max_logits;
     /// Entries of `token_ids` that are filled on the device ...
     feed_token: i32 = |layout: &StepLayout| layout.max_rows;

@@ -13,7 +13,7 @@
 //! O(states × tokens), within a budget.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use outlines_core::index::Index as Outlines;
 use outlines_core::vocabulary::Vocabulary;
@@ -28,6 +28,7 @@ use crate::grammar::Refusal;
 use crate::grammar::cancellation::CancelToken;
 use crate::grammar::context::Tokens;
 use crate::grammar::lowering::description::refusal;
+use crate::grammar::masks::Mask;
 
 /// Largest automaton, in bytes.
 const MAX_AUTOMATON_BYTES: usize = 1 << 20;
@@ -164,12 +165,12 @@ impl Table {
             }
             next.sort_unstable();
             let is_final = outlines.is_final_state(&state);
-            let mut row = Row { next: next.into(), mask: None, is_final, to_end, towards_end };
+            let mut row = Row { next: next.into(), mask: OnceLock::new(), is_final, to_end, towards_end };
             if row.next.len() >= DENSE {
-                let mut mask = vec![0; tokens.vocab_size().div_ceil(32)];
-                row.write(tokens, &mut mask);
-                memory += 4 * mask.len();
-                row.mask = Some(mask.into());
+                let mut words = vec![0; tokens.vocab_size().div_ceil(32)];
+                row.listed(tokens).write(&mut words);
+                memory += 4 * words.len();
+                row.mask = OnceLock::from(Arc::new(Mask::new(&words)));
             }
             memory += size_of::<Row>() + 8 * row.next.len();
             states.push(row);

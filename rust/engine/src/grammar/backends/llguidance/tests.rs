@@ -10,8 +10,8 @@ pub(in super::super) fn from_schema(tokens: &Arc<Tokens>, schema: serde_json::Va
 }
 
 impl Llguidance {
-    pub(in super::super) fn parser(&self) -> TokenParser {
-        self.shared.base.lock().unwrap().deep_clone()
+    pub(in super::super) fn parser(&self) -> Parser {
+        Parser::new(&self.shared.automaton().unwrap())
     }
 
     pub(in super::super) fn closing_within(&self, mut budget: Budget) -> Option<Vec<u32>> {
@@ -30,7 +30,7 @@ fn a_long_text_is_forced_no_further_than_asked() {
     let tokens = small(&["ab", "the"]);
     let (grammar, text) = long(&tokens, 60_000);
     let mut state = grammar.state();
-    let states = |state: &mut State| state.parser().parser.lexer_stats().num_states;
+    let states = |state: &mut State| state.parser.lexer_states();
     for at in 0..12 {
         let before = states(&mut state);
         let mut drafted = Vec::new();
@@ -52,9 +52,9 @@ fn looking_ahead_may_fail_and_the_answer_goes_on() {
     let mut state = grammar.state();
     let ids: Vec<u32> = format!("\"{text}\"").bytes().map(|byte| tokens.byte_token(byte).unwrap()).collect();
     assert!(ids[..5].iter().all(|id| state.advance(*id)));
-    // It leaves the lock on the lexer poisoned.
+    // It leaves the automaton's lock poisoned, and the answer moves to another.
     let gone = state.ahead(|parser| {
-        parser.parser.with_recognizer(|_| panic!("as llguidance might"));
+        parser.poison();
         Ok(())
     });
     assert_eq!((gone, state.failure()), (None, None));

@@ -1,0 +1,315 @@
+//! llguidance's lexer: the automaton of a grammar's lexemes, which is built as texts reach its states.
+//!
+//! ```text
+//!  state ─ byte ─► state             within the lexeme
+//!                ► ends before it    the longest match is over; the byte begins the next lexeme
+//!                ► ends with it      nothing longer may match
+//! ```
+
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use llguidance::api::{ParserLimits, SkipSpec};
+use llguidance::derivre::{NextByte, RegexAst, StateID};
+use llguidance::earley::CGrammar;
+use llguidance::earley::lexerspec::{LexemeClass, LexemeIdx, LexerSpec};
+use llguidance::earley::regexvec::{LexemeSet, RegexVec};
+use rustc_hash::FxHashMap;
+
+/// The number of a set of lexemes.
+pub(super) type SetId = u32;
+/// Of a state that was not looked at.
+const UNKNOWN: SetId = u32::MAX;
+/// The set without lexemes.
+const NO_SET: SetId = 0;
+/// How much work a containment may take before it counts as none.
+const CONTAINMENT: u64 = 1000;
+
+/// Where a byte leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Move {
+    To(StateID),
+    /// One of these lexemes has ended before the byte.
+    EndedBefore(SetId),
+    /// One of these lexemes ends with the byte.
+    EndsWith(SetId),
+    Nowhere,
+}
+
+/// Which of its lexemes a grammar skips once between two others, and not as often as they come.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SkippedOnce {
+    /// Regexes of white space; those that the grammar does not skip are ignored.
+    pub patterns: Vec<String>,
+    /// What the grammar itself skips, outside of nested ones.
+    pub own: bool,
+}
+
+/// The lexer of a grammar.
+pub(super) struct Lexer {
+    automaton: RegexVec,
+    grammar: Arc<CGrammar>,
+    /// Bytes with which some lexeme begins.
+    first: [bool; 256],
+    sets: Vec<Box<[u32]>>,
+    known: FxHashMap<Box<[u32]>, SetId>,
+    /// The lexemes that have ended in a state, and those that end with the byte that leads there; by state.
+    ended: Vec<[SetId; 2]>,
+    /// By class, whether its white space comes once.
+    once: Vec<bool>,
+    /// Lexemes that are special tokens, each with its tokens once they were wanted.
+    special: FxHashMap<u32, Option<Box<[u32]>>>,
+    limits: ParserLimits,
+}
+
+impl Lexer {
+    /// # Errors
+    /// It is too large.
+    pub fn new(grammar: &Arc<CGrammar>, limits: &ParserLimits, once: &SkippedOnce) -> Result<Self> {
+        let mut limits = limits.clone();
+        let spec = grammar.lexer_spec();
+        let mut automaton = spec.to_regex_vec(&mut limits)?;
+        let all = automaton.initial_state(&spec.all_lexemes());
+        let first = std::array::from_fn(|byte| !automaton.transition(all, byte as u8).is_dead());
+        let mut special = FxHashMap::default();
+        for (number, _) in spec.lexemes.iter().enumerate() {
+            let mut one = spec.alloc_lexeme_set();
+            one.add(LexemeIdx::new(number));
+            if !spec.token_range_lexemes(&one).is_empty() {
+                special.insert(number as u32, None);
+            }
+        }
+        let mut lexer = Self {
+            automaton,
+            grammar: grammar.clone(),
+            first,
+            sets: Vec::new(),
+            known: FxHashMap::default(),
+            ended: Vec::new(),
+            once: skipped_once(spec, once)?,
+            special,
+            limits,
+        };
+        lexer.intern(&[]);
+        Ok(lexer)
+    }
+
+    pub fn spec(&self) -> &LexerSpec {
+        self.grammar.lexer_spec()
+    }
+
+    /// Gives new fuel: what one mask or token may take.
+    pub fn refuel(&mut self, fuel: u64) {
+        self.automaton.set_fuel(fuel);
+        self.automaton.set_max_states(self.limits.max_lexer_states);
+    }
+
+    /// Why it has given up, if it has.
+    pub fn error(&self) -> Option<String> {
+        self.automaton.get_error()
+    }
+
+    /// About how many bytes it holds.
+    pub fn memory(&self) -> usize {
+        self.automaton.num_bytes() + self.ended.len() * 8
+    }
+
+    /// How many states it has.
+    #[cfg(test)]
+    pub fn states(&self) -> usize {
+        self.automaton.stats().num_states
+    }
+
+    /// The state before any of these lexemes.
+    pub fn start(&mut self, lexemes: &LexemeSet) -> StateID {
+        self.automaton.initial_state(lexemes)
+    }
+
+    /// The same without the white space of a class.
+    pub fn start_without_skip(&mut self, start: StateID, class: usize) -> StateID {
+        let mut possible = self.automaton.state_desc(start).possible.clone();
+        possible.remove(self.skip(class));
+        self.automaton.initial_state(&possible)
+    }
+
+    #[inline]
+    pub fn advance(&mut self, state: StateID, byte: u8) -> Move {
+        let next = self.automaton.transition(state, byte);
+        if next.is_dead() {
+            if !self.first[byte as usize] {
+                return Move::Nowhere;
+            }
+            return match self.ended(state) {
+                NO_SET => Move::Nowhere,
+                set => Move::EndedBefore(set),
+            };
+        }
+        if !next.has_lowest_match() {
+            return Move::To(next);
+        }
+        match self.automaton.state_desc(next).has_special_token {
+            // Special tokens are taken whole.
+            true => Move::Nowhere,
+            false => Move::EndsWith(self.ends_with(next)),
+        }
+    }
+
+    /// The state after the first byte of a lexeme.
+    #[inline]
+    pub fn transition(&mut self, start: StateID, byte: u8) -> StateID {
+        self.automaton.transition(start, byte)
+    }
+
+    /// The lexemes that are whole in a state; 0 if none is.
+    #[inline]
+    pub fn ended(&mut self, state: StateID) -> SetId {
+        self.sets_of(state)[0]
+    }
+
+    fn ends_with(&mut self, state: StateID) -> SetId {
+        self.sets_of(state)[1]
+    }
+
+    #[inline]
+    fn sets_of(&mut self, state: StateID) -> [SetId; 2] {
+        match self.ended.get(state.as_usize()) {
+            Some(sets) if sets[0] != UNKNOWN => *sets,
+            _ => self.look(state),
+        }
+    }
+
+    #[cold]
+    fn look(&mut self, state: StateID) -> [SetId; 2] {
+        let about = self.automaton.state_desc(state);
+        let numbers = |lexemes: &[LexemeIdx]| lexemes.iter().map(|lexeme| lexeme.0).collect::<Vec<u32>>();
+        let (ended, with) =
+            (numbers(about.greedy_accepting.as_slice()), numbers(about.lazy_accepting.as_slice()));
+        let sets = [self.intern(&ended), self.intern(&with)];
+        if self.ended.len() <= state.as_usize() {
+            self.ended.resize(state.as_usize() + 1, [UNKNOWN; 2]);
+        }
+        self.ended[state.as_usize()] = sets;
+        sets
+    }
+
+    /// The number of a set of lexemes.
+    pub fn intern(&mut self, lexemes: &[u32]) -> SetId {
+        if let Some(set) = self.known.get(lexemes) {
+            return *set;
+        }
+        let set = self.sets.len() as SetId;
+        self.sets.push(lexemes.into());
+        self.known.insert(lexemes.into(), set);
+        set
+    }
+
+    pub fn set(&self, set: SetId) -> &[u32] {
+        &self.sets[set as usize]
+    }
+
+    /// Whether nothing can follow in the lexeme.
+    pub fn is_at_end(&mut self, state: StateID) -> bool {
+        self.automaton.next_byte(state) == NextByte::ForcedEOI
+    }
+
+    /// The bytes that may come within the lexeme, as far as they are known without trying: one that must come, or some.
+    pub fn hint(&mut self, state: StateID) -> NextByte {
+        let hint = self.automaton.next_byte(state);
+        if self.ended(state) == NO_SET { hint } else { hint.make_fuzzy() }
+    }
+
+    /// Whether all texts of an extra lexeme are beginnings of what may come in this state.
+    pub fn contains(&mut self, state: StateID, extra: usize) -> bool {
+        let lexeme = self.spec().extra_lexeme(extra);
+        self.automaton.subsume_possible(state)
+            && self.automaton.check_subsume(state, lexeme, CONTAINMENT).unwrap_or(false)
+    }
+
+    /// The first lexeme that may come in a state and is this special token.
+    pub fn special(&self, state: StateID, token: u32) -> Option<u32> {
+        let possible = &self.automaton.state_desc(state).possible;
+        let is = |lexeme: &LexemeIdx| self.spec().lexeme_spec(*lexeme).contains_token(token);
+        possible.iter().find(is).map(|lexeme| lexeme.0)
+    }
+
+    /// Adds the special tokens that may come in a state to a mask.
+    pub fn add_special(&mut self, state: StateID, mask: &mut [u32]) {
+        let possible: Vec<_> = self.automaton.state_desc(state).possible.iter().collect();
+        for lexeme in possible {
+            let Some(tokens) = self.special.get_mut(&lexeme.0) else { continue };
+            let spec = self.grammar.lexer_spec().lexeme_spec(lexeme);
+            let all = 0..mask.len() as u32 * 32;
+            for token in
+                tokens.get_or_insert_with(|| all.filter(|id| spec.contains_token(*id)).collect()).iter()
+            {
+                mask[*token as usize / 32] |= 1 << (token % 32);
+            }
+        }
+    }
+
+    /// Whether a special token may come in a state.
+    pub fn special_possible(&self, state: StateID) -> bool {
+        self.automaton.state_desc(state).possible.iter().any(|lexeme| self.special.contains_key(&lexeme.0))
+    }
+
+    /// The states before each lexeme of more than this weight.
+    pub fn heavy(&mut self, weight: u32) -> Vec<StateID> {
+        let lexemes = (0..self.spec().lexemes.len()).map(LexemeIdx::new);
+        let heavy: Vec<_> = lexemes.filter(|lexeme| self.automaton.lexeme_weight(*lexeme) > weight).collect();
+        let start = |lexeme| {
+            let mut one = self.no_lexemes();
+            one.add(lexeme);
+            self.start(&one)
+        };
+        heavy.into_iter().map(start).collect()
+    }
+
+    /// Whether some lexeme is a special token.
+    pub fn has_special(&self) -> bool {
+        !self.special.is_empty()
+    }
+
+    pub fn no_lexemes(&self) -> LexemeSet {
+        self.spec().alloc_lexeme_set()
+    }
+
+    pub fn class(&self, lexeme: LexemeIdx) -> usize {
+        self.spec().lexeme_spec(lexeme).class().as_usize()
+    }
+
+    /// The white space of a class.
+    pub fn skip(&self, class: usize) -> LexemeIdx {
+        self.spec().skip_id(LexemeClass::new(class))
+    }
+
+    pub fn has_class(&self, set: SetId, class: usize) -> bool {
+        self.set(set).iter().any(|lexeme| self.class(LexemeIdx(*lexeme)) == class)
+    }
+
+    /// Whether a set is of skipped text, and that comes once.
+    pub fn skipped(&self, set: SetId) -> Option<bool> {
+        self.set(set).iter().find_map(|lexeme| {
+            let class = self.spec().skip_by_class.iter().position(|skip| skip.0 == *lexeme)?;
+            Some(self.once[class])
+        })
+    }
+}
+
+/// Which classes skip their white space once.
+fn skipped_once(spec: &LexerSpec, once: &SkippedOnce) -> Result<Vec<bool>> {
+    let classes = spec.skip_by_class.len();
+    let mut out = vec![false; classes];
+    out[0] = once.own;
+    if !once.patterns.is_empty() {
+        // A class that is there already is found again.
+        let mut probe = spec.clone();
+        for pattern in &once.patterns {
+            let skip = SkipSpec::once(RegexAst::Regex(pattern.clone()));
+            let class = probe.setup_lexeme_class_with_skip(skip).map_err(|error| anyhow!(error))?;
+            if let Some(found) = out.get_mut(class.as_usize()) {
+                *found = true;
+            }
+        }
+    }
+    Ok(out)
+}

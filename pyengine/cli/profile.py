@@ -86,7 +86,14 @@ def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[i
 @click.option(
     "--grammar",
     metavar="FILE|NAME",
-    help="Constrain every answer by a JSON Schema in a file, or a built-in one: records, tools.",
+    help="Constrain every answer by a JSON Schema in a file, or a built-in one: records, tools, "
+    "mixed (50 schemas in turn).",
+)
+@click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Use the tokens of this tokenizer.json, on the simulated device.",
 )
 @click.option("--attach", metavar="URL", help="Measure a running server instead.")
 @click.option(
@@ -172,15 +179,18 @@ def _measure(model: str | None, given: dict[str, Any]) -> "tuple[ProfileReport, 
     config = engine_config(model, given, MODE)
     grammar = None
     if (wanted := given["grammar"]) is not None:
-        from pyengine.profiling.schemas import grammar as load
+        from pyengine.profiling.schemas import grammars
 
-        grammar = (wanted, load(wanted))
-    options = ProfileOptions(
-        config=config, grammar=grammar, **{name: given[name] for name in names}
-    )
-    runs = 1 + options.busy_loop + len(options.sweep)
-    with working(f"starting an engine and measuring it for {options.seconds:g} s, {runs} x"):
-        report, observation = uvloop.run(run(options))
+        grammar = (wanted, grammars(wanted))
+    from pyengine.profiling.vocabulary import with_tokenizer
+
+    with with_tokenizer(config, given["tokenizer"]) as config:
+        options = ProfileOptions(
+            config=config, grammar=grammar, **{name: given[name] for name in names}
+        )
+        runs = 1 + options.busy_loop + len(options.sweep)
+        with working(f"starting an engine and measuring it for {options.seconds:g} s, {runs} x"):
+            report, observation = uvloop.run(run(options))
     return report, observation.spans
 
 

@@ -24,7 +24,7 @@ class Readers:
     """The clients: what they have read."""
 
     engine: AsyncEngine
-    grammar: Grammar | None = None
+    grammars: tuple[Grammar, ...] = ()
     tokens: int = 0
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _warm: set[int] = field(default_factory=set)
@@ -35,8 +35,9 @@ class Readers:
         params = SamplingParams(
             max_tokens=job.answer_tokens, ignore_eos=True, stop=STOP_STRINGS, seed=seed
         )
+        grammar = self.grammars[seed % len(self.grammars)] if self.grammars else None
         got = 0
-        async for update in self.engine.generate(job.prompt, params, grammar=self.grammar):
+        async for update in self.engine.generate(job.prompt, params, grammar=grammar):
             self.tokens += len(update.token_ids)
             got += len(update.token_ids)
             # A grammar may end an answer early.

@@ -43,7 +43,8 @@ class ProfileOptions:
         clip: Shorten what the context does not take.
         busy_loop: Measure once more beside a busy loop.
         sweep: Further numbers of sequences, measured one after the other.
-        grammar: What every answer must look like, and its name; None leaves them free.
+        grammar: A name, and what answers must look like, one after the other; None leaves them
+            free.
     """
 
     config: EngineConfig
@@ -57,7 +58,7 @@ class ProfileOptions:
     clip: bool = False
     busy_loop: bool = False
     sweep: tuple[int, ...] = ()
-    grammar: tuple[str, Grammar] | None = None
+    grammar: tuple[str, tuple[Grammar, ...]] | None = None
 
     @property
     def setup(self) -> dict[str, Any]:
@@ -120,7 +121,7 @@ async def _steady(
         share = engine.info.num_blocks * config.block_size // sequences - options.prompt_tokens
         answer = min(answer, max(share, WARM_UP_TOKENS))
         workload = constant(sequences, options.prompt_tokens, answer, engine.info.vocab_size)
-        readers = Readers(engine, _grammar(options))
+        readers = Readers(engine, _grammars(options))
         readers.tasks = [
             asyncio.create_task(readers.repeat(job, seed)) for seed, job in enumerate(workload.jobs)
         ]
@@ -148,7 +149,7 @@ async def _profile_trace(options: ProfileOptions) -> tuple[ProfileReport, Observ
             rate_scale=options.rate_scale,
             clip=options.clip,
         )
-        readers = Readers(engine, _grammar(options))
+        readers = Readers(engine, _grammars(options))
         try:
             start = time.perf_counter()
             observation = await observe(engine, lambda: readers.replay(workload, options.seconds))
@@ -185,8 +186,8 @@ def _answer_tokens(options: ProfileOptions, seconds: float, max_context: int) ->
     return room
 
 
-def _grammar(options: ProfileOptions) -> Grammar | None:
-    return None if options.grammar is None else options.grammar[1]
+def _grammars(options: ProfileOptions) -> tuple[Grammar, ...]:
+    return () if options.grammar is None else options.grammar[1]
 
 
 def _fitted(options: ProfileOptions, sequences: int, seconds: float | None = None) -> EngineConfig:

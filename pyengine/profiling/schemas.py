@@ -62,19 +62,46 @@ TOOLS = {
     },
 }  # fmt: skip
 
-BUILT_IN: dict[str, dict[str, Any]] = {"records": RECORDS, "tools": TOOLS}
+_FIELDS: tuple[dict[str, Any], ...] = (
+    _words(40),
+    {"type": "integer", "minimum": 0, "maximum": 99999},
+    {"type": "number", "minimum": -1000, "maximum": 1000},
+    {"type": "boolean"},
+    {"enum": ["low", "medium", "high", "very high"]},
+    {"type": "string", "format": "date"},
+    {"anyOf": [_words(120), {"type": "null"}]},
+    {"type": "array", "items": _words(16), "minItems": 1, "maxItems": 5},
+    {"type": "string", "pattern": "^[A-Z]{2,3}-[0-9]{3,6}$"},
+    _object(x={"type": "number"}, y={"type": "number"}),
+)
 
 
-def grammar(name: str) -> Grammar:
-    """The grammar of a built-in schema, or of the JSON Schema in a file.
+def _mixed(number: int) -> dict[str, Any]:
+    """One of many schemas that have neither a key nor their order of fields in common."""
+    fields = {
+        f"{'abcdefghij'[at]}{number}": _FIELDS[(number * 3 + at * (1 + number % 4)) % len(_FIELDS)]
+        for at in range(3 + number % 6)
+    }
+    return {"type": "array", "minItems": _MANY, "items": _object(**fields)}
+
+
+BUILT_IN: dict[str, list[dict[str, Any]]] = {
+    "records": [RECORDS],
+    "tools": [TOOLS],
+    "mixed": [_mixed(number) for number in range(50)],
+}
+
+
+def grammars(name: str) -> tuple[Grammar, ...]:
+    """The grammars of built-in schemas, or that of the JSON Schema in a file.
 
     Raises:
         ConfigError: There is neither, or the file holds no schema.
     """
     if name in BUILT_IN:
-        return json_schema(BUILT_IN[name])
+        return tuple(json_schema(schema) for schema in BUILT_IN[name])
     try:
-        return json_schema(Path(name).read_text(encoding="utf-8"))
+        return (json_schema(Path(name).read_text(encoding="utf-8")),)
     except (OSError, UnicodeError) as error:
         raise ConfigError(
             f"no schema {name!r}: it is no file that can be read ({error}), and built in are "

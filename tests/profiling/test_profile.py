@@ -207,6 +207,20 @@ def test_two_reports_are_compared(made: Path, tmp_path: Path) -> None:
     assert "not a report" in refused.output
 
 
+def test_many_schemas_and_another_tokenizer(tmp_path: Path) -> None:
+    vocabulary = json.loads((Path("pyengine/demo/model/tokenizer.json")).read_text("utf-8"))
+    first = 1 + max(vocabulary["model"]["vocab"].values(), default=0)
+    first = max(first, *(added["id"] + 1 for added in vocabulary["added_tokens"]))
+    vocabulary["model"]["vocab"] |= {f"zz{number}": first + number for number in range(5000)}
+    other = tmp_path / "tokenizer.json"
+    other.write_text(json.dumps(vocabulary), encoding="utf-8")
+    result = run(*SMALL, "--placement=thread", "--grammar=mixed", f"--tokenizer={other}",
+                 "--json=-")  # fmt: skip
+    report = load_report(result.stdout_bytes, "stdout")
+    assert report.setup["grammar"] == "mixed"
+    assert report.tokens > 0
+
+
 def test_constrained_answers_show_masks_and_drafts() -> None:
     # How the clock judges drafts is not foreseen, but forced ones are tried again and again.
     result = run(*SMALL, "--placement=thread", "--grammar=records", "--speculation=forced",
@@ -327,7 +341,9 @@ def test_what_cannot_be_profiled_is_refused() -> None:
         ([*SMALL, "--prompt-tokens", "100000"], "no room for an answer"),
         ([*SMALL, "--trace", "/absent.csv"], "cannot read the trace"),
         (["--speculation", "nobody,ngram"], "'speculation' names 'nobody'"),
-        (["--grammar", "/absent.json"], "built in are records, tools"),
+        (["--grammar", "/absent.json"], "built in are records, tools, mixed"),
+        ([*SMALL, "--tokenizer", "/absent.json"], "no tokenizer in /absent.json"),
+        (["--device", "cpu", "--tokenizer", "/absent.json"], "needs --device simulated"),
         (["--grammar", __file__], "not valid JSON"),
         (["--attach", "http://x", "--grammar", "records"], "--attach does not go with --grammar"),
     ]:

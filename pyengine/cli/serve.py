@@ -14,6 +14,7 @@ from pyengine.settings.modes import Mode
 
 if TYPE_CHECKING:
     from pyengine.async_engine import AsyncEngine
+    from pyengine.http.limits import Limits
     from pyengine.placement import PlacementName
     from pyengine.settings.config import EngineConfig
 
@@ -70,6 +71,7 @@ MODE: Mode = "local"
     help="Send a span of every request to this OpenTelemetry collector, as http://localhost:4318; "
     "needs pyengine[otel].",
 )
+@click.option("--page/--no-page", default=True, help="Serve a page to chat at / [default: yes].")
 @engine_options(MODE)
 def serve(
     model: str | None,
@@ -81,6 +83,7 @@ def serve(
     replicas: int,
     metrics_port: int | None,
     otlp_endpoint: str | None,
+    page: bool,
     **given: Any,
 ) -> None:
     """Serve a model over OpenAI's HTTP API.
@@ -89,9 +92,11 @@ def serve(
     """
     import uvloop
 
+    from pyengine.http.limits import Limits
     from pyengine.http.serving.server import leave
 
     config = engine_config(model, given, MODE)
+    limits = Limits(drain_seconds=drain_seconds, page=page)
     if replicas > 1:
         uvloop.run(
             serve_replicas(
@@ -106,10 +111,10 @@ def serve(
             )
         )
     elif workers == 1:
-        uvloop.run(_serve(config, host, port, drain_seconds, placement, otlp_endpoint))
+        uvloop.run(_serve(config, host, port, limits, placement, otlp_endpoint))
         leave()
     elif placement == "process":
-        uvloop.run(_serve_workers(config, host, port, drain_seconds, workers, otlp_endpoint))
+        uvloop.run(_serve_workers(config, host, port, limits, workers, otlp_endpoint))
     else:
         raise click.UsageError("more than one of --workers needs --placement process")
 
@@ -118,12 +123,11 @@ async def _serve(
     config: "EngineConfig",
     host: str,
     port: int,
-    drain_seconds: float,
+    limits: "Limits",
     placement: "PlacementName",
     otlp_endpoint: str | None,
 ) -> None:
     from pyengine.async_engine import AsyncEngine
-    from pyengine.http.limits import Limits
     from pyengine.http.operations.tracing import Tracing
     from pyengine.http.serving.server import serve as serve_http
 
@@ -134,7 +138,6 @@ async def _serve(
         await _load(engine)
         _say(summary(engine, url, placement))
 
-    limits = Limits(drain_seconds=drain_seconds)
     await serve_http(
         engine,
         host=host,
@@ -151,11 +154,10 @@ async def _serve_workers(
     config: "EngineConfig",
     host: str,
     port: int,
-    drain_seconds: float,
+    limits: "Limits",
     workers: int,
     otlp_endpoint: str | None,
 ) -> None:
-    from pyengine.http.limits import Limits
     from pyengine.http.operations.tracing import Tracing
     from pyengine.http.serving.supervisor import Supervisor, serve_workers
 
@@ -166,7 +168,7 @@ async def _serve_workers(
         workers,
         host=host,
         port=port,
-        limits=Limits(drain_seconds=drain_seconds),
+        limits=limits,
         otlp_endpoint=otlp_endpoint,
         announce=_say,
     )

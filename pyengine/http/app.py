@@ -21,6 +21,7 @@ from pyengine.http.limits import Limits
 from pyengine.http.openai import chat_completions, completions, models, responses
 from pyengine.http.operations import debug, health, metrics
 from pyengine.http.operations.tracing import Tracing
+from pyengine.http.page import page
 from pyengine.http.rsgi import ProtocolClosed, Scope
 from pyengine.http.service import Service
 
@@ -29,6 +30,7 @@ log = logging.getLogger("pyengine.http")
 Handler = Callable[[Exchange], Awaitable[None]]
 
 ROUTES: dict[str, dict[str, Handler]] = {
+    "/": {"GET": page},
     "/v1/chat/completions": {"POST": chat_completions.create},
     "/v1/completions": {"POST": completions.create},
     "/v1/responses": {"POST": responses.create},

@@ -26,6 +26,7 @@ class Limits:
             open files is lower. More are turned away by 503, except health checks.
         backlog: Connections that wait to be accepted.
         keep_alive_seconds: How long a stream may be silent before a comment is written to it.
+        page: Whether ``/`` serves the page.
         drain_seconds: How long running requests get to finish at shutdown.
     """
 
@@ -39,6 +40,7 @@ class Limits:
     connections: int = 8192
     backlog: int = 2048
     keep_alive_seconds: float = 5.0
+    page: bool = True
     drain_seconds: float = 30.0
 
 

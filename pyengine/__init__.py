@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         regex,
         structural_tag,
     )
+    from pyengine.http.asgi import asgi_app
     from pyengine.logprobs import TokenLogprob, TopLogprob
     from pyengine.request.generation import Generation
     from pyengine.sampling import SamplingParams
@@ -75,6 +76,7 @@ __all__ = [
     "UnsupportedParameterError",
     "Update",
     "Usage",
+    "asgi_app",
     "choice",
     "ebnf",
     "json_object",
@@ -86,6 +88,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "pyengine.http.asgi": ("asgi_app",),
     "pyengine.request.generation": ("Generation",),
     "pyengine.async_engine": ("AsyncEngine",),
     "pyengine.chat.answer": (

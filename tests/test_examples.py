@@ -1,9 +1,11 @@
 """The examples do what they say."""
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.programs import REPOSITORY, environment
@@ -27,6 +29,25 @@ def test_embed(tmp_path: Path) -> None:
     assert said["left"] == "got 1 byte and left"
     assert "deadline" in said["hurry"]
     assert said["blocks held"].startswith("0, ")
+
+
+@pytest.mark.slow
+async def test_fastapi_service() -> None:
+    path = REPOSITORY / "examples" / "fastapi_service.py"
+    spec = importlib.util.spec_from_file_location("fastapi_service", path)
+    assert spec is not None
+    assert spec.loader is not None
+    service = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(service)
+    transport = httpx.ASGITransport(service.app)
+    async with (
+        service.lifespan(service.app),
+        httpx.AsyncClient(transport=transport, base_url="http://service") as http,
+    ):
+        models = await http.get("/llm/v1/models")
+        assert models.json()["data"][0]["id"] == "pyengine-demo"
+        summary = await http.get("/summary", params={"text": "The cat sat on the mat."})
+        assert summary.json()["summary"]
 
 
 def test_every_example_is_in_the_list() -> None:

@@ -16,7 +16,8 @@ from tests.programs import REPOSITORY
 LAYERS = (
     ("__main__",),
     ("cli",),
-    ("http", "pyengine"),  # pyengine: its public names
+    ("pyengine",),  # its public names
+    ("http",),
     ("sync_engine", "profiling"),
     ("async_engine",),
     ("request.connection",),

@@ -95,7 +95,7 @@ lock: .venv/installed  ## raise the pinned versions
 		--constraint constraints.txt --extra dev --extra docs --requirement pyproject.toml
 	@touch $@
 
-# The router and Kubernetes' schemas are 250 MB, and only slow tests and benches need them.
+# The router, Ray and Kubernetes' schemas are 600 MB, and only slow tests and benches need them.
 .venv/scale: .venv/installed
 	$(UV) pip install --constraint constraints.txt --extra scale --requirement pyproject.toml
 	@touch $@

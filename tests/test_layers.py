@@ -15,7 +15,7 @@ from tests.programs import REPOSITORY
 # all that is in it but for what has a line of its own. docs/ARCHITECTURE.md says what each is for.
 LAYERS = (
     ("__main__",),
-    ("cli",),
+    ("cli", "ray"),
     ("pyengine",),  # its public names
     ("http",),
     ("sync_engine", "profiling"),

@@ -26,6 +26,7 @@ from pyengine.messages import (
 )
 from pyengine.model.weights.folder import model_folder, served_name
 from pyengine.placement import Placement, PlacementName, placed
+from pyengine.request.admission import Admission
 from pyengine.request.connection import Connection
 from pyengine.request.generation import Generation
 from pyengine.request.submission import (
@@ -77,6 +78,7 @@ class AsyncEngine(Connection):
         handler: The model's chat template and chat format, once started.
         recorder: The spans of all parts of the engine; may be switched off.
         timeline: The spans of this loop.
+        admission: Counts requests whose answers are still to be prepared, for an HTTP layer.
     """
 
     tokenizer: Tokenizer
@@ -103,6 +105,8 @@ class AsyncEngine(Connection):
         placement = placed(placement) if isinstance(placement, str) else placement
         self.model_name = config.served_name or served_name(config.model)
         self.recorder = placement.frontend_slot().recorder
+        slot = placement.frontend_slot()
+        self.admission = Admission(config, slot.heartbeat, slot.index)
         super().__init__(config, placement, self.recorder.timeline(Track.FRONTEND))
 
     async def _prepare(self) -> None:

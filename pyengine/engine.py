@@ -66,7 +66,7 @@ class Queues:
             Mailbox(SCHEDULER_MAILBOX_BYTES),
             tuple(Mailbox(FRONTEND_MAILBOX_BYTES) for _ in range(frontends)),
             recorder or Recorder(),
-            Heartbeat(),
+            Heartbeat.make(frontends),
         )
 
     def close(self) -> None:

@@ -28,8 +28,8 @@ LAYERS = (
     ("model", "completion"),
     ("settings", "messages", "sampling"),
     (
-        "actors.actor", "demo", "distributed.group", "grammar", "kernels", "logprobs",
-        "placement.children", "telemetry", "tokenizer", "validation",
+        "actors.actor", "actors.heartbeat", "demo", "distributed.group", "grammar", "kernels",
+        "logprobs", "placement.children", "telemetry", "tokenizer", "validation",
     ),
     ("_core", "errors"),
 )  # fmt: skip

@@ -1,16 +1,18 @@
-"""Signs of life of an engine, in shared memory: whoever started it, or waits for it, reads them.
+"""Signs of life of an engine and its load, in shared memory that all of its processes read.
 
 ::
 
     engine's process   beat ──► when a thread of the process last ran, so that it is not stopped
     scheduler          step ──► when the step under way began, or 0
     placement          restarts ──► engines that took the place of a dead one
+    each frontend      load ──► requests that it works on
 """
 
 import mmap
 import os
 import threading
 import time
+from typing import Self
 
 BEAT_S = 0.25
 # A process that has not run for so long does not respond.
@@ -18,30 +20,34 @@ NOTICE_S = 1.5
 # One that has not run for so long is hung, whatever a step may take.
 HUNG_S = 30.0
 
-_BEAT, _STEP, _RESTARTS = range(3)
+_BEAT, _STEP, _RESTARTS, _LOADS = range(4)
 _WORD = 8
 
 
 class Heartbeat:
-    """A page of words with one writer each. Any thread and process may read.
+    """Words with one writer each. Any thread and process may read.
 
     A word is aligned, so that the machine reads and writes it whole. Times are those of
     ``time.monotonic_ns()``, which all processes of a machine share.
     """
 
-    def __init__(self, descriptor: int | None = None) -> None:
-        """A new page, or that behind an inherited ``descriptor``, which is owned from here on."""
-        if descriptor is None:
-            descriptor = os.memfd_create("pyengine-heartbeat")
-            os.ftruncate(descriptor, mmap.PAGESIZE)
+    def __init__(self, descriptor: int) -> None:
+        """The words behind ``descriptor``, which is owned from here on."""
         self._descriptor = descriptor
-        self._words = memoryview(mmap.mmap(descriptor, mmap.PAGESIZE)).cast("Q")
+        self._words = memoryview(mmap.mmap(descriptor, os.fstat(descriptor).st_size)).cast("Q")
+
+    @classmethod
+    def make(cls, frontends: int = 1) -> Self:
+        """New words, of an engine with so many frontends that has not been started."""
+        descriptor = os.memfd_create("pyengine-heartbeat")
+        os.ftruncate(descriptor, (_LOADS + frontends) * _WORD)
+        return cls(descriptor)
 
     def __del__(self) -> None:
         os.close(self._descriptor)
 
     def descriptor(self) -> int:
-        """The page's descriptor, for a child to inherit."""
+        """The descriptor, for a child to inherit."""
         return self._descriptor
 
     def beat(self) -> None:
@@ -74,6 +80,14 @@ class Heartbeat:
     def count_restart(self) -> None:
         """An engine has taken the place of a dead one."""
         self._words[_RESTARTS] += 1
+
+    def set_load(self, frontend: int, requests: int) -> None:
+        """The frontend with that number works on so many requests."""
+        self._words[_LOADS + frontend] = requests
+
+    def load(self) -> int:
+        """Requests that all frontends work on."""
+        return sum(self._words[_LOADS:])
 
     @property
     def restarts(self) -> int:

@@ -40,8 +40,8 @@ class Exchange:
     """
 
     __slots__ = (
-        "_asked", "_generations", "_gone", "_watch", "began", "cut_off", "names", "parameter",
-        "proto", "request_id", "scope", "service",
+        "_admitted", "_asked", "_generations", "_gone", "_watch", "began", "cut_off", "names",
+        "parameter", "proto", "request_id", "scope", "service",
     )  # fmt: skip
 
     def __init__(self, service: Service, scope: Scope, proto: HTTPProtocol) -> None:
@@ -57,16 +57,20 @@ class Exchange:
         self.request_id: str = given if valid else service.new_id("req-")
         self._generations: list[Generation] = []
         self._gone = False
+        self._admitted = False
         self._asked: Asked | None = None
         self._watch: asyncio.Future[None] | None = None
 
     async def decode(self, decoder: msgspec.json.Decoder[T]) -> T:
-        """The body, as the decoder's type.
+        """The body, as the decoder's type, of a request that generates.
 
         Raises:
+            OverloadedError: The engine is full; the body was not read.
             InvalidRequestError: It is not that, naming the field.
             PayloadTooLargeError: It is too long.
         """
+        self.service.engine.admission.enter()
+        self._admitted = True
         body = await read_body(self.proto, self.scope.headers, self.service.limits)
         timeline = self.service.engine.timeline
         timeline.begin()
@@ -126,6 +130,9 @@ class Exchange:
             self._watch = None
         self._trace()
         self.abort()
+        if self._admitted:
+            self._admitted = False
+            self.service.engine.admission.leave()
 
     def _trace(self) -> None:
         tracing = self.service.tracing

@@ -8,7 +8,7 @@ from tests.programs import until
 
 
 def test_another_process_reads_what_the_engine_writes() -> None:
-    engine = Heartbeat()
+    engine = Heartbeat.make(frontends=2)
     other = Heartbeat(os.dup(engine.descriptor()))
     assert (other.silent_s, other.step_s, other.restarts) == (0, 0, 0)
     assert other.trouble(1) is None
@@ -22,6 +22,9 @@ def test_another_process_reads_what_the_engine_writes() -> None:
     assert other.hung(0)
     engine.rest()
     assert other.step_s == 0
+    engine.set_load(0, 3)
+    other.set_load(1, 4)
+    assert engine.load() == other.load() == 7
     engine.count_restart()
     engine.reset()
     assert (other.silent_s, other.step_s, other.restarts) == (0, 0, 1)

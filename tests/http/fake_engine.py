@@ -14,6 +14,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from pyengine._core import Recorder, Timeline, Track
+from pyengine.actors.heartbeat import Heartbeat
 from pyengine.async_engine import AsyncEngine
 from pyengine.chat.handler import ChatHandler
 from pyengine.chat.template import ChatTemplate
@@ -25,9 +26,11 @@ from pyengine.errors import (
     RequestAbortedError,
 )
 from pyengine.model.runner import Progress
+from pyengine.request.admission import Admission
 from pyengine.request.generation import Generation
 from pyengine.request.submission import RequestOptions
 from pyengine.sampling import SamplingParams
+from pyengine.settings.config import EngineConfig
 from pyengine.telemetry.timing import Timing
 from pyengine.tokenizer import Tokenizer
 
@@ -85,6 +88,9 @@ class FakeEngine(AsyncEngine):
     failure: BaseException | None = None
     dead: asyncio.Event = field(default_factory=asyncio.Event)
     waits_for: str | None = None
+    admission: Admission = field(
+        default_factory=lambda: Admission(EngineConfig(), Heartbeat.make(), 0)
+    )
     timeline: Timeline = field(default_factory=lambda: Recorder(1).timeline(Track.FRONTEND))
     answer: str = ANSWER
     answers: list[str] = field(default_factory=list)

@@ -71,7 +71,8 @@ class Worker:
             # Connections wait for the successor of a dead worker, instead of being turned away.
             await asyncio.wait({loading}, timeout=READY_S)
         if self._stopping is not None:
-            return await self._stopping
+            await self._stopping
+            return
         await self.server.start()
         self._say(Serving())
         ended = asyncio.create_task(self.server.wait_closed())

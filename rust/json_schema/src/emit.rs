@@ -23,25 +23,18 @@ struct Writer<'w, 'a> {
     states: States,
     names: HashMap<Expr, String>,
     defs: Map<String, Value>,
-    unenforceable: Unenforceable,
     depth: usize,
 }
 
 impl Normalizer<'_> {
     /// The schema of an expression.
-    pub(crate) fn write(&mut self, root: Expr, unenforceable: Unenforceable) -> Result<Value, Refusal> {
+    pub(crate) fn write(&mut self, root: Expr) -> Result<Value, Refusal> {
         let states = States::new(self, root)?;
         if !states.productive.contains(&root) {
             return Err(Refusal::AllowsNothing);
         }
-        let mut writer = Writer {
-            normalizer: self,
-            states,
-            names: HashMap::new(),
-            defs: Map::new(),
-            unenforceable,
-            depth: 0,
-        };
+        let mut writer =
+            Writer { normalizer: self, states, names: HashMap::new(), defs: Map::new(), depth: 0 };
         let mut value = writer.state(root)?;
         if !writer.defs.is_empty() {
             let defs = std::mem::take(&mut writer.defs);
@@ -142,7 +135,7 @@ impl Writer<'_, '_> {
     fn report(&mut self, open: &[Path]) -> Result<(), Refusal> {
         for &path in open {
             let name = self.normalizer.name(path).to_owned();
-            match self.unenforceable {
+            match self.normalizer.unenforceable {
                 Unenforceable::Refuse => {
                     return Err(Refusal::Unenforceable(format!("{name} cannot be enforced")));
                 }
@@ -170,8 +163,8 @@ impl Writer<'_, '_> {
         for (bound, included, left_out) in
             [(case.min, "minimum", "exclusiveMinimum"), (case.max, "maximum", "exclusiveMaximum")]
         {
-            if let Some((bound, out_itself, _)) = bound
-                && bound.is_exact_bound()
+            if let Some((bound, out_itself, _)) =
+                bound.filter(|bound| case.can_write(*bound, included == "minimum"))
                 && let Some(value) = bound.to_value()
             {
                 out.insert(if out_itself { left_out } else { included }.to_owned(), value);

@@ -50,6 +50,6 @@ pub fn normalize(schema: &Value, options: &Options<'_>) -> Result<Normalized, Re
     let document = document::Document::new(schema, options.limits)?;
     let mut normalizer = normalizer::Normalizer::new(document, options);
     let root = normalizer.schema(0, 0)?;
-    let schema = normalizer.write(root, options.unenforceable)?;
+    let schema = normalizer.write(root)?;
     Ok(Normalized { schema, warnings: std::mem::take(&mut normalizer.warnings) })
 }

@@ -10,7 +10,7 @@ use crate::document::{Document, Place, short};
 use crate::expression::{Expr, Expressions, Kind, Path};
 use crate::language::Languages;
 use crate::normal_form::case::Case;
-use crate::{Limits, Options, Refusal};
+use crate::{Limits, Options, Refusal, Unenforceable};
 
 /// The cases of an expression.
 pub(crate) enum Known {
@@ -27,6 +27,15 @@ pub(crate) struct Normalizer<'a> {
     pub warnings: Vec<String>,
     /// A needed question about a language exceeded the budget of derivatives.
     pub spent: bool,
+    /// A choice has multiplied out to too many cases.
+    pub multiplied: bool,
+    /// How many cases the expression that is being computed may have.
+    pub most: usize,
+    /// Choices that multiply out to too many cases are left out of the expression that is being computed.
+    pub lenient: bool,
+    /// Cases of that expression were merged.
+    pub merged: bool,
+    pub unenforceable: Unenforceable,
     pub schemas: Vec<(Place, usize, Option<Expr>)>,
     pub schema_numbers: HashMap<(Place, usize), u32>,
     /// Dynamic scopes: the outermost place of each dynamic anchor.
@@ -54,6 +63,11 @@ impl<'a> Normalizer<'a> {
             paths: vec![String::new()],
             warnings: Vec::new(),
             spent: false,
+            multiplied: false,
+            most: options.limits.cases,
+            lenient: false,
+            merged: false,
+            unenforceable: options.unenforceable,
             schemas: Vec::new(),
             schema_numbers: HashMap::new(),
             scopes: vec![BTreeMap::new()],
@@ -104,10 +118,11 @@ impl<'a> Normalizer<'a> {
     }
 
     /// Refuses a schema that multiplies out to too many cases.
-    pub(crate) fn check_count(&self, count: usize) -> Result<(), Refusal> {
-        if count <= self.limits.cases {
+    pub(crate) fn check_count(&mut self, count: usize) -> Result<(), Refusal> {
+        if count <= self.most {
             return Ok(());
         }
+        self.multiplied = true;
         let at = short(&self.document.places[self.last].pointer);
         Err(Refusal::TooLarge(format!(
             "the schema at #{at} multiplies out to more than {} cases",

@@ -130,6 +130,21 @@ impl Decimal {
         self.digits.abs() <= MAX_EXACT && self.places <= 15 && self.written().is_some()
     }
 
+    /// Whether llguidance reads it as a bound of whole numbers without rounding; `both` says that there is one at the other
+    /// side, too. It makes an i64 of a double, the largest i64 of all doubles above.
+    pub(crate) fn is_exact_whole_bound(self, at_least: bool, both: bool) -> bool {
+        if self.is_exact_bound() {
+            return true;
+        }
+        let most = i128::from(i64::MAX);
+        // A double holds at most 2^63 here, so the conversion back is exact.
+        let exact = self.is_whole()
+            && self.digits.abs() <= most
+            && (self.digits as f64 as i128 == self.digits || self.digits == most);
+        // Where it is the only one and above zero, llguidance fails at numbers of 19 digits.
+        exact && (both || !at_least || self.digits < 1_000_000_000_000_000_000)
+    }
+
     /// Whether llguidance reads it as a divisor without rounding: it reads a double and multiplies that by
     /// ten until nothing is behind the point, and divides digit by digit in 32 bits.
     pub(crate) fn is_exact_divisor(self) -> bool {
@@ -199,6 +214,18 @@ mod tests {
         }
         assert!(read("9007199254740992").unwrap().is_exact_bound());
         assert!(!read("9007199254740993").unwrap().is_exact_bound());
+        for (text, exact) in [
+            ("1000000000000000000", true),
+            ("9223372036854775807", true),
+            ("9223372036854775806", false),
+            ("9223372036854775808", false),
+            ("-9223372036854775808", false),
+            ("-9223372036854774784", true),
+        ] {
+            assert_eq!(read(text).unwrap().is_exact_whole_bound(false, false), exact, "{text}");
+        }
+        assert!(!read("1000000000000000000").unwrap().is_exact_whole_bound(true, false));
+        assert!(read("1000000000000000000").unwrap().is_exact_whole_bound(true, true));
         assert!(read("0.01").unwrap().is_exact_divisor());
         assert!(!read("0.07").unwrap().is_exact_divisor(), "the compiler's doubling by ten goes astray");
     }

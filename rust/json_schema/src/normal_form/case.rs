@@ -106,6 +106,17 @@ impl Case {
         }
     }
 
+    /// Says that a constraint by that name is not part of the case. The few values of the other types need none.
+    pub(crate) fn leave_open(&mut self, path: Path) {
+        match self {
+            Case::Null | Case::Boolean { .. } => {}
+            Case::Number(case) => add(&mut case.open, path),
+            Case::Text(case) => add(&mut case.open, path),
+            Case::Array(case) => add(&mut case.open, path),
+            Case::Object(case) => add(&mut case.open, path),
+        }
+    }
+
     /// All values of a type.
     pub(crate) fn all(kind: Kind) -> Case {
         match kind {

@@ -10,6 +10,7 @@
 
 mod arrays;
 pub(crate) mod case;
+mod merge;
 mod narrow;
 mod objects;
 mod scalars;
@@ -18,16 +19,19 @@ pub(crate) mod states;
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use crate::Refusal;
 use crate::document::short;
-use crate::expression::{Atom, Expr, ExprNode, KINDS, Kind};
+use crate::expression::{Atom, Expr, ExprNode, KINDS, Kind, Path};
 use crate::language::{ANY_CHAR, Lang, NEVER};
 use crate::normal_form::case::Case;
+use crate::normal_form::merge::MERGED_ABOVE;
 use crate::normal_form::narrow::narrow;
 use crate::normalizer::{Known, Normalizer};
+use crate::{Refusal, Unenforceable};
 
 /// How deep schemas may be nested in place (`allOf`, `$ref`).
 const MAX_IN_PLACE: usize = 120;
+/// How many cases are kept of a schema with too many.
+const FEW: usize = 16;
 /// How deep the emptiness of children is computed; deeper ones count as not empty.
 const MAX_AHEAD: usize = 24;
 
@@ -41,17 +45,47 @@ impl Normalizer<'_> {
             None => {}
         }
         self.known.insert((expr, kind), Known::Open);
-        let raw = self.apply(vec![Case::all(kind)], expr, true, kind)?;
-        let mut settled = Vec::new();
-        for case in raw {
-            settled.extend(self.settle(case)?);
-            self.check_count(settled.len())?;
+        let settled = self.settled(expr, kind);
+        if settled.is_err() {
+            self.known.remove(&(expr, kind));
         }
+        let mut settled = settled?;
         let mut seen = HashSet::new();
         settled.retain(|case| seen.insert(case.clone()));
         let cases = Rc::new(settled);
         self.known.insert((expr, kind), Known::Cases(cases.clone()));
         Ok(Some(cases))
+    }
+
+    /// The cases, each settled. Where they are too many and some may be left out, only a few choices are kept.
+    fn settled(&mut self, expr: Expr, kind: Kind) -> Result<Vec<Case>, Refusal> {
+        let most = std::mem::replace(&mut self.most, self.limits.cases);
+        let (merged, lenient) = (std::mem::take(&mut self.merged), std::mem::take(&mut self.lenient));
+        let (open, ahead) = (self.open.clone(), self.ahead);
+        let mut settled = self.settled_within(expr, kind);
+        if settled.is_err()
+            && std::mem::take(&mut self.multiplied)
+            && self.unenforceable == Unenforceable::Ignore
+        {
+            (self.most, self.lenient) = (FEW, true);
+            (self.open, self.ahead) = (open, ahead);
+            settled = self.settled_within(expr, kind);
+        }
+        (self.most, self.merged, self.lenient) = (most, merged, lenient);
+        settled
+    }
+
+    fn settled_within(&mut self, expr: Expr, kind: Kind) -> Result<Vec<Case>, Refusal> {
+        let mut raw = self.apply(vec![Case::all(kind)], expr, true, kind)?;
+        if self.merged {
+            raw = self.merge(raw)?;
+        }
+        let mut settled = Vec::new();
+        for case in raw {
+            settled.extend(self.settle(case)?);
+            self.check_count(settled.len())?;
+        }
+        Ok(settled)
     }
 
     /// Whether it is known that nothing of a type is allowed.
@@ -110,8 +144,12 @@ impl Normalizer<'_> {
             ExprNode::Not(inner) => self.apply(cases, inner, !wanted, kind),
             ExprNode::And(parts) if wanted => self.apply_all(cases, &parts, wanted, kind),
             ExprNode::Or(parts) if !wanted => self.apply_all(cases, &parts, wanted, kind),
-            ExprNode::And(parts) | ExprNode::Or(parts) => self.apply_any(&cases, &parts, wanted, kind),
-            ExprNode::One(parts) => self.one_of(cases, &parts, wanted, kind),
+            ExprNode::And(parts) | ExprNode::Or(parts) => {
+                self.or_open(cases, |this, cases| this.apply_any(&cases, &parts, wanted, kind))
+            }
+            ExprNode::One(parts) => {
+                self.or_open(cases, |this, cases| this.one_of(cases, &parts, wanted, kind))
+            }
             ExprNode::Schema(number) => {
                 let place = self.schemas[number as usize].0;
                 let at = short(&self.document.places[place].pointer);
@@ -146,6 +184,32 @@ impl Normalizer<'_> {
         }
     }
 
+    /// Narrows the cases by a choice; where that multiplies out to too many and may be left out, they stay as they are, and
+    /// say so.
+    fn or_open(
+        &mut self,
+        cases: Vec<Case>,
+        choose: impl FnOnce(&mut Self, Vec<Case>) -> Result<Vec<Case>, Refusal>,
+    ) -> Result<Vec<Case>, Refusal> {
+        if !self.lenient {
+            return choose(self, cases);
+        }
+        let (mut before, open, ahead) = (cases.clone(), self.open.clone(), self.ahead);
+        match choose(self, cases) {
+            Err(Refusal::TooLarge(_)) if std::mem::take(&mut self.multiplied) => {
+                let at = short(&self.document.places[self.last].pointer);
+                let cases = self.limits.cases;
+                self.paths
+                    .push(format!("a choice at #{at}, which multiplies out to more than {cases} cases,"));
+                let path = (self.paths.len() - 1) as Path;
+                before.iter_mut().for_each(|case| case.leave_open(path));
+                (self.open, self.ahead) = (open, ahead);
+                Ok(before)
+            }
+            result => result,
+        }
+    }
+
     /// The cases that any of `parts` leaves, without duplicates.
     fn apply_any(
         &mut self,
@@ -154,13 +218,17 @@ impl Normalizer<'_> {
         wanted: bool,
         kind: Kind,
     ) -> Result<Vec<Case>, Refusal> {
-        let mut out = Vec::new();
+        let (mut out, mut merged) = (Vec::new(), MERGED_ABOVE);
         for &part in parts {
             if self.leaves_nothing(part, wanted, kind) {
                 continue;
             }
             self.spend(cases.iter().map(Case::weight).sum())?;
             out.extend(self.apply(cases.to_vec(), part, wanted, kind)?);
+            if out.len() > merged {
+                out = self.merge(out)?;
+                merged = MERGED_ABOVE.max(2 * out.len());
+            }
             self.check_count(out.len())?;
         }
         if out.len() > 1 {

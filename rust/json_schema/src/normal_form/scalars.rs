@@ -5,7 +5,7 @@
 use crate::Refusal;
 use crate::expression::Path;
 use crate::language::NEVER;
-use crate::normal_form::case::{Case, NumberCase, TextCase, add};
+use crate::normal_form::case::{Bound, Case, NumberCase, TextCase, add};
 use crate::normalizer::Normalizer;
 use crate::number::Decimal;
 
@@ -59,6 +59,13 @@ impl Normalizer<'_> {
 }
 
 impl NumberCase {
+    /// Whether a bound of the case can be written without rounding.
+    pub(crate) fn can_write(&self, (bound, ..): Bound, at_least: bool) -> bool {
+        let both = self.min.is_some() && self.max.is_some();
+        let whole = matches!(self.whole, Some((true, _))) && self.multiple.is_none();
+        bound.is_exact_bound() || whole && bound.is_exact_whole_bound(at_least, both)
+    }
+
     fn holds(&self, number: Decimal) -> bool {
         self.min.is_none_or(|(min, out, _)| number > min || number == min && !out)
             && self.max.is_none_or(|(max, out, _)| number < max || number == max && !out)
@@ -207,8 +214,8 @@ fn pieces(mut case: NumberCase) -> Vec<NumberCase> {
     let except: Vec<Decimal> = except.into_iter().filter(|&number| case.holds(number)).collect();
     for path in [
         case.whole.and_then(|(whole, path)| (!whole).then_some(path)),
-        case.min.and_then(|(min, _, path)| (!min.is_exact_bound()).then_some(path)),
-        case.max.and_then(|(max, _, path)| (!max.is_exact_bound()).then_some(path)),
+        case.min.and_then(|bound| (!case.can_write(bound, true)).then_some(bound.2)),
+        case.max.and_then(|bound| (!case.can_write(bound, false)).then_some(bound.2)),
         case.multiple.and_then(|(of, path)| (!of.is_exact_divisor()).then_some(path)),
         case.no_multiple.first().map(|&(_, path)| path),
     ]

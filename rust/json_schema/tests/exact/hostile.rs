@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn nested(depth: usize, wrap: impl Fn(Value) -> Value) -> Value {
@@ -126,4 +128,91 @@ fn it_stops_when_told_to() {
     let (_, schema) = hostile().swap_remove(7);
     let refusal = normalize(&schema, &Options { cancelled: &|| true, ..Options::default() }).unwrap_err();
     assert_eq!(refusal, Refusal::Cancelled);
+}
+
+/// Choices that have nothing to do with each other are one case of each property's alternatives.
+#[test]
+fn independent_choices_do_not_multiply() {
+    let choice = |at: usize| {
+        json!({"anyOf": [
+            {"properties": {format!("p{at}"): {"const": at}}},
+            {"properties": {format!("p{at}"): {"const": "none"}}, "required": [format!("p{at}")]},
+        ]})
+    };
+    let schema = json!({"type": "object", "allOf": (0..40).map(choice).collect::<Vec<_>>()});
+    let normal = normalized(&schema).unwrap();
+    let matcher = Bench::new().compile(&normal.schema).unwrap();
+    let oracle = jsonschema::validator_for(&schema).unwrap();
+    for instance in [
+        json!({}),
+        json!({"p3": 3, "p17": "none", "p39": 39}),
+        json!({"p3": 4}),
+        json!({"p0": 0, "p1": 1, "p2": "other"}),
+    ] {
+        assert_eq!(can_write(&matcher, &instance), oracle.is_valid(&instance), "{instance}");
+    }
+}
+
+/// What multiplies out is left out where that is allowed: every valid value can be written, and a warning says so.
+#[test]
+fn what_multiplies_out_can_be_left_out() {
+    let choice = |at: usize| {
+        json!({"anyOf": [
+            {"required": [format!("a{at}")], "properties": {"all": {"minimum": at}}},
+            {"required": [format!("b{at}")], "properties": {"all": {"maximum": -(at as i64)}}},
+        ]})
+    };
+    let mut parts: Vec<Value> = (0..30).map(choice).collect();
+    parts.push(json!({"properties": {"x": {"type": "null"}}}));
+    let schema = json!({"type": "object", "allOf": parts});
+    assert!(matches!(normalized(&schema), Err(Refusal::TooLarge(_))));
+    let normal = without_unenforceable(&schema).unwrap();
+    assert!(
+        normal.warnings.iter().any(|warning| warning.contains("multiplies out")),
+        "{:?}",
+        normal.warnings
+    );
+    let matcher = Bench::new().compile(&normal.schema).unwrap();
+    let all: serde_json::Map<String, Value> = (0..30).map(|at| (format!("a{at}"), json!(1))).collect();
+    assert!(can_write(&matcher, &Value::Object(all)));
+    assert!(!can_write(&matcher, &json!({"x": 1})));
+}
+
+/// An alternative that speaks of one property: its values, whether it must be there, or that it must not.
+fn alternative() -> impl Strategy<Value = Value> {
+    let name = (0..8usize).prop_map(|at| format!("p{at}"));
+    (name, 0..4u8, 0..3u8).prop_map(|(name, how, value)| match how {
+        0 => json!({"properties": {name: {"const": value}}}),
+        1 => json!({"properties": {&name: {"const": value}}, "required": [name]}),
+        2 => json!({"properties": {name: false}}),
+        _ => json!({"required": [name]}),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(10) })]
+
+    /// Whatever is merged: the same values as a validator says; and where choices are left out, no valid one is lost.
+    #[test]
+    fn merged_cases_allow_the_same(
+        choices in prop::collection::vec(prop::collection::vec(alternative(), 2..4), 6..12),
+        instances in prop::collection::vec(prop::collection::btree_map(0..8usize, 0..3u8, 0..8), 30),
+    ) {
+        let parts: Vec<Value> = choices.into_iter().map(|options| json!({"anyOf": options})).collect();
+        let properties: serde_json::Map<String, Value> = (0..8).map(|at| (format!("p{at}"), json!({"maximum": 2}))).collect();
+        let schema = json!({"type": "object", "properties": properties, "additionalProperties": false, "allOf": parts});
+        let oracle = jsonschema::validator_for(&schema).unwrap();
+        let bench = Bench::new();
+        for (normal, exact) in [(normalized(&schema), true), (without_unenforceable(&schema), false)] {
+            let Ok(normal) = normal else { continue };
+            let exact = exact || normal.warnings.is_empty();
+            let Ok(matcher) = bench.compile(&normal.schema) else { continue };
+            for instance in &instances {
+                let members = instance.iter().map(|(at, value)| (format!("p{at}"), json!(value))).collect();
+                let instance = Value::Object(members);
+                let (valid, taken) = (oracle.is_valid(&instance), Bench::accepts(&matcher, &dumps(&instance)));
+                prop_assert!(taken == valid || taken && !exact, "{schema} {instance}");
+            }
+        }
+    }
 }

@@ -87,3 +87,49 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn bounds_of_64_bits_are_exact() {
+    let bench = Bench::new();
+    let most = i64::MAX;
+    let cases: [(Value, Vec<i64>, Vec<i64>); 5] = [
+        (json!({"minimum": 0, "maximum": most}), vec![0, most, most - 1], vec![-1]),
+        (json!({"maximum": most}), vec![most, -5], vec![]),
+        (
+            json!({"minimum": -1_000_000_000_000_000_000i64, "maximum": 1_000_000_000_000_000_000i64}),
+            vec![1_000_000_000_000_000_000, -1_000_000_000_000_000_000],
+            vec![1_000_000_000_000_000_001i64, -1_000_000_000_000_000_001],
+        ),
+        (
+            json!({"minimum": -1_000_000_000_000_000_000i64}),
+            vec![0, most],
+            vec![-1_000_000_000_000_000_001i64],
+        ),
+        (
+            json!({"minimum": 1_000_000_000_000_000_000i64, "maximum": most}),
+            vec![most],
+            vec![999_999_999_999_999_999i64],
+        ),
+    ];
+    for (mut schema, yes, no) in cases {
+        schema["type"] = json!("integer");
+        let matcher = bench.compile(&normalized(&schema).unwrap().schema).unwrap();
+        for value in yes {
+            assert!(Bench::accepts(&matcher, &value.to_string()), "{schema} takes {value}");
+        }
+        for value in no {
+            assert!(!Bench::accepts(&matcher, &value.to_string()), "{schema} takes no {value}");
+        }
+        let beyond = schema["maximum"] == most;
+        assert!(!beyond || !Bench::accepts(&matcher, "9223372036854775808"), "{schema}");
+    }
+    for mut schema in
+        [json!({"minimum": i64::MIN}), json!({"maximum": u64::MAX}), json!({"maximum": most - 1})]
+    {
+        schema["type"] = json!("integer");
+        assert!(
+            normalized(&schema).unwrap_err().to_string().contains("imum' at # cannot be enforced"),
+            "{schema}"
+        );
+    }
+}

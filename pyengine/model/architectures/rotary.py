@@ -72,6 +72,12 @@ def _linear(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -
     return frequencies / float(rotary["factor"]), 1.0
 
 
+def _factors(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -> Scaled:
+    """Each frequency is divided by a factor of its own: a GGUF file has what became of llama3's."""
+    factors: Frequencies = np.asarray(rotary["factors"], np.float32)
+    return frequencies / factors, 1.0
+
+
 def _llama3(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -> Scaled:
     """Low frequencies are divided, high ones kept, by the turns in the context of training."""
     factor = float(rotary["factor"])
@@ -119,6 +125,7 @@ def _yarn_attention(rotary: Mapping[str, Any], factor: float) -> float:
 
 _SCALINGS: dict[str, Callable[[Frequencies, Mapping[str, Any], float], Scaled]] = {
     "default": _default,
+    "factors": _factors,
     "linear": _linear,
     "llama3": _llama3,
     "yarn": _yarn,

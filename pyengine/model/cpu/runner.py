@@ -14,6 +14,7 @@ from pyengine.model.cpu.draft import DraftModel
 from pyengine.model.cpu.model import CpuModel
 from pyengine.model.runner import ModelInfo, Progress, Sampled
 from pyengine.model.spec import ModelSpec, describe, make_layout
+from pyengine.model.weights.folder import weight_bytes
 from pyengine.settings.config import EngineConfig
 
 # Below this many bytes of weights a step is over before a second thread has woken up: with the demo
@@ -23,7 +24,7 @@ ONE_THREAD_BYTES = 32 << 20
 
 def default_threads(spec: ModelSpec) -> int:
     """Threads of a step unless configured: one for each core, or one for a tiny model."""
-    weights = sum(path.stat().st_size for path in spec.info.folder.glob("*.safetensors"))
+    weights = weight_bytes(spec.info.folder, spec.config)
     tiny = weights < ONE_THREAD_BYTES and not spec.dummy
     return 1 if tiny else physical_cores()
 

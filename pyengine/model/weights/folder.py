@@ -1,8 +1,11 @@
 """Where a model's files are: the demo model, a folder, or a hub name. Imports no torch."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyengine.errors import ModelLoadError
+from pyengine.model.weights.gguf.folder import gguf_folder, is_gguf
 
 # Files of a hub repository that serving needs; weights in other formats are not fetched.
 HUB_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
@@ -36,9 +39,9 @@ def config_folder(model: str | None) -> Path:
 def model_folder(model: str | None, demo: str = "leave it out") -> Path:
     """The folder in Hugging Face format that ``model`` names; None is the demo model.
 
-    A name that is not a local folder is taken from the hub (or its local cache, when offline). A
-    named shape has no files but its config.json: it goes by the demo model's tokenizer and
-    template.
+    A GGUF file becomes a folder. Another name that is not a local folder is taken from the hub (or
+    its local cache, when offline). A named shape has no files but its config.json: it goes by the
+    demo model's tokenizer and template.
 
     Args:
         model: As :class:`pyengine.EngineConfig` has it.
@@ -54,8 +57,12 @@ def model_folder(model: str | None, demo: str = "leave it out") -> Path:
     folder = Path(model).expanduser()
     if model and folder.is_dir():
         return folder
+    if is_gguf(folder):
+        return gguf_folder(folder)
     if folder.is_file():
-        raise ModelLoadError(f"{model!r} is a file: give the folder that it is in", param="model")
+        raise ModelLoadError(
+            f"{model!r} is a file, and no .gguf: give the folder that it is in", param="model"
+        )
     if not _is_hub_name(model):
         raise ModelLoadError(
             f"there is no model folder {model!r}: give the path of one in Hugging Face format, or "
@@ -104,4 +111,21 @@ def served_name(model: str | None) -> str:
     if model is None:
         return "pyengine-demo"
     folder = Path(model).expanduser()
+    if is_gguf(folder):
+        return folder.stem
     return folder.resolve().name if folder.is_dir() else model
+
+
+def weight_file(config: Mapping[str, Any]) -> Path | None:
+    """The GGUF file that a config.json names; None where the weights are in its folder."""
+    given = config.get("quantization_config")
+    if isinstance(given, Mapping) and given.get("quant_method") == "gguf":
+        return Path(str(given.get("file")))
+    return None
+
+
+def weight_bytes(folder: Path, config: Mapping[str, Any]) -> int:
+    """Bytes of the files with a model's weights."""
+    file = weight_file(config)
+    files = [file] if file is not None else folder.glob("*.safetensors")
+    return sum(path.stat().st_size for path in files)

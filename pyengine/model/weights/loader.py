@@ -5,6 +5,9 @@ from pyengine.model.runner import Progress
 from pyengine.model.spec import ModelSpec
 from pyengine.model.weights.checkpoint import Checkpoint
 from pyengine.model.weights.dummy import DummyWeights
+from pyengine.model.weights.folder import weight_file
+from pyengine.model.weights.gguf.file import GgufFile
+from pyengine.model.weights.gguf.source import GgufWeights
 from pyengine.model.weights.quantization.at_load import QuantizedAtLoad
 from pyengine.model.weights.quantization.scheme import find_scheme
 from pyengine.model.weights.sharding import RankWeights, Source
@@ -33,10 +36,19 @@ def _source(spec: ModelSpec) -> Source:
     if spec.dummy:
         source: Source = DummyWeights(float(spec.config.get("initializer_range") or 0.02))
     else:
-        scheme = find_scheme(spec.config)
-        _check(spec, scheme is not None)
-        source = Checkpoint(spec.info.folder, scheme)
+        source, is_quantized = _stored(spec)
+        _check(spec, is_quantized)
     return QuantizedAtLoad(source, spec.quantization) if spec.quantization else source
+
+
+def _stored(spec: ModelSpec) -> tuple[Source, bool]:
+    """The weights in files, and whether they are quantized."""
+    file = weight_file(spec.config)
+    if file is not None:
+        weights = GgufWeights(GgufFile(file))
+        return weights, weights.is_quantized
+    scheme = find_scheme(spec.config)
+    return Checkpoint(spec.info.folder, scheme), scheme is not None
 
 
 def _check(spec: ModelSpec, quantized: bool) -> None:

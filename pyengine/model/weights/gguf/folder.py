@@ -1,0 +1,95 @@
+"""A GGUF file as a folder in Hugging Face format: what is not weights is written once, and kept.
+
+The folder has config.json, which names the file, tokenizer.json and tokenizer_config.json, with the
+chat template. Its name follows from the file's path, size and time, so that every process of an
+engine finds the one that the first has written.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pyengine.errors import ModelLoadError
+
+FORMAT = 1
+"""Of the folders: raised when what is written into them changes."""
+
+SUFFIX = ".gguf"
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether ``path`` is a file by a GGUF's name."""
+    return path.suffix == SUFFIX and path.is_file()
+
+
+def gguf_folder(path: Path) -> Path:
+    """The folder for the GGUF file at ``path``.
+
+    Raises:
+        ModelLoadError: The file cannot be read or is not supported; says why.
+    """
+    path = path.resolve()
+    stat = path.stat()
+    key = f"{FORMAT} {path} {stat.st_size} {stat.st_mtime_ns}"
+    place = _cache() / hashlib.sha256(key.encode()).hexdigest()[:32]
+    if (place / "config.json").is_file():
+        return place
+    files = _files(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="new-", dir=place.parent))
+    for name, text in files.items():
+        (made / name).write_text(text, encoding="utf-8")
+    try:
+        made.rename(place)
+    except OSError:
+        # Another process was faster.
+        shutil.rmtree(made)
+        if not (place / "config.json").is_file():
+            raise
+    return place
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    place = Path(home) / "pyengine" / "gguf"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.gettempdir()) / f"pyengine-gguf-{os.getuid()}"
+    return place
+
+
+def _files(path: Path) -> dict[str, str]:
+    from pyengine.model.weights.gguf.config import model_config
+    from pyengine.model.weights.gguf.file import GgufFile
+    from pyengine.model.weights.gguf.tokenizer import make_tokenizer
+
+    file = GgufFile(path)
+    if int(file.metadata.get("split.count") or 1) > 1:
+        raise ModelLoadError(f"{path} is one of several files: join them with llama-gguf-split")
+    config = model_config(file)
+    beside = path.parent / "tokenizer.json"
+    if beside.is_file():
+        tokenizer = beside.read_text(encoding="utf-8")
+    else:
+        tokenizer = make_tokenizer(file.metadata, path).to_str()
+    return {
+        "config.json": json.dumps(config, indent=2),
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": json.dumps(_tokenizer_config(file.metadata), indent=2),
+    }
+
+
+def _tokenizer_config(metadata: dict[str, Any]) -> dict[str, Any]:
+    tokens = metadata.get("tokenizer.ggml.tokens") or []
+    config: dict[str, Any] = {}
+    for name, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
+        index = metadata.get(f"tokenizer.ggml.{key}_token_id")
+        if isinstance(index, int) and index < len(tokens):
+            config[f"{name}_token"] = tokens[index]
+    template = metadata.get("tokenizer.chat_template")
+    return config | ({"chat_template": template} if template else {})

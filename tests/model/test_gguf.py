@@ -1,0 +1,221 @@
+"""GGUF files: what types mean, and that models and tokenizers in them are those of folders."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize, quantize
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from transformers import LlamaConfig, Phi3Config, Qwen2Config, Qwen3Config
+
+from pyengine import AsyncEngine, SamplingParams
+from pyengine.demo import MODEL_PATH
+from pyengine.errors import ConfigError, ModelLoadError
+from pyengine.model.positions import rotary_parameters
+from pyengine.model.spec import describe
+from pyengine.model.weights.folder import model_folder, served_name
+from pyengine.model.weights.gguf.source import stored_name
+from pyengine.model.weights.gguf.types import TYPES
+from pyengine.model.weights.loader import open_weights
+from pyengine.settings.config import EngineConfig
+from tests.model.llamas import Loop, make_model, make_runner, prompts
+
+FAMILIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
+    "llama": ("llama", LlamaConfig, {}),
+    "llama, tied": ("llama", LlamaConfig, {"tie_word_embeddings": True}),
+    "qwen2": ("qwen2", Qwen2Config, {}),
+    "qwen3": ("qwen3", Qwen3Config, {"head_dim": 16}),
+    "phi3": ("phi3", Phi3Config, {"pad_token_id": None}),
+}
+SIZES: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def random_blocks(kind: GGMLQuantizationType, rows: int, inputs: int) -> NDArray[np.uint8]:
+    """Rows of any bytes, but whose scales are finite floats."""
+    rng, (numbers, size) = np.random.default_rng(2), GGML_QUANT_SIZES[kind]
+    blocks = rng.integers(0, 256, (rows, inputs // numbers, size), np.uint8)
+    for at in {"Q6_K": [208], "MXFP4": [], "Q4_0": [0], "Q5_0": [0], "Q8_0": [0]}.get(
+        kind.name, [0, 2]
+    ):
+        scales = rng.standard_normal(blocks.shape[:2]).astype(np.float16)
+        blocks[..., at : at + 2] = scales[..., None].view(np.uint8)
+    if kind.name == "MXFP4":
+        blocks[..., 0] = rng.integers(0, 200, blocks.shape[:2])  # the largest would be infinite
+    return blocks
+
+
+@pytest.mark.parametrize("number", [n for n, kind in TYPES.items() if kind.numbers > 1])
+def test_a_type_means_what_gguf_says(number: int) -> None:
+    kind, rows, inputs = GGMLQuantizationType(number), 5, 512
+    blocks = random_blocks(kind, rows, inputs)
+    assert TYPES[number].name == kind.name
+    assert (TYPES[number].numbers, TYPES[number].nbytes) == GGML_QUANT_SIZES[kind]
+    part = TYPES[number].read(blocks)
+    theirs = dequantize(blocks.reshape(rows, -1), kind)
+    assert part.shape == (rows, inputs)
+    assert np.array_equal(part.dequantized().view(np.uint32), theirs.view(np.uint32))
+    assert np.array_equal(part.columns(slice(256, 512)).dequantized(), theirs[:, 256:])
+
+
+def permuted(array: NDArray[Any], heads: int) -> NDArray[Any]:
+    """Queries or keys as llama.cpp's converter has them."""
+    split = array.reshape(heads, 2, array.shape[0] // heads // 2, *array.shape[1:])
+    return split.swapaxes(1, 2).reshape(array.shape)
+
+
+def write(
+    folder: Path,
+    path: Path,
+    architecture: str,
+    types: dict[str, str],
+    tokenizer: Path | None = None,
+) -> None:
+    """A GGUF file of a folder's model, its matrices of these types by name, the others F16."""
+    config = json.loads((folder / "config.json").read_text())
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(rotary_parameters(config)["rope_theta"])
+    if "head_dim" in config:
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
+    tokens = [f"t{index}" for index in range(config["vocab_size"])]
+    merges: list[str] = []
+    token_types = [1] * len(tokens)
+    if tokenizer is not None:
+        made = json.loads((tokenizer / "tokenizer.json").read_text())
+        named = json.loads((tokenizer / "tokenizer_config.json").read_text())
+        for token, index in made["model"]["vocab"].items():
+            tokens[index] = token
+        for added in made["added_tokens"]:
+            tokens[added["id"]], token_types[added["id"]] = added["content"], 3
+        merges = [" ".join(merge) for merge in made["model"]["merges"]]
+        writer.add_chat_template(named["chat_template"])
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(tokens)
+    writer.add_token_types(token_types)
+    writer.add_token_merges(merges)
+    eos = config["eos_token_id"]
+    writer.add_eos_token_id(eos[0] if isinstance(eos, list) else eos)
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        array, stored = tensor.float().numpy(), stored_name(name)
+        if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
+            array = permuted(
+                array, config[f"num_{'attention' if 'q_' in name else 'key_value'}_heads"]
+            )
+        kind = types.get(stored.split(".")[-2], "F16") if array.ndim > 1 else "F32"
+        number = GGMLQuantizationType[kind]
+        try:
+            data = quantize(array, number)
+        except NotImplementedError:
+            data = random_blocks(number, *array.shape).reshape(len(array), -1)
+        writer.add_tensor(stored, data, raw_dtype=number)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def made(tmp_path: Path, family: str, types: dict[str, str]) -> tuple[Path, Path]:
+    """A folder, and a GGUF file of it."""
+    architecture, kind, changes = FAMILIES[family]
+    make_model(tmp_path / "folder", kind, dtype="float16", **SIZES | changes)
+    write(tmp_path / "folder", tmp_path / "model.gguf", architecture, types)
+    return tmp_path / "folder", tmp_path / "model.gguf"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_file_says_what_its_folder_says(family: str, tmp_path: Path) -> None:
+    folder, file = made(tmp_path, family, {})
+    assert served_name(str(file)) == "model"
+    asked = prompts(3, longest=20)
+    assert Loop(make_runner(file)).generate(asked, 6) == Loop(make_runner(folder)).generate(
+        asked, 6
+    )
+
+
+def test_types_may_differ_within_a_file(tmp_path: Path) -> None:
+    types = {"attn_q": "Q4_0", "attn_k": "Q8_0", "ffn_down": "Q5_0", "ffn_up": "MXFP4"}
+    folder, file = made(tmp_path, "llama", types)
+    spec = describe(EngineConfig(model=str(file)))
+    source = gguf.GGUFReader(file)
+    stored = {each.name: each for each in source.tensors}
+    weights = open_weights(spec)
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        if tensor.ndim == 1:
+            continue
+        found = weights.table(name, *tensor.shape).dequantized(np.dtype(np.float32))
+        entry = stored[stored_name(name)]
+        theirs = dequantize(entry.data, entry.tensor_type).reshape(tensor.shape)
+        heads = {"attn_q": 4, "attn_k": 2}.get(entry.name.split(".")[-2])
+        assert np.array_equal(permuted(found, heads) if heads else found, theirs)
+    assert len(Loop(make_runner(file)).generate([[1, 2, 3]], 4)[0]) == 4
+
+
+async def test_the_demo_model_in_a_file_answers_in_its_chat_format(tmp_path: Path) -> None:
+    file = tmp_path / "demo.gguf"
+    write(MODEL_PATH, file, "llama", {"ffn_up": "Q8_0", "ffn_gate": "Q8_0"}, MODEL_PATH)
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    async with AsyncEngine(model=str(file)) as engine:
+        answer = await engine.chat(question, SamplingParams(temperature=0, max_tokens=24))
+    assert "Paris" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: b"GGML" + data[4:], "no GGUF file"),
+        (lambda data: data[:4] + b"\x01" + data[5:], "version 1 is not supported"),
+        (lambda data: data[:200], "cannot read"),
+        (lambda data: data[: len(data) // 2], "does not lie within"),
+        (lambda data: data.replace(b"llama", b"mamba", 1), "'mamba' of .* is not supported"),
+    ],
+)
+def test_what_cannot_be_read_is_named(change: Any, message: str, tmp_path: Path) -> None:
+    _, file = made(tmp_path, "llama", {})
+    file.write_bytes(change(file.read_bytes()))
+    with pytest.raises(ModelLoadError, match=message):
+        model_folder(str(file))
+
+
+def test_a_quantized_file_is_not_quantized_again(tmp_path: Path) -> None:
+    _, file = made(tmp_path, "llama", {"attn_q": "Q8_0"})
+    with pytest.raises(ConfigError, match="quantized already"):
+        open_weights(describe(EngineConfig(model=str(file), quantization="int8")))
+
+
+def test_a_file_of_floats_may_be(tmp_path: Path) -> None:
+    _, file = made(tmp_path, "llama", {})
+    open_weights(describe(EngineConfig(model=str(file), quantization="int8")))
+
+
+def test_the_tokenizer_of_the_demo_is_that_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "demo.gguf"
+    write(MODEL_PATH, file, "llama", {}, MODEL_PATH)
+    ours = Tokenizer.from_file(str(model_folder(str(file)) / "tokenizer.json"))
+    theirs = Tokenizer.from_file(str(MODEL_PATH / "tokenizer.json"))
+    for text in ("Hello, world!", "<|im_start|>user\nWhat is 12 + 7?<|im_end|>", "naïve 東京 😀"):
+        assert ours.decode(ours.encode(text).ids) == theirs.decode(theirs.encode(text).ids)

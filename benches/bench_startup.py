@@ -2,13 +2,15 @@
 
 The floor is an interpreter that does nothing. Times are wall clock of a process of its own, the
 median of several after one that warms the file cache; for ``serve``, from its start until the port
-listens, and until ``/ready`` says 200.
+listens, until ``/ready`` says 200, and until the first token of an answer is there. Then the memory
+of the engine's process (RSS), in which the demo model is served.
 
     python benches/bench_startup.py [--json -] [--runs N]
 """
 
 import argparse
 import http.client
+import json
 import re
 import statistics
 import subprocess
@@ -16,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from benches.figures import json_option, write_json
@@ -33,15 +36,15 @@ def process(command: list[str]) -> float:
     return time.perf_counter() - begin
 
 
-def serve() -> tuple[float, float]:
-    """Seconds until a served demo model listens, and until it is ready."""
+def serve() -> tuple[float, float, float, float]:
+    """Seconds until a served demo model listens, is ready, and has sent a token; and MiB of RSS."""
     begin = time.perf_counter()
     server = subprocess.Popen(
         [*PYENGINE, "serve", "--port", "0"], stdout=subprocess.PIPE, text=True
     )
     try:
         assert server.stdout is not None
-        listening = ready = 0.0
+        listening = ready = token = memory = 0.0
         for line in server.stdout:
             if found := re.search(r"listening on http://(\S+):(\d+)", line):
                 listening = time.perf_counter() - begin
@@ -52,11 +55,39 @@ def serve() -> tuple[float, float]:
                 assert connection.getresponse().status == 200
                 ready = time.perf_counter() - begin
                 connection.close()
+                first_token(*address)
+                token = time.perf_counter() - begin
+                memory = max(rss_mib(pid) for pid in children(server.pid))
                 break
-        return listening, ready
+        return listening, ready, token, memory
     finally:
         server.terminate()
         server.communicate()
+
+
+def first_token(host: str, port: int) -> None:
+    """Return when a streamed completion has brought its first token."""
+    connection = http.client.HTTPConnection(host, port, timeout=10)
+    body = {"model": "pyengine-demo", "prompt": "Hello", "stream": True, "max_tokens": 1}
+    headers = {"Content-Type": "application/json"}
+    connection.request("POST", "/v1/completions", json.dumps(body), headers)
+    response = connection.getresponse()
+    assert response.status == 200
+    while not response.readline().startswith(b"data:"):
+        pass
+    connection.close()
+
+
+def children(pid: int) -> list[int]:
+    """The processes that ``pid`` has started."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def rss_mib(pid: int) -> float:
+    """Memory of a process, in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
 def repeated(measure: Callable[[], T], runs: int) -> list[T]:
@@ -84,11 +115,15 @@ def main() -> None:
     starts = repeated(serve, max(1, arguments.runs // 3))
     figures["serve: port listens"] = statistics.median(start[0] for start in starts)
     figures["serve: model is ready"] = statistics.median(start[1] for start in starts)
+    figures["serve: first token"] = statistics.median(start[2] for start in starts)
+    memory = statistics.median(start[3] for start in starts)
     floor = figures["python -c pass"]
     rounded = {name: round(seconds, 4) for name, seconds in figures.items()}
+    rounded["engine RSS, MiB"] = round(memory, 1)
     if write_json(rounded, arguments.json):
         for name, seconds in figures.items():
             print(f"{name:<24} {seconds * 1e3:8.1f} ms  {seconds / floor:6.1f} x the floor")
+        print(f"{'engine RSS':<24} {memory:8.1f} MiB")
 
 
 if __name__ == "__main__":

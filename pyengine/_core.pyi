@@ -964,6 +964,13 @@ class CpuKernels:
 
     @property
     def threads(self) -> int: ...
+    def peaks(self) -> tuple[float | None, float | None, float | None, float]:
+        """Measure what the machine can do with these threads, for benches; takes half a second.
+
+        Returns multiply-adds a second in float32, in bfloat16 and in bytes, None where there is no
+        instruction for them, and bytes a second read from memory.
+        """
+
     def add_rms_norm(
         self,
         residual: CpuTensor,

@@ -11,6 +11,7 @@ pub mod linear;
 pub mod math;
 pub mod norm;
 pub mod paged;
+pub mod peaks;
 mod processors;
 pub mod random;
 pub mod rope;

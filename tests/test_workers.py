@@ -23,6 +23,7 @@ from pyengine._core import Track
 from pyengine.actors.actor import ActorRef
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import RequestAbortedError
+from pyengine.http.serving.server import BROKEN_OFF
 from pyengine.http.serving.supervisor import Supervisor
 from pyengine.placement.process import ProcessPlacement
 from pyengine.request.frontend import Frontend
@@ -300,7 +301,7 @@ async def test_a_second_signal_stops_everyone_at_once() -> None:
             assert all(
                 one.error is not None and "shutting down" in str(one.error) for one in streams
             )
-        assert await asyncio.to_thread(server.wait) == 0
+        assert await asyncio.to_thread(server.wait) == BROKEN_OFF
 
 
 @pytest.mark.slow

@@ -88,7 +88,8 @@ def serve(
 ) -> None:
     """Serve a model over OpenAI's HTTP API.
 
-    Ctrl-C or SIGTERM lets running requests finish; a second one stops at once.
+    Ctrl-C or SIGTERM lets running requests finish; a second one stops at once. The exit status is 3
+    if answers were broken off.
     """
     import uvloop
 
@@ -111,10 +112,13 @@ def serve(
             )
         )
     elif workers == 1:
-        uvloop.run(_serve(config, host, port, limits, placement, otlp_endpoint))
-        leave()
+        leave(broken_off=uvloop.run(_serve(config, host, port, limits, placement, otlp_endpoint)))
     elif placement == "process":
-        uvloop.run(_serve_workers(config, host, port, limits, workers, otlp_endpoint))
+        leave(
+            broken_off=uvloop.run(
+                _serve_workers(config, host, port, limits, workers, otlp_endpoint)
+            )
+        )
     else:
         raise click.UsageError("more than one of --workers needs --placement process")
 
@@ -126,7 +130,7 @@ async def _serve(
     limits: "Limits",
     placement: "PlacementName",
     otlp_endpoint: str | None,
-) -> None:
+) -> bool:
     from pyengine.async_engine import AsyncEngine
     from pyengine.http.operations.tracing import Tracing
     from pyengine.http.serving.server import serve as serve_http
@@ -138,7 +142,7 @@ async def _serve(
         await _load(engine)
         _say(summary(engine, url, placement))
 
-    await serve_http(
+    broken_off = await serve_http(
         engine,
         host=host,
         port=port,
@@ -148,6 +152,7 @@ async def _serve(
         load=load,
     )
     _say("stopped")
+    return broken_off
 
 
 async def _serve_workers(
@@ -157,7 +162,7 @@ async def _serve_workers(
     limits: "Limits",
     workers: int,
     otlp_endpoint: str | None,
-) -> None:
+) -> bool:
     from pyengine.http.operations.tracing import Tracing
     from pyengine.http.serving.supervisor import Supervisor, serve_workers
 
@@ -177,8 +182,9 @@ async def _serve_workers(
         await _load(supervisor.engine)
         _say(summary(supervisor.engine, supervisor.url, "process", workers))
 
-    await serve_workers(supervisor, load, _say)
+    broken_off = await serve_workers(supervisor, load, _say)
     _say("stopped")
+    return broken_off
 
 
 async def _load(engine: "AsyncEngine") -> None:

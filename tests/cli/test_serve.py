@@ -16,6 +16,7 @@ import pytest
 
 from pyengine.cli.serve import summary
 from pyengine.engine import EngineInfo
+from pyengine.http.serving.server import BROKEN_OFF
 from pyengine.settings.config import EngineConfig
 from tests.cli.conftest import Run
 from tests.programs import REPOSITORY, served
@@ -144,7 +145,7 @@ def test_the_drain_is_bounded_and_a_second_signal_ends_it(
         server.expect("draining 1 requests")
         if twice:
             server.process.send_signal(signal.SIGINT)
-        assert server.wait() == 0
+        assert server.wait() == BROKEN_OFF
         reader.join(60)
         assert ended.is_set()
 

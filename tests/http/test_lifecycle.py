@@ -14,7 +14,7 @@ import pytest
 
 from pyengine.errors import ConfigError, NotReadyError, OverloadedError
 from pyengine.http.limits import Limits
-from pyengine.http.serving.server import HttpServer, serve
+from pyengine.http.serving.server import BROKEN_OFF, HttpServer, serve
 from pyengine.model.runner import Progress
 from tests.http.fake_engine import ANSWER, FakeEngine
 
@@ -193,12 +193,13 @@ from pyengine.http.serving.server import leave, serve
 
 async def main():
     engine = FakeEngine(hold_after={hold})
-    await serve(engine, port=0, announce=lambda line: print(line, flush=True),
-                limits=Limits(drain_seconds={drain}))
+    broken_off = await serve(
+        engine, port=0, announce=lambda line: print(line, flush=True),
+        limits=Limits(drain_seconds={drain}))
     print("closed", engine.closed, engine.aborted, flush=True)
+    return broken_off
 
-asyncio.run(main())
-leave()
+leave(broken_off=asyncio.run(main()))
 """
 
 
@@ -230,7 +231,7 @@ async def test_signals(kind: str, drain: float, signals: int) -> None:
         rest = "".join([piece async for piece in text])
     assert '"code":"shutting_down"' in rest
     assert (await lines.readline()).decode().split() == ["closed", "True", "1"]
-    assert await process.wait() == 0
+    assert await process.wait() == BROKEN_OFF
 
 
 def test_a_server_leaves_logging_as_it_was() -> None:

@@ -38,6 +38,9 @@ from pyengine.http.serving.overflow import Overflow, connection_limit
 
 log = logging.getLogger("pyengine.http")
 
+# The exit status of a server that ended before all answers were whole.
+BROKEN_OFF = 3
+
 # granian configures logging when it is made; this changes its own level only, and leaves the
 # process's other loggers as they are.
 _LOGGING = {"incremental": True, "formatters": {}, "handlers": {}, "loggers": {"_granian": {}}}
@@ -76,6 +79,7 @@ class HttpServer:
     Attributes:
         app: The application; its ``active`` counts the requests being served.
         url: The server's URL, once started.
+        broken_off: Answers that were not whole when the server stopped.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class HttpServer:
         """
         self.app = App(engine, limits, tracing)
         self.url = ""
+        self.broken_off = 0
         self._address = (host, port)
         self._listener = listener
         self._granian: _Granian | None = None
@@ -139,6 +144,7 @@ class HttpServer:
         if drain_seconds is None:
             drain_seconds = self.app.limits.drain_seconds
         aborted = await self.app.drain(drain_seconds)
+        self.broken_off += aborted
         if aborted:
             log.warning("aborted %d requests that were still running", aborted)
         await self._overflow.close()
@@ -190,8 +196,10 @@ async def serve(
     tracing: Tracing | None = None,
     announce: Callable[[str], None] = log.info,
     load: Callable[[str], Awaitable[None]] | None = None,
-) -> None:
+) -> bool:
     """Serve until SIGTERM or SIGINT, then drain, and close the engine.
+
+    Returns whether answers were broken off at the end.
 
     Call it on the main thread's loop, because of the signals. The port listens before the model is
     loaded. A process that ends behind it does so with :func:`leave`.
@@ -242,17 +250,20 @@ async def serve(
             await engine.close()
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)
+    return server.broken_off > 0
 
 
-def leave() -> NoReturn:
-    """End the process with status 0, without taking the interpreter down. Everything is closed.
+def leave(*, broken_off: bool = False) -> NoReturn:
+    """End the process without taking the interpreter down. Everything is closed.
+
+    The status is 0, or :data:`BROKEN_OFF` if answers were.
 
     Threads of granian may still be dropping Python objects; one that asks for the interpreter
     during its shutdown aborts the process.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(BROKEN_OFF if broken_off else 0)
 
 
 async def stop_server(server: HttpServer, hurry: asyncio.Event) -> None:

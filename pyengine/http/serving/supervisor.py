@@ -26,7 +26,7 @@ from pyengine.engine import EngineInfo
 from pyengine.errors import EngineDeadError
 from pyengine.http.limits import Limits
 from pyengine.http.serving.notify import notify_ready
-from pyengine.http.serving.server import listen, signals, url_of
+from pyengine.http.serving.server import BROKEN_OFF, listen, signals, url_of
 from pyengine.http.serving.trials import Trials
 from pyengine.http.serving.worker_messages import (
     Draining,
@@ -57,6 +57,7 @@ class Supervisor:
         engine: The engine, with a frontend of the supervisor's own.
         url: The URL that the workers serve.
         workers: The workers' processes, by index, as far as they live.
+        broken_off: Whether a worker ended, or was killed, before all its answers were whole.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Supervisor:
         self._trials = Trials(self._tell_one)
         self._failed: Failed | None = None
         self._stopping = False
+        self.broken_off = False
         self._serving = [asyncio.Event() for _ in range(workers)]
         self._keepers: list[asyncio.Task[None]] = []
 
@@ -153,6 +155,7 @@ class Supervisor:
             self.engine.abort_frontend(index, lives * REQUESTS_OF_A_LIFE)
             status = await child.ended()
             if self._stopping:
+                self.broken_off |= status == BROKEN_OFF or status < 0
                 return
             log.error("HTTP worker %d exited with status %d; starting another", index, status)
             if not restarts.allows_another():
@@ -226,8 +229,10 @@ def listeners(host: str, port: int, backlog: int, count: int) -> list[socket.soc
 
 async def serve_workers(
     supervisor: Supervisor, load: Callable[[], Awaitable[None]], announce: Callable[[str], None]
-) -> None:
+) -> bool:
     """Serve until SIGTERM or SIGINT, then drain, and stop everything; a second one hurries.
+
+    Returns whether answers were broken off at the end.
 
     Args:
         supervisor: Not started yet.
@@ -268,3 +273,4 @@ async def serve_workers(
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await supervisor.stop(hurry)
+    return supervisor.broken_off

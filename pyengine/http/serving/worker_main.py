@@ -104,18 +104,21 @@ class Worker:
         self._writer.write(encode_line(message))
 
 
-async def main(descriptor: int) -> None:
-    """Serve as the first message of the line says."""
+async def main(descriptor: int) -> bool:
+    """Serve as the first message of the line says; whether answers were broken off at the end."""
     # A signal reaches the whole process group; the supervisor passes it on as Stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     line = socket.socket(fileno=descriptor)
     reader, writer = await asyncio.open_connection(sock=line)
-    if first := await reader.readline():
-        await Worker(decode_work(first), writer).run(reader)
-        await writer.drain()
+    if not (first := await reader.readline()):
+        return False
+    worker = Worker(decode_work(first), writer)
+    await worker.run(reader)
+    await writer.drain()
+    return worker.server.broken_off > 0
 
 
 if __name__ == "__main__":
-    uvloop.run(main(int(sys.argv[1])))
-    leave()
+    broken_off = uvloop.run(main(int(sys.argv[1])))
+    leave(broken_off=broken_off)

@@ -28,10 +28,6 @@ use crate::grammar::trie::Trie;
 const LONGEST_TOKEN: usize = 1000;
 /// The trie's ids have 24 bits.
 const LARGEST_VOCABULARY: usize = (1 << 24) - 2;
-/// How many characters the texts of each slice have at most. A text that goes on so far takes all of a slice's tokens,
-/// and they need not be looked at one by one.
-const SLICES: [u32; 3] = [u32::MAX, 30, 10];
-
 /// A tokenizer for grammars, loaded when it is first needed.
 pub struct GrammarContext {
     /// The tokenizer.json, until it has been loaded.
@@ -105,7 +101,7 @@ pub struct Tokens {
     environment: Arc<Environment>,
     /// The tokens that stand for text, by their bytes.
     text_trie: Trie,
-    slices: Vec<Slice>,
+    plain: Plain,
     masks: Arc<MaskCache>,
     end_mask: Arc<Mask>,
     tokenizer: Tokenizer,
@@ -165,12 +161,12 @@ impl Tokens {
         let info = TokRxInfo::new(vocab_size as u32 + 1, vocab_size as u32);
         let environment = Arc::new(Environment { trie: TokTrie::from(&info, &words) });
         let spelled = || plain.iter().map(|id| (*id, words[*id as usize].as_slice()));
-        let slices = SLICES.iter().map(|longest| Slice::new(spelled(), *longest, vocab_size)).collect();
+        let plain_tokens = Plain::new(spelled(), vocab_size);
         let text_trie = Trie::new(spelled());
         Ok(Self {
             environment,
             text_trie,
-            slices,
+            plain: plain_tokens,
             masks: masks.clone(),
             end_mask: Arc::new(Mask::of(end_tokens.to_vec())),
             tokenizer,
@@ -274,8 +270,8 @@ impl Tokens {
         &self.text_trie
     }
 
-    pub(crate) fn slices(&self) -> &[Slice] {
-        &self.slices
+    pub(crate) fn plain(&self) -> &Plain {
+        &self.plain
     }
 
     /// The mask that allows the end tokens.
@@ -289,36 +285,64 @@ impl Tokens {
     }
 }
 
-/// Tokens that a JSON string may have anywhere, if it may go on for so long.
-pub(crate) struct Slice {
-    /// The tokens as a mask.
-    pub mask: Box<[u32]>,
+/// Tokens of plain characters only: those that a JSON string may have as they are.
+///
+/// Wherever any of these characters may come as well as any other, a token's length alone decides.
+pub(crate) struct Plain {
+    /// The tokens of at most so many characters, as masks.
+    masks: Vec<Arc<[u32]>>,
     /// All other tokens that stand for text.
-    pub others: Trie,
+    others: Trie,
 }
 
-impl Slice {
-    fn new<'a>(tokens: impl Iterator<Item = (u32, &'a [u8])>, longest: u32, vocab_size: usize) -> Self {
-        let is_plain = |bytes: &[u8]| {
-            std::str::from_utf8(bytes).is_ok_and(|text| {
-                text.chars().count() <= longest as usize
-                    && text.chars().all(|char| !matches!(char, '"' | '\\' | '\0'..='\x1f' | '\x7f'))
-            })
+impl Plain {
+    fn new<'a>(tokens: impl Iterator<Item = (u32, &'a [u8])>, vocab_size: usize) -> Self {
+        let (mut by_length, mut others): (Vec<Vec<u32>>, _) = (Vec::new(), Vec::new());
+        for (id, bytes) in tokens {
+            match std::str::from_utf8(bytes) {
+                Ok(text) if text.chars().all(is_plain) => {
+                    let length = text.chars().count();
+                    by_length.resize(by_length.len().max(length + 1), Vec::new());
+                    by_length[length].push(id);
+                }
+                _ => others.push((id, bytes)),
+            }
+        }
+        let mut mask: Arc<[u32]> = vec![0; vocab_size.div_ceil(32)].into();
+        let up_to = |ids: Vec<u32>| {
+            if !ids.is_empty() {
+                let mut more = mask.to_vec();
+                ids.iter().for_each(|id| more[*id as usize / 32] |= 1 << (id % 32));
+                mask = more.into();
+            }
+            mask.clone()
         };
-        let (plain, others): (Vec<_>, Vec<_>) = tokens.partition(|(_, bytes)| is_plain(bytes));
-        let mut mask = vec![0; vocab_size.div_ceil(32)];
-        plain.iter().for_each(|(id, _)| mask[*id as usize / 32] |= 1 << (id % 32));
-        Self { mask: mask.into(), others: Trie::new(others.into_iter()) }
+        let mut masks: Vec<_> = by_length.into_iter().map(up_to).collect();
+        if masks.is_empty() {
+            masks.push(vec![0; vocab_size.div_ceil(32)].into());
+        }
+        Self { masks, others: Trie::new(others.into_iter()) }
+    }
+
+    /// How many characters the longest has.
+    pub fn longest(&self) -> usize {
+        self.masks.len() - 1
+    }
+
+    /// Those of at most so many characters, as a mask.
+    pub fn up_to(&self, characters: usize) -> &[u32] {
+        &self.masks[characters.min(self.longest())]
+    }
+
+    /// All other tokens that stand for text.
+    pub fn others(&self) -> &Trie {
+        &self.others
     }
 }
 
-/// The texts of the slices, as regexes.
-pub(crate) fn slice_regexes() -> Vec<String> {
-    let times = |longest: &u32| match *longest {
-        u32::MAX => "+".to_owned(),
-        longest => format!("{{1,{longest}}}"),
-    };
-    SLICES.iter().map(|longest| format!(r#"[^"\\\x00-\x1F\x7F]{}"#, times(longest))).collect()
+/// Whether a JSON string may have the character as it is.
+fn is_plain(char: char) -> bool {
+    !matches!(char, '"' | '\\' | '\0'..='\x1f' | '\x7f')
 }
 
 /// Limits of llguidance: what it builds when compiling, and what a mask may cost before it gives up.

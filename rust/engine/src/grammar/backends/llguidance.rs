@@ -19,7 +19,7 @@ use llguidance::earley::CGrammar;
 use crate::grammar::backends::closing::Budget;
 use crate::grammar::backends::parser::{Automaton, Parser, SkippedOnce};
 use crate::grammar::backends::{closing, forced};
-use crate::grammar::context::{Tokens, limits, slice_regexes};
+use crate::grammar::context::{Tokens, limits};
 use crate::grammar::lowering::Lowered;
 use crate::grammar::lowering::description::refusal;
 use crate::grammar::masks::Mask;
@@ -90,7 +90,7 @@ impl Llguidance {
         let compiled = guarded(|| {
             let (init, mut logger) = (GrammarInit::Serialized(description), Logger::new(0, 0));
             let environment = Some(tokens.environment());
-            let grammar = init.to_cgrammar(environment, &mut logger, limits.clone(), slice_regexes())?;
+            let grammar = init.to_cgrammar(environment, &mut logger, limits.clone(), Vec::new())?;
             let spec = grammar.lexer_spec();
             ensure!(!spec.has_stop && !spec.has_max_tokens, "`stop` and `max_tokens` are not supported");
             let automaton = Arc::new(Automaton::new(tokens, &grammar, &limits, &once)?);

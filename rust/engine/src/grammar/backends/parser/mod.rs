@@ -267,7 +267,7 @@ impl Inner {
         let verdicts = std::mem::take(&mut self.verdicts);
         let said = verdicts.get(verdict);
         let mut mask = said.inside.to_vec();
-        for way in &said.ways_out {
+        for way in said.ways_out.iter() {
             let Some(behind) = self.leave(place.row, way.set, way.byte) else { continue };
             let trie = said.trie(tokens);
             let add = |mask: &mut [u32], token: u32| mask[token as usize / 32] |= 1 << (token % 32);

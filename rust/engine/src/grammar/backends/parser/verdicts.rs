@@ -7,12 +7,11 @@
 //!                   ",  →  ,           which is walked from the row behind the lexeme
 //! ```
 //!
-//! Found once for each state, by a walk over those tokens that are in none of the slices that the state contains as a
-//! whole. States that say the same share it.
+//! Found once for each state, by a walk over the tokens. Where all plain characters lead to the same state, as within a
+//! string, the length of a plain token decides, and only the others are walked. States that say the same share it.
 
-use std::cell::OnceCell;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use llguidance::derivre::StateID;
 use rustc_hash::{FxHashMap, FxHasher};
@@ -31,18 +30,15 @@ pub(super) type VerdictId = u32;
 pub(super) struct Verdict {
     /// The tokens that stay in the lexeme, as a mask.
     pub inside: Arc<[u32]>,
-    pub ways_out: Box<[WayOut]>,
-    /// The slice that it contains as a whole; its ways out are nodes of the trie of the others.
-    slice: Option<usize>,
+    pub ways_out: Arc<[WayOut]>,
+    /// Plain tokens are judged by their length, and the ways out are nodes of the trie of the others.
+    plain: bool,
 }
 
 impl Verdict {
     /// The trie of the tokens that the ways out lead to.
     pub fn trie<'a>(&self, tokens: &'a Tokens) -> &'a Trie {
-        match self.slice {
-            Some(slice) => &tokens.slices()[slice].others,
-            None => tokens.text_trie(),
-        }
+        if self.plain { tokens.plain().others() } else { tokens.text_trie() }
     }
 }
 
@@ -55,7 +51,7 @@ pub(super) struct WayOut {
     /// Nodes of the tokens' trie at which it is taken.
     nodes: Box<[u32]>,
     /// What comes after it: tokens by their bytes.
-    after: OnceCell<After>,
+    after: OnceLock<After>,
 }
 
 /// Tokens by what they have after a lexeme.
@@ -122,6 +118,7 @@ pub(super) struct Verdicts {
     all: Vec<Verdict>,
     by_state: FxHashMap<u32, VerdictId>,
     by_content: FxHashMap<u64, VerdictId>,
+    ways_out: FxHashMap<(bool, u64), Vec<Arc<[WayOut]>>>,
     memory: usize,
 }
 
@@ -145,30 +142,18 @@ impl Verdicts {
         if let Some(known) = self.known(state) {
             return known;
         }
-        let verdict = Search::new(tokens, lexer, state).run();
+        let mut verdict = Search::new(tokens, lexer, state).run();
+        self.share(&mut verdict);
         let mut hasher = FxHasher::default();
-        verdict.inside.hash(&mut hasher);
-        for way in &verdict.ways_out {
-            (way.set, way.byte, &way.nodes).hash(&mut hasher);
-        }
+        (&verdict.inside, Arc::as_ptr(&verdict.ways_out).addr()).hash(&mut hasher);
         let same = |other: &Verdict| {
-            other.slice == verdict.slice
-                && other.inside == verdict.inside
-                && other.ways_out.len() == verdict.ways_out.len()
-                && other
-                    .ways_out
-                    .iter()
-                    .zip(&verdict.ways_out)
-                    .all(|(a, b)| (a.set, a.byte, &a.nodes) == (b.set, b.byte, &b.nodes))
+            Arc::ptr_eq(&other.ways_out, &verdict.ways_out) && other.inside == verdict.inside
         };
         let content = hasher.finish();
         let number = match self.by_content.get(&content) {
             Some(known) if same(self.get(*known)) => *known,
             _ => {
                 self.memory += 4 * verdict.inside.len() + 64;
-                // The tries after the ways out are about as large as the lists.
-                let nodes: usize = verdict.ways_out.iter().map(|way| 64 + 16 * way.nodes.len()).sum();
-                self.memory += nodes;
                 self.all.push(verdict);
                 self.by_content.insert(content, self.all.len() as VerdictId - 1);
                 self.all.len() as VerdictId - 1
@@ -176,6 +161,29 @@ impl Verdicts {
         };
         self.by_state.insert(state.as_usize() as u32, number);
         number
+    }
+
+    /// Gives a verdict the ways out of an earlier one, if they are the same.
+    fn share(&mut self, verdict: &mut Verdict) {
+        let mut hasher = FxHasher::default();
+        for way in verdict.ways_out.iter() {
+            (way.set, way.byte, &way.nodes).hash(&mut hasher);
+        }
+        let same = |other: &&Arc<[WayOut]>| {
+            let way = |way: &WayOut| (way.set, way.byte);
+            let pairs = || other.iter().zip(verdict.ways_out.iter());
+            other.len() == verdict.ways_out.len()
+                && pairs().all(|(a, b)| way(a) == way(b) && a.nodes == b.nodes)
+        };
+        let like = self.ways_out.entry((verdict.plain, hasher.finish())).or_default();
+        match like.iter().find(same) {
+            Some(known) => verdict.ways_out = known.clone(),
+            None => {
+                like.push(verdict.ways_out.clone());
+                // What comes after the ways out takes about as much as their nodes.
+                self.memory += verdict.ways_out.iter().map(|way| 64 + 16 * way.nodes.len()).sum::<usize>();
+            }
+        }
     }
 }
 
@@ -195,12 +203,12 @@ impl<'a> Search<'a> {
     }
 
     fn run(mut self) -> Verdict {
-        let (state, slices) = (self.states[0], self.tokens.slices());
-        let slice = (0..slices.len()).find(|at| self.lexer.contains(state, *at));
-        let trie = match slice {
-            Some(at) => {
-                self.inside.copy_from_slice(&slices[at].mask);
-                &slices[at].others
+        let (state, plain) = (self.states[0], self.tokens.plain());
+        let characters = self.lexer.plain(state, plain.longest());
+        let trie = match characters {
+            Some(characters) => {
+                self.inside.copy_from_slice(plain.up_to(characters));
+                plain.others()
             }
             None => self.tokens.text_trie(),
         };
@@ -211,9 +219,13 @@ impl<'a> Search<'a> {
             set,
             byte,
             nodes: nodes.into(),
-            after: OnceCell::new(),
+            after: OnceLock::new(),
         };
-        Verdict { inside: self.inside.into(), ways_out: ways_out.into_iter().map(way_out).collect(), slice }
+        Verdict {
+            inside: self.inside.into(),
+            ways_out: ways_out.into_iter().map(way_out).collect(),
+            plain: characters.is_some(),
+        }
     }
 }
 

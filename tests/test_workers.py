@@ -28,6 +28,7 @@ from pyengine.http.serving.supervisor import Supervisor
 from pyengine.placement.process import ProcessPlacement
 from pyengine.request.frontend import Frontend
 from pyengine.settings.config import EngineConfig
+from pyengine.settings.server import ServerConfig
 from tests.programs import Server, free, served, wait_for_end
 
 SERVE = ("--port", "0", "--workers", "2", "--device", "simulated", "--simulated-step-ms", "5")
@@ -323,7 +324,7 @@ async def test_kill_9_of_the_supervisor_leaves_nothing() -> None:
 @pytest.mark.slow
 async def test_a_dead_workers_blocks_are_free_again() -> None:
     config = EngineConfig(device="simulated", simulated_step_ms=5)
-    supervisor = Supervisor(config, 2, port=0)
+    supervisor = Supervisor(config, ServerConfig(workers=2, port=0))
     supervisor.start()
     try:
         await supervisor.engine.start()
@@ -348,7 +349,7 @@ async def test_a_dead_workers_blocks_are_free_again() -> None:
 
 @pytest.mark.slow
 async def test_workers_say_503_until_the_engine_runs() -> None:
-    supervisor = Supervisor(EngineConfig(device="simulated"), 2, port=0)
+    supervisor = Supervisor(EngineConfig(device="simulated"), ServerConfig(workers=2, port=0))
     supervisor.start()
     try:
         async with httpx.AsyncClient(timeout=WAIT_S) as client:

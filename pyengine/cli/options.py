@@ -88,7 +88,7 @@ def engine_options(mode: Mode) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         for setting, text in reversed(ENGINE_OPTIONS.items()):
             text = f"{text.format(mode=mode)}  [env: {ENVIRONMENT_PREFIX}{setting.upper()}]"
-            command = _flag(setting, types[setting], text, negatable=True)(command)
+            command = flag_of(setting, types[setting], text, negatable=True)(command)
         return command
 
     return add
@@ -102,7 +102,7 @@ def sampling_options(command: Command) -> Command:
         text = texts[name]
         if isinstance(default, int | float) and not isinstance(default, bool):
             text += f" [default: {default:g}]"
-        command = _flag(name, types[name], text, negatable=default is True)(command)
+        command = flag_of(name, types[name], text, negatable=default is True)(command)
     return command
 
 
@@ -158,7 +158,7 @@ def _first_sentences(of: type) -> dict[str, str]:
     }
 
 
-def _flag(name: str, hint: Any, text: str, *, negatable: bool) -> Callable[[Command], Command]:
+def flag_of(name: str, hint: Any, text: str, *, negatable: bool) -> Callable[[Command], Command]:
     """A click option for a field of type ``hint``, None unless given."""
     flag = spelled(name)
     kind = next((arg for arg in get_args(hint) if arg is not NoneType), hint)

@@ -9,48 +9,27 @@ import click
 
 from pyengine.cli.options import engine_config, engine_options, model_argument
 from pyengine.cli.replicas import ARGUMENTS, KeepsArguments, serve_replicas
+from pyengine.cli.server_options import server_config, server_options
 from pyengine.cli.terminal import loading_bar
 from pyengine.settings.modes import Mode
 
 if TYPE_CHECKING:
     from pyengine.async_engine import AsyncEngine
-    from pyengine.http.limits import Limits
     from pyengine.placement import PlacementName
     from pyengine.settings.config import EngineConfig
+    from pyengine.settings.server import ServerConfig
 
 MODE: Mode = "local"
 
 
 @click.command(cls=KeepsArguments)
 @model_argument
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8000,
-    show_default=True,
-    help="Port to listen on; 0 takes a free one.",
-)
-@click.option(
-    "--drain-seconds",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    show_default=True,
-    help="Seconds that running requests get to finish when the server stops.",
-)
 @click.option(
     "--placement",
     type=click.Choice(["process", "thread"]),
     default="process",
     show_default=True,
     help="Run the engine in its own process, or on a thread of the server.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="HTTP processes that share the port and the engine.",
 )
 @click.option(
     "--replicas",
@@ -65,25 +44,13 @@ MODE: Mode = "local"
     type=click.IntRange(0, 65535),
     help="Port of /metrics with --replicas [default: the one after --port].",
 )
-@click.option(
-    "--otlp-endpoint",
-    metavar="URL",
-    help="Send a span of every request to this OpenTelemetry collector, as http://localhost:4318; "
-    "needs pyengine[otel].",
-)
-@click.option("--page/--no-page", default=True, help="Serve a page to chat at / [default: yes].")
+@server_options
 @engine_options(MODE)
 def serve(
     model: str | None,
-    host: str,
-    port: int,
-    drain_seconds: float,
     placement: "PlacementName",
-    workers: int,
     replicas: int,
     metrics_port: int | None,
-    otlp_endpoint: str | None,
-    page: bool,
     **given: Any,
 ) -> None:
     """Serve a model over OpenAI's HTTP API.
@@ -93,11 +60,11 @@ def serve(
     """
     import uvloop
 
-    from pyengine.http.limits import Limits
     from pyengine.http.serving.server import leave
 
-    config = engine_config(model, given, MODE)
-    limits = Limits(drain_seconds=drain_seconds, page=page)
+    config, server = engine_config(model, given, MODE), server_config(given)
+    for warning in warnings(server):
+        click.echo(f"Warning: {warning}", err=True)
     if replicas > 1:
         uvloop.run(
             serve_replicas(
@@ -105,82 +72,66 @@ def serve(
                 click.get_current_context().meta[ARGUMENTS],
                 _say,
                 replicas=replicas,
-                host=host,
-                port=port,
+                host=server.host,
+                port=server.port,
                 metrics_port=metrics_port,
-                drain_seconds=drain_seconds,
+                drain_seconds=server.drain_seconds,
             )
         )
-    elif workers == 1:
-        leave(broken_off=uvloop.run(_serve(config, host, port, limits, placement, otlp_endpoint)))
+    elif server.workers == 1:
+        leave(broken_off=uvloop.run(_serve(config, server, placement)))
     elif placement == "process":
-        leave(
-            broken_off=uvloop.run(
-                _serve_workers(config, host, port, limits, workers, otlp_endpoint)
-            )
-        )
+        leave(broken_off=uvloop.run(_serve_workers(config, server)))
     else:
         raise click.UsageError("more than one of --workers needs --placement process")
 
 
+def warnings(server: "ServerConfig") -> list[str]:
+    """The dangers of a configuration."""
+    from pyengine.http.access.rules import is_loopback
+
+    found = []
+    if not server.locked and not is_loopback(server.host):
+        found.append(
+            f"everyone who reaches {server.host}:{server.port} can use the model, read /metrics "
+            "and profile the engine: no --api-key-file or --api-key is given"
+        )
+    if "*" in server.allow_origin and not server.locked:
+        found.append("every web page that a browser shows can use the model: --allow-origin is *")
+    return found
+
+
 async def _serve(
-    config: "EngineConfig",
-    host: str,
-    port: int,
-    limits: "Limits",
-    placement: "PlacementName",
-    otlp_endpoint: str | None,
+    config: "EngineConfig", server: "ServerConfig", placement: "PlacementName"
 ) -> bool:
     from pyengine.async_engine import AsyncEngine
     from pyengine.http.operations.tracing import Tracing
     from pyengine.http.serving.server import serve as serve_http
 
-    tracing = None if otlp_endpoint is None else Tracing.to(otlp_endpoint)
+    endpoint = server.otlp_endpoint
+    tracing = None if endpoint is None else Tracing.to(endpoint)
     engine = AsyncEngine(config=config, placement=placement)
 
     async def load(url: str) -> None:
         await _load(engine)
         _say(summary(engine, url, placement))
 
-    broken_off = await serve_http(
-        engine,
-        host=host,
-        port=port,
-        limits=limits,
-        tracing=tracing,
-        announce=_say,
-        load=load,
-    )
+    broken_off = await serve_http(engine, server, tracing=tracing, announce=_say, load=load)
     _say("stopped")
     return broken_off
 
 
-async def _serve_workers(
-    config: "EngineConfig",
-    host: str,
-    port: int,
-    limits: "Limits",
-    workers: int,
-    otlp_endpoint: str | None,
-) -> bool:
+async def _serve_workers(config: "EngineConfig", server: "ServerConfig") -> bool:
     from pyengine.http.operations.tracing import Tracing
     from pyengine.http.serving.supervisor import Supervisor, serve_workers
 
-    if otlp_endpoint is not None:
-        Tracing.to(otlp_endpoint).close()  # refuse here what the workers could not use
-    supervisor = Supervisor(
-        config,
-        workers,
-        host=host,
-        port=port,
-        limits=limits,
-        otlp_endpoint=otlp_endpoint,
-        announce=_say,
-    )
+    if server.otlp_endpoint is not None:
+        Tracing.to(server.otlp_endpoint).close()  # refuse here what the workers could not use
+    supervisor = Supervisor(config, server, announce=_say)
 
     async def load() -> None:
         await _load(supervisor.engine)
-        _say(summary(supervisor.engine, supervisor.url, "process", workers))
+        _say(summary(supervisor.engine, supervisor.url, "process", server.workers))
 
     broken_off = await serve_workers(supervisor, load, _say)
     _say("stopped")

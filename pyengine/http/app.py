@@ -11,6 +11,7 @@ from typing import Any
 
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import PyengineError
+from pyengine.http.access.door import Door
 from pyengine.http.errors import (
     MethodNotAllowedError,
     NoSuchPathError,
@@ -36,6 +37,8 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/responses": {"POST": responses.create},
     "/v1/models": {"GET": models.list_all},
     "/health": {"GET": health.health},
+    "/ping": {"GET": health.health},
+    "/version": {"GET": health.version},
     "/ready": {"GET": health.ready},
     "/debug/profile": {"GET": debug.profile},
     "/metrics": {"GET": metrics.metrics},
@@ -62,9 +65,13 @@ class App(Service):
     """
 
     def __init__(
-        self, engine: AsyncEngine, limits: Limits | None = None, tracing: Tracing | None = None
+        self,
+        engine: AsyncEngine,
+        limits: Limits | None = None,
+        tracing: Tracing | None = None,
+        door: Door | None = None,
     ) -> None:
-        super().__init__(engine, limits, tracing)
+        super().__init__(engine, limits, tracing, door)
         self._active: set[Exchange] = set()
         self.idle = asyncio.Event()
         self.idle.set()
@@ -77,7 +84,7 @@ class App(Service):
         self._active.add(exchange)
         self.idle.clear()
         try:
-            await self._route(exchange)(exchange)
+            await self._serve(exchange)
         except PyengineError as error:
             exchange.fail(exchange.explain(error))
         except ProtocolClosed:
@@ -91,22 +98,32 @@ class App(Service):
             if not self._active:
                 self.idle.set()
 
-    def _route(self, exchange: Exchange) -> Handler:
+    async def _serve(self, exchange: Exchange) -> None:
         scope = exchange.scope
-        methods = ROUTES.get(scope.path)
+        exchange.cors = self.door.cors(scope)
+        if (headers := self.door.preflight(scope)) is not None:
+            exchange.reply(b"", 204, *headers)
+            return
+        handler = self._route(exchange)
+        exchange.key = self.door.enter(scope, exchange.path)
+        await handler(exchange)
+
+    def _route(self, exchange: Exchange) -> Handler:
+        """The handler of a path and method, under the path that OpenAI's clients use."""
+        method, path = exchange.scope.method, exchange.path
+        methods = ROUTES.get(path) or ROUTES.get(f"/v1{path}")
         if methods is None:
             for prefix, found in PREFIXES:
-                if scope.path.startswith(prefix) and len(scope.path) > len(prefix):
-                    methods, exchange.parameter = found, scope.path[len(prefix) :]
+                rest = path.partition(prefix.removeprefix("/v1"))
+                if rest[0] in ("", "/v1") and rest[2]:
+                    methods, exchange.parameter = found, rest[2]
         if methods is None:
-            raise NoSuchPathError(f"Unknown URL: {scope.method} {scope.path}; {_meant(scope.path)}")
+            raise NoSuchPathError(f"Unknown URL: {method} {path}; {_meant(path)}")
         # The bodies of answers to HEAD are left out below, by the HTTP library.
-        handler = methods.get("GET" if scope.method == "HEAD" else scope.method)
+        handler = methods.get("GET" if method == "HEAD" else method)
         if handler is None:
             allow = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
-            raise MethodNotAllowedError(
-                f"{scope.path} takes {allow}, not {scope.method}.", allow=allow
-            )
+            raise MethodNotAllowedError(f"{path} takes {allow}, not {method}.", allow=allow)
         return handler
 
     @property

@@ -43,52 +43,85 @@ class FieldNames:
         error.message = error.message.replace(f"'{name}'", f"'{named}'")
 
 
-class NoSuchPathError(PyengineError):
+class HttpError(PyengineError):
+    """An error that only HTTP knows.
+
+    Attributes:
+        headers: Headers of its answer.
+    """
+
+    status = 400
+    type = "invalid_request_error"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class AuthenticationError(HttpError):
+    """The request has no key, or a wrong one."""
+
+    status = 401
+    code = "invalid_api_key"
+    headers = (("www-authenticate", "Bearer"),)
+
+
+class ForbiddenError(HttpError):
+    """The request comes from where it must not come from, or its key does not let in here."""
+
+    status = 403
+    code = "forbidden"
+
+
+class RateLimitError(HttpError):
+    """The request's key has used what it may."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class NoSuchPathError(HttpError):
     """There is no such path."""
 
     status = 404
-    type = "invalid_request_error"
     code = "unknown_url"
 
 
-class MethodNotAllowedError(PyengineError):
-    """The path exists, for other methods.
-
-    Attributes:
-        allow: The methods it has.
-    """
+class MethodNotAllowedError(HttpError):
+    """The path exists, for the methods ``allow``."""
 
     status = 405
-    type = "invalid_request_error"
     code = "method_not_allowed"
 
     def __init__(self, message: str, *, allow: str) -> None:
         super().__init__(message)
-        self.allow = allow
+        self.headers = (("allow", allow),)
 
 
-class BodyTimeoutError(PyengineError):
+class BodyTimeoutError(HttpError):
     """The client took too long to send the body."""
 
     status = 408
-    type = "invalid_request_error"
     code = "request_timeout"
 
 
-class UnsupportedMediaError(PyengineError):
-    """The body is compressed."""
+class UnsupportedMediaError(HttpError):
+    """The body is compressed, or not said to be JSON."""
 
     status = 415
-    type = "invalid_request_error"
     code = "unsupported_media_type"
 
 
-class ShuttingDownError(PyengineError):
+class ShuttingDownError(HttpError):
     """The server is shutting down; another one may take the request."""
 
     status = 503
+    type = "server_error"
     code = "shutting_down"
     retry_after = 1
+    headers = (("connection", "close"),)
 
 
 class InternalError(PyengineError):

@@ -63,8 +63,7 @@ class EventStream:
 
 def _headers(exchange: "Exchange") -> list[tuple[str, str]]:
     return [
-        ("content-type", "text/event-stream; charset=utf-8"),
+        *exchange.headers("text/event-stream; charset=utf-8"),
         ("cache-control", "no-cache"),
         ("x-accel-buffering", "no"),  # nginx would hold chunks back
-        ("x-request-id", exchange.request_id),
     ]

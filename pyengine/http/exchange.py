@@ -3,15 +3,17 @@
 import asyncio
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
 
 from pyengine._core import Stage
 from pyengine.errors import PyengineError, RequestAbortedError
+from pyengine.http.access.keys import ApiKey
 from pyengine.http.errors import (
     FieldNames,
-    MethodNotAllowedError,
+    HttpError,
     ShuttingDownError,
     decode_error,
     error_body,
@@ -33,6 +35,9 @@ class Exchange:
     """One request and its answer, from the first header to the last byte.
 
     Attributes:
+        path: The path, as the door reads it.
+        key: The API key that let the request in, if it needed one.
+        cors: Headers for the web page that asks.
         parameter: The rest of the path behind a prefix of ``PREFIXES``.
         request_id: The client's ``x-request-id``, or a new one.
         names: How this request spells the engine's parameters.
@@ -40,14 +45,17 @@ class Exchange:
     """
 
     __slots__ = (
-        "_admitted", "_asked", "_generations", "_gone", "_watch", "began", "cut_off", "names",
-        "parameter", "proto", "request_id", "scope", "service",
+        "_admitted", "_asked", "_generations", "_gone", "_watch", "began", "cors", "cut_off", "key",
+        "names", "parameter", "path", "proto", "request_id", "scope", "service",
     )  # fmt: skip
 
     def __init__(self, service: Service, scope: Scope, proto: HTTPProtocol) -> None:
         self.service = service
         self.scope = scope
         self.proto = proto
+        self.path = service.door.path(scope.path)
+        self.key: ApiKey | None = None
+        self.cors: list[tuple[str, str]] = []
         self.parameter = ""
         self.names = FieldNames()
         self.began = False
@@ -106,6 +114,8 @@ class Exchange:
         self._watch = asyncio.ensure_future(self.proto.client_disconnect())
         self._watch.add_done_callback(self._client_left)
         engine = self.service.engine
+        if self.key is not None:
+            options = replace(options, tenant=self.key.name)
         for token_ids, params in prompts:
             self._generations.append(engine.begin(token_ids, params, options))
         return self._generations
@@ -130,9 +140,17 @@ class Exchange:
             self._watch = None
         self._trace()
         self.abort()
+        self._charge()
         if self._admitted:
             self._admitted = False
             self.service.engine.admission.leave()
+
+    def _charge(self) -> None:
+        """Charge the key for the tokens of prompts and answers."""
+        if self.key is not None and self.key.limits.tokens is not None:
+            usages = [generation.outcome.usage for generation in self._generations]
+            used = sum(usage.prompt_tokens + usage.completion_tokens for usage in usages)
+            self.service.door.charge(self.key, used)
 
     def _trace(self) -> None:
         tracing = self.service.tracing
@@ -153,21 +171,22 @@ class Exchange:
         self.began = True
         timeline = self.service.engine.timeline
         timeline.begin()
-        fixed = [("content-type", content_type), ("x-request-id", self.request_id)]
+        fixed = self.headers(content_type)
         self.proto.response_bytes(status, [*fixed, *headers], body)
         timeline.end_span(Stage.SOCKET_WRITE)
+
+    def headers(self, content_type: str) -> list[tuple[str, str]]:
+        """The headers that every answer has."""
+        fixed = ("content-type", content_type), ("x-request-id", self.request_id)
+        return [*fixed, *self.cors]
 
     def fail(self, error: PyengineError) -> None:
         """Answer with an error, unless an answer has begun."""
         if self.began:
             return
-        headers = []
+        headers = list(error.headers) if isinstance(error, HttpError) else []
         if error.retry_after is not None:
             headers.append(("retry-after", str(error.retry_after)))
-        if isinstance(error, MethodNotAllowedError):
-            headers.append(("allow", error.allow))
-        if isinstance(error, ShuttingDownError):
-            headers.append(("connection", "close"))
         self.reply(error_body(error), error.status, *headers)
 
     def explain(self, error: PyengineError) -> PyengineError:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pyengine.errors import InvalidRequestError, PayloadTooLargeError
 from pyengine.http.errors import BodyTimeoutError, UnsupportedMediaError
 from pyengine.http.rsgi import Headers, HTTPProtocol, ProtocolError
+from pyengine.settings.server import ServerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,19 @@ class Limits:
     keep_alive_seconds: float = 5.0
     page: bool = True
     drain_seconds: float = 30.0
+
+    @classmethod
+    def of(cls, config: ServerConfig) -> "Limits":
+        """The limits that a configuration gives."""
+        return cls(
+            body_bytes=config.body_bytes,
+            prompts=config.max_prompts,
+            choices=config.max_choices,
+            tools=config.max_tools,
+            connections=config.max_connections,
+            drain_seconds=config.drain_seconds,
+            page=config.page,
+        )
 
 
 async def read_body(proto: HTTPProtocol, headers: Headers, limits: Limits) -> bytes:

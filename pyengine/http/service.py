@@ -11,6 +11,7 @@ from pyengine.errors import (
     ModelNotFoundError,
     NotReadyError,
 )
+from pyengine.http.access.door import Door
 from pyengine.http.errors import ShuttingDownError
 from pyengine.http.limits import Limits
 from pyengine.http.operations.tracing import Tracing
@@ -22,16 +23,22 @@ class Service:
     Attributes:
         engine: The engine that generates.
         limits: Bounds of requests.
+        door: Lets requests in.
         tracing: Makes spans of requests, if they are traced.
         draining: Whether new requests are refused, because the server is going to stop.
         watching: Held while a client profiles the engine.
     """
 
     def __init__(
-        self, engine: AsyncEngine, limits: Limits | None = None, tracing: Tracing | None = None
+        self,
+        engine: AsyncEngine,
+        limits: Limits | None = None,
+        tracing: Tracing | None = None,
+        door: Door | None = None,
     ) -> None:
         self.engine = engine
         self.limits = limits or Limits()
+        self.door = door or Door()
         self.tracing = tracing
         self.draining = False
         self.watching = asyncio.Lock()

@@ -8,8 +8,9 @@ import msgspec
 
 from pyengine._core import DEFAULT_PROPOSERS, PROPOSERS
 from pyengine.errors import ConfigError
-from pyengine.settings.environment import settings_from_environment
+from pyengine.settings.environment import check_environment, settings_from_environment
 from pyengine.settings.modes import MODES, Limits, Mode
+from pyengine.settings.server import SERVER_TYPES
 from pyengine.validation.rules import Rule, broken
 
 Device = Literal["auto", "cpu", "cuda", "simulated"]
@@ -272,6 +273,7 @@ class EngineConfig:
             ConfigError: A variable does not read as its type, or names no setting.
         """
         types = {f.name: f.type for f in fields(cls) if not f.name.startswith("_")}
+        check_environment([*types, *SERVER_TYPES])
         values = dict(defaults or {}) | settings_from_environment(types)
         values |= {name: value for name, value in overrides.items() if value is not None}
         return cls(**values)

@@ -8,6 +8,8 @@ import pytest
 from pyengine import EngineConfig, __version__
 from pyengine.cli import main
 from pyengine.cli.options import ENGINE_OPTIONS, spelled
+from pyengine.cli.server_options import SERVER_OPTIONS
+from pyengine.settings.server import ServerConfig
 from tests.cli.conftest import Run
 from tests.programs import python
 
@@ -34,13 +36,14 @@ print("loaded:", *(name for name in {HEAVY!r} if name in sys.modules))
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_setting_has_its_flag_and_variable_in_the_help(command: str, pyengine: Run) -> None:
     text = pyengine(command, "--help").stdout
-    for setting in ENGINE_OPTIONS:
+    for setting in (*ENGINE_OPTIONS, *(SERVER_OPTIONS if command == "serve" else ())):
         assert spelled(setting) in text
         assert f"PYENGINE_{setting.upper()}]" in text
 
 
 def test_the_tables_name_fields_that_there_are() -> None:
     assert set(ENGINE_OPTIONS) <= {field.name for field in fields(EngineConfig)}
+    assert set(SERVER_OPTIONS) == {field.name for field in fields(ServerConfig)}
 
 
 def test_what_only_a_person_can_know_has_a_flag() -> None:
@@ -60,7 +63,7 @@ def test_version(pyengine: Run) -> None:
         (("serve", "--max-sequences", "many"), {}, "'many' is not a valid integer"),
         (("serve", "--max-sequences", "0"), {}, "(option --max-sequences)"),
         (("serve", "--max-tokens-per-step", "4"), {}, "'max_sequences' (16)"),
-        (("serve", "--port", "65536"), {}, "65536 is not in the range"),
+        (("serve", "--port", "65536"), {}, "from 0 to 65535, not 65536 (option --port)"),
         (("chat", "--chat-format", "odd"), {}, "'hermes'"),
         (("chat", "--mode", "huge"), {}, "'interactive', 'local', 'server'"),
         (("chat",), {"PYENGINE_MODE": "huge"}, "PYENGINE_MODE='huge'"),

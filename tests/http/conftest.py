@@ -33,7 +33,8 @@ async def server(engine: FakeEngine | AsyncEngine, limits: Limits) -> AsyncItera
 
 @pytest.fixture
 async def http(server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+    headers = {"content-type": "application/json"}  # of bodies that httpx does not encode
+    async with httpx.AsyncClient(base_url=server.url, timeout=20, headers=headers) as client:
         yield client
 
 

@@ -67,7 +67,7 @@ async def test_who_leaves_while_the_prediction_is_read(stops: bool) -> None:
             connection.left.set_result(None)
 
     engine = FakeEngine(ready=True, tokenizer=_Slow(meanwhile))  # type: ignore[arg-type]
-    scope: Any = SimpleNamespace(headers={})
+    scope: Any = SimpleNamespace(headers={}, path="/v1/chat/completions")
     exchange = Exchange(Service(engine), scope, connection)
     with pytest.raises(RequestAbortedError) as aborted:
         await chat_completions.create(exchange)

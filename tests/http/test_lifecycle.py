@@ -16,6 +16,7 @@ from pyengine.errors import ConfigError, NotReadyError, OverloadedError
 from pyengine.http.limits import Limits
 from pyengine.http.serving.server import BROKEN_OFF, HttpServer, serve
 from pyengine.model.runner import Progress
+from pyengine.settings.server import ServerConfig
 from tests.http.fake_engine import ANSWER, FakeEngine
 
 MODEL = "org/fake"
@@ -69,8 +70,8 @@ async def _connect(server: HttpServer, stream: bool) -> tuple[asyncio.StreamRead
     reader, writer = await asyncio.open_connection(host, int(port))
     body = httpx.Request("POST", server.url, json={**BODY, "stream": stream}).content
     writer.write(
-        b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b"
-        % (CHAT.encode(), len(body), body)
+        b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        b"content-length: %d\r\n\r\n%b" % (CHAT.encode(), len(body), body)
     )
     return reader, writer
 
@@ -178,7 +179,7 @@ async def test_serve_raises_what_loading_raises() -> None:
     said: list[str] = []
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(RuntimeError, match="no weights"):
-        await serve(engine, port=0, announce=said.append)
+        await serve(engine, ServerConfig(port=0), announce=said.append)
     assert engine.closed
     assert said[0].startswith("listening on http://127.0.0.1:")
     assert signal.getsignal(signal.SIGTERM) is before
@@ -188,14 +189,13 @@ SCRIPT = """
 import asyncio, sys
 sys.path.insert(0, {here!r})
 from tests.http.fake_engine import FakeEngine
-from pyengine.http.limits import Limits
 from pyengine.http.serving.server import leave, serve
+from pyengine.settings.server import ServerConfig
 
 async def main():
     engine = FakeEngine(hold_after={hold})
-    broken_off = await serve(
-        engine, port=0, announce=lambda line: print(line, flush=True),
-        limits=Limits(drain_seconds={drain}))
+    broken_off = await serve(engine, ServerConfig(port=0, drain_seconds={drain}),
+                               announce=lambda line: print(line, flush=True))
     print("closed", engine.closed, engine.aborted, flush=True)
     return broken_off
 

@@ -76,6 +76,7 @@ async def test_every_choice_is_written_whole(streams: int) -> None:
         proto=proto,
         began=False,
         request_id="r",
+        headers=lambda content_type: [("content-type", content_type)],
         explain=lambda e: e,
     )
     generations: list[Any] = [

@@ -69,7 +69,10 @@ async def test_two_hundred_streams_half_of_them_dropped(
             "stream": True,
         }
     ).encode()
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+    head = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        b"content-length: %d\r\n\r\n"
+    )
 
     async def ask(number: int) -> bytes:
         reader, writer = await asyncio.open_connection(host, int(port))

@@ -1,6 +1,12 @@
-"""``GET /health``: the process lives. ``GET /ready``: the engine works on requests."""
+"""``GET /health`` and ``/ping``: the process lives. ``GET /ready``: the engine works on requests.
+``GET /version``: pyengine's.
+"""
 
 from typing import TYPE_CHECKING
+
+import msgspec
+
+from pyengine._core import __version__
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -15,3 +21,8 @@ async def ready(exchange: "Exchange") -> None:
     """200 if the engine works on requests, else an error that says what they wait for."""
     exchange.service.require_responsive()
     exchange.reply(b'{"status":"ready"}')
+
+
+async def version(exchange: "Exchange") -> None:
+    """The version of the package."""
+    exchange.reply(msgspec.json.encode({"version": __version__}))

@@ -27,6 +27,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pyengine.errors import EngineDeadError
+from pyengine.http.access.rules import is_loopback
 from pyengine.http.replicas.operations import Operations, Scraped, gathered
 from pyengine.http.replicas.program import Program
 from pyengine.http.replicas.router import Router, exchange, reachable
@@ -105,6 +106,8 @@ class ReplicaSet:
         self.model = model
         self.replicas = [Replica(index, share) for index, share in enumerate(shares)]
         self._arguments = [*arguments, "--replicas", "1", "--host", "127.0.0.1", "--port", "0"]
+        if not is_loopback(host):
+            self._arguments += ["--allow-host", "*"]  # the router passes clients' names for it on
         self._drain_seconds = drain_seconds
         self._announce = announce
         self._operations = Operations(self.scrape)

@@ -30,11 +30,15 @@ from granian.server.embed import Server
 
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import ConfigError, EngineDeadError
+from pyengine.http.access.door import Door
+from pyengine.http.access.source import AccessSource
 from pyengine.http.app import App
 from pyengine.http.limits import Limits
 from pyengine.http.operations.tracing import Tracing
 from pyengine.http.serving.notify import notify_ready
 from pyengine.http.serving.overflow import Overflow, connection_limit
+from pyengine.http.serving.reload import reloading
+from pyengine.settings.server import ServerConfig
 
 log = logging.getLogger("pyengine.http")
 
@@ -90,6 +94,7 @@ class HttpServer:
         port: int = 8000,
         limits: Limits | None = None,
         tracing: Tracing | None = None,
+        door: Door | None = None,
         listener: socket.socket | None = None,
     ) -> None:
         """Serve ``engine``, which may still be loading.
@@ -100,9 +105,10 @@ class HttpServer:
             port: Port to listen on; 0 takes a free one.
             limits: Bounds of requests.
             tracing: Makes spans of requests.
+            door: Lets requests in; None lets in all.
             listener: A socket that listens already, in the place of host and port.
         """
-        self.app = App(engine, limits, tracing)
+        self.app = App(engine, limits, tracing, door)
         self.url = ""
         self.broken_off = 0
         self._address = (host, port)
@@ -189,10 +195,8 @@ def listen(host: str, port: int, backlog: int, *, shared: bool = False) -> socke
 
 async def serve(
     engine: AsyncEngine,
+    config: ServerConfig | None = None,
     *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    limits: Limits | None = None,
     tracing: Tracing | None = None,
     announce: Callable[[str], None] = log.info,
     load: Callable[[str], Awaitable[None]] | None = None,
@@ -206,21 +210,30 @@ async def serve(
 
     Args:
         engine: Not started yet; started and closed here.
-        host: Address or name to listen on.
-        port: Port to listen on; 0 takes a free one.
-        limits: Bounds of requests.
+        config: Where it listens, who may use it, how much at once.
         tracing: Makes spans of requests; closed here.
         announce: Called with lines for the user: where the server listens, when it is ready, when
             it drains.
         load: Starts the engine in place of ``engine.start()``; called with the URL.
 
     Raises:
-        ConfigError: The port cannot be had.
+        ConfigError: The port cannot be had, or the key file not be read.
         ModelLoadError: The model cannot be loaded.
         EngineDeadError: The HTTP server has ended by itself, or the engine for good.
     """
-    server = HttpServer(engine, host=host, port=port, limits=limits, tracing=tracing)
-    async with signals() as (stop, hurry):
+    config = config or ServerConfig()
+    source = AccessSource(config)
+    door = Door(source.rules())
+    server = HttpServer(
+        engine,
+        host=config.host,
+        port=config.port,
+        limits=Limits.of(config),
+        tracing=tracing,
+        door=door,
+    )
+    files = [path for path in (config.api_key_file,) if path is not None]
+    async with signals() as (stop, hurry), reloading(files, lambda: door.apply(source.rules())):
         await server.start()
         announce(f"listening on {server.url}, loading {engine.model_name}")
         loading = asyncio.ensure_future(engine.start() if load is None else load(server.url))

@@ -24,11 +24,15 @@ from collections.abc import Awaitable, Callable
 from pyengine.async_engine import AsyncEngine
 from pyengine.engine import EngineInfo
 from pyengine.errors import EngineDeadError
+from pyengine.http.access.rates import Rates
+from pyengine.http.access.source import AccessSource
 from pyengine.http.limits import Limits
 from pyengine.http.serving.notify import notify_ready
+from pyengine.http.serving.reload import reloading
 from pyengine.http.serving.server import BROKEN_OFF, listen, signals, url_of
 from pyengine.http.serving.trials import Trials
 from pyengine.http.serving.worker_messages import (
+    Access,
     Draining,
     Serving,
     Stop,
@@ -43,6 +47,7 @@ from pyengine.placement.engine_messages import Cleared, Down
 from pyengine.placement.process import ProcessPlacement
 from pyengine.placement.restarts import MAX_DEATHS, RestartLimit
 from pyengine.settings.config import EngineConfig
+from pyengine.settings.server import ServerConfig
 
 log = logging.getLogger("pyengine.http")
 
@@ -63,33 +68,32 @@ class Supervisor:
     def __init__(
         self,
         config: EngineConfig,
-        workers: int,
+        server: ServerConfig,
         *,
-        host: str = "127.0.0.1",
-        port: int = 8000,
-        limits: Limits | None = None,
-        otlp_endpoint: str | None = None,
         announce: Callable[[str], None] = log.info,
     ) -> None:
         """Listen; nothing else is started yet.
 
         Raises:
-            ConfigError: The port cannot be had.
+            ConfigError: The port cannot be had, or the key file not be read.
         """
-        self.limits = limits or Limits()
-        self._otlp_endpoint = otlp_endpoint
-        self.placement = ProcessPlacement(frontends=workers + 1)
+        self.config = server
+        self.limits = Limits.of(server)
+        self._access = AccessSource(server)
+        self._rules = self._access.rules()
+        self._rates = Rates.make()
+        self.placement = ProcessPlacement(frontends=server.workers + 1)
         self.placement.watchers.append(Watcher(self._down, self._up, lambda: None, self._died))
         self.engine = AsyncEngine(config=config, placement=self.placement)
         self.workers: dict[int, Child] = {}
-        self._listeners = listeners(host, port, self.limits.backlog, workers)
-        self.url = url_of(self._listeners[0], host)
+        self._listeners = listeners(server.host, server.port, self.limits.backlog, server.workers)
+        self.url = url_of(self._listeners[0], server.host)
         self._announce = announce
         self._trials = Trials(self._tell_one)
         self._failed: Failed | None = None
         self._stopping = False
         self.broken_off = False
-        self._serving = [asyncio.Event() for _ in range(workers)]
+        self._serving = [asyncio.Event() for _ in range(server.workers)]
         self._keepers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -170,7 +174,7 @@ class Supervisor:
         heartbeat = self.placement.queues.heartbeat.descriptor()
         child = await Child.start(
             "pyengine.http.serving.worker_main",
-            [listener, recorder, heartbeat, *scheduler, *inbox],
+            [listener, recorder, heartbeat, self._rates.descriptor, *scheduler, *inbox],
         )
         child.send(
             Work(
@@ -184,7 +188,9 @@ class Supervisor:
                 engine_runs=self._trials.info is not None,
                 first_request=lives * REQUESTS_OF_A_LIFE,
                 limits=self.limits,
-                otlp_endpoint=self._otlp_endpoint,
+                rules=self._rules,
+                rates=self._rates.descriptor,
+                otlp_endpoint=self.config.otlp_endpoint,
             )
         )
         self.workers[index] = child
@@ -194,6 +200,15 @@ class Supervisor:
         if self._stopping:
             child.send(Stop())
         return child
+
+    def reload(self) -> None:
+        """Read the key file again, and tell the workers.
+
+        Raises:
+            ConfigError: It cannot be read; the keys stay as they were.
+        """
+        self._rules = self._access.rules()
+        self._tell(Access(self._rules))
 
     def _up(self, info: EngineInfo) -> None:
         self._trials.up(info, self.workers)
@@ -243,8 +258,9 @@ async def serve_workers(
         ModelLoadError: The model cannot be loaded.
         EngineDeadError: A worker died too often, or the engine has died for good.
     """
-    engine = supervisor.engine
-    async with signals() as (stop, hurry):
+    engine, config = supervisor.engine, supervisor.config
+    files = [path for path in (config.api_key_file,) if path is not None]
+    async with signals() as (stop, hurry), reloading(files, supervisor.reload):
         supervisor.start()
         announce(f"listening on {supervisor.url}, loading {engine.model_name}")
 

@@ -16,9 +16,12 @@ import uvloop
 from pyengine._core import Mailbox, Recorder
 from pyengine.actors.heartbeat import Heartbeat
 from pyengine.async_engine import AsyncEngine
+from pyengine.http.access.door import Door
+from pyengine.http.access.rates import Rates
 from pyengine.http.operations.tracing import Tracing
 from pyengine.http.serving.server import HttpServer, leave, stop_server
 from pyengine.http.serving.worker_messages import (
+    Access,
     Draining,
     FromWorker,
     Serving,
@@ -54,8 +57,9 @@ class Worker:
         self.engine = AsyncEngine(config=work.config, placement=self.placement)
         endpoint = work.otlp_endpoint
         tracing = None if endpoint is None else Tracing.to(endpoint)
+        self.door = Door(work.rules, Rates(work.rates))
         self.server = HttpServer(
-            self.engine, limits=work.limits, listener=listener, tracing=tracing
+            self.engine, limits=work.limits, listener=listener, tracing=tracing, door=self.door
         )
         self._writer = writer
         self._engine_runs = work.engine_runs
@@ -91,7 +95,9 @@ class Worker:
         with contextlib.suppress(ConnectionError):
             while line := await reader.readline():
                 message = decode_to_worker(line)
-                if not isinstance(message, Stop):
+                if isinstance(message, Access):
+                    self.door.apply(message.rules)
+                elif not isinstance(message, Stop):
                     self.placement.receive(message)
                 elif self._stopping is None:
                     self._say(Draining(self.server.app.active))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from pyengine.http.access.rules import AccessRules
 from pyengine.http.limits import Limits
 from pyengine.placement.children import Failed
 from pyengine.placement.engine_messages import Cleared, Down, GoOn, Up
@@ -23,6 +24,8 @@ class Work(msgspec.Struct, tag=True):
         engine_runs: Whether the engine runs already, so that requests can be served in a moment.
         first_request: The number of the worker's first request.
         limits: Bounds of requests.
+        rules: Who may use what.
+        rates: The memory of what keys have used.
         otlp_endpoint: The OpenTelemetry collector that is sent a span of every request, if any.
     """
 
@@ -36,11 +39,19 @@ class Work(msgspec.Struct, tag=True):
     engine_runs: bool
     first_request: int
     limits: Limits
+    rules: AccessRules
+    rates: int
     otlp_endpoint: str | None
 
 
 class Stop(msgspec.Struct, tag=True):
     """To a worker: drain and end; the second time, end at once."""
+
+
+class Access(msgspec.Struct, tag=True):
+    """To a worker: who may use what, from now on."""
+
+    rules: AccessRules
 
 
 class Serving(msgspec.Struct, tag=True):
@@ -53,7 +64,7 @@ class Draining(msgspec.Struct, tag=True):
     active: int
 
 
-ToWorker = Up | GoOn | Down | Failed | Stop
+ToWorker = Up | GoOn | Down | Failed | Access | Stop
 FromWorker = Serving | Cleared | Draining
 
 decode_work = msgspec.json.Decoder(Work).decode

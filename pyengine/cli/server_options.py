@@ -1,0 +1,61 @@
+"""The flags of ``pyengine serve`` for the endpoint: those of :class:`ServerConfig`."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from pyengine.cli.options import flag_of, spelled
+from pyengine.errors import ConfigError
+from pyengine.settings.environment import ENVIRONMENT_PREFIX
+from pyengine.settings.server import SERVER_TYPES, ServerConfig
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+SERVER_OPTIONS: dict[str, str] = {
+    "host": "Address to listen on [default: 127.0.0.1].",
+    "port": "Port to listen on; 0 takes a free one [default: 8000].",
+    "root_path": "Path at which a proxy has put the server, such as /llm.",
+    "workers": "HTTP processes that share the port and the engine [default: 1].",
+    "drain_seconds": "Seconds that running requests get to finish when the server stops "
+    "[default: 30].",
+    "api_key": "Key that clients must send. Everyone on the machine can read the arguments of a "
+    "process: the variable, or --api-key-file, keeps it secret.",
+    "api_key_file": "TOML file with named keys and their limits; read again when it changes, and "
+    "on SIGHUP.",
+    "admin_key": "Key of /admin, which is closed without one.",
+    "metrics_key": "Key of /metrics and /debug [default: an API key, if there are any].",
+    "allow_origin": "Origin of web pages that may use the server, such as https://example.com; "
+    "* is any.",
+    "allow_host": "Further name that requests may call the server by, in their Host header.",
+    "body_bytes": "Longest request body [default: 4 MiB].",
+    "max_connections": "Most connections at once, of each worker [default: 8192].",
+    "max_prompts": "Most prompts of one completions request [default: 128].",
+    "max_choices": "Most answers of one request, prompts times n [default: 128].",
+    "max_tools": "Most tools of one request [default: 128].",
+    "page": "Serve a page to chat at / [default: yes].",
+    "otlp_endpoint": "Send a span of every request to this OpenTelemetry collector, such as "
+    "http://localhost:4318; needs pyengine[otel].",
+}
+
+
+def server_options(command: Command) -> Command:
+    """The flags for :data:`SERVER_OPTIONS`; what was not given arrives as None."""
+    for setting, text in reversed(SERVER_OPTIONS.items()):
+        text = f"{text}  [env: {ENVIRONMENT_PREFIX}{setting.upper()}]"
+        command = flag_of(setting, SERVER_TYPES[setting], text, negatable=True)(command)
+    return command
+
+
+def server_config(given: Mapping[str, Any]) -> ServerConfig:
+    """The configuration: flags over the environment.
+
+    Raises:
+        click.UsageError: A value is out of its range; the message names the flag.
+    """
+    flags = {name: given[name] for name in SERVER_OPTIONS}
+    try:
+        return ServerConfig.from_environment(**flags)
+    except ConfigError as error:
+        where = f" (option {spelled(error.param)})" if error.param in SERVER_OPTIONS else ""
+        raise click.UsageError(f"{error.message}{where}") from error

@@ -1,0 +1,127 @@
+"""The settings of the endpoint: where it listens, who may use it, how much at once.
+
+Imports nothing heavy: the command line makes flags of the fields before anything is loaded.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from pyengine.errors import ConfigError
+from pyengine.settings.environment import settings_from_environment
+from pyengine.validation.rules import Rule, broken
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """The configuration of the endpoint. Immutable.
+
+    Attributes:
+        host: Address or name to listen on.
+        port: Port to listen on; 0 takes a free one.
+        root_path: Path at which a proxy has put the server; requests come with it or without.
+        workers: HTTP processes that share the port and the engine.
+        drain_seconds: How long running requests get to finish when the server stops.
+        api_key: Keys that clients must give one of. Without any key everyone is let in.
+        api_key_file: TOML file with named keys and their limits; read again when it changes.
+        admin_key: Key of ``/admin``, which is closed without one.
+        metrics_key: Key of ``/metrics`` and ``/debug``. None lets in who has an API key, or
+            everyone where there are none.
+        allow_origin: Origins of web pages that may use the server; ``*`` is any.
+        allow_host: Further names in a request's Host header. On a loopback address others than
+            its own are refused: a web page could reach the server by a name that it points there.
+        body_bytes: Longest request body.
+        max_connections: Most connections at once, of each worker.
+        max_prompts: Most prompts of one completions request.
+        max_choices: Most answers of one request: prompts times ``n``.
+        max_tools: Most tools of one request.
+        page: Serve a page to chat at ``/``.
+        otlp_endpoint: OpenTelemetry collector that is sent a span of every request.
+
+    Raises:
+        ConfigError: A value is out of its range; the message names it.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    root_path: str = ""
+    workers: int = 1
+    drain_seconds: float = 30.0
+    api_key: tuple[str, ...] = field(default=(), repr=False)
+    api_key_file: str | None = None
+    admin_key: str | None = field(default=None, repr=False)
+    metrics_key: str | None = field(default=None, repr=False)
+    allow_origin: tuple[str, ...] = ()
+    allow_host: tuple[str, ...] = ()
+    body_bytes: int = 4 << 20
+    max_connections: int = 8192
+    max_prompts: int = 128
+    max_choices: int = 128
+    max_tools: int = 128
+    page: bool = True
+    otlp_endpoint: str | None = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            try:
+                msgspec.convert(value, each.type)
+            except msgspec.ValidationError as error:
+                # Not the value: it may be a key.
+                raise ConfigError(f"'{each.name}': {error}", param=each.name) from None
+        if (wrong := broken(_RULES, self)) is not None:
+            name, message = wrong
+            raise ConfigError(message, param=name)
+
+    @classmethod
+    def from_environment(cls, **overrides: Any) -> Self:
+        """The configuration from ``PYENGINE_<NAME>`` variables, under ``overrides`` that are given.
+
+        Args:
+            overrides: None and an empty tuple are not given.
+
+        Raises:
+            ConfigError: A variable does not read as its type, or a value is out of its range.
+        """
+        values = settings_from_environment(SERVER_TYPES)
+        values |= {name: value for name, value in overrides.items() if value not in (None, ())}
+        return cls(**values)
+
+    @property
+    def locked(self) -> bool:
+        """Whether clients need a key."""
+        return bool(self.api_key) or self.api_key_file is not None
+
+
+SERVER_TYPES: Mapping[str, Any] = {each.name: each.type for each in fields(ServerConfig)}
+"""The type of each setting, by name."""
+
+
+def _at_least_one(name: str) -> Rule[ServerConfig]:
+    return Rule(name, "at least 1", lambda config: getattr(config, name) >= 1)
+
+
+_RULES: tuple[Rule[ServerConfig], ...] = (
+    *map(
+        _at_least_one,
+        (
+            "workers", "body_bytes", "max_connections", "max_prompts", "max_choices",
+            "max_tools",
+        ),
+    ),
+    Rule("port", "from 0 to 65535", lambda c: 0 <= c.port <= 65535),
+    Rule("drain_seconds", "0 or more", lambda c: c.drain_seconds >= 0),
+    Rule(
+        "root_path",
+        "empty, or a path such as /llm",
+        lambda c: not c.root_path or (c.root_path.startswith("/") and c.root_path != "/"),
+    ),
+    Rule(
+        "api_key_file",
+        "a file that exists",
+        lambda c: c.api_key_file is None or Path(c.api_key_file).is_file(),
+    ),
+)  # fmt: skip

@@ -29,7 +29,7 @@ LAYERS = (
     ("settings", "messages", "sampling"),
     (
         "actors.actor", "actors.heartbeat", "demo", "distributed.group", "grammar", "kernels",
-        "logprobs", "placement.children", "telemetry", "tokenizer", "validation",
+        "logprobs", "logs", "placement.children", "telemetry", "tokenizer", "validation",
     ),
     ("_core", "errors"),
 )  # fmt: skip

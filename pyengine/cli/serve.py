@@ -61,8 +61,10 @@ def serve(
     import uvloop
 
     from pyengine.http.serving.server import leave
+    from pyengine.logs import configure
 
     config, server = engine_config(model, given, MODE), server_config(given)
+    configure(server.log_level, server.log_format)
     for warning in warnings(server):
         click.echo(f"Warning: {warning}", err=True)
     if replicas > 1:

@@ -34,6 +34,9 @@ SERVER_OPTIONS: dict[str, str] = {
     "max_choices": "Most answers of one request, prompts times n [default: 128].",
     "max_tools": "Most tools of one request [default: 128].",
     "page": "Serve a page to chat at / [default: yes].",
+    "log_level": "Least severe of the lines that are logged [default: info].",
+    "log_format": "'json' logs an object a line [default: text].",
+    "log_prompts": "Log the bodies of requests too [default: no].",
     "otlp_endpoint": "Send a span of every request to this OpenTelemetry collector, such as "
     "http://localhost:4318; needs pyengine[otel].",
 }

@@ -21,6 +21,7 @@ from pyengine.http.exchange import Exchange
 from pyengine.http.limits import Limits
 from pyengine.http.openai import chat_completions, completions, models, responses
 from pyengine.http.operations import debug, health, metrics
+from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
 from pyengine.http.page import page
 from pyengine.http.rsgi import ProtocolClosed, Scope
@@ -70,8 +71,9 @@ class App(Service):
         limits: Limits | None = None,
         tracing: Tracing | None = None,
         door: Door | None = None,
+        request_log: RequestLog | None = None,
     ) -> None:
-        super().__init__(engine, limits, tracing, door)
+        super().__init__(engine, limits, tracing, door, request_log)
         self._active: set[Exchange] = set()
         self.idle = asyncio.Event()
         self.idle.set()

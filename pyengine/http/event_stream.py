@@ -39,7 +39,7 @@ class EventStream:
     def begin(self) -> "RSGIHTTPStreamTransport":
         """Send the head of the answer, unless it is sent already."""
         if self._transport is None:
-            self._exchange.began = True
+            self._exchange.began, self._exchange.status = True, 200
             self._transport = self._exchange.proto.response_stream(200, _headers(self._exchange))
         return self._transport
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeVar
@@ -9,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from pyengine._core import Stage
+from pyengine.completion import Outcome
 from pyengine.errors import PyengineError, RequestAbortedError
 from pyengine.http.access.keys import ApiKey
 from pyengine.http.errors import (
@@ -41,12 +43,17 @@ class Exchange:
         parameter: The rest of the path behind a prefix of ``PREFIXES``.
         request_id: The client's ``x-request-id``, or a new one.
         names: How this request spells the engine's parameters.
+        status: Of the answer; 499 until it begins, for clients that leave before.
+        error: What the request failed with.
+        body: The body, where it is to be logged.
+        begun_ns: ``time.monotonic_ns()`` at the request's head.
         began: Whether the answer has begun, so that an error can no more get a status of its own.
     """
 
     __slots__ = (
-        "_admitted", "_asked", "_generations", "_gone", "_watch", "began", "cors", "cut_off", "key",
-        "names", "parameter", "path", "proto", "request_id", "scope", "service",
+        "_admitted", "_asked", "_generations", "_gone", "_watch", "began", "begun_ns", "body",
+        "cors", "cut_off", "error", "key", "names", "parameter", "path", "proto", "request_id",
+        "scope", "service", "status",
     )  # fmt: skip
 
     def __init__(self, service: Service, scope: Scope, proto: HTTPProtocol) -> None:
@@ -58,6 +65,10 @@ class Exchange:
         self.cors: list[tuple[str, str]] = []
         self.parameter = ""
         self.names = FieldNames()
+        self.status = 499
+        self.error: PyengineError | None = None
+        self.body: bytes | None = None
+        self.begun_ns = time.monotonic_ns()
         self.began = False
         self.cut_off = False
         given = scope.headers.get("x-request-id")
@@ -80,6 +91,8 @@ class Exchange:
         self.service.engine.admission.enter()
         self._admitted = True
         body = await read_body(self.proto, self.scope.headers, self.service.limits)
+        if self.service.request_log is not None and self.service.request_log.prompts:
+            self.body = body
         timeline = self.service.engine.timeline
         timeline.begin()
         try:
@@ -139,16 +152,23 @@ class Exchange:
             # Rust that Python's collector does not see.
             self._watch = None
         self._trace()
+        if self.service.request_log is not None:
+            self.service.request_log.record(self, self.service.engine.model_name)
         self.abort()
         self._charge()
         if self._admitted:
             self._admitted = False
             self.service.engine.admission.leave()
 
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """How the answers to the prompts stand, or how they ended."""
+        return [generation.outcome for generation in self._generations]
+
     def _charge(self) -> None:
         """Charge the key for the tokens of prompts and answers."""
         if self.key is not None and self.key.limits.tokens is not None:
-            usages = [generation.outcome.usage for generation in self._generations]
+            usages = [outcome.usage for outcome in self.outcomes]
             used = sum(usage.prompt_tokens + usage.completion_tokens for usage in usages)
             self.service.door.charge(self.key, used)
 
@@ -169,6 +189,7 @@ class Exchange:
     ) -> None:
         """Answer, in JSON unless ``content_type`` says otherwise."""
         self.began = True
+        self.status = status
         timeline = self.service.engine.timeline
         timeline.begin()
         fixed = self.headers(content_type)
@@ -182,6 +203,7 @@ class Exchange:
 
     def fail(self, error: PyengineError) -> None:
         """Answer with an error, unless an answer has begun."""
+        self.error = error
         if self.began:
             return
         headers = list(error.headers) if isinstance(error, HttpError) else []
@@ -197,5 +219,6 @@ class Exchange:
         """
         self.names.rename(error)
         if self.cut_off and isinstance(error, RequestAbortedError):
-            return ShuttingDownError("The server is shutting down.")
+            error = ShuttingDownError("The server is shutting down.")
+        self.error = error
         return error

@@ -14,6 +14,7 @@ from pyengine.errors import (
 from pyengine.http.access.door import Door
 from pyengine.http.errors import ShuttingDownError
 from pyengine.http.limits import Limits
+from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
 
 
@@ -24,6 +25,7 @@ class Service:
         engine: The engine that generates.
         limits: Bounds of requests.
         door: Lets requests in.
+        request_log: Writes a line a request, if they are logged.
         tracing: Makes spans of requests, if they are traced.
         draining: Whether new requests are refused, because the server is going to stop.
         watching: Held while a client profiles the engine.
@@ -35,10 +37,12 @@ class Service:
         limits: Limits | None = None,
         tracing: Tracing | None = None,
         door: Door | None = None,
+        request_log: RequestLog | None = None,
     ) -> None:
         self.engine = engine
         self.limits = limits or Limits()
         self.door = door or Door()
+        self.request_log = request_log
         self.tracing = tracing
         self.draining = False
         self.watching = asyncio.Lock()

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 
+from pyengine import logs
 from pyengine._core import Mailbox, Recorder
 from pyengine.actors.actor import logger
 from pyengine.actors.heartbeat import Heartbeat
@@ -26,6 +27,8 @@ def main(descriptor: int) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     line = ControlLine(descriptor)
     start = decode_start(line.receive())
+    if start.logs is not None:
+        logs.configure(*start.logs)
     queues = Queues(
         Mailbox.attach(*start.scheduler),
         tuple(Mailbox.attach(*fds) for fds in start.frontends),

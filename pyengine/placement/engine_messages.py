@@ -9,18 +9,20 @@ from collections.abc import Callable
 import msgspec
 
 from pyengine.engine import EngineInfo
+from pyengine.logs import LogFormat, LogLevel
 from pyengine.placement.children import Failed, Loading
 from pyengine.settings.config import EngineConfig
 
 
 class Start(msgspec.Struct, tag=True):
-    """The configuration, and the inherited descriptors of the queues; to the engine."""
+    """The configuration, the inherited descriptors of the queues, and how to log; to the engine."""
 
     config: EngineConfig
     scheduler: tuple[int, int]
     frontends: list[tuple[int, int]]
     recorder: int
     heartbeat: int
+    logs: tuple[LogLevel, LogFormat] | None
 
 
 class Ready(msgspec.Struct, tag=True):

@@ -14,6 +14,7 @@ from pyengine.actors.actor import logger
 from pyengine.actors.heartbeat import NOTICE_S
 from pyengine.engine import EngineInfo, Queues
 from pyengine.errors import EngineDeadError, PyengineError
+from pyengine.logs import configured
 from pyengine.model.runner import Progress
 from pyengine.placement.child import Child
 from pyengine.placement.children import Failed, Loading
@@ -85,7 +86,7 @@ class ProcessPlacement:
         inherited = [recorder, heartbeat, *scheduler, *(fd for pair in frontends for fd in pair)]
         self.queues.heartbeat.reset()
         self.child = await Child.start("pyengine.placement.engine_main", inherited)
-        self.child.send(Start(config, scheduler, frontends, recorder, heartbeat))
+        self.child.send(Start(config, scheduler, frontends, recorder, heartbeat, configured()))
         while True:
             match await self._next():
                 case Loading(done, total):

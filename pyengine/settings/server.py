@@ -11,6 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from pyengine.errors import ConfigError
+from pyengine.logs import LogFormat, LogLevel
 from pyengine.settings.environment import settings_from_environment
 from pyengine.validation.rules import Rule, broken
 
@@ -39,6 +40,9 @@ class ServerConfig:
         max_choices: Most answers of one request: prompts times ``n``.
         max_tools: Most tools of one request.
         page: Serve a page to chat at ``/``.
+        log_level: Least severe of the lines that are logged.
+        log_format: ``text``, or ``json``: an object a line.
+        log_prompts: Log the bodies of requests too.
         otlp_endpoint: OpenTelemetry collector that is sent a span of every request.
 
     Raises:
@@ -62,6 +66,9 @@ class ServerConfig:
     max_choices: int = 128
     max_tools: int = 128
     page: bool = True
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
+    log_prompts: bool = False
     otlp_endpoint: str | None = None
 
     def __post_init__(self) -> None:

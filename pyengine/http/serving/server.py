@@ -34,6 +34,7 @@ from pyengine.http.access.door import Door
 from pyengine.http.access.source import AccessSource
 from pyengine.http.app import App
 from pyengine.http.limits import Limits
+from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
 from pyengine.http.serving.notify import notify_ready
 from pyengine.http.serving.overflow import Overflow, connection_limit
@@ -95,6 +96,7 @@ class HttpServer:
         limits: Limits | None = None,
         tracing: Tracing | None = None,
         door: Door | None = None,
+        request_log: RequestLog | None = None,
         listener: socket.socket | None = None,
     ) -> None:
         """Serve ``engine``, which may still be loading.
@@ -106,9 +108,10 @@ class HttpServer:
             limits: Bounds of requests.
             tracing: Makes spans of requests.
             door: Lets requests in; None lets in all.
+            request_log: Writes a line a request.
             listener: A socket that listens already, in the place of host and port.
         """
-        self.app = App(engine, limits, tracing, door)
+        self.app = App(engine, limits, tracing, door, request_log)
         self.url = ""
         self.broken_off = 0
         self._address = (host, port)
@@ -157,6 +160,8 @@ class HttpServer:
         self._granian.stop()  # type: ignore[no-untyped-call]
         await self._task
         self._granian = None
+        if self.app.request_log is not None:
+            await self.app.request_log.close()
 
 
 def url_of(listener: socket.socket, host: str) -> str:
@@ -231,6 +236,7 @@ async def serve(
         limits=Limits.of(config),
         tracing=tracing,
         door=door,
+        request_log=RequestLog(config.log_level, config.log_format, prompts=config.log_prompts),
     )
     files = [path for path in (config.api_key_file,) if path is not None]
     async with signals() as (stop, hurry), reloading(files, lambda: door.apply(source.rules())):

@@ -190,6 +190,9 @@ class Supervisor:
                 limits=self.limits,
                 rules=self._rules,
                 rates=self._rates.descriptor,
+                log_level=self.config.log_level,
+                log_format=self.config.log_format,
+                log_prompts=self.config.log_prompts,
                 otlp_endpoint=self.config.otlp_endpoint,
             )
         )

@@ -18,6 +18,7 @@ from pyengine.actors.heartbeat import Heartbeat
 from pyengine.async_engine import AsyncEngine
 from pyengine.http.access.door import Door
 from pyengine.http.access.rates import Rates
+from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
 from pyengine.http.serving.server import HttpServer, leave, stop_server
 from pyengine.http.serving.worker_messages import (
@@ -30,6 +31,7 @@ from pyengine.http.serving.worker_messages import (
     decode_to_worker,
     decode_work,
 )
+from pyengine.logs import configure
 from pyengine.placement import FrontendSlot
 from pyengine.placement.attached import AttachedPlacement
 from pyengine.placement.children import encode_line
@@ -43,6 +45,7 @@ class Worker:
     """One worker. Everything runs on its loop."""
 
     def __init__(self, work: Work, writer: asyncio.StreamWriter) -> None:
+        configure(work.log_level, work.log_format)
         slot = FrontendSlot(
             Mailbox.attach(*work.scheduler),
             Mailbox.attach(*work.inbox),
@@ -59,7 +62,12 @@ class Worker:
         tracing = None if endpoint is None else Tracing.to(endpoint)
         self.door = Door(work.rules, Rates(work.rates))
         self.server = HttpServer(
-            self.engine, limits=work.limits, listener=listener, tracing=tracing, door=self.door
+            self.engine,
+            limits=work.limits,
+            listener=listener,
+            tracing=tracing,
+            door=self.door,
+            request_log=RequestLog(work.log_level, work.log_format, prompts=work.log_prompts),
         )
         self._writer = writer
         self._engine_runs = work.engine_runs

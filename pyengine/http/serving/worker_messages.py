@@ -10,6 +10,7 @@ import msgspec
 
 from pyengine.http.access.rules import AccessRules
 from pyengine.http.limits import Limits
+from pyengine.logs import LogFormat, LogLevel
 from pyengine.placement.children import Failed
 from pyengine.placement.engine_messages import Cleared, Down, GoOn, Up
 from pyengine.settings.config import EngineConfig
@@ -25,6 +26,9 @@ class Work(msgspec.Struct, tag=True):
         first_request: The number of the worker's first request.
         limits: Bounds of requests.
         rules: Who may use what.
+        log_level: Least severe of the lines that are logged.
+        log_format: Their form.
+        log_prompts: Whether bodies are logged too.
         rates: The memory of what keys have used.
         otlp_endpoint: The OpenTelemetry collector that is sent a span of every request, if any.
     """
@@ -41,6 +45,9 @@ class Work(msgspec.Struct, tag=True):
     limits: Limits
     rules: AccessRules
     rates: int
+    log_level: LogLevel
+    log_format: LogFormat
+    log_prompts: bool
     otlp_endpoint: str | None
 
 

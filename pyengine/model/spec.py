@@ -10,6 +10,7 @@ from typing import Any
 
 from pyengine._core import StepLayout
 from pyengine.errors import ConfigError, ModelLoadError
+from pyengine.model.config_numbers import check_numbers
 from pyengine.model.dtypes import ITEM_BYTES
 from pyengine.model.positions import max_positions
 from pyengine.model.runner import ModelInfo
@@ -140,6 +141,7 @@ def check_same_tokens(folder: Path, drafts: Path) -> None:
 def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dict[str, Any]]:
     """The model in ``folder``, with all of its context, and its config.json."""
     model = read_json(folder / "config.json")
+    check_numbers(model, folder / "config.json")
 
     def number(key: str, default: int | None = None) -> int:
         value = model.get(key) if model.get(key) is not None else default
@@ -183,6 +185,12 @@ def _with_cache(
         num_blocks = -(-longest // config.block_size) if measured is None else measured
     else:
         num_blocks = _num_blocks(config, info.block_bytes)
+    if config.max_context is not None and config.max_context > info.max_context:
+        raise ConfigError(
+            f"'max_context' is {config.max_context}, but the model was made for {info.max_context} "
+            "tokens",
+            param="max_context",
+        )
     limits = (info.max_context, num_blocks * config.block_size, config.max_context)
     context = min(limit for limit in limits if limit is not None)
     dummy = config.load_format == "dummy"

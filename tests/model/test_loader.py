@@ -147,3 +147,45 @@ def test_a_runner_for_each_device(device: Any, tmp_path: Path) -> None:
     assert runner.num_blocks == 256 * 2**20 // runner.info.block_bytes
     assert len(Loop(runner).generate([[1, 2, 3]], 4)[0]) == 4
     runner.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rope_theta": float("nan")}, "'rope_theta' must be a finite number above 0, not nan"),
+        ({"rope_theta": -1.0}, "'rope_theta' must be a finite"),
+        ({"rms_norm_eps": float("inf")}, "'rms_norm_eps' must be a finite"),
+        ({"rope_scaling": {"factor": float("nan")}}, r"'rope_scaling\.factor'"),
+        ({"hidden_size": 10**9}, "'hidden_size' of 1000000000 is more than any model has"),
+        ({"num_hidden_layers": 10**9}, "'num_hidden_layers' of 1000000000 is more"),
+    ],
+)
+def test_numbers_that_no_model_has(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    make_llama(tmp_path)
+    edit(tmp_path, **changes)
+    with pytest.raises(ModelLoadError, match=message):
+        describe(EngineConfig(model=str(tmp_path)))
+
+
+@pytest.mark.parametrize("name", ["../elsewhere.safetensors", "/etc/passwd", "x/../../y"])
+def test_an_index_that_names_a_file_outside(name: str, tmp_path: Path) -> None:
+    make_llama(tmp_path, shard="20KB")
+    index = tmp_path / "model.safetensors.index.json"
+    found = json.loads(index.read_text())
+    found["weight_map"][next(iter(found["weight_map"]))] = name
+    index.write_text(json.dumps(found))
+    with pytest.raises(ModelLoadError, match="names a file outside the folder"):
+        load_runner(EngineConfig(model=str(tmp_path), device="cpu"))
+
+
+def test_weights_in_files_that_can_run_code(tmp_path: Path) -> None:
+    make_llama(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(ModelLoadError, match="convert them to safetensors"):
+        load_runner(EngineConfig(model=str(tmp_path), device="cpu"))
+
+
+def test_a_context_beyond_the_model_is_refused(tmp_path: Path) -> None:
+    make_llama(tmp_path)
+    with pytest.raises(ConfigError, match="'max_context' is 9999999, but the model was made for"):
+        describe(EngineConfig(model=str(tmp_path), max_context=9999999))

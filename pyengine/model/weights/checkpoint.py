@@ -59,12 +59,21 @@ def _weight_files(folder: Path) -> list[Path]:
     single, index = folder / SINGLE_FILE, folder / INDEX_FILE
     if single.is_file():
         return [single]
+    if not index.is_file() and any(folder.glob("*.bin")):
+        raise ModelLoadError(
+            f"the weights in {folder} are in PyTorch's .bin files, which can run code when read: "
+            "convert them to safetensors (transformers' save_pretrained writes it)"
+        )
     if not index.is_file():
         raise ModelLoadError(f"{folder} has neither {SINGLE_FILE} nor {INDEX_FILE}")
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        names = sorted({str(name) for name in weight_map.values()})
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise ModelLoadError(f"cannot read {index}: {error}") from error
+    outside = [name for name in names if Path(name).is_absolute() or ".." in Path(name).parts]
+    if outside:
+        raise ModelLoadError(f"{index} names a file outside the folder: {outside[0]!r}")
     paths = [folder / name for name in names]
     missing = [path.name for path in paths if not path.is_file()]
     if missing:

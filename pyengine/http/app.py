@@ -20,7 +20,7 @@ from pyengine.http.errors import (
 from pyengine.http.exchange import Exchange
 from pyengine.http.limits import Limits
 from pyengine.http.openai import chat_completions, completions, models, responses
-from pyengine.http.operations import debug, health, metrics
+from pyengine.http.operations import debug, health, metrics, openapi
 from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
 from pyengine.http.page import page
@@ -43,6 +43,8 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/ready": {"GET": health.ready},
     "/debug/profile": {"GET": debug.profile},
     "/metrics": {"GET": metrics.metrics},
+    "/openapi.json": {"GET": openapi.openapi},
+    "/docs": {"GET": openapi.docs},
 }
 # Paths that go on with a parameter.
 PREFIXES: tuple[tuple[str, dict[str, Handler]], ...] = (("/v1/models/", {"GET": models.retrieve}),)

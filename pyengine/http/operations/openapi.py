@@ -1,0 +1,212 @@
+"""``GET /openapi.json``: the endpoint's description in OpenAPI 3.1, made of the types that decode
+requests and encode answers. ``GET /docs``: a page that shows it.
+"""
+
+import inspect
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pyengine._core import __version__
+from pyengine.http.openai.schema.chat import ChatRequest, ChatResponse
+from pyengine.http.openai.schema.completions import CompletionRequest, CompletionResponse
+from pyengine.http.openai.schema.models import Model, ModelList
+from pyengine.http.openai.schema.responses import ResponseObject, ResponsesRequest
+
+if TYPE_CHECKING:
+    from pyengine.http.exchange import Exchange
+
+_PAGE = Path(__file__).with_name("docs.html")
+_JSON = "application/json"
+
+# Errors that a request may end with, by status.
+_ERRORS = {
+    400: "The request is malformed, or asks for something that is not supported.",
+    401: "The API key is missing or wrong.",
+    403: "A web page, a name of the host, or a key that is not allowed here.",
+    404: "There is no such model or path.",
+    405: "The path has other methods.",
+    408: "The body did not come in time.",
+    413: "The body is too long.",
+    415: "The body is not JSON, or compressed.",
+    429: "The key has used what it may; Retry-After says when to come again.",
+    499: "The request was aborted.",
+    500: "The engine failed, or a bug; the log has the cause.",
+    503: "The model is loaded, the queue is full, or the server stops.",
+    504: "The request took too long.",
+}
+_OF_GET = (400, 401, 403, 404, 405, 500, 503)
+
+
+_EVENT = {
+    "type": "object",
+    "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
+}
+
+
+class ErrorObject(msgspec.Struct):
+    """What went wrong, the field at fault, and OpenAI's type and code of it."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(msgspec.Struct):
+    """The body of every error."""
+
+    error: ErrorObject
+
+
+class Status(msgspec.Struct):
+    """The process lives, or takes requests."""
+
+    status: str
+
+
+class Version(msgspec.Struct):
+    """The version of pyengine."""
+
+    version: str
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What a path takes and gives.
+
+    Attributes:
+        summary: In a line.
+        answer: The type of its answer, or a media type that is not JSON.
+        request: The type of its body.
+        parameters: OpenAPI's objects of its parameters.
+    """
+
+    summary: str
+    answer: Any
+    request: Any = None
+    parameters: tuple[dict[str, Any], ...] = ()
+
+
+def _query(name: str, text: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "query", "description": text, "schema": schema}
+
+
+_MODEL_NAME = {
+    "name": "model", "in": "path", "required": True, "description": "Name of a model.",
+    "schema": {"type": "string", "minLength": 1},
+}  # fmt: skip
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("POST", "/v1/chat/completions"): Operation(
+        "Answer a conversation.", ChatResponse, ChatRequest
+    ),
+    ("POST", "/v1/completions"): Operation(
+        "Continue one prompt or several.", CompletionResponse, CompletionRequest
+    ),
+    ("POST", "/v1/responses"): Operation(
+        "Answer in the form of OpenAI's Responses.", ResponseObject, ResponsesRequest
+    ),
+    ("GET", "/v1/models"): Operation("The models that are served.", ModelList),
+    ("GET", "/v1/models/{model}"): Operation("One model.", Model, None, (_MODEL_NAME,)),
+    ("GET", "/health"): Operation("The process lives.", Status),
+    ("GET", "/ping"): Operation("The process lives.", Status),
+    ("GET", "/ready"): Operation("The engine works on requests.", Status),
+    ("GET", "/version"): Operation("The version of pyengine.", Version),
+    ("GET", "/metrics"): Operation("Metrics for Prometheus.", "text/plain"),
+    ("GET", "/debug/profile"): Operation(
+        "Watch the engine, and answer where its time went.",
+        dict[str, Any],
+        None,
+        (
+            _query("seconds", "How long, at most 60.", {"type": "number", "maximum": 60}),
+            _query("spans", "1 gives the spans too.", {"enum": ["0", "1"]}),
+        ),
+    ),
+    ("GET", "/openapi.json"): Operation("This description.", dict[str, Any]),
+    ("GET", "/docs"): Operation("This description, for people.", "text/html"),
+}
+"""Every path that the application has, but for the page at ``/``; a test compares them."""
+
+
+@cache
+def document(model: str) -> bytes:
+    """The description of an endpoint that serves ``model``, as JSON."""
+    types = {op.request for op in OPERATIONS.values()} | {op.answer for op in OPERATIONS.values()}
+    structs = [kind for kind in types if inspect.isclass(kind)]
+    structs = [ErrorBody, *sorted(structs, key=lambda kind: kind.__name__)]
+    references, schemas = msgspec.json.schema_components(
+        structs, ref_template="#/components/schemas/{name}"
+    )
+    for kind in (ChatRequest, CompletionRequest, ResponsesRequest):
+        schemas[kind.__name__]["properties"]["model"] = {"enum": [model]}
+    names = dict(zip(structs, references, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for (method, path), operation in OPERATIONS.items():
+        paths.setdefault(path, {})[method.lower()] = _operation(path, operation, names)
+    return msgspec.json.encode(
+        {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "pyengine",
+                "version": __version__,
+                "description": "An endpoint that OpenAI's clients talk to.",
+            },
+            "paths": paths,
+            "components": {
+                "schemas": schemas,
+                "securitySchemes": {
+                    "bearer": {"type": "http", "scheme": "bearer"},
+                    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+                },
+            },
+            "security": [{}, {"bearer": []}, {"x-api-key": []}],
+        }
+    )
+
+
+def _operation(path: str, operation: Operation, names: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    answer = operation.answer
+    if isinstance(answer, str):
+        content: dict[str, Any] = {answer: {"schema": {"type": "string"}}}
+    else:
+        content = {_JSON: {"schema": names.get(answer, {"type": "object"})}}
+    if operation.request is not None:
+        # Events of a stream, in place of the whole answer.
+        content["text/event-stream"] = {"schema": _EVENT}
+    described: dict[str, Any] = {
+        "summary": operation.summary,
+        "operationId": path.strip("/").replace("/", "_").translate(str.maketrans("", "", "{}.")),
+        "responses": {"200": {"description": "The answer.", "content": content}},
+    }
+    if operation.parameters:
+        described["parameters"] = list(operation.parameters)
+    if operation.request is not None:
+        described["requestBody"] = {
+            "required": True,
+            "content": {_JSON: {"schema": names[operation.request]}},
+        }
+    for status in _ERRORS if operation.request is not None else _OF_GET:
+        described["responses"][str(status)] = {
+            "description": _ERRORS[status],
+            "content": {_JSON: {"schema": names[ErrorBody]}},
+        }
+    return described
+
+
+async def openapi(exchange: "Exchange") -> None:
+    """The description."""
+    exchange.reply(document(exchange.service.engine.model_name))
+
+
+async def docs(exchange: "Exchange") -> None:
+    """The page."""
+    exchange.reply(
+        _PAGE.read_bytes(),
+        200,
+        ("content-security-policy", "default-src 'self' 'unsafe-inline'"),
+        content_type="text/html; charset=utf-8",
+    )

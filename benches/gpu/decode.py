@@ -73,7 +73,7 @@ def run(bench: Bench) -> Generator[Row]:
 
 def window(bench: Bench) -> int:
     """Steps that a figure is taken over, about."""
-    return 32 if bench.tiny else WINDOW
+    return 160 if bench.tiny else WINDOW
 
 
 async def point(

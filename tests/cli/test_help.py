@@ -114,10 +114,10 @@ def test_a_draft_model_that_is_not_there_tells_its_own_way_to_the_demo(pyengine:
 
 def test_a_file_in_place_of_a_folder_is_named_as_one(pyengine: Run, tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "small.gguf").touch()
-    done = pyengine("complete", "models/small.gguf", "--prompt", "Hello")
+    (tmp_path / "models" / "small.bin").touch()
+    done = pyengine("complete", "models/small.bin", "--prompt", "Hello")
     assert done.returncode == 1
-    assert done.stderr == "Error: 'models/small.gguf' is a file: give the folder that it is in\n"
+    assert done.stderr == "Error: 'models/small.bin' is a file, and no .gguf: give the folder that it is in\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -75,7 +75,10 @@ def test_scaled_is_not_plain() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"rope_type": "dynamic", "factor": 2.0}, "'dynamic' is not .* default, linear, .* yarn"),
+        (
+            {"rope_type": "dynamic", "factor": 2.0},
+            "'dynamic' is not .* default, factors, linear, .* yarn",
+        ),
         ({"type": "longrope"}, "'longrope' is not supported"),
         ({"type": "mrope"}, "'mrope' is not supported"),
         ({"rope_type": "yarn"}, "'yarn' in config.json lacks 'factor'"),

@@ -9,7 +9,7 @@ from pyengine.model.weights.folder import weight_file
 from pyengine.model.weights.gguf.file import GgufFile
 from pyengine.model.weights.gguf.source import GgufWeights
 from pyengine.model.weights.quantization.at_load import QuantizedAtLoad
-from pyengine.model.weights.quantization.scheme import find_scheme
+from pyengine.model.weights.quantization.selection import find_scheme
 from pyengine.model.weights.sharding import RankWeights, Source
 
 

@@ -1,9 +1,9 @@
-"""Which layers of a folder are quantized, and how: from 'quantization_config' of its config.json.
+"""The interface of schemes, which say what layers of a folder are quantized and how.
 
 A reader turns what a layer has in the files into a :class:`pyengine.model.weights.matrix.Part`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from pyengine.errors import ModelLoadError
@@ -37,39 +37,6 @@ class QuantizationScheme(Protocol):
 
     def reader(self, layer: str) -> Reader | None:
         """What reads the weights of ``layer``; None: they are dense."""
-
-
-Make = Callable[[Mapping[str, Any]], QuantizationScheme]
-
-
-def find_scheme(config: Mapping[str, Any]) -> QuantizationScheme | None:
-    """The scheme of a model's config.json; None where nothing is quantized.
-
-    Raises:
-        ModelLoadError: The format, or something about it, is not supported; says what.
-    """
-    given = config.get("quantization_config") or config.get("compression_config")
-    if not given:
-        return None
-    if not isinstance(given, Mapping):
-        raise ModelLoadError(f"config.json: 'quantization_config' is no object: {given!r}")
-    method = str(given.get("quant_method") or "unknown")
-    make = _methods().get(method)
-    if make is None:
-        known = ", ".join(sorted(_methods()))
-        raise ModelLoadError(
-            f"weights quantized by {method!r} are not supported; there are: {known}"
-        )
-    return make(given)
-
-
-def _methods() -> dict[str, Make]:
-    from pyengine.model.weights.quantization.awq import Awq
-    from pyengine.model.weights.quantization.compressed_tensors import CompressedTensors
-    from pyengine.model.weights.quantization.fp8 import BlockFp8
-    from pyengine.model.weights.quantization.gptq import Gptq
-
-    return {"awq": Awq, "compressed-tensors": CompressedTensors, "fp8": BlockFp8, "gptq": Gptq}
 
 
 def is_ignored(layer: str, names: object) -> bool:

@@ -117,7 +117,10 @@ def test_a_file_in_place_of_a_folder_is_named_as_one(pyengine: Run, tmp_path: Pa
     (tmp_path / "models" / "small.bin").touch()
     done = pyengine("complete", "models/small.bin", "--prompt", "Hello")
     assert done.returncode == 1
-    assert done.stderr == "Error: 'models/small.bin' is a file, and no .gguf: give the folder that it is in\n"
+    assert (
+        done.stderr
+        == "Error: 'models/small.bin' is a file, and no .gguf: give the folder that it is in\n"
+    )
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,225 @@
+"""Serving two random Llama models on the CPU, streamed over HTTP, beside vLLM and llama.cpp.
+
+Each server is started alone and frozen while another is measured; rounds alternate between them.
+Peers take part where they are installed: `make bench-peers` installs them. Without peers, or with
+``--quick``, the floors of the machine say how far there is to go.
+
+    python benches/bench_cpu_serving.py [--quick] [--models S,L] [--dtypes bfloat16,int8,int4]
+        [--concurrency 1,4,16,64] [--rounds 3] [--json -]
+"""
+
+import argparse
+import dataclasses
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benches.cpu_serving.floors import Floors, measure
+from benches.cpu_serving.load import Result, run
+from benches.cpu_serving.models import SHAPES, Shape, tensors, write_folder, write_gguf
+from benches.cpu_serving.servers import (
+    Command,
+    Server,
+    llama_command,
+    pyengine_command,
+    start,
+    vllm_command,
+)
+from benches.figures import json_option, write_json
+
+PROMPT, OUTPUT = 128, 64
+OURS = "pyengine"
+# vLLM's CPU backend does not take these.
+UNLIKE_VLLM = ("int8", "int4")
+
+
+@dataclass
+class Row:
+    """Medians of one engine at one number of requests in flight."""
+
+    model: str
+    dtype: str
+    engine: str
+    concurrency: int
+    tokens_per_s: float
+    ttft_ms: float
+    tpot_ms: float
+    gap_p99_ms: float
+    start_seconds: float
+    memory_mib: float
+    floor_ratio: float
+    ratios: dict[str, float] = field(default_factory=dict)
+
+
+def main() -> None:
+    arguments = _arguments()
+    threads = len(os.sched_getaffinity(0))
+    floors = measure(threads)
+    print(_machine(floors, threads), file=sys.stderr)
+    rows: list[Row] = []
+    table = arguments.json != "-"
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.models:
+            shape = SHAPES[name]
+            weights = tensors(shape)
+            write_folder(Path(folder) / name, shape, weights)
+            for dtype in arguments.dtypes:
+                gguf = Path(folder) / f"{name}-{dtype}.gguf"
+                commands = _commands(arguments, dtype, threads)
+                if "llama.cpp" in commands:
+                    write_gguf(gguf, shape, weights, dtype)
+                for row in _measured(arguments, shape, dtype, commands, Path(folder), floors):
+                    rows.append(row)
+                    if table:
+                        print(_line(row), flush=True)
+                gguf.unlink(missing_ok=True)
+    figures = {
+        "bandwidth_gb_per_s": round(floors.bandwidth / 1e9, 1),
+        "gflops": {dtype: round(flops / 1e9) for dtype, flops in floors.flops.items()},
+        "threads": threads,
+        "prompt": PROMPT,
+        "output": OUTPUT,
+        "runs": [_rounded(dataclasses.asdict(row)) for row in rows],
+    }
+    write_json(figures, arguments.json)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    json_option(parser)
+    parser.add_argument("--quick", action="store_true", help="pyengine alone, within 50 seconds")
+    parser.add_argument("--models", type=_names, help="S, L [default: both]")
+    parser.add_argument("--dtypes", type=_names, help="float32, bfloat16, int8, int4")
+    parser.add_argument("--concurrency", type=_numbers, help="requests in flight")
+    parser.add_argument("--rounds", type=int, help="rounds of all engines")
+    parser.add_argument("--engines", type=_names, help="pyengine, vllm, llama.cpp")
+    parser.add_argument(
+        "--peers", type=Path, default=Path("build/peers"), help="where `make bench-peers` put them"
+    )
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    arguments.models = arguments.models or (["S"] if quick else ["S", "L"])
+    arguments.dtypes = arguments.dtypes or ["bfloat16"]
+    arguments.concurrency = arguments.concurrency or ([1, 16] if quick else [1, 4, 16, 64])
+    arguments.rounds = arguments.rounds or (1 if quick else 3)
+    arguments.engines = arguments.engines or ([OURS] if quick else [OURS, "vllm", "llama.cpp"])
+    return arguments
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def _commands(arguments: argparse.Namespace, dtype: str, threads: int) -> dict[str, Command]:
+    peers = arguments.peers.resolve()
+    commands = {OURS: pyengine_command}
+    if (peers / "vllm/bin/vllm").exists() and dtype not in UNLIKE_VLLM:
+        commands["vllm"] = vllm_command(peers)
+    if (peers / "llama/build/bin/llama-server").exists():
+        commands["llama.cpp"] = llama_command(peers, threads)
+    return {name: command for name, command in commands.items() if name in arguments.engines}
+
+
+def _measured(
+    arguments: argparse.Namespace,
+    shape: Shape,
+    dtype: str,
+    commands: dict[str, Command],
+    folder: Path,
+    floors: Floors,
+) -> Iterator[Row]:
+    with ExitStack() as stack:
+        servers: list[Server] = []
+        for name, command in commands.items():
+            gguf, log = folder / f"{shape.name}-{dtype}.gguf", folder / f"{name}.log"
+            server = start(name, command, folder / shape.name, gguf, dtype, log)
+            stack.callback(server.stop)
+            with server.running():
+                run(server.port, 2, 4, PROMPT, OUTPUT, seed=0)
+            servers.append(server)
+        for concurrency in arguments.concurrency:
+            results: dict[str, list[Result]] = {server.name: [] for server in servers}
+            for turn in range(arguments.rounds):
+                # Whoever was last is first: a slow spell hits all alike.
+                for server in servers if turn % 2 == 0 else reversed(servers):
+                    with server.running():
+                        requests = max(6, 2 * concurrency)
+                        seed = 1 + turn
+                        results[server.name].append(
+                            run(server.port, concurrency, requests, PROMPT, OUTPUT, seed)
+                        )
+            rows = [
+                _row(shape, dtype, concurrency, one, results[one.name], floors) for one in servers
+            ]
+            for row in rows:
+                row.ratios = {
+                    other.engine: row.tokens_per_s / other.tokens_per_s
+                    for other in rows
+                    if row.engine == OURS and other is not row
+                }
+                yield row
+
+
+def _row(
+    shape: Shape,
+    dtype: str,
+    concurrency: int,
+    server: Server,
+    results: list[Result],
+    floors: Floors,
+) -> Row:
+    def median(name: str) -> float:
+        return statistics.median(getattr(result, name) for result in results)
+
+    floor = floors.tokens_per_s(shape, dtype, concurrency, PROMPT, OUTPUT)
+    return Row(
+        model=shape.name,
+        dtype=dtype,
+        engine=server.name,
+        concurrency=concurrency,
+        tokens_per_s=median("tokens_per_s"),
+        ttft_ms=median("ttft_ms"),
+        tpot_ms=median("tpot_ms"),
+        gap_p99_ms=median("gap_p99_ms"),
+        start_seconds=server.start_seconds,
+        memory_mib=server.memory_mib(),
+        floor_ratio=median("tokens_per_s") / floor,
+    )
+
+
+def _machine(floors: Floors, threads: int) -> str:
+    flops = ", ".join(f"{dtype} {flops / 1e9:.0f}" for dtype, flops in floors.flops.items())
+    return (
+        f"{threads} threads; memory {floors.bandwidth / 1e9:.1f} GB/s; GFLOP/s: {flops}\n"
+        f"{'model':<6}{'dtype':<10}{'engine':<10}{'in flight':>9}{'tokens/s':>10}{'of floor':>9}"
+        f"{'TTFT ms':>9}{'TPOT ms':>9}{'p99 gap':>9}{'start s':>9}{'MiB':>7}  ratio"
+    )
+
+
+def _line(row: Row) -> str:
+    ratios = ", ".join(f"{ratio:.2f} of {name}" for name, ratio in row.ratios.items())
+    return (
+        f"{row.model:<6}{row.dtype:<10}{row.engine:<10}{row.concurrency:>9}"
+        f"{row.tokens_per_s:>10.0f}{row.floor_ratio:>9.2f}{row.ttft_ms:>9.1f}{row.tpot_ms:>9.2f}"
+        f"{row.gap_p99_ms:>9.1f}{row.start_seconds:>9.1f}{row.memory_mib:>7.0f}  {ratios}"
+    )
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,10 @@
 """Serving two random Llama models on the CPU, streamed over HTTP, beside vLLM and llama.cpp.
 
 Each server is started alone and frozen while another is measured; rounds alternate between them.
-Peers take part where they are installed: `make bench-peers` installs them. Without peers, or with
-``--quick``, the floors of the machine say how far there is to go.
+Peers take part where ``--peers`` has them: vLLM in a venv ``vllm``, llama.cpp built in ``llama/build``.
+Without peers, or with ``--quick``, the floors of the machine say how far there is to go.
 
-    python benches/bench_cpu_serving.py [--quick] [--models S,L] [--dtypes bfloat16,int8,int4]
+    python -m benches.bench_cpu_serving [--quick] [--models S,L] [--dtypes bfloat16,int8,int4]
         [--concurrency 1,4,16,64] [--rounds 3] [--json -]
 """
 
@@ -100,7 +100,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of all engines")
     parser.add_argument("--engines", type=_names, help="pyengine, vllm, llama.cpp")
     parser.add_argument(
-        "--peers", type=Path, default=Path("build/peers"), help="where `make bench-peers` put them"
+        "--peers", type=Path, default=Path("build/peers"), help="the folder that they are in"
     )
     arguments = parser.parse_args()
     quick = arguments.quick
@@ -122,7 +122,7 @@ def _numbers(text: str) -> list[int]:
 
 def _commands(arguments: argparse.Namespace, dtype: str, threads: int) -> dict[str, Command]:
     peers = arguments.peers.resolve()
-    commands = {OURS: pyengine_command}
+    commands: dict[str, Command] = {OURS: pyengine_command}
     if (peers / "vllm/bin/vllm").exists() and dtype not in UNLIKE_VLLM:
         commands["vllm"] = vllm_command(peers)
     if (peers / "llama/build/bin/llama-server").exists():
@@ -179,7 +179,7 @@ def _row(
     floors: Floors,
 ) -> Row:
     def median(name: str) -> float:
-        return statistics.median(getattr(result, name) for result in results)
+        return statistics.median(float(getattr(result, name)) for result in results)
 
     floor = floors.tokens_per_s(shape, dtype, concurrency, PROMPT, OUTPUT)
     return Row(

@@ -39,6 +39,7 @@ class _Scope:
     query_string: str = ""
     scheme: str = "http"
     http_version: str = "1.1"
+    authority: str | None = None
 
 
 class _Protocol:

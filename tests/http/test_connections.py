@@ -56,8 +56,8 @@ def _address(url: str) -> tuple[str, int]:
 SCRIPT = """
 import asyncio, sys, resource
 from tests.http.fake_engine import FakeEngine
-from pyengine.http.limits import Limits
 from pyengine.http.serving.server import leave, serve
+from pyengine.settings.server import ServerConfig
 import logging
 logging.basicConfig(format="%(message)s")
 files, connections = map(int, sys.argv[2:])
@@ -65,8 +65,8 @@ if files:
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
 async def main():
-    limits = Limits(connections=connections, header_seconds=600)
-    await serve(FakeEngine(), port=0, announce=lambda line: print(line, flush=True), limits=limits)
+    config = ServerConfig(port=0, max_connections=connections)
+    await serve(FakeEngine(), config, announce=lambda line: print(line, flush=True))
 
 asyncio.run(main())
 leave()
@@ -81,7 +81,7 @@ def connections_to(url: str, count: int) -> list[socket.socket]:
 def answer_on(connection: socket.socket, path: str) -> bytes:
     """The head of the answer to a request for ``path``; empty if the server closed instead."""
     try:
-        connection.sendall(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        connection.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         return connection.recv(65536)
     except ConnectionError:
         return b""

@@ -19,6 +19,7 @@ from tests.programs import REPOSITORY, environment, served
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),  # a first release build takes minutes
+    pytest.mark.xdist_group("wheel"),  # two builds at once would take files from each other
 ]
 
 CONTENTS = (

@@ -147,9 +147,10 @@ class Exchange:
     def end(self) -> None:
         """Stop watching the client and free what still runs; record the trace."""
         if self._watch is not None:
+            # granian's awaitable holds its callback, which holds this exchange: a cycle through
+            # Rust that the collector does not see. A thread of granian drops it some time later.
+            self._watch.remove_done_callback(self._client_left)
             self._watch.cancel()
-            # granian's awaitable holds the callback, which holds this exchange: a cycle through
-            # Rust that Python's collector does not see.
             self._watch = None
         self._trace()
         if self.service.request_log is not None:

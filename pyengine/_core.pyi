@@ -184,6 +184,9 @@ class KvAllocator:
     def check(self) -> None:
         """Check every invariant, in O(blocks). RuntimeError names the one that is broken."""
 
+    def reset_prefix_cache(self) -> int:
+        """Forget every cached block; returns how many. Held ones stay. O(cached blocks)."""
+
     # The direct interface, which benches use; the planner calls the allocator in Rust.
     def match_prefix(self, tokens: _Buffer, salt: int = 0) -> list[int]:
         """Hold and return the blocks of the longest cached prefix of ``tokens``, whole blocks only.

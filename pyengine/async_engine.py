@@ -353,6 +353,13 @@ class AsyncEngine(Connection):
         salt = number_of("cache_salt", cache_salt)
         self._connected().send(encode_forget_answers(number_of("tenant", tenant), salt))
 
+    async def reset_prefix_cache(self) -> int:
+        """Forget all cached prefixes but those that running requests hold.
+
+        Returns the number of KV blocks that were cached and are free now.
+        """
+        return await self._connected().reset_prefix_cache()
+
     async def drained(self) -> None:
         """Wait until no request is left."""
         await self._connected().drained()

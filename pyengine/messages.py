@@ -3,10 +3,10 @@
 ::
 
                Submit, Abort,               OpenStream,
-               ReportRequest                TokensOut                   Deltas
+               ReportRequest, ...           TokensOut                   Deltas
     frontend ────────────────► scheduler ──────────────► detokenizer ───────────► frontend
         ▲                       │    ▲                        │
-        └──────── Report ───────┘    └───── StopMatched ──────┘
+        └───── Report, ... ─────┘    └───── StopMatched ──────┘
 
 On a ring a message is msgpack ``[tag, body]``; a body is the array of its fields, in the order of
 ``rust/engine/src/messages.rs``. Messages between Scheduler and Detokenizer are Rust only; this file
@@ -137,12 +137,31 @@ class Report(msgspec.Struct, array_like=True):
     telemetry: Totals
 
 
+class ResetRequest(msgspec.Struct, array_like=True, gc=False):
+    """Asks to forget all cached prefixes; frontend to scheduler, which answers with ResetDone."""
+
+    frontend: int
+    ticket: int
+
+
+class ResetDone(msgspec.Struct, array_like=True, gc=False):
+    """So many blocks were cached and are free now; scheduler to frontend."""
+
+    ticket: int
+    blocks: int
+
+
+Answer = Report | ResetDone
+ToPython = list[Delta] | ReportRequest | ResetRequest | Answer
+
 _encoder = msgspec.msgpack.Encoder()
 _envelope = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
     "deltas": msgspec.msgpack.Decoder(list[Delta]),
     "report": msgspec.msgpack.Decoder(Report),
     "report_request": msgspec.msgpack.Decoder(ReportRequest),
+    "reset_request": msgspec.msgpack.Decoder(ResetRequest),
+    "reset_done": msgspec.msgpack.Decoder(ResetDone),
 }
 
 
@@ -178,7 +197,17 @@ def encode_report(report: Report) -> bytes:
     return _encoder.encode(("report", report))
 
 
-def decode(message: bytes) -> list[Delta] | Report | ReportRequest:
+def encode_reset_request(request: ResetRequest) -> bytes:
+    """The bytes of ``request`` on a ring."""
+    return _encoder.encode(("reset_request", request))
+
+
+def encode_reset_done(done: ResetDone) -> bytes:
+    """The bytes of ``done`` on a ring."""
+    return _encoder.encode(("reset_done", done))
+
+
+def decode(message: bytes) -> ToPython:
     """The body of a message to Python.
 
     Raises:
@@ -188,4 +217,4 @@ def decode(message: bytes) -> list[Delta] | Report | ReportRequest:
     decoder = _decoders.get(tag)
     if decoder is None:
         raise msgspec.DecodeError(f"unknown message {tag!r}")
-    return cast("list[Delta] | Report | ReportRequest", decoder.decode(body))
+    return cast("ToPython", decoder.decode(body))

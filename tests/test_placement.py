@@ -142,7 +142,9 @@ async def test_what_is_asked_while_the_engine_is_away_waits() -> None:
         down = asyncio.Event()
         placement = engine.placement
         assert isinstance(placement, ProcessPlacement)
-        placement.watchers.append(Watcher(down.set, lambda _: None, lambda: None, lambda _: None))
+        placement.watchers.append(
+            Watcher(lambda _: down.set(), lambda _: None, lambda: None, lambda _: None)
+        )
         os.kill(engine_process(engine), signal.SIGKILL)
         await down.wait()
         held = [engine.generate("Go on", SHORT) for _ in range(2)]

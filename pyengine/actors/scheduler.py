@@ -31,7 +31,15 @@ from pyengine._core import (
 from pyengine.actors.actor import ActorRef, FailureHandler, ThreadActor, logger
 from pyengine.actors.heartbeat import Heartbeat
 from pyengine.errors import EngineDeadError
-from pyengine.messages import Report, ReportRequest, decode, encode_report
+from pyengine.messages import (
+    Report,
+    ReportRequest,
+    ResetDone,
+    ResetRequest,
+    decode,
+    encode_report,
+    encode_reset_done,
+)
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelRunner, StepHandle
 from pyengine.telemetry import HistogramTotal, Totals
@@ -89,7 +97,7 @@ class SchedulerActor(ThreadActor):
         self.frontends = frontends
         self.detokenizer = detokenizer
         self.in_flight: deque[StepInFlight] = deque()
-        self.unsent: deque[tuple[int, bytes]] = deque()  # reports, each with its frontend
+        self.unsent: deque[tuple[int, bytes]] = deque()  # answers, each with its frontend
         self.timeline = timeline
         self.telemetry = telemetry
         self.heartbeat = heartbeat
@@ -147,7 +155,7 @@ class SchedulerActor(ThreadActor):
         for message in self.planner.drain(self.ref.mailbox):
             self.answer(message)
         if self.unsent:
-            self.send_reports()
+            self.send_answers()
         launched = self.launch()
         if self.in_flight and (not launched or len(self.in_flight) > self.runner.overlap):
             self.commit()
@@ -242,7 +250,10 @@ class SchedulerActor(ThreadActor):
             }
             report = Report(request.ticket, stats, histograms, self.telemetry())
             self.unsent.append((request.frontend, encode_report(report)))
-            self.send_reports()
+        elif isinstance(request, ResetRequest):
+            done = ResetDone(request.ticket, self.allocator.reset_prefix_cache())
+            self.unsent.append((request.frontend, encode_reset_done(done)))
+        self.send_answers()
 
     def block_stats(self) -> dict[str, int]:
         """``free``, ``cached``, ``held`` and ``num_blocks``, of which the first three sum to the
@@ -257,16 +268,16 @@ class SchedulerActor(ThreadActor):
             "kv_check_failures": self.kv_check_failures,
         }
 
-    def send_reports(self) -> None:
+    def send_answers(self) -> None:
         """Send what is to be sent; what finds a full mailbox is kept for the next step."""
         for _ in range(len(self.unsent)):
-            frontend, report = self.unsent.popleft()
+            frontend, answer = self.unsent.popleft()
             try:
-                self.frontends[frontend].send(report)
+                self.frontends[frontend].send(answer)
             except MailboxFull:
-                self.unsent.append((frontend, report))
+                self.unsent.append((frontend, answer))
             except MailboxClosed:
-                logger.debug("frontend %d is closed; its report is dropped", frontend)
+                logger.debug("frontend %d is closed; its answer is dropped", frontend)
 
     def cleanup(self) -> None:
         """Close the device and the detokenizer's mailbox behind the last tokens."""

@@ -12,6 +12,8 @@ from typing import Any
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import PyengineError
 from pyengine.http.access.door import Door
+from pyengine.http.admin import endpoints as admin
+from pyengine.http.admin.administration import Administration, OwnRequests
 from pyengine.http.errors import (
     MethodNotAllowedError,
     NoSuchPathError,
@@ -45,6 +47,12 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/metrics": {"GET": metrics.metrics},
     "/openapi.json": {"GET": openapi.openapi},
     "/docs": {"GET": openapi.docs},
+    "/admin/requests": {"GET": admin.list_requests},
+    "/admin/abort_request": {"POST": admin.abort_request},
+    "/admin/reset_prefix_cache": {"POST": admin.reset_prefix_cache},
+    "/admin/sleep": {"POST": admin.sleep},
+    "/admin/wake_up": {"POST": admin.wake_up},
+    "/admin/is_sleeping": {"GET": admin.is_sleeping},
 }
 # Paths that go on with a parameter.
 PREFIXES: tuple[tuple[str, dict[str, Handler]], ...] = (("/v1/models/", {"GET": models.retrieve}),)
@@ -64,6 +72,8 @@ class App(Service):
     """The RSGI application. Called by granian on the serving loop.
 
     Attributes:
+        own_requests: The requests of this process.
+        administration: Reaches the requests of all processes.
         idle: Set while no request is being served.
     """
 
@@ -77,6 +87,8 @@ class App(Service):
     ) -> None:
         super().__init__(engine, limits, tracing, door, request_log)
         self._active: set[Exchange] = set()
+        self.own_requests = OwnRequests(lambda: self._active)
+        self.administration: Administration = self.own_requests
         self.idle = asyncio.Event()
         self.idle.set()
 

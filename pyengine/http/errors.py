@@ -89,6 +89,13 @@ class NoSuchPathError(HttpError):
     code = "unknown_url"
 
 
+class NoSuchRequestError(HttpError):
+    """No such request is being answered."""
+
+    status = 404
+    code = "request_not_found"
+
+
 class MethodNotAllowedError(HttpError):
     """The path exists, for the methods ``allow``."""
 

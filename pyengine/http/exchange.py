@@ -48,12 +48,13 @@ class Exchange:
         body: The body, where it is to be logged.
         begun_ns: ``time.monotonic_ns()`` at the request's head.
         began: Whether the answer has begun, so that an error can no more get a status of its own.
+        gone: Whether the request was aborted, or has ended.
     """
 
     __slots__ = (
-        "_admitted", "_asked", "_generations", "_gone", "_watch", "began", "begun_ns", "body",
-        "cors", "cut_off", "error", "key", "names", "parameter", "path", "proto", "request_id",
-        "scope", "service", "status",
+        "_admitted", "_asked", "_generations", "_watch", "began", "begun_ns", "body",
+        "cors", "cut_off", "error", "gone", "key", "names", "parameter", "path", "proto",
+        "request_id", "scope", "service", "status",
     )  # fmt: skip
 
     def __init__(self, service: Service, scope: Scope, proto: HTTPProtocol) -> None:
@@ -75,7 +76,7 @@ class Exchange:
         valid = given is not None and _REQUEST_ID.fullmatch(given)
         self.request_id: str = given if valid else service.new_id("req-")
         self._generations: list[Generation] = []
-        self._gone = False
+        self.gone = False
         self._admitted = False
         self._asked: Asked | None = None
         self._watch: asyncio.Future[None] | None = None
@@ -122,7 +123,7 @@ class Exchange:
             RequestAbortedError: The exchange was aborted before.
         """
         self._asked = asked
-        if self._gone:
+        if self.gone:
             raise RequestAbortedError("the request was aborted")
         self._watch = asyncio.ensure_future(self.proto.client_disconnect())
         self._watch.add_done_callback(self._client_left)
@@ -140,7 +141,7 @@ class Exchange:
 
     def abort(self) -> None:
         """Abort what is generated for this exchange, or was going to be."""
-        self._gone = True
+        self.gone = True
         for generation in self._generations:
             generation.abort()
 
@@ -160,6 +161,16 @@ class Exchange:
         if self._admitted:
             self._admitted = False
             self.service.engine.admission.leave()
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model is asked for an answer."""
+        return self._admitted
+
+    @property
+    def answer_id(self) -> str | None:
+        """The id in the answer's body, once generation has begun."""
+        return None if self._asked is None else self._asked.answer_id
 
     @property
     def outcomes(self) -> list[Outcome]:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from itertools import count
+from typing import TYPE_CHECKING
 
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import (
@@ -17,11 +18,15 @@ from pyengine.http.limits import Limits
 from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
 
+if TYPE_CHECKING:
+    from pyengine.http.admin.administration import Administration
+
 
 class Service:
     """The endpoint's state that its parts share. Used on the serving loop.
 
     Attributes:
+        administration: Lists and aborts requests; the application's.
         engine: The engine that generates.
         limits: Bounds of requests.
         door: Lets requests in.
@@ -30,6 +35,8 @@ class Service:
         draining: Whether new requests are refused, because the server is going to stop.
         watching: Held while a client profiles the engine.
     """
+
+    administration: "Administration"
 
     def __init__(
         self,

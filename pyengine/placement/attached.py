@@ -1,7 +1,7 @@
 """The placement of an HTTP worker: the supervisor starts and watches the engine."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from pyengine.engine import EngineInfo
 from pyengine.errors import PyengineError
@@ -15,10 +15,22 @@ from pyengine.settings.config import EngineConfig
 class AttachedPlacement:
     """Follows the engine by the supervisor's messages: see :meth:`receive`."""
 
-    def __init__(self, slot: FrontendSlot, cleared: Callable[[], None]) -> None:
-        """``cleared`` tells the supervisor that this worker has tried its requests."""
+    def __init__(
+        self,
+        slot: FrontendSlot,
+        cleared: Callable[[], None],
+        sleep: Callable[[bool], Awaitable[object]],
+    ) -> None:
+        """Start and stop nothing.
+
+        Args:
+            slot: The queues of this worker.
+            cleared: Tells the supervisor that this worker has tried its requests.
+            sleep: Asks the supervisor to let the engine sleep, or with False to wake it up.
+        """
         self._frontend_slot = slot
         self._tell_cleared = cleared
+        self._ask_to_sleep = sleep
         self._coming: EngineInfo | None = None  # it is up, and this worker has to wait its turn
         self._watcher: Watcher | None = None
         self._info: EngineInfo | None = None
@@ -47,6 +59,14 @@ class AttachedPlacement:
         """Tell the supervisor."""
         self._tell_cleared()
 
+    async def sleep(self) -> None:
+        """Ask the supervisor."""
+        await self._ask_to_sleep(True)
+
+    async def wake_up(self) -> None:
+        """Ask the supervisor."""
+        await self._ask_to_sleep(False)
+
     async def close(self) -> None:
         """Nothing: the engine goes on for the other workers."""
 
@@ -62,10 +82,10 @@ class AttachedPlacement:
                 self._info = self._coming
                 if watcher is not None:
                     watcher.go_on()
-            case Down():
+            case Down(asleep):
                 self._info = self._coming = None
                 if watcher is not None:
-                    watcher.down()
+                    watcher.down(asleep)
             case Failed():
                 self._info = self._coming = None
                 self._failure = message.error()

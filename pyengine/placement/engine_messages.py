@@ -48,7 +48,9 @@ class GoOn(msgspec.Struct, tag=True):
 
 
 class Down(msgspec.Struct, tag=True):
-    """The engine died and is being restarted; to a worker."""
+    """The engine died and is being restarted, or sleeps; to a worker."""
+
+    asleep: bool = False
 
 
 FromEngine = Loading | Ready | Failed

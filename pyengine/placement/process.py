@@ -4,7 +4,8 @@
 
     start ──► running ──► ended ──► down ──► start another on the same queues ──► up ──► running
                  │          ▲ └── too often within a minute, or it cannot be loaded ──► died
-                 └─ hung ───┘ killed
+                 ├─ hung ───┘ killed
+                 └─ sleep: killed ──► asleep ──► wake_up: start another on the same queues ──► up
 """
 
 import asyncio
@@ -44,6 +45,9 @@ class ProcessPlacement:
         self.child: Child | None = None
         self.watchers: list[Watcher] = []
         self._task: asyncio.Task[None] | None = None
+        self._config: EngineConfig | None = None
+        self._asleep = False
+        self._switching = asyncio.Lock()
 
     def frontend_slot(self) -> FrontendSlot:
         """The slot of the last frontend."""
@@ -54,9 +58,42 @@ class ProcessPlacement:
     ) -> EngineInfo:
         """Spawn the process and wait until its model is loaded."""
         info = await self._spawn(config, progress)
+        self._config = config
         self.watchers.append(watcher)
         self._task = asyncio.create_task(self._watch(config))
         return info
+
+    async def sleep(self) -> None:
+        """Kill the process: the next one goes on from the queues as after a death.
+
+        An orderly end would close the queues; a killed process gives back all it had as well.
+        """
+        async with self._switching:
+            task = self._task
+            if self._asleep:
+                return
+            if task is None or task.done() or self.child is None:
+                raise EngineDeadError("the engine does not run, so it cannot sleep")
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            self.child.process.kill()
+            await self.child.ended()
+            self.queues.heartbeat.reset()
+            self._asleep = True
+            for watcher in self.watchers:
+                watcher.down(True)
+
+    async def wake_up(self) -> None:
+        """Spawn a process on the same queues and wait until its model is loaded."""
+        async with self._switching:
+            if not self._asleep:
+                return
+            assert self._config is not None
+            info = await self._spawn(self._config, None)
+            self._asleep = False
+            self._task = asyncio.create_task(self._watch(self._config))
+            for watcher in self.watchers:
+                watcher.up(info)
 
     def cleared(self) -> None:
         """The frontend of this process goes on; those of others have an order of their own."""
@@ -85,20 +122,21 @@ class ProcessPlacement:
         heartbeat = self.queues.heartbeat.descriptor()
         inherited = [recorder, heartbeat, *scheduler, *(fd for pair in frontends for fd in pair)]
         self.queues.heartbeat.reset()
-        self.child = await Child.start("pyengine.placement.engine_main", inherited)
-        self.child.send(Start(config, scheduler, frontends, recorder, heartbeat, configured()))
+        child = await Child.start("pyengine.placement.engine_main", inherited)
+        self.child = child
+        child.send(Start(config, scheduler, frontends, recorder, heartbeat, configured()))
         while True:
-            match await self._next():
+            match await _next(child):
                 case Loading(done, total):
                     if progress is not None:
                         progress(done, total)
                 case Ready(info):
                     return info
                 case Failed() as failed:
-                    await self.child.ended()
+                    await child.ended()
                     raise failed.error()
                 case None:
-                    status = await self.child.ended()
+                    status = await child.ended()
                     text = f"the engine's process ended while loading (status {status})"
                     raise EngineDeadError(text)
 
@@ -107,7 +145,7 @@ class ProcessPlacement:
         while True:
             error = await self._death(config.step_timeout_s)
             for watcher in self.watchers:
-                watcher.down()
+                watcher.down(False)
             while True:
                 if self.queues.scheduler.closed:
                     self._give_up(error)  # the Detokenizer failed, and closed the queues
@@ -136,20 +174,21 @@ class ProcessPlacement:
 
     async def _death(self, step_timeout_s: float) -> PyengineError:
         """Wait for the process to end, and kill it if it hangs; returns why it died."""
-        assert self.child is not None
+        child = self.child
+        assert child is not None
         heartbeat = self.queues.heartbeat
         hung = None
-        ending = asyncio.ensure_future(self._next())
+        ending = asyncio.ensure_future(_next(child))
         try:
             while not (await asyncio.wait({ending}, timeout=WATCH_S))[0]:
                 if hung is None and heartbeat.hung(step_timeout_s):
                     hung = heartbeat.trouble(step_timeout_s)
                     logger.error("the engine hangs, and is killed: %s", hung)
-                    self.child.process.kill()
+                    child.process.kill()
         finally:
             ending.cancel()
         message = ending.result()
-        status = await self.child.ended()
+        status = await child.ended()
         if isinstance(message, Failed):
             return message.error()
         if hung is not None:
@@ -157,10 +196,10 @@ class ProcessPlacement:
         how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
         return EngineDeadError(f"its process {how}")
 
-    async def _next(self) -> Loading | Ready | Failed | None:
-        """The next message; None at the end of the line."""
-        assert self.child is not None
-        with contextlib.suppress(ConnectionError):
-            if line := await self.child.receive():
-                return decode_from_engine(line)
-        return None
+
+async def _next(child: Child) -> Loading | Ready | Failed | None:
+    """The next message of the engine's process; None at the end of the line."""
+    with contextlib.suppress(ConnectionError):
+        if line := await child.receive():
+            return decode_from_engine(line)
+    return None

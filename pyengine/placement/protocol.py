@@ -48,14 +48,15 @@ class Watcher:
     """Callbacks on the state of an engine; called on the loop that started it.
 
     Attributes:
-        down: The engine died, and another is being started on the same queues.
+        down: The engine died, and another is being started on the same queues; or, where it is
+            called with True, it sleeps.
         up: The other engine runs. Requests that may have killed the first one are tried one at a
             time, then :meth:`Placement.cleared` is called.
         go_on: No such request is left at any frontend; all requests go on.
         died: The engine died, and is not restarted.
     """
 
-    down: Callable[[], None]
+    down: Callable[[bool], None]
     up: Callable[[EngineInfo], None]
     go_on: Callable[[], None]
     died: Callable[[BaseException], None]
@@ -78,6 +79,21 @@ class Placement(Protocol):
 
     def cleared(self) -> None:
         """No request of this frontend is left that may have killed the engine."""
+
+    async def sleep(self) -> None:
+        """End the engine until :meth:`wake_up`; its queues stay. Idempotent.
+
+        Raises:
+            ConfigError: It is no process of its own.
+            EngineDeadError: It has died for good.
+        """
+
+    async def wake_up(self) -> None:
+        """Start the engine again on the same queues. Idempotent.
+
+        Raises:
+            PyengineError: It cannot be loaded now; it sleeps on.
+        """
 
     async def close(self) -> None:
         """Stop the actors and give everything back. Idempotent."""

@@ -3,6 +3,7 @@
 import asyncio
 
 from pyengine.engine import EngineActors, EngineInfo, Queues
+from pyengine.errors import ConfigError
 from pyengine.model.runner import Progress
 from pyengine.placement.protocol import FrontendSlot, Watcher
 from pyengine.settings.config import EngineConfig
@@ -36,6 +37,17 @@ class ThreadPlacement:
 
     def cleared(self) -> None:
         """Nothing: this engine is not restarted."""
+
+    async def sleep(self) -> None:
+        """Refuse: memory that was in use stays with the process."""
+        raise ConfigError(
+            "an engine on a thread of the service cannot sleep: its memory is free when the "
+            "process ends; with 'placement' of process it can",
+            param="placement",
+        )
+
+    async def wake_up(self) -> None:
+        """Nothing: it does not sleep."""
 
     async def close(self) -> None:
         """Stop the actors, off the loop."""

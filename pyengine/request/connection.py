@@ -20,7 +20,7 @@ class Connection:
     ::
 
         new ──► starting ──► ready ──► closed
-                   │           ├──► down ──► up: ready again, every request goes on
+                   │           ├──► down, or asleep ──► up: ready again, every request goes on
                    └► failure  └──► dead: every open request ends with an error
 
     Attributes:
@@ -31,6 +31,7 @@ class Connection:
         ready: Whether requests are taken.
         failure: The error that made the start fail, or killed the engine.
         dead: Set when the engine has died for good.
+        asleep: Whether the engine was ended until :meth:`wake_up`; requests wait.
     """
 
     def __init__(self, config: EngineConfig, placement: Placement, timeline: Timeline) -> None:
@@ -45,6 +46,7 @@ class Connection:
         self._info: EngineInfo | None = None
         self._starting: asyncio.Task[None] | None = None
         self._closed = False
+        self.asleep = False
         self._down = False
 
     async def start(self, progress: Progress | None = None) -> None:
@@ -85,7 +87,9 @@ class Connection:
             max_held=self.config.max_waiting,
         )
         self.frontend.open()
-        if self._down:
+        if self.asleep:
+            self.frontend.engine_sleeps()
+        elif self._down:
             self.frontend.engine_died()
         self.ready = True
 
@@ -132,6 +136,8 @@ class Connection:
             return "the engine has failed"
         if not self.ready:
             return "the model is being loaded"
+        if self.asleep:
+            return "the engine sleeps, until it is woken up"
         if self._down:
             return "the engine has died, and another is being started"
         trouble = self._heartbeat.trouble(self.config.step_timeout_s)
@@ -147,6 +153,28 @@ class Connection:
         """Engines that took the place of one that died or hung."""
         return self._heartbeat.restarts
 
+    async def sleep(self) -> None:
+        """End the engine, so that all its memory is free, until :meth:`wake_up`.
+
+        Requests wait meanwhile, those that run too: they go on with the same tokens. Their prompts
+        are computed again then; deadlines are looked at then. Does nothing if it sleeps already.
+
+        Raises:
+            ConfigError: The engine runs in this process, which cannot end it.
+            PyengineError: It is not started, or has died.
+        """
+        self._connected()
+        await self.placement.sleep()
+
+    async def wake_up(self) -> None:
+        """Start the engine again after :meth:`sleep`; all requests go on. Slow: loads the model.
+
+        Raises:
+            PyengineError: The model cannot be loaded now; the engine sleeps on.
+        """
+        self._connected()
+        await self.placement.wake_up()
+
     async def close(self) -> None:
         """End every request, stop the engine and free its memory. Idempotent."""
         self._closed = True
@@ -159,10 +187,12 @@ class Connection:
         if self.frontend is not None:
             self.frontend.close()
 
-    def _on_down(self) -> None:
-        """The engine died and is being restarted: its requests go on afterwards."""
-        self._down = True
-        if self.frontend is not None:
+    def _on_down(self, asleep: bool) -> None:
+        """The engine died and is being restarted, or sleeps: its requests go on afterwards."""
+        self._down, self.asleep = True, asleep
+        if self.frontend is not None and asleep:
+            self.frontend.engine_sleeps()
+        elif self.frontend is not None:
             self.frontend.engine_died()
 
     def _on_up(self, info: EngineInfo) -> None:
@@ -175,7 +205,7 @@ class Connection:
 
     def _on_go_on(self) -> None:
         """All requests go on."""
-        self._down = False
+        self._down = self.asleep = False
         if self.frontend is not None:
             self.frontend.go_on()
 

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Callable
+from typing import cast
 
 from pyengine._core import MailboxClosed, MailboxFull, Stage, Timeline
 from pyengine.actors.actor import ActorRef, logger
@@ -15,14 +16,18 @@ from pyengine.errors import (
 )
 from pyengine.logprobs import Spelling, unspelled
 from pyengine.messages import (
+    Answer,
     Delta,
     Report,
     ReportRequest,
     RequestKey,
+    ResetDone,
+    ResetRequest,
     Submit,
     decode,
     encode_abort,
     encode_report_request,
+    encode_reset_request,
     encode_submit,
 )
 from pyengine.request.outbox import Outbox
@@ -67,7 +72,7 @@ class Frontend:
         self._scheduler = scheduler
         self._timeline = timeline
         self._numbers = itertools.count(first_request)
-        self._reports: dict[int, asyncio.Future[Report]] = {}
+        self._questions: dict[int, tuple[bytes, asyncio.Future[Answer]]] = {}
         self._outbox = Outbox(scheduler, self._end_too_large)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: asyncio.Future[None] | None = None
@@ -172,15 +177,24 @@ class Frontend:
 
     def engine_died(self) -> None:
         """Hold everything back until :meth:`go_on`."""
-        self._holding = True
-        self._cleared = None
-        self._outbox.clear()
-        self._drain()
+        self._hold_back()
         failed = self._recovery.engine_died(self.requests.values())
         if failed is not None:
             failed.fail(EngineDeadError("the engine died twice while running this request alone"))
             del self.requests[failed.submit.key.request]
         self._drop_aborted()
+
+    def engine_sleeps(self) -> None:
+        """As :meth:`engine_died`, but no request is to blame."""
+        self._hold_back()
+        self._recovery.engine_sleeps(self.requests.values())
+        self._drop_aborted()
+
+    def _hold_back(self) -> None:
+        self._holding = True
+        self._cleared = None
+        self._outbox.clear()
+        self._drain()
 
     def engine_is_back(self, cleared: Callable[[], None]) -> None:
         """A new engine reads the Scheduler's mailbox: quarantined requests are tried.
@@ -192,9 +206,9 @@ class Frontend:
         self._drain()
         self._drop_aborted()
         self._recovery.engine_is_back(self.requests.values())
-        for ticket, answer in self._reports.items():
+        for question, answer in self._questions.values():
             if not answer.done():
-                self._outbox.send(encode_report_request(ReportRequest(self.index, ticket)))
+                self._outbox.send(question)
         self._try_next()
 
     def _try_next(self) -> None:
@@ -234,16 +248,31 @@ class Frontend:
         Raises:
             EngineDeadError: The engine has stopped.
         """
+        ticket = next(self._numbers)
+        question = encode_report_request(ReportRequest(self.index, ticket))
+        return cast("Report", await self._ask(ticket, question))
+
+    async def reset_prefix_cache(self) -> int:
+        """Forget all cached prefixes; returns how many blocks are free now that were cached.
+
+        Raises:
+            EngineDeadError: The engine has stopped.
+        """
+        ticket = next(self._numbers)
+        question = encode_reset_request(ResetRequest(self.index, ticket))
+        return cast("ResetDone", await self._ask(ticket, question)).blocks
+
+    async def _ask(self, ticket: int, question: bytes) -> Answer:
+        """The Scheduler's answer with that ticket; asked again if the engine dies before it."""
         if self.failure is not None:
             raise self.failure
-        ticket = next(self._numbers)
-        answer: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
-        self._reports[ticket] = answer
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._questions[ticket] = question, answer
         try:
-            self._outbox.send(encode_report_request(ReportRequest(self.index, ticket)))
+            self._outbox.send(question)
             return await answer
         finally:
-            del self._reports[ticket]
+            del self._questions[ticket]
 
     async def drained(self) -> None:
         """Wait until no request is left."""
@@ -261,13 +290,13 @@ class Frontend:
         self.fail(EngineDeadError("the engine was closed"))
 
     def fail(self, error: PyengineError) -> None:
-        """End every request and report with ``error``; nothing more will come."""
+        """End every request and question with ``error``; nothing more will come."""
         self.failure = self.failure or error
         for actor in self.requests.values():
             actor.fail(error)
         self.requests.clear()
         self._wake_idle()
-        for answer in self._reports.values():
+        for _, answer in self._questions.values():
             if not answer.done():
                 answer.set_exception(error)
 
@@ -316,8 +345,8 @@ class Frontend:
                 self._deliver(delta)
             if not self.requests:
                 self._wake_idle()
-        elif isinstance(body, Report):
-            answer = self._reports.get(body.ticket)
+        elif isinstance(body, Answer):
+            _, answer = self._questions.get(body.ticket, (b"", None))
             if answer is not None and not answer.done():
                 answer.set_result(body)
         else:

@@ -50,6 +50,13 @@ class Recovery:
         alone.deaths_alone += 1
         return alone if alone.deaths_alone >= DEATHS_ALONE else None
 
+    def engine_sleeps(self, requests: Iterable[RequestActor]) -> None:
+        """The engine was ended on purpose: none of ``requests`` has to do with it."""
+        for actor in requests:
+            actor.sent = False
+        self.alone = None
+        self._quarantined.clear()
+
     def engine_is_back(self, requests: Iterable[RequestActor]) -> None:
         """Quarantine those of ``requests`` with too many deaths, the most suspect first."""
         suspects = [actor for actor in requests if actor.deaths >= DEATHS]

@@ -106,7 +106,9 @@ class Door:
             RateLimitError: Its key has used what it may.
         """
         key = self._key(scope.headers, path)
-        if scope.method == "POST":
+        if scope.method == "POST" and not _of_admin(
+            path
+        ):  # where a page has no key, and few a body
             _check_json(scope.headers)
             if key is not None:
                 self._count(key)
@@ -133,7 +135,7 @@ class Door:
         rules = self.rules
         if path in OPEN_PATHS:
             return None
-        if path == "/admin" or path.startswith("/admin/"):
+        if _of_admin(path):
             if rules.admin is None:
                 raise ForbiddenError(
                     "Administration is closed; `pyengine serve --admin-key` opens it.",
@@ -171,6 +173,10 @@ class Door:
                 f"{math.ceil(seconds)} seconds.",
                 retry_after=math.ceil(seconds),
             )
+
+
+def _of_admin(path: str) -> bool:
+    return path == "/admin" or path.startswith("/admin/")
 
 
 def _given(headers: Headers) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pyengine._core import __version__
+from pyengine.http.admin.endpoints import AbortRequest, RequestList, ResetAnswer, SleepState
 from pyengine.http.openai.schema.chat import ChatRequest, ChatResponse
 from pyengine.http.openai.schema.completions import CompletionRequest, CompletionResponse
 from pyengine.http.openai.schema.models import Model, ModelList
@@ -100,6 +101,9 @@ _MODEL_NAME = {
     "schema": {"type": "string", "minLength": 1},
 }  # fmt: skip
 
+GENERATING = (ChatRequest, CompletionRequest, ResponsesRequest)
+"""Requests that name the model, and may be answered by a stream."""
+
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/chat/completions"): Operation(
         "Answer a conversation.", ChatResponse, ChatRequest
@@ -127,6 +131,16 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         ),
     ),
     ("GET", "/openapi.json"): Operation("This description.", dict[str, Any]),
+    ("GET", "/admin/requests"): Operation("Requests that are being answered.", RequestList),
+    ("POST", "/admin/abort_request"): Operation(
+        "End one request, or all.", RequestList, AbortRequest
+    ),
+    ("POST", "/admin/reset_prefix_cache"): Operation("Forget cached prefixes.", ResetAnswer),
+    ("POST", "/admin/sleep"): Operation(
+        "Free all of the engine's memory; requests wait.", SleepState
+    ),
+    ("POST", "/admin/wake_up"): Operation("Load the model again; requests go on.", SleepState),
+    ("GET", "/admin/is_sleeping"): Operation("Whether the engine sleeps.", SleepState),
     ("GET", "/docs"): Operation("This description, for people.", "text/html"),
 }
 """Every path that the application has, but for the page at ``/``; a test compares them."""
@@ -141,7 +155,7 @@ def document(model: str) -> bytes:
     references, schemas = msgspec.json.schema_components(
         structs, ref_template="#/components/schemas/{name}"
     )
-    for kind in (ChatRequest, CompletionRequest, ResponsesRequest):
+    for kind in GENERATING:
         schemas[kind.__name__]["properties"]["model"] = {"enum": [model]}
     names = dict(zip(structs, references, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -174,7 +188,7 @@ def _operation(path: str, operation: Operation, names: dict[Any, dict[str, Any]]
         content: dict[str, Any] = {answer: {"schema": {"type": "string"}}}
     else:
         content = {_JSON: {"schema": names.get(answer, {"type": "object"})}}
-    if operation.request is not None:
+    if operation.request in GENERATING:
         # Events of a stream, in place of the whole answer.
         content["text/event-stream"] = {"schema": _EVENT}
     described: dict[str, Any] = {

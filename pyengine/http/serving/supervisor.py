@@ -27,13 +27,16 @@ from pyengine.errors import EngineDeadError
 from pyengine.http.access.rates import Rates
 from pyengine.http.access.source import AccessSource
 from pyengine.http.limits import Limits
+from pyengine.http.serving.commands import Commands
 from pyengine.http.serving.notify import notify_ready
 from pyengine.http.serving.reload import reloading
 from pyengine.http.serving.server import BROKEN_OFF, listen, signals, url_of
 from pyengine.http.serving.trials import Trials
 from pyengine.http.serving.worker_messages import (
     Access,
+    Command,
     Draining,
+    Selected,
     Serving,
     Stop,
     ToWorker,
@@ -90,6 +93,9 @@ class Supervisor:
         self.url = url_of(self._listeners[0], server.host)
         self._announce = announce
         self._trials = Trials(self._tell_one)
+        self._commands = Commands(
+            self.placement, self._trials, lambda: self.workers, self._tell_one
+        )
         self._failed: Failed | None = None
         self._stopping = False
         self.broken_off = False
@@ -117,6 +123,7 @@ class Supervisor:
     async def stop(self, hurry: asyncio.Event | None = None) -> None:
         """Let the workers drain, at once if ``hurry`` is set, then stop the engine. Idempotent."""
         self._stopping = True
+        self._commands.close()
         self._tell(Stop())
         hurrying = asyncio.create_task((hurry or asyncio.Event()).wait())
         ended = asyncio.ensure_future(self._ended())
@@ -147,6 +154,10 @@ class Supervisor:
                         self._serving[index].set()
                     case Cleared():
                         self._trials.cleared(index)
+                    case Command() as command:
+                        self._commands.take(index, command)
+                    case Selected() as selected:
+                        self._commands.selected(index, selected)
                     case Draining(active) if active:
                         self._announce(
                             f"worker {index}: draining {active} requests; send the signal again to "
@@ -154,6 +165,7 @@ class Supervisor:
                         )
             del self.workers[index]
             self._trials.left(index)
+            self._commands.left(index)
             lives += 1
             # Before its successor's first request: end what the dead worker left running.
             self.engine.abort_frontend(index, lives * REQUESTS_OF_A_LIFE)
@@ -216,9 +228,9 @@ class Supervisor:
     def _up(self, info: EngineInfo) -> None:
         self._trials.up(info, self.workers)
 
-    def _down(self) -> None:
+    def _down(self, asleep: bool) -> None:
         self._trials.down()
-        self._tell(Down())
+        self._tell(Down(asleep))
 
     def _died(self, error: BaseException) -> None:
         self._trials.down()

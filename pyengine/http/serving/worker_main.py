@@ -20,11 +20,15 @@ from pyengine.http.access.door import Door
 from pyengine.http.access.rates import Rates
 from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
+from pyengine.http.serving.all_requests import AllRequests
 from pyengine.http.serving.server import HttpServer, leave, stop_server
 from pyengine.http.serving.worker_messages import (
     Access,
+    Done,
     Draining,
     FromWorker,
+    Select,
+    Selected,
     Serving,
     Stop,
     Work,
@@ -56,7 +60,12 @@ class Worker:
         )
         listener = socket.socket(fileno=work.listener)
         listener.setblocking(False)
-        self.placement = AttachedPlacement(slot, lambda: self._say(Cleared()))
+        self.all_requests = AllRequests(self._say)
+        self.placement = AttachedPlacement(
+            slot,
+            lambda: self._say(Cleared()),
+            lambda asleep: self.all_requests.command("sleep" if asleep else "wake_up"),
+        )
         self.engine = AsyncEngine(config=work.config, placement=self.placement)
         endpoint = work.otlp_endpoint
         tracing = None if endpoint is None else Tracing.to(endpoint)
@@ -69,6 +78,7 @@ class Worker:
             door=self.door,
             request_log=RequestLog(work.log_level, work.log_format, prompts=work.log_prompts),
         )
+        self.server.app.administration = self.all_requests
         self._writer = writer
         self._engine_runs = work.engine_runs
         self._hurry = asyncio.Event()
@@ -105,6 +115,12 @@ class Worker:
                 message = decode_to_worker(line)
                 if isinstance(message, Access):
                     self.door.apply(message.rules)
+                elif isinstance(message, Done):
+                    self.all_requests.done(message)
+                elif isinstance(message, Select):
+                    own = self.server.app.own_requests
+                    found = own.select(message.request_id, abort=message.abort)
+                    self._say(Selected(message.number, found))
                 elif not isinstance(message, Stop):
                     self.placement.receive(message)
                 elif self._stopping is None:

@@ -5,10 +5,12 @@ Messages about the engine are in :mod:`pyengine.placement.engine_messages`; the 
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
 from pyengine.http.access.rules import AccessRules
+from pyengine.http.admin.administration import RunningRequest
 from pyengine.http.limits import Limits
 from pyengine.logs import LogFormat, LogLevel
 from pyengine.placement.children import Failed
@@ -71,8 +73,45 @@ class Draining(msgspec.Struct, tag=True):
     active: int
 
 
-ToWorker = Up | GoOn | Down | Failed | Access | Stop
-FromWorker = Serving | Cleared | Draining
+class Command(msgspec.Struct, tag=True):
+    """From a worker: what an administrator wants of the engine, or of the requests of all workers.
+
+    Attributes:
+        ticket: Of the answer.
+        what: What to do.
+        request_id: Which request to abort; None is all.
+    """
+
+    ticket: int
+    what: Literal["list", "abort", "sleep", "wake_up"]
+    request_id: str | None = None
+
+
+class Done(msgspec.Struct, tag=True):
+    """To a worker: its command is carried out, or why not."""
+
+    ticket: int
+    requests: list[RunningRequest] = []
+    failed: Failed | None = None
+
+
+class Select(msgspec.Struct, tag=True):
+    """To a worker: name its requests with that id, or all, and end them where ``abort``."""
+
+    number: int
+    request_id: str | None
+    abort: bool
+
+
+class Selected(msgspec.Struct, tag=True):
+    """From a worker: those requests."""
+
+    number: int
+    requests: list[RunningRequest]
+
+
+ToWorker = Up | GoOn | Down | Failed | Access | Stop | Done | Select
+FromWorker = Serving | Cleared | Draining | Command | Selected
 
 decode_work = msgspec.json.Decoder(Work).decode
 decode_to_worker: Callable[[bytes], ToWorker] = msgspec.json.Decoder(ToWorker).decode

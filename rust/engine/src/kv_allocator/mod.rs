@@ -146,6 +146,16 @@ impl KvAllocator {
         blocks.iter().rev().for_each(|&block| self.pool.release(block));
     }
 
+    /// Forgets every cached block; returns how many. Held blocks stay with their holders and remain known, as far as what
+    /// lies above them does. O(cached blocks).
+    pub fn reset_prefix_cache(&mut self) -> usize {
+        let cached = self.pool.counts().cached;
+        while self.pool.oldest_cached().is_some() {
+            self.evict_oldest();
+        }
+        cached
+    }
+
     /// How many blocks are in each state, in O(1).
     pub fn counts(&self) -> Counts {
         self.pool.counts()

@@ -76,6 +76,25 @@ fn the_oldest_path_goes_first_and_from_its_end() {
 }
 
 #[test]
+fn a_reset_forgets_what_is_cached_and_leaves_what_is_held() {
+    let mut kv = KvAllocator::new(6, 2, true).unwrap();
+    let ended = admitted(&mut kv, 0, &[1, 2, 3, 4]);
+    kv.insert(0, &[1, 2, 3, 4], &ended);
+    let other = admitted(&mut kv, 0, &[9, 9]);
+    kv.insert(0, &[9, 9], &other);
+    kv.release(&ended);
+    assert_eq!(counts(&kv), (3, 2, 1));
+    assert_eq!(kv.reset_prefix_cache(), 2);
+    assert_eq!(counts(&kv), (5, 0, 1));
+    assert_eq!(kv.peek_prefix(0, &[1, 2, 3, 4], 9), 0);
+    assert_eq!(kv.peek_prefix(0, &[9, 9], 9), 1);
+    kv.check().unwrap();
+    kv.release(&other);
+    assert_eq!(kv.reset_prefix_cache(), 1);
+    assert_eq!(counts(&kv), (6, 0, 0));
+}
+
+#[test]
 fn allocation_is_all_or_nothing() {
     let mut kv = KvAllocator::new(4, 2, true).unwrap();
     let held = admitted(&mut kv, 0, &[1, 2]);

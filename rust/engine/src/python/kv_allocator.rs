@@ -42,6 +42,10 @@ impl KvAllocator {
         self.ask(py, |core| core.check())
     }
 
+    fn reset_prefix_cache(&self, py: Python<'_>) -> PyResult<usize> {
+        self.ask(py, |core| Ok(core.reset_prefix_cache()))
+    }
+
     #[pyo3(signature = (tokens, salt = 0))]
     fn match_prefix(&self, py: Python<'_>, tokens: &Bound<'_, PyAny>, salt: u64) -> PyResult<Vec<BlockId>> {
         let tokens = read_tokens(py, tokens)?;

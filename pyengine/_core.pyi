@@ -1030,6 +1030,10 @@ class CpuKernels:
         out: CpuTensor,
         num_heads: int,
         scale: float,
+        *,
+        window: int | None = None,
+        soft_cap: float | None = None,
+        sinks: CpuTensor | None = None,
     ) -> None:
         """Rotate queries and keys, store keys and values in the cache, attend causally.
 
@@ -1042,6 +1046,9 @@ class CpuKernels:
             out: [tokens, num_heads * head_dim].
             num_heads: Query heads.
             scale: Multiplies the scores.
+            window: Keys that a query sees, the last of them its own; None is all before it.
+            soft_cap: Scores become ``soft_cap * tanh(score / soft_cap)``.
+            sinks: float32 [num_heads], logits that take a share of the softmax and have no value.
         """
 
     def sample(
@@ -1197,6 +1204,10 @@ class CpuProgram:
         out: CpuTensor,
         num_heads: int,
         scale: float,
+        *,
+        window: int | None = None,
+        soft_cap: float | None = None,
+        sinks: CpuTensor | None = None,
     ) -> None: ...
     def run(self, rows: int, first: int = 0) -> None:
         """Run all recorded kernels on the first ``rows`` rows; gathers begin at index ``first``.

@@ -8,7 +8,6 @@ import pytest
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.distributed.parallel_runner import ParallelRunner
-from pyengine.engine import EngineInfo
 from tests.distributed.thread_ranks import thread_runner
 from tests.model.families import FAMILIES, ONE_OF_EACH
 from tests.models import greedy, mixed_prompts, random_model
@@ -87,15 +86,3 @@ async def test_dummy_weights(name: str, tmp_path: Path) -> None:
     tokens, _ = await answers(folder, load_format="dummy")
     again, _ = await answers(folder, load_format="dummy")
     assert tokens == again != expected
-
-
-async def test_a_window_is_the_context_that_an_engine_tells(tmp_path: Path) -> None:
-    kind, own = FAMILIES["mistral, heads apart, a window"]
-    random_model(tmp_path, kind, **own)
-    async with AsyncEngine(tmp_path) as engine:
-        info = engine.info
-        assert isinstance(info, EngineInfo)
-        assert info.max_context == own["sliding_window"] == 192
-        answer = await engine.generate([1] * 164, SamplingParams(ignore_eos=True))
-    assert len(answer.token_ids) == 28
-    assert answer.finish_reason == "length"

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from benches.gpu.cases import Case
@@ -12,6 +13,7 @@ from benches.gpu.part import Bench
 from benches.gpu.steps import fill
 from benches.gpu.timing import Work, copies
 from pyengine._core import StepLayout
+from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.selection import detect, make_backend, select
@@ -122,6 +124,8 @@ def attends(
         (torch.randn(cache, **like), torch.randn(cache, **like))
         for _ in range(copies(nbytes, bench.tiny))
     ]
+    how = LayerAttention(angles=np.zeros((0, 0), np.float32), scale=shape.head_dim**-0.5)
     return [
-        partial(backend.attend, step, queries, keys, values, out, tokens) for keys, values in layers
+        partial(backend.attend, step, queries, keys, values, out, tokens, how)
+        for keys, values in layers
     ]

@@ -8,6 +8,9 @@ logarithms of their sums (Flash-Decoding: T. Dao, D. Haziza, F. Massa, G. Sizov,
 all rows share may be attended once, by the queries of all rows together, as one more part
 (Hydragen: J. Juravsky et al., 2024).
 
+A window cuts the keys of a tile to those that its first query sees and later ones; a sink is a
+score without a value with which the first part of the keys begins.
+
 Scores and sums are float32. What varies from step to step is read from arrays on the device, and
 the grid depends on the shape of the launch alone, so that a launch can be captured in a graph.
 
@@ -101,12 +104,13 @@ def load_tile(
 @triton.jit
 def attend_keys(
     queries, best, total, sum_values, keys_ptr, values_ptr, pages_ptr, first, last, limits, scale,
-    key_block, key_slot, value_block, value_slot,
+    window, soft_cap, key_block, key_slot, value_block, value_slot,
     HEAD_DIM: tl.constexpr, DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr,
-    MASKED: tl.constexpr,
+    MASKED: tl.constexpr, WINDOWED: tl.constexpr, CAPPED: tl.constexpr,
 ):  # fmt: skip
     """The running softmax over keys ``first`` to ``last``, of which a query sees those below its
-    ``limits``; without MASKED it sees all, and they are a multiple of KEYS.
+    ``limits``, with WINDOWED the last ``window`` of these; without MASKED it sees all, and they are
+    a multiple of KEYS. CAPPED: ``scale`` has the logarithm's base left out.
     """
     for start in range(first, last, KEYS):
         keys = start + tl.arange(0, KEYS)
@@ -116,8 +120,14 @@ def attend_keys(
         )  # fmt: skip
         tile = tl.trans(tile.to(queries.dtype))
         scores = tl.dot(queries, tile, input_precision="ieee") * scale  # [rows, keys]
+        if CAPPED:
+            # tanh x = 2 / (1 + e^-2x) - 1; scores are logarithms to base 2 from here on.
+            bent = 2.0 / (1.0 + tl.exp2(scores / soft_cap * -2.8853900817779268)) - 1.0
+            scores = bent * (soft_cap * 1.4426950408889634)
         if MASKED:
             seen = (keys[None, :] < limits[:, None]) & (keys < last)[None, :]
+            if WINDOWED:
+                seen = seen & (keys[None, :] >= limits[:, None] - window)
             scores = tl.where(seen, scores, float("-inf"))
         peak = tl.maximum(best, tl.max(scores, axis=1))
         # A query that has seen nothing yet: minus infinity less itself would not be a number.
@@ -164,8 +174,8 @@ def queries_of_tile(
 
 @triton.jit
 def keys_of_tile(
-    kv_length_ptr, shared_ptr, row, queries, ahead, query,
-    QUERIES: tl.constexpr, SHARES: tl.constexpr, PREFIX: tl.constexpr,
+    kv_length_ptr, shared_ptr, row, queries, ahead, query, window,
+    QUERIES: tl.constexpr, SHARES: tl.constexpr, PREFIX: tl.constexpr, WINDOWED: tl.constexpr,
 ):  # fmt: skip
     """The keys that a tile attends to.
 
@@ -185,6 +195,10 @@ def keys_of_tile(
         limits = length - queries + query + 1
         sure = length - queries + ahead + 1
         end = tl.minimum(length, sure + QUERIES - 1)
+        if WINDOWED:
+            begin = tl.maximum(begin, sure - window)
+            if QUERIES > 1:  # the next query does not see the first of these keys
+                sure = begin
     return begin, sure, end, limits
 
 
@@ -199,15 +213,16 @@ def part_of_keys(begin, sure, end, split, splits, KEYS: tl.constexpr):
     return begin, sure, end
 
 
-@triton.jit(do_not_specialize=["rows", "tokens", "splits", "parts", "first_part"])
+@triton.jit(do_not_specialize=["rows", "tokens", "splits", "parts", "first_part", "window"])
 def attend_kernel(
     queries_ptr, out_ptr, part_values_ptr, part_sums_ptr, keys_ptr, values_ptr,
-    query_start_ptr, kv_length_ptr, page_indptr_ptr, page_indices_ptr, shared_ptr,
-    rows, tokens, splits, parts, first_part, scale, query_stride, out_stride,
+    query_start_ptr, kv_length_ptr, page_indptr_ptr, page_indices_ptr, shared_ptr, sinks_ptr,
+    rows, tokens, splits, parts, first_part, scale, window, soft_cap, query_stride, out_stride,
     key_block, key_slot, key_head, value_block, value_slot, value_head,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, WHOLE: tl.constexpr,
     ONE_QUERY: tl.constexpr, SHARES: tl.constexpr, PREFIX: tl.constexpr,
+    WINDOWED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr,
 ):  # fmt: skip
     """One program a tile of queries, key and value head, and part of the keys.
 
@@ -225,8 +240,9 @@ def attend_kernel(
         member = tl.arange(0, ROWS)
         query = ahead + member // GROUP  # of this row
         begin, sure, end, limits = keys_of_tile(
-            kv_length_ptr, shared_ptr, row, queries, ahead, query, QUERIES, SHARES, PREFIX
-        )
+            kv_length_ptr, shared_ptr, row, queries, ahead, query, window,
+            1 if ONE_QUERY else QUERIES, SHARES, PREFIX, WINDOWED,
+        )  # fmt: skip
         begin, sure, end = part_of_keys(begin, sure, end, split, splits, KEYS)
 
         token = first_query + query
@@ -242,16 +258,23 @@ def attend_kernel(
         head_values = values_ptr + kv_head.to(tl.int64) * value_head
         best = tl.full([ROWS], float("-inf"), tl.float32)
         total = tl.zeros([ROWS], tl.float32)
+        if SINKS and not PREFIX:  # noqa: SIM102 - one is known when it is compiled, one when it runs
+            if split == 0:
+                sinks = tl.load(sinks_ptr + head, mask=live, other=0.0)
+                best = sinks.to(tl.float32) * 1.4426950408889634
+                total += 1.0
         sum_values = tl.zeros([ROWS, DIM], tl.float32)
         best, total, sum_values = attend_keys(
             tile_queries, best, total, sum_values, head_keys, head_values, pages_ptr,
-            begin, sure, limits, scale, key_block, key_slot, value_block, value_slot,
-            HEAD_DIM, DIM, BLOCK_SIZE, KEYS, False,
+            begin, sure, limits, scale, window, soft_cap,
+            key_block, key_slot, value_block, value_slot,
+            HEAD_DIM, DIM, BLOCK_SIZE, KEYS, False, WINDOWED, CAPPED,
         )  # fmt: skip
         best, total, sum_values = attend_keys(
             tile_queries, best, total, sum_values, head_keys, head_values, pages_ptr,
-            sure, end, limits, scale, key_block, key_slot, value_block, value_slot,
-            HEAD_DIM, DIM, BLOCK_SIZE, KEYS, True,
+            sure, end, limits, scale, window, soft_cap,
+            key_block, key_slot, value_block, value_slot,
+            HEAD_DIM, DIM, BLOCK_SIZE, KEYS, True, WINDOWED, CAPPED,
         )  # fmt: skip
 
         total = tl.where(total == 0.0, 1.0, total)  # of no keys: a sum of minus infinity, and zeros
@@ -264,7 +287,8 @@ def attend_kernel(
             HEADS = tl.num_programs(1) * GROUP
             part = (token.to(tl.int64) * HEADS + head) * parts + first_part + split
             tl.store(part_sums_ptr + part, best + tl.log2(total), mask=live)
-            if end > begin:  # nothing is read of a part without a sum
+            # Nothing is read of a part without a sum; the first has one where there is a sink.
+            if SINKS or end > begin:
                 pointers = part_values_ptr + (part * HEAD_DIM)[:, None] + dims[None, :]
                 tl.store(pointers, result, mask=mask)
 
@@ -314,6 +338,9 @@ def attention(
     parts: Parts | None = None,
     shared: torch.Tensor | None = None,
     prefix: Tiling | None = None,
+    window: int | None = None,
+    soft_cap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> None:
     """Attend the queries of all rows over their pages, causally, on the current stream.
 
@@ -336,7 +363,13 @@ def attention(
         shared: int32 [1], on the device: the keys that all rows share, which lie in full pages and
             before every row's queries. They are attended once for all.
         prefix: How that launch is cut; given with ``shared``.
+        window: Keys that a query sees, the last of them its own; None is all before it. Not with
+            ``shared``.
+        soft_cap: Scores become ``soft_cap * tanh(score / soft_cap)``.
+        sinks: float32 [heads], logits that take a share of the softmax and have no value.
     """
+    if window is not None and shared is not None:
+        raise ValueError("a shared prefix is not attended through a window")
     tokens, heads, head_dim = queries.shape
     if tokens == 0 or rows == 0:
         return
@@ -350,11 +383,15 @@ def attention(
             queries, out, parts.values, parts.sums, keys, values,
             pages.query_start, pages.kv_length, pages.page_indptr, pages.page_indices,
             pages.kv_length if shared is None else shared,
-            rows, tokens, cut.splits, count, first_part, scale * 1.4426950408889634,
+            parts.sums if sinks is None else sinks,
+            rows, tokens, cut.splits, count, first_part,
+            scale * 1.4426950408889634 if soft_cap is None else scale,
+            0 if window is None else window, 1.0 if soft_cap is None else soft_cap,
             queries.stride(0), out.stride(0), *keys.stride()[:3], *values.stride()[:3],
             GROUP=group, HEAD_DIM=head_dim, DIM=dim, BLOCK_SIZE=keys.shape[1],
             ROWS=cut.rows, KEYS=cut.keys, WHOLE=count == 1,
             ONE_QUERY=one_query, SHARES=shared is not None, PREFIX=is_prefix,
+            WINDOWED=window is not None, CAPPED=soft_cap is not None, SINKS=sinks is not None,
             num_warps=cut.warps, num_stages=cut.stages, enable_fp_fusion=True,
         )  # fmt: skip
 

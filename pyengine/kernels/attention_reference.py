@@ -22,6 +22,9 @@ def attention_reference(
     rows: int,
     one_query: bool,
     scale: float,
+    window: int | None = None,
+    soft_cap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> None:
     """As :func:`pyengine.kernels.attention.attention`; in float32, and only for tests.
 
@@ -45,7 +48,18 @@ def attention_reference(
         v = gathered(values, indices).float().flatten(0, 1)[:length].transpose(0, 1).unsqueeze(1)
         q = queries[here].float().view(count, kv_heads, heads // kv_heads, head_dim)
         scores = q.permute(1, 2, 0, 3) @ k.transpose(2, 3) * scale
+        if soft_cap is not None:
+            scores = soft_cap * (scores / soft_cap).tanh()
         position = torch.arange(length - count, length, device=scores.device)
-        hidden = torch.arange(length, device=scores.device) > position[:, None]
-        weights = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)
+        key = torch.arange(length, device=scores.device)
+        hidden = key > position[:, None]
+        if window is not None:
+            hidden |= key <= position[:, None] - window
+        scores = scores.masked_fill(hidden, float("-inf"))
+        if sinks is not None:
+            own = sinks.float().view(kv_heads, heads // kv_heads, 1, 1)
+            scores = torch.cat((scores, own.expand(*scores.shape[:3], 1)), dim=-1)
+        weights = scores.softmax(dim=-1)[..., :length]
+        # Pages behind a window may hold anything: their values do not count, whatever they are.
+        v = v.masked_fill(hidden.all(dim=0)[:, None], 0.0)
         out[here] = (weights @ v).permute(2, 0, 1, 3).reshape(count, heads, head_dim).to(out.dtype)

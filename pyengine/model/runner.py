@@ -36,6 +36,9 @@ class ModelInfo:
         block_size: Tokens in a KV block.
         block_bytes: Bytes of one KV block: keys and values, all layers, those of the draft model
             too.
+        windows: For each layer, the tokens that a query sees, its own counted in; None is all
+            before it. Empty where there are no layers.
+        attention_sinks: Whether attention has sinks.
         num_parameters: Of the model; 0 where there are no weights.
         kv_cache_dtype: Of the KV cache: as ``dtype``, or ``float8_e4m3``; empty is as ``dtype``.
     """
@@ -54,6 +57,8 @@ class ModelInfo:
     dtype: str
     block_size: int
     block_bytes: int
+    windows: tuple[int | None, ...] = ()
+    attention_sinks: bool = False
     num_parameters: int = 0
     kv_cache_dtype: str = ""
 

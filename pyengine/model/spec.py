@@ -21,6 +21,7 @@ from pyengine.model.weights.folder import (
     model_folder,
     served_name,
 )
+from pyengine.model.windows import layer_windows
 from pyengine.settings.config import EngineConfig
 
 
@@ -172,6 +173,8 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
         dtype=dtype,
         block_size=config.block_size,
         block_bytes=2 * layers * kv_heads * head_dim * config.block_size * ITEM_BYTES[kv_dtype],
+        windows=layer_windows(model, layers),
+        attention_sinks=model.get("model_type") == "gpt_oss",
         kv_cache_dtype=kv_dtype,
     )
     return info, model

@@ -22,7 +22,7 @@ from pyengine.model.torch.attention.selection import (  # noqa: E402
 )
 from pyengine.model.torch.attention.spec import AttentionSpec  # noqa: E402
 from tests.model import fake_flashinfer  # noqa: E402
-from tests.model.paged_steps import FIELDS, Step, fill, layout_of, pad, random_table  # noqa: E402
+from tests.model.paged_steps import FIELDS, Step, fill, layer_of, layout_of, pad, random_table  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda", 0)
@@ -102,7 +102,13 @@ class Bench:
 
     def attend(self, tokens: int) -> None:
         self.backend.attend(
-            self.step, self.queries[:tokens], self.keys, self.values, self.out[:tokens], tokens
+            self.step,
+            self.queries[:tokens],
+            self.keys,
+            self.values,
+            self.out[:tokens],
+            tokens,
+            layer_of(scale=self.spec.head_dim**-0.5),
         )
 
     def check(self) -> None:

@@ -40,12 +40,12 @@ class PagedCase:
     def one_query(self) -> bool:
         return all(count == 1 for count in self.counts)
 
-    def reference(self) -> torch.Tensor:
+    def reference(self, **mask: Any) -> torch.Tensor:
         """What the reference gives; NaN for tokens of no row."""
         out = torch.full(self.queries.shape, float("nan"), device=DEVICE).to(self.heads.dtype)
         attention_reference(
             self.queries, self.keys, self.values, self.pages, out,
-            rows=self.rows, one_query=self.one_query, scale=self.scale,
+            rows=self.rows, one_query=self.one_query, scale=self.scale, **mask,
         )  # fmt: skip
         return out
 

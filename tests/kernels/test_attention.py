@@ -94,7 +94,44 @@ def test_triton_is_the_reference(data: st.DataObject) -> None:
         block_size=data.draw(st.sampled_from([1, 5, 16, 32])), seed=rows,
     )  # fmt: skip
     tiling = Tiling(16, 16, data.draw(st.sampled_from([1, 3])), 4, 2)
-    assert_same(run(case, tiling), case.reference())
+    mask = {
+        "window": data.draw(st.none() | st.integers(1, 60)),
+        "soft_cap": data.draw(st.sampled_from([None, 2.0])),
+        "sinks": torch.linspace(-1, 2, heads.query, device=DEVICE)
+        if data.draw(st.booleans())
+        else None,
+    }
+    assert_same(run(case, tiling, **mask), case.reference(**mask))
+
+
+@pytest.mark.parametrize("counts", [[1, 1], [3, 5]], ids=["decode", "ragged"])
+@pytest.mark.parametrize("splits", [1, 2])
+def test_windows_soft_caps_and_sinks(counts: list[int], splits: int) -> None:
+    heads = Heads(4, 2, 16, torch.float32, torch.float32)
+    case = paged_case(heads, [50, 9], counts, block_size=8)
+    sinks = torch.tensor([0.5, -1.0, 3.0, 0.0], device=DEVICE)
+    tiling = Tiling(16, 16, splits, 4, 2)
+    plain = run(case, tiling)
+    for mask in ({"window": 20}, {"soft_cap": 1.0}, {"sinks": sinks}):
+        got = run(case, tiling, **mask)
+        assert_same(got, case.reference(**mask))
+        assert not torch.allclose(got, plain)
+
+
+def test_pages_behind_a_window_may_be_left_out() -> None:
+    heads = Heads(4, 2, 16, torch.float32, torch.float32)
+    case = paged_case(heads, [50, 33], [2, 1], block_size=8)
+    expected = case.reference(window=10)
+    # The first queries are at 48 and 32: they see from 39 and from 23 on.
+    pages = case.pages.page_indices
+    case.pages = Pages(
+        query_start=case.pages.query_start,
+        kv_length=int32([50 - 32, 33 - 16]),
+        page_indptr=int32([0, 3, 6]),
+        page_indices=torch.cat([pages[4:7], pages[9:12]]),
+    )
+    assert_same(run(case, SMALL, window=10), expected)
+    assert_same(case.reference(window=10), expected)
 
 
 @pytest.mark.parametrize("dim", [64, 128])
@@ -177,6 +214,7 @@ def test_the_reference_is_what_rust_computes(dtype: torch.dtype) -> None:
     context = max(case.lengths)
     angles = torch.cat((torch.ones(context, 8), torch.zeros(context, 8)), dim=1)  # no rotation
     out = torch.zeros(len(slots), heads.query * heads.dim, dtype=dtype)
+    sinks = torch.linspace(-1, 2, heads.query)
     header = np.zeros(16, np.int64)
     header[StepHeader.NUM_ROWS], header[StepHeader.NUM_TOKENS] = len(counts), len(slots)
     CpuKernels(1).attend(
@@ -194,9 +232,13 @@ def test_the_reference_is_what_rust_computes(dtype: torch.dtype) -> None:
         cpu_tensor(out),
         heads.query,
         case.scale,
+        window=9,
+        soft_cap=3.0,
+        sinks=cpu_tensor(sinks),
     )
     assert starts[-1] == len(out)
-    assert_same(case.reference().cpu().flatten(1), out)
+    right = case.reference(window=9, soft_cap=3.0, sinks=sinks.to(DEVICE))
+    assert_same(right.cpu().flatten(1), out)
 
 
 def test_parts_take_memory() -> None:

@@ -121,6 +121,7 @@ def _attend(
     tables: dict[str, torch.Tensor],
     query_start: torch.Tensor,
     out: torch.Tensor,
+    given: dict[str, Any],
 ) -> None:
     size, indptr = cache[0].shape[1], tables["indptr"]
     pages = indptr.diff()
@@ -139,7 +140,9 @@ def _attend(
                 torch.tensor([0, end - begin]), lengths[row : row + 1],
                 indptr[row : row + 2], tables["indices"],
             ),
-            out[begin:end], rows=1, one_query=False, scale=queries.shape[-1] ** -0.5,
+            out[begin:end], rows=1, one_query=False, scale=given["sm_scale"],
+            window=None if given["window_left"] < 0 else given["window_left"] + 1,
+            soft_cap=given["logits_soft_cap"],
         )  # fmt: skip
 
 
@@ -184,6 +187,8 @@ class BatchDecode(_Wrapper):
         kv_data_type: torch.dtype,
         o_data_type: torch.dtype,
         sm_scale: float,
+        window_left: int = -1,
+        logits_soft_cap: float | None = None,
         non_blocking: bool = True,
         seq_lens: torch.Tensor | None = None,
     ) -> None:
@@ -195,6 +200,7 @@ class BatchDecode(_Wrapper):
         self._plan(
             {"indptr": indptr, "last_page_len": last_page_len}, indices,
             q_data_type=q_data_type, kv_data_type=kv_data_type, o_data_type=o_data_type,
+            sm_scale=sm_scale, window_left=window_left, logits_soft_cap=logits_soft_cap,
         )  # fmt: skip
 
     def run(
@@ -208,8 +214,9 @@ class BatchDecode(_Wrapper):
         assert out.shape == q.shape
 
         def work(tables: dict[str, torch.Tensor]) -> None:
-            _attend(q, paged_kv_cache, tables, torch.arange(rows + 1), out)
+            _attend(q, paged_kv_cache, tables, torch.arange(rows + 1), out, given)
 
+        given = self.given
         self._queue(work)
         return out
 
@@ -255,6 +262,8 @@ class BatchPrefill(_Wrapper):
         q_data_type: torch.dtype,
         kv_data_type: torch.dtype,
         causal: bool = False,
+        window_left: int = -1,
+        logits_soft_cap: float | None = None,
         o_data_type: torch.dtype | None = None,
         non_blocking: bool = True,
         seq_lens: torch.Tensor | None = None,
@@ -276,6 +285,7 @@ class BatchPrefill(_Wrapper):
                 "last_page_len": paged_kv_last_page_len,
             },
             paged_kv_indices, q_data_type=q_data_type, kv_data_type=kv_data_type,
+            sm_scale=sm_scale, window_left=window_left, logits_soft_cap=logits_soft_cap,
         )  # fmt: skip
 
     def run(
@@ -285,7 +295,10 @@ class BatchPrefill(_Wrapper):
         out: torch.Tensor,
     ) -> torch.Tensor:
         assert len(q) == self._queries == len(out)
-        self._queue(lambda tables: _attend(q, paged_kv_cache, tables, tables["query_start"], out))
+        given = self.given
+        self._queue(
+            lambda tables: _attend(q, paged_kv_cache, tables, tables["query_start"], out, given)
+        )
         return out
 
 
@@ -336,14 +349,18 @@ class MultiLevelCascade:
         sm_scale: float,
         q_data_type: torch.dtype,
         kv_data_type: torch.dtype,
+        window_left: int,
+        logits_soft_cap: float | None,
     ) -> None:
         assert causal
+        assert window_left == -1  # what rows share is seen by all queries
         given = (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len)
         for level, each in zip(self._levels, zip(*given, strict=True), strict=True):
             size = (each[1].diff() - 1).clamp(min=0) * page_size + each[3]
             level.plan(
                 *each, num_qo_heads, num_kv_heads, head_dim, page_size, sm_scale,
                 q_data_type, kv_data_type, causal=True, seq_lens=size,
+                logits_soft_cap=logits_soft_cap,
             )  # fmt: skip
 
     def run(
@@ -369,7 +386,7 @@ class MultiLevelCascade:
                 "last_page_len": torch.where(tables["indptr"].diff() > 0, lasts, size),
             }
             # Rows that have nothing of their own only pad the step.
-            _attend(q, paged_kv_cache, joined, tables["query_start"], out)
+            _attend(q, paged_kv_cache, joined, tables["query_start"], out, own.given)
 
         own._queue(work)
         self._device.finish()  # what is done with the result is not queued here

@@ -16,8 +16,12 @@ YARN: dict[str, Any] = {
 
 FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
     "mistral": (MistralConfig, {"sliding_window": None}),
-    "mistral, heads apart, a window": (MistralConfig, {"sliding_window": 192, "head_dim": 16}),
+    "mistral, heads apart, a window": (MistralConfig, {"sliding_window": 24, "head_dim": 16}),
     "qwen2": (Qwen2Config, {"sliding_window": 8}),
+    "qwen2, a window above the first layer": (
+        Qwen2Config,
+        {"sliding_window": 20, "use_sliding_window": True, "max_window_layers": 1},
+    ),
     "qwen2, tied, yarn": (Qwen2Config, {"tie_word_embeddings": True, "rope_parameters": YARN}),
     "qwen3": (Qwen3Config, {"head_dim": 16}),
     "qwen3, biases, tied, yarn": (

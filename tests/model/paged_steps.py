@@ -9,10 +9,17 @@ from numpy.typing import NDArray
 from pyengine._core import StepLayout
 from pyengine.kernels.attention import Pages
 from pyengine.kernels.attention_reference import attention_reference
+from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.attention.spec import AttentionSpec
 
 FIELDS = ("query_start", "kv_length", "page_indptr", "page_indices")
+
+
+def layer_of(**how: Any) -> LayerAttention:
+    """A layer of heads of 16 elements."""
+    given: dict[str, Any] = {"angles": np.zeros((0, 0), np.float32), "scale": 0.25}
+    return LayerAttention(**given | how)
 
 
 def spec_of(**more: Any) -> AttentionSpec:
@@ -87,11 +94,12 @@ def expected(
     queries: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
+    **mask: Any,
 ) -> torch.Tensor:
     """What the reference gives, zeros for tokens of no row."""
     out = torch.zeros(queries.shape, dtype=queries.dtype, device=queries.device)
     attention_reference(
         queries, keys, values, Pages(**{name: torch.from_numpy(arrays[name]) for name in FIELDS}),
-        out, rows=rows, one_query=False, scale=queries.shape[-1] ** -0.5,
+        out, rows=rows, one_query=False, scale=queries.shape[-1] ** -0.5, **mask,
     )  # fmt: skip
     return out

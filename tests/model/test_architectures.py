@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures import ARCHITECTURES
 from pyengine.model.spec import describe
+from pyengine.model.windows import layer_windows
 from pyengine.settings.config import EngineConfig
 from tests.model.families import FAMILIES, ONE_OF_EACH, YARN, make_family
 from tests.model.llamas import Loop, greedy, make_llama, make_runner, prompts
@@ -38,7 +39,7 @@ def test_greedy_tokens_equal_transformers(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-4), ("bfloat16", 0.06)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-4), ("bfloat16", 0.08)])
 def test_logits_are_close(dtype: str, tolerance: float, name: str, tmp_path: Path) -> None:
     model = make_family(tmp_path, name, dtype=dtype, initializer_range=0.12)
     runners = (make_runner(tmp_path, dtype=dtype), GreedyRunner(tmp_path, dtype=dtype))
@@ -76,30 +77,42 @@ def test_norms_of_heads_are_not_those_of_llama(tmp_path: Path) -> None:
     assert Loop(make_runner(tmp_path)).generate(asked, 8) != with_norms
 
 
-def test_a_sliding_window_limits_the_context(tmp_path: Path) -> None:
-    def context(**changes: Any) -> int:
-        edit(tmp_path, **changes)
-        return describe(EngineConfig(model=str(tmp_path))).info.max_context
+def test_config_says_which_layers_have_a_window() -> None:
+    def windows(**config: Any) -> tuple[int | None, ...]:
+        return layer_windows(config, 3)
 
-    make_family(tmp_path, "mistral")
-    assert context() == 256
-    assert context(sliding_window=100) == 100
-    assert context(sliding_window=4096) == 256
+    assert windows() == windows(sliding_window=None) == (None, None, None)
+    assert windows(sliding_window=100) == (100, 100, 100)
     # Qwen's configurations have a window and say whether, and from which layer on, it counts.
-    assert context(sliding_window=100, use_sliding_window=False) == 256
-    assert context(use_sliding_window=True, max_window_layers=2) == 100
-    assert context(max_window_layers=3) == 256
+    assert windows(sliding_window=100, use_sliding_window=False) == (None, None, None)
+    assert windows(sliding_window=100, model_type="qwen3") == (None, None, None)
+    above = {"use_sliding_window": True, "max_window_layers": 2}
+    assert windows(sliding_window=100, **above) == (None, None, 100)
+    assert windows(sliding_window=100, sliding_window_pattern=2) == (100, None, 100)
+    assert layer_windows({"sliding_window": 9, "model_type": "gemma3_text"}, 7) == (
+        *[9] * 5,
+        None,
+        9,
+    )
+    kinds = ["full_attention", "sliding_attention", "full_attention"]
+    assert windows(sliding_window=100, layer_types=kinds) == (None, 100, None)
     with pytest.raises(ModelLoadError, match="'sliding_window' must be a positive integer"):
-        context(sliding_window="all", max_window_layers=0)
+        windows(sliding_window="all", max_window_layers=0)
+    with pytest.raises(ModelLoadError, match="'sliding_window_pattern' must be a positive"):
+        windows(sliding_window=9, sliding_window_pattern="LLLG")
+    with pytest.raises(ModelLoadError, match="layers of 'chunked_attention' are not supported"):
+        windows(layer_types=["chunked_attention"] * 3)
+    with pytest.raises(ModelLoadError, match="must name 3 layers"):
+        windows(layer_types=["full_attention"])
 
 
 def test_beyond_its_window_a_model_says_something_else(tmp_path: Path) -> None:
-    """So the limit is what keeps answers right."""
+    """As far as a random one shows it: so the window counts in the tests above."""
     tokens = prompts(1)[0] * 9
     model = make_family(tmp_path, "mistral, heads apart, a window")
     edit(tmp_path, sliding_window=None)
     runner = make_runner(tmp_path)
-    for length, same in ((192, True), (193, False)):
+    for length, same in ((24, True), (25, False)):
         with torch.inference_mode():
             expected = model(torch.tensor([tokens[:length]])).logits[0, -1].float()
         ours = logits_after(runner, tokens[:length], 1000)

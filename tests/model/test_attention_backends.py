@@ -15,20 +15,20 @@ from pyengine.model.torch.attention.cascade import cascade_pays, decodes, shared
 from pyengine.model.torch.attention.selection import make_backend
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.attention.warm_up import warm_up
-from tests.model.paged_steps import Step, fill, layout_of, pad, random_table, spec_of
+from tests.model.paged_steps import Step, fill, layer_of, layout_of, pad, random_table, spec_of
 
 pytest.importorskip("triton")
 CPU, BLOCKS = torch.device("cpu"), 40
 
 
 def attend(
-    ours: Any, step: Any, variant: str, rows: int, tokens: int, queries: torch.Tensor
+    ours: Any, step: Any, variant: str, rows: int, tokens: int, queries: torch.Tensor, **how: Any
 ) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     keys, values = (torch.randn(BLOCKS, 4, 2, 16, generator=generator) for _ in range(2))
     out = torch.zeros_like(queries)
     ours.plan(step, variant, rows, tokens, captured=ours.captures)
-    ours.attend(step, queries, keys, values, out, tokens)
+    ours.attend(step, queries, keys, values, out, tokens, layer_of(**how))
     return out
 
 
@@ -57,13 +57,19 @@ def test_triton_is_torch(
     step.take()
     queries = torch.randn(bucket[1], 4, 16, generator=torch.Generator().manual_seed(1))
     tokens = sum(counts)
-    right = attend(TorchAttention(), step, "ragged", len(lengths), tokens, queries)
+    reference = len(lengths), tokens, queries
+    ways: list[dict[str, Any]] = [
+        {},
+        {"window": 5},
+        {"soft_cap": 1.5, "sinks": torch.tensor([0.5, -1.0, 2.0, 0.0])},
+    ]
+    rights = [attend(TorchAttention(), step, "ragged", *reference, **how) for how in ways]
     ours = backend.TritonAttention(spec, CPU, processors=2)
     assert ours.variant(step) == variant
     pad(step.host, *bucket)
     step.take()
-    for _ in range(2):
-        got = attend(ours, step, variant, *bucket, queries)
+    for how, right in (*zip(ways, rights, strict=True), (ways[0], rights[0])):
+        got = attend(ours, step, variant, *bucket, queries, **how)
         torch.testing.assert_close(got[:tokens], right[:tokens], rtol=1e-5, atol=1e-6)
 
 
@@ -83,7 +89,9 @@ def test_backends_are_made_by_name() -> None:
     one = torch.zeros(1, 4, 16)
     step: Any = None
     with pytest.raises(RuntimeError, match="before plan"):
-        backend.TritonAttention(spec_of(), CPU, processors=1).attend(step, one, one, one, one, 1)
+        backend.TritonAttention(spec_of(), CPU, processors=1).attend(
+            step, one, one, one, one, 1, layer_of()
+        )
 
 
 class Recorder:

@@ -19,6 +19,7 @@ from tests.model.paged_steps import (
     Step,
     expected,
     fill,
+    layer_of,
     layout_of,
     pad,
     random_table,
@@ -37,7 +38,8 @@ def small_workspaces(monkeypatch: pytest.MonkeyPatch) -> None:
 class Bench:
     """A backend over the fakes, two sets of buffers that take turns, and one layer."""
 
-    def __init__(self, **spec: Any) -> None:
+    def __init__(self, *layers: dict[str, Any], **spec: Any) -> None:
+        self.layers = layers or ({},)
         self.spec = spec_of(dtype="bfloat16", kv_dtype="bfloat16", **spec)
         self.device = Device()
         self.backend = FlashInferAttention(self.spec, torch.device("cpu"), self.device.library())
@@ -74,10 +76,12 @@ class Bench:
         frozen = {name: getattr(host, name).copy() for name in FIELDS}
         self.device.add(lambda: self._arrive(frozen))
         queries = torch.randn(tokens, 4, 16).to(torch.bfloat16)
-        out = torch.full_like(queries, float("nan"))
-        self.backend.attend(self.step, queries, self.keys, self.values, out, tokens)
-        right = expected(frozen, len(lengths), queries, self.keys, self.values)
-        self.pending.append((out, right, sum(counts)))
+        for how in self.layers:
+            out = torch.full_like(queries, float("nan"))
+            layer = layer_of(**how)
+            self.backend.attend(self.step, queries, self.keys, self.values, out, tokens, layer)
+            right = expected(frozen, len(lengths), queries, self.keys, self.values, **how)
+            self.pending.append((out, right, sum(counts)))
         return chosen
 
     def _arrive(self, frozen: dict[str, Any]) -> None:
@@ -212,12 +216,11 @@ def test_float8_caches_have_queries_of_the_model() -> None:
     step: Any = Step(StepBuffers(layout_of(spec)))
     fill(step.host, [5], [1], [[3, 1]])
     backend.plan(step, backend.variant(step), 1, 1, captured=False)
+    one, cache = torch.zeros(1, 4, 16), torch.zeros(BLOCKS, 4, 2, 16)
+    backend.attend(step, one, cache, cache, one, 1, layer_of())
     given = dict(device.calls)["decode.plan"]
-    assert given == {
-        "q_data_type": torch.bfloat16,
-        "kv_data_type": torch.float8_e4m3fn,
-        "o_data_type": torch.bfloat16,
-    }
+    types = [given[f"{name}_data_type"] for name in ("q", "kv", "o")]
+    assert types == [torch.bfloat16, torch.float8_e4m3fn, torch.bfloat16]
 
 
 @given(data=st.data())
@@ -263,4 +266,16 @@ def test_attend_needs_a_plan() -> None:
     bench = Bench()
     one = torch.zeros(1, 4, 16)
     with pytest.raises(RuntimeError, match="before plan"):
-        bench.backend.attend(bench.step, one, bench.keys, bench.values, one, 1)
+        bench.backend.attend(bench.step, one, bench.keys, bench.values, one, 1, layer_of())
+
+
+def test_layers_of_several_kinds_have_a_plan_each() -> None:
+    bench = Bench({}, {"window": 5}, {"window": 5}, {"soft_cap": 2.0})
+    for bucket in (None, (4, 4), (4, 4)):
+        bench.launch([9, 1, 20], [1, 1, 1], bucket=bucket)
+        bench.launch([9, 6, 20], [1, 5, 2], bucket=bucket and (8, 8))
+        bench.check()
+    bench.launch([14, 9, 20], [1, 1, 1], variant="decode_cascade", shared=2)
+    bench.check()
+    plans = [given["window_left"] for name, given in bench.device.calls if name.endswith("plan")]
+    assert set(plans) == {-1, 4}

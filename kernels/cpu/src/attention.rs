@@ -13,14 +13,24 @@
 //! While a chunk's keys are scored its values are fetched, and then the keys of the next chunk: pages
 //! lie scattered, and the processor foresees nothing across their borders.
 //!
-//! Chunks lie at fixed positions and each row is summed in one order, so that its result does not
-//! depend on the other rows, on how a prompt was cut, or on the threads.
-//! O(queries * keys * heads * head_dim) time, O(1) memory per thread.
+//! Where a window limits how far back a query sees, the keys before it are neither scored nor read,
+//! but for those in its first page; the page table of a row may begin there:
+//!
+//! ```text
+//! position   0 ......... 32 ........ 48 ........ 64 ....... 77        window 20, pages of 16
+//! pages                   |  page 0   |  page 1   |  page 2  |        kv_length 78 - 32 = 46
+//! query 77                              . . s s s s s s s s s s
+//! ```
+//!
+//! Chunks lie at fixed positions of the sequence and each row is summed in one order, so that its
+//! result does not depend on the other rows, on how a prompt was cut, on where its page table begins,
+//! or on the threads. O(queries * keys seen * heads * head_dim) time, O(1) memory per thread.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use crate::element::Element;
-use crate::math::{exp, mul_add, prefetch};
+use crate::math::{exp, mul_add, prefetch, tanh};
 use crate::paged::Heads;
 use crate::rope::rotate;
 use crate::step::Step;
@@ -42,6 +52,17 @@ struct Piece {
     count: usize,
 }
 
+/// What a layer does to the scores of a query besides scaling them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Mask<'a> {
+    /// Keys that a query sees, the last of them its own; None is all before it.
+    pub window: Option<usize>,
+    /// Scores become `cap * tanh(score / cap)`.
+    pub soft_cap: Option<f32>,
+    /// A logit for each query head, which takes a share of the softmax and has no value; empty is none.
+    pub sinks: &'a [f32],
+}
+
 /// The inputs of attention. The keys and values of this step's tokens are in the cache already; see
 /// [`crate::paged::append`].
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +73,8 @@ pub struct Inputs<'a, T> {
     pub heads: Heads,
     /// Multiplies the scores.
     pub scale: f32,
+    /// Which keys a query sees, and what becomes of its scores.
+    pub mask: Mask<'a>,
     /// \[tokens, qkv_width\], of which the queries are read, not rotated yet.
     pub qkv: &'a [T],
     /// \[positions, head_dim\]; see [`crate::rope`].
@@ -68,14 +91,17 @@ pub struct Inputs<'a, T> {
 /// # Panics
 /// A slice is shorter than the step needs; see [`Step::check`].
 pub fn attend<T: Element>(threads: &Threads, inputs: &Inputs<'_, T>, out: &mut [T]) {
-    let Inputs { step, heads, .. } = *inputs;
+    let Inputs { step, heads, mask, .. } = *inputs;
     assert!(heads.dim.is_multiple_of(8) && heads.query.is_multiple_of(heads.kv), "unsupported heads");
+    assert!(mask.sinks.is_empty() || mask.sinks.len() == heads.query, "a sink for each query head");
     let per_piece = (ROWS / heads.group()).max(1);
     let mut pieces = Vec::with_capacity(step.num_rows * heads.kv);
     let mut operations = 0;
     for row in 0..step.num_rows {
         let queries = step.tokens(row).len();
-        operations += queries * step.kv_length[row] as usize * heads.query * heads.dim;
+        let keys =
+            (step.kv_length[row] as usize).min(mask.window.unwrap_or(usize::MAX).saturating_add(queries));
+        operations += queries * keys * heads.query * heads.dim;
         for head in 0..heads.kv {
             pieces.extend((0..queries).step_by(per_piece).map(|first| Piece {
                 row,
@@ -105,7 +131,7 @@ fn attend_piece_body<T: Element, const FMA: bool>(
     out: &Shared<'_, T>,
     scratch: &mut Vec<f32>,
 ) {
-    let Inputs { step, heads, scale, qkv, angles, keys, values } = *inputs;
+    let Inputs { step, heads, scale, mask, qkv, angles, keys, values } = *inputs;
     let (dim, group) = (heads.dim, heads.group());
     let rows = piece.count * group;
     let chunk = (CHUNK / heads.block_size).max(1) * heads.block_size;
@@ -116,11 +142,23 @@ fn attend_piece_body<T: Element, const FMA: bool>(
     let (scores, rest) = rest.split_at_mut(rows * chunk);
     let (maxima, sums) = rest.split_at_mut(rows);
     maxima.fill(f32::NEG_INFINITY);
+    if let Some(sinks) = mask.sinks.get(piece.head * group..).filter(|sinks| !sinks.is_empty()) {
+        maxima.chunks_exact_mut(group).for_each(|heads| heads.copy_from_slice(&sinks[..group]));
+        sums.fill(1.0);
+    }
 
     let tokens = step.tokens(piece.row);
     let first_token = tokens.start + piece.first;
-    // Keys that the piece's first query sees; each query after it sees one more.
-    let seen = step.kv_length[piece.row] as usize - tokens.len() + piece.first + 1;
+    // Keys are counted from the border of chunks before the first page: that is where position
+    // `lead` of the row's table lies.
+    let length = step.kv_length[piece.row] as usize;
+    let before = (step.positions[tokens.end - 1] as usize + 1).saturating_sub(length);
+    let lead = before / heads.block_size * heads.block_size % chunk;
+    // The end of the keys that the piece's first query sees, and their beginning; each query after it
+    // sees one more, and with a window one less.
+    let seen = lead + length - tokens.len() + piece.first + 1;
+    let first_seen =
+        |query: usize| mask.window.map_or(lead, |window| (seen + query).saturating_sub(window).max(lead));
     for query in 0..piece.count {
         let token = first_token + query;
         let angles = &angles[step.positions[token] as usize * dim..][..dim];
@@ -133,26 +171,34 @@ fn attend_piece_body<T: Element, const FMA: bool>(
 
     let keys_seen = seen + piece.count - 1;
     let all_pages = step.pages(piece.row);
-    for start in (0..keys_seen).step_by(chunk) {
+    let page_of = |block: i32| (block as usize * heads.kv + piece.head) * heads.page();
+    let begin = first_seen(0);
+    for start in (begin / chunk * chunk..keys_seen).step_by(chunk) {
         let length = chunk.min(keys_seen - start);
-        let first_page = start / heads.block_size;
-        let pages = &all_pages[first_page..][..length.div_ceil(heads.block_size)];
-        let page_of = |block: i32| (block as usize * heads.kv + piece.head) * heads.page();
-        for (index, &block) in pages.iter().enumerate() {
+        // Pages of the chunk that come before what any query of the piece sees.
+        let skipped = (begin.max(start) - start) / heads.block_size;
+        let first_page = (start + skipped * heads.block_size - lead) / heads.block_size;
+        let pages = &all_pages[first_page..][..length.div_ceil(heads.block_size) - skipped];
+        for (index, &block) in (skipped..).zip(pages) {
             prefetch(&values[page_of(block)..][..heads.page()]);
             let page = &keys[page_of(block)..][..heads.page()];
             score_page::<T, FMA>(queries, page, heads, &mut scores[index * heads.block_size..], chunk);
         }
         for row in 0..rows {
-            let visible = (seen + row / group).saturating_sub(start).min(length);
+            let query = row / group;
+            let visible = (seen + query).saturating_sub(start).min(length);
+            let hidden = first_seen(query).saturating_sub(start).min(visible);
             let scores = &mut scores[row * chunk..][..chunk];
-            let factor = soften::<FMA>(scores, visible, &mut maxima[row], &mut sums[row]);
+            if let Some(cap) = mask.soft_cap {
+                scores[hidden..visible].iter_mut().for_each(|score| *score = cap * tanh::<FMA>(*score / cap));
+            }
+            let factor = soften::<FMA>(scores, hidden..visible, &mut maxima[row], &mut sums[row]);
             if factor != 1.0 {
                 output[row * dim..][..dim].iter_mut().for_each(|value| *value *= factor);
             }
         }
-        for (index, &block) in pages.iter().enumerate() {
-            if let Some(&next) = all_pages.get(first_page + chunk / heads.block_size + index) {
+        for (index, &block) in (skipped..).zip(pages) {
+            if let Some(&next) = all_pages.get(first_page + chunk / heads.block_size + index - skipped) {
                 prefetch(&keys[page_of(next)..][..heads.page()]);
             }
             let page = &values[page_of(block)..][..heads.page()];
@@ -245,12 +291,18 @@ fn score_tile<T: Element, const FMA: bool, const R: usize, const L: usize>(
     }
 }
 
-/// Turns a row's scores into weights: e^(score - maximum) for the first `visible`, 0 for the rest.
+/// Turns a row's scores into weights: e^(score - maximum) for those that are `visible`, 0 for the rest.
 /// Updates maximum and sum, and returns by what the output so far is to be multiplied.
 #[inline(always)]
-fn soften<const FMA: bool>(scores: &mut [f32], visible: usize, maximum: &mut f32, sum: &mut f32) -> f32 {
-    let (seen, hidden) = scores.split_at_mut(visible);
-    hidden.fill(0.0);
+fn soften<const FMA: bool>(
+    scores: &mut [f32],
+    visible: Range<usize>,
+    maximum: &mut f32,
+    sum: &mut f32,
+) -> f32 {
+    scores[..visible.start].fill(0.0);
+    scores[visible.end..].fill(0.0);
+    let seen = &mut scores[visible];
     if seen.is_empty() {
         return 1.0;
     }

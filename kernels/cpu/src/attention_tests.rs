@@ -125,6 +125,10 @@ impl<T: Element> Case<T> {
     }
 
     fn run(&self, threads: usize) -> Vec<T> {
+        self.run_masked(threads, Mask::default())
+    }
+
+    fn run_masked(&self, threads: usize, mask: Mask<'_>) -> Vec<T> {
         let (mut keys, mut values) = (self.key_cache.clone(), self.value_cache.clone());
         let step = self.step();
         let blocks = keys.len() / self.heads.kv / self.heads.page();
@@ -136,6 +140,7 @@ impl<T: Element> Case<T> {
             step,
             heads: self.heads,
             scale: SCALE,
+            mask,
             qkv: &self.qkv,
             angles: &self.angles,
             keys: &keys,
@@ -145,7 +150,7 @@ impl<T: Element> Case<T> {
         out
     }
 
-    fn reference(&self) -> Vec<f64> {
+    fn reference(&self, mask: Mask<'_>) -> Vec<f64> {
         let Heads { query, kv, dim, .. } = self.heads;
         let mut out = Vec::new();
         for (row, &(cached, new)) in self.rows.iter().enumerate() {
@@ -159,15 +164,21 @@ impl<T: Element> Case<T> {
                     let at = |x: &[f32], t: usize, d: usize| {
                         f64::from(x[(t * kv + head / (query / kv)) * dim + d])
                     };
-                    let scores: Vec<f64> = (0..=cached + i)
-                        .map(|t| (0..dim).map(|d| f64::from(q[d]) * at(&self.keys[row], t, d)).sum())
-                        .collect();
-                    let top = scores.iter().copied().fold(f64::MIN, f64::max);
+                    let first = mask.window.map_or(0, |window| (cached + i + 1).saturating_sub(window));
+                    let score =
+                        |t| (0..dim).map(|d| f64::from(q[d]) * at(&self.keys[row], t, d)).sum::<f64>();
+                    let capped = |score: f64| match mask.soft_cap.map(f64::from) {
+                        Some(cap) => cap * (score / cap).tanh(),
+                        None => score,
+                    };
+                    let scores: Vec<f64> = (first..=cached + i).map(|t| capped(score(t))).collect();
+                    let sink = mask.sinks.get(head).map(|&sink| f64::from(sink));
+                    let top = scores.iter().copied().chain(sink).fold(f64::MIN, f64::max);
                     let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
-                    let sum: f64 = weights.iter().sum();
+                    let sum: f64 = weights.iter().sum::<f64>() + sink.map_or(0.0, |sink| (sink - top).exp());
                     out.extend((0..dim).map(|d| {
-                        weights.iter().enumerate().map(|(t, w)| w * at(&self.values[row], t, d)).sum::<f64>()
-                            / sum
+                        let pairs = weights.iter().zip(first..);
+                        pairs.map(|(w, t)| w * at(&self.values[row], t, d)).sum::<f64>() / sum
                     }));
                 }
             }
@@ -189,21 +200,55 @@ fn shapes() -> impl Strategy<Value = (Heads, Vec<(usize, usize)>, u64)> {
     (heads, rows, any::<u64>())
 }
 
+/// A window, a soft cap and whether there are sinks.
+fn masks() -> impl Strategy<Value = (Option<usize>, Option<f32>, bool)> {
+    let window = prop_oneof![Just(None), (1usize..300).prop_map(Some)];
+    (window, prop::option::of(0.5f32..20.0), any::<bool>())
+}
+
+fn sinks(heads: Heads, some: bool) -> Vec<f32> {
+    (0..heads.query).filter(|_| some).map(|head| head as f32 - 2.5).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn equals_the_reference((heads, rows, seed) in shapes()) {
+    fn equals_the_reference((heads, rows, seed) in shapes(), (window, soft_cap, some) in masks()) {
         let case = Case::<f32>::new(heads, rows, seed);
-        for (got, expected) in case.run(2).iter().zip(case.reference()) {
+        let sinks = sinks(heads, some);
+        let mask = Mask { window, soft_cap, sinks: &sinks };
+        for (got, expected) in case.run_masked(2, mask).iter().zip(case.reference(mask)) {
             prop_assert!((f64::from(*got) - expected).abs() < 2e-5, "{} {}", got, expected);
         }
     }
 
     #[test]
+    fn pages_behind_the_window_may_be_left_out(
+        (heads, rows, seed) in shapes(),
+        (window, soft_cap, some) in masks(),
+        extra in 0usize..3,
+    ) {
+        let whole = Case::<f32>::new(heads, rows, seed);
+        let sinks = sinks(heads, some);
+        let mask = Mask { window, soft_cap, sinks: &sinks };
+        let mut cut = Case::<f32>::new(heads, whole.rows.clone(), seed);
+        (cut.page_indices, cut.page_indptr) = (Vec::new(), vec![0]);
+        for (row, &(cached, _)) in whole.rows.iter().enumerate() {
+            let behind = (cached + 1).saturating_sub(window.unwrap_or(usize::MAX)) / heads.block_size;
+            let gone = behind.saturating_sub(extra);
+            cut.page_indices.extend(&whole.step().pages(row)[gone..]);
+            cut.page_indptr.push(cut.page_indices.len() as i32);
+            cut.kv_length[row] -= (gone * heads.block_size) as i32;
+        }
+        let bits = |out: Vec<f32>| out.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+        prop_assert_eq!(bits(cut.run_masked(1, mask)), bits(whole.run_masked(2, mask)));
+    }
+
+    #[test]
     fn equals_the_reference_in_bf16((heads, rows, seed) in shapes()) {
         let case = Case::<bf16>::new(heads, rows, seed);
-        for (got, expected) in case.run(2).iter().zip(case.reference()) {
+        for (got, expected) in case.run(2).iter().zip(case.reference(Mask::default())) {
             prop_assert!((f64::from(got.to_f32()) - expected).abs() < 0.02, "{} {}", got, expected);
         }
     }

@@ -12,7 +12,6 @@ width and of the vocabulary; widths of buffers are those of one rank.
 from pyengine.errors import ConfigError, ModelLoadError
 from pyengine.model.architectures.parts import Norm, Parts, Step, logits_rows
 from pyengine.model.architectures.projections import Projections, refuse
-from pyengine.model.architectures.rotary import rotary_table
 from pyengine.model.runner import ModelInfo
 
 
@@ -55,9 +54,7 @@ class Decoder:
         else:
             head = weights.outputs({"lm_head.weight": info.vocab_size}, info.hidden_size)
         self._head = parts.head(head, info)
-        self._attention = parts.attention(
-            info, rotary_table(config, info.head_dim, info.max_context)
-        )
+        self._attention = parts.attention(info, made.attention())
         self._make_buffers(parts, info, made.inner // parts.ranks)
 
     def _make_buffers(self, parts: Parts, info: ModelInfo, inner: int) -> None:
@@ -107,10 +104,6 @@ def _check(made: Projections) -> None:
         raise ModelLoadError(f"activation {activation!r} is not supported; there is: silu")
     # Qwen2.5 of a million tokens, and models that also see.
     refuse(config, "dual_chunk_attention_config", "use_mrope")
-    for kind in config.get("layer_types") or ():
-        # Within its window, to which the context is limited, the second is the first.
-        if kind not in ("full_attention", "sliding_attention"):
-            raise ModelLoadError(f"layers of {kind!r} are not supported; there is: full_attention")
     for name, count in (("kv heads", info.num_kv_heads), ("feed-forward units", made.inner)):
         if count % ranks:
             raise ConfigError(

@@ -1,7 +1,5 @@
-"""Mistral (Jiang et al., "Mistral 7B", 2023): a Llama without biases.
-
-The sliding window of its first version limits the context; see
-:mod:`pyengine.model.positions`.
+"""Mistral (Jiang et al., "Mistral 7B", 2023): a Llama without biases; the layers of its first
+version have a sliding window.
 """
 
 from collections.abc import Mapping

@@ -15,6 +15,7 @@ A step allocates nothing: every layer writes into a :class:`Buffer` made for the
 which a step takes the first rows.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -74,6 +75,29 @@ class HeadNorm(Protocol):
 
     def __call__(self, qkv: Buffer, rows: int) -> None:
         """Normalize in place: [rows, (heads + 2 * kv heads) * head_dim]; values stay."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayerAttention:
+    """How one layer attends. Layers that share their angles are given the same array.
+
+    Attributes:
+        angles: float32 [context, head_dim], cosines, then sines, of the layer's rotation: see
+            :func:`pyengine.model.architectures.rotary.rotary_table`. Cosines of 1 and sines of 0
+            rotate nothing.
+        scale: Multiplies the scores; mostly ``head_dim ** -0.5``.
+        window: Keys that a query sees, the last of them its own; None is all before it. It is the
+            layer's in :attr:`pyengine.model.runner.ModelInfo.windows`.
+        soft_cap: Scores become ``soft_cap * tanh(score / soft_cap)`` (Gemma 2).
+        sinks: float32 [heads of this rank], a logit for each query head that takes a share of the
+            softmax and has no value (gpt-oss). A device's layers hold its own copy.
+    """
+
+    angles: NDArray[np.float32]
+    scale: float
+    window: int | None = None
+    soft_cap: float | None = None
+    sinks: Any = None
 
 
 class Attention(Protocol):
@@ -141,11 +165,8 @@ class Parts(Protocol):
     ) -> HeadNorm:
         """Norms of this rank's heads; weights are [head_dim], the same for all heads of a kind."""
 
-    def attention(self, info: ModelInfo, angles: NDArray[np.float32]) -> Attention:
-        """Attention of this rank's heads, with an empty cache.
-
-        ``angles`` is float32 [context, head_dim]: see
-        :func:`pyengine.model.architectures.rotary.rotary_table`.
+    def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> Attention:
+        """Attention of this rank's heads, with an empty cache; ``layers`` are all of the model's.
 
         Raises:
             ModelLoadError: Heads of this shape are not supported.

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.architectures.parts import Linear, Norm, Parts
+from pyengine.model.architectures.parts import LayerAttention, Linear, Norm, Parts
+from pyengine.model.architectures.rotary import rotary_table
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.sharding import Weights
 
@@ -79,6 +80,15 @@ class Projections:
                 f"config.json: 'intermediate_size' must be positive, not {inner!r}"
             )
         return inner
+
+    def attention(self) -> list[LayerAttention]:
+        """How each layer attends."""
+        angles = rotary_table(self.config, self.info.head_dim, self.info.max_context)
+        scale = self.info.head_dim**-0.5
+        return [
+            LayerAttention(angles=angles, scale=scale, window=window)
+            for window in self.info.windows
+        ]
 
     def norm(self, name: str) -> Norm:
         """The norm called ``name``, of hidden states."""

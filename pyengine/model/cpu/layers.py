@@ -1,6 +1,6 @@
 """The parts of models on the CPU: the Rust kernels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import CpuKernels, CpuLinear, CpuProgram, CpuStep, CpuTensor
-from pyengine.model.architectures.parts import Buffer, check_heads
+from pyengine.model.architectures.parts import Buffer, LayerAttention, check_heads
 from pyengine.model.cpu.attention import make_cache
 from pyengine.model.dtypes import cpu_tensor
 from pyengine.model.runner import ModelInfo
@@ -117,10 +117,10 @@ class CpuParts:
         """A copy of ``values`` in the parts' data type."""
         return np.array(values, self.dtype)
 
-    def attention(self, info: ModelInfo, angles: NDArray[np.float32]) -> "Attention":
+    def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> "Attention":
         """By a Rust kernel, over a cache of the parts' data type."""
         check_heads(info, 8)
-        return Attention(self, info, angles)
+        return Attention(self, info, layers)
 
     def gather(
         self, table: Buffer, index: CpuTensor, out: Buffer, rows: int, first: int = 0
@@ -190,28 +190,36 @@ class HeadRmsNorm:
 class Attention:
     """Causal attention over a paged cache."""
 
-    def __init__(self, parts: CpuParts, info: ModelInfo, angles: NDArray[np.float32]) -> None:
+    def __init__(self, parts: CpuParts, info: ModelInfo, layers: Sequence[LayerAttention]) -> None:
         self._parts = parts
-        self._angles = cpu_tensor(angles)
         self._num_heads = info.num_heads
-        self._scale = info.head_dim**-0.5
-        self._layers = [
+        self._caches = [
             (cpu_tensor(keys), cpu_tensor(values))
             for keys, values in make_cache(info, parts.num_blocks, parts.dtype)
+        ]
+        self._layers = list(layers)
+        self._angles = [cpu_tensor(layer.angles) for layer in layers]
+        self._sinks = [
+            None if layer.sinks is None else cpu_tensor(np.array(layer.sinks, np.float32))
+            for layer in layers
         ]
 
     def __call__(
         self, layer: int, step: CpuStepTensors, qkv: Buffer, out: Buffer, tokens: int
     ) -> None:
         """Rotate queries and keys, store keys and values, attend."""
-        keys, values = self._layers[layer]
+        keys, values = self._caches[layer]
+        how = self._layers[layer]
         self._parts.executor.attend(
             step.attention,
             qkv.kernel,
-            self._angles,
+            self._angles[layer],
             keys,
             values,
             out.kernel,
             self._num_heads,
-            self._scale,
+            how.scale,
+            window=how.window,
+            soft_cap=how.soft_cap,
+            sinks=self._sinks[layer],
         )

@@ -4,14 +4,20 @@ All memory is taken when the parts are made, and stays where it is: a forward pa
 in a CUDA graph, if its attention can.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from pyengine.distributed.group import Alone, Group
-from pyengine.model.architectures.parts import Buffer, check_heads, logits_rows
+from pyengine.model.architectures.parts import (
+    Buffer,
+    LayerAttention,
+    check_heads,
+    logits_rows,
+)
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.device_step import DeviceStep
@@ -125,10 +131,10 @@ class TorchParts:
         query, key = self.transfer.vector(query_weight), self.transfer.vector(key_weight)
         return TorchHeadNorm(self, query, key, epsilon, info.num_heads // self.ranks)
 
-    def attention(self, info: ModelInfo, angles: NDArray[np.float32]) -> "TorchPagedAttention":
+    def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> "TorchPagedAttention":
         """By the backend, over a cache of this rank's heads."""
         check_heads(info, 8)
-        return TorchPagedAttention(self, info, angles)
+        return TorchPagedAttention(self, info, layers)
 
     def gather(
         self, table: Buffer, index: torch.Tensor, out: Buffer, rows: int, first: int = 0
@@ -235,9 +241,22 @@ class TorchHeadNorm:
 class TorchPagedAttention:
     """Rotation, the cache, and the backend over it."""
 
-    def __init__(self, parts: TorchParts, info: ModelInfo, angles: NDArray[np.float32]) -> None:
+    def __init__(
+        self, parts: TorchParts, info: ModelInfo, layers: Sequence[LayerAttention]
+    ) -> None:
         self._parts = parts
-        self._angles = torch.from_numpy(angles).to(parts.device)
+        tables = {id(layer.angles): layer.angles for layer in layers}
+        angles = {at: torch.from_numpy(table).to(parts.device) for at, table in tables.items()}
+        self._angles = [angles[id(layer.angles)] for layer in layers]
+        self._layers = [
+            layer
+            if layer.sinks is None
+            else replace(
+                layer,
+                sinks=torch.tensor(layer.sinks, dtype=torch.float32, device=parts.device),
+            )
+            for layer in layers
+        ]
         self._dim = info.head_dim
         self._heads = info.num_heads // parts.ranks
         kv_heads = info.num_kv_heads // parts.ranks
@@ -254,7 +273,7 @@ class TorchPagedAttention:
         fused = qkv.tensor[:tokens]
         self._parts.ops.rope_append(
             fused,
-            self._angles,
+            self._angles[layer],
             step.positions[:tokens],
             step.slot_mapping[:tokens],
             keys,
@@ -263,4 +282,5 @@ class TorchPagedAttention:
         )
         queries = fused[:, : self._heads * self._dim].view(tokens, self._heads, self._dim)
         attended = out.tensor[:tokens].view(tokens, self._heads, self._dim)
-        self._parts.backend.attend(step, queries, keys, values, attended, tokens)
+        how = self._layers[layer]
+        self._parts.backend.attend(step, queries, keys, values, attended, tokens, how)

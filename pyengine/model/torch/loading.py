@@ -144,6 +144,7 @@ def attention_spec(info: ModelInfo, layout: StepLayout, ranks: int = 1) -> Atten
         max_tokens=lengths["token_ids"],
         max_pages=lengths["page_indices"],
         max_context=info.max_context,
+        sinks=info.attention_sinks,
     )
 
 

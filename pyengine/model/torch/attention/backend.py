@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 
+from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.device_step import DeviceStep
 
 
@@ -47,6 +48,7 @@ class AttentionBackend(Protocol):
         values: torch.Tensor,
         out: torch.Tensor,
         tokens: int,
+        layer: LayerAttention,
     ) -> None:
         """Attend with the step's queries to what its rows have in the cache of one layer.
 
@@ -57,6 +59,7 @@ class AttentionBackend(Protocol):
             values: The same.
             out: [tokens, heads, head_dim], in one piece.
             tokens: Tokens of the step, or of its graph's bucket.
+            layer: Scale, window, soft cap and sinks of the layer.
         """
 
     def forget(self, variant: str, tokens: int) -> None:

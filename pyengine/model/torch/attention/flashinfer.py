@@ -1,13 +1,17 @@
 """Paged attention by FlashInfer (Z. Ye et al., 2025), planned from the host's arrays.
 
 A graph keeps the addresses that its kernels read, so each size has a wrapper with buffers of its
-own, which is planned before every replay; all other steps share one wrapper of each kind.
+own, which is planned before every replay; all other steps share one wrapper of each kind. Layers
+that differ by scale, window or soft cap have a wrapper each; which there are is learned from the
+first step.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
+from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.attention.cascade import variant_of
 from pyengine.model.torch.attention.flashinfer_workspace import GRAPH_TOKENS
 from pyengine.model.torch.attention.flashinfer_wrappers import (
@@ -16,17 +20,28 @@ from pyengine.model.torch.attention.flashinfer_wrappers import (
     Library,
     Memory,
     Ragged,
+    Scores,
     Wrapper,
     load_library,
 )
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.device_step import DeviceStep
 
-_KINDS: dict[str, Callable[[Memory, DeviceStep, int, bool], Wrapper]] = {
+_KINDS: dict[str, Callable[[Memory, DeviceStep, int, bool, int, Scores], Wrapper]] = {
     "decode": Decode,
     "ragged": Ragged,
     "cascade": Cascade,
 }
+
+
+class _Planned(NamedTuple):
+    """A step as it was planned; see :meth:`FlashInferAttention.plan`."""
+
+    step: DeviceStep
+    variant: str
+    rows: int
+    tokens: int
+    captured: bool
 
 
 class FlashInferAttention:
@@ -52,8 +67,10 @@ class FlashInferAttention:
             self._memory = Memory(spec, device, library or load_library())
         self.memory_bytes = self._memory.memory_bytes
         self._spec = spec
-        self._wrappers: dict[tuple[str, int, int], Wrapper] = {}
-        self._current: Wrapper | None = None
+        self._layers: list[Scores] = []
+        self._wrappers: dict[tuple[str, int, int, Scores], Wrapper] = {}
+        self._current: dict[Scores, Wrapper] = {}
+        self._planned: _Planned | None = None
         self._found = 0
 
     def variant(self, step: DeviceStep) -> str:
@@ -78,17 +95,30 @@ class FlashInferAttention:
         """
         if captured and tokens > GRAPH_TOKENS:
             raise ValueError(f"a graph has at most {GRAPH_TOKENS} tokens here, not {tokens}")
+        self._planned = _Planned(step, variant, rows, tokens, captured)
+        self._current.clear()
+        for scores in self._layers:
+            self._plan_for(scores, self._planned)
+
+    def _plan_for(self, scores: Scores, planned: _Planned) -> Wrapper:
+        """Plan for the layers of a kind."""
+        step, variant, rows, tokens, captured = planned
+        if scores.window is not None:
+            # Rows that begin alike need not do so within the window.
+            variant = variant.removesuffix("_cascade")
         kind = "cascade" if variant.endswith("_cascade") else variant
         if kind == "decode" and rows != tokens:
             kind = "ragged"  # a step of one query a row in a graph with room for more
-        key = (variant, rows, tokens) if captured else (kind, 0, 0)
+        key = (planned.variant, rows, tokens, scores) if captured else (kind, 0, 0, scores)
         wrapper = self._wrappers.get(key)
         if wrapper is None:
+            at = self._layers.index(scores)
             with torch.inference_mode(False):  # its buffers are written to in any mode
-                wrapper = _KINDS[kind](self._memory, step, rows, captured)
+                wrapper = _KINDS[kind](self._memory, step, rows, captured, at, scores)
             self._wrappers[key] = wrapper
         wrapper.plan(step, rows, tokens, self._found)
-        self._current = wrapper
+        self._current[scores] = wrapper
+        return wrapper
 
     def attend(
         self,
@@ -98,11 +128,22 @@ class FlashInferAttention:
         values: torch.Tensor,
         out: torch.Tensor,
         tokens: int,
+        layer: LayerAttention,
     ) -> None:
-        """Run the wrapper that was planned, for one layer."""
-        if self._current is None:
-            raise RuntimeError("attend before plan")
-        self._current.run(queries[:tokens], (keys, values), out[:tokens])
+        """Run the wrapper that was planned for such layers.
+
+        Raises:
+            RuntimeError: Before :meth:`plan`.
+        """
+        scores = Scores(layer.scale, layer.window, layer.soft_cap)
+        wrapper = self._current.get(scores)
+        if wrapper is None:
+            if self._planned is None:
+                raise RuntimeError("attend before plan")
+            # The first such layer ever; what is captured was computed once before.
+            self._layers.append(scores)
+            wrapper = self._plan_for(scores, self._planned)
+        wrapper.run(queries[:tokens], (keys, values), out[:tokens])
 
     def forget(self, variant: str, tokens: int) -> None:
         """Give the wrapper of a graph back: it has pinned memory of its own, of megabytes."""

@@ -11,7 +11,7 @@ and the buffer that a graph's wrapper would copy them to is that very memory.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -106,7 +106,9 @@ class Memory:
         # Seven numbers for each tile of 64 tokens or more and head, where the GPU is one of Hopper.
         tiles = spec.max_tokens // 64 + spec.max_rows + 2
         each = 2**20 + 32 * spec.num_heads * tiles
-        self.plans = [torch.zeros(each, dtype=torch.uint8, device=device) for _ in range(2)]
+        # Doubled for each kind of layers beside the first, see plan_memory.
+        plans = [torch.zeros(each, dtype=torch.uint8, device=device) for _ in range(2)]
+        self._plans = [plans]
         self.own_indices = self.ints(spec.max_pages)
         self.memory_bytes = size + 2 * each + 4 * spec.max_pages
 
@@ -118,18 +120,42 @@ class Memory:
         """Pinned memory for a wrapper's plans."""
         return Host(self.library.event(), pin=self.device.type == "cuda")
 
-    @property
-    def heads(self) -> dict[str, Any]:
-        """The arguments of every plan."""
+    def plan_memory(self, at: int) -> list[torch.Tensor]:
+        """Where the plans of the wrappers number ``at`` lie on the device: a plan each for the
+        layers of one kind, until the step is over.
+        """
+        while len(self._plans) <= at:
+            self._plans.append([torch.zeros_like(each) for each in self._plans[0]])
+        return self._plans[at]
+
+    def arguments(self, scores: "Scores") -> dict[str, Any]:
+        """The arguments of every plan for layers of a kind."""
         spec = self.spec
         return {
             "num_qo_heads": spec.num_heads,
             "num_kv_heads": spec.num_kv_heads,
             "page_size": spec.block_size,
-            "sm_scale": spec.head_dim**-0.5,
+            "sm_scale": scores.scale,
+            # Keys beside its own that a query sees; -1 is all.
+            "window_left": -1 if scores.window is None else scores.window - 1,
+            "logits_soft_cap": scores.soft_cap,
             "q_data_type": self.q_dtype,
             "kv_data_type": self.kv_dtype,
         }
+
+
+class Scores(NamedTuple):
+    """A kind of layers: those that a plan serves.
+
+    Attributes:
+        scale: See :class:`pyengine.model.architectures.parts.LayerAttention`.
+        window: The same.
+        soft_cap: The same.
+    """
+
+    scale: float
+    window: int | None
+    soft_cap: float | None
 
 
 class Wrapper(Protocol):
@@ -163,7 +189,9 @@ class Planned:
 class Decode(Planned):
     """One query a row."""
 
-    def __init__(self, memory: Memory, step: DeviceStep, rows: int, captured: bool) -> None:
+    def __init__(
+        self, memory: Memory, step: DeviceStep, rows: int, captured: bool, kind: int, scores: Scores
+    ) -> None:
         spec = memory.spec
         buffers = {}
         if captured:
@@ -182,9 +210,10 @@ class Decode(Planned):
             **buffers,
         )
         self._wrapper.reset_workspace_buffer(
-            float_workspace_buffer=memory.workspace, int_workspace_buffer=memory.plans[0]
+            float_workspace_buffer=memory.workspace,
+            int_workspace_buffer=memory.plan_memory(kind)[0],
         )
-        self._memory, self._host = memory, memory.host()
+        self._memory, self._host, self._scores = memory, memory.host(), scores
 
     def plan(self, step: DeviceStep, rows: int, tokens: int, shared: int) -> None:
         """Plan; O(rows) in numpy."""
@@ -199,7 +228,7 @@ class Decode(Planned):
             head_dim=memory.spec.head_dim,
             o_data_type=memory.q_dtype,
             non_blocking=True,
-            **memory.heads,
+            **memory.arguments(self._scores),
         )
         host.mark()
 
@@ -213,7 +242,9 @@ class Decode(Planned):
 class Ragged(Planned):
     """Any number of queries a row."""
 
-    def __init__(self, memory: Memory, step: DeviceStep, rows: int, captured: bool) -> None:
+    def __init__(
+        self, memory: Memory, step: DeviceStep, rows: int, captured: bool, kind: int, scores: Scores
+    ) -> None:
         buffers = {}
         if captured:
             buffers = {
@@ -227,9 +258,11 @@ class Ragged(Planned):
             float_workspace_buffer=memory.workspace, kv_layout="NHD", **buffers
         )
         self._wrapper.reset_workspace_buffer(
-            float_workspace_buffer=memory.workspace, int_workspace_buffer=memory.plans[0]
+            float_workspace_buffer=memory.workspace,
+            int_workspace_buffer=memory.plan_memory(kind)[0],
         )
         self._memory, self._host, self._captured = memory, memory.host(), captured
+        self._scores = scores
         self._queries = 0
 
     def plan(self, step: DeviceStep, rows: int, tokens: int, shared: int) -> None:
@@ -249,7 +282,7 @@ class Ragged(Planned):
             causal=True,
             o_data_type=memory.q_dtype,
             non_blocking=True,
-            **memory.heads,
+            **memory.arguments(self._scores),
         )
         host.mark()
 
@@ -264,7 +297,9 @@ class Ragged(Planned):
 class Cascade(Planned):
     """Any number of queries a row, of rows with a common prefix: that first, then what is left."""
 
-    def __init__(self, memory: Memory, step: DeviceStep, rows: int, captured: bool) -> None:
+    def __init__(
+        self, memory: Memory, step: DeviceStep, rows: int, captured: bool, kind: int, scores: Scores
+    ) -> None:
         buffers = {}
         if captured:
             sizes = (1, rows + 1)
@@ -279,9 +314,10 @@ class Cascade(Planned):
             num_levels=2, float_workspace_buffer=memory.workspace, kv_layout="NHD", **buffers
         )
         self._wrapper.reset_workspace_buffer(
-            float_workspace_buffer=memory.workspace, int_workspace_buffers=memory.plans
+            float_workspace_buffer=memory.workspace, int_workspace_buffers=memory.plan_memory(kind)
         )
         self._memory, self._host, self._captured = memory, memory.host(), captured
+        self._scores = scores
         self._queries = 0
 
     def plan(self, step: DeviceStep, rows: int, tokens: int, shared: int) -> None:
@@ -304,7 +340,7 @@ class Cascade(Planned):
             paged_kv_last_page_len=self._taken("last", [each.last_page_len for each in levels]),
             head_dim=memory.spec.head_dim,
             causal=True,
-            **memory.heads,
+            **memory.arguments(self._scores),
         )
         host.mark()
 

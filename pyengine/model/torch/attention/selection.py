@@ -153,6 +153,8 @@ def _flashinfer(spec: AttentionSpec, machine: Capabilities) -> str | None:
         return f"it does not compute in {spec.dtype}"
     if spec.head_dim not in (64, 128, 256):
         return f"heads of {spec.head_dim} elements are not among its sizes: 64, 128, 256"
+    if spec.sinks:
+        return "attention sinks are not asked of it here"
     return _needs_gpu(machine, (8, 0)) or _heads(spec)
 
 

@@ -18,6 +18,7 @@ class AttentionSpec:
         max_tokens: Most query tokens of a step.
         max_pages: Most page indices of a step.
         max_context: Most tokens of a sequence.
+        sinks: Whether layers have attention sinks.
     """
 
     num_heads: int
@@ -30,3 +31,4 @@ class AttentionSpec:
     max_tokens: int
     max_pages: int
     max_context: int
+    sinks: bool = False

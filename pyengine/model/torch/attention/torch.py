@@ -4,6 +4,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from pyengine.kernels.attention_reference import gathered
+from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.device_step import DeviceStep
 
 
@@ -52,21 +53,61 @@ class TorchAttention:
         values: torch.Tensor,
         out: torch.Tensor,
         tokens: int,
+        layer: LayerAttention,
     ) -> None:
-        """Softmax(Q K^T / sqrt(head_dim)) V of each row, over the tokens up to each query's own."""
+        """Softmax(Q K^T * scale) V of each row, over the tokens that the layer's queries see."""
         for first, end, length, pages in self._rows:
             query = queries[first:end].transpose(0, 1)  # [heads, queries, head_dim]
             key, value = (
                 gathered(cache, pages).flatten(0, 1)[:length].to(queries.dtype).transpose(0, 1)
                 for cache in (keys, values)
             )  # [kv heads, length, head_dim]
-            allowed = None
-            if end - first > 1:
-                every = torch.ones(end - first, length, dtype=torch.bool, device=queries.device)
-                allowed = every.tril(length - (end - first))
-            out[first:end] = scaled_dot_product_attention(
-                query[None], key[None], value[None], attn_mask=allowed, enable_gqa=True
-            )[0].transpose(0, 1)
+            allowed = _allowed(end - first, length, layer.window, queries.device)
+            if layer.soft_cap is None and layer.sinks is None:
+                attended = scaled_dot_product_attention(
+                    query[None],
+                    key[None],
+                    value[None],
+                    attn_mask=allowed,
+                    scale=layer.scale,
+                    enable_gqa=True,
+                )[0]
+            else:
+                attended = _attend(query, key, value, allowed, layer)
+            out[first:end] = attended.transpose(0, 1)
 
     def forget(self, variant: str, tokens: int) -> None:
         """Nothing is kept for a graph."""
+
+
+def _allowed(
+    queries: int, length: int, window: int | None, device: torch.device
+) -> torch.Tensor | None:
+    """Which keys each of the last ``queries`` tokens sees, bool [queries, length]; None: all."""
+    if queries == 1 and (window is None or window >= length):
+        return None
+    every = torch.ones(queries, length, dtype=torch.bool, device=device)
+    last = length - queries
+    return every.tril(last) if window is None else every.tril(last).triu(last + 1 - window)
+
+
+def _attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    allowed: torch.Tensor | None,
+    layer: LayerAttention,
+) -> torch.Tensor:
+    """Attention with what torch's own has not: soft caps and sinks. [heads, queries, head_dim]."""
+    group = len(query) // len(key)
+    key, value = (each.repeat_interleave(group, dim=0).float() for each in (key, value))
+    scores = query.float() @ key.transpose(1, 2) * layer.scale
+    if layer.soft_cap is not None:
+        scores = layer.soft_cap * (scores / layer.soft_cap).tanh()
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, float("-inf"))
+    if layer.sinks is not None:
+        sinks = layer.sinks.view(-1, 1, 1).expand(-1, scores.shape[1], 1)
+        scores = torch.cat((scores, sinks), dim=-1)
+    weights = scores.softmax(dim=-1)[..., : key.shape[1]]
+    return (weights @ value).to(query.dtype)

@@ -10,6 +10,7 @@ from pyengine.kernels.attention_tiling import (
     prefix_tiling_for,
     tiling_for,
 )
+from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.attention.cascade import variant_of
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.device_step import DeviceStep
@@ -98,11 +99,14 @@ class TritonAttention:
         values: torch.Tensor,
         out: torch.Tensor,
         tokens: int,
+        layer: LayerAttention,
     ) -> None:
-        """Launch the kernel for one layer."""
+        """Launch the kernel for one layer; what all rows share counts only without a window."""
         if self._launch is None:
             raise RuntimeError("attend before plan")
         rows, one_query, tiling, prefix = self._launch
+        if layer.window is not None:
+            prefix = None
         attention(
             queries[:tokens],
             keys,
@@ -111,11 +115,14 @@ class TritonAttention:
             out[:tokens],
             rows=rows,
             one_query=one_query,
-            scale=self._spec.head_dim**-0.5,
+            scale=layer.scale,
             tiling=tiling,
             parts=self._parts,
             shared=None if prefix is None else self._shared,
             prefix=prefix,
+            window=layer.window,
+            soft_cap=layer.soft_cap,
+            sinks=layer.sinks,
         )
 
     def forget(self, variant: str, tokens: int) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from pyengine._core import StepLayout
 from pyengine.errors import ConfigError
+from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.selection import Capabilities, fault, make_backend, select
@@ -89,6 +90,7 @@ def warm_up(backend: AttentionBackend, spec: AttentionSpec, device: torch.device
             torch.zeros(spec.max_tokens, spec.num_heads, spec.head_dim, dtype=dtype, device=device)
             for _ in range(2)
         )
+        layer = LayerAttention(angles=np.zeros((0, 0), np.float32), scale=spec.head_dim**-0.5)
         for counts in _steps(spec):
             _fill(host, counts, spec)
             rows, tokens = len(counts), sum(counts)
@@ -99,7 +101,7 @@ def warm_up(backend: AttentionBackend, spec: AttentionSpec, device: torch.device
                 kinds.append(f"{kind}_cascade")  # all rows begin with the only page there is
             for variant in kinds:
                 backend.plan(step, variant, rows, tokens, captured=False)
-                backend.attend(step, queries, keys, values, out, tokens)
+                backend.attend(step, queries, keys, values, out, tokens, layer)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 

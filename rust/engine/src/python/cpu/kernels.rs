@@ -9,7 +9,7 @@ use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
 use super::linear::CpuLinear;
-use super::op::Op;
+use super::op::{LayerMask, Op};
 use super::step::{CpuPenalties, CpuRules, CpuStep};
 use super::tensor::{CpuTensor, by_element, invalid};
 use crate::error::Error;
@@ -109,7 +109,7 @@ impl CpuKernels {
         py.detach(|| guarded(|| op.run(&self.threads, first, rows)))
     }
 
-    #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale))]
+    #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale, *, window = None, soft_cap = None, sinks = None))]
     #[allow(clippy::too_many_arguments)]
     fn attend(
         &self,
@@ -122,8 +122,12 @@ impl CpuKernels {
         out: Py<CpuTensor>,
         num_heads: usize,
         scale: f32,
+        window: Option<usize>,
+        soft_cap: Option<f32>,
+        sinks: Option<Py<CpuTensor>>,
     ) -> PyResult<()> {
-        self.run(py, &Op::Attend { step, qkv, angles, keys, values, out, num_heads, scale }, 0)
+        let mask = LayerMask { window, soft_cap, sinks };
+        self.run(py, &Op::Attend { step, qkv, angles, keys, values, out, num_heads, scale, mask }, 0)
     }
 
     #[pyo3(signature = (rules, logits, out, first, rows))]

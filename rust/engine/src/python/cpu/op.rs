@@ -58,7 +58,15 @@ pub(super) enum Op {
         out: Py<CpuTensor>,
         num_heads: usize,
         scale: f32,
+        mask: LayerMask,
     },
+}
+
+/// What a layer does to its scores; see [`attention::Mask`].
+pub(super) struct LayerMask {
+    pub window: Option<usize>,
+    pub soft_cap: Option<f32>,
+    pub sinks: Option<Py<CpuTensor>>,
 }
 
 impl Op {
@@ -76,9 +84,10 @@ impl Op {
             Self::SiluMul { gate_up, out } => silu_mul(threads, gate_up.get(), out.get(), rows),
             Self::Linear { weights, x, out } => weights.get().run(threads, x.get(), out.get(), rows),
             Self::Gather { table, index, out } => gather(table.get(), index.get(), out.get(), first, rows),
-            Self::Attend { step, qkv, angles, keys, values, out, num_heads, scale } => {
+            Self::Attend { step, qkv, angles, keys, values, out, num_heads, scale, mask } => {
                 let cache = [keys.get(), values.get()];
-                attend(threads, step.get(), qkv.get(), angles.get(), cache, out.get(), *num_heads, *scale)
+                let (step, qkv, angles, out) = (step.get(), qkv.get(), angles.get(), out.get());
+                attend(threads, step, qkv, angles, cache, out, *num_heads, *scale, mask)
             }
         }
     }
@@ -184,8 +193,15 @@ fn attend(
     out: &CpuTensor,
     num_heads: usize,
     scale: f32,
+    mask: &LayerMask,
 ) -> Result<(), Error> {
     let (heads, num_blocks) = cache_shape(keys, values, num_heads)?;
+    let sinks =
+        mask.sinks.as_ref().map_or(Ok(&[][..]), |sinks| sinks.get().read::<f32>("sinks", num_heads))?;
+    let mask = attention::Mask { window: mask.window, soft_cap: mask.soft_cap, sinks };
+    if mask.window == Some(0) || mask.soft_cap.is_some_and(|cap| cap.is_nan() || cap <= 0.0) {
+        return invalid("a window and a soft cap are more than 0".into());
+    }
     let step = step.view()?;
     let angles = angles.read_all::<f32>("angles")?;
     step.check(heads.block_size, num_blocks, angles.len() / heads.dim)?;
@@ -207,6 +223,7 @@ fn attend(
             step,
             heads,
             scale,
+            mask,
             qkv: inputs,
             angles,
             keys: keys.read::<T>("keys", cache)?,

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 
 use super::kernels::CpuKernels;
 use super::linear::CpuLinear;
-use super::op::Op;
+use super::op::{LayerMask, Op};
 use super::step::CpuStep;
 use super::tensor::{CpuTensor, invalid};
 use crate::error::Error;
@@ -96,7 +96,7 @@ impl CpuProgram {
         self.record(Op::Gather { table, index, out })
     }
 
-    #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale))]
+    #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale, *, window = None, soft_cap = None, sinks = None))]
     #[allow(clippy::too_many_arguments)]
     fn attend(
         &self,
@@ -108,8 +108,12 @@ impl CpuProgram {
         out: Py<CpuTensor>,
         num_heads: usize,
         scale: f32,
+        window: Option<usize>,
+        soft_cap: Option<f32>,
+        sinks: Option<Py<CpuTensor>>,
     ) -> PyResult<()> {
-        self.record(Op::Attend { step, qkv, angles, keys, values, out, num_heads, scale })
+        let mask = LayerMask { window, soft_cap, sinks };
+        self.record(Op::Attend { step, qkv, angles, keys, values, out, num_heads, scale, mask })
     }
 
     #[pyo3(signature = (rows, first = 0), name = "run")]

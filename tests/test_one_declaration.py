@@ -12,8 +12,8 @@ from pyengine.cli import main
 from pyengine.cli.options import spelled
 from pyengine.cli.parameters import settings
 from pyengine.http.openai.schema.chat import ChatRequest
-from pyengine.http.openai.schema.common import HTTP_NAMES, sampling_params
 from pyengine.http.openai.schema.completions import CompletionRequest
+from pyengine.http.openai.schema.sampling import HTTP_NAMES, sampling_params
 from pyengine.model.step_fields import SAMPLING_ROW
 from pyengine.sampling import pack_sampling
 

@@ -198,13 +198,15 @@ class ChatHandler:
             raise InvalidRequestError(
                 f"'{self._model_name}' has no chat template; use completions.", param="messages"
             )
-        made, warnings = template_messages(messages, self.template, reasons=self.reasons)
+        made, warnings = template_messages(messages, self.template)
         for turn, more in zip(made, others, strict=False):
             turn.update(more)
         self._check_tools(options, self.template)
         warnings += _tool_warnings(options)
         tools = [_for_template(tool) for tool in options.tools] or None
-        given = made, tools, self._arguments(options, self.template)
+        arguments, unread = self._arguments(options, self.template)
+        warnings += unread
+        given = made, tools, arguments
         marked = None if self._content is None else self._content.marked(given)
         if self._content is None or marked is None:
             text = self.template.render(made, tools, seconds=seconds, **given[2])
@@ -321,17 +323,24 @@ class ChatHandler:
             return options.reasoning
         return all(options.template_arguments.get(name) is not False for name in _SWITCHES)
 
-    def _arguments(self, options: ChatOptions, template: ChatTemplate) -> dict[str, Any]:
-        """The template's variables, and the switch of the reasoning among them."""
-        arguments = dict(options.template_arguments)
-        for name in arguments:
-            if name in _OWN_VARIABLES or name not in template.variables:
+    def _arguments(
+        self, options: ChatOptions, template: ChatTemplate
+    ) -> tuple[dict[str, Any], list[str]]:
+        """The template's variables, the switch of the reasoning among them; warnings of others."""
+        arguments, warnings = dict(options.template_arguments), []
+        for name in options.template_arguments:
+            if name in _OWN_VARIABLES:
                 raise UnsupportedParameterError(
-                    f"'{name}' is not a variable of the model's chat template.",
+                    f"'{name}' is a variable that requests set by other means.",
                     param=f"template_arguments.{name}",
                 )
+            if name not in template.variables:
+                del arguments[name]
+                warnings.append(
+                    f"'{name}' is left out: the model's chat template does not read it."
+                )
         if options.reasoning is None:
-            return arguments
+            return arguments, warnings
         if options.reasoning and not self.reasons:
             raise UnsupportedParameterError(
                 f"'{self._model_name}' has no reasoning.", param="reasoning"
@@ -347,7 +356,7 @@ class ChatHandler:
                 f"The chat template of '{self._model_name}' cannot switch reasoning off.",
                 param="reasoning",
             )
-        return arguments | dict.fromkeys(switches, options.reasoning)
+        return arguments | dict.fromkeys(switches, options.reasoning), warnings
 
     @cached_property
     def _special_tokens(self) -> re.Pattern[str]:

@@ -15,11 +15,6 @@ class ContentPart(msgspec.Struct, forbid_unknown_fields=True):
 
     type: str
     text: str | None = None
-    image_url: Any = None
-    input_audio: Any = None
-    file: Any = None
-    refusal: Any = None
-    prompt_cache_breakpoint: Any = None
 
 
 class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,8 +48,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     messages do when a client sends them back; anything else is refused by name.
 
     reasoning_content is what the assistant thought before an earlier answer. Templates that do not
-    read it leave earlier thoughts out on purpose: it is left out with a warning then, and refused
-    by name for a model that does not reason.
+    read it leave earlier thoughts out on purpose: it is left out with a warning then, as name is.
 
     ``parsed`` is what OpenAI's client has read out of an answer's content and leaves beside it.
 
@@ -117,39 +111,41 @@ _FIELDS = frozenset(Message.__struct_fields__)
 
 
 def template_messages(
-    messages: Sequence[Message], template: ChatTemplate, *, reasons: bool = False
+    messages: Sequence[Message], template: ChatTemplate
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Messages as templates want them, and what is left out of them.
 
     Text parts become one text, line by line; a tool call's arguments become the object that their
     JSON spells; ``developer`` becomes ``system`` for a template that does not know it (OpenAI: the
-    same role under a newer name). Keys that the template does not read are refused, but for
-    ``tool_call_id``, which is held against the calls before it.
+    same role under a newer name). Calls are refused where the template does not read them; names
+    and reasoning are left out then, with a warning. ``tool_call_id`` is held against the calls
+    before it.
 
     Args:
         messages: The conversation.
         template: The model's chat template.
-        reasons: Whether the model's answers have a reasoning part, which comes back in messages.
 
     Raises:
         InvalidRequestError: Naming the part of a message that is at fault.
     """
     if not messages:
         raise InvalidRequestError("'messages' must hold a message.", param="messages")
-    warnings: list[str] = []
+    unread: dict[str, None] = {}
     made = []
     for index, message in enumerate(messages):
         turn = _template_message(index, messages, template)
-        if message.reasoning_content:
-            at = f"messages[{index}].reasoning_content"
-            if "reasoning_content" in template.message_keys:
-                turn["reasoning_content"] = message.reasoning_content
-            elif reasons:
-                warnings.append(f"'{at}' is left out: the model's chat template does not read it.")
-            else:
-                raise _unsupported(at, " by the model's chat template")
+        for key in ("reasoning_content", "name"):
+            if not (value := getattr(message, key)):
+                continue
+            if key in template.message_keys:
+                turn[key] = value
+            elif key != "name" or message.role != "tool":
+                unread[key] = None
         made.append(turn)
-    return made, warnings
+    return made, [
+        f"'messages[].{key}' is left out: the model's chat template does not read it."
+        for key in unread
+    ]
 
 
 def _template_message(
@@ -167,17 +163,11 @@ def _template_message(
     if message.tool_call_id is not None or role == "tool":
         called = _called(index, messages)
         made["tool_call_id"] = message.tool_call_id
-    if message.name is not None:
-        if called is not None and message.name != called.function.name:
-            raise InvalidRequestError(
-                f"'{at}.name' must be '{called.function.name}', which the call that it answers "
-                "names.",
-                param=f"{at}.name",
-            )
-        if called is None and "name" not in template.message_keys:
-            raise _unsupported(f"{at}.name", " by the model's chat template")
-        if "name" in template.message_keys:
-            made["name"] = message.name
+    if message.name is not None and called is not None and message.name != called.function.name:
+        raise InvalidRequestError(
+            f"'{at}.name' must be '{called.function.name}', which the call that it answers names.",
+            param=f"{at}.name",
+        )
     if message.tool_calls:
         made["tool_calls"] = _tool_calls(message, at, template)
     return made
@@ -208,9 +198,6 @@ def _part(part: ContentPart, at: str) -> str:
         raise UnsupportedParameterError(
             f"Content of type '{part.type[:100]}' is not supported ('{at}').", param=f"{at}.type"
         )
-    for key in ("image_url", "input_audio", "file", "refusal", "prompt_cache_breakpoint"):
-        if getattr(part, key) is not None:
-            raise _unsupported(f"{at}.{key}")
     if part.text is None:
         raise InvalidRequestError(
             f"Missing required parameter: '{at}.text'.",

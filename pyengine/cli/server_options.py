@@ -33,6 +33,7 @@ SERVER_OPTIONS: dict[str, str] = {
     "max_prompts": "Most prompts of one completions request [default: 128].",
     "max_choices": "Most answers of one request, prompts times n [default: 128].",
     "max_tools": "Most tools of one request [default: 128].",
+    "unknown_fields": "'warn' leaves fields out of requests that are not known [default: refuse].",
     "page": "Serve a page to chat at / [default: yes].",
     "log_level": "Least severe of the lines that are logged [default: info].",
     "log_format": "'json' logs an object a line [default: text].",

@@ -20,6 +20,7 @@ from pyengine.http.errors import (
     decode_error,
     error_body,
 )
+from pyengine.http.fields.policy import warnings_header
 from pyengine.http.limits import read_body
 from pyengine.http.operations.tracing import Asked
 from pyengine.http.rsgi import HTTPProtocol, Scope
@@ -46,6 +47,7 @@ class Exchange:
         status: Of the answer; 499 until it begins, for clients that leave before.
         error: What the request failed with.
         body: The body, where it is to be logged.
+        warnings: What is told of the request's fields that change nothing, each once.
         begun_ns: ``time.monotonic_ns()`` at the request's head.
         began: Whether the answer has begun, so that an error can no more get a status of its own.
         gone: Whether the request was aborted, or has ended.
@@ -54,7 +56,7 @@ class Exchange:
     __slots__ = (
         "_admitted", "_asked", "_generations", "_watch", "began", "begun_ns", "body",
         "cors", "cut_off", "error", "gone", "key", "names", "parameter", "path", "proto",
-        "request_id", "scope", "service", "status",
+        "request_id", "scope", "service", "status", "warnings",
     )  # fmt: skip
 
     def __init__(self, service: Service, scope: Scope, proto: HTTPProtocol) -> None:
@@ -69,6 +71,7 @@ class Exchange:
         self.status = 499
         self.error: PyengineError | None = None
         self.body: bytes | None = None
+        self.warnings: dict[str, None] = {}
         self.begun_ns = time.monotonic_ns()
         self.began = False
         self.cut_off = False
@@ -97,7 +100,11 @@ class Exchange:
         timeline = self.service.engine.timeline
         timeline.begin()
         try:
-            request = decoder.decode(body)
+            try:
+                request = decoder.decode(body)
+            except msgspec.ValidationError as strict:
+                fields = self.service.fields
+                request = fields.decode(body, decoder.type, self.warnings, strict)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise decode_error(error, decoder.type) from None
         timeline.end_span(Stage.HTTP_DECODE)
@@ -211,7 +218,13 @@ class Exchange:
     def headers(self, content_type: str) -> list[tuple[str, str]]:
         """The headers that every answer has."""
         fixed = ("content-type", content_type), ("x-request-id", self.request_id)
+        if self.warnings:
+            return [*fixed, *self.cors, ("x-pyengine-warnings", warnings_header(self.warnings))]
         return [*fixed, *self.cors]
+
+    def warn(self, *texts: str) -> None:
+        """Tell the client something of its request, once."""
+        self.warnings |= dict.fromkeys(texts)
 
     def fail(self, error: PyengineError) -> None:
         """Answer with an error, unless an answer has begun."""

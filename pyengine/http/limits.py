@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyengine.errors import InvalidRequestError, PayloadTooLargeError
 from pyengine.http.errors import BodyTimeoutError, UnsupportedMediaError
 from pyengine.http.rsgi import Headers, HTTPProtocol, ProtocolError
-from pyengine.settings.server import ServerConfig
+from pyengine.settings.server import ServerConfig, UnknownFields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,7 @@ class Limits:
         keep_alive_seconds: How long a stream may be silent before a comment is written to it.
         page: Whether ``/`` serves the page.
         drain_seconds: How long running requests get to finish at shutdown.
+        unknown_fields: What becomes of a request's fields that are not known.
     """
 
     header_seconds: float = 30.0
@@ -43,6 +44,7 @@ class Limits:
     keep_alive_seconds: float = 5.0
     page: bool = True
     drain_seconds: float = 30.0
+    unknown_fields: UnknownFields = "refuse"
 
     @classmethod
     def of(cls, config: ServerConfig) -> "Limits":
@@ -55,6 +57,7 @@ class Limits:
             connections=config.max_connections,
             drain_seconds=config.drain_seconds,
             page=config.page,
+            unknown_fields=config.unknown_fields,
         )
 
 

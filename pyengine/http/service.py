@@ -14,6 +14,8 @@ from pyengine.errors import (
 )
 from pyengine.http.access.door import Door
 from pyengine.http.errors import ShuttingDownError
+from pyengine.http.fields.policy import FieldPolicy
+from pyengine.http.fields.table import TABLE
 from pyengine.http.limits import Limits
 from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
@@ -29,6 +31,7 @@ class Service:
         administration: Lists and aborts requests; the application's.
         engine: The engine that generates.
         limits: Bounds of requests.
+        fields: What becomes of fields that requests may have beside the honoured ones.
         door: Lets requests in.
         request_log: Writes a line a request, if they are logged.
         tracing: Makes spans of requests, if they are traced.
@@ -48,6 +51,7 @@ class Service:
     ) -> None:
         self.engine = engine
         self.limits = limits or Limits()
+        self.fields = FieldPolicy(TABLE, self.limits.unknown_fields)
         self.door = door or Door()
         self.request_log = request_log
         self.tracing = tracing
@@ -86,15 +90,15 @@ class Service:
             raise EngineUnresponsiveError(f"Requests wait: {reason}.")
         return engine
 
-    def require_model(self, name: str) -> AsyncEngine:
-        """The engine that serves the model ``name``.
+    def require_model(self, name: str | None) -> AsyncEngine:
+        """The engine that serves the model ``name``; None is the one that there is.
 
         Raises:
             ModelNotFoundError: None does.
             PyengineError: As :meth:`require_ready`.
         """
         engine = self.require_ready()
-        if name != engine.model_name:
+        if name is not None and name != engine.model_name:
             raise ModelNotFoundError(
                 f"The model '{name[:100]}' does not exist; this server has '{engine.model_name}'.",
                 param="model",

@@ -222,15 +222,15 @@ def _max_tokens(prompt_tokens: int, params: SamplingParams, info: EngineInfo) ->
     room = info.max_context - prompt_tokens
     if room < 1:
         raise ContextLengthError(
-            f"the context is {info.max_context} tokens; the prompt has {prompt_tokens}, which "
-            "leaves none for an answer",
+            f"this model's maximum context length is {info.max_context} tokens; the prompt has "
+            f"{prompt_tokens}, which leaves none for an answer",
             param="prompt",
         )
     wanted = room if params.max_tokens is None else params.max_tokens
     if wanted > room:
         raise ContextLengthError(
-            f"the context is {info.max_context} tokens; the prompt has {prompt_tokens}, so that "
-            f"'max_tokens' may be {room} at most, not {wanted}",
+            f"this model's maximum context length is {info.max_context} tokens; the prompt has "
+            f"{prompt_tokens}, so that 'max_tokens' may be {room} at most, not {wanted}",
             param="max_tokens",
         )
     return wanted

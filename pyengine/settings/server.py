@@ -6,7 +6,7 @@ Imports nothing heavy: the command line makes flags of the fields before anythin
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -14,6 +14,9 @@ from pyengine.errors import ConfigError
 from pyengine.logs import LogFormat, LogLevel
 from pyengine.settings.environment import settings_from_environment
 from pyengine.validation.rules import Rule, broken
+
+UnknownFields = Literal["refuse", "warn"]
+"""What becomes of a request's field that is not known: status 400, or a warning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,7 @@ class ServerConfig:
         max_prompts: Most prompts of one completions request.
         max_choices: Most answers of one request: prompts times ``n``.
         max_tools: Most tools of one request.
+        unknown_fields: ``refuse`` requests with fields that are not known, or ``warn``.
         page: Serve a page to chat at ``/``.
         log_level: Least severe of the lines that are logged.
         log_format: ``text``, or ``json``: an object a line.
@@ -65,6 +69,7 @@ class ServerConfig:
     max_prompts: int = 128
     max_choices: int = 128
     max_tools: int = 128
+    unknown_fields: UnknownFields = "refuse"
     page: bool = True
     log_level: LogLevel = "info"
     log_format: LogFormat = "text"

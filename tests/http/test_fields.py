@@ -1,4 +1,4 @@
-"""Every field of OpenAI's requests is either implemented or refused by name."""
+"""Every field of OpenAI's requests is honoured, told of in a warning, or refused by name."""
 
 import copy
 import re
@@ -33,9 +33,6 @@ IMPLEMENTED: dict[str, dict[str, Any]] = {
         "stop": ["a"],
         "stream": True,
         "user": "u",
-        # No action needed: the docstring of ChatRequest says why.
-        "safety_identifier": "u",
-        "prompt_cache_key": "k",
         "parallel_tool_calls": False,
         "n": 2,
         "tool_choice": "none",
@@ -73,9 +70,7 @@ IMPLEMENTED["/v1/responses"] = {
     "top_p": 0.5,
     "stream": True,
     "user": "u",
-    "safety_identifier": "u",
-    "prompt_cache_key": "k",
-    "reasoning": {"effort": None, "summary": None},
+    "reasoning": {"effort": None},
     "include": ["message.output_text.logprobs"],
     "top_logprobs": 0,
     "store": True,
@@ -84,22 +79,25 @@ IMPLEMENTED["/v1/responses"] = {
 ASKING: dict[str, Any] = {
     "best_of": 2,
     "suffix": "end",
-    "store": True,
-    "reasoning_effort": "low",
     "tools": [{"type": "function", "function": {"name": "f"}}],
-    "service_tier": "flex",
-    "prompt_cache_retention": "24h",
 }
 NEUTRAL: dict[str, Any] = {
     "best_of": 1,
     "suffix": "",
-    "store": False,
-    "metadata": {},
     "tools": [],
     "modalities": ["text"],
-    "service_tier": "auto",
     "background": False,
     "truncation": "disabled",
+}
+HINTS: dict[str, Any] = {
+    "metadata": {"a": "b"},
+    "store": True,
+    "service_tier": "flex",
+    "safety_identifier": "u",
+    "prompt_cache_key": "k",
+    "prompt_cache_options": {},
+    "prompt_cache_retention": "24h",
+    "reasoning_effort": "low",
 }
 
 
@@ -124,6 +122,13 @@ async def test_every_field_of_the_spec(http: httpx.AsyncClient, path: str) -> No
             value = IMPLEMENTED[path][name]
             answer = await http.post(path, json={**WALKED[path], name: value})
             assert answer.status_code == 200, f"{name}: {answer.text}"
+            continue
+        if name in HINTS:
+            answer = await http.post(path, json={**WALKED[path], name: HINTS[name]})
+            assert answer.status_code == 200, f"{name}: {answer.text}"
+            (warning,) = answer.json()["warnings"]
+            assert warning.startswith(f"'{name}'")
+            assert answer.headers["x-pyengine-warnings"] == warning
             continue
         asking = ASKING.get(name, ["x"])
         if path == "/v1/responses" and name == "tools":
@@ -163,7 +168,9 @@ async def test_every_field_of_the_spec(http: httpx.AsyncClient, path: str) -> No
         ({"temperature": 2.1}, "temperature"),
         ({"temperature": "hot"}, "temperature"),
         ({"top_p": 0}, "top_p"),
-        ({"top_k": -1}, "top_k"),
+        ({"top_k": -2}, "top_k"),
+        ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
+        ({"timeout": 0}, "timeout"),
         ({"min_p": 1.5}, "min_p"),
         ({"typical_p": 0.0}, "typical_p"),
         ({"seed": 1 << 63}, "seed"),
@@ -298,7 +305,7 @@ async def test_every_field_of_nested_objects(
     at: str,
     schema: str,
 ) -> None:
-    """What a field cannot be is refused by the field's name; one that is ignored takes all."""
+    """What a field cannot be is refused by the field's name; of a hint there is a warning."""
     engine.template = ChatTemplate(TEMPLATE)
     assert (await http.post(path, json=body)).status_code == 200
     schemas = openapi()["components"]["schemas"]
@@ -311,7 +318,16 @@ async def test_every_field_of_nested_objects(
         for step in re.findall(r"\w+", at):
             place = place[int(step) if step.isdigit() else step]
         place[name] = {"odd": ["x"]}
+        given["stream"] = False
+        if at != "stream_options":
+            given.pop("stream_options")
+        else:
+            given["stream"] = True
         answer = await http.post(path, json=given)
+        if answer.status_code == 200:
+            told = re.sub(r"\[\d+\]", "[]", f"'{at}.{name}'")
+            assert told in answer.headers["x-pyengine-warnings"]
+            continue
         assert answer.status_code == 400, f"{at}.{name} was taken"
         error = answer.json()["error"]
         assert error["param"].startswith(f"{at}.{name}"), error

@@ -31,7 +31,7 @@ def _chat(inside: bytes) -> bytes:
         (b"[]", None),
         (b'"text"', None),
         (b"null", None),
-        (b"{}", "model"),
+        (b"{}", "messages"),
         (b'{"model":"org/fake"}', "messages"),
         (b'{"model":"org/fake","messages":5}', "messages"),
         (b'{"model":"org/fake","messages":[5]}', "messages[0]"),

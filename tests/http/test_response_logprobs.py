@@ -154,7 +154,7 @@ async def test_against_the_specification(engine: AsyncEngine, http: httpx.AsyncC
         ({"top_logprobs": 21, "include": [OF_TEXT]}, "top_logprobs"),
         ({"top_logprobs": -1, "include": [OF_TEXT]}, "top_logprobs"),
         ({"top_logprobs": "2"}, "top_logprobs"),
-        ({"include": [OF_TEXT, "reasoning.encrypted_content"]}, "include[1]"),
+        ({"include": [OF_TEXT, "reasoning.secrets"]}, "include[1]"),
         ({"include": OF_TEXT}, "include"),
     ],
 )

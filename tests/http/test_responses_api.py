@@ -308,8 +308,7 @@ async def test_choices(
         ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
         ({"text": {"format": {**FORMAT, "name": "a b"}}}, "text.format.name"),
-        ({"reasoning": {"effort": "low"}}, "reasoning.effort"),
-        ({"reasoning": {"summary": "auto"}}, "reasoning.summary"),
+        ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
         ({"stream_options": {}}, "stream_options"),
         (
             {"stream": True, "stream_options": {"include_obfuscation": True}},
@@ -351,20 +350,8 @@ async def test_choices(
             "input[0].content[0].text",
         ),
         (
-            {
-                "input": [
-                    {
-                        "role": "assistant",
-                        "content": [{"type": "output_text", "text": "x", "annotations": [1]}],
-                    }
-                ]
-            },
-            "input[0].content[0].annotations",
-        ),
-        ({"input": [{"type": "reasoning", "id": "r", "summary": []}]}, "input[0]"),
-        (
-            {"input": [{"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "x"}]},
-            "input[0].encrypted_content",
+            {"input": [{"type": "reasoning", "id": "r", "content": [{"type": "x"}]}]},
+            "input[0].content[0].type",
         ),
         (
             {"input": [{"type": "function_call_output", "call_id": "x", "output": "y"}]},

@@ -261,7 +261,7 @@ async def test_a_format_beside_tools(http: httpx.AsyncClient, engine: FakeEngine
     ("fields", "param"),
     [
         ({"tools": [WEATHER, WEATHER]}, "tools[1]"),
-        ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].type"),
+        ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].custom"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tools": [NOW, {"type": "function", "function": {}}]}, "tools[1].function.name"),
@@ -317,8 +317,6 @@ async def test_a_format_beside_tools(http: httpx.AsyncClient, engine: FakeEngine
         ({"functions": [{"name": "f"}]}, "functions"),
         ({"function_call": {"name": "f"}}, "function_call"),
         ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs.tools"),
-        ({"chat_template_kwargs": {"nonsense": 1}}, "chat_template_kwargs.nonsense"),
-        ({"reasoning_effort": "low"}, "reasoning_effort"),
         ({"include_reasoning": "no"}, "include_reasoning"),
     ],
 )
@@ -489,25 +487,16 @@ async def test_what_says_again_what_is_known(
     assert with_name.endswith("tool:get_weatherdry;")
 
 
-@pytest.mark.parametrize(
-    ("template", "warns"),
-    [
-        (TEMPLATE.replace("m.reasoning_content", "''"), True),
-        (NO_REASONING, False),
-    ],
-)
+@pytest.mark.parametrize("template", [TEMPLATE.replace("m.reasoning_content", "''"), NO_REASONING])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_reasoning_that_the_template_does_not_read(
-    http: httpx.AsyncClient, engine: FakeEngine, template: str, warns: bool, stream: bool
+    http: httpx.AsyncClient, engine: FakeEngine, template: str, stream: bool
 ) -> None:
     engine.template = ChatTemplate(template)
     thought = {"role": "assistant", "content": "x", "reasoning_content": "hm"}
     body = {"model": MODEL, "messages": [*HELLO, thought, *HELLO], "stream": stream}
     answer = await http.post("/v1/chat/completions", json=body)
-    at = "messages[1].reasoning_content"
-    if not warns:
-        assert answer.json()["error"]["param"] == at
-        return
+    at = "messages[].reasoning_content"
     text = answer.text.split("\n\n")[0].removeprefix("data: ") if stream else answer.text
     assert at in json.loads(text)["warnings"][0]
 

@@ -41,7 +41,9 @@ def test_errors_are_those_of_the_engine(replicas: Replicas) -> None:
     body["temprature"] = 0
     answer = httpx.post(f"{replicas.url}/v1/chat/completions", json=body)
     assert answer.status_code == 400
-    assert answer.json()["error"]["message"] == "Unknown parameter: 'temprature'."
+    assert answer.json()["error"]["message"] == (
+        "Unknown parameter: 'temprature'. Did you mean 'temperature'?"
+    )
 
 
 def test_replicas_are_added_by_nobody_else(replicas: Replicas) -> None:

@@ -18,7 +18,6 @@ from pyengine.http.openai.chat_options import chat_options, grammar_names, predi
 from pyengine.http.openai.chunks import AnswerChunks, ChatChunks
 from pyengine.http.openai.logprobs import chat_logprobs, wanted_in_chat
 from pyengine.http.openai.schema.chat import (
-    UNSUPPORTED_IN_CHAT,
     AnswerFunction,
     AnswerMessage,
     AnswerToolCall,
@@ -29,12 +28,11 @@ from pyengine.http.openai.schema.chat import (
 from pyengine.http.openai.schema.common import (
     check_common,
     include_usage,
-    refuse_unsupported,
-    request_options,
-    sampling_params,
-    seeded,
+    truncated,
+    usage_in_chunks,
     usage_object,
 )
+from pyengine.http.openai.schema.sampling import request_options, sampling_params, seeded
 from pyengine.http.openai.structured import CLOSE, Constraint, constraint
 from pyengine.http.operations.tracing import Asked
 from pyengine.request.generation import Generation
@@ -53,12 +51,13 @@ async def create(exchange: "Exchange") -> None:
     request = await exchange.decode(_decoder)
     engine, limits = exchange.service.require_model(request.model), exchange.service.limits
     check_common(request, limits)
-    refuse_unsupported(request, UNSUPPORTED_IN_CHAT)
     params = sampling_params(request, _max_tokens(request), wanted_in_chat(request))
     wanted = constraint(request)
-    options = chat_options(request, wanted.grammar, engine.handler.template, limits)
+    options = chat_options(request, wanted.grammar, limits)
     exchange.names = _names(request, wanted, options)
     spec, token_ids = await engine.prepare(request.messages, params, options)
+    token_ids = truncated(token_ids, request, params.max_tokens, engine.max_context)
+    exchange.warn(*spec.warnings)
     # Before exchange.generate(), which notices a client that leaves meanwhile.
     prediction = await _prediction(engine, predicted(request))
     answer_id, created, n = exchange.service.new_id("chatcmpl-"), int(time.time()), request.n or 1
@@ -90,7 +89,7 @@ async def create(exchange: "Exchange") -> None:
         ],
         usage=usage_object([whole.usage for whole in wholes], n),
     )
-    if warnings := list(dict.fromkeys((*spec.warnings, *wholes[0].warnings))):
+    if warnings := list(dict.fromkeys((*exchange.warnings, *wholes[0].warnings))):
         response.warnings = warnings
     timing = server_timing([generation.outcome.timing for generation in generations])
     exchange.reply(_encode(response), 200, ("server-timing", timing))
@@ -105,9 +104,11 @@ async def _stream(
     created: int,
 ) -> None:
     model, usage = exchange.service.engine.model_name, include_usage(request)
-    n, warnings = len(generations), spec.warnings
+    n, warnings, continuous = len(generations), tuple(exchange.warnings), usage_in_chunks(request)
     if spec.plain:
-        chunks = ChatChunks(answer_id, created, model, usage, n=n, warnings=warnings)
+        chunks = ChatChunks(
+            answer_id, created, model, usage, n=n, warnings=warnings, continuous=continuous
+        )
         await sse.stream(exchange, generations, chunks)
         return
     answers = AnswerChunks(
@@ -117,6 +118,7 @@ async def _stream(
         usage,
         n=n,
         warnings=warnings,
+        continuous=continuous,
         include_reasoning=request.include_reasoning is not False,
     )
     await sse.stream(exchange, [spec.answer(each) for each in generations], answers)

@@ -4,8 +4,7 @@ from typing import Any
 
 from pyengine.chat.messages import text_of_parts
 from pyengine.chat.options import ChatOptions
-from pyengine.chat.template import ChatTemplate
-from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from pyengine.errors import InvalidRequestError
 from pyengine.grammar import Grammar
 from pyengine.http.limits import Limits
 from pyengine.http.openai.schema.chat import ChatRequest
@@ -14,9 +13,7 @@ from pyengine.http.openai.tool_choice import choice_in_chat
 from pyengine.http.openai.tools import read_tools
 
 
-def chat_options(
-    request: ChatRequest, grammar: Grammar | None, template: ChatTemplate | None, limits: Limits
-) -> ChatOptions:
+def chat_options(request: ChatRequest, grammar: Grammar | None, limits: Limits) -> ChatOptions:
     """The options of a chat request besides sampling.
 
     Raises:
@@ -29,7 +26,9 @@ def chat_options(
         allowed_tools=allowed,
         parallel_tool_calls=request.parallel_tool_calls is not False,
         grammar=grammar,
-        template_arguments=_template_arguments(request, template),
+        template_arguments=template_arguments(
+            request.chat_template_kwargs, request.reasoning_effort, "reasoning_effort"
+        ),
     )
 
 
@@ -62,30 +61,22 @@ def predicted(request: ChatRequest) -> str | None:
     return content if isinstance(content, str) else text_of_parts(content, "prediction.content")
 
 
-def _template_arguments(request: ChatRequest, template: ChatTemplate | None) -> dict[str, Any]:
-    """The template's variables: those of chat_template_kwargs, and the reasoning effort."""
-    arguments = dict(request.chat_template_kwargs or {})
-    effort = effort_argument(request.reasoning_effort, template, "reasoning_effort")
-    if arguments.keys() & effort.keys():
-        raise InvalidRequestError(
-            "'reasoning_effort' is also in 'chat_template_kwargs'; give one.",
-            param="reasoning_effort",
-        )
-    return arguments | effort
-
-
-def effort_argument(effort: str | None, template: ChatTemplate | None, at: str) -> dict[str, Any]:
-    """The reasoning effort as a variable, for a template that reads it.
+def template_arguments(given: dict[str, Any] | None, effort: str | None, at: str) -> dict[str, Any]:
+    """The template's variables: those that the request gives, and the reasoning effort.
 
     What efforts there are, and what they do, is for the template to know.
 
+    Args:
+        given: ``chat_template_kwargs``.
+        effort: The reasoning effort.
+        at: The field that gives it.
+
     Raises:
-        UnsupportedParameterError: The template reads none.
+        InvalidRequestError: The effort is given twice.
     """
+    arguments = dict(given or {})
     if effort is None:
-        return {}
-    if template is None or "reasoning_effort" not in template.variables:
-        raise UnsupportedParameterError(
-            f"'{at}' is not supported by the model's chat template.", param=at
-        )
-    return {"reasoning_effort": effort}
+        return arguments
+    if "reasoning_effort" in arguments:
+        raise InvalidRequestError(f"'{at}' is also in 'chat_template_kwargs'; give one.", param=at)
+    return {**arguments, "reasoning_effort": effort}

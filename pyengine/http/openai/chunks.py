@@ -34,6 +34,7 @@ class _Encoder:
         *,
         n: int = 1,
         warnings: Sequence[str] = (),
+        continuous: bool = False,
     ) -> None:
         fields = {"id": answer_id, "object": self.kind, "created": created, "model": model}
         self._head = b"data: " + _encode(fields)[:-1] + b',"choices":'
@@ -42,6 +43,12 @@ class _Encoder:
         self._n = n
         self._warnings = warnings
         self._sent_warnings: set[str] = set()
+        self._continuous = continuous
+
+    def _count(self, update: Update | ChatUpdate) -> None:
+        """Let the chunks of ``update`` say the usage of its choice so far, if that is wanted."""
+        if self._continuous:
+            self._tail = b',"usage":%b}\n\n' % _encode(usage_object([update.usage]))
 
     def last(self, usages: list[Usage]) -> bytes:
         """The chunk of usage, if it was asked for, and the end."""
@@ -93,11 +100,13 @@ class ChatChunks(_ChatEncoder):
 
     def first(self, index: int, update: Update) -> bytes:
         """The role."""
+        self._count(update)
         delta = b'{"role":"assistant","content":"","refusal":null}'
         return self._choice(index, delta, b"null", self._first_tail(update))
 
     def update(self, index: int, update: Update) -> bytes:
         """The text, and the finish reason in a chunk of its own."""
+        self._count(update)
         data = b""
         # A token's log-probabilities may come after its text.
         if update.text or update.logprobs:
@@ -123,13 +132,17 @@ class AnswerChunks(_ChatEncoder):
         *,
         n: int = 1,
         warnings: Sequence[str] = (),
+        continuous: bool = False,
         include_reasoning: bool = True,
     ) -> None:
-        super().__init__(answer_id, created, model, include_usage, n=n, warnings=warnings)
+        super().__init__(
+            answer_id, created, model, include_usage, n=n, warnings=warnings, continuous=continuous
+        )
         self._include_reasoning = include_reasoning
 
     def first(self, index: int, update: ChatUpdate) -> bytes:
         """The role; content is null until there is some."""
+        self._count(update)
         content = b'""' if update.text else b"null"
         delta = b'{"role":"assistant","content":%b,"refusal":null}' % content
         return self._choice(index, delta, b"null", self._first_tail(update))
@@ -139,6 +152,7 @@ class AnswerChunks(_ChatEncoder):
 
         The first of them has the log-probabilities of all.
         """
+        self._count(update)
         data, logprobs = b"", _in_chat(update) if update.logprobs else b"null"
         for delta in self._deltas(update):
             data += self._choice(index, delta, b"null", logprobs=logprobs)
@@ -191,12 +205,17 @@ class CompletionChunks(_Encoder):
         *,
         n: int = 1,
         echoed: Sequence[str] = (),
+        warnings: Sequence[str] = (),
+        continuous: bool = False,
     ) -> None:
-        super().__init__(answer_id, created, model, include_usage, n=n)
+        super().__init__(
+            answer_id, created, model, include_usage, n=n, warnings=warnings, continuous=continuous
+        )
         self._echoed = echoed
 
     def first(self, index: int, update: Update) -> bytes:
         """The prompt and the warnings, if there are any: there is no role."""
+        self._count(update)
         tail = self._first_tail(update)
         text = self._echoed[index // self._n] if self._echoed else ""
         if tail is self._tail and not text:
@@ -208,6 +227,7 @@ class CompletionChunks(_Encoder):
         # A token's log-probabilities may come after its text.
         if not update.text and not update.logprobs and update.finish_reason is None:
             return b""
+        self._count(update)
         finish = _encode(update.finish_reason)
         logprobs = completion_logprobs(update.logprobs)
         return self._choice(index, _encode(update.text), finish, self._tail, logprobs)

@@ -17,18 +17,16 @@ from pyengine.http.openai.logprobs import check_in_completions, completion_logpr
 from pyengine.http.openai.schema.common import (
     check_common,
     include_usage,
-    refuse_unsupported,
-    request_options,
-    sampling_params,
-    seeded,
+    truncated,
+    usage_in_chunks,
     usage_object,
 )
 from pyengine.http.openai.schema.completions import (
-    UNSUPPORTED_IN_COMPLETIONS,
     CompletionChoice,
     CompletionRequest,
     CompletionResponse,
 )
+from pyengine.http.openai.schema.sampling import request_options, sampling_params, seeded
 from pyengine.http.openai.structured import CLOSE, constraint
 from pyengine.http.operations.tracing import Asked
 from pyengine.telemetry.timing import server_timing
@@ -49,7 +47,8 @@ async def create(exchange: "Exchange") -> None:
     engine = exchange.service.require_model(request.model)
     limits, n = exchange.service.limits, request.n or 1
     check_common(request, limits)
-    refuse_unsupported(request, {**UNSUPPORTED_IN_COMPLETIONS, "best_of": (n,)})
+    if request.best_of not in (None, n):
+        raise UnsupportedParameterError("'best_of' must be as many as 'n'.", param="best_of")
     max_tokens = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
     check_in_completions(request.logprobs)
     if request.echo and request.logprobs is not None:
@@ -63,9 +62,14 @@ async def create(exchange: "Exchange") -> None:
     wanted = constraint(request)
     exchange.names = FieldNames({"grammar": wanted.field, "close_grammar": CLOSE})
     options = request_options(request, wanted.grammar, wanted.close)
+    special = request.add_special_tokens is not False
     token_ids = [
-        await engine.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts
+        await engine.encode(prompt, add_special_tokens=special)
+        if isinstance(prompt, str)
+        else prompt
+        for prompt in prompts
     ]
+    token_ids = [truncated(ids, request, max_tokens, engine.max_context) for ids in token_ids]
     answer_id, created = exchange.service.new_id("cmpl-"), int(time.time())
     generations = exchange.generate(
         ((tokens, each) for tokens in token_ids for each in seeded(params, n)),
@@ -75,7 +79,14 @@ async def create(exchange: "Exchange") -> None:
     echoed = await _echoed(prompts, engine, params.skip_special_tokens) if request.echo else ()
     if request.stream:
         chunks = CompletionChunks(
-            answer_id, created, engine.model_name, include_usage(request), n=n, echoed=echoed
+            answer_id,
+            created,
+            engine.model_name,
+            include_usage(request),
+            n=n,
+            echoed=echoed,
+            warnings=tuple(exchange.warnings),
+            continuous=usage_in_chunks(request),
         )
         await sse.stream(exchange, generations, chunks)
         return
@@ -96,8 +107,8 @@ async def create(exchange: "Exchange") -> None:
         choices=choices,
         usage=usage_object([whole.usage for whole in wholes], n),
     )
-    if wholes[0].warnings:
-        response.warnings = list(wholes[0].warnings)
+    if warnings := list(dict.fromkeys((*exchange.warnings, *wholes[0].warnings))):
+        response.warnings = warnings
     timing = server_timing([each.outcome.timing for each in generations])
     exchange.reply(_encode(response), 200, ("server-timing", timing))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from pyengine.errors import InvalidRequestError
 from pyengine.http.openai.schema.chat import ChatRequest
 from pyengine.http.openai.schema.responses import ResponsesRequest
 from pyengine.logprobs import TokenLogprob, TopLogprob
@@ -21,6 +21,16 @@ from pyengine.sampling import MAX_LOGPROBS
 NEVER = -9999.0
 MOST_IN_COMPLETIONS = 5
 OF_TEXT = "message.output_text.logprobs"
+# What else OpenAI's answers may include: of tools that it runs itself, and for its own reading.
+_NOT_HERE = (
+    "reasoning.encrypted_content",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+)
 
 
 class _Likely(msgspec.Struct, gc=False):
@@ -59,19 +69,24 @@ def wanted_in_chat(request: ChatRequest) -> int | None:
     return top
 
 
-def wanted_in_response(request: ResponsesRequest) -> int | None:
+def wanted_in_response(request: ResponsesRequest, warnings: dict[str, None]) -> int | None:
     """How many likely tokens a response is to show; None is no log-probabilities.
 
+    ``warnings`` takes what is told of other things that are to be included.
+
     Raises:
-        InvalidRequestError: As of :func:`wanted_in_chat`.
-        UnsupportedParameterError: Something else is to be included.
+        InvalidRequestError: As of :func:`wanted_in_chat`; or something else is to be included that
+            is not known.
     """
     top, include = _top(request.top_logprobs), request.include or []
     for index, wanted in enumerate(include):
-        if wanted != OF_TEXT:
+        if wanted in _NOT_HERE:
+            warnings[f"'include': answers have no {wanted}."] = None
+        elif wanted != OF_TEXT:
             at = f"include[{index}]"
-            raise UnsupportedParameterError(f"'{at}' may be {OF_TEXT} only.", param=at)
-    if include:
+            known = ", ".join((OF_TEXT, *_NOT_HERE))
+            raise InvalidRequestError(f"'{at}' must be one of {known}.", param=at)
+    if OF_TEXT in include:
         return top
     if top:
         raise InvalidRequestError(

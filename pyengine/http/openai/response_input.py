@@ -7,6 +7,7 @@ import msgspec
 
 from pyengine.chat.messages import FunctionCall, Message, MessageToolCall
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from pyengine.http.fields.policy import FieldPolicy
 from pyengine.http.openai.schema.responses import (
     FunctionCallItem,
     FunctionCallOutputItem,
@@ -14,7 +15,6 @@ from pyengine.http.openai.schema.responses import (
     MessageItem,
     ReasoningItem,
 )
-from pyengine.validation.decoding import refusal
 
 _ITEMS: Mapping[str, type[msgspec.Struct]] = {
     "message": MessageItem,
@@ -22,15 +22,25 @@ _ITEMS: Mapping[str, type[msgspec.Struct]] = {
     "function_call_output": FunctionCallOutputItem,
     "reasoning": ReasoningItem,
 }
-# Keys of a part that are read, or that answers have and the model does not see.
-_SAY_NOTHING = ("type", "text", "logprobs", "parsed")
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text")
 
 
-def conversation(given: str | Sequence[dict[str, Any]], instructions: str | None) -> list[Message]:
+def conversation(
+    given: str | Sequence[dict[str, Any]],
+    instructions: str | None,
+    fields: FieldPolicy,
+    warnings: dict[str, None],
+) -> list[Message]:
     """The messages that instructions and items make.
 
-    What the assistant thought, said and called in a row is one message of it.
+    What the assistant thought, said and called in a row is one message of it. Reasoning without
+    content of this server's is left out.
+
+    Args:
+        given: The input.
+        instructions: The system message before it.
+        fields: What becomes of the items' fields.
+        warnings: Takes what is told of them.
 
     Raises:
         InvalidRequestError: An item is malformed or not supported; named.
@@ -42,9 +52,11 @@ def conversation(given: str | Sequence[dict[str, Any]], instructions: str | None
         return [*made, Message("user", given)]
     thought: tuple[int, str] | None = None
     for index, raw in enumerate(given):
-        item, at = _item(raw, f"input[{index}]"), f"input[{index}]"
+        at = f"input[{index}]"
+        item = fields.convert(raw, _kind(raw, at), warnings, at)
         if isinstance(item, ReasoningItem):
-            thought = (index, _thought(item, at))
+            if item.content:
+                thought = (index, _text(item.content, f"{at}.content"))
             continue
         if isinstance(item, FunctionCallOutputItem):
             text = _text(item.output, f"{at}.output")
@@ -65,27 +77,14 @@ def conversation(given: str | Sequence[dict[str, Any]], instructions: str | None
     return made
 
 
-def _item(raw: dict[str, Any], at: str) -> msgspec.Struct:
+def _kind(raw: dict[str, Any], at: str) -> type[msgspec.Struct]:
     kind = raw.get("type", "message")
     found = _ITEMS.get(kind) if isinstance(kind, str) else None
     if found is None:
         raise UnsupportedParameterError(
             f"Items of type {str(kind)[:100]!r} are not supported ('{at}').", param=f"{at}.type"
         )
-    try:
-        item = msgspec.convert(raw, found)
-    except msgspec.ValidationError as error:
-        raise refusal(error, found, at) from None
-    refused = ("caller", "namespace", "asynchronous", "async_", "encrypted_content", "summary")
-    for key in refused:
-        if getattr(item, key, None):
-            spelled = "async" if key == "asynchronous" else key
-            raise _unsupported(f"{at}.{spelled}")
-    return item
-
-
-def _thought(item: ReasoningItem, at: str) -> str:
-    return _text(item.content or [], f"{at}.content")
+    return found
 
 
 def _text(content: str | list[InputPart], at: str) -> str:
@@ -99,9 +98,6 @@ def _part(part: InputPart, at: str) -> str:
         raise UnsupportedParameterError(
             f"Content of type '{part.type[:100]}' is not supported ('{at}').", param=f"{at}.type"
         )
-    for key in part.__struct_fields__:
-        if key not in _SAY_NOTHING and getattr(part, key):
-            raise _unsupported(f"{at}.{key}")
     if part.text is None:
         raise InvalidRequestError(
             f"Missing required parameter: '{at}.text'.",
@@ -116,7 +112,3 @@ def _lonely(index: int) -> InvalidRequestError:
     return InvalidRequestError(
         f"'{at}' is reasoning, but nothing of the assistant's follows it.", param=at
     )
-
-
-def _unsupported(at: str) -> UnsupportedParameterError:
-    return UnsupportedParameterError(f"'{at}' is not supported.", param=at)

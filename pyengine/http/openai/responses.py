@@ -6,28 +6,26 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pyengine.chat.options import ChatOptions
-from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from pyengine.errors import InvalidRequestError
 from pyengine.grammar import Grammar, json_object
 from pyengine.http import sse
 from pyengine.http.errors import FieldNames
 from pyengine.http.limits import Limits
-from pyengine.http.openai.chat_options import effort_argument, grammar_names
+from pyengine.http.openai.chat_options import grammar_names, template_arguments
 from pyengine.http.openai.logprobs import wanted_in_response
 from pyengine.http.openai.response_input import conversation
 from pyengine.http.openai.response_output import ResponseEvents, whole_response
-from pyengine.http.openai.schema.common import refuse_unsupported
 from pyengine.http.openai.schema.responses import (
-    UNSUPPORTED_IN_RESPONSES,
     ResponseObject,
     ResponsesRequest,
     TextJsonSchema,
 )
+from pyengine.http.openai.schema.sampling import request_options, sampling_params
 from pyengine.http.openai.schema.structured import JsonObjectFormat, StructuredOutputs
 from pyengine.http.openai.structured import Constraint, named_schema
 from pyengine.http.openai.tool_choice import choice_in_response
 from pyengine.http.openai.tools import read_tools
 from pyengine.http.operations.tracing import Asked
-from pyengine.request.submission import RequestOptions
 from pyengine.sampling import SamplingParams
 from pyengine.telemetry.timing import server_timing
 
@@ -51,23 +49,26 @@ async def create(exchange: "Exchange") -> None:
     request = await exchange.decode(_decoder)
     service = exchange.service
     engine = service.require_model(request.model)
-    _refuse(request)
+    if request.stream_options is not None and not request.stream:
+        raise InvalidRequestError(
+            "'stream_options' is only allowed when 'stream' is true.", param="stream_options"
+        )
     exchange.names = FieldNames(_FIELDS)
-    params = _params(request)
-    options = _options(request, engine.handler.template, service.limits)
+    top_logprobs = wanted_in_response(request, exchange.warnings)
+    params = sampling_params(request, request.max_output_tokens, top_logprobs)
+    options = _options(request, service.limits)
     grammar, schemas = grammar_names(Constraint(options.grammar, "text.format"), options)
     exchange.names = FieldNames({**_FIELDS, "grammar": grammar}, schemas)
-    messages = conversation(request.input, request.instructions)
+    messages = conversation(request.input, request.instructions, service.fields, exchange.warnings)
     spec, token_ids = await engine.prepare(messages, params, options)
+    if request.store:
+        exchange.warn(NOT_STORED)
+    exchange.warn(*spec.warnings)
     response = _response(request, service.new_id("resp_"), engine.model_name, params, options)
+    response.warn(exchange.warnings)
     generations = exchange.generate(
         [(token_ids, spec.params)],
-        RequestOptions(
-            priority=request.priority or 0,
-            tenant=request.user,
-            cache_salt=request.cache_salt,
-            grammar=spec.grammar,
-        ),
+        request_options(request, spec.grammar),
         Asked("chat", response.id, params, bool(request.stream)),
     )
     answer, reasons = spec.answer(generations[0]), engine.handler.reasons
@@ -81,43 +82,7 @@ async def create(exchange: "Exchange") -> None:
     exchange.reply(body, 200, ("server-timing", timing))
 
 
-def _refuse(request: ResponsesRequest) -> None:
-    """Refuse by name what is not supported."""
-    refuse_unsupported(request, UNSUPPORTED_IN_RESPONSES)
-    if request.stream_options is not None:
-        if not request.stream:
-            raise InvalidRequestError(
-                "'stream_options' is only allowed when 'stream' is true.", param="stream_options"
-            )
-        for name, value in request.stream_options.items():
-            if name != "include_obfuscation" or value:
-                at = f"stream_options.{name}"
-                raise UnsupportedParameterError(f"'{at}' is not supported.", param=at)
-    nested: tuple[tuple[str, Any], ...] = (("text", request.text), ("reasoning", request.reasoning))
-    for field, given in nested:
-        for name in ("verbosity", "mode", "summary", "generate_summary", "context"):
-            if getattr(given, name, None) is not None:
-                at = f"{field}.{name}"
-                raise UnsupportedParameterError(f"'{at}' is not supported.", param=at)
-
-
-def _params(request: ResponsesRequest) -> SamplingParams:
-    given: dict[str, Any] = {
-        "temperature": request.temperature,
-        "top_p": request.top_p,
-        # Routers write -1 for no limit.
-        "top_k": 0 if request.top_k == -1 else request.top_k,
-        "min_p": request.min_p,
-        "repetition_penalty": request.repetition_penalty,
-        "max_tokens": request.max_output_tokens,
-        "logprobs": wanted_in_response(request),
-    }
-    params = SamplingParams(**{name: value for name, value in given.items() if value is not None})
-    params.validate()
-    return params
-
-
-def _options(request: ResponsesRequest, template: Any, limits: Limits) -> ChatOptions:
+def _options(request: ResponsesRequest, limits: Limits) -> ChatOptions:
     choice, allowed = choice_in_response(request.tool_choice)
     effort = None if request.reasoning is None else request.reasoning.effort
     return ChatOptions(
@@ -126,7 +91,9 @@ def _options(request: ResponsesRequest, template: Any, limits: Limits) -> ChatOp
         allowed_tools=allowed,
         parallel_tool_calls=request.parallel_tool_calls is not False,
         grammar=_grammar(request),
-        template_arguments=effort_argument(effort, template, "reasoning.effort"),
+        template_arguments=template_arguments(
+            request.chat_template_kwargs, effort, "reasoning.effort"
+        ),
         parameters_at="parameters",
     )
 
@@ -155,7 +122,7 @@ def _response(
         text["format"] = msgspec.to_builtins(request.text.format)
     choice = "auto" if request.tool_choice is None else request.tool_choice
     effort = None if request.reasoning is None else request.reasoning.effort
-    response = ResponseObject(
+    return ResponseObject(
         id=answer_id,
         created_at=int(time.time()),
         instructions=request.instructions,
@@ -179,5 +146,3 @@ def _response(
         top_logprobs=request.top_logprobs or 0,
         top_p=params.top_p,
     )
-    response.warn([NOT_STORED] if request.store else [])
-    return response

@@ -27,15 +27,11 @@ def read_tools(
 
 
 def _tool(tool: ToolParam | FunctionToolParam, at: str) -> Tool:
-    if tool.type != "function" or (isinstance(tool, ToolParam) and tool.custom is not None):
+    if tool.type != "function":
         raise UnsupportedParameterError(
             f"Tools of type '{tool.type[:100]}' are not supported ('{at}').", param=f"{at}.type"
         )
     if isinstance(tool, FunctionToolParam):
-        for name in ("output_schema", "defer_loading", "allowed_callers"):
-            if getattr(tool, name):
-                where = f"{at}.{name}"
-                raise UnsupportedParameterError(f"'{where}' is not supported.", param=where)
         return _function(tool, at)
     if tool.function is None:
         raise InvalidRequestError(

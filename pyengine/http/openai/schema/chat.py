@@ -19,13 +19,9 @@ class Prediction(msgspec.Struct, forbid_unknown_fields=True):
 class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/chat/completions``.
 
-    Fields that need no action of pyengine, by what OpenAI says they are for: safety_identifier
-    (the end user, for OpenAI's abuse detection), prompt_cache_key (which of OpenAI's machines
-    should get the request: here one engine serves all, and prefixes are cached by content),
-    service_tier auto and default (there is one tier).
-
     Beyond OpenAI's: chat_template_kwargs (further variables for the template; one that it does not
-    read is refused) and include_reasoning (false leaves the reasoning out of the answer).
+    read is left out with a warning, and so is an unread reasoning_effort) and include_reasoning
+    (false leaves the reasoning out of the answer).
     """
 
     messages: list[Message]
@@ -37,43 +33,9 @@ class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
     reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     include_reasoning: bool | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
 
     logprobs: bool | None = None
     top_logprobs: int | None = None
-
-    # Refused unless neutral: see UNSUPPORTED_IN_CHAT.
-    functions: Any = None
-    function_call: Any = None
-    modalities: Any = None
-    audio: Any = None
-    web_search_options: Any = None
-    verbosity: Any = None
-    service_tier: Any = None
-    store: bool | None = None
-    metadata: Any = None
-    moderation: Any = None
-    prompt_cache_retention: Any = None
-    prompt_cache_options: Any = None
-
-
-# Field -> values that ask for nothing; null always does. Anything else is refused by name.
-UNSUPPORTED_IN_CHAT: dict[str, tuple[Any, ...]] = {
-    "functions": ([],),
-    "function_call": ("none", "auto"),
-    "modalities": (["text"],),
-    "audio": (),
-    "web_search_options": (),
-    "verbosity": (),
-    "service_tier": ("auto", "default"),
-    "store": (False,),
-    # OpenAI takes metadata only together with store.
-    "metadata": ({},),
-    "moderation": (),
-    "prompt_cache_retention": ("in_memory",),
-    "prompt_cache_options": (),
-}
 
 
 class AnswerFunction(msgspec.Struct, gc=False):

@@ -1,85 +1,34 @@
 """What chat and text completions share: sampling, streaming, and what is refused by name."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from pyengine.completion import Usage
-from pyengine.errors import InvalidRequestError, UnsupportedParameterError
-from pyengine.grammar import Grammar
+from pyengine.errors import InvalidRequestError
 from pyengine.http.limits import Limits
 from pyengine.http.openai.schema.structured import StructuredFields
-from pyengine.request.submission import RequestOptions
-from pyengine.sampling import SamplingParams
-
-HTTP_NAMES = {"include_stop": "include_stop_str_in_output"}
-"""Sampling parameters that have another name in a request."""
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     """``stream_options`` of a request."""
 
     include_usage: bool | None = None
-    include_obfuscation: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=True):
-    """Fields of both kinds of completion. None is "not given", as in OpenAI's.
+    """Fields of both kinds of completion.
 
-    Sampling parameters mean what :class:`pyengine.SamplingParams` says of the field of the same
-    name; ``include_stop_str_in_output`` is its ``include_stop``. Beyond OpenAI's and these:
-    priority (lower runs first) and cache_salt (cached prefixes are shared only under the same one).
-
-    ``user`` is the tenant that the request is charged to when tenants share fairly, and whose
-    recent answers are drafted from. Any client can name any user, so it isolates nothing: give
-    users that must not share cached prefixes or recent answers a cache_salt each. With ``n`` and a
-    ``seed``, choice i of a prompt has the tokens that ``seed + i`` gives (modulo 2**64).
+    With ``n`` and a ``seed``, choice i of a prompt has the tokens that ``seed + i`` gives (modulo
+    2**64). ``truncate_prompt_tokens`` leaves so many tokens of the prompt, its last ones; -1 as
+    many as leave room for ``max_tokens``.
     """
 
-    model: str
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
-    stop: str | list[str] | None = None
     max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    user: str | None = None
-
-    top_k: int | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
-    min_tokens: int | None = None
-    ignore_eos: bool | None = None
-    stop_token_ids: list[int] | None = None
-    include_stop_str_in_output: bool | None = None
-    skip_special_tokens: bool | None = None
-    priority: int | None = None
-    cache_salt: str | None = None
     n: int | None = None
-
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: dict[int, float] | None = None
-    bad_words: list[str] | None = None
-
-
-def refuse_unsupported(request: msgspec.Struct, fields: dict[str, tuple[Any, ...]]) -> None:
-    """Refuse the first of ``fields`` that asks for something.
-
-    Raises:
-        UnsupportedParameterError: Naming it.
-    """
-    for name, neutral in fields.items():
-        value = getattr(request, name)
-        if value is not None and value not in neutral:
-            raise UnsupportedParameterError(
-                f"'{name}' is not supported"
-                + (f" beyond its neutral value {neutral[0]!r}." if neutral else "."),
-                param=name,
-            )
+    truncate_prompt_tokens: int | None = None
 
 
 def check_common(request: GenerationRequest, limits: Limits) -> None:
@@ -92,17 +41,10 @@ def check_common(request: GenerationRequest, limits: Limits) -> None:
         raise InvalidRequestError(
             f"'n' must be from 1 to {limits.choices}, not {request.n}.", param="n"
         )
-    options = request.stream_options
-    if options is not None:
-        if not request.stream:
-            raise InvalidRequestError(
-                "'stream_options' is only allowed when 'stream' is true.", param="stream_options"
-            )
-        if options.include_obfuscation:
-            raise UnsupportedParameterError(
-                "'stream_options.include_obfuscation' is not supported.",
-                param="stream_options.include_obfuscation",
-            )
+    if request.stream_options is not None and not request.stream:
+        raise InvalidRequestError(
+            "'stream_options' is only allowed when 'stream' is true.", param="stream_options"
+        )
 
 
 def include_usage(request: GenerationRequest) -> bool:
@@ -111,54 +53,31 @@ def include_usage(request: GenerationRequest) -> bool:
     return options is not None and bool(options.include_usage)
 
 
-def sampling_params(
-    request: GenerationRequest, max_tokens: int | None, logprobs: int | None
-) -> SamplingParams:
-    """The sampling parameters of a request, within their ranges.
+def usage_in_chunks(request: GenerationRequest) -> bool:
+    """Whether every chunk of the stream says the usage so far."""
+    options = request.stream_options
+    return options is not None and bool(options.continuous_usage_stats)
+
+
+def truncated(
+    token_ids: list[int], request: GenerationRequest, max_tokens: int | None, max_context: int
+) -> list[int]:
+    """The last tokens of a prompt, as many as ``truncate_prompt_tokens`` says.
 
     Raises:
-        InvalidRequestError: Naming the parameter that is not.
+        InvalidRequestError: It is neither -1 nor positive.
     """
-    given: dict[str, Any] = {}
-    for name in SamplingParams.__struct_fields__:
-        value = getattr(request, HTTP_NAMES.get(name, name), None)
-        if value is not None:
-            given[name] = tuple(value) if isinstance(value, list) else value
-    given |= {"max_tokens": max_tokens, "logprobs": logprobs}
-    params = SamplingParams(**given)
-    params.validate()
-    return params
-
-
-def request_options(
-    request: GenerationRequest,
-    grammar: Grammar | None,
-    close_grammar: bool,
-    prediction: list[int] | None = None,
-) -> RequestOptions:
-    """The options of a request besides sampling.
-
-    Raises:
-        InvalidRequestError: Naming the engine's parameter that is out of its range.
-    """
-    return RequestOptions(
-        priority=request.priority or 0,
-        tenant=request.user,
-        cache_salt=request.cache_salt,
-        grammar=grammar,
-        close_grammar=close_grammar,
-        prediction=prediction,
-    )
-
-
-def seeded(params: SamplingParams, n: int) -> list[SamplingParams]:
-    """The sampling parameters of ``n`` choices: with a seed, each has one of its own."""
-    if params.seed is None:
-        return [params] * n
-    return [
-        msgspec.structs.replace(params, seed=(params.seed + i + 2**63) % 2**64 - 2**63)
-        for i in range(n)
-    ]
+    most = request.truncate_prompt_tokens
+    if most is None:
+        return token_ids
+    if most == -1:
+        most = max(1, max_context - (max_tokens or 1))
+    if most < 1:
+        raise InvalidRequestError(
+            f"'truncate_prompt_tokens' must be -1 or at least 1, not {most}.",
+            param="truncate_prompt_tokens",
+        )
+    return token_ids[-most:]
 
 
 class PromptTokensDetails(msgspec.Struct, gc=False):

@@ -12,7 +12,8 @@ class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=T
 
     With ``echo`` each text begins with its prompt: as it was sent, or that of its token ids, in
     which special tokens are left out as in the answer. Prompts have no log-probabilities, so it
-    does not go with ``logprobs``.
+    does not go with ``logprobs``. ``best_of`` is as many as ``n``. Without ``add_special_tokens``
+    prompts get the special tokens of the tokenizer, such as a BOS.
     """
 
     # A string, strings, token ids, or lists of token ids; see completions.split_prompts().
@@ -20,17 +21,8 @@ class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=T
 
     logprobs: int | None = None
     echo: bool | None = None
-
-    # Refused unless neutral (best_of: as many as n): see UNSUPPORTED_IN_COMPLETIONS.
+    add_special_tokens: bool | None = None
     best_of: int | None = None
-    suffix: str | None = None
-
-
-# As UNSUPPORTED_IN_CHAT: field -> values that ask for nothing.
-UNSUPPORTED_IN_COMPLETIONS: dict[str, tuple[Any, ...]] = {
-    "best_of": (1,),  # more exactly, n
-    "suffix": ("",),
-}
 
 
 class CompletionChoice(msgspec.Struct, gc=False):

@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from pyengine.grammar.algebra import Unenforceable, Whitespace
+from pyengine.http.openai.schema.sampling import SamplingFields
 
 
 class JsonSchemaObject(msgspec.Struct, forbid_unknown_fields=True):
@@ -82,7 +83,7 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
     close_within_max_tokens: bool | None = None
 
 
-class StructuredFields(msgspec.Struct, kw_only=True):
+class StructuredFields(SamplingFields, kw_only=True):
     """The fields of a request that say what the answer must look like; at most one does.
 
     ``guided_*`` are vLLM's older names, regex, ebnf, json_schema and structural_tag SGLang's.

@@ -19,7 +19,6 @@ class ToolParam(msgspec.Struct, forbid_unknown_fields=True):
 
     type: str
     function: FunctionParam | None = None
-    custom: Any = None
 
 
 class NamedFunction(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,0 +1,1 @@
+"""What becomes of each field of a request: one policy, one table."""

@@ -1,0 +1,253 @@
+"""The policy for fields of requests that the types of requests do not have.
+
+::
+
+    body ──► strict decoder of the type ──► request           every field is honoured: nothing more
+               │ a field that it does not have
+               ▼
+             plain objects ──► sift, by the table ──► request, warnings
+
+A field of a type is honoured. Any other is looked up in the table: a hint, and null, change no
+answer and are left out, hints with a warning; an alias is another name of an honoured field; a
+refused one would change the answer, unless its value is neutral. What the table does not have is
+unknown, and refused with the nearest known name.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import inspect
+
+from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from pyengine.settings.server import UnknownFields
+from pyengine.validation.decoding import refusal
+
+T = TypeVar("T")
+
+_LONGEST_NAME = 100
+_LONGEST_HEADER = 2000
+_INDEX = re.compile(r"\[\d+\]")
+
+
+@dataclass(frozen=True)
+class Hint:
+    """A field that cannot change this answer; ``why`` goes on after the field's name."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A field that would change the answer.
+
+    Attributes:
+        why: What to do instead, or why there is none.
+        neutral: Values that ask for what is done anyway; null always is one.
+    """
+
+    why: str = ""
+    neutral: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Alias:
+    """Another name of the honoured field ``of``; ``read`` gives that field's value, or None."""
+
+    of: str
+    read: Callable[[Any], Any] | None = None
+
+
+Effect = Hint | Refused | Alias
+Table = Mapping[type[msgspec.Struct], Mapping[str, Effect]]
+
+
+class FieldPolicy:
+    """Reads values from outside by a table. Any thread, any number of requests."""
+
+    def __init__(self, table: Table, unknown: UnknownFields = "refuse") -> None:
+        """``unknown``: what becomes of fields that neither a type nor the table has."""
+        self._table = table
+        self._unknown = unknown
+
+    def decode(
+        self,
+        body: bytes,
+        kind: type[T],
+        warnings: dict[str, None],
+        strict: msgspec.ValidationError,
+    ) -> T:
+        """A body that the strict decoder of ``kind`` has refused.
+
+        Args:
+            body: JSON.
+            kind: The type of the request.
+            warnings: Takes what is told of fields that change nothing.
+            strict: What that decoder said.
+
+        Raises:
+            InvalidRequestError: Naming the field at fault.
+            msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is no JSON.
+        """
+        try:
+            value = msgspec.json.decode(body)
+        except msgspec.ValidationError:  # a number that is too large for any type
+            raise strict from None
+        return self._sifted(value, kind, warnings, "")
+
+    def convert(self, value: Any, kind: type[T], warnings: dict[str, None], at: str = "") -> T:
+        """``value`` as ``kind``; ``at`` is its path in the request. May change ``value``.
+
+        Raises:
+            InvalidRequestError: Naming the field at fault.
+        """
+        try:
+            return msgspec.convert(value, kind, str_keys=True)
+        except msgspec.ValidationError:
+            return self._sifted(value, kind, warnings, at)
+
+    def _sifted(self, value: Any, kind: type[T], warnings: dict[str, None], at: str) -> T:
+        self._sift(value, _options(inspect.type_info(kind)), at, warnings)
+        try:
+            return msgspec.convert(value, kind, str_keys=True)
+        except msgspec.ValidationError as error:
+            raise refusal(error, kind, at) from None
+
+    def effect(self, kind: type[msgspec.Struct], name: str) -> Effect | None:
+        """What the table says of a field that ``kind`` does not have."""
+        for base in kind.__mro__:
+            if (found := self._table.get(base, {}).get(name)) is not None:
+                return found
+        return None
+
+    def names(self, kind: type[msgspec.Struct]) -> list[str]:
+        """All names that are known at ``kind``."""
+        known = dict.fromkeys(_fields(kind))
+        for base in kind.__mro__:
+            known |= dict.fromkeys(self._table.get(base, {}))
+        return list(known)
+
+    def _sift(
+        self, value: Any, kinds: tuple[inspect.Type, ...], at: str, warnings: dict[str, None]
+    ) -> None:
+        """Leave the fields of honoured types in ``value``, all the way down."""
+        if isinstance(value, list):
+            inner = tuple(
+                option
+                for kind in kinds
+                if isinstance(kind, inspect.ListType | inspect.VarTupleType)
+                for option in _options(kind.item_type)
+            )
+            if any(not isinstance(kind, _LEAVES) for kind in inner):
+                for index, item in enumerate(value):
+                    self._sift(item, inner, f"{at}[{index}]", warnings)
+        elif isinstance(value, dict) and (kind := _struct(kinds, value)) is not None:
+            self._sift_object(value, kind, at, warnings)
+
+    def _sift_object(
+        self, value: dict[str, Any], kind: inspect.StructType, at: str, warnings: dict[str, None]
+    ) -> None:
+        fields = _fields(kind.cls)
+        for name in list(value):
+            path = f"{at}.{name[:_LONGEST_NAME]}" if at else name[:_LONGEST_NAME]
+            if name in fields:
+                self._sift(value[name], fields[name], path, warnings)
+            elif name != kind.tag_field:
+                self._leave_out(value, name, kind.cls, path, warnings)
+
+    def _leave_out(
+        self,
+        value: dict[str, Any],
+        name: str,
+        kind: type[msgspec.Struct],
+        path: str,
+        warnings: dict[str, None],
+    ) -> None:
+        """Take a field out of ``value`` that its type does not have."""
+        given, effect, shown = value.pop(name), self.effect(kind, name), _INDEX.sub("[]", path)
+        if effect is None:
+            if self._unknown == "refuse":
+                raise self._no_such(kind, name, path)
+            warnings[f"'{shown}' is not known and is left out."] = None
+        elif given is None:
+            return
+        elif isinstance(effect, Hint):
+            warnings[f"'{shown}' {effect.why}"] = None
+        elif isinstance(effect, Alias):
+            _rename(value, name, effect, given, path)
+        elif any(_same(given, neutral) for neutral in effect.neutral):
+            warnings[f"'{shown}' asks for what is done anyway."] = None
+        else:
+            raise _unsupported(effect, path)
+
+    def _no_such(
+        self, kind: type[msgspec.Struct], name: str, path: str
+    ) -> UnsupportedParameterError:
+        near = get_close_matches(name[:_LONGEST_NAME], self.names(kind), 1, 0.7)
+        meant = f" Did you mean '{near[0]}'?" if near else ""
+        return UnsupportedParameterError(f"Unknown parameter: '{path}'.{meant}", param=path)
+
+
+# Types that have no fields inside.
+_LEAVES = (
+    inspect.StrType, inspect.IntType, inspect.FloatType, inspect.BoolType, inspect.NoneType,
+    inspect.LiteralType, inspect.AnyType, inspect.DictType,
+)  # fmt: skip
+
+
+def _options(kind: inspect.Type) -> tuple[inspect.Type, ...]:
+    """The types that a union is one of."""
+    return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+
+
+def _struct(kinds: tuple[inspect.Type, ...], value: dict[str, Any]) -> inspect.StructType | None:
+    """The struct of ``kinds`` that ``value`` is meant to be."""
+    structs = [kind for kind in kinds if isinstance(kind, inspect.StructType)]
+    if len(structs) == 1:
+        return structs[0]
+    for kind in structs:
+        if kind.tag_field is not None and value.get(kind.tag_field) == kind.tag:
+            return kind
+    return None
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> dict[str, tuple[inspect.Type, ...]]:
+    info = cast("inspect.StructType", inspect.type_info(kind))
+    return {field.encode_name: _options(field.type) for field in info.fields}
+
+
+def _same(given: Any, neutral: Any) -> bool:
+    """Whether a value is a neutral one; true is not 1, though Python's are equal."""
+    return bool(given == neutral) and isinstance(given, bool) == isinstance(neutral, bool)
+
+
+def _rename(value: dict[str, Any], name: str, alias: Alias, given: Any, path: str) -> None:
+    if value.get(alias.of) is not None:
+        raise InvalidRequestError(f"'{path}' and '{alias.of}' mean the same; give one.", param=path)
+    read = given if alias.read is None else alias.read(given)
+    if read is not None:
+        value[alias.of] = read
+
+
+def _unsupported(effect: Refused, path: str) -> UnsupportedParameterError:
+    beyond = f" beyond its neutral value {effect.neutral[0]!r}" if effect.neutral else ""
+    why = f": {effect.why}" if effect.why else "."
+    return UnsupportedParameterError(f"'{path}' is not supported{beyond}{why}", param=path)
+
+
+def warnings_header(warnings: Iterable[str]) -> str:
+    """Warnings as the value of a header: printable ASCII, not too long."""
+    text = " ".join(warnings)[:_LONGEST_HEADER]
+    return "".join(char if " " <= char <= "~" else "?" for char in text)
+
+
+def described(policy: FieldPolicy, kind: type[msgspec.Struct]) -> Iterator[tuple[str, Effect]]:
+    """Every name that the table has for ``kind``, and its effect."""
+    for name in policy.names(kind):
+        if (effect := policy.effect(kind, name)) is not None and name not in _fields(kind):
+            yield name, effect

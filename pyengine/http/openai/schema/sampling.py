@@ -1,0 +1,107 @@
+"""The sampling parameters and options of every request that generates."""
+
+from typing import Any
+
+import msgspec
+
+from pyengine.grammar import Grammar
+from pyengine.request.submission import RequestOptions
+from pyengine.sampling import SamplingParams
+
+HTTP_NAMES = {"include_stop": "include_stop_str_in_output"}
+"""Sampling parameters that have another name in a request."""
+
+
+class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Fields of every request that generates. None is "not given", as in OpenAI's.
+
+    Sampling parameters mean what :class:`pyengine.SamplingParams` says of the field of the same
+    name; ``include_stop_str_in_output`` is its ``include_stop``, and a ``top_k`` of -1 keeps all.
+    Beyond OpenAI's and these: priority (lower runs first), cache_salt (cached prefixes are shared
+    only under the same one) and timeout (seconds until the request ends with an error).
+
+    ``user`` is the tenant that the request is charged to when tenants share fairly, and whose
+    recent answers are drafted from. Any client can name any user, so it isolates nothing: give
+    users that must not share cached prefixes or recent answers a cache_salt each.
+
+    Without ``model`` the one that is served answers.
+    """
+
+    model: str | None = None
+    stream: bool | None = None
+    stop: str | list[str] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    user: str | None = None
+
+    top_k: int | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+    timeout: float | None = None
+
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    bad_words: list[str] | None = None
+
+
+def sampling_params(
+    request: SamplingFields, max_tokens: int | None, logprobs: int | None
+) -> SamplingParams:
+    """The sampling parameters of a request, within their ranges.
+
+    Raises:
+        InvalidRequestError: Naming the parameter that is not.
+    """
+    given: dict[str, Any] = {}
+    for name in SamplingParams.__struct_fields__:
+        value = getattr(request, HTTP_NAMES.get(name, name), None)
+        if value is not None:
+            given[name] = tuple(value) if isinstance(value, list) else value
+    given |= {"max_tokens": max_tokens, "logprobs": logprobs}
+    if given.get("top_k") == -1:
+        given["top_k"] = 0
+    params = SamplingParams(**given)
+    params.validate()
+    return params
+
+
+def request_options(
+    request: SamplingFields,
+    grammar: Grammar | None,
+    close_grammar: bool = False,
+    prediction: list[int] | None = None,
+) -> RequestOptions:
+    """The options of a request besides sampling.
+
+    Raises:
+        InvalidRequestError: Naming the engine's parameter that is out of its range.
+    """
+    return RequestOptions(
+        priority=request.priority or 0,
+        tenant=request.user,
+        cache_salt=request.cache_salt,
+        timeout=request.timeout,
+        grammar=grammar,
+        close_grammar=close_grammar,
+        prediction=prediction,
+    )
+
+
+def seeded(params: SamplingParams, n: int) -> list[SamplingParams]:
+    """The sampling parameters of ``n`` choices: with a seed, each has one of its own."""
+    if params.seed is None:
+        return [params] * n
+    return [
+        msgspec.structs.replace(params, seed=(params.seed + i + 2**63) % 2**64 - 2**63)
+        for i in range(n)
+    ]

@@ -68,7 +68,7 @@ async def wait_for_end(pid: int) -> None:
 
 
 class Server:
-    """``pyengine serve`` in a process; what it prints is collected.
+    """``pyengine serve``, or a program like it, in a process; what it prints is collected.
 
     Attributes:
         process: The process.
@@ -92,14 +92,21 @@ class Server:
             self.output.append("")  # the end
             self._changed.notify_all()
 
-    def expect(self, pattern: str) -> "re.Match[str]":
-        """Wait until a line matches ``pattern``; fails with all that was printed if none does."""
+    def expect(self, pattern: str, seconds: float = START_S, after: int = 0) -> "re.Match[str]":
+        """Wait until a line matches ``pattern``; fails with all that was printed if none does.
+
+        Args:
+            pattern: A regular expression.
+            seconds: How long it may take.
+            after: Lines of the output that do not count.
+        """
 
         def found() -> "re.Match[str] | None":
-            return next(filter(None, (re.search(pattern, line) for line in self.output)), None)
+            lines = self.output[after:]
+            return next(filter(None, (re.search(pattern, line) for line in lines)), None)
 
         with self._changed:
-            self._changed.wait_for(lambda: found() or "" in self.output, START_S)
+            self._changed.wait_for(lambda: found() or "" in self.output, seconds)
             match = found()
         assert match, f"no line matches {pattern!r}:\n{''.join(self.output)}"
         return match
@@ -108,14 +115,14 @@ class Server:
         """Where it serves, once it is ready."""
         return self.expect(r"ready: \S+ at (\S+)/v1")[1]
 
-    def end(self, kind: signal.Signals) -> int:
+    def end(self, kind: signal.Signals, seconds: float = START_S) -> int:
         """Send a signal; the exit code, once everything it printed was read."""
         self.process.send_signal(kind)
-        return self.wait()
+        return self.wait(seconds)
 
-    def wait(self) -> int:
+    def wait(self, seconds: float = START_S) -> int:
         """The exit code, once everything it printed was read."""
-        code = self.process.wait(START_S)
+        code = self.process.wait(seconds)
         self._reader.join(START_S)
         return code
 
@@ -128,8 +135,17 @@ def served(
     env: dict[str, str] | None = None,
 ) -> Iterator[Server]:
     """``pyengine serve`` with ``arguments``; killed at the end if it still runs."""
+    with running(*command, "serve", *arguments, cwd=cwd, env=env) as server:
+        yield server
+
+
+@contextmanager
+def running(
+    *command: str, cwd: Path | None = None, env: dict[str, str] | None = None
+) -> Iterator[Server]:
+    """A program that serves; killed at the end if it still runs."""
     process = subprocess.Popen(
-        [*command, "serve", *arguments],
+        command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

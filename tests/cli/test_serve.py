@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import subprocess
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,14 +18,11 @@ from pyengine.engine import EngineInfo
 from pyengine.http.serving.server import BROKEN_OFF
 from pyengine.settings.config import EngineConfig
 from tests.cli.conftest import Run
+from tests.clients import Reader, begun, client_of, tokens_of
 from tests.programs import REPOSITORY, served
 
 QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
 SLOW = ("--device", "simulated", "--simulated-step-ms", "20")
-
-
-def client_of(url: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
 @pytest.mark.parametrize("placement", ["process", "thread"])
@@ -99,20 +95,10 @@ def test_the_summary_names_the_draft_sources(settings: dict[str, Any], says: str
 @pytest.mark.slow
 def test_a_running_answer_is_finished_before_the_server_stops() -> None:
     with served("--port", "0", *SLOW) as server, client_of(server.url()) as client:
-        chunks = client.completions.create(
-            model="pyengine-demo",
-            prompt="Go on",
-            max_tokens=40,
-            stream=True,
-            stream_options={"include_usage": True},
-            extra_body={"ignore_eos": True},
-        )
-        next(chunks)
+        chunks = begun(client, 40)
         server.process.send_signal(signal.SIGTERM)
         server.expect("draining 1 requests")
-        usage = [chunk.usage for chunk in chunks][-1]
-        assert usage is not None
-        assert usage.completion_tokens == 40
+        assert tokens_of(chunks) == 40
         assert server.wait() == 0
 
 
@@ -122,32 +108,13 @@ def test_the_drain_is_bounded_and_a_second_signal_ends_it(
     arguments: tuple[str, ...], twice: bool
 ) -> None:
     with served("--port", "0", *SLOW, *arguments) as server, client_of(server.url()) as client:
-        chunks = client.completions.create(
-            model="pyengine-demo",
-            prompt="Go on",
-            max_tokens=1500,
-            stream=True,
-            extra_body={"ignore_eos": True},
-        )
-        next(chunks)
-        ended = threading.Event()
-
-        def read_to_the_end() -> None:
-            try:
-                for _ in chunks:
-                    pass
-            except openai.APIError:
-                ended.set()  # the stream gave the reason
-
-        reader = threading.Thread(target=read_to_the_end)
-        reader.start()
+        reader = Reader(begun(client, 1500))
         server.process.send_signal(signal.SIGINT)
         server.expect("draining 1 requests")
         if twice:
             server.process.send_signal(signal.SIGINT)
         assert server.wait() == BROKEN_OFF
-        reader.join(60)
-        assert ended.is_set()
+        assert isinstance(reader.wait(), openai.APIError)  # the stream gave the reason
 
 
 def test_a_port_in_use_is_one_clear_line(pyengine: Run) -> None:

@@ -3,12 +3,11 @@
 import asyncio
 import os
 import signal
-import threading
 
 import httpx
 import pytest
-from openai import OpenAI
 
+from tests.clients import Reader, begun, client_of, tokens_of
 from tests.programs import served, wait_for_end
 from tests.replicas.conftest import (
     REQUESTS,
@@ -75,21 +74,11 @@ def test_a_stream_is_finished_before_the_end_and_nothing_is_left() -> None:
     slow = ("--device", "simulated", "--simulated-step-ms", "20")
     with served("--port", "0", "--replicas", "2", *slow) as server:
         url, left = server.url(), children(server.process.pid)
-        with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-            chunks = client.completions.create(
-                model="pyengine-demo",
-                prompt="Go on",
-                max_tokens=50,
-                stream=True,
-                stream_options={"include_usage": True},
-                extra_body={"ignore_eos": True},
-            )
-            next(chunks)
+        with client_of(url) as client:
+            chunks = begun(client, 50)
             server.process.send_signal(signal.SIGINT)
             server.expect("draining; send the signal again")
-            usage = [chunk.usage for chunk in chunks][-1]
-        assert usage is not None
-        assert usage.completion_tokens == 50
+            assert tokens_of(chunks) == 50
         assert server.wait() == 0
         assert server.output[-2:] == ["stopped\n", ""]
         for pid in left:
@@ -97,33 +86,16 @@ def test_a_stream_is_finished_before_the_end_and_nothing_is_left() -> None:
 
 
 def test_a_second_signal_stops_at_once() -> None:
-    with served("--port", "0", "--replicas", "2", *SIMULATED) as server:
-        url = server.url()
-        with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-            chunks = client.completions.create(
-                model="pyengine-demo",
-                prompt="Go on",
-                max_tokens=2000,
-                stream=True,
-                extra_body={"ignore_eos": True},
-            )
-            next(chunks)
-            reader = threading.Thread(target=_read, args=(chunks,))
-            reader.start()
-            server.process.send_signal(signal.SIGTERM)
-            server.expect("draining; send the signal again")
-            server.process.send_signal(signal.SIGTERM)
-            assert server.wait() == 0
-            reader.join(60)
-            assert not reader.is_alive()
-
-
-def _read(chunks: object) -> None:
-    try:
-        for _ in chunks:  # type: ignore[attr-defined]
-            pass
-    except Exception:  # noqa: BLE001 - the stream was cut, as it should be
-        pass
+    with (
+        served("--port", "0", "--replicas", "2", *SIMULATED) as server,
+        client_of(server.url()) as client,
+    ):
+        reader = Reader(begun(client, 2000))
+        server.process.send_signal(signal.SIGTERM)
+        server.expect("draining; send the signal again")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.wait() == 0
+        assert reader.wait() is not None
 
 
 def test_nothing_outlives_a_killed_supervisor() -> None:

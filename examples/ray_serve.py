@@ -7,6 +7,7 @@ import argparse
 import os
 import signal
 import socket
+from typing import Any
 
 # Before Ray is imported: nobody is told of the use.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -29,6 +30,8 @@ def main() -> None:
     """Serve until a signal comes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument("--max-replicas", type=int, help="let the load tell how many are needed")
+    parser.add_argument("--address", help="of a cluster; without it one is started, and ended")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--simulated-step-ms", type=float, default=8.0)
     parser.add_argument("--max-sequences", type=int)
@@ -38,9 +41,16 @@ def main() -> None:
         simulated_step_ms=arguments.simulated_step_ms,
         max_sequences=arguments.max_sequences,
     )
+    number: dict[str, Any] = {"num_replicas": arguments.replicas}
+    if arguments.max_replicas is not None:
+        bounds = {"min_replicas": arguments.replicas, "max_replicas": arguments.max_replicas}
+        number = {"autoscaling": bounds}
     # Fractions of a CPU, so that the example runs on any machine.
-    app = build_app(config, num_replicas=arguments.replicas, cpus=0.1)
-    ray.init(include_dashboard=False, log_to_driver=False, num_cpus=2)
+    app = build_app(config, cpus=0.1, **number)
+    if arguments.address is None:
+        ray.init(include_dashboard=False, log_to_driver=False, num_cpus=2)
+    else:
+        ray.init(address=arguments.address, log_to_driver=False)
     port = free_port()
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     serve.run(app)

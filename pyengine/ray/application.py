@@ -1,34 +1,36 @@
 """The deployments of the Ray application, and their settings."""
 
-import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import ConfigError
-from pyengine.http.app import App
+from pyengine.http.asgi import Message, asgi_app
 from pyengine.model.weights.folder import served_name
-from pyengine.ray.local_request import Call, Head, answer, text_of
+from pyengine.ray.autoscaling import CACHE, RUNNING, WAITING, ByEngineLoad
+from pyengine.ray.forwarding import Call, answered
 from pyengine.settings.config import EngineConfig
 
 PREFIX_ROUTER = (
     "ray.llm._internal.serve.routing_policies.prefix_aware.prefix_aware_router"
     ":PrefixCacheAffinityRouter"
 )
-STATS_PERIOD_S = 2.0
+"""Ray's public name for it needs all of ``ray[llm]``, another engine included."""
+
+KNOWN_CHARACTERS = 1 << 23
+"""Most characters of prompts that the router by prefix remembers."""
+
 DRAIN_S = 30.0
-DROPPED_HEADERS = {"connection", "content-length", "server", "date"}
 
 
 class EngineReplica:
     """One engine. Ray runs it as an actor, with an event loop of its own."""
 
     async def __init__(self, config: EngineConfig) -> None:  # type: ignore[misc]
-        """``config`` is that of the application. Called on the loop that serves."""
+        """Load the model; Ray sends requests once this is done. Called on the loop that serves."""
         self._engine = AsyncEngine(config=config, placement="process")
-        self._app = App(self._engine)
-        self._loading = asyncio.create_task(self._engine.start())
+        self._app = asgi_app(self._engine)
+        await self._engine.start()
 
     async def check_health(self) -> None:
         """Raise if the engine has died for good; Ray then starts another replica."""
@@ -36,31 +38,26 @@ class EngineReplica:
             raise self._engine.failure
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Requests that wait, and the use of the KV cache, for policies that read them."""
-        return await self._load()
+        """The load, for :class:`ByEngineLoad` and policies of your own.
 
-    async def record_routing_stats(self) -> dict[str, float]:
-        """The same for the request router."""
-        return await self._load()
-
-    async def _load(self) -> dict[str, float]:
+        Empty while the engine is started again after its death.
+        """
         if not self._engine.ready:
             return {}
         stats = (await self._engine.metrics()).stats
         return {
-            "requests_waiting": float(stats["waiting"]),
-            "requests_running": float(stats["running"]),
-            "kv_cache_usage_ratio": stats["held"] / stats["num_blocks"],
+            WAITING: float(stats["waiting"]),
+            RUNNING: stats["running"] / self._engine.config.limits.max_sequences,
+            CACHE: stats["held"] / stats["num_blocks"],
         }
 
-    async def answer(self, call: Call) -> AsyncIterator[Head | bytes]:
-        """Status and headers, then the pieces of the answer."""
-        await asyncio.shield(self._loading)
-        async for piece in answer(self._app, call):
-            yield piece
+    async def answer(self, call: Call) -> AsyncIterator[Message]:
+        """The ASGI messages of the answer."""
+        async for message in answered(self._app, call):
+            yield message
 
     async def __del__(self) -> None:
-        await self._app.drain(DRAIN_S)
+        await self._app.app.drain(DRAIN_S)
         await self._engine.close()
 
 
@@ -74,29 +71,25 @@ class Ingress:
         """Answer one request of Starlette's, piece by piece."""
         from starlette.responses import StreamingResponse
 
-        body = await request.body()
-        try:
-            prompt = text_of(json.loads(body)) if body else ""
-        except ValueError:
-            prompt = ""  # the engine says what is wrong with it
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        path = request.url.path
-        # The router by prefix divides by the length of the text.
-        call = Call(request.method, path, headers, body, prompt or path)
-        pieces = self._engines.answer.remote(call)
-        status, names = await anext(aiter(pieces))
-        response = StreamingResponse(pieces, status)
-        response.raw_headers = [
-            (name.encode(), value.encode())
-            for name, value in names
-            if name.lower() not in DROPPED_HEADERS
-        ]
+        call = Call.of(request.scope, await request.body())
+        messages = self._engines.answer.remote(call)
+        start = await anext(aiter(messages))
+
+        async def bodies() -> AsyncIterator[bytes]:
+            try:
+                async for message in messages:
+                    yield message.get("body", b"")
+            finally:
+                messages.cancel()
+
+        response = StreamingResponse(bodies(), start["status"])
+        response.raw_headers = start["headers"]
         return response
 
 
 def build_app(
     config: EngineConfig | Mapping[str, Any] | None = None,
-    num_replicas: int = 1,
+    num_replicas: int | None = None,
     autoscaling: Mapping[str, Any] | None = None,
     *,
     by_prefix: bool = True,
@@ -105,11 +98,13 @@ def build_app(
     """A Ray Serve application, for ``serve run``.
 
     Args:
-        config: Of every engine; a mapping of its settings, as in Serve's YAML, will do.
-        num_replicas: Engines, each an actor of Ray, wherever there is room.
-        autoscaling: Fields of Serve's ``AutoscalingConfig`` in place of a fixed number. Replicas
-            are added by the requests that are under way for each. A ``policy`` may read
-            ``requests_waiting`` and ``kv_cache_usage_ratio`` of every replica.
+        config: Of every engine; a mapping of its settings, as in Serve's YAML, will do. Ray
+            reserves GPUs if its ``device`` is ``cuda``.
+        num_replicas: Engines, each an actor of Ray, wherever there is room; None is one.
+        autoscaling: Fields of Serve's ``AutoscalingConfig`` in place of a fixed number, such as
+            ``min_replicas`` and ``max_replicas``. The engines' waiting requests, running requests
+            and use of the KV cache tell how many are needed
+            (:class:`pyengine.ray.autoscaling.ByEngineLoad`), unless a ``policy`` is among them.
         by_prefix: Send a request to the replica that knows the beginning of its prompt, while none
             has much more to do than another; otherwise to the one with less to do.
         cpus: CPUs that Ray reserves for each engine, and for each rank without GPUs.
@@ -119,26 +114,29 @@ def build_app(
     """
     try:
         from ray import serve
-        from ray.serve.config import RequestRouterConfig
     except ImportError as error:
         raise ConfigError(
             f"pyengine.ray needs Ray ({error}): pip install 'pyengine[ray]'"
         ) from None
+    if num_replicas is not None and autoscaling is not None:
+        raise ConfigError("'num_replicas' is fixed, 'autoscaling' is not: give one of them")
     if not isinstance(config, EngineConfig):
         config = EngineConfig(**(config or {}))
     options: dict[str, Any] = {
         "name": f"engine-{config.served_name or served_name(config.model)}".replace("/", "--"),
         "max_ongoing_requests": config.limits.max_sequences + config.max_waiting,
+        "graceful_shutdown_timeout_s": DRAIN_S,
         **resources(config, cpus),
     }
     if autoscaling is None:
-        options["num_replicas"] = num_replicas
+        options["num_replicas"] = num_replicas or 1
     else:
-        options["autoscaling_config"] = dict(autoscaling)
+        options["autoscaling_config"] = {
+            "policy": {"policy_function": ByEngineLoad},
+            **autoscaling,
+        }
     if by_prefix:
-        options["request_router_config"] = RequestRouterConfig(
-            request_router_class=PREFIX_ROUTER, request_routing_stats_period_s=STATS_PERIOD_S
-        )
+        options["request_router_config"] = prefix_routing(config)
     engines = serve.deployment(EngineReplica, **options).bind(config)
     ingress = serve.deployment(
         Ingress, name="ingress", max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0}
@@ -146,17 +144,32 @@ def build_app(
     return ingress.bind(engines)
 
 
+def prefix_routing(config: EngineConfig) -> Any:
+    """Ray's request router by prefix, which looks away from prefixes once work is uneven."""
+    from ray.serve.config import RequestRouterConfig
+
+    return RequestRouterConfig(
+        request_router_class=PREFIX_ROUTER,
+        request_router_kwargs={
+            "imbalanced_threshold": max(config.limits.max_sequences // 2, 1),
+            "do_eviction": True,
+            "eviction_threshold_chars": KNOWN_CHARACTERS,
+            "eviction_target_chars": KNOWN_CHARACTERS * 3 // 4,
+        },
+    )
+
+
 def resources(config: EngineConfig, cpus: float) -> dict[str, Any]:
-    """What Ray reserves for a replica: with several ranks one bundle each, on one machine."""
-    gpus = 1 if config.device == "cuda" else 0
-    bundle = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
-    if config.tensor_parallel == 1:
-        return {"ray_actor_options": {"num_cpus": cpus, "num_gpus": gpus}}
-    # The engine starts its ranks itself, in processes of this actor's machine: the actor takes
-    # the resources of the whole group, so that Ray shows it all GPUs.
+    """What Ray reserves for a replica: with several ranks a placement group for all of them.
+
+    The engine starts its ranks itself, in processes of its actor's machine. So the group is one
+    bundle, which lies on one machine, and the actor takes all of it: Ray shows it all GPUs.
+    """
     ranks = config.tensor_parallel
-    return {
-        "ray_actor_options": {"num_cpus": cpus * ranks, "num_gpus": gpus * ranks},
-        "placement_group_bundles": [{name: each * ranks for name, each in bundle.items()}],
-        "placement_group_strategy": "STRICT_PACK",
-    }
+    gpus = ranks if config.device == "cuda" else 0
+    found: dict[str, Any] = {"ray_actor_options": {"num_cpus": cpus * ranks, "num_gpus": gpus}}
+    if ranks > 1:
+        bundle = {"CPU": cpus * ranks, **({"GPU": gpus} if gpus else {})}
+        found["placement_group_bundles"] = [bundle]
+        found["placement_group_strategy"] = "STRICT_PACK"
+    return found

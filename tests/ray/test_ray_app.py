@@ -1,87 +1,98 @@
-"""The application for Ray Serve, in the example's program, with Ray itself."""
+"""The application for Ray Serve, with Ray itself: in the example's program, and beside it."""
 
-import re
+import asyncio
+import json
 import signal
-import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
-from pyengine.ray.application import resources
-from pyengine.ray.local_request import text_of
-from pyengine.settings.config import EngineConfig
-from tests.programs import REPOSITORY, environment
+from pyengine.http.replicas.replica_set import free_port
+from tests.clients import client_of
+from tests.programs import REPOSITORY, Server, environment, running
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("ray")]
 
 MODEL = "pyengine-demo"
+START_S = 240.0
+QUESTION: Any = {"role": "user", "content": "Tell me a story."}
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
-    [
-        ({"messages": [{"role": "user", "content": "x"}]}, "[{'role': 'user', 'content': 'x'}]"),
-        ({"prompt": "Go on"}, "Go on"),
-        ({"input": "Hello"}, "Hello"),
-        ({}, ""),
-        ([1], ""),
-    ],
-)
-def test_requests_are_compared_by_their_prompts(body: object, text: str) -> None:
-    assert text_of(body) == text
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """The address of a cluster on this machine.
 
-
-def test_ranks_share_a_placement_group() -> None:
-    several = resources(EngineConfig(device="cuda", tensor_parallel=4), cpus=2)
-    assert several["placement_group_bundles"] == [{"CPU": 8, "GPU": 4}]
-    assert several["ray_actor_options"] == {"num_cpus": 8, "num_gpus": 4}
-    alone = resources(EngineConfig(device="cpu"), cpus=1)
-    assert alone == {"ray_actor_options": {"num_cpus": 1, "num_gpus": 0}}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-@pytest.mark.xdist_group("ray")
-def test_the_example_answers_through_ray() -> None:
-    program = [
-        sys.executable,
-        str(REPOSITORY / "examples" / "ray_serve.py"),
-        "--device",
-        "simulated",
+    Its agents get their ports: a node that waits to be told them gives up after 15 seconds, which a
+    busy machine does not keep.
+    """
+    agents = (
+        "dashboard-agent-grpc",
+        "dashboard-agent-listen",
+        "metrics-export",
+        "runtime-env-agent",
+    )
+    port, *ports = [free_port() for _ in range(5)]
+    command = [
+        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+        *("--node-ip-address=127.0.0.1", f"--port={port}", "--num-cpus=2"),
+        *("--include-dashboard=false", "--disable-usage-stats"),
+        *(f"--{name}-port={number}" for name, number in zip(agents, ports, strict=True)),
     ]
-    with subprocess.Popen(
-        program,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment(RAY_raylet_start_wait_time_s="180"),
-    ) as process:
-        try:
-            assert process.stdout is not None
-            lines = []
-            for line in process.stdout:
-                lines.append(line)
-                if line.startswith("ready:"):
-                    break
-            found = re.search(r"ready: \S+ at (\S+)/v1", "".join(lines))
-            assert found, "".join(lines)
-            ask(found[1])
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=120)
+    patient = environment(
+        RAY_AUTH_MODE="disabled",
+        RAY_agent_register_timeout_ms="240000",
+        RAY_raylet_start_wait_time_s="240",
+        RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S="0.1",
+    )
+    with running(*command, env=patient) as server:
+        server.expect("Ray runtime started", START_S)
+        yield f"127.0.0.1:{port}"
+        server.end(signal.SIGTERM, START_S)
 
 
-def ask(url: str) -> None:
-    """Ask in the ways that clients do."""
-    question: Any = {"role": "user", "content": "Tell me a story."}
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+@contextmanager
+def program(*command: str) -> Iterator[Server]:
+    """A program that deploys applications."""
+    with running(sys.executable, *command, env=environment()) as server:
+        yield server
+        assert server.end(signal.SIGTERM, START_S) == 0
+
+
+@pytest.fixture(scope="module")
+def example(cluster: str) -> Iterator[Server]:
+    """The example with two replicas on simulated devices."""
+    path = str(REPOSITORY / "examples" / "ray_serve.py")
+    with program(path, "--device", "simulated", "--address", cluster) as server:
+        server.expect("ready:", START_S)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def others(cluster: str, example: Server) -> Iterator[Server]:
+    """Further applications behind the same ingress."""
+    with program(str(REPOSITORY / "tests" / "ray" / "deploy.py"), cluster) as server:
+        server.expect("reserved:", START_S)
+        yield server
+
+
+@pytest.fixture
+def url(example: Server) -> str:
+    return example.url()
+
+
+def test_it_answers_openais_client(url: str) -> None:
+    with client_of(url) as client:
         whole = client.chat.completions.create(
-            model=MODEL, messages=[question], temperature=0, max_tokens=8
+            model=MODEL, messages=[QUESTION], temperature=0, max_tokens=8
         )
         chunks = list(
             client.chat.completions.create(
-                model=MODEL, messages=[question], temperature=0, max_tokens=8, stream=True
+                model=MODEL, messages=[QUESTION], temperature=0, max_tokens=8, stream=True
             )
         )
         text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
@@ -90,15 +101,57 @@ def ask(url: str) -> None:
         assert [model.id for model in client.models.list()] == [MODEL]
         with pytest.raises(openai.BadRequestError, match="Unknown parameter: 'temprature'"):
             client.completions.create(model=MODEL, prompt="Go on", extra_body={"temprature": 0})
-        prompt = "A beginning that is long enough for some blocks of the cache. " * 8
-        cached = 0
-        for number in range(8):
-            answer = client.completions.create(
-                model=MODEL, prompt=f"{prompt}{number}", max_tokens=1
-            )
-            assert answer.usage is not None
-            assert answer.usage.prompt_tokens_details is not None
-            cached += answer.usage.prompt_tokens_details.cached_tokens or 0
-        # All but the first went to the replica that knew the beginning.
-        assert cached >= 7 * 64
     assert httpx.get(f"{url}/ready").json() == {"status": "ready"}
+    assert httpx.get(f"{url}/v1/nothing").status_code == 404
+
+
+def test_prompts_go_where_their_beginning_is_known(url: str) -> None:
+    prompt = "A beginning that is long enough for some blocks of the cache. " * 8
+    with client_of(url) as client:
+        answers = [
+            client.completions.create(model=MODEL, prompt=f"{prompt}{number}", max_tokens=1)
+            for number in range(8)
+        ]
+    cached = [
+        answer.usage.prompt_tokens_details.cached_tokens or 0
+        for answer in answers
+        if answer.usage and answer.usage.prompt_tokens_details
+    ]
+    # All but the first went to the replica that knew the beginning.
+    assert cached[0] == 0
+    assert min(cached[1:]) >= 64
+
+
+async def test_the_load_of_the_engines_adds_and_removes_replicas(url: str, others: Server) -> None:
+    others.expect("scaled: 1 replicas")
+    before = len(others.output)
+    body = {
+        "model": MODEL,
+        "prompt": "Go on",
+        "max_tokens": 2000,
+        "ignore_eos": True,
+        "stream": True,
+    }
+    async with httpx.AsyncClient(timeout=None) as client:
+
+        async def ask() -> None:
+            async with client.stream("POST", f"{url}/scaled/v1/completions", json=body) as answer:
+                async for _ in answer.aiter_lines():
+                    pass
+
+        asking = [asyncio.create_task(ask()) for _ in range(12)]
+        await asyncio.to_thread(others.expect, "scaled: 2 replicas", START_S)
+        for each in asking:
+            each.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+    # The engines learn that the clients have left, and so the load falls.
+    await asyncio.to_thread(others.expect, "scaled: 1 replicas", START_S, before)
+
+
+def test_two_ranks_answer_from_a_placement_group(url: str, others: Server) -> None:
+    reserved = json.loads(others.expect(r"reserved: (.*)")[1])
+    assert reserved == [["STRICT_PACK", [{"CPU": 0.2}]]]
+    with client_of(f"{url}/parallel") as client:
+        answer = client.completions.create(model=MODEL, prompt="Go on", max_tokens=4)
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 4

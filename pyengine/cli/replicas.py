@@ -6,11 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyengine.cli.options import spelled
+
 if TYPE_CHECKING:
     from pyengine.http.replicas.replica_set import ReplicaSet
     from pyengine.settings.config import EngineConfig
+    from pyengine.settings.server import ServerConfig
 
 ARGUMENTS = "pyengine.arguments"
+
+USELESS = {
+    "root_path": "the router has its own paths; let the proxy before it take the path away",
+    "allow_host": "the router takes every name",
+}
+"""Settings of the server that have no effect behind a router, and why."""
 
 
 class KeepsArguments(click.Command):
@@ -22,55 +31,71 @@ class KeepsArguments(click.Command):
         return super().parse_args(ctx, args)
 
 
+def refuse(server: "ServerConfig") -> None:
+    """Refuse settings that a router before the servers makes useless, and to start without one.
+
+    Raises:
+        click.UsageError: There is such a setting.
+        ConfigError: smg is not installed.
+    """
+    from pyengine.http.replicas.router import require_router
+
+    for setting, reason in USELESS.items():
+        if getattr(server, setting):
+            raise click.UsageError(
+                f"{spelled(setting)} and --replicas do not go together: {reason}"
+            )
+    require_router()
+
+
 async def serve_replicas(
     config: "EngineConfig",
+    server: "ServerConfig",
     arguments: Sequence[str],
     say: Callable[[str], None],
     *,
     replicas: int,
-    host: str,
-    port: int,
     metrics_port: int | None,
-    drain_seconds: float,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain, and stop everything; a second one hurries.
 
     Args:
         config: Of every replica.
+        server: Where the router listens; the rest is for every replica.
         arguments: Of the command, which every replica is given too.
         say: Called with lines for the user.
         replicas: How many.
-        host: Address for clients, and of the metrics.
-        port: Port for clients.
-        metrics_port: Port of the metrics; None is the one after ``port``.
-        drain_seconds: How long running requests get to finish.
+        metrics_port: Port of the metrics; None is the one after the router's.
 
     Raises:
-        ConfigError: smg is not installed, a port cannot be had, or the GPUs are too few.
+        ConfigError: A port cannot be had, the GPUs are too few, or the key file cannot be read.
         EngineDeadError: No replica starts, or all of them or the router died too often.
     """
     import asyncio
 
+    from pyengine.http.access.door import Door
+    from pyengine.http.access.source import AccessSource
     from pyengine.http.replicas.replica_set import ReplicaSet
-    from pyengine.http.replicas.router import require_router
     from pyengine.http.replicas.shares import shares
+    from pyengine.http.serving.reload import reloading
     from pyengine.http.serving.server import signals
     from pyengine.model.weights.folder import served_name
 
-    require_router()
     if metrics_port is None:
-        metrics_port = min(port + 1, 65535) if port else 0
+        metrics_port = min(server.port + 1, 65535) if server.port else 0
+    source = AccessSource(server)
+    door = Door(source.rules())
     running = ReplicaSet(
         arguments,
         config.served_name or served_name(config.model),
         shares(config, replicas),
-        host=host,
-        port=port,
+        server,
         metrics_port=metrics_port,
-        drain_seconds=drain_seconds,
+        door=door,
         announce=say,
     )
-    async with signals() as (stop, hurry):
+    files = [path for path in (server.api_key_file,) if path is not None]
+    async with signals() as (stop, hurry), reloading(files, lambda: door.apply(source.rules())):
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(stop.wait())]
         try:
             await running.start()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyengine.cli.options import engine_config, engine_options, model_argument
-from pyengine.cli.replicas import ARGUMENTS, KeepsArguments, serve_replicas
+from pyengine.cli.replicas import ARGUMENTS, KeepsArguments, refuse, serve_replicas
 from pyengine.cli.server_options import server_config, server_options
 from pyengine.cli.terminal import loading_bar
 from pyengine.settings.modes import Mode
@@ -65,21 +65,16 @@ def serve(
 
     config, server = engine_config(model, given, MODE), server_config(given)
     configure(server.log_level, server.log_format)
-    for warning in warnings(server):
+    if replicas > 1:
+        refuse(server)
+    for warning in warnings(server, replicas):
         click.echo(f"Warning: {warning}", err=True)
     if replicas > 1:
-        uvloop.run(
-            serve_replicas(
-                config,
-                click.get_current_context().meta[ARGUMENTS],
-                _say,
-                replicas=replicas,
-                host=server.host,
-                port=server.port,
-                metrics_port=metrics_port,
-                drain_seconds=server.drain_seconds,
-            )
+        arguments = click.get_current_context().meta[ARGUMENTS]
+        running = serve_replicas(
+            config, server, arguments, _say, replicas=replicas, metrics_port=metrics_port
         )
+        uvloop.run(running)
     elif server.workers == 1:
         leave(broken_off=uvloop.run(_serve(config, server, placement)))
     elif placement == "process":
@@ -88,7 +83,7 @@ def serve(
         raise click.UsageError("more than one of --workers needs --placement process")
 
 
-def warnings(server: "ServerConfig") -> list[str]:
+def warnings(server: "ServerConfig", replicas: int = 1) -> list[str]:
     """The dangers of a configuration."""
     from pyengine.http.access.rules import is_loopback
 
@@ -100,6 +95,11 @@ def warnings(server: "ServerConfig") -> list[str]:
         )
     if "*" in server.allow_origin and not server.locked:
         found.append("every web page that a browser shows can use the model: --allow-origin is *")
+    if replicas > 1 and not server.locked and is_loopback(server.host):
+        found.append(
+            "the router does not check by which name it is called, so web pages that browsers on "
+            "this machine show may reach the model: --api-key-file or --api-key keeps them out"
+        )
     return found
 
 

@@ -104,6 +104,17 @@ def test_the_engine_is_started_with_options_that_there_are() -> None:
     assert serve.make_context("serve", container["args"][1:]).params["model"] == "org/model"
 
 
+def test_prometheus_sends_a_key_where_there_is_one() -> None:
+    def endpoint(**settings: object) -> dict[str, Any]:
+        found = objects({"podMonitor": {"enabled": True, **settings}})
+        (only,) = found["PodMonitor", "test-engine"]["spec"]["podMetricsEndpoints"]
+        return dict(only)
+
+    assert "authorization" not in endpoint()
+    credentials = {"name": "keys", "key": "key"}
+    assert endpoint(keySecret="keys")["authorization"] == {"credentials": credentials}
+
+
 def test_the_autoscaler_and_the_docs_name_metrics_that_there_are() -> None:
     described = (REPOSITORY / "docs" / "METRICS.md").read_text()
     scaler = objects(ALL)["HorizontalPodAutoscaler", "test-engine"]["spec"]

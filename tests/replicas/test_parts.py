@@ -5,14 +5,21 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from pyengine.cli.serve import serve
 from pyengine.errors import ConfigError
+from pyengine.http.access.door import Door
+from pyengine.http.access.source import AccessSource
 from pyengine.http.replicas import router, shares
-from pyengine.http.replicas.operations import Scraped, merged
+from pyengine.http.replicas.operations import Operations, Scraped, merged
 from pyengine.http.serving.notify import notify_ready
 from pyengine.settings.config import EngineConfig
+from pyengine.settings.server import ServerConfig
 
 ONE = '# HELP a_total Help.\n# TYPE a_total counter\na_total{x="1"} 3\n# TYPE b gauge\nb 1\n'
 
@@ -69,6 +76,59 @@ def test_a_replica_that_does_not_answer_is_down() -> None:
     assert [(sample.labels["replica"], sample.value) for sample in up] == [("0", 1), ("1", 0)]
     restarts = families["pyengine_replica_restarts"].samples
     assert [sample.value for sample in restarts] == [0, 4]
+
+
+class Answer:
+    """Where an answer goes."""
+
+    status = 0
+    body = b""
+
+    def response_bytes(self, status: int, _: object, body: bytes) -> None:
+        self.status, self.body = status, body
+
+
+async def answer_of(operations: Operations, path: str, **headers: str) -> Answer:
+    answer = Answer()
+    scope: Any = SimpleNamespace(
+        proto="http", method="GET", path=path, headers=headers, authority=None
+    )
+    await operations.__rsgi__(scope, answer)
+    return answer
+
+
+async def test_metrics_need_a_key_where_requests_do() -> None:
+    given: list[dict[str, str]] = []
+
+    async def scrape(credentials: dict[str, str]) -> Scraped:
+        given.append(credentials)
+        return Scraped({0: ONE}, {0: 0}, "")
+
+    config = ServerConfig(api_key=("secret-key",))
+    operations = Operations(scrape, Door(AccessSource(config).rules()))
+    assert (await answer_of(operations, "/metrics", host="localhost")).status == 401
+    wrong = {"authorization": "Bearer another-key"}
+    assert (await answer_of(operations, "/metrics", **wrong)).status == 401
+    assert not given
+    right = {"authorization": "Bearer secret-key"}
+    assert (await answer_of(operations, "/metrics", **right)).status == 200
+    assert given == [right]
+    elsewhere = await answer_of(operations, "/metrics", host="evil.example", **right)
+    assert elsewhere.status == 403
+    assert (await answer_of(operations, "/v1/completions")).status == 503
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--root-path", "/llm"), "--root-path and --replicas do not go together"),
+        (("--allow-host", "llm.example"), "--allow-host and --replicas do not go together"),
+    ],
+)
+def test_what_has_no_effect_behind_a_router_is_refused(options: tuple[str, ...], says: str) -> None:
+    done = CliRunner().invoke(serve, ["--replicas", "2", "--device", "simulated", *options])
+    assert done.exit_code == 2
+    assert says in done.output
 
 
 def test_without_smg_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

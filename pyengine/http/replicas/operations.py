@@ -15,12 +15,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from pyengine.errors import NotReadyError
-from pyengine.http.errors import error_body
+from pyengine.errors import NotReadyError, PyengineError
+from pyengine.http.access.door import Door
+from pyengine.http.errors import HttpError, error_body
 from pyengine.http.limits import Limits
 from pyengine.http.rsgi import Scope
 
 JSON = ("content-type", "application/json")
+CREDENTIALS = ("authorization", "x-api-key")
+"""Headers of a scrape that the replicas ask for too."""
 
 
 class Operations:
@@ -33,29 +36,42 @@ class Operations:
         ready: Whether a replica takes requests.
     """
 
-    def __init__(self, scrape: Callable[[str], Awaitable["Scraped"]]) -> None:
-        """Take a function that scrapes all replicas under a scraper's Authorization."""
+    def __init__(
+        self, scrape: Callable[[dict[str, str]], Awaitable["Scraped"]], door: Door
+    ) -> None:
+        """Take a function that scrapes all replicas with a scraper's credentials, and the door."""
         self.limits = Limits()
         self.registering = False
         self.ready = False
         self._scrape = scrape
+        self._door = door
 
     async def __rsgi__(self, scope: Scope, proto: Any) -> None:
         """Serve one request."""
         if scope.proto != "http":
             return
-        if scope.path == "/metrics":
-            scraped = await self._scrape(scope.headers.get("authorization") or "")
-            encode, content_type = choose_encoder(scope.headers.get("accept") or "")
-            proto.response_bytes(200, [("content-type", content_type)], encode(scraped))
-        elif (scope.path == "/health" and self.registering) or (
-            scope.path == "/ready" and self.ready
-        ):
-            proto.response_bytes(200, [JSON], b'{"status":"ok"}')
-        else:
-            error = NotReadyError("No replica is ready yet; try again in a moment.")
-            retry = ("retry-after", str(error.retry_after))
-            proto.response_bytes(error.status, [JSON, retry], error_body(error))
+        try:
+            if scope.path == "/metrics":
+                await self._metrics(scope, proto)
+            elif (scope.path == "/health" and self.registering) or (
+                scope.path == "/ready" and self.ready
+            ):
+                proto.response_bytes(200, [JSON], b'{"status":"ok"}')
+            else:
+                raise NotReadyError("No replica is ready yet; try again in a moment.")
+        except PyengineError as error:
+            headers = [JSON, *(error.headers if isinstance(error, HttpError) else ())]
+            if error.retry_after is not None:
+                headers.append(("retry-after", str(error.retry_after)))
+            proto.response_bytes(error.status, headers, error_body(error))
+
+    async def _metrics(self, scope: Scope, proto: Any) -> None:
+        self._door.cors(scope)
+        self._door.enter(scope, scope.path)
+        given = {name: scope.headers.get(name) for name in CREDENTIALS}
+        scraped = await self._scrape({name: key for name, key in given.items() if key})
+        encode, content_type = choose_encoder(scope.headers.get("accept") or "")
+        proto.response_bytes(200, [("content-type", content_type)], encode(scraped))
 
 
 class Scraped(Collector):

@@ -27,7 +27,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pyengine.errors import EngineDeadError
-from pyengine.http.access.rules import is_loopback
+from pyengine.http.access.door import Door
 from pyengine.http.replicas.operations import Operations, Scraped, gathered
 from pyengine.http.replicas.program import Program
 from pyengine.http.replicas.router import Router, exchange, reachable
@@ -35,6 +35,7 @@ from pyengine.http.replicas.shares import Share
 from pyengine.http.serving.server import _Granian, listen, url_of
 from pyengine.placement.children import EXIT_TIMEOUT_S
 from pyengine.placement.restarts import MAX_DEATHS, RestartLimit
+from pyengine.settings.server import ServerConfig
 
 log = logging.getLogger("pyengine.replicas")
 
@@ -81,11 +82,10 @@ class ReplicaSet:
         arguments: Sequence[str],
         model: str,
         shares: Sequence[Share],
+        config: ServerConfig,
         *,
-        host: str,
-        port: int,
         metrics_port: int,
-        drain_seconds: float,
+        door: Door,
         announce: Callable[[str], None] = log.info,
     ) -> None:
         """Take the ports; nothing is started yet.
@@ -94,10 +94,9 @@ class ReplicaSet:
             arguments: Of ``pyengine serve``, for every replica.
             model: The name that the model answers to.
             shares: What each replica may use.
-            host: Address for clients.
-            port: Port for clients; 0 takes a free one.
+            config: Where clients reach the router, and how long it drains.
             metrics_port: Port of the metrics; 0 takes a free one.
-            drain_seconds: How long running requests get to finish.
+            door: Lets scrapes of the metrics in.
             announce: Called with lines for the user: which replica is ready.
 
         Raises:
@@ -106,17 +105,16 @@ class ReplicaSet:
         self.model = model
         self.replicas = [Replica(index, share) for index, share in enumerate(shares)]
         self._arguments = [*arguments, "--replicas", "1", "--host", "127.0.0.1", "--port", "0"]
-        if not is_loopback(host):
-            self._arguments += ["--allow-host", "*"]  # the router passes clients' names for it on
-        self._drain_seconds = drain_seconds
+        self._config = config
         self._announce = announce
-        self._operations = Operations(self.scrape)
+        self._operations = Operations(self.scrape, door)
+        host = config.host
         listener = listen(host, metrics_port, self._operations.limits.backlog)
         self.metrics_url = f"{url_of(listener, host)}/metrics"
         self._standby = f"http://{reachable(host)}:{listener.getsockname()[1]}"
         # Shaped as the application of requests, as far as the server looks at it.
         self._server = _Granian(self._operations, listener, SCRAPERS)  # type: ignore[arg-type]
-        with listen(host, port, 1) as taken:  # smg would only log that a port is in use
+        with listen(host, config.port, 1) as taken:  # smg would only log that a port is in use
             self._address = host, int(taken.getsockname()[1])
         self.url = Router(*self._address, 0, 0).url
         self._stopping = False
@@ -165,25 +163,22 @@ class ReplicaSet:
         if hasattr(self, "router"):
             programs.insert(0, self.router.program)
         if programs:
-            await self._end(programs[:1], self._drain_seconds, hurrying)
-            await self._end(programs[1:], self._drain_seconds, hurrying)
+            await self._end(programs[:1], hurrying)
+            await self._end(programs[1:], hurrying)
         hurrying.cancel()
         self._server.stop()  # type: ignore[no-untyped-call]
         for task in self._tasks[1:]:
             task.cancel()
         await asyncio.gather(*self._tasks, hurrying, return_exceptions=True)
 
-    @staticmethod
-    async def _end(
-        programs: Sequence[Program], seconds: float, hurrying: "asyncio.Task[bool]"
-    ) -> None:
+    async def _end(self, programs: Sequence[Program], hurrying: "asyncio.Task[bool]") -> None:
         """Stop programs, and kill those that take too long."""
         if not programs:
             return
         for program in programs:
             program.stop()
         ended = asyncio.gather(*(program.ended() for program in programs))
-        limit = asyncio.ensure_future(asyncio.sleep(seconds + EXIT_TIMEOUT_S))
+        limit = asyncio.ensure_future(asyncio.sleep(self._config.drain_seconds + EXIT_TIMEOUT_S))
         waiting: list[asyncio.Future[Any]] = [ended, hurrying, limit]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         limit.cancel()
@@ -191,11 +186,11 @@ class ReplicaSet:
             program.kill()
         await ended
 
-    async def scrape(self, authorization: str) -> Scraped:
-        """The metrics of all replicas that are ready, and of the router."""
+    async def scrape(self, credentials: dict[str, str]) -> Scraped:
+        """The metrics of all replicas that let these headers in, and of the router."""
 
         def of(url: str | None) -> Callable[[], Awaitable[str]]:
-            return lambda: _metrics_of(url, authorization)
+            return lambda: _metrics_of(url, credentials)
 
         texts = await gathered({each.index: of(each.url) for each in self.replicas})
         router = await gathered({0: self.router.metrics})
@@ -203,7 +198,8 @@ class ReplicaSet:
         return Scraped(texts, restarts, router[0] or "")
 
     async def _start_router(self) -> None:
-        self.router = Router(*self._address, free_port(), self._drain_seconds)
+        drain, origins = self._config.drain_seconds, self._config.allow_origin
+        self.router = Router(*self._address, free_port(), drain, origins)
         await self.router.start()
         self._operations.registering = True
         with contextlib.suppress(OSError):
@@ -272,7 +268,7 @@ class ReplicaSet:
                 await self.router.remove(name)
 
 
-async def _metrics_of(url: str | None, authorization: str) -> str:
+async def _metrics_of(url: str | None, credentials: dict[str, str]) -> str:
     """What a replica answers to a scrape.
 
     Raises:
@@ -282,9 +278,8 @@ async def _metrics_of(url: str | None, authorization: str) -> str:
         raise ConnectionError("the replica is not ready")
     where = urlsplit(url)
     assert where.hostname is not None and where.port is not None  # noqa: PT018
-    headers = {"authorization": authorization} if authorization else {}
     status, body = await asyncio.to_thread(
-        exchange, (where.hostname, where.port), "GET", "/metrics", headers, None
+        exchange, (where.hostname, where.port), "GET", "/metrics", credentials, None
     )
     if status != 200:
         raise OSError(f"{url}/metrics: status {status}")

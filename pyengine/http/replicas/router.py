@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 from pyengine.errors import ConfigError
@@ -48,7 +49,15 @@ class Router:
 
     program: Program
 
-    def __init__(self, host: str, port: int, metrics_port: int, drain_seconds: float) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        metrics_port: int,
+        drain_seconds: float,
+        origins: Sequence[str] = (),
+    ) -> None:
+        """Take its addresses, how long it drains, and the origins of web pages that may ask it."""
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         self._address = (reachable(host), port)
         self._metrics_port = metrics_port
@@ -65,6 +74,9 @@ class Router:
             *("--health-check-interval-secs", "1", "--health-failure-threshold", "3"),
             *("--health-success-threshold", "1"),
             *("--history-backend", "none", "--disable-tokenizer-autoload"),
+            # A stream has the engine's keep-alives already, and the engine has no /v1/loads.
+            *("--sse-keepalive-secs", "0", "--disable-load-monitoring"),
+            *(("--cors-allowed-origins", *origins) if origins else ()),
             *("--log-level", "error", "--log-json"),
         ]
 

@@ -949,6 +949,18 @@ class CpuLinear:
                 ``group``.
         """
 
+    @staticmethod
+    def stacked(layers: list[CpuLinear]) -> CpuLinear:
+        """One layer of the outputs of ``layers``, in their order; shares their weights.
+
+        Raises:
+            ValueError: There is none, or they differ in their inputs.
+        """
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights, scales and biases, as packed."""
+
     @property
     def inputs(self) -> int: ...
     @property
@@ -1016,6 +1028,17 @@ class CpuKernels:
         self, table: CpuTensor, index: CpuTensor, out: CpuTensor, rows: int, first: int = 0
     ) -> None:
         """``out[i] = table[index[first + i]]`` for i below ``rows``; ``index`` is int32."""
+
+    def gather_weights(
+        self, table: CpuLinear, index: CpuTensor, out: CpuTensor, rows: int, first: int = 0
+    ) -> None:
+        """``out[i]`` becomes the weights of the output ``index[first + i]`` of ``table``.
+
+        ``out`` is float32 or bfloat16 [rows, inputs]; quantized weights are computed in float32.
+
+        Raises:
+            ValueError: ``table`` has no such output.
+        """
 
     def silu_mul(self, gate_up: CpuTensor, out: CpuTensor, rows: int) -> None:
         """silu(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first."""
@@ -1192,6 +1215,9 @@ class CpuProgram:
     def linear(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor, rows: int = 0) -> None: ...
     def gather(
         self, table: CpuTensor, index: CpuTensor, out: CpuTensor, rows: int = 0, first: int = 0
+    ) -> None: ...
+    def gather_weights(
+        self, table: CpuLinear, index: CpuTensor, out: CpuTensor, rows: int = 0, first: int = 0
     ) -> None: ...
     def silu_mul(self, gate_up: CpuTensor, out: CpuTensor, rows: int = 0) -> None: ...
     def attend(

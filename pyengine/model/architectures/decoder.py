@@ -75,7 +75,7 @@ class Decoder:
 
     def forward(self, step: Step, tokens: int) -> None:
         """Compute the first ``tokens`` tokens of a step, and store their keys and values."""
-        self._parts.gather(self._embedding, step.token_ids, self._residual, tokens)
+        self._embedding(step.token_ids, self._residual, tokens)
         before = None
         for index, layer in enumerate(self._layers):
             layer.input_norm(self._residual, before, self._normed, tokens)

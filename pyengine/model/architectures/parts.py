@@ -56,6 +56,13 @@ class Step(Protocol):
     logit_token: Any
 
 
+class Table(Protocol):
+    """Rows to look up, such as embeddings [vocabulary, width]."""
+
+    def __call__(self, index: Any, out: Buffer, rows: int) -> None:
+        """``out[i]`` becomes row ``index[i]`` for i below ``rows``; ``index`` is a step's."""
+
+
 class Linear(Protocol):
     """x W^T + b, from one buffer into another."""
 
@@ -132,8 +139,8 @@ class Parts(Protocol):
     def buffer(self, rows: int, width: int) -> Buffer:
         """Zeros [rows, width] in the model's data type."""
 
-    def table(self, weight: Matrix) -> Buffer:
-        """Rows to :meth:`gather`, such as embeddings [vocabulary, width]."""
+    def table(self, weight: Matrix) -> Table:
+        """Rows to look up, those of ``weight``."""
 
     def linear(
         self, weight: Matrix, bias: NDArray[Any] | None = None, *, reduce: bool = False
@@ -172,8 +179,8 @@ class Parts(Protocol):
             ModelLoadError: Heads of this shape are not supported.
         """
 
-    def gather(self, table: Buffer, index: Any, out: Buffer, rows: int, first: int = 0) -> None:
-        """``out[i] = table[index[first + i]]`` for i below ``rows``; ``index`` is a step's."""
+    def gather(self, source: Buffer, index: Any, out: Buffer, rows: int, first: int = 0) -> None:
+        """``out[i] = source[index[first + i]]`` for i below ``rows``; ``index`` is a step's."""
 
     def silu_mul(self, gate_up: Buffer, out: Buffer, rows: int) -> None:
         """silu(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from pyengine._core import CpuKernels, CpuLinear, CpuProgram, CpuStep, CpuTensor
 from pyengine.model.architectures.parts import Buffer, LayerAttention, check_heads
 from pyengine.model.cpu.attention import make_cache
+from pyengine.model.cpu.linear import pack
 from pyengine.model.dtypes import cpu_tensor
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.matrix import Matrix
@@ -42,10 +44,11 @@ class CpuParts:
 
     Attributes:
         kernels: The Rust kernels and their threads.
-        dtype: Of weights, buffers and cache.
+        dtype: Of buffers, cache, and weights that are not quantized.
         max_tokens: Most tokens in a step.
         max_sampled: Most rows whose logits are wanted in a step.
         num_blocks: KV blocks.
+        weight_bytes: Of the linear layers and tables made, as they lie in memory.
         executor: Takes the calls of the parts: the kernels, which compute at once, or a program,
             which records them.
     """
@@ -65,6 +68,9 @@ class CpuParts:
         self.max_tokens = max_tokens
         self.max_sampled = max_sampled
         self.num_blocks = num_blocks
+        self.weight_bytes = 0
+        # A head finds its table's weights here; they go once the model is made.
+        self._tables: WeakKeyDictionary[Matrix, CpuLinear] = WeakKeyDictionary()
         self.executor: CpuKernels | CpuProgram = kernels
 
     @contextmanager
@@ -81,22 +87,25 @@ class CpuParts:
         """Zeros [rows, width]."""
         return workspace(rows, width, self.dtype)
 
-    def table(self, weight: Matrix) -> Buffer:
-        """Rows to gather."""
-        # A copy: the file may change while the model is served.
-        table = np.array(weight.dequantized(self.dtype))
-        return Buffer(table, cpu_tensor(table))
+    def table(self, weight: Matrix) -> "Table":
+        """By a Rust kernel, from weights that a head may multiply by too."""
+        packed = self._tables[weight] = self._pack(weight)
+        return Table(self, packed)
 
     def linear(
         self, weight: Matrix, bias: NDArray[Any] | None = None, *, reduce: bool = False
     ) -> "Linear":
-        """By a Rust kernel."""
-        numbers = weight.dequantized(self.dtype)
-        return Linear(self, numbers, None if bias is None else self.vector(bias))
+        """By a Rust kernel, in integers where the weights are."""
+        return Linear(self, self._pack(weight, bias))
 
     def head(self, weight: Matrix, info: ModelInfo) -> "Linear":
         """The whole vocabulary."""
-        return self.linear(weight)
+        return Linear(self, self._tables.get(weight) or self._pack(weight))
+
+    def _pack(self, weight: Matrix, bias: NDArray[Any] | None = None) -> CpuLinear:
+        packed = pack(weight, bias, self.dtype)
+        self.weight_bytes += packed.nbytes
+        return packed
 
     def norm(self, weight: NDArray[Any], epsilon: float) -> "RmsNorm":
         """By a Rust kernel."""
@@ -123,24 +132,34 @@ class CpuParts:
         return Attention(self, info, layers)
 
     def gather(
-        self, table: Buffer, index: CpuTensor, out: Buffer, rows: int, first: int = 0
+        self, source: Buffer, index: CpuTensor, out: Buffer, rows: int, first: int = 0
     ) -> None:
-        """``out[i] = table[index[first + i]]``."""
-        self.executor.gather(table.kernel, index, out.kernel, rows, first)
+        """``out[i] = source[index[first + i]]``."""
+        self.executor.gather(source.kernel, index, out.kernel, rows, first)
 
     def silu_mul(self, gate_up: Buffer, out: Buffer, rows: int) -> None:
         """silu(gate) * up."""
         self.executor.silu_mul(gate_up.kernel, out.kernel, rows)
 
 
+class Table:
+    """Rows to look up."""
+
+    def __init__(self, parts: CpuParts, packed: CpuLinear) -> None:
+        self._parts = parts
+        self._packed = packed
+
+    def __call__(self, index: CpuTensor, out: Buffer, rows: int) -> None:
+        """``out[i]`` becomes row ``index[i]``."""
+        self._parts.executor.gather_weights(self._packed, index, out.kernel, rows)
+
+
 class Linear:
     """x W^T + b. A row's results do not depend on what other rows there are."""
 
-    def __init__(self, parts: CpuParts, weight: NDArray[Any], bias: NDArray[Any] | None) -> None:
+    def __init__(self, parts: CpuParts, packed: CpuLinear) -> None:
         self._parts = parts
-        self._packed = CpuLinear.dense(
-            cpu_tensor(weight), None if bias is None else cpu_tensor(bias)
-        )
+        self._packed = packed
 
     def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, in] -> ``out`` [rows, out]."""

@@ -19,6 +19,7 @@ class CpuModel:
         buffers: What it reads.
         sampler: Chooses the tokens.
         num_parameters: Of the model.
+        weight_bytes: Of its linear layers and tables, in memory.
         programs: Its forward pass and its logits, recorded.
     """
 
@@ -66,6 +67,7 @@ class CpuModel:
         with open_weights(spec, progress=progress) as weights:
             self._model: Architecture = build(spec.info, spec.config, weights, self._parts)
             self.num_parameters = weights.num_parameters
+        self.weight_bytes = self._parts.weight_bytes
         self.programs = self._record()
 
     def _record(self) -> tuple[CpuProgram, CpuProgram]:

@@ -84,11 +84,10 @@ class CpuRunner:
 
     Attributes:
         overlap: 0: launch computes.
-        notes: Nothing else was settled.
+        notes: What the weights take, by name, in words.
     """
 
     overlap = 0
-    notes: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -119,6 +118,8 @@ class CpuRunner:
         self._draft = (
             DraftModel(spec.draft, spec.info.vocab_size, layout, kernels) if spec.draft else None
         )
+        size = f"{model.weight_bytes / 2**20:,.1f} MiB"
+        self.notes: Mapping[str, str] = MappingProxyType({"weights": size})
         self._ring = BufferRing(1, lambda: model.buffers)
         self._last_token = np.zeros(max_sequences, np.int32)
         self.info: ModelInfo = replace(spec.info, num_parameters=model.num_parameters)

@@ -91,10 +91,10 @@ class TorchParts:
         tensor = torch.zeros(rows, width, dtype=self.dtype, device=self.device)
         return Buffer(tensor, tensor)
 
-    def table(self, weight: Matrix) -> Buffer:
-        """Rows to gather."""
+    def table(self, weight: Matrix) -> "TorchTable":
+        """By torch, from weights that a head may multiply by too."""
         table = self._tables[weight] = self.transfer.matrix(weight)
-        return Buffer(table, table)
+        return TorchTable(table)
 
     def linear(
         self, weight: Matrix, bias: NDArray[Any] | None = None, *, reduce: bool = False
@@ -137,14 +137,25 @@ class TorchParts:
         return TorchPagedAttention(self, info, layers)
 
     def gather(
-        self, table: Buffer, index: torch.Tensor, out: Buffer, rows: int, first: int = 0
+        self, source: Buffer, index: torch.Tensor, out: Buffer, rows: int, first: int = 0
     ) -> None:
-        """``out[i] = table[index[first + i]]``."""
-        torch.index_select(table.tensor, 0, index[first : first + rows], out=out.tensor[:rows])
+        """``out[i] = source[index[first + i]]``."""
+        torch.index_select(source.tensor, 0, index[first : first + rows], out=out.tensor[:rows])
 
     def silu_mul(self, gate_up: Buffer, out: Buffer, rows: int) -> None:
         """silu(gate) * up."""
         self.ops.silu_mul(gate_up.tensor[:rows], out.tensor[:rows])
+
+
+class TorchTable:
+    """Rows to look up."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self._rows = rows
+
+    def __call__(self, index: torch.Tensor, out: Buffer, rows: int) -> None:
+        """``out[i]`` becomes row ``index[i]``."""
+        torch.index_select(self._rows, 0, index[:rows], out=out.tensor[:rows])
 
 
 class TorchLinear:

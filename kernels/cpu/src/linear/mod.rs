@@ -22,6 +22,7 @@
 mod activations;
 mod dense_kernels;
 mod door;
+mod gather;
 mod packed;
 mod packed_kernels;
 mod panels;
@@ -30,6 +31,7 @@ mod tests;
 
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::Arc;
 
 use half::bf16;
 
@@ -38,6 +40,7 @@ use crate::isa::InstructionSet;
 use crate::threads::{Shared, Threads};
 use activations::Activations;
 use dense_kernels::{Kernel, Tile};
+pub use gather::gather;
 use packed::Packed;
 pub use packed::Quantized;
 use panels::{Line, Lines, WIDTH};
@@ -48,13 +51,23 @@ const BLOCK_ROWS: usize = 96;
 /// Bytes of a panel's lines that all tiles of a piece go through before the next: they stay in the second cache.
 const BLOCK_BYTES: usize = 128 << 10;
 
-/// The weights of a linear layer, packed for [`linear`].
-#[derive(Debug)]
+/// The weights of a linear layer, packed for [`linear`] and [`gather`]. A clone shares them.
+#[derive(Debug, Clone)]
 pub struct Linear {
-    weights: Weights,
-    /// A line for each panel.
-    bias: Lines<f32>,
+    /// Each is of outputs that are stored alike; the first outputs come first.
+    sections: Vec<Section>,
     inputs: usize,
+    outputs: usize,
+}
+
+/// Neighbouring outputs of a layer, with panels of their own.
+#[derive(Debug, Clone)]
+struct Section {
+    weights: Arc<Weights>,
+    /// A line for each panel.
+    bias: Arc<Lines<f32>>,
+    /// Its first output in the layer.
+    first: usize,
     outputs: usize,
 }
 
@@ -92,7 +105,7 @@ impl Linear {
             }
         };
         assert_eq!(count, inputs * outputs, "a weight for every input and output");
-        Self { weights, bias: padded(bias, outputs), inputs, outputs }
+        Self::of(weights, bias, inputs, outputs)
     }
 
     /// Packs quantized weights, and `bias`, \[outputs\] or nothing.
@@ -100,8 +113,47 @@ impl Linear {
     /// # Panics
     /// An array is not of its shape, or bits or group are not those of [`Quantized`].
     pub fn packed(from: &Quantized<'_>, bias: &[f32], inputs: usize, outputs: usize) -> Self {
-        let weights = Weights::Packed(Packed::new(from, inputs, outputs));
-        Self { weights, bias: padded(bias, outputs), inputs, outputs }
+        Self::of(Weights::Packed(Packed::new(from, inputs, outputs)), bias, inputs, outputs)
+    }
+
+    fn of(weights: Weights, bias: &[f32], inputs: usize, outputs: usize) -> Self {
+        let section =
+            Section { weights: weights.into(), bias: padded(bias, outputs).into(), first: 0, outputs };
+        Self { sections: vec![section], inputs, outputs }
+    }
+
+    /// One layer of the outputs of several, in their order, each stored as it was.
+    ///
+    /// # Panics
+    /// There is none, or they differ in their inputs.
+    pub fn stacked(layers: impl IntoIterator<Item = Self>) -> Self {
+        layers
+            .into_iter()
+            .reduce(|mut above, below| {
+                assert_eq!(above.inputs, below.inputs, "as many inputs");
+                above.sections.extend(
+                    below
+                        .sections
+                        .into_iter()
+                        .map(|section| Section { first: section.first + above.outputs, ..section }),
+                );
+                above.outputs += below.outputs;
+                above
+            })
+            .expect("at least one layer")
+    }
+
+    /// Bytes of weights, scales and biases. O(sections).
+    pub fn nbytes(&self) -> usize {
+        let of = |section: &Section| {
+            section.bias.nbytes()
+                + match &*section.weights {
+                    Weights::Floats(lines) => lines.nbytes(),
+                    Weights::Pairs(lines) => lines.nbytes(),
+                    Weights::Packed(packed) => packed.nbytes(),
+                }
+        };
+        self.sections.iter().map(of).sum()
     }
 
     /// Elements of a row that goes in.
@@ -147,70 +199,119 @@ fn linear_by<U: Element>(
     }
     let rows = out.len() / outputs;
     assert!(out.len() == rows * outputs && x.len() == rows * inputs, "whole rows, as many in as out");
-    match (&linear.weights, x) {
-        (Weights::Floats(lines), x) => {
-            door::floats(threads, x, inputs, inputs, |x| {
-                add_dense(threads, linear, lines, x, inputs, dense_kernels::floats(set), out);
-            });
-        }
-        (Weights::Packed(packed), x) => ACTIVATIONS.with_borrow_mut(|activations| {
-            let kernel = packed_kernels::kernel(set, packed.bits);
-            activations.fill(threads, x, inputs, packed.group, kernel.zero - packed.zero);
-            let x = &*activations;
-            pieces(threads, linear, out, |panel, rows, sums| {
-                for tile in tiles(rows.len(), kernel.most_rows) {
-                    let row = rows.start + tile.start;
-                    (kernel.add)(packed_kernels::Tile { packed, panel, x, row }, &mut sums[tile]);
-                }
-            });
-        }),
-        (Weights::Pairs(lines), Rows::Floats(_)) => {
-            let stride = inputs.next_multiple_of(2);
-            door::floats(threads, x, inputs, stride, |x| {
-                add_dense(threads, linear, lines, x, stride, dense_kernels::pairs(set), out);
-            });
-        }
-        (Weights::Pairs(lines), Rows::Halves(halves)) => {
-            let stride = inputs.next_multiple_of(2);
-            match dense_kernels::dot_pairs(set) {
-                Some(kernel) => door::halves(halves, inputs, stride, |x| {
-                    add_dense(threads, linear, lines, x, stride, kernel, out);
-                }),
-                None => door::floats(threads, x, inputs, stride, |x| {
-                    add_dense(threads, linear, lines, x, stride, dense_kernels::pairs_odd_first(set), out);
-                }),
-            }
-        }
+    let mut out = Out { numbers: Shared::new(out), rows, width: outputs, inputs };
+    for section in &linear.sections {
+        section.add(set, threads, x, &mut out);
     }
 }
 
-/// A dense product: `lines` is \[panels, lines of a panel\], `x` has rows `stride` apart, as wide as the lines say.
-fn add_dense<W: panels::Plain, X: Sync, U: Element>(
-    threads: &Threads,
-    linear: &Linear,
-    lines: &[Line<W>],
-    x: &[X],
-    stride: usize,
-    kernel: Kernel<W, X>,
-    out: &mut [U],
-) {
-    let per_panel = lines.len() / linear.bias.len();
-    let inputs_per_line = stride.checked_div(per_panel).unwrap_or(1);
-    pieces(threads, linear, out, |panel, rows, sums| {
-        let lines = &lines[panel * per_panel..][..per_panel];
-        let block = if rows.len() <= kernel.most_rows {
-            per_panel.max(1)
-        } else {
-            BLOCK_BYTES / size_of::<Line<W>>()
-        };
-        for (index, lines) in lines.chunks(block).enumerate() {
-            let x = &x[rows.start * stride + index * block * inputs_per_line..];
-            for tile in tiles(rows.len(), kernel.most_rows) {
-                let x = &x[tile.start * stride..];
-                (kernel.add)(Tile { lines, x, stride }, &mut sums[tile]);
+/// Where a layer's results go.
+struct Out<'a, U> {
+    /// \[rows, width\].
+    numbers: Shared<'a, U>,
+    rows: usize,
+    width: usize,
+    inputs: usize,
+}
+
+impl Section {
+    /// Writes this section's outputs of all rows.
+    fn add<U: Element>(&self, set: InstructionSet, threads: &Threads, x: Rows<'_>, out: &mut Out<'_, U>) {
+        let inputs = out.inputs;
+        match (&*self.weights, x) {
+            (Weights::Floats(lines), x) => {
+                door::floats(threads, x, inputs, inputs, |x| {
+                    self.add_dense(threads, lines, x, inputs, dense_kernels::floats(set), out);
+                });
+            }
+            (Weights::Packed(packed), x) => ACTIVATIONS.with_borrow_mut(|activations| {
+                let kernel = packed_kernels::kernel(set, packed.bits);
+                activations.fill(threads, x, inputs, packed.group, kernel.zero - packed.zero);
+                let x = &*activations;
+                self.pieces(threads, out, |panel, rows, sums| {
+                    for tile in tiles(rows.len(), kernel.most_rows) {
+                        let row = rows.start + tile.start;
+                        (kernel.add)(packed_kernels::Tile { packed, panel, x, row }, &mut sums[tile]);
+                    }
+                });
+            }),
+            (Weights::Pairs(lines), Rows::Floats(_)) => {
+                let stride = inputs.next_multiple_of(2);
+                door::floats(threads, x, inputs, stride, |x| {
+                    self.add_dense(threads, lines, x, stride, dense_kernels::pairs(set), out);
+                });
+            }
+            (Weights::Pairs(lines), Rows::Halves(halves)) => {
+                let stride = inputs.next_multiple_of(2);
+                match dense_kernels::dot_pairs(set) {
+                    Some(kernel) => door::halves(halves, inputs, stride, |x| {
+                        self.add_dense(threads, lines, x, stride, kernel, out);
+                    }),
+                    None => door::floats(threads, x, inputs, stride, |x| {
+                        self.add_dense(threads, lines, x, stride, dense_kernels::pairs_odd_first(set), out);
+                    }),
+                }
             }
         }
-    });
+    }
+
+    /// A dense product: `lines` is \[panels, lines of a panel\], `x` has rows `stride` apart, as wide as the lines say.
+    fn add_dense<W: panels::Plain, X: Sync, U: Element>(
+        &self,
+        threads: &Threads,
+        lines: &[Line<W>],
+        x: &[X],
+        stride: usize,
+        kernel: Kernel<W, X>,
+        out: &mut Out<'_, U>,
+    ) {
+        let per_panel = lines.len().checked_div(self.bias.len()).unwrap_or(0);
+        let inputs_per_line = stride.checked_div(per_panel).unwrap_or(1);
+        self.pieces(threads, out, |panel, rows, sums| {
+            let lines = &lines[panel * per_panel..][..per_panel];
+            let block = if rows.len() <= kernel.most_rows {
+                per_panel.max(1)
+            } else {
+                BLOCK_BYTES / size_of::<Line<W>>()
+            };
+            for (index, lines) in lines.chunks(block).enumerate() {
+                let x = &x[rows.start * stride + index * block * inputs_per_line..];
+                for tile in tiles(rows.len(), kernel.most_rows) {
+                    let x = &x[tile.start * stride..];
+                    (kernel.add)(Tile { lines, x, stride }, &mut sums[tile]);
+                }
+            }
+        });
+    }
+
+    /// Shares the work in pieces of a panel and some rows: `add` adds the products to their sums, a line a row, which
+    /// begin with the bias.
+    fn pieces<U: Element>(
+        &self,
+        threads: &Threads,
+        out: &mut Out<'_, U>,
+        add: impl Fn(usize, Range<usize>, &mut [Line<f32>]) + Sync,
+    ) {
+        let Out { ref numbers, rows, width, inputs } = *out;
+        let panels = self.bias.len();
+        let blocks = rows.div_ceil(BLOCK_ROWS);
+        threads.share(panels * blocks, rows * inputs * self.outputs, |piece| {
+            let (panel, block) = (piece / blocks, piece % blocks);
+            let rows = rows * block / blocks..rows * (block + 1) / blocks;
+            SUMS.with_borrow_mut(|sums| {
+                sums.clear();
+                sums.resize(rows.len(), self.bias[panel]);
+                add(panel, rows.clone(), sums);
+                let first = panel * WIDTH;
+                let count = WIDTH.min(self.outputs - first);
+                for (row, sums) in rows.zip(&*sums) {
+                    // SAFETY: pieces are of different rows or panels.
+                    let out = unsafe { numbers.part(row * width + self.first + first, count) };
+                    round(&sums.0[..count], out);
+                }
+            });
+        });
+    }
 }
 
 /// `rows` rows in as few tiles as hold them, about equal.
@@ -229,36 +330,6 @@ thread_local! {
     static SUMS: RefCell<Vec<Line<f32>>> = const { RefCell::new(Vec::new()) };
     /// The rows of the layer that this thread computes.
     static ACTIVATIONS: RefCell<Activations> = RefCell::default();
-}
-
-/// Shares the work in pieces of a panel and some rows: `add` adds the products to their sums, a line a row, which
-/// begin with the bias.
-fn pieces<U: Element>(
-    threads: &Threads,
-    linear: &Linear,
-    out: &mut [U],
-    add: impl Fn(usize, Range<usize>, &mut [Line<f32>]) + Sync,
-) {
-    let (panels, outputs) = (linear.bias.len(), linear.outputs);
-    let rows = out.len() / outputs;
-    let blocks = rows.div_ceil(BLOCK_ROWS);
-    let out = Shared::new(out);
-    threads.share(panels * blocks, rows * linear.inputs * outputs, |piece| {
-        let (panel, block) = (piece / blocks, piece % blocks);
-        let rows = rows * block / blocks..rows * (block + 1) / blocks;
-        SUMS.with_borrow_mut(|sums| {
-            sums.clear();
-            sums.resize(rows.len(), linear.bias[panel]);
-            add(panel, rows.clone(), sums);
-            let first = panel * WIDTH;
-            let count = WIDTH.min(outputs - first);
-            for (row, sums) in rows.zip(&*sums) {
-                // SAFETY: pieces are of different rows or panels.
-                let out = unsafe { out.part(row * outputs + first, count) };
-                round(&sums.0[..count], out);
-            }
-        });
-    });
 }
 
 #[inline(always)]

@@ -112,6 +112,28 @@ impl Packed {
         Self { lines, scales, minimums, zero, bits, group, groups }
     }
 
+    /// Bytes of values, scales and minimums.
+    pub fn nbytes(&self) -> usize {
+        self.lines.nbytes() + self.scales.nbytes() + self.minimums.nbytes()
+    }
+
+    /// The weight of an output for an input, rounded to float32 after each operation. O(1).
+    pub fn weight(&self, output: usize, input: usize) -> f32 {
+        let (panel, lane) = (output / WIDTH, output % WIDTH);
+        let line = panel * self.per_panel() + input * self.bits / 32;
+        let word = self.lines[line].0[lane];
+        let value = match self.bits {
+            4 => word >> (input % 4 * 8 + input % 8 / 4 * 4) & 15,
+            _ => word >> (input % 4 * 8) & 255,
+        };
+        let group = panel * self.groups + input / self.group;
+        let weight = (value as i32 - self.zero) as f32 * self.scales[group].0[lane];
+        match self.minimums.get(group) {
+            Some(minimums) => weight - minimums.0[lane],
+            None => weight,
+        }
+    }
+
     /// Lines of a panel.
     pub fn per_panel(&self) -> usize {
         self.groups * self.group * self.bits / 32

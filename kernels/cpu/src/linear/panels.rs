@@ -52,6 +52,11 @@ impl<T: Plain> Lines<T> {
         Self { start, length }
     }
 
+    /// Bytes of all lines.
+    pub fn nbytes(&self) -> usize {
+        self.length * size_of::<Line<T>>()
+    }
+
     fn layout(length: usize) -> Layout {
         let layout = Layout::array::<Line<T>>(length).expect("fewer bytes than there are addresses");
         let huge = layout.size() >= HUGE_PAGE;

@@ -109,6 +109,21 @@ impl CpuKernels {
         py.detach(|| guarded(|| op.run(&self.threads, first, rows)))
     }
 
+    #[pyo3(signature = (table, index, out, rows, first = 0))]
+    #[allow(clippy::too_many_arguments)]
+    fn gather_weights(
+        &self,
+        py: Python<'_>,
+        table: Py<CpuLinear>,
+        index: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+        first: usize,
+    ) -> PyResult<()> {
+        let op = Op::GatherWeights { table, index, out };
+        py.detach(|| guarded(|| op.run(&self.threads, first, rows)))
+    }
+
     #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale, *, window = None, soft_cap = None, sinks = None))]
     #[allow(clippy::too_many_arguments)]
     fn attend(

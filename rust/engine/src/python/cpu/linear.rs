@@ -39,6 +39,16 @@ impl CpuLinear {
         py.detach(|| guarded(|| packed(values, scales, [zeros, minimums], bits, group, bias)))
     }
 
+    #[staticmethod]
+    fn stacked(layers: Vec<Py<Self>>) -> PyResult<Self> {
+        guarded(|| stacked(&layers))
+    }
+
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.inner.nbytes()
+    }
+
     #[getter]
     fn inputs(&self) -> usize {
         self.inner.inputs()
@@ -66,6 +76,23 @@ impl CpuLinear {
             Ok(())
         }))
     }
+
+    /// `out[i]` = the weights of the output `index[first + i]`, for i below `rows`.
+    pub(super) fn gather(
+        &self,
+        threads: &Threads,
+        index: &CpuTensor,
+        out: &CpuTensor,
+        first: usize,
+        rows: usize,
+    ) -> Result<(), Error> {
+        let index = &index.read::<i32>("index", first.saturating_add(rows))?[first..];
+        by_element!(out, T => {
+            let to = out.write::<T>("out", rows.saturating_mul(self.inner.inputs()), &[])?;
+            linear::gather(threads, &self.inner, index, to)
+                .or_else(|row| invalid(format!("there is no row {row} in the table")))
+        })
+    }
 }
 
 fn dense(weight: &CpuTensor, bias: Option<&CpuTensor>) -> Result<CpuLinear, Error> {
@@ -76,6 +103,16 @@ fn dense(weight: &CpuTensor, bias: Option<&CpuTensor>) -> Result<CpuLinear, Erro
     let weight: Rows<'_> =
         by_element!(weight, T => Ok::<_, Error>(T::rows(weight.read_all::<T>("weight")?)))?;
     Ok(CpuLinear { inner: Linear::dense(weight, &bias, inputs, outputs) })
+}
+
+fn stacked(layers: &[Py<CpuLinear>]) -> Result<CpuLinear, Error> {
+    let Some(first) = layers.first() else { return invalid("no layer to stack".into()) };
+    let inputs = first.get().inner.inputs();
+    if let Some(other) = layers.iter().map(|layer| layer.get().inner.inputs()).find(|&other| other != inputs)
+    {
+        return invalid(format!("layers of {inputs} and {other} inputs cannot be stacked"));
+    }
+    Ok(CpuLinear { inner: Linear::stacked(layers.iter().map(|layer| layer.get().inner.clone())) })
 }
 
 fn packed(

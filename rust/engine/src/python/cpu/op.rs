@@ -49,6 +49,11 @@ pub(super) enum Op {
         index: Py<CpuTensor>,
         out: Py<CpuTensor>,
     },
+    GatherWeights {
+        table: Py<CpuLinear>,
+        index: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+    },
     Attend {
         step: Py<CpuStep>,
         qkv: Py<CpuTensor>,
@@ -84,6 +89,9 @@ impl Op {
             Self::SiluMul { gate_up, out } => silu_mul(threads, gate_up.get(), out.get(), rows),
             Self::Linear { weights, x, out } => weights.get().run(threads, x.get(), out.get(), rows),
             Self::Gather { table, index, out } => gather(table.get(), index.get(), out.get(), first, rows),
+            Self::GatherWeights { table, index, out } => {
+                table.get().gather(threads, index.get(), out.get(), first, rows)
+            }
             Self::Attend { step, qkv, angles, keys, values, out, num_heads, scale, mask } => {
                 let cache = [keys.get(), values.get()];
                 let (step, qkv, angles, out) = (step.get(), qkv.get(), angles.get(), out.get());

@@ -96,6 +96,19 @@ impl CpuProgram {
         self.record(Op::Gather { table, index, out })
     }
 
+    #[pyo3(signature = (table, index, out, rows = 0, first = 0))]
+    fn gather_weights(
+        &self,
+        table: Py<CpuLinear>,
+        index: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+        first: usize,
+    ) -> PyResult<()> {
+        let _ = (rows, first);
+        self.record(Op::GatherWeights { table, index, out })
+    }
+
     #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale, *, window = None, soft_cap = None, sinks = None))]
     #[allow(clippy::too_many_arguments)]
     fn attend(

@@ -1,0 +1,60 @@
+"""Linear layers and tables on the CPU: weights packed for the Rust kernels, as they are stored.
+
+Quantized weights stay so. A layer of them rounds what goes in to 8 bits and multiplies integers;
+their sums are exact, so a row's results do not depend on what other rows there are.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyengine._core import CpuLinear, CpuTensor
+from pyengine.model.dtypes import cpu_tensor
+from pyengine.model.weights.matrix import Matrix, Packed, Part
+
+
+def pack(weight: Matrix, bias: NDArray[Any] | None, dtype: np.dtype[Any]) -> CpuLinear:
+    """A copy of ``weight`` and ``bias`` [out]; floats become ``dtype``, those of 8 bits too."""
+    layers, start = [], 0
+    for _, alike in groupby(weight.parts, _kind):
+        parts = list(alike)
+        stop = start + sum(part.shape[0] for part in parts)
+        given = None if bias is None else cpu_tensor(np.array(bias[start:stop], dtype))
+        packed = [part for part in parts if isinstance(part, Packed)]
+        layers.append(_packed(packed, given) if packed else _dense(parts, given, dtype))
+        start = stop
+    return CpuLinear.stacked(layers)
+
+
+def _kind(part: Part) -> tuple[object, ...]:
+    """Equal for parts that one array can hold; empty for floats."""
+    if not isinstance(part, Packed):
+        return ()
+    return part.bits, part.group, part.zeros is None, part.minimums is None
+
+
+def _dense(parts: Sequence[Part], bias: CpuTensor | None, dtype: np.dtype[Any]) -> CpuLinear:
+    return CpuLinear.dense(cpu_tensor(Matrix(tuple(parts)).dequantized(dtype)), bias)
+
+
+def _packed(parts: Sequence[Packed], bias: CpuTensor | None) -> CpuLinear:
+    zeros = [part.zeros for part in parts if part.zeros is not None]
+    minimums = [part.minimums for part in parts if part.minimums is not None]
+    return CpuLinear.packed(
+        _joined([part.values for part in parts]),
+        _joined([part.scales for part in parts]),
+        _joined(zeros) if zeros else None,
+        _joined(minimums) if minimums else None,
+        parts[0].bits,
+        parts[0].group,
+        bias,
+    )
+
+
+def _joined(arrays: Sequence[NDArray[Any]]) -> CpuTensor:
+    return CpuTensor(
+        np.ascontiguousarray(arrays[0]) if len(arrays) == 1 else np.concatenate(arrays)
+    )

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from granian._granian import RSGIHTTPStreamTransport
+from pyengine.http.rsgi import HTTPStreamTransport
 
+if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
 
 # Clients skip comments; proxies count them as traffic.
@@ -25,7 +25,7 @@ class EventStream:
     def __init__(self, exchange: "Exchange") -> None:
         """Not begun yet."""
         self._exchange = exchange
-        self._transport: RSGIHTTPStreamTransport | None = None
+        self._transport: HTTPStreamTransport | None = None
         self._interval = exchange.service.limits.keep_alive_seconds
         self._loop = asyncio.get_running_loop()
         self._written = self._loop.time()
@@ -36,12 +36,17 @@ class EventStream:
         """Whether the answer has begun, so that a failure is an event of it."""
         return self._transport is not None
 
-    def begin(self) -> "RSGIHTTPStreamTransport":
+    def begin(self) -> HTTPStreamTransport:
         """Send the head of the answer, unless it is sent already."""
         if self._transport is None:
             self._exchange.began, self._exchange.status = True, 200
             self._transport = self._exchange.proto.response_stream(200, _headers(self._exchange))
         return self._transport
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether a write never waits for the client. ASGI servers make the writer wait."""
+        return isinstance(self._transport, HTTPStreamTransport)
 
     def write(self, data: bytes) -> Awaitable[None]:
         """Write events. The call does the work; awaiting it waits for the client."""

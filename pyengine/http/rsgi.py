@@ -5,8 +5,16 @@
 
 from granian._granian import RSGIHeaders as Headers
 from granian._granian import RSGIHTTPProtocol as HTTPProtocol
+from granian._granian import RSGIHTTPStreamTransport as HTTPStreamTransport
 from granian._granian import RSGIProtocolClosed as ProtocolClosed
 from granian._granian import RSGIProtocolError as ProtocolError
 from granian.rsgi import Scope
 
-__all__ = ["HTTPProtocol", "Headers", "ProtocolClosed", "ProtocolError", "Scope"]
+__all__ = [
+    "HTTPProtocol",
+    "HTTPStreamTransport",
+    "Headers",
+    "ProtocolClosed",
+    "ProtocolError",
+    "Scope",
+]

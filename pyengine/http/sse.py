@@ -2,20 +2,26 @@
 
 What has piled up for a stream since its last write goes out as one: a Generation gives it as one
 Update, and with several of them everything that is there is written together.
+
+::
+
+    Frontend ─► RequestActor ─┬─ text alone ────────────► sink: encode, write        no task wakes
+                              └─ first, last, all else ─► Update ─► stream(): encode, write
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
-from pyengine._core import Stage
+from pyengine._core import Stage, Timeline
 from pyengine.chat.answer import ChatUpdate
 from pyengine.completion import Update, Usage
 from pyengine.errors import PyengineError
 from pyengine.http.errors import internal_error
 from pyengine.http.event_stream import EventStream
 from pyengine.http.rsgi import ProtocolClosed
+from pyengine.request.generation import Generation
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -47,6 +53,14 @@ class Chunks(Protocol[U_contra]):
         """The end of a stream that failed."""
 
 
+@runtime_checkable
+class TextChunks(Protocol):
+    """Chunks whose updates of text alone are the same but for the text."""
+
+    def text_encoder(self, index: int) -> Callable[[str], bytes]:
+        """What :meth:`Chunks.update` makes of an update that has nothing but text."""
+
+
 async def stream(
     exchange: "Exchange", generations: Sequence[Updating[U]], chunks: Chunks[U]
 ) -> None:
@@ -64,6 +78,7 @@ async def stream(
     begun = [False] * len(generations)
     timeline = exchange.service.engine.timeline
     events = EventStream(exchange)
+    alone = generations[0] if len(generations) == 1 else None
     sending = None
     try:
         async with contextlib.aclosing(_batches(generations)) as batches:
@@ -82,6 +97,10 @@ async def stream(
                     sending = events.write(data)
                     timeline.end_span(Stage.SOCKET_WRITE)
                     await sending
+                if isinstance(alone, Generation) and isinstance(chunks, TextChunks):
+                    if events.takes_all:
+                        alone.pass_text(_sink(chunks.text_encoder(0), events, timeline))
+                    alone = None
     except ProtocolClosed:
         raise
     except PyengineError as error:
@@ -99,7 +118,24 @@ async def stream(
             await events.write(chunks.last(counted))
     finally:
         sending = None
+        for generation in generations:
+            if isinstance(generation, Generation):
+                generation.pass_text(None)  # which holds this exchange
         events.end()
+
+
+def _sink(
+    encode: Callable[[str], bytes], events: EventStream, timeline: Timeline
+) -> Callable[[str], None]:
+    """Writes text. The frontend calls it behind a span of its own."""
+
+    def write(text: str) -> None:
+        data = encode(text)
+        timeline.end_span(Stage.SSE_ENCODE)
+        events.write(data)  # if the client has left, the exchange learns it by itself
+        timeline.end_span(Stage.SOCKET_WRITE)
+
+    return write
 
 
 async def _batches(

@@ -81,6 +81,7 @@ class Frontend:
         self._holding = False  # the engine is down, or quarantined requests are on trial
         self._cleared: Callable[[], None] | None = None
         self._recovery = Recovery()
+        self._delivered: list[RequestActor] = []  # whose readers have not been told
 
     def open(self) -> None:
         """Begin to read the mailbox, on the running loop."""
@@ -319,6 +320,7 @@ class Frontend:
             for message in self.ref.mailbox.drain():
                 self._dispatch(message)
             self._timeline.end_span(Stage.MESSAGE)
+            self._show()
             if not self.ref.mailbox.arm() and self._loop is not None:
                 self._loop.call_soon(self._read)  # after the loop's other callbacks
         except MailboxClosed:
@@ -330,8 +332,15 @@ class Frontend:
             while messages := self.ref.mailbox.drain():
                 for message in messages:
                     self._dispatch(message)
+            self._show()
         except MailboxClosed:
             self._closed()
+
+    def _show(self) -> None:
+        """Tell the readers what was delivered: all messages that had come, as one update."""
+        for actor in self._delivered:
+            actor.show()
+        self._delivered.clear()
 
     def _closed(self) -> None:
         if self._loop is not None:
@@ -362,6 +371,7 @@ class Frontend:
                 self.abort(RequestKey(self.index, delta.request))
             return
         actor.deliver(delta)
+        self._delivered.append(actor)
         if actor.ended:
             del self.requests[delta.request]
         if self._recovery.release(actor):

@@ -39,6 +39,14 @@ class Generation:
         """How the request stands, or how it ended: reason, counts and times."""
         return self._actor.outcome
 
+    def pass_text(self, sink: Callable[[str], None] | None) -> None:
+        """Give text that comes alone to ``sink``, on the loop, while a task waits for an update.
+
+        Whatever else comes, and the end, is an :class:`Update` as before. None takes it back. A
+        sink must not raise.
+        """
+        self._actor.sink = sink
+
     def __aiter__(self) -> AsyncIterator[Update]:
         return self
 

@@ -73,6 +73,7 @@ class RequestActor:
         "sent",
         "shown",
         "shown_notices",
+        "sink",
         "submit",
         "text",
         "tokens",
@@ -102,9 +103,10 @@ class RequestActor:
         self.first_ns = 0  # when the first token was read
         self.end_ns = 0
         self.waiter: asyncio.Future[None] | None = None
+        self.sink: Callable[[str], None] | None = None  # takes text that comes alone
 
     def deliver(self, delta: Delta) -> None:
-        """Take in one delta."""
+        """Take in one delta; :meth:`show` tells the reader."""
         self.last = delta
         self.unseen = True
         self.tokens.extend(delta.tokens)
@@ -122,7 +124,19 @@ class RequestActor:
                 self.finished = True
             else:
                 self.error = self._failure(delta.finish)
-        self._wake()
+
+    def show(self) -> None:
+        """Tell the reader, if it waits, what was delivered: its sink of text alone, else the task.
+
+        To wake a task for every token would cost more than all else that is done for the token.
+        """
+        if self.waiter is None or self.waiter.done():
+            return
+        more = self.ended or self.logprobs is not None or self.shown_notices < len(self.notices)
+        if self.sink is None or more:
+            self._wake()
+        elif self.fresh:
+            self.sink(self._take_text())
 
     def _failure(self, finish: FinishReason) -> PyengineError:
         if finish == "refused":
@@ -170,9 +184,11 @@ class RequestActor:
             PyengineError: The request failed; raised after all that came before was shown.
         """
         while not self.unseen and not self.ended:
-            if self.waiter is None:
-                self.waiter = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self.waiter)
+            self.waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self.waiter
+            finally:
+                self.waiter = None
         if self.unseen:
             update = self._update()
             if update.text or update.token_ids or update.warnings or self.error is None:
@@ -181,16 +197,22 @@ class RequestActor:
             raise self.error
         return None
 
-    def _update(self) -> Update:
-        """All that came since the last update."""
-        text, last = "".join(self.fresh), self.last
+    def _take_text(self) -> str:
+        """The text that came since the last update; its tokens are shown with it."""
+        text = "".join(self.fresh)
         self.fresh.clear()
         self.text.add(text)
-        tokens = self.tokens[self.shown :].tolist()
         self.shown = len(self.tokens)
+        self.unseen = False
+        return text
+
+    def _update(self) -> Update:
+        """All that came since the last update."""
+        last = self.last
+        tokens = self.tokens[self.shown :].tolist()
+        text = self._take_text()
         notices = self.notices[self.shown_notices :]
         self.shown_notices = len(self.notices)
-        self.unseen = False
         return Update(
             text,
             tokens,
@@ -220,9 +242,8 @@ class RequestActor:
         )
 
     def _wake(self) -> None:
-        waiter, self.waiter = self.waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
 
 
 _FAILURES: dict[str, Callable[[], PyengineError]] = {

@@ -1,5 +1,6 @@
 """What a Request actor keeps of what came."""
 
+import asyncio
 import tracemalloc
 from typing import Any
 
@@ -57,6 +58,51 @@ async def test_updates_and_the_whole_are_what_came(
     assert whole.token_ids == [token for _, tokens, _ in pieces for token in tokens]
     assert whole.warnings == (("odd", "odder") if pieces else ())
     assert (await actor.completion()) == whole
+
+
+STEPS = st.lists(st.tuples(st.text(max_size=3), st.booleans(), st.booleans(), st.booleans()))
+
+
+@given(STEPS, st.booleans())
+async def test_text_alone_passes_the_task_that_reads(
+    steps: list[tuple[str, bool, bool, bool]], ends_with_text: bool
+) -> None:
+    """Each step is a text, whether a notice comes with it, whether readers are told, and run."""
+    actor, read, updates = _actor(), "", 0
+
+    def sink(text: str) -> None:
+        nonlocal read
+        assert text
+        assert not actor.ended
+        read += text
+
+    async def reader() -> None:
+        nonlocal read, updates
+        while (update := await actor.next_update()) is not None:
+            read += update.text
+            updates += 1
+
+    actor.sink = sink
+    reading = asyncio.create_task(reader())
+    await asyncio.sleep(0)
+    for number, (text, notice, shows, runs) in enumerate(steps):
+        actor.deliver(_delta(text, (number,), f"odd {number}" if notice else None))
+        if shows:
+            actor.show()
+            if not any(noted for _, noted, _, _ in steps):
+                assert read == "".join(text for text, *_ in steps[: number + 1])
+        if runs:
+            await asyncio.sleep(0)
+    actor.deliver(_delta("end" if ends_with_text else "", (), finish="stop"))
+    actor.show()
+    await reading
+    text = "".join(text for text, *_ in steps) + "end" * ends_with_text
+    assert read == text
+    assert updates <= 1 + sum(notice for _, notice, _, _ in steps)
+    whole = await actor.completion()
+    assert whole.text == text
+    assert whole.token_ids == list(range(len(steps)))
+    assert whole.warnings == tuple(f"odd {n}" for n, (_, notice, *_) in enumerate(steps) if notice)
 
 
 async def test_a_long_answer_is_a_few_bytes_a_token() -> None:

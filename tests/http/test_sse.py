@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +45,26 @@ def test_any_text_and_model(text: str, model: str, finish: Any, usage: bool) -> 
         read = [c.get("text") or c.get("delta", {}).get("content") for c in choices]
         assert "".join(piece or "" for piece in read) == text
         assert choices[-1]["finish_reason"] == finish
+
+
+@given(st.text(ENCODABLE), st.text(ENCODABLE), st.integers(0, 127), st.booleans())
+def test_text_alone_is_encoded_as_in_any_update(
+    text: str, model: str, index: int, usage: bool
+) -> None:
+    for kind, piece in (
+        (ChatChunks, {"delta": {"content": text}}),
+        (CompletionChunks, {"text": text}),
+    ):
+        chunks = kind("id-1", 7, model, usage)
+        encode = chunks.text_encoder(index)
+        choice = {"index": index, **piece, "logprobs": None, "finish_reason": None}
+        whole = {"id": "id-1", "object": kind.kind, "created": 7, "model": model}
+        whole["choices"] = [choice]
+        if usage:
+            whole["usage"] = None
+        assert encode(text) == b"data: " + msgspec.json.encode(whole) + b"\n\n"
+        update = Update(text, [], None, None, None, USAGE)
+        assert chunks.update(index, update) == (encode(text) if text else b"")
 
 
 @pytest.mark.parametrize("kind", [ChatChunks, CompletionChunks])

@@ -1,6 +1,6 @@
 """The chunks of completions, encoded around a prefix that is made once a stream."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from pyengine.http.openai.schema.common import usage_object
 _encode = msgspec.json.Encoder().encode
 
 DONE = b"data: [DONE]\n\n"
+_TEXT = "\0"  # no field behind the text has it
 
 
 class _Encoder:
@@ -74,6 +75,16 @@ class _Encoder:
         return b',"warnings":%b%b' % (_encode(warnings), self._tail)
 
 
+def _around(chunk: bytes) -> Callable[[str], bytes]:
+    """Encodes texts in the place of the one that ``chunk`` has, which is :data:`_TEXT`."""
+    before, _, after = chunk.rpartition(_encode(_TEXT))
+
+    def encode(text: str) -> bytes:
+        return before + _encode(text) + after
+
+    return encode
+
+
 class _ChatEncoder(_Encoder):
     kind = "chat.completion.chunk"
 
@@ -110,11 +121,17 @@ class ChatChunks(_ChatEncoder):
         data = b""
         # A token's log-probabilities may come after its text.
         if update.text or update.logprobs:
-            delta = b'{"content":%b}' % _encode(update.text)
-            data = self._choice(index, delta, b"null", logprobs=_in_chat(update))
+            data = self._text(index, update.text, _in_chat(update))
         if update.finish_reason is not None:
             data += self._choice(index, b"{}", _encode(update.finish_reason))
         return data
+
+    def text_encoder(self, index: int) -> Callable[[str], bytes]:
+        """What :meth:`update` makes of updates that have nothing but text."""
+        return _around(self._text(index, _TEXT))
+
+    def _text(self, index: int, text: str, logprobs: bytes = b"null") -> bytes:
+        return self._choice(index, b'{"content":%b}' % _encode(text), b"null", logprobs=logprobs)
 
 
 class AnswerChunks(_ChatEncoder):
@@ -231,6 +248,10 @@ class CompletionChunks(_Encoder):
         finish = _encode(update.finish_reason)
         logprobs = completion_logprobs(update.logprobs)
         return self._choice(index, _encode(update.text), finish, self._tail, logprobs)
+
+    def text_encoder(self, index: int) -> Callable[[str], bytes]:
+        """What :meth:`update` makes of updates that have nothing but text."""
+        return _around(self._choice(index, _encode(_TEXT), b"null", self._tail, None))
 
     def _choice(
         self,

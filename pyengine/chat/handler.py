@@ -42,6 +42,23 @@ ON_LOOP_SECONDS = 0.02
 _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
 
 
+def _until_the_end_of(message: Mapping[str, Any], rendered: str) -> str:
+    """A rendered conversation up to the end of its last message's text.
+
+    Raises:
+        InvalidRequestError: The template does not write that text as it is.
+    """
+    content = message.get("content") or ""
+    for text in (content, content.strip()):
+        if text and (at := rendered.rfind(text)) >= 0:
+            return rendered[: at + len(text)]
+    raise InvalidRequestError(
+        "the last message has no text that the model's chat template would write as it is, to be "
+        "continued",
+        param="messages",
+    )
+
+
 @dataclass(frozen=True)
 class AnswerSpec:
     """How the answers to a prompt are generated and read: any number, each with its own reader.
@@ -208,12 +225,16 @@ class ChatHandler:
         warnings += unread
         given = made, tools, arguments
         marked = None if self._content is None else self._content.marked(given)
+        if marked is not None:
+            made, tools, arguments = marked[0]
+        open_end = options.continue_final_message
+        begins = options.add_generation_prompt and not open_end
+        text = self.template.render(made, tools, begins, seconds=seconds, **arguments)
+        if open_end:
+            text = _until_the_end_of(made[-1], text)
         if self._content is None or marked is None:
-            text = self.template.render(made, tools, seconds=seconds, **given[2])
             return Prompt(text), tuple(warnings)
-        (made, tools, arguments), mark = marked
-        text = self.template.render(made, tools, seconds=seconds, **arguments)
-        return self._content.prompt(text, mark), tuple(warnings)
+        return self._content.prompt(text, marked[1]), tuple(warnings)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """The token ids of a prompt."""

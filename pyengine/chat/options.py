@@ -21,6 +21,9 @@ class ChatOptions:
         grammar: The grammar of the answer's text.
         reasoning: Whether it thinks first; None leaves that to the template.
         template_arguments: Further variables for the template.
+        add_generation_prompt: Whether the prompt ends where the assistant's answer begins.
+        continue_final_message: Whether the prompt ends with the text of the last message, so that
+            the answer goes on with it; no generation prompt is added then.
         parameters_at: The path to the arguments' schema in an entry of the request's tools, for
             errors and warnings.
     """
@@ -32,6 +35,8 @@ class ChatOptions:
     grammar: Grammar | None = None
     reasoning: bool | None = None
     template_arguments: Mapping[str, Any] = field(default_factory=dict)
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
     parameters_at: str = "function.parameters"
 
     @property

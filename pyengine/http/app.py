@@ -14,6 +14,7 @@ from pyengine.errors import PyengineError
 from pyengine.http.access.door import Door
 from pyengine.http.admin import endpoints as admin
 from pyengine.http.admin.administration import Administration, OwnRequests
+from pyengine.http.anthropic import messages
 from pyengine.http.errors import (
     MethodNotAllowedError,
     NoSuchPathError,
@@ -21,7 +22,7 @@ from pyengine.http.errors import (
 )
 from pyengine.http.exchange import Exchange
 from pyengine.http.limits import Limits
-from pyengine.http.openai import chat_completions, completions, models, responses
+from pyengine.http.openai import chat_completions, completions, models, responses, tokenize
 from pyengine.http.operations import debug, health, metrics, openapi
 from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
@@ -38,7 +39,12 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/chat/completions": {"POST": chat_completions.create},
     "/v1/completions": {"POST": completions.create},
     "/v1/responses": {"POST": responses.create},
+    "/v1/messages": {"POST": messages.create},
+    "/v1/messages/count_tokens": {"POST": messages.count_tokens},
     "/v1/models": {"GET": models.list_all},
+    "/tokenize": {"POST": tokenize.tokenize},
+    "/detokenize": {"POST": tokenize.detokenize},
+    "/apply-template": {"POST": tokenize.apply_template},
     "/health": {"GET": health.health},
     "/ping": {"GET": health.health},
     "/version": {"GET": health.version},

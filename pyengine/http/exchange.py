@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -46,6 +46,7 @@ class Exchange:
         names: How this request spells the engine's parameters.
         status: Of the answer; 499 until it begins, for clients that leave before.
         error: What the request failed with.
+        error_body: Writes the body of an error, in the form that the endpoint's clients know.
         body: The body, where it is to be logged.
         warnings: What is told of the request's fields that change nothing, each once.
         begun_ns: ``time.monotonic_ns()`` at the request's head.
@@ -54,9 +55,28 @@ class Exchange:
     """
 
     __slots__ = (
-        "_admitted", "_asked", "_generations", "_watch", "began", "begun_ns", "body",
-        "cors", "cut_off", "error", "gone", "key", "names", "parameter", "path", "proto",
-        "request_id", "scope", "service", "status", "warnings",
+        "_admitted",
+        "_asked",
+        "_generations",
+        "_watch",
+        "began",
+        "begun_ns",
+        "body",
+        "cors",
+        "cut_off",
+        "error",
+        "error_body",
+        "gone",
+        "key",
+        "names",
+        "parameter",
+        "path",
+        "proto",
+        "request_id",
+        "scope",
+        "service",
+        "status",
+        "warnings",
     )  # fmt: skip
 
     def __init__(self, service: Service, scope: Scope, proto: HTTPProtocol) -> None:
@@ -70,6 +90,7 @@ class Exchange:
         self.names = FieldNames()
         self.status = 499
         self.error: PyengineError | None = None
+        self.error_body: Callable[[PyengineError], bytes] = error_body
         self.body: bytes | None = None
         self.warnings: dict[str, None] = {}
         self.begun_ns = time.monotonic_ns()
@@ -234,7 +255,7 @@ class Exchange:
         headers = list(error.headers) if isinstance(error, HttpError) else []
         if error.retry_after is not None:
             headers.append(("retry-after", str(error.retry_after)))
-        self.reply(error_body(error), error.status, *headers)
+        self.reply(self.error_body(error), error.status, *headers)
 
     def explain(self, error: PyengineError) -> PyengineError:
         """``error``, as the client should see it.

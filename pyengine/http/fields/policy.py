@@ -119,6 +119,8 @@ class FieldPolicy:
 
     def effect(self, kind: type[msgspec.Struct], name: str) -> Effect | None:
         """What the table says of a field that ``kind`` does not have."""
+        if name in kind.__struct_fields__:
+            return None
         for base in kind.__mro__:
             if (found := self._table.get(base, {}).get(name)) is not None:
                 return found

@@ -7,6 +7,17 @@ from it and from the types.
 from typing import Any
 
 from pyengine.chat.messages import ContentPart, FunctionCall, Message, MessageToolCall
+from pyengine.http.anthropic.schema import (
+    CountTokensRequest,
+    FunctionTool,
+    MessagesRequest,
+    Metadata,
+    Text,
+    Thinking,
+    ThinkingParam,
+    ToolResult,
+    ToolUse,
+)
 from pyengine.http.fields.policy import Alias, Effect, Hint, Refused, Table
 from pyengine.http.openai.schema.chat import ChatRequest
 from pyengine.http.openai.schema.common import GenerationRequest, StreamOptions
@@ -25,6 +36,7 @@ from pyengine.http.openai.schema.responses import (
     TextParam,
 )
 from pyengine.http.openai.schema.structured import JsonSchemaObject
+from pyengine.http.openai.schema.tokenize import ConversationFields, TokenizeRequest
 from pyengine.http.openai.schema.tools import FunctionParam, ToolParam
 
 BOOKKEEPING = Hint("is bookkeeping; nothing is done with it.")
@@ -189,8 +201,6 @@ _CHAT: dict[str, Effect] = {
     "store": Hint("asks for a store of answers; this server has none for conversations."),
     # vLLM
     "echo": OFF,
-    "add_generation_prompt": Refused(neutral=(True,)),
-    "continue_final_message": OFF,
     "add_special_tokens": Refused("the chat template writes them.", (False,)),
     "documents": Refused("put them into messages.", ([],)),
     "chat_template": Refused("the model's own is used."),
@@ -252,7 +262,52 @@ _ITEM: dict[str, Effect] = {
     "created_by": ECHO,
 }
 
+# Anthropic's, of messages and of counting their tokens.
+_ANTHROPIC: dict[str, Effect] = {
+    "cache_control": CACHING,
+    "betas": CLIENT,
+    "anthropic_version": CLIENT,
+    "anthropic_beta": CLIENT,
+    "service_tier": ONE_TIER,
+    "inference_geo": ROUTING,
+    "speed": ONE_TIER,
+    "container": Refused("the server runs no code."),
+    "mcp_servers": Refused("the server calls no tools itself.", ([],)),
+    "context_management": Refused("the server shortens no conversations.", ({},)),
+    "output_config": Refused("say what is wanted in a message.", ({},)),
+    "output_format": Refused("say 'tools', or take /v1/chat/completions."),
+    "stop": Alias("stop_sequences"),
+}
+_BLOCK: dict[str, Effect] = {"cache_control": CACHING, "citations": ECHO}
+
 TABLE: Table = {
+    CountTokensRequest: {
+        **_ANTHROPIC,
+        **dict.fromkeys(
+            (
+                "max_tokens", "temperature", "top_p", "top_k", "stop_sequences", "stream",
+                "metadata",
+            ),
+            Hint("says nothing about the prompt, whose tokens are counted."),
+        ),
+    },
+    MessagesRequest: {**_ANTHROPIC, "user": Hint("is said in 'metadata.user_id'.")},
+    Text: _BLOCK,
+    Thinking: {"signature": ECHO},
+    ToolUse: {"caller": Refused("the client calls all tools."), **_BLOCK},
+    ToolResult: {"is_error": Hint("is for the text of the result to say."), **_BLOCK},
+    FunctionTool: {
+        "cache_control": CACHING,
+        "defer_loading": OFF,
+        "allowed_callers": Refused(neutral=(["direct"], [])),
+        "eager_input_streaming": Hint("asks for what is done anyway."),
+        "input_examples": Refused("write them into the description.", ([],)),
+    },
+    ThinkingParam: {
+        "budget_tokens": Hint("is a target that the model is not held to."),
+        "display": Refused(neutral=("summarized",)),
+    },
+    Metadata: {},
     GenerationRequest: {**_OPENAI, **_LITELLM, **_VLLM, **_SGLANG, **_LLAMA_CPP},
     ChatRequest: _CHAT,
     CompletionRequest: {
@@ -265,8 +320,19 @@ TABLE: Table = {
     },
     ResponsesRequest: {
         **_OPENAI, **_LITELLM, **_VLLM, **_SGLANG, **_LLAMA_CPP, **_RESPONSES,
+        "prompt_logprobs": Refused("take /v1/completions."),
         "max_new_tokens": Alias("max_output_tokens"),
         "n_predict": Alias("max_output_tokens", _limit),
+    },
+    TokenizeRequest: {
+        "add_special": Alias("add_special_tokens"),
+        "with_pieces": Refused("say 'return_token_strs'.", (False,)),
+        "parse_special": Refused("special tokens are read as such.", (True,)),
+    },
+    ConversationFields: {
+        "chat_template": Refused("the model's own is used."),
+        "mm_processor_kwargs": MEDIA,
+        "media_io_kwargs": MEDIA,
     },
     StreamOptions: {
         "include_obfuscation": OFF,

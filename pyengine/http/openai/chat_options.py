@@ -26,10 +26,21 @@ def chat_options(request: ChatRequest, grammar: Grammar | None, limits: Limits) 
         allowed_tools=allowed,
         parallel_tool_calls=request.parallel_tool_calls is not False,
         grammar=grammar,
+        add_generation_prompt=request.add_generation_prompt is not False,
+        continue_final_message=_continues(request),
         template_arguments=template_arguments(
             request.chat_template_kwargs, request.reasoning_effort, "reasoning_effort"
         ),
     )
+
+
+def _continues(request: ChatRequest) -> bool:
+    if request.continue_final_message and request.add_generation_prompt:
+        raise InvalidRequestError(
+            "'continue_final_message' and 'add_generation_prompt' contradict each other.",
+            param="continue_final_message",
+        )
+    return bool(request.continue_final_message)
 
 
 def grammar_names(wanted: Constraint, options: ChatOptions) -> tuple[str, dict[str, str]]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pyengine.async_engine import AsyncEngine
 from pyengine.http.openai.schema.models import Model, ModelList
 
 if TYPE_CHECKING:
@@ -17,10 +18,14 @@ _CREATED = int(time.time())
 async def list_all(exchange: "Exchange") -> None:
     """Every model that is served."""
     engine = exchange.service.require_ready()
-    exchange.reply(msgspec.json.encode(ModelList([Model(engine.model_name, _CREATED)])))
+    exchange.reply(msgspec.json.encode(ModelList([_model(engine)])))
 
 
 async def retrieve(exchange: "Exchange") -> None:
     """One model, by its name; names of hubs have slashes in them."""
     engine = exchange.service.require_model(exchange.parameter)
-    exchange.reply(msgspec.json.encode(Model(engine.model_name, _CREATED)))
+    exchange.reply(msgspec.json.encode(_model(engine)))
+
+
+def _model(engine: AsyncEngine) -> Model:
+    return Model(engine.model_name, _CREATED, engine.max_context)

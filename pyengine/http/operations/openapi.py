@@ -12,10 +12,24 @@ import msgspec
 
 from pyengine._core import __version__
 from pyengine.http.admin.endpoints import AbortRequest, RequestList, ResetAnswer, SleepState
+from pyengine.http.anthropic.schema import (
+    CountTokensRequest,
+    MessageAnswer,
+    MessagesRequest,
+    TokenCount,
+)
 from pyengine.http.openai.schema.chat import ChatRequest, ChatResponse
 from pyengine.http.openai.schema.completions import CompletionRequest, CompletionResponse
 from pyengine.http.openai.schema.models import Model, ModelList
 from pyengine.http.openai.schema.responses import ResponseObject, ResponsesRequest
+from pyengine.http.openai.schema.tokenize import (
+    ApplyTemplateAnswer,
+    ApplyTemplateRequest,
+    DetokenizeAnswer,
+    DetokenizeRequest,
+    TokenizeAnswer,
+    TokenizeRequest,
+)
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -113,6 +127,23 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ),
     ("POST", "/v1/responses"): Operation(
         "Answer in the form of OpenAI's Responses.", ResponseObject, ResponsesRequest
+    ),
+    ("POST", "/v1/messages"): Operation(
+        "Answer in the form of Anthropic's Messages.", MessageAnswer, MessagesRequest
+    ),
+    ("POST", "/v1/messages/count_tokens"): Operation(
+        "Count the tokens of a conversation.", TokenCount, CountTokensRequest
+    ),
+    ("POST", "/tokenize"): Operation(
+        "The token ids of a text or a conversation.", TokenizeAnswer, TokenizeRequest
+    ),
+    ("POST", "/detokenize"): Operation(
+        "The text of token ids.", DetokenizeAnswer, DetokenizeRequest
+    ),
+    ("POST", "/apply-template"): Operation(
+        "The text of a conversation, as the chat template writes it.",
+        ApplyTemplateAnswer,
+        ApplyTemplateRequest,
     ),
     ("GET", "/v1/models"): Operation("The models that are served.", ModelList),
     ("GET", "/v1/models/{model}"): Operation("One model.", Model, None, (_MODEL_NAME,)),

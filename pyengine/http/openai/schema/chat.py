@@ -21,7 +21,8 @@ class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
 
     Beyond OpenAI's: chat_template_kwargs (further variables for the template; one that it does not
     read is left out with a warning, and so is an unread reasoning_effort) and include_reasoning
-    (false leaves the reasoning out of the answer).
+    (false leaves the reasoning out of the answer). With continue_final_message the answer goes on
+    with the text of the last message; add_generation_prompt false lets the model begin the turn.
     """
 
     messages: list[Message]
@@ -33,6 +34,8 @@ class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
     reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     include_reasoning: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
 
     logprobs: bool | None = None
     top_logprobs: int | None = None
@@ -81,4 +84,5 @@ class ChatResponse(msgspec.Struct, gc=False, kw_only=True):
     model: str
     choices: list[ChatChoice]
     usage: UsageObject
+    prompt_logprobs: list[dict[str, Any] | None] | msgspec.UnsetType = msgspec.UNSET
     warnings: list[str] | msgspec.UnsetType = msgspec.UNSET

@@ -18,6 +18,7 @@ from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool, ToolChoice
 from pyengine.errors import ConfigError
 from pyengine.grammar.description import Grammar
+from pyengine.logprobs import TokenLogprob
 from pyengine.messages import (
     Report,
     RequestKey,
@@ -29,6 +30,7 @@ from pyengine.placement import Placement, PlacementName, placed
 from pyengine.request.admission import Admission
 from pyengine.request.connection import Connection
 from pyengine.request.generation import Generation
+from pyengine.request.prompt_logprobs import prompt_logprobs
 from pyengine.request.submission import (
     GenerateKeywords,
     RequestBuilder,
@@ -184,6 +186,27 @@ class AsyncEngine(Connection):
         actor = frontend.submit(submit, self.tokenizer.token_bytes)
         ready = None if params.logprobs is None else self.tokenizer.load_bytes
         return Generation(actor, frontend.abort, ready)
+
+    async def prompt_logprobs(
+        self,
+        prompt: str | Sequence[int],
+        top: int = 0,
+        **options: Unpack[RequestKeywords],
+    ) -> list[TokenLogprob | None]:
+        """The log-probability of each token of ``prompt`` after those before it; None of the first.
+
+        Args:
+            prompt: Text, or token ids.
+            top: How many most likely tokens are told in the place of each, 0 to 20.
+            options: As :meth:`generate` takes them.
+
+        Raises:
+            PyengineError: As :meth:`generate`.
+        """
+        self._connected()
+        checked_params(SamplingParams(logprobs=top))
+        token_ids = await self.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        return await prompt_logprobs(self.begin, token_ids, top, RequestOptions(**options))
 
     def chat(
         self,

@@ -85,6 +85,15 @@ class LogprobRecords:
         """All tokens that were reported."""
         return self._between(0)[0]
 
+    def every(self) -> tuple[TokenLogprob, ...]:
+        """All tokens that came, whether they have text or not; a place of -1 is none."""
+        size, found = 4 + self._format.size, []
+        for at in range(0, len(self._records), size):
+            token = int.from_bytes(self._records[at : at + 4], "little")
+            place, logprob, *pairs = self._format.unpack_from(self._records, at + 4)
+            found.append(self._entry(token, place, logprob, pairs))
+        return tuple(found)
+
     def _between(self, first: int) -> tuple[tuple[TokenLogprob, ...], int]:
         size = 4 + self._format.size
         found, at = [], first

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Self
 
 from pyengine.completion import Completion, Outcome, Update
+from pyengine.logprobs import TokenLogprob
 from pyengine.messages import RequestKey
 from pyengine.request.request import RequestActor
 
@@ -72,6 +73,11 @@ class Generation:
         if self._ready is not None:
             await self._ready()
             self._ready = None
+
+    def token_logprobs(self) -> tuple[TokenLogprob, ...]:
+        """The log-probabilities of all tokens so far, of those without text too; () if unwanted."""
+        records = self._actor.logprobs
+        return () if records is None else records.every()
 
     async def __aenter__(self) -> Self:
         return self

@@ -119,12 +119,19 @@ async def test_a_prompt_that_is_no_text_is_not_echoed(
     assert not engine.running
 
 
-async def test_an_echo_has_no_log_probabilities(client: openai.AsyncOpenAI) -> None:
-    for logprobs in (0, 3):
-        with pytest.raises(openai.BadRequestError) as refusal:
-            await client.completions.create(
-                model=MODEL, prompt="hello", echo=True, logprobs=logprobs
-            )
-        assert (refusal.value.param, refusal.value.code) == ("echo", "unsupported_parameter")
-    answer = await client.completions.create(model=MODEL, prompt="hello", echo=False, logprobs=0)
-    assert answer.choices[0].text == ANSWER[:16]
+async def test_what_does_not_go_with_an_echo(http: httpx.AsyncClient) -> None:
+    for fields, param in (
+        ({"echo": True, "logprobs": 0, "stream": True}, "echo"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 0, "echo": True, "stream": True}, "max_tokens"),
+        ({"prompt_logprobs": 21}, "prompt_logprobs"),
+        ({"prompt_logprobs": 0, "stream": True}, "prompt_logprobs"),
+    ):
+        answer = await http.post("/v1/completions", json={"prompt": "hello", **fields})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == param
+    answer = await http.post(
+        "/v1/completions", json={"prompt": "hello", "max_tokens": 0, "echo": True}
+    )
+    assert answer.json()["choices"][0]["text"] == "hello"
+    assert answer.json()["usage"]["completion_tokens"] == 0

@@ -111,7 +111,6 @@ _VLLM: dict[str, Effect] = {
     "request_id": Hint("does not name the request; the header x-request-id does."),
     "session_id": ROUTING,
     "truncation_side": Refused(neutral=("left",)),
-    "prompt_logprobs": Refused(),
     "return_token_ids": OFF,
     "return_tokens_as_token_ids": OFF,
     "allowed_token_ids": Refused("say 'logit_bias', or a grammar."),

@@ -17,6 +17,11 @@ from pyengine.http.errors import FieldNames
 from pyengine.http.openai.chat_options import chat_options, grammar_names, predicted
 from pyengine.http.openai.chunks import AnswerChunks, ChatChunks
 from pyengine.http.openai.logprobs import chat_logprobs, wanted_in_chat
+from pyengine.http.openai.prompt_logprobs import (
+    check_prompt_logprobs,
+    entries_of_prompts,
+    vllm_logprobs,
+)
 from pyengine.http.openai.schema.chat import (
     AnswerFunction,
     AnswerMessage,
@@ -51,6 +56,7 @@ async def create(exchange: "Exchange") -> None:
     request = await exchange.decode(_decoder)
     engine, limits = exchange.service.require_model(request.model), exchange.service.limits
     check_common(request, limits)
+    check_prompt_logprobs(request)
     params = sampling_params(request, _max_tokens(request), wanted_in_chat(request))
     wanted = constraint(request)
     options = chat_options(request, wanted.grammar, limits)
@@ -89,6 +95,12 @@ async def create(exchange: "Exchange") -> None:
         ],
         usage=usage_object([whole.usage for whole in wholes], n),
     )
+    if request.prompt_logprobs is not None:
+        await engine.tokenizer.load_bytes()
+        (entries,) = await entries_of_prompts(
+            exchange, request, [token_ids], request.prompt_logprobs
+        )
+        response.prompt_logprobs = vllm_logprobs(token_ids, entries)
     if warnings := list(dict.fromkeys((*exchange.warnings, *wholes[0].warnings))):
         response.warnings = warnings
     timing = server_timing([generation.outcome.timing for generation in generations])

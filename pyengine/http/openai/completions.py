@@ -3,17 +3,25 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pyengine.async_engine import AsyncEngine
+from pyengine.completion import Completion
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.http import sse
 from pyengine.http.errors import FieldNames
 from pyengine.http.limits import check_prompts
 from pyengine.http.openai.chunks import CompletionChunks
 from pyengine.http.openai.logprobs import check_in_completions, completion_logprobs
+from pyengine.http.openai.prompt_logprobs import (
+    check_prompt_logprobs,
+    echoed_logprobs,
+    entries_of_prompts,
+    vllm_logprobs,
+)
 from pyengine.http.openai.schema.common import (
     check_common,
     include_usage,
@@ -51,12 +59,18 @@ async def create(exchange: "Exchange") -> None:
         raise UnsupportedParameterError("'best_of' must be as many as 'n'.", param="best_of")
     max_tokens = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
     check_in_completions(request.logprobs)
-    if request.echo and request.logprobs is not None:
+    check_prompt_logprobs(request)
+    scored, prompt_alone = bool(request.echo) and request.logprobs is not None, max_tokens == 0
+    if scored and request.stream:
         raise UnsupportedParameterError(
-            "'echo' together with 'logprobs' is not supported: prompts have no log-probabilities.",
-            param="echo",
+            "'echo' together with 'logprobs' is not supported in a stream.", param="echo"
         )
-    params = sampling_params(request, max_tokens, request.logprobs)
+    if prompt_alone and (not request.echo or request.stream):
+        raise InvalidRequestError(
+            "'max_tokens' of 0 goes with 'echo' only, and not in a stream.", param="max_tokens"
+        )
+    # An answer of a token is left out then: it fills the cache with the prompt.
+    params = sampling_params(request, max_tokens or 1, request.logprobs)
     prompts = split_prompts(request.prompt)
     check_prompts(len(prompts), n, limits)
     wanted = constraint(request)
@@ -76,7 +90,8 @@ async def create(exchange: "Exchange") -> None:
         options,
         Asked("text_completion", answer_id, params, bool(request.stream)),
     )
-    echoed = await _echoed(prompts, engine, params.skip_special_tokens) if request.echo else ()
+    shown = prompts if request.truncate_prompt_tokens is None else token_ids
+    echoed = await _echoed(shown, engine, params.skip_special_tokens) if request.echo else ()
     if request.stream:
         chunks = CompletionChunks(
             answer_id,
@@ -91,6 +106,8 @@ async def create(exchange: "Exchange") -> None:
         await sse.stream(exchange, generations, chunks)
         return
     wholes = [await generation for generation in generations]
+    if prompt_alone:
+        wholes = [without_answer(whole) for whole in wholes]
     choices = [
         CompletionChoice(
             index,
@@ -100,6 +117,19 @@ async def create(exchange: "Exchange") -> None:
         )
         for index, whole in enumerate(wholes)
     ]
+    if scored:
+        entries = await entries_of_prompts(exchange, request, token_ids, request.logprobs or 0)
+        for choice, generation in zip(choices, generations, strict=True):
+            at = choice.index // n
+            first = engine.tokenizer.token_bytes(token_ids[at][0])
+            answer = None if prompt_alone else generation
+            choice.logprobs = echoed_logprobs(first, entries[at], echoed[at], answer)
+    if request.prompt_logprobs is not None:
+        await engine.tokenizer.load_bytes()
+        entries = await entries_of_prompts(exchange, request, token_ids, request.prompt_logprobs)
+        for choice in choices:
+            at = choice.index // n
+            choice.prompt_logprobs = vllm_logprobs(token_ids[at], entries[at])
     response = CompletionResponse(
         id=answer_id,
         created=created,
@@ -111,6 +141,12 @@ async def create(exchange: "Exchange") -> None:
         response.warnings = warnings
     timing = server_timing([each.outcome.timing for each in generations])
     exchange.reply(_encode(response), 200, ("server-timing", timing))
+
+
+def without_answer(whole: Completion) -> Completion:
+    """A completion whose answer nobody asked for."""
+    usage = replace(whole.usage, completion_tokens=0)
+    return replace(whole, text="", token_ids=[], logprobs=None, finish_reason="length", usage=usage)
 
 
 def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[int]]:

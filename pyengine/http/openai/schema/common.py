@@ -29,6 +29,7 @@ class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=Tr
     max_tokens: int | None = None
     n: int | None = None
     truncate_prompt_tokens: int | None = None
+    prompt_logprobs: int | None = None
 
 
 def check_common(request: GenerationRequest, limits: Limits) -> None:

@@ -11,9 +11,12 @@ class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=T
     """``POST /v1/completions``.
 
     With ``echo`` each text begins with its prompt: as it was sent, or that of its token ids, in
-    which special tokens are left out as in the answer. Prompts have no log-probabilities, so it
-    does not go with ``logprobs``. ``best_of`` is as many as ``n``. Without ``add_special_tokens``
-    prompts get the special tokens of the tokenizer, such as a BOS.
+    which special tokens are left out as in the answer. With ``logprobs`` too, each token of prompt
+    and answer has an entry, the first without a log-probability; not in a stream. ``max_tokens`` 0
+    gives the prompt alone. ``prompt_logprobs`` gives the prompt's as vLLM does.
+
+    ``best_of`` is as many as ``n``. Unless ``add_special_tokens`` is false, prompts get the
+    special tokens of the tokenizer, such as a BOS.
     """
 
     # A string, strings, token ids, or lists of token ids; see completions.split_prompts().
@@ -32,6 +35,7 @@ class CompletionChoice(msgspec.Struct, gc=False):
     text: str
     finish_reason: str
     logprobs: dict[str, Any] | None = None
+    prompt_logprobs: list[dict[str, Any] | None] | msgspec.UnsetType = msgspec.UNSET
 
 
 class CompletionResponse(msgspec.Struct, gc=False, kw_only=True):

@@ -999,20 +999,35 @@ class CpuKernels:
         to ``out``; the first ``rows`` rows of all three, [rows, len(weight)].
         """
 
+    def add_layer_norm(
+        self,
+        residual: CpuTensor,
+        branch: CpuTensor | None,
+        weight: CpuTensor,
+        bias: CpuTensor | None,
+        epsilon: float,
+        out: CpuTensor,
+        rows: int,
+    ) -> None:
+        """As :meth:`add_rms_norm`, with the mean subtracted and ``bias`` [len(weight)] added."""
+
+    def add(self, residual: CpuTensor, branch: CpuTensor | None, out: CpuTensor, rows: int) -> None:
+        """Add ``branch`` to ``residual``, in place, and copy the sum to ``out``; [rows, width]."""
+
     def head_rms_norm(
         self,
         qkv: CpuTensor,
         query_weight: CpuTensor,
         key_weight: CpuTensor,
-        num_heads: int,
+        query_width: int,
         epsilon: float,
         rows: int,
     ) -> None:
-        """Normalize each query head and each key head of the first ``rows`` rows, in place.
+        """Normalize the queries and the keys of the first ``rows`` rows, in place.
 
-        A row is ``num_heads`` query heads, the key heads and as many value heads, of
-        len(query_weight) numbers each. Query heads are multiplied by ``query_weight``, key heads by
-        ``key_weight``; values are unchanged.
+        A row is ``query_width`` numbers of queries, then keys and as many values, which stay.
+        Queries are normalized in pieces of len(query_weight) numbers, which are multiplied by
+        ``query_weight``: single heads, or all of them; keys by ``key_weight``.
         """
 
     def linear(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor, rows: int) -> None:
@@ -1040,8 +1055,28 @@ class CpuKernels:
             ValueError: ``table`` has no such output.
         """
 
-    def silu_mul(self, gate_up: CpuTensor, out: CpuTensor, rows: int) -> None:
-        """silu(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first."""
+    def gated(
+        self,
+        activation: str,
+        gate_up: CpuTensor,
+        out: CpuTensor,
+        rows: int,
+        limit: float | None = None,
+    ) -> None:
+        """activation(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first.
+
+        ``activation`` is ``silu``, ``gelu_tanh``, ``relu2`` or, with a ``limit``,
+        ``clamped_swiglu``; see :mod:`pyengine.kernels.activation`.
+        """
+
+    def activate(self, activation: str, x: CpuTensor, out: CpuTensor, rows: int) -> None:
+        """activation(x): [rows, width] -> ``out`` [rows, width]."""
+
+    def scale(self, x: CpuTensor, factor: float, rows: int) -> None:
+        """Multiply the first ``rows`` rows of ``x`` by ``factor``, in place."""
+
+    def soft_cap(self, x: CpuTensor, cap: float, rows: int) -> None:
+        """Cap * tanh(x / cap) of the first ``rows`` rows of ``x``, in place."""
 
     def attend(
         self,
@@ -1203,12 +1238,25 @@ class CpuProgram:
         out: CpuTensor,
         rows: int = 0,
     ) -> None: ...
+    def add_layer_norm(
+        self,
+        residual: CpuTensor,
+        branch: CpuTensor | None,
+        weight: CpuTensor,
+        bias: CpuTensor | None,
+        epsilon: float,
+        out: CpuTensor,
+        rows: int = 0,
+    ) -> None: ...
+    def add(
+        self, residual: CpuTensor, branch: CpuTensor | None, out: CpuTensor, rows: int = 0
+    ) -> None: ...
     def head_rms_norm(
         self,
         qkv: CpuTensor,
         query_weight: CpuTensor,
         key_weight: CpuTensor,
-        num_heads: int,
+        query_width: int,
         epsilon: float,
         rows: int = 0,
     ) -> None: ...
@@ -1219,7 +1267,17 @@ class CpuProgram:
     def gather_weights(
         self, table: CpuLinear, index: CpuTensor, out: CpuTensor, rows: int = 0, first: int = 0
     ) -> None: ...
-    def silu_mul(self, gate_up: CpuTensor, out: CpuTensor, rows: int = 0) -> None: ...
+    def gated(
+        self,
+        activation: str,
+        gate_up: CpuTensor,
+        out: CpuTensor,
+        rows: int = 0,
+        limit: float | None = None,
+    ) -> None: ...
+    def activate(self, activation: str, x: CpuTensor, out: CpuTensor, rows: int = 0) -> None: ...
+    def scale(self, x: CpuTensor, factor: float, rows: int = 0) -> None: ...
+    def soft_cap(self, x: CpuTensor, cap: float, rows: int = 0) -> None: ...
     def attend(
         self,
         step: CpuStep,

@@ -52,7 +52,8 @@ def random_model(
     with torch.no_grad():
         # What is initialised as zeros and ones would hide what is left out.
         for name, parameter in model.named_parameters():
-            if name.endswith(("bias", "q_norm.weight", "k_norm.weight")):
+            is_norm = "norm" in name and kind is not LlamaConfig
+            if name.endswith("bias") or is_norm:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
     model.save_pretrained(folder)
     write_tokenizer(folder, vocab_size)

@@ -9,7 +9,7 @@ import pytest
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.distributed.parallel_runner import ParallelRunner
 from tests.distributed.thread_ranks import thread_runner
-from tests.model.families import FAMILIES, ONE_OF_EACH
+from tests.model.families import FAMILIES, ONE_OF_EACH, QUICK, families
 from tests.models import greedy, mixed_prompts, random_model
 from tests.torch_devices import use_torch
 
@@ -32,7 +32,7 @@ async def answers(folder: Path, **config: Any) -> tuple[list[list[int]], dict[st
         return [answer.token_ids for answer in done], await engine.report()
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", families(*QUICK))
 async def test_greedy_tokens_equal_transformers(name: str, tmp_path: Path) -> None:
     folder, expected = reference(tmp_path, name)
     tokens, report = await answers(folder)

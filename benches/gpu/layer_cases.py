@@ -32,11 +32,11 @@ def layer_cases(bench: Bench, shape: Shape) -> Iterator[Case]:
         # [count, 2 * intermediate] read, half as much written.
         copied = 3 * count * shape.intermediate * item
         yield Case(
-            "silu_mul",
+            "gated",
             f"{count} rows",
             works(
                 bench,
-                by(bench, "activation", "silu_mul", both=True),
+                by(bench, "activation", "gated", both=True),
                 partial(silu_buffers, bench, shape, count, dtype),
                 copied,
             ),

@@ -1,7 +1,10 @@
-"""The gated activation of Llama's feed-forward layer: silu(gate) * up (Shazeer, 2020).
+"""The gated activations of feed-forward layers: f(gate) * up (Shazeer, "GLU Variants Improve
+Transformer", 2020), with f as ``silu``, ``gelu_tanh`` (Hendrycks and Gimpel, 2016) or ``relu2``.
+``clamped_swiglu`` of gpt-oss is min(gate, limit) * sigmoid(1.702 * min(gate, limit)) * (up + 1),
+with ``up`` within the limit on both sides.
 
-Rounds where ``kernels/cpu/src/activation.rs`` does: silu, and its product with ``up``, each to the
-type of the tensors; all between is float32.
+Rounds where ``kernels/cpu/src/activation.rs`` does: the activation, and its product with ``up``,
+each to the type of the tensors; all between is float32.
 
 Bytes moved: 3 * rows * width numbers, two read and one written; that is the limit. A program has
 ``BLOCK`` numbers of a row: 8 for each of its threads, one load of 16 bytes in bfloat16.
@@ -15,9 +18,24 @@ BLOCK = 1024
 """Numbers of a row that a program works on."""
 
 
+KINDS = {"silu": 0, "gelu_tanh": 1, "relu2": 2, "clamped_swiglu": 3}
+SLOPE = 1.702
+"""What multiplies the gate in the sigmoid of ``clamped_swiglu``."""
+
+
 @triton.jit
-def silu_mul_kernel(gate_up_ptr, gate_up_stride, out_ptr, out_stride, width, BLOCK: tl.constexpr):
-    """A grid of rows and blocks of a row."""
+def sigmoid(x):
+    """1 / (1 + e^-x), by e^-|x|, which cannot overflow."""
+    small = tl.exp(-tl.abs(x))
+    return tl.div_rn(tl.where(x >= 0.0, 1.0, small), 1.0 + small)
+
+
+@triton.jit
+def gated_kernel(
+    gate_up_ptr, gate_up_stride, out_ptr, out_stride, width, limit,
+    KIND: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A grid of rows and blocks of a row; ``KIND`` is one of :data:`KINDS`."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < width
@@ -25,47 +43,83 @@ def silu_mul_kernel(gate_up_ptr, gate_up_stride, out_ptr, out_stride, width, BLO
     gate = tl.load(gate_ptr, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(gate_ptr + width, mask=inside, other=0.0).to(tl.float32)
     kind = out_ptr.dtype.element_ty
-    small = tl.exp(-tl.abs(gate))  # of a negative number, which cannot overflow
-    sigmoid = tl.div_rn(tl.where(gate >= 0.0, 1.0, small), 1.0 + small)
-    silu = (gate * sigmoid).to(kind).to(tl.float32)
-    tl.store(out_ptr + row * out_stride + column, (silu * up).to(kind), mask=inside)
+    if KIND == 0:
+        active = gate * sigmoid(gate)
+    elif KIND == 1:
+        # (1 + tanh z) / 2 = sigmoid(2 z), z = sqrt(2 / pi) (x + 0.044715 x^3)
+        active = gate * sigmoid(1.5957691216057308 * (gate + 0.044715 * gate * gate * gate))
+    elif KIND == 2:
+        active = tl.where(gate < 0.0, 0.0, gate * gate)
+    else:
+        gate = tl.where(gate > limit, limit, gate)
+        up = tl.where(up > limit, limit, tl.where(up < -limit, -limit, up))
+        up = (up + 1.0).to(kind).to(tl.float32)
+        active = gate * sigmoid(gate * 1.702)
+    active = active.to(kind).to(tl.float32)
+    tl.store(out_ptr + row * out_stride + column, (active * up).to(kind), mask=inside)
 
 
-def silu_mul(gate_up: torch.Tensor, out: torch.Tensor) -> None:
-    """silu(gate) * up.
+def gated(
+    gate_up: torch.Tensor, out: torch.Tensor, activation: str = "silu", limit: float | None = None
+) -> None:
+    """activation(gate) * up.
 
     Queues one kernel on the current stream; can be captured.
 
     Args:
         gate_up: [rows, 2 * width], gates first; float32, bfloat16 or float16, rows in one piece.
         out: [rows, width] of the same type, written.
+        activation: One of :data:`KINDS`.
+        limit: That of ``clamped_swiglu``.
 
     Raises:
-        ValueError: Shapes, types or strides are others.
+        ValueError: Shapes, types or strides are others, or there is no such activation.
     """
-    _check(gate_up, out)
+    _check(gate_up, out, activation, limit)
     rows, width = out.shape
     if rows and width:
         block = min(BLOCK, triton.next_power_of_2(width))
-        silu_mul_kernel[(rows, triton.cdiv(width, block))](
+        gated_kernel[(rows, triton.cdiv(width, block))](
             gate_up,
             gate_up.stride(0),
             out,
             out.stride(0),
             width,
+            limit or 0.0,
+            KIND=KINDS[activation],
             BLOCK=block,
             enable_fp_fusion=True,
         )
 
 
-def silu_mul_reference(gate_up: torch.Tensor, out: torch.Tensor) -> None:
-    """As :func:`silu_mul`, in torch."""
-    _check(gate_up, out)
+def gated_reference(
+    gate_up: torch.Tensor, out: torch.Tensor, activation: str = "silu", limit: float | None = None
+) -> None:
+    """As :func:`gated`, in torch."""
+    _check(gate_up, out, activation, limit)
     gate, up = gate_up.float().chunk(2, dim=1)
-    out.copy_(torch.nn.functional.silu(gate).to(out.dtype).float() * up)
+    if limit is not None:
+        gate, up = gate.clamp(max=limit), (up.clamp(-limit, limit) + 1).to(out.dtype).float()
+        active = gate * torch.sigmoid(gate * SLOPE)
+    else:
+        active = activated(gate, activation)
+    out.copy_(active.to(out.dtype).float() * up)
 
 
-def _check(gate_up: torch.Tensor, out: torch.Tensor) -> None:
+def activated(x: torch.Tensor, activation: str) -> torch.Tensor:
+    """The activation of every number, in torch; not the clamped one, which has two arguments."""
+    if activation == "silu":
+        return torch.nn.functional.silu(x)
+    if activation == "gelu_tanh":
+        return torch.nn.functional.gelu(x, approximate="tanh")
+    if activation == "relu2":
+        return torch.nn.functional.relu(x).square()
+    raise ValueError(f"there is no activation {activation!r} of one number")
+
+
+def _check(gate_up: torch.Tensor, out: torch.Tensor, activation: str, limit: float | None) -> None:
+    if activation not in KINDS or (activation == "clamped_swiglu") != (limit is not None):
+        raise ValueError(f"there is no activation {activation!r} with a limit of {limit}")
     if gate_up.ndim != 2 or gate_up.shape != (len(out), 2 * out.shape[-1]):
         raise ValueError(f"gates and ups are {[*gate_up.shape]}, the output {[*out.shape]}")
     if gate_up.dtype != out.dtype or gate_up.stride(1) != 1 or out.stride(1) != 1:

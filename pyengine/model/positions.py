@@ -32,6 +32,24 @@ def rotary_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def rotary_by_kind(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """The rotary parameters of the layers of a kind, such as ``sliding_attention``.
+
+    Before version 5 of transformers, ``rope_local_base_freq`` was that of layers with a window, and
+    all else that of the others.
+
+    Raises:
+        ModelLoadError: They are no object.
+    """
+    given = config.get("rope_parameters")
+    if isinstance(given, Mapping) and isinstance(given.get(kind), Mapping):
+        return rotary_parameters({**config, "rope_parameters": given[kind]})
+    local = config.get("rope_local_base_freq")
+    if kind == "sliding_attention" and local is not None:
+        return rotary_parameters({"rope_theta": local})
+    return rotary_parameters(config)
+
+
 def max_positions(config: Mapping[str, Any], positions: int) -> int:
     """The most tokens of a sequence that a model was made for.
 

@@ -8,11 +8,18 @@ from typing import Any
 
 from pyengine.errors import ModelLoadError
 
-_PATTERNS: dict[str, int] = {"gemma2": 2, "gemma3_text": 6, "gpt_oss": 2, "cohere2": 4}
+_PATTERNS: dict[str, int] = {
+    "gemma2": 2,
+    "gemma3_text": 6,
+    "gpt_oss": 2,
+    "cohere2": 4,
+    "exaone4": 4,
+    "olmo3": 4,
+}
 """By ``model_type``, for folders whose config.json leaves it out: of so many layers, the last sees
 all tokens and the others have the window."""
 
-_UNUSED_UNLESS_SAID = ("qwen2", "qwen3")
+_UNUSED_UNLESS_SAID = ("qwen2", "qwen3", "qwen3_moe", "smollm3")
 """Families whose configurations have a window that counts only with ``use_sliding_window``."""
 
 

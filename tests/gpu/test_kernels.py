@@ -74,7 +74,7 @@ def test_head_norm(dim: int, rows: int, dtype: Any) -> None:
 @pytest.mark.parametrize("rows", ROWS)
 def test_activation(rows: int, dtype: Any) -> None:
     given = normal(rows, 2 * INTERMEDIATE, dtype=dtype) * 4, normal(rows, INTERMEDIATE, dtype=dtype)
-    ours, theirs = both(activation.silu_mul, activation.silu_mul_reference, *given)
+    ours, theirs = both(activation.gated, activation.gated_reference, *given)
     assert_close(ours[1], theirs[1], TWO[dtype], 2.0**-24)
 
 
@@ -201,7 +201,7 @@ def launches() -> dict[str, tuple[Callable[[], None], list[Any]]]:
             lambda: head_norm.head_rms_norm(heads, gain[:DIM], gain[:DIM], HEADS, 1e-5),
             [heads],
         ),
-        "activation": (lambda: activation.silu_mul(gate_up, gated), [gated]),
+        "activation": (lambda: activation.gated(gate_up, gated), [gated]),
         "rope": (
             lambda: rope.rope_append(qkv, angles, positions, slots, keys, values, HEADS),
             [qkv, keys, values],

@@ -58,7 +58,7 @@ def layers() -> Iterator[tuple[str, Work]]:
             out = of(dtype, ROWS, inner)
             kind = f"{dtype} {hidden}"
             yield kind, partial(norm.add_rms_norm, x, x, gain, 1e-5, x)
-            yield kind, partial(activation.silu_mul, gates, out)
+            yield kind, partial(activation.gated, gates, out)
         for heads, kv_heads, dim in ((32, 8, 128), (32, 8, 64), (6, 2, 32)):
             for kv_dtype in dict.fromkeys((dtype, FP8)):
                 qkv = of(dtype, ROWS, (heads + 2 * kv_heads) * dim)

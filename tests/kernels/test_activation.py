@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyengine._core import CpuKernels
-from pyengine.kernels.activation import silu_mul, silu_mul_reference
+from pyengine.kernels.activation import KINDS, gated, gated_reference
 from tests.kernels.backends import DEVICE
 from tests.kernels.pairs import DTYPES, assert_close, both, cpu_tensor, random, rows_of
 
@@ -16,6 +16,8 @@ from tests.kernels.pairs import DTYPES, assert_close, both, cpu_tensor, random, 
 UNITS = {torch.float32: 16, torch.bfloat16: 2, torch.float16: 2}
 # Rust's is 0 below -87.3, and what is subnormal on the way is worth less of its digits.
 FLOOR = 1e-35
+# The tangent of torch's GELU leaves nothing of a gate far below 0.
+GELU_FLOOR = 1e-4
 FLOORS = {torch.float32: FLOOR, torch.bfloat16: FLOOR, torch.float16: 2.0**-24}
 
 
@@ -25,18 +27,25 @@ FLOORS = {torch.float32: FLOOR, torch.bfloat16: FLOOR, torch.float16: 2.0**-24}
     width=st.integers(1, 1500),
     gap=st.integers(0, 3),
     dtype=st.sampled_from(DTYPES),
+    kind=st.sampled_from(sorted(KINDS)),
 )
-def test_triton_is_the_reference(rows: int, width: int, gap: int, dtype: torch.dtype) -> None:
+def test_triton_is_the_reference(
+    rows: int, width: int, gap: int, dtype: torch.dtype, kind: str
+) -> None:
     generator = np.random.default_rng(width)
     gate_up = rows_of(random(generator, rows, 2 * width, dtype=dtype) * 4, gap)
     out = rows_of(torch.zeros(rows, width, dtype=dtype, device=DEVICE), 2 * gap)
-    ours, theirs = both(silu_mul, silu_mul_reference, gate_up, out)
-    assert_close(ours[1], theirs[1], UNITS[dtype], FLOORS[dtype])
+    limit = 3.0 if kind == "clamped_swiglu" else None
+    ours, theirs = both(gated, gated_reference, gate_up, out, kind, limit)
+    floor = GELU_FLOOR if kind == "gelu_tanh" else FLOORS[dtype]
+    assert_close(ours[1], theirs[1], UNITS[dtype], floor)
 
 
-@pytest.mark.parametrize("kernel", [silu_mul, silu_mul_reference])
+@pytest.mark.parametrize("kernel", [gated, gated_reference])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_the_numbers_of_rust(dtype: torch.dtype, kernel: object) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_numbers_of_rust(kind: str, dtype: torch.dtype, kernel: object) -> None:
+    limit = 7.0 if kind == "clamped_swiglu" else None
     gate = torch.linspace(-100, 100, 1000)
     up = random(np.random.default_rng(3), 1000, dtype=torch.float32).cpu()
     gate_up = torch.cat((gate, up))[None].to(dtype)
@@ -44,12 +53,13 @@ def test_the_numbers_of_rust(dtype: torch.dtype, kernel: object) -> None:
         torch.zeros(1, 1000, dtype=dtype, device=DEVICE),
         torch.zeros(1, 1000, dtype=dtype),
     )
-    kernel(gate_up.to(DEVICE), out)  # type: ignore[operator]
-    CpuKernels(1).silu_mul(cpu_tensor(gate_up), cpu_tensor(theirs), 1)
-    assert_close(out.cpu(), theirs, UNITS[dtype], FLOOR)
+    kernel(gate_up.to(DEVICE), out, kind, limit)  # type: ignore[operator]
+    CpuKernels(1).gated(kind, cpu_tensor(gate_up), cpu_tensor(theirs), 1, limit)
+    floor = GELU_FLOOR if kind == "gelu_tanh" else FLOOR
+    assert_close(out.cpu(), theirs, UNITS[dtype], floor)
 
 
-@pytest.mark.parametrize("kernel", [silu_mul, silu_mul_reference])
+@pytest.mark.parametrize("kernel", [gated, gated_reference])
 def test_extremes(kernel: object) -> None:
     nan, inf = float("nan"), float("inf")
     gate_up = torch.tensor([[nan, inf, 1e30, -1e30, 0.0, 1.0, 2.0, 2.0, 2.0, nan]], device=DEVICE)
@@ -59,7 +69,7 @@ def test_extremes(kernel: object) -> None:
     torch.testing.assert_close(out.cpu(), expected, equal_nan=True)
 
 
-@pytest.mark.parametrize("kernel", [silu_mul, silu_mul_reference])
+@pytest.mark.parametrize("kernel", [gated, gated_reference])
 def test_arguments_are_checked(kernel: object) -> None:
     gate_up = torch.zeros(2, 8, device=DEVICE)
     for out, message in (

@@ -44,7 +44,7 @@ def test_layers_are_limited_by_memory(tmp_path: Path) -> None:
     found = figures("layers", tmp_path)
     kernels = {one["kernel"].removesuffix("_kernel") for one in found}
     assert kernels == {
-        "add_rms_norm", "head_rms_norm", "silu_mul", "rope_append", "gemv",
+        "add_rms_norm", "head_rms_norm", "gated", "rope_append", "gemv",
     }  # fmt: skip
     for one in found:
         assert one["stack"] == 0, one
@@ -93,13 +93,13 @@ from pyengine import kernels
 for path in Path(kernels.__file__).parent.glob("*.py"):
     importlib.import_module(f"pyengine.kernels.{path.stem}")
 assert not any(name.startswith("triton.language") for name in sys.modules)
-from pyengine.kernels.activation import silu_mul, silu_mul_reference
+from pyengine.kernels.activation import gated, gated_reference
 
 out = torch.zeros(1, 2)
-silu_mul_reference(torch.ones(1, 4), out)
+gated_reference(torch.ones(1, 4), out)
 print(out.count_nonzero().item())
 try:
-    silu_mul(torch.ones(1, 4), out)
+    gated(torch.ones(1, 4), out)
 except RuntimeError as error:
     print(error)
 """

@@ -60,7 +60,9 @@ def test_the_numbers_of_rust(dtype: torch.dtype, kernel: Any) -> None:
     query, key = (random(generator, 64, dtype=dtype).cpu() for _ in range(2))
     given = [t.to(DEVICE, copy=True) for t in (qkv, query, key)]
     kernel(*given, 9, 1e-6)
-    CpuKernels(1).head_rms_norm(cpu_tensor(qkv), cpu_tensor(query), cpu_tensor(key), 9, 1e-6, 3)
+    CpuKernels(1).head_rms_norm(
+        cpu_tensor(qkv), cpu_tensor(query), cpu_tensor(key), 9 * 64, 1e-6, 3
+    )
     assert_close(given[0].cpu(), qkv, UNITS[dtype])
 
 
@@ -83,19 +85,20 @@ def test_rust_checks_its_arguments() -> None:
     kernels = CpuKernels(1)
     qkv, weight = torch.zeros(2, 10 * 8), torch.zeros(8)
 
-    def call(num_heads: int, rows: int, key: torch.Tensor = weight, dim: int = 8) -> None:
+    def call(width: int, rows: int, key: torch.Tensor = weight, dim: int = 8) -> None:
         query = cpu_tensor(weight[:dim])
-        kernels.head_rms_norm(cpu_tensor(qkv), query, cpu_tensor(key), num_heads, 1e-6, rows)
+        kernels.head_rms_norm(cpu_tensor(qkv), query, cpu_tensor(key), width, 1e-6, rows)
 
     for arguments, message in (
-        ((5, 2), "not 5 query heads of 8"),
-        ((12, 2), "not 12 query heads of 8"),
-        ((6, 3), "qkv has 160 elements, needs 240"),
-        ((6, 2, weight[:4]), "key_weight has 4 elements, needs 8"),
-        ((6, 2, weight.int()), "key_weight must be Float32"),
-        ((6, 2, qkv[0]), "overlaps"),
-        ((6, 2, weight, 0), "rows of 80 are not"),
+        ((44, 2), "not 44 of queries by 8"),
+        ((88, 2), "not 88 of queries by 8"),
+        ((47, 2), "not 47 of queries by 8"),
+        ((48, 3), "qkv has 160 elements, needs 240"),
+        ((48, 2, weight[:5]), "then keys by 5"),
+        ((48, 2, weight.int()), "key_weight must be Float32"),
+        ((48, 2, qkv[0][:8]), "overlaps"),
+        ((48, 2, weight, 0), "rows of 80 are not"),
     ):
         with pytest.raises(ValueError, match=message):
             call(*arguments)
-    call(6, 2)
+    call(48, 2)

@@ -3,7 +3,33 @@
 from pathlib import Path
 from typing import Any
 
-from transformers import MistralConfig, Phi3Config, Qwen2Config, Qwen3Config
+import pytest
+from transformers import (
+    ArceeConfig,
+    Cohere2Config,
+    CohereConfig,
+    Ernie4_5Config,
+    Exaone4Config,
+    Gemma2Config,
+    Gemma3TextConfig,
+    GemmaConfig,
+    Glm4Config,
+    GlmConfig,
+    GraniteConfig,
+    HeliumConfig,
+    MinistralConfig,
+    MistralConfig,
+    NemotronConfig,
+    Olmo2Config,
+    Olmo3Config,
+    Phi3Config,
+    Qwen2Config,
+    Qwen3Config,
+    SeedOssConfig,
+    SmolLM3Config,
+    StableLmConfig,
+    Starcoder2Config,
+)
 
 from tests.model.llamas import make_model
 
@@ -13,6 +39,26 @@ YARN: dict[str, Any] = {
     "factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+LONGROPE: dict[str, Any] = {
+    "rope_type": "longrope",
+    "rope_theta": 10_000.0,
+    "partial_rotary_factor": 0.75,
+    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 1.7],
+    "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+    "original_max_position_embeddings": 512,
+}
+WIDE: dict[str, Any] = {
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "pad_token_id": None,
+}
+ALTERNATING: dict[str, Any] = {
+    "sliding_window": 24,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+}
+BIASES: dict[str, Any] = {"attention_bias": True, "mlp_bias": True}
 
 FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
     "mistral": (MistralConfig, {"sliding_window": None}),
@@ -34,10 +80,86 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
         },
     ),
     "phi3": (Phi3Config, {"pad_token_id": None}),
+    "arcee": (ArceeConfig, WIDE | BIASES),
+    "cohere": (CohereConfig, WIDE | {"attention_bias": True, "logit_scale": 0.25}),
+    "cohere2": (Cohere2Config, WIDE | ALTERNATING | {"logit_scale": 0.25}),
+    "ernie 4.5": (Ernie4_5Config, WIDE | {"head_dim": 16, "use_bias": True}),
+    "exaone 4": (Exaone4Config, WIDE | ALTERNATING),
+    "gemma": (GemmaConfig, WIDE | {"head_dim": 16}),
+    "gemma 2": (
+        Gemma2Config,
+        WIDE
+        | ALTERNATING
+        | {
+            "head_dim": 16,
+            "query_pre_attn_scalar": 24,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
+    "gemma 3": (
+        Gemma3TextConfig,
+        WIDE
+        | ALTERNATING
+        | {
+            "head_dim": 16,
+            "query_pre_attn_scalar": 24,
+            "final_logit_softcapping": 3.0,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+    ),
+    "glm": (GlmConfig, WIDE | {"head_dim": 16, "attention_bias": True}),
+    "glm 4": (Glm4Config, WIDE | {"head_dim": 16, "attention_bias": True}),
+    "granite": (
+        GraniteConfig,
+        WIDE
+        | BIASES
+        | {
+            "attention_multiplier": 0.2,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.3,
+            "logits_scaling": 2.0,
+        },
+    ),
+    "helium": (HeliumConfig, WIDE | {"head_dim": 8}),
+    "ministral": (MinistralConfig, WIDE | ALTERNATING | {"head_dim": 16}),
+    "nemotron": (NemotronConfig, WIDE | BIASES),
+    "olmo 2": (Olmo2Config, WIDE | {"attention_bias": True}),
+    "olmo 3": (Olmo3Config, WIDE | ALTERNATING),
+    "phi 4 mini": (
+        Phi3Config,
+        WIDE
+        | {
+            "pad_token_id": None,
+            "num_attention_heads": 4,
+            "original_max_position_embeddings": 512,
+            "rope_parameters": LONGROPE,
+        },
+    ),
+    "seed-oss": (
+        SeedOssConfig,
+        WIDE | {"head_dim": 16, "attention_out_bias": False} | BIASES,
+    ),
+    "smollm 3": (SmolLM3Config, WIDE | BIASES),
+    "stablelm": (StableLmConfig, WIDE | {"use_qkv_bias": True}),
+    "stablelm, parallel": (StableLmConfig, WIDE | {"use_parallel_residual": True}),
+    "starcoder 2": (Starcoder2Config, WIDE | {"sliding_window": None}),
 }
 """Name, configuration of transformers, and what is changed of :data:`tests.model.llamas.SMALL`."""
 
 ONE_OF_EACH = ("mistral", "qwen2", "qwen3", "phi3")
+"""Those whose tests are quick, and in which nearly all parts are."""
+
+QUICK = (*list(FAMILIES)[:7], "gemma 3", "cohere2")
+
+
+def families(*quick: str) -> list[Any]:
+    """All families as parameters of a test, slow but for the ``quick`` ones."""
+    slow = pytest.mark.slow
+    return [pytest.param(name, marks=() if name in quick else slow) for name in FAMILIES]
 
 
 def make_family(folder: Path, name: str, **changes: Any) -> Any:

@@ -76,14 +76,14 @@ def test_scaled_is_not_plain() -> None:
     ("parameters", "message"),
     [
         (
-            {"rope_type": "dynamic", "factor": 2.0},
-            "'dynamic' is not .* default, factors, linear, .* yarn",
+            {"rope_type": "axial", "factor": 2.0},
+            "'axial' is not .* default, dynamic, factors, linear, .* yarn",
         ),
-        ({"type": "longrope"}, "'longrope' is not supported"),
+        ({"type": "longrope"}, "'longrope' in config.json lacks 'short_factor'"),
         ({"type": "mrope"}, "'mrope' is not supported"),
         ({"rope_type": "yarn"}, "'yarn' in config.json lacks 'factor'"),
         ({"rope_type": "linear", "factor": "two"}, "'linear' in config.json: could not convert"),
-        ({"partial_rotary_factor": 0.25}, "'partial_rotary_factor' of 0.25"),
+        ({"partial_rotary_factor": 1.25}, "'partial_rotary_factor' of 1.25"),
         ({"full_attention": {"rope_type": "default"}}, "differ between layers"),
         ([1], "must be an object"),
     ],
@@ -91,3 +91,12 @@ def test_scaled_is_not_plain() -> None:
 def test_what_is_not_there_is_refused_by_name(parameters: Any, message: str) -> None:
     with pytest.raises(ModelLoadError, match=message):
         rotary_table({"rope_scaling": parameters, "max_position_embeddings": 64}, 64, 8)
+
+
+def test_what_does_not_rotate_has_the_angle_0() -> None:
+    config = {"rope_scaling": {"partial_rotary_factor": 0.25}, "max_position_embeddings": 64}
+    table = rotary_table(config, 64, 8)
+    assert (table[:, 8:32] == 1).all()
+    assert (table[:, 40:] == 0).all()
+    whole = rotary_table({"max_position_embeddings": 64}, 16, 8)
+    assert np.array_equal(np.concatenate((table[:, :8], table[:, 32:40]), 1), whole)

@@ -1,65 +1,201 @@
-//! The gated activation of Llama's feed-forward layer: silu(gate) * up (Shazeer, 2020).
+//! The activations of feed-forward layers: of a gate that multiplies (Shazeer, "GLU Variants Improve Transformer",
+//! 2020), or alone.
 
 use crate::element::Element;
 use crate::math::exp;
 use crate::threads::{Shared, Threads};
 
+/// A function of a feed-forward layer's inner numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Activation {
+    /// x * sigmoid(x).
+    Silu,
+    /// GELU by the tangent (Hendrycks and Gimpel, 2016).
+    GeluTanh,
+    /// max(x, 0)^2.
+    SquaredRelu,
+    /// gpt-oss': gates are at most `limit` and ups within it; gate * sigmoid(1.702 gate) * (up + 1).
+    ClampedSwiglu {
+        /// The largest number.
+        limit: f32,
+    },
+}
+
+/// What multiplies the gate in the sigmoid of [`Activation::ClampedSwiglu`].
+const CLAMPED_SLOPE: f32 = 1.702;
+
 /// `gate_up` is \[rows, 2 * width\], gates first; `out` is \[rows, width\]. O(rows * width).
 ///
-/// Rounds as a model in `T` does: after silu and at the end.
+/// Rounds as a model in `T` does: after the activation and at the end.
 ///
 /// # Panics
 /// The slices do not have the same number of whole rows.
-pub fn silu_mul<T: Element>(threads: &Threads, gate_up: &[T], width: usize, out: &mut [T]) {
+pub fn gated<T: Element>(
+    threads: &Threads,
+    activation: Activation,
+    gate_up: &[T],
+    width: usize,
+    out: &mut [T],
+) {
     assert!(gate_up.len() == 2 * out.len() && out.len().is_multiple_of(width), "whole rows");
-    let rows = out.len() / width;
-    let operations = out.len() * 4;
+    by_row(threads, width, out, |row, out| {
+        let (gate, up) = gate_up[2 * row * width..][..2 * width].split_at(width);
+        gated_row(activation, gate, up, out);
+    });
+}
+
+/// The activation of every number: `x` and `out` are \[rows, width\]. O(rows * width).
+///
+/// # Panics
+/// The slices do not have the same number of whole rows, or the activation needs two numbers.
+pub fn plain<T: Element>(threads: &Threads, activation: Activation, x: &[T], width: usize, out: &mut [T]) {
+    assert!(x.len() == out.len() && out.len().is_multiple_of(width), "whole rows");
+    assert!(!matches!(activation, Activation::ClampedSwiglu { .. }), "of gates alone");
+    by_row(threads, width, out, |row, out| plain_row(activation, &x[row * width..][..width], out));
+}
+
+fn by_row<T: Element>(threads: &Threads, width: usize, out: &mut [T], work: impl Fn(usize, &mut [T]) + Sync) {
+    let (rows, operations) = (out.len() / width, out.len() * 4);
     let out = Shared::new(out);
     threads.share(rows, operations, |row| {
         // SAFETY: each row is one piece.
-        let out = unsafe { out.part(row * width, width) };
-        let (gate, up) = gate_up[2 * row * width..][..2 * width].split_at(width);
-        gated(gate, up, out);
+        work(row, unsafe { out.part(row * width, width) });
     });
 }
 
 #[inline(always)]
-fn gated_body<T: Element, const FMA: bool>(gate: &[T], up: &[T], out: &mut [T]) {
+fn sigmoid<const FMA: bool>(x: f32) -> f32 {
+    // 1 / (1 + e^-x), by e^-|x|, which cannot overflow.
+    let small = exp::<FMA>(-x.abs());
+    if x >= 0.0 { 1.0 / (1.0 + small) } else { small / (1.0 + small) }
+}
+
+#[inline(always)]
+fn silu<const FMA: bool>(x: f32) -> f32 {
+    x * sigmoid::<FMA>(x)
+}
+
+#[inline(always)]
+fn gelu_tanh<const FMA: bool>(x: f32) -> f32 {
+    // (1 + tanh z) / 2 = sigmoid(2 z), z = sqrt(2 / pi) (x + 0.044715 x^3)
+    x * sigmoid::<FMA>(1.595_769 * (x + 0.044_715 * x * x * x))
+}
+
+#[inline(always)]
+fn squared_relu(x: f32) -> f32 {
+    // A NaN stays one.
+    if x < 0.0 { 0.0 } else { x * x }
+}
+
+#[inline(always)]
+fn each<T: Element>(gate: &[T], up: &[T], out: &mut [T], of: impl Fn(f32) -> f32) {
     for ((to, gate), up) in out.iter_mut().zip(gate).zip(up) {
-        let gate = gate.to_f32();
-        // 1 / (1 + e^-x), by e^-|x|, which cannot overflow.
-        let small = exp::<FMA>(-gate.abs());
-        let sigmoid = if gate >= 0.0 { 1.0 } else { small } / (1.0 + small);
-        *to = T::from_f32(T::from_f32(gate * sigmoid).to_f32() * up.to_f32());
+        *to = T::from_f32(T::from_f32(of(gate.to_f32())).to_f32() * up.to_f32());
     }
 }
 
-crate::multiversion!(fn gated<T: Element>(gate: &[T], up: &[T], out: &mut [T]) = gated_body);
+#[inline(always)]
+fn gated_body<T: Element, const FMA: bool>(activation: Activation, gate: &[T], up: &[T], out: &mut [T]) {
+    match activation {
+        Activation::Silu => each(gate, up, out, silu::<FMA>),
+        Activation::GeluTanh => each(gate, up, out, gelu_tanh::<FMA>),
+        Activation::SquaredRelu => each(gate, up, out, squared_relu),
+        Activation::ClampedSwiglu { limit } => {
+            for ((to, gate), up) in out.iter_mut().zip(gate).zip(up) {
+                let (gate, up) = (gate.to_f32(), up.to_f32());
+                let gate = if gate > limit { limit } else { gate };
+                let up = up.clamp(-limit, limit);
+                let glu = T::from_f32(gate * sigmoid::<FMA>(gate * CLAMPED_SLOPE)).to_f32();
+                *to = T::from_f32(T::from_f32(up + 1.0).to_f32() * glu);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn plain_body<T: Element, const FMA: bool>(activation: Activation, x: &[T], out: &mut [T]) {
+    let of = |x: f32| match activation {
+        Activation::Silu => silu::<FMA>(x),
+        Activation::SquaredRelu => squared_relu(x),
+        Activation::GeluTanh | Activation::ClampedSwiglu { .. } => gelu_tanh::<FMA>(x),
+    };
+    for (to, x) in out.iter_mut().zip(x) {
+        *to = T::from_f32(of(x.to_f32()));
+    }
+}
+
+crate::multiversion!(
+    fn gated_row<T: Element>(activation: Activation, gate: &[T], up: &[T], out: &mut [T]) = gated_body
+);
+crate::multiversion!(
+    fn plain_row<T: Element>(activation: Activation, x: &[T], out: &mut [T]) = plain_body
+);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn silu_times_up() {
-        let threads = Threads::new(2).unwrap();
-        let gate_up: Vec<f32> = (0..4 * 34).map(|i| (i as f32 - 68.0) * 1.7).collect();
-        let mut out = vec![0.0; 2 * 34];
-        silu_mul(&threads, &gate_up, 34, &mut out);
-        for row in 0..2 {
-            for i in 0..34 {
-                let gate = f64::from(gate_up[row * 68 + i]);
-                let expected = gate / (1.0 + (-gate).exp()) * f64::from(gate_up[row * 68 + 34 + i]);
-                let got = f64::from(out[row * 34 + i]);
-                assert!((got - expected).abs() <= 1e-6 * expected.abs() + 1e-30, "{got} {expected}");
+    const ALL: [Activation; 4] = [
+        Activation::Silu,
+        Activation::GeluTanh,
+        Activation::SquaredRelu,
+        Activation::ClampedSwiglu { limit: 7.0 },
+    ];
+
+    fn exact(activation: Activation, gate: f64, up: f64) -> f64 {
+        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+        match activation {
+            Activation::Silu => gate * sigmoid(gate) * up,
+            Activation::GeluTanh => {
+                let z = (2.0 / std::f64::consts::PI).sqrt() * (gate + 0.044715 * gate.powi(3));
+                0.5 * gate * (1.0 + z.tanh()) * up
+            }
+            Activation::SquaredRelu => gate.max(0.0).powi(2) * up,
+            Activation::ClampedSwiglu { limit } => {
+                let (gate, limit) = (gate.min(limit.into()), f64::from(limit));
+                gate * sigmoid(1.702 * gate) * (up.clamp(-limit, limit) + 1.0)
             }
         }
     }
 
     #[test]
+    fn the_numbers_of_each() {
+        let threads = Threads::new(2).unwrap();
+        let gate_up: Vec<f32> = (0..4 * 34).map(|i| (i as f32 - 68.0) * 0.17).collect();
+        for activation in ALL {
+            let mut out = vec![0.0; 2 * 34];
+            gated(&threads, activation, &gate_up, 34, &mut out);
+            for (index, &got) in out.iter().enumerate() {
+                let (row, i) = (index / 34, index % 34);
+                let (gate, up) = (f64::from(gate_up[row * 68 + i]), f64::from(gate_up[row * 68 + 34 + i]));
+                let expected = exact(activation, gate, up);
+                assert!(
+                    (f64::from(got) - expected).abs() <= 2e-6 * expected.abs() + 1e-6,
+                    "{activation:?} of {gate} is {expected}, not {got}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn alone_is_with_a_one() {
+        let threads = Threads::new(1).unwrap();
+        let x: Vec<f32> = (0..40).map(|i| i as f32 * 0.3 - 6.0).collect();
+        let gate_up: Vec<f32> = x.iter().copied().chain([1.0; 40]).collect();
+        for activation in [Activation::Silu, Activation::GeluTanh, Activation::SquaredRelu] {
+            let (mut expected, mut out) = (vec![0.0; 40], vec![0.0; 40]);
+            gated(&threads, activation, &gate_up, 40, &mut expected);
+            plain(&threads, activation, &x, 40, &mut out);
+            assert_eq!(out, expected);
+        }
+    }
+
+    #[test]
     fn what_is_not_a_number_stays_so() {
-        let mut out = [0.0f32; 1];
-        silu_mul(&Threads::new(1).unwrap(), &[f32::NAN, 1.0], 1, &mut out);
-        assert!(out[0].is_nan());
+        for activation in ALL {
+            let mut out = [0.0f32; 1];
+            gated(&Threads::new(1).unwrap(), activation, &[f32::NAN, 1.0], 1, &mut out);
+            assert!(out[0].is_nan(), "{activation:?}");
+        }
     }
 }

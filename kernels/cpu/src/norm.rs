@@ -1,6 +1,6 @@
-//! RMS normalization (Zhang and Sennrich, 2019), fused with the residual addition before it; and that of
-//! each query and key head, in place (Henry et al., "Query-Key Normalization for Transformers", 2020, with
-//! RMS norms).
+//! RMS normalization (Zhang and Sennrich, 2019) and layer normalization (Ba, Kiros and Hinton, 2016), fused with
+//! the residual addition before them; and RMS normalization of queries and keys, in place (Henry et al., "Query-Key
+//! Normalization for Transformers", 2020, with RMS norms).
 
 use crate::element::Element;
 use crate::math::mul_add;
@@ -21,7 +21,39 @@ pub fn add_rms_norm<T: Element>(
     epsilon: f32,
     out: &mut [T],
 ) {
-    let width = weight.len();
+    by_row(threads, residual, branch, weight.len(), out, |residual, branch, out| {
+        normalize(residual, branch, weight, epsilon, out);
+    });
+}
+
+/// As [`add_rms_norm`], with layer normalization: the mean is subtracted, and `bias`, \[width\] or nothing, is added.
+///
+/// Rounds after the addition and at the end.
+///
+/// # Panics
+/// The slices do not have the same number of whole rows.
+pub fn add_layer_norm<T: Element>(
+    threads: &Threads,
+    residual: &mut [T],
+    branch: &[T],
+    (weight, bias): (&[T], &[T]),
+    epsilon: f32,
+    out: &mut [T],
+) {
+    assert!(bias.is_empty() || bias.len() == weight.len(), "a bias for every weight");
+    by_row(threads, residual, branch, weight.len(), out, |residual, branch, out| {
+        normalize_layer(residual, branch, weight, bias, epsilon, out);
+    });
+}
+
+fn by_row<T: Element>(
+    threads: &Threads,
+    residual: &mut [T],
+    branch: &[T],
+    width: usize,
+    out: &mut [T],
+    work: impl Fn(&mut [T], &[T], &mut [T]) + Sync,
+) {
     assert!(residual.len().is_multiple_of(width) && out.len() == residual.len(), "whole rows");
     assert!(branch.is_empty() || branch.len() == residual.len(), "as many rows in the branch");
     let rows = residual.len() / width;
@@ -34,46 +66,46 @@ pub fn add_rms_norm<T: Element>(
             let (residual, out) =
                 unsafe { (residual.part(row * width, width), out.part(row * width, width)) };
             let branch = if branch.is_empty() { branch } else { &branch[row * width..][..width] };
-            normalize(residual, branch, weight, epsilon, out);
+            work(residual, branch, out);
         }
     });
 }
 
-/// The heads that \[rows, (query + 2 * kv) * dim\] numbers of queries, keys and values are made of.
+/// How \[rows, query + 2 * kv\] numbers of queries, keys and values are normalized: in pieces as long as a weight,
+/// which are single heads, or all of a row's queries or keys.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadNorms<'a, T> {
-    /// The weight of every query head, \[dim\].
+    /// The weight of every piece of queries.
     pub query_weight: &'a [T],
-    /// The weight of every key head, \[dim\].
+    /// The weight of every piece of keys.
     pub key_weight: &'a [T],
-    /// Query heads.
+    /// Width of a row's queries.
     pub query: usize,
-    /// Key heads, and as many value heads.
+    /// Width of a row's keys, and of its values.
     pub kv: usize,
     /// Added to the mean of the squares.
     pub epsilon: f32,
 }
 
-/// Normalizes each query and key head of every row of `qkv` in place; values stay. O(rows * width).
+/// Normalizes queries and keys of every row of `qkv` in place; values stay. O(rows * width).
 ///
 /// Rounds where [`add_rms_norm`] does.
 ///
 /// # Panics
-/// `qkv` does not hold whole rows, or the two weights differ in length.
+/// `qkv` does not hold whole rows, or a row not whole pieces.
 pub fn head_rms_norm<T: Element>(threads: &Threads, qkv: &mut [T], norms: HeadNorms<'_, T>) {
     let HeadNorms { query_weight, key_weight, query, kv, epsilon } = norms;
-    let dim = query_weight.len();
-    let width = (query + 2 * kv) * dim;
-    assert!(key_weight.len() == dim && qkv.len().is_multiple_of(width), "whole rows");
+    let width = query + 2 * kv;
+    assert!(qkv.len().is_multiple_of(width), "whole rows");
+    assert!(query.is_multiple_of(query_weight.len()) && kv.is_multiple_of(key_weight.len()), "whole pieces");
     let rows = qkv.len() / width;
     let rows_per_piece = (8192 / width).max(1);
     let qkv = Shared::new(qkv);
     threads.share(rows.div_ceil(rows_per_piece), rows * width, |piece| {
         for row in piece * rows_per_piece..rows.min((piece + 1) * rows_per_piece) {
             // SAFETY: each row is in one piece, and its queries and keys are apart.
-            let (queries, keys) = unsafe {
-                (qkv.part(row * width, query * dim), qkv.part(row * width + query * dim, kv * dim))
-            };
+            let (queries, keys) =
+                unsafe { (qkv.part(row * width, query), qkv.part(row * width + query, kv)) };
             normalize_heads(queries, query_weight, epsilon);
             normalize_heads(keys, key_weight, epsilon);
         }
@@ -95,6 +127,39 @@ fn normalize_body<T: Element, const FMA: bool>(
     for ((to, from), weight) in out.iter_mut().zip(residual.iter()).zip(weight) {
         *to = scaled(*from, factor, *weight);
     }
+}
+
+#[inline(always)]
+fn normalize_layer_body<T: Element, const FMA: bool>(
+    residual: &mut [T],
+    branch: &[T],
+    weight: &[T],
+    bias: &[T],
+    epsilon: f32,
+    out: &mut [T],
+) {
+    for (sum, &term) in residual.iter_mut().zip(branch) {
+        *sum = T::from_f32(sum.to_f32() + term.to_f32());
+    }
+    let mean = sum_of(residual, |value| value) / residual.len() as f32;
+    let variance = sum_of(residual, |value| (value - mean) * (value - mean)) / residual.len() as f32;
+    let factor = 1.0 / (variance + epsilon).sqrt();
+    for (index, ((to, from), weight)) in out.iter_mut().zip(residual.iter()).zip(weight).enumerate() {
+        let bias = bias.get(index).map_or(0.0, |bias| bias.to_f32());
+        *to = T::from_f32((from.to_f32() - mean) * factor * weight.to_f32() + bias);
+    }
+}
+
+/// The sum of `of` each value, in 16 chains.
+#[inline(always)]
+fn sum_of<T: Element>(values: &[T], of: impl Fn(f32) -> f32) -> f32 {
+    let mut sums = [0.0f32; 16];
+    for group in values.chunks(16) {
+        for (lane, value) in sums.iter_mut().zip(group) {
+            *lane += of(value.to_f32());
+        }
+    }
+    sums.iter().sum()
 }
 
 #[inline(always)]
@@ -128,6 +193,12 @@ crate::multiversion!(
     fn normalize<T: Element>(
         residual: &mut [T], branch: &[T], weight: &[T], epsilon: f32, out: &mut [T],
     ) = normalize_body
+);
+
+crate::multiversion!(
+    fn normalize_layer<T: Element>(
+        residual: &mut [T], branch: &[T], weight: &[T], bias: &[T], epsilon: f32, out: &mut [T],
+    ) = normalize_layer_body
 );
 
 crate::multiversion!(
@@ -174,8 +245,13 @@ mod tests {
         let query_weight: Vec<f32> = (0..dim).map(|i| 1.0 + i as f32).collect();
         let key_weight: Vec<f32> = (0..dim).map(|i| -0.5 * i as f32).collect();
         let mut qkv = before.clone();
-        let norms =
-            HeadNorms { query_weight: &query_weight, key_weight: &key_weight, query, kv, epsilon: 1e-6 };
+        let norms = HeadNorms {
+            query_weight: &query_weight,
+            key_weight: &key_weight,
+            query: query * dim,
+            kv: kv * dim,
+            epsilon: 1e-6,
+        };
         head_rms_norm(&threads, &mut qkv, norms);
         for (index, head) in before.chunks(dim).enumerate() {
             let weight = match index % (query + 2 * kv) {
@@ -189,6 +265,50 @@ mod tests {
             let mut expected = vec![0.0; dim];
             add_rms_norm(&threads, &mut head.to_vec(), &[], weight, 1e-6, &mut expected);
             assert_eq!(qkv[index * dim..][..dim], expected);
+        }
+    }
+
+    #[test]
+    fn all_queries_of_a_row_are_a_piece() {
+        let threads = Threads::new(2).unwrap();
+        let (query, kv) = (48, 24);
+        let before: Vec<f32> =
+            (0..3 * (query + 2 * kv)).map(|i| ((i * 53 % 97) as f32 - 40.0) / 7.0).collect();
+        let weight: Vec<f32> = (0..query).map(|i| 1.0 + i as f32).collect();
+        let mut qkv = before.clone();
+        let norms = HeadNorms { query_weight: &weight, key_weight: &weight[..kv], query, kv, epsilon: 1e-6 };
+        head_rms_norm(&threads, &mut qkv, norms);
+        for (got, row) in qkv.chunks(query + 2 * kv).zip(before.chunks(query + 2 * kv)) {
+            for (start, width) in [(0, query), (query, kv)] {
+                let mut expected = vec![0.0; width];
+                let mut part = row[start..][..width].to_vec();
+                add_rms_norm(&threads, &mut part, &[], &weight[..width], 1e-6, &mut expected);
+                assert_eq!(got[start..][..width], expected);
+            }
+            assert_eq!(got[query + kv..], row[query + kv..]);
+        }
+    }
+
+    #[test]
+    fn a_layer_norm_subtracts_the_mean() {
+        let threads = Threads::new(2).unwrap();
+        let (rows, width) = (700, 24);
+        let mut residual: Vec<f32> =
+            (0..rows * width).map(|i| ((i * 37 % 101) as f32 - 20.0) / 10.0).collect();
+        let before = residual.clone();
+        let weight: Vec<f32> = (0..width).map(|i| 1.0 + i as f32).collect();
+        let bias: Vec<f32> = (0..width).map(|i| 0.5 * i as f32).collect();
+        let mut out = vec![0.0; rows * width];
+        add_layer_norm(&threads, &mut residual, &before, (&weight, &bias), 1e-5, &mut out);
+        for (row, got) in before.chunks(width).zip(out.chunks(width)) {
+            let row: Vec<f64> = row.iter().map(|x| 2.0 * f64::from(*x)).collect();
+            let mean = row.iter().sum::<f64>() / width as f64;
+            let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64;
+            for i in 0..width {
+                let normal = (row[i] - mean) / (variance + 1e-5).sqrt();
+                let expected = normal * f64::from(weight[i]) + f64::from(bias[i]);
+                assert!((f64::from(got[i]) - expected).abs() < 1e-4);
+            }
         }
     }
 }

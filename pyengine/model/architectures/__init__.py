@@ -1,17 +1,38 @@
-"""The model architectures there are: one file each, and their names in config.json."""
+"""The model architectures there are, by their names in config.json.
+
+A package outside adds one by an entry point of the group ``pyengine.architectures``: its name is
+that in config.json, its value a :data:`Build`, mostly made by
+:func:`pyengine.model.architectures.decoder.decoder`.
+"""
 
 from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 from pyengine.errors import ModelLoadError
+from pyengine.model.architectures.cohere import cohere, cohere2
+from pyengine.model.architectures.decoder import decoder
+from pyengine.model.architectures.ernie4_5 import ernie4_5, helium
+from pyengine.model.architectures.exaone4 import exaone4
+from pyengine.model.architectures.gemma import gemma, gemma2, gemma3
+from pyengine.model.architectures.glm import glm, glm4
+from pyengine.model.architectures.granite import granite
 from pyengine.model.architectures.llama import llama
 from pyengine.model.architectures.mistral import mistral
+from pyengine.model.architectures.nemotron import arcee, nemotron
+from pyengine.model.architectures.olmo import olmo2, olmo3
 from pyengine.model.architectures.parts import Buffer, Parts, Step
 from pyengine.model.architectures.phi3 import phi3
 from pyengine.model.architectures.qwen2 import qwen2
 from pyengine.model.architectures.qwen3 import qwen3
+from pyengine.model.architectures.seed_oss import seed_oss
+from pyengine.model.architectures.smollm3 import smollm3
+from pyengine.model.architectures.stablelm import stablelm
+from pyengine.model.architectures.starcoder2 import starcoder2
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.sharding import Weights
+
+ENTRY_POINTS = "pyengine.architectures"
 
 
 class Architecture(Protocol):
@@ -31,22 +52,55 @@ class Architecture(Protocol):
 Build = Callable[[ModelInfo, Mapping[str, Any], Weights, Parts], Architecture]
 
 ARCHITECTURES: dict[str, Build] = {
-    "LlamaForCausalLM": llama,
-    "MistralForCausalLM": mistral,
-    "Phi3ForCausalLM": phi3,
-    "Qwen2ForCausalLM": qwen2,
-    "Qwen3ForCausalLM": qwen3,
+    "ArceeForCausalLM": decoder(arcee),
+    "Cohere2ForCausalLM": decoder(cohere2),
+    "CohereForCausalLM": decoder(cohere),
+    "Ernie4_5ForCausalLM": decoder(ernie4_5),
+    "Exaone4ForCausalLM": decoder(exaone4),
+    "Gemma2ForCausalLM": decoder(gemma2),
+    "Gemma3ForCausalLM": decoder(gemma3),
+    "Gemma3ForConditionalGeneration": decoder(gemma3),
+    "GemmaForCausalLM": decoder(gemma),
+    "Glm4ForCausalLM": decoder(glm4),
+    "GlmForCausalLM": decoder(glm),
+    "GraniteForCausalLM": decoder(granite),
+    "HeliumForCausalLM": decoder(helium),
+    "LlamaForCausalLM": decoder(llama),
+    "MinistralForCausalLM": decoder(mistral),
+    "Mistral3ForConditionalGeneration": decoder(mistral),
+    "MistralForCausalLM": decoder(mistral),
+    "NemotronForCausalLM": decoder(nemotron),
+    "Olmo2ForCausalLM": decoder(olmo2),
+    "Olmo3ForCausalLM": decoder(olmo3),
+    "Phi3ForCausalLM": decoder(phi3),
+    "Qwen2ForCausalLM": decoder(qwen2),
+    "Qwen3ForCausalLM": decoder(qwen3),
+    "Qwen3VLForConditionalGeneration": decoder(qwen3),
+    "SeedOssForCausalLM": decoder(seed_oss),
+    "SmolLM3ForCausalLM": decoder(smollm3),
+    "StableLmForCausalLM": decoder(stablelm),
+    "Starcoder2ForCausalLM": decoder(starcoder2),
 }
 
 
 def find_architecture(name: str) -> Build:
-    """The architecture called ``name``.
+    """The architecture called ``name``: one of these, or that of an installed package.
 
     Raises:
-        ModelLoadError: There is none of that name; says which there are.
+        ModelLoadError: There is none of that name, or its package cannot be imported.
     """
     build = ARCHITECTURES.get(name)
-    if build is None:
-        known = ", ".join(sorted(ARCHITECTURES))
+    if build is not None:
+        return build
+    outside = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+    if name not in outside:
+        known = ", ".join(sorted(ARCHITECTURES.keys() | outside.keys()))
         raise ModelLoadError(f"architecture {name!r} is not supported; there are: {known}")
-    return build
+    try:
+        loaded: Build = outside[name].load()
+    except Exception as error:  # a stranger's code
+        raise ModelLoadError(
+            f"architecture {name!r} of the package {outside[name].value!r} cannot be imported: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return loaded

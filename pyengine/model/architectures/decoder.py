@@ -1,31 +1,89 @@
-"""The decoder that most architectures are: grouped-query attention with rotary positions, a gated
-feed-forward layer, RMS norms before both::
+"""The decoder that most architectures are: grouped-query attention with rotary positions, and a
+feed-forward layer, each with norms before or after or both::
 
-    x ─┬─ norm ─ qkv ─ attention ─ out ─ + ─┬─ norm ─ gate, up ─ silu(gate) * up ─ down ─ + ─►
-       └────────────────────────────────┘   └─────────────────────────────────────────┘
+    x ─┬─ norm ─ attention ─ norm ─ + ─┬─ norm ─ feed-forward ─ norm ─ + ─►
+       └────────────────────────────┘  └──────────────────────────────┘
 
-An architecture says by its :class:`Projections` what its layers are made of; the forward pass is
-the same for all. With several ranks each has a share of the heads, of the feed-forward layer's
-width and of the vocabulary; widths of buffers are those of one rank.
+    x ─┬─ norm ─┬─ attention ────── + ─ + ─►      parallel
+       │        └─ feed-forward ────┘   │
+       └────────────────────────────────┘
+
+An architecture says by its :class:`Traits` what its layers are made of; the forward pass is the
+same for all. With several ranks each has a share of the heads, of the feed-forward layer's width
+and of the vocabulary; widths of buffers are those of one rank.
 """
 
-from pyengine.errors import ConfigError, ModelLoadError
-from pyengine.model.architectures.parts import Norm, Parts, Step, logits_rows
-from pyengine.model.architectures.projections import Projections, refuse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pyengine.errors import ConfigError
+from pyengine.model.architectures.blocks import (
+    Adjusted,
+    Adjustment,
+    Block,
+    GatedLayer,
+    NormedAfter,
+    PlainLayer,
+    SelfAttention,
+)
+from pyengine.model.architectures.parts import Buffer, Norm, Parts, Step, logits_rows
+from pyengine.model.architectures.projections import Projections
+from pyengine.model.architectures.reading import refuse
+from pyengine.model.architectures.traits import Traits
 from pyengine.model.runner import ModelInfo
+from pyengine.model.weights.sharding import Weights
 
 
-class DecoderLayer:
-    """One transformer layer."""
+@dataclass(frozen=True)
+class Stream:
+    """The hidden states between layers, [tokens, hidden] each.
 
-    def __init__(self, index: int, made: Projections) -> None:
-        layer = f"model.layers.{index}."
-        self.input_norm = made.norm(f"{layer}input_layernorm")
-        self.qkv = made.qkv(f"{layer}self_attn.")
-        self.out = made.out(f"{layer}self_attn.")
-        self.post_norm = made.norm(f"{layer}post_attention_layernorm")
-        self.gate_up = made.gate_up(f"{layer}mlp.")
-        self.down = made.down(f"{layer}mlp.")
+    Attributes:
+        residual: The sum of what was added so far.
+        branch: What the next norm adds first.
+        normed: What a block reads.
+        other: What a second block wrote, or one whose output is normalized yet.
+    """
+
+    residual: Buffer
+    branch: Buffer
+    normed: Buffer
+    other: Buffer
+
+
+class Layer:
+    """Attention, then a feed-forward layer."""
+
+    def __init__(self, norms: tuple[Norm, Norm], attention: Block, mlp: Block) -> None:
+        self._before_attention, self._before_mlp = norms
+        self._attention = attention
+        self._mlp = mlp
+
+    def __call__(self, step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
+        """Add ``branch`` and what attention gives; leave in ``stream.branch`` what comes then."""
+        self._before_attention(stream.residual, branch, stream.normed, tokens)
+        self._attention(step, stream.normed, stream.branch, tokens)
+        self._before_mlp(stream.residual, stream.branch, stream.normed, tokens)
+        self._mlp(step, stream.normed, stream.branch, tokens)
+
+
+class ParallelLayer:
+    """Attention and a feed-forward layer, both of the same norm's output."""
+
+    def __init__(self, norm: Norm, add: Norm, attention: Block, mlp: Block) -> None:
+        self._norm = norm
+        self._add = add
+        self._attention = attention
+        self._mlp = mlp
+
+    def __call__(self, step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
+        """As :meth:`Layer.__call__`."""
+        self._norm(stream.residual, branch, stream.normed, tokens)
+        self._attention(step, stream.normed, stream.other, tokens)
+        self._mlp(step, stream.normed, stream.branch, tokens)
+        self._add(stream.residual, stream.other, stream.normed, tokens)
 
 
 class Decoder:
@@ -42,32 +100,24 @@ class Decoder:
             ModelLoadError: config.json asks for what is not supported, or weights are missing.
             ConfigError: The model cannot be divided among the ranks.
         """
-        info, config, weights, parts = made.info, made.config, made.weights, made.parts
+        info, weights, parts, names = made.info, made.weights, made.parts, made.traits.names
         _check(made)
         self._parts = parts
-        table = weights.table("model.embed_tokens.weight", info.vocab_size, info.hidden_size)
+        table = weights.table(f"{names.embedding}.weight", info.vocab_size, info.hidden_size)
         self._embedding = parts.table(table)
-        self._layers = [DecoderLayer(index, made) for index in range(info.num_layers)]
-        self._norm: Norm = made.norm("model.norm")
-        if config.get("tie_word_embeddings"):
+        tokens, rows, hidden = parts.max_tokens, logits_rows(parts, info), info.hidden_size
+        self._stream = Stream(*(parts.buffer(tokens, hidden) for _ in range(4)))
+        blocks = Blocks(made, self._stream)
+        self._layers = [blocks.layer(index) for index in range(info.num_layers)]
+        self._norm = made.norm(names.norm)
+        if made.traits.tied:
             head = weights.rows_of(table)
         else:
-            head = weights.outputs({"lm_head.weight": info.vocab_size}, info.hidden_size)
+            head = weights.outputs({f"{names.head}.weight": info.vocab_size}, hidden)
         self._head = parts.head(head, info)
-        self._attention = parts.attention(info, made.attention())
-        self._make_buffers(parts, info, made.inner // parts.ranks)
-
-    def _make_buffers(self, parts: Parts, info: ModelInfo, inner: int) -> None:
-        heads = info.num_heads * info.head_dim // parts.ranks
-        kv = info.num_kv_heads * info.head_dim // parts.ranks
-        tokens, rows, hidden = parts.max_tokens, logits_rows(parts, info), info.hidden_size
-        self._residual = parts.buffer(tokens, hidden)
-        self._branch = parts.buffer(tokens, hidden)
-        self._normed = parts.buffer(tokens, hidden)
-        self._qkv = parts.buffer(tokens, heads + 2 * kv)
-        self._attended = parts.buffer(tokens, heads)
-        self._gate_up = parts.buffer(tokens, 2 * inner)
-        self._inner = parts.buffer(tokens, inner)
+        self._embedded = scaling(parts, made.traits.embedding_scale)
+        self._normed_last = scaling(parts, made.traits.logits_scale)
+        self._headed = capping(parts, made.traits.logits_cap)
         self._last_residual = parts.buffer(rows, hidden)
         self._last_branch = parts.buffer(rows, hidden)
         self._last_normed = parts.buffer(rows, hidden)
@@ -75,33 +125,117 @@ class Decoder:
 
     def forward(self, step: Step, tokens: int) -> None:
         """Compute the first ``tokens`` tokens of a step, and store their keys and values."""
-        self._embedding(step.token_ids, self._residual, tokens)
-        before = None
-        for index, layer in enumerate(self._layers):
-            layer.input_norm(self._residual, before, self._normed, tokens)
-            layer.qkv(self._normed, self._qkv, tokens)  # [tokens, (heads + 2 * kv heads) * dim]
-            self._attention(index, step, self._qkv, self._attended, tokens)
-            layer.out(self._attended, self._branch, tokens)
-            layer.post_norm(self._residual, self._branch, self._normed, tokens)
-            layer.gate_up(self._normed, self._gate_up, tokens)  # [tokens, 2 * intermediate]
-            self._parts.silu_mul(self._gate_up, self._inner, tokens)
-            layer.down(self._inner, self._branch, tokens)
-            before = self._branch
+        stream = self._stream
+        self._embedding(step.token_ids, stream.residual, tokens)
+        for adjust in self._embedded:
+            adjust(stream.residual, tokens)
+        branch = None
+        for layer in self._layers:
+            layer(step, stream, branch, tokens)
+            branch = stream.branch
 
     def logits(self, step: Step, rows: int, first: int = 0) -> None:
         """Logits after the tokens ``logit_token[first : first + rows]``, in ``logits_rows``."""
-        parts = self._parts
-        parts.gather(self._residual, step.logit_token, self._last_residual, rows, first)
-        parts.gather(self._branch, step.logit_token, self._last_branch, rows, first)
+        parts, stream = self._parts, self._stream
+        parts.gather(stream.residual, step.logit_token, self._last_residual, rows, first)
+        parts.gather(stream.branch, step.logit_token, self._last_branch, rows, first)
         self._norm(self._last_residual, self._last_branch, self._last_normed, rows)
+        for adjust in self._normed_last:
+            adjust(self._last_normed, rows)
         self._head(self._last_normed, self.logits_rows, rows)
+        for adjust in self._headed:
+            adjust(self.logits_rows, rows)
+
+
+class Blocks:
+    """Makes the layers of a decoder, which share their buffers."""
+
+    def __init__(self, made: Projections, stream: Stream) -> None:
+        info, parts = made.info, made.parts
+        self._made = made
+        self._stream = stream
+        heads = info.num_heads * info.head_dim // parts.ranks
+        kv = info.num_kv_heads * info.head_dim // parts.ranks
+        inner = made.inner // parts.ranks
+        self._qkv = parts.buffer(parts.max_tokens, heads + 2 * kv)
+        self._attended = parts.buffer(parts.max_tokens, heads)
+        self._gates = parts.buffer(parts.max_tokens, inner * (2 if made.traits.gated else 1))
+        self._inner = parts.buffer(parts.max_tokens, inner)
+        self._attention = parts.attention(info, made.attention())
+
+    def layer(self, index: int) -> Layer | ParallelLayer:
+        """The layer of that number."""
+        made, names = self._made, self._made.traits.names
+        start = names.layer.format(index)
+
+        def named(norm: str | None) -> str | None:
+            return None if norm is None else f"{start}{norm}"
+
+        first = made.norm(named(names.before_attention))
+        attention = self._wrapped(self._self_attention(index, start), named(names.after_attention))
+        if made.traits.parallel:
+            mlp = self._wrapped(self._mlp(start), named(names.after_mlp))
+            return ParallelLayer(first, made.parts.no_norm(), attention, mlp)
+        second = made.norm(named(names.before_mlp))
+        mlp = self._wrapped(self._mlp(start), named(names.after_mlp))
+        return Layer((first, second), attention, mlp)
+
+    def _self_attention(self, index: int, start: str) -> Block:
+        made, prefix = self._made, f"{start}{self._made.traits.names.attention}"
+        qkv = made.qkv(index, prefix)
+        norms = (made.qk_norm(index, prefix),) if made.traits.qk_norm else ()
+        out = made.out(prefix)
+        return SelfAttention(index, qkv, norms, self._attention, out, self._qkv, self._attended)
+
+    def _mlp(self, start: str) -> Block:
+        made, traits = self._made, self._made.traits
+        prefix = f"{start}{traits.names.mlp}"
+        gate_up, down = made.gate_up(prefix, made.inner), made.down(prefix, made.inner)
+        kind = GatedLayer if traits.gated else PlainLayer
+        return kind(made.parts, traits.activation, gate_up, down, self._gates, self._inner)
+
+    def _wrapped(self, block: Block, norm: str | None) -> Block:
+        """``block`` with what comes after it."""
+        if norm is not None:
+            block = NormedAfter(block, self._made.norm(norm), self._stream.other)
+        for adjustment in scaling(self._made.parts, self._made.traits.branch_scale):
+            block = Adjusted(block, adjustment)
+        return block
+
+
+def decoder(
+    traits: Callable[[Mapping[str, Any]], Traits],
+) -> Callable[[ModelInfo, Mapping[str, Any], Weights, Parts], Decoder]:
+    """An architecture whose traits are those that ``traits`` reads from a config.json."""
+
+    def build(
+        info: ModelInfo, config: Mapping[str, Any], weights: Weights, parts: Parts
+    ) -> Decoder:
+        return Decoder(Projections(info, config, weights, parts, traits(config)))
+
+    return build
+
+
+def scaling(parts: Parts, factor: float) -> list[Adjustment]:
+    """What multiplies by ``factor``: nothing for 1."""
+    return [] if factor == 1.0 else [partial(_scale, parts, factor)]
+
+
+def capping(parts: Parts, cap: float | None) -> list[Adjustment]:
+    """What caps softly: nothing without a cap."""
+    return [] if cap is None else [partial(_soft_cap, parts, cap)]
+
+
+def _scale(parts: Parts, factor: float, x: Buffer, rows: int) -> None:
+    parts.scale(x, factor, rows)
+
+
+def _soft_cap(parts: Parts, cap: float, x: Buffer, rows: int) -> None:
+    parts.soft_cap(x, cap, rows)
 
 
 def _check(made: Projections) -> None:
     config, info, ranks = made.config, made.info, made.parts.ranks
-    activation = config.get("hidden_act", "silu")
-    if activation not in ("silu", "swish"):
-        raise ModelLoadError(f"activation {activation!r} is not supported; there is: silu")
     # Qwen2.5 of a million tokens, and models that also see.
     refuse(config, "dual_chunk_attention_config", "use_mrope")
     for name, count in (("kv heads", info.num_kv_heads), ("feed-forward units", made.inner)):

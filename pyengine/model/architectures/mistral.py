@@ -1,18 +1,13 @@
-"""Mistral (Jiang et al., "Mistral 7B", 2023): a Llama without biases; the layers of its first
-version have a sliding window.
-"""
+"""Mistral (Jiang et al., "Mistral 7B", 2023), Ministral, Mistral Small: a Llama without biases."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from pyengine.model.architectures.decoder import Decoder
-from pyengine.model.architectures.parts import Parts
-from pyengine.model.architectures.projections import Projections, refuse
-from pyengine.model.runner import ModelInfo
-from pyengine.model.weights.sharding import Weights
+from pyengine.model.architectures.reading import common, refuse
+from pyengine.model.architectures.traits import Traits
 
 
-def mistral(info: ModelInfo, config: Mapping[str, Any], weights: Weights, parts: Parts) -> Decoder:
-    """Load a Mistral; raises as :class:`Decoder` does."""
+def mistral(config: Mapping[str, Any]) -> Traits:
+    """The traits of a Mistral."""
     refuse(config, "attention_bias", "mlp_bias")
-    return Decoder(Projections(info, config, weights, parts))
+    return Traits(**common(config))

@@ -27,8 +27,34 @@ from pyengine.model.dtypes import ITEM_BYTES
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.matrix import Matrix
 
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu2": "relu2",
+}
+"""The kernels' activations, by their names in a config.json."""
+
 LOGITS_BYTES = 64 << 20
 """Most memory of the logits of one call; a step that samples more rows takes several calls."""
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A feed-forward layer's activation.
+
+    Attributes:
+        kind: ``silu``, ``gelu_tanh``, ``relu2`` or ``clamped_swiglu``.
+        limit: The largest number of the clamped one; None for the others.
+    """
+
+    kind: str
+    limit: float | None = None
+
+
+SILU = Activation("silu")
 
 
 @dataclass(frozen=True)
@@ -71,14 +97,17 @@ class Linear(Protocol):
 
 
 class Norm(Protocol):
-    """Root mean square normalization, with the residual addition before it."""
+    """Normalization of rows, with the residual addition before it."""
 
     def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
-        """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``."""
+        """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``.
+
+        ``out`` is neither of the two.
+        """
 
 
 class HeadNorm(Protocol):
-    """Root mean square normalization of each query and key head."""
+    """Root mean square normalization of queries and keys."""
 
     def __call__(self, qkv: Buffer, rows: int) -> None:
         """Normalize in place: [rows, (heads + 2 * kv heads) * head_dim]; values stay."""
@@ -121,8 +150,8 @@ class Attention(Protocol):
 class Parts(Protocol):
     """Makes a device's layers and buffers, for one rank. One thread at a time.
 
-    The first methods are called while the model is loaded; :meth:`gather` and :meth:`silu_mul` in
-    every step. Buffers and layers keep their memory for as long as the model lives. Weights come
+    The first methods are called while the model is loaded; those from :meth:`gather` on in every
+    step. Buffers and layers keep their memory for as long as the model lives. Weights come
     as :class:`pyengine.model.weights.sharding.Weights` gives them, dense or quantized; a device
     copies them, and computes with them as they are or with the numbers that they mean.
 
@@ -161,7 +190,13 @@ class Parts(Protocol):
         """
 
     def norm(self, weight: NDArray[Any], epsilon: float) -> Norm:
-        """A norm of rows of ``weight``'s length; ``weight`` is [width]."""
+        """A root mean square norm of rows of ``weight``'s length; ``weight`` is [width]."""
+
+    def layer_norm(self, weight: NDArray[Any], bias: NDArray[Any] | None, epsilon: float) -> Norm:
+        """As :meth:`norm`, with the mean subtracted; ``bias`` is [width] or None."""
+
+    def no_norm(self) -> Norm:
+        """In the place of a norm: adds, and copies the sum."""
 
     def head_norm(
         self,
@@ -169,8 +204,19 @@ class Parts(Protocol):
         key_weight: NDArray[Any],
         epsilon: float,
         info: ModelInfo,
+        *,
+        whole: bool = False,
     ) -> HeadNorm:
-        """Norms of this rank's heads; weights are [head_dim], the same for all heads of a kind."""
+        """Norms of this rank's queries and keys.
+
+        Args:
+            query_weight: [head_dim], the same for all query heads; or this rank's share of the
+                weight of all queries.
+            key_weight: The same for keys.
+            epsilon: Added to the mean of the squares.
+            info: The model.
+            whole: A row's queries are normalized as one, over all ranks, and so are its keys.
+        """
 
     def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> Attention:
         """Attention of this rank's heads, with an empty cache; ``layers`` are all of the model's.
@@ -182,8 +228,17 @@ class Parts(Protocol):
     def gather(self, source: Buffer, index: Any, out: Buffer, rows: int, first: int = 0) -> None:
         """``out[i] = source[index[first + i]]`` for i below ``rows``; ``index`` is a step's."""
 
-    def silu_mul(self, gate_up: Buffer, out: Buffer, rows: int) -> None:
-        """silu(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first."""
+    def gated(self, activation: Activation, gate_up: Buffer, out: Buffer, rows: int) -> None:
+        """activation(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first."""
+
+    def activate(self, activation: Activation, x: Buffer, out: Buffer, rows: int) -> None:
+        """activation(x): [rows, width] -> ``out`` of the same shape."""
+
+    def scale(self, x: Buffer, factor: float, rows: int) -> None:
+        """Multiply the first rows in place."""
+
+    def soft_cap(self, x: Buffer, cap: float, rows: int) -> None:
+        """Cap * tanh(x / cap) of the first rows, in place."""
 
 
 def logits_rows(parts: Parts, info: ModelInfo) -> int:

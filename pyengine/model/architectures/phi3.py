@@ -1,41 +1,32 @@
-"""Phi-3 and Phi-4 (Abdin et al., "Phi-3 Technical Report", 2024): a Llama with one weight for
-queries, keys and values, and one for gates and ups.
+"""Phi-3, Phi-4 and Phi-4-mini (Abdin et al., "Phi-3 Technical Report", 2024): a Llama with one
+weight for queries, keys and values, and one for gates and ups.
 
-LongRoPE, which those with a context of 128k have, is not supported.
+Those with a context of 128k have LongRoPE, and Phi-4-mini rotates a part of each head.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.architectures.decoder import Decoder
-from pyengine.model.architectures.parts import Linear, Parts
-from pyengine.model.architectures.projections import Projections, refuse
+from pyengine.model.architectures.reading import common, layer_count, refuse
+from pyengine.model.architectures.traits import Names, Traits
 from pyengine.model.positions import rotary_parameters
-from pyengine.model.runner import ModelInfo
-from pyengine.model.weights.sharding import Weights
 
 
-class Phi3Projections(Projections):
-    """Llama's projections, some of them in one piece."""
-
-    def qkv(self, attention: str) -> Linear:
-        """From hidden states to queries, keys and values."""
-        return self._fused(f"{attention}qkv_proj.weight", self.heads)
-
-    def gate_up(self, mlp: str) -> Linear:
-        """From hidden states to gates, then ups."""
-        return self._fused(f"{mlp}gate_up_proj.weight", (self.inner, self.inner))
-
-    def _fused(self, name: str, rows: tuple[int, ...]) -> Linear:
-        return self.parts.linear(self.weights.fused(name, rows, self.info.hidden_size))
-
-
-def phi3(info: ModelInfo, config: Mapping[str, Any], weights: Weights, parts: Parts) -> Decoder:
-    """Load a Phi-3; raises as :class:`Decoder` does."""
+def phi3(config: Mapping[str, Any]) -> Traits:
+    """The traits of a Phi-3."""
     refuse(config, "attention_bias", "mlp_bias")
-    kind = rotary_parameters(config)["rope_type"]
-    if kind != "default":
-        # Whatever a Phi-3 calls it, it is LongRoPE.
-        raise ModelLoadError(f"rotary scaling {kind!r} is not supported for Phi-3: it is LongRoPE")
-    return Decoder(Phi3Projections(info, config, weights, parts, default_epsilon=1e-5))
+    rotary = rotary_parameters(config)
+    # Older files call LongRoPE "su" and "yarn"; only its factors tell.
+    if rotary["rope_type"] in ("su", "yarn") and "long_factor" in rotary:
+        rotary["rope_type"] = "longrope"
+    if rotary["rope_type"] not in ("default", "longrope"):
+        raise ModelLoadError(f"rotary scaling {rotary['rope_type']!r} is not supported for Phi-3")
+    trained = config.get("original_max_position_embeddings")
+    if trained and not rotary.get("original_max_position_embeddings"):
+        rotary["original_max_position_embeddings"] = trained
+    return Traits(
+        names=Names(qkv=("qkv_proj",), gate_up=("gate_up_proj",)),
+        rotary=(rotary,) * layer_count(config),
+        **common(config, epsilon=1e-5),
+    )

@@ -1,15 +1,22 @@
-"""The linear layers and norms of a decoder, with Llama's names for the weights.
+"""The linear layers and norms of a decoder, made of its weights by its traits.
 
 A rank has a share of each: of the outputs of ``qkv`` and ``gate_up``, of the inputs of ``out`` and
 ``down``.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pyengine.errors import ModelLoadError
-from pyengine.model.architectures.parts import LayerAttention, Linear, Norm, Parts
-from pyengine.model.architectures.rotary import rotary_table
+from pyengine.model.architectures.heads import Order, head_order, rows_order
+from pyengine.model.architectures.parts import HeadNorm, LayerAttention, Linear, Norm, Parts
+from pyengine.model.architectures.reading import whole_heads
+from pyengine.model.architectures.rotary import rotary_table, rotated_elements, still
+from pyengine.model.architectures.traits import Traits
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.sharding import Weights
 
@@ -17,13 +24,13 @@ from pyengine.model.weights.sharding import Weights
 class Projections:
     """Makes the linear layers and norms of a decoder, each from its weights. One thread at a time.
 
-    An architecture with other weights overrides the methods that make them.
-
     Attributes:
         info: The model's dimensions and data types.
         config: Its config.json.
         weights: Those of the parts' rank.
         parts: The parts of the device.
+        traits: What sets the model apart.
+        rotary: The rotary parameters of each layer; None for one without positions.
     """
 
     def __init__(
@@ -32,40 +39,14 @@ class Projections:
         config: Mapping[str, Any],
         weights: Weights,
         parts: Parts,
-        *,
-        qkv_bias: bool = False,
-        out_bias: bool = False,
-        mlp_bias: bool = False,
-        default_epsilon: float = 1e-6,
+        traits: Traits,
     ) -> None:
-        """The projections of Llama.
-
-        Args:
-            info: The model's dimensions and data types.
-            config: Its config.json.
-            weights: Those of the parts' rank.
-            parts: The parts of the device.
-            qkv_bias: Whether queries, keys and values have a bias.
-            out_bias: Whether attention's output has a bias.
-            mlp_bias: Whether the feed-forward layer's projections have a bias.
-            default_epsilon: Epsilon of norms, where config.json has no ``rms_norm_eps``.
-        """
         self.info = info
         self.config = config
         self.weights = weights
         self.parts = parts
-        self.epsilon = default_epsilon
-        if config.get("rms_norm_eps") is not None:
-            self.epsilon = float(config["rms_norm_eps"])
-        self._qkv_bias = qkv_bias
-        self._out_bias = out_bias
-        self._mlp_bias = mlp_bias
-
-    @property
-    def heads(self) -> tuple[int, int, int]:
-        """Widths of all ranks' queries, keys and values."""
-        kv = self.info.num_kv_heads * self.info.head_dim
-        return self.info.num_heads * self.info.head_dim, kv, kv
+        self.traits = traits
+        self.rotary = traits.rotary or (whole_heads(config),) * info.num_layers
 
     @property
     def inner(self) -> int:
@@ -83,61 +64,123 @@ class Projections:
 
     def attention(self) -> list[LayerAttention]:
         """How each layer attends."""
-        angles = rotary_table(self.config, self.info.head_dim, self.info.max_context)
-        scale = self.info.head_dim**-0.5
-        return [
-            LayerAttention(angles=angles, scale=scale, window=window)
-            for window in self.info.windows
-        ]
+        dim, context = self.info.head_dim, self.info.max_context
+        tables: dict[str, NDArray[np.float32]] = {}
+        scale = self.traits.attention_scale or dim**-0.5
+        layers = []
+        for rotary, window in zip(self.rotary, self.info.windows, strict=True):
+            key = json.dumps(rotary, sort_keys=True)
+            if key not in tables:
+                tables[key] = (
+                    still(context, dim)
+                    if rotary is None
+                    else rotary_table(self.config, dim, context, rotary)
+                )
+            layers.append(
+                LayerAttention(
+                    angles=tables[key],
+                    scale=scale,
+                    window=window,
+                    soft_cap=self.traits.attention_cap,
+                )
+            )
+        return layers
 
-    def norm(self, name: str) -> Norm:
-        """The norm called ``name``, of hidden states."""
-        weight = self.weights.vector(f"{name}.weight", self.info.hidden_size)
-        return self.parts.norm(weight, self.epsilon)
+    def norm(self, name: str | None) -> Norm:
+        """The norm called ``name``, of hidden states; None: what only adds."""
+        if name is None:
+            return self.parts.no_norm()
+        traits, width = self.traits, self.info.hidden_size
+        weight = self._norm_weight(self.weights.vector(f"{name}.weight", width))
+        if not traits.layer_norm:
+            return self.parts.norm(weight, traits.epsilon)
+        bias = self.weights.vector(f"{name}.bias", width) if traits.norm_bias else None
+        return self.parts.layer_norm(weight, bias, traits.epsilon)
 
-    def qkv(self, attention: str) -> Linear:
+    def qkv(self, layer: int, attention: str) -> Linear:
         """From hidden states to queries, keys and values; ``attention`` begins the names."""
-        queries, keys, values = self.heads
-        rows = {"q_proj": queries, "k_proj": keys, "v_proj": values}
-        return self._outputs(attention, rows, self._qkv_bias)
+        names, info = self.traits.names.qkv, self.info
+        queries, kv = info.num_heads * info.head_dim, info.num_kv_heads * info.head_dim
+        widths = (queries, kv, kv)
+        order = self._order(layer)
+        if len(names) == 1:
+            name = f"{attention}{names[0]}"
+            weight = self.weights.fused(f"{name}.weight", widths, info.hidden_size)
+            bias = (
+                self.weights.fused_vector(f"{name}.bias", widths) if self.traits.qkv_bias else None
+            )
+        else:
+            rows = {f"{attention}{name}": w for name, w in zip(names, widths, strict=True)}
+            weight, bias = self._outputs(rows, has_bias=self.traits.qkv_bias)
+        if order is not None:
+            ranks, dim = self.parts.ranks, info.head_dim
+            heads = (info.num_heads + info.num_kv_heads) // ranks
+            rows_in_order = rows_order(order, heads, info.num_kv_heads // ranks * dim)
+            weight = weight.reordered(rows_in_order)
+            bias = None if bias is None else bias[rows_in_order]
+        return self.parts.linear(weight, bias)
+
+    def qk_norm(self, layer: int, attention: str) -> HeadNorm:
+        """Of queries and keys."""
+        info, names, order = self.info, self.traits.names, self._order(layer)
+        whole = self.traits.qk_norm == "all"
+
+        def weight(name: str, heads: int) -> NDArray[Any]:
+            name = f"{attention}{name}.weight"
+            if not whole:
+                vector, count = self.weights.vector(name, info.head_dim), 1
+            else:
+                vector = self.weights.vectors({name: heads * info.head_dim})
+                count = heads // self.parts.ranks
+            vector = self._norm_weight(vector)
+            return vector if order is None else vector[rows_order(order, count, 0)]
+
+        query = weight(names.query_norm, info.num_heads)
+        key = weight(names.key_norm, info.num_kv_heads)
+        return self.parts.head_norm(query, key, self.traits.epsilon, info, whole=whole)
 
     def out(self, attention: str) -> Linear:
         """From attention's output to hidden states."""
-        return self._inputs(f"{attention}o_proj", self.heads[0], self._out_bias)
+        width = self.info.num_heads * self.info.head_dim
+        return self._inputs(f"{attention}{self.traits.names.out}", width, self.traits.out_bias)
 
-    def gate_up(self, mlp: str) -> Linear:
-        """From hidden states to gates, then ups."""
-        rows = {"gate_proj": self.inner, "up_proj": self.inner}
-        return self._outputs(mlp, rows, self._mlp_bias)
+    def gate_up(self, mlp: str, inner: int) -> Linear:
+        """From hidden states to gates, then ups, ``inner`` of each over all ranks."""
+        names, hidden = self.traits.names.gate_up, self.info.hidden_size
+        has_bias = self.traits.mlp_bias
+        if len(names) == 1 and self.traits.gated:
+            name = f"{mlp}{names[0]}"
+            weight = self.weights.fused(f"{name}.weight", (inner, inner), hidden)
+            widths = (inner, inner)
+            bias = self.weights.fused_vector(f"{name}.bias", widths) if has_bias else None
+        else:
+            rows = {f"{mlp}{name}": inner for name in names}
+            weight, bias = self._outputs(rows, has_bias=has_bias)
+        return self.parts.linear(weight, bias)
 
-    def down(self, mlp: str) -> Linear:
+    def down(self, mlp: str, inner: int) -> Linear:
         """From the feed-forward layer's width to hidden states."""
-        return self._inputs(f"{mlp}down_proj", self.inner, self._mlp_bias)
+        return self._inputs(f"{mlp}{self.traits.names.down}", inner, self.traits.mlp_bias)
 
-    def _outputs(self, prefix: str, rows: Mapping[str, int], has_bias: bool) -> Linear:
+    def _norm_weight(self, weight: NDArray[Any]) -> NDArray[Any]:
+        offset = self.traits.norm_offset
+        return weight.astype(np.float32) + np.float32(offset) if offset else weight
+
+    def _order(self, layer: int) -> Order | None:
+        rotary, dim = self.rotary[layer], self.info.head_dim
+        rotated = 0 if rotary is None else rotated_elements(rotary, dim)
+        interleaved = self.traits.interleaved
+        return head_order(dim, rotated, interleaved=interleaved)
+
+    def _outputs(self, rows: Mapping[str, int], *, has_bias: bool) -> tuple[Any, Any]:
         def named(kind: str) -> dict[str, int]:
-            return {f"{prefix}{name}.{kind}": count for name, count in rows.items()}
+            return {f"{name}.{kind}": count for name, count in rows.items()}
 
         weight = self.weights.outputs(named("weight"), self.info.hidden_size)
-        bias = self.weights.vectors(named("bias")) if has_bias else None
-        return self.parts.linear(weight, bias)
+        return weight, self.weights.vectors(named("bias")) if has_bias else None
 
     def _inputs(self, name: str, width: int, has_bias: bool) -> Linear:
         hidden = self.info.hidden_size
         weight = self.weights.inputs(f"{name}.weight", hidden, width)
         bias = self.weights.vector(f"{name}.bias", hidden) if has_bias else None
         return self.parts.linear(weight, bias, reduce=True)
-
-
-def refuse(config: Mapping[str, Any], *names: str) -> None:
-    """Check that config.json asks for nothing by these names.
-
-    Raises:
-        ModelLoadError: One of them is there, and is neither false nor null.
-    """
-    for name in names:
-        if config.get(name):
-            raise ModelLoadError(
-                f"config.json: {name!r} of {config[name]!r} is not supported by "
-                f"{(config.get('architectures') or ['this architecture'])[0]}"
-            )

@@ -5,14 +5,11 @@ values have biases, and nothing else has.
 from collections.abc import Mapping
 from typing import Any
 
-from pyengine.model.architectures.decoder import Decoder
-from pyengine.model.architectures.parts import Parts
-from pyengine.model.architectures.projections import Projections, refuse
-from pyengine.model.runner import ModelInfo
-from pyengine.model.weights.sharding import Weights
+from pyengine.model.architectures.reading import common, refuse
+from pyengine.model.architectures.traits import Traits
 
 
-def qwen2(info: ModelInfo, config: Mapping[str, Any], weights: Weights, parts: Parts) -> Decoder:
-    """Load a Qwen2; raises as :class:`Decoder` does."""
+def qwen2(config: Mapping[str, Any]) -> Traits:
+    """The traits of a Qwen2."""
     refuse(config, "attention_bias", "mlp_bias")
-    return Decoder(Projections(info, config, weights, parts, qkv_bias=True))
+    return Traits(qkv_bias=True, **common(config))

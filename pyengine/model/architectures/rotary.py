@@ -8,6 +8,7 @@ Numbers are those of transformers' ``modeling_rope_utils``. Pair i of a head's e
     linear      / factor         / factor             / factor
     llama3      kept ──── by turns, a ramp ────────── / factor
     yarn        kept ──── by pairs, a ramp ────────── / factor     and cosines, sines * attention
+    longrope    / factors, one for each pair                       and cosines, sines * attention
 """
 
 import math
@@ -24,34 +25,63 @@ Frequencies = NDArray[np.float32]
 Scaled = tuple[Frequencies, float]
 
 
-def rotary_table(config: Mapping[str, Any], head_dim: int, context: int) -> NDArray[np.float32]:
+def rotated_elements(rotary: Mapping[str, Any], head_dim: int) -> int:
+    """How many of a head's elements are rotated, from the first on.
+
+    Raises:
+        ModelLoadError: They are no pairs, or more than there are.
+    """
+    # Gemma 4's proportional kind has a frequency for every pair, and those beyond are 0.
+    if rotary["rope_type"] == "proportional":
+        return head_dim
+    part = rotary["partial_rotary_factor"]
+    try:
+        rotated = int(head_dim * float(part))
+    except (TypeError, ValueError):
+        rotated = 0
+    if not 0 < rotated <= head_dim or rotated % 2:
+        raise ModelLoadError(
+            f"'partial_rotary_factor' of {part!r} is not supported for heads of {head_dim} elements"
+        )
+    return rotated
+
+
+def rotary_table(
+    config: Mapping[str, Any],
+    head_dim: int,
+    context: int,
+    parameters: Mapping[str, Any] | None = None,
+) -> NDArray[np.float32]:
     """Cosines, then sines, of the rotary angles: float32 [context, head_dim].
+
+    Elements that are not rotated have the angle 0; see :mod:`pyengine.model.architectures.heads`.
 
     Args:
         config: A model's config.json.
-        head_dim: Elements of a head, all of which are rotated.
+        head_dim: Elements of a head.
         context: Positions.
+        parameters: Those of a layer, as :func:`rotary_parameters` gives them; None: config.json's.
 
     Raises:
-        ModelLoadError: Another scaling, one for each kind of layer, only a part of the head to be
-            rotated, or a parameter that is missing or no number.
+        ModelLoadError: Another scaling, one for each kind of layer, or a parameter that is missing
+            or no number.
     """
-    rotary = rotary_parameters(config)
+    rotary = dict(rotary_parameters(config) if parameters is None else parameters)
     if any(isinstance(value, Mapping) for value in rotary.values()):
         raise ModelLoadError("rotary parameters that differ between layers are not supported")
     kind = rotary["rope_type"]
     if kind not in _SCALINGS:
         known = ", ".join(_SCALINGS)
         raise ModelLoadError(f"rotary scaling {kind!r} is not supported; there are: {known}")
+    most = config.get("max_position_embeddings")
     # Where config.json does not say with how many positions a model was trained, it was with all.
     if not rotary.get("original_max_position_embeddings"):
-        rotary["original_max_position_embeddings"] = config.get("max_position_embeddings")
-    if rotary["partial_rotary_factor"] != 1:
-        part = rotary["partial_rotary_factor"]
-        raise ModelLoadError(f"'partial_rotary_factor' of {part!r} is not supported; there is: 1")
+        rotary["original_max_position_embeddings"] = most
+    rotary |= {"context": context, "max_position_embeddings": most}
+    rotated = rotated_elements(rotary, head_dim)
     try:
         theta = float(rotary["rope_theta"])
-        exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+        exponents = np.arange(0, rotated, 2, dtype=np.float32) / np.float32(rotated)
         frequencies, attention = _SCALINGS[kind](
             np.float32(1) / np.float32(theta) ** exponents, rotary, theta
         )
@@ -60,7 +90,18 @@ def rotary_table(config: Mapping[str, Any], head_dim: int, context: int) -> NDAr
     except (TypeError, ValueError, ZeroDivisionError) as error:
         raise ModelLoadError(f"rotary scaling {kind!r} in config.json: {error}") from error
     angles = np.outer(np.arange(context, dtype=np.float32), frequencies.astype(np.float32))
-    return np.concatenate((np.cos(angles), np.sin(angles)), axis=1) * np.float32(attention)
+    table = still(context, head_dim)
+    pairs, half = rotated // 2, head_dim // 2
+    table[:, :pairs] = np.cos(angles) * np.float32(attention)
+    table[:, half : half + pairs] = np.sin(angles) * np.float32(attention)
+    return table
+
+
+def still(context: int, head_dim: int) -> NDArray[np.float32]:
+    """The table of a layer without positions: every angle is 0."""
+    table = np.zeros((context, head_dim), np.float32)
+    table[:, : head_dim // 2] = 1
+    return table
 
 
 def _default(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -> Scaled:
@@ -70,6 +111,33 @@ def _default(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) 
 def _linear(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -> Scaled:
     """Positions are divided (Chen et al., "Extending Context Window [...]", 2023)."""
     return frequencies / float(rotary["factor"]), 1.0
+
+
+def _dynamic(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -> Scaled:
+    """NTK scaling that begins beyond the context of training, to which a sequence is limited."""
+    return frequencies, 1.0
+
+
+def _proportional(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -> Scaled:
+    """Only the first pairs turn, with the frequencies that they have among all (Gemma 4)."""
+    turning = int(float(rotary["partial_rotary_factor"]) * len(frequencies))
+    kept = np.where(np.arange(len(frequencies)) < turning, frequencies, np.float32(0))
+    scaled: Frequencies = (kept / np.float32(rotary.get("factor") or 1.0)).astype(np.float32)
+    return scaled, 1.0
+
+
+def _longrope(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -> Scaled:
+    """A factor for each pair (Ding et al., "LongRoPE", 2024): the long ones where the context goes
+    beyond that of training, for sequences of any length. Transformers' change with the sequence.
+    """
+    trained = float(rotary["original_max_position_embeddings"])
+    factor = float(rotary.get("factor") or rotary["max_position_embeddings"] / trained)
+    name = "long_factor" if rotary["context"] > trained else "short_factor"
+    factors: Frequencies = np.asarray(rotary[name], np.float32)
+    attention = rotary.get("attention_factor")
+    if attention is None:
+        attention = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(trained))
+    return frequencies / factors, float(attention)
 
 
 def _factors(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -> Scaled:
@@ -125,8 +193,11 @@ def _yarn_attention(rotary: Mapping[str, Any], factor: float) -> float:
 
 _SCALINGS: dict[str, Callable[[Frequencies, Mapping[str, Any], float], Scaled]] = {
     "default": _default,
+    "dynamic": _dynamic,
     "factors": _factors,
     "linear": _linear,
     "llama3": _llama3,
+    "longrope": _longrope,
+    "proportional": _proportional,
     "yarn": _yarn,
 }

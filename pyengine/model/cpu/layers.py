@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import CpuKernels, CpuLinear, CpuProgram, CpuStep, CpuTensor
-from pyengine.model.architectures.parts import Buffer, LayerAttention, check_heads
+from pyengine.model.architectures.parts import Activation, Buffer, LayerAttention, check_heads
 from pyengine.model.cpu.attention import make_cache
 from pyengine.model.cpu.linear import pack
 from pyengine.model.dtypes import cpu_tensor
@@ -111,16 +111,30 @@ class CpuParts:
         """By a Rust kernel."""
         return RmsNorm(self, self.vector(weight), epsilon)
 
+    def layer_norm(
+        self, weight: NDArray[Any], bias: NDArray[Any] | None, epsilon: float
+    ) -> "LayerNorm":
+        """By a Rust kernel."""
+        return LayerNorm(
+            self, self.vector(weight), None if bias is None else self.vector(bias), epsilon
+        )
+
+    def no_norm(self) -> "NoNorm":
+        """By a Rust kernel."""
+        return NoNorm(self)
+
     def head_norm(
         self,
         query_weight: NDArray[Any],
         key_weight: NDArray[Any],
         epsilon: float,
         info: ModelInfo,
+        *,
+        whole: bool = False,
     ) -> "HeadRmsNorm":
-        """By a Rust kernel."""
+        """By a Rust kernel, which normalizes in pieces of the weights' length."""
         query, key = self.vector(query_weight), self.vector(key_weight)
-        return HeadRmsNorm(self, query, key, epsilon, info.num_heads)
+        return HeadRmsNorm(self, query, key, epsilon, info.num_heads * info.head_dim)
 
     def vector(self, values: NDArray[Any]) -> NDArray[Any]:
         """A copy of ``values`` in the parts' data type."""
@@ -137,9 +151,22 @@ class CpuParts:
         """``out[i] = source[index[first + i]]``."""
         self.executor.gather(source.kernel, index, out.kernel, rows, first)
 
-    def silu_mul(self, gate_up: Buffer, out: Buffer, rows: int) -> None:
-        """silu(gate) * up."""
-        self.executor.silu_mul(gate_up.kernel, out.kernel, rows)
+    def gated(self, activation: Activation, gate_up: Buffer, out: Buffer, rows: int) -> None:
+        """activation(gate) * up."""
+        kind, limit = activation.kind, activation.limit
+        self.executor.gated(kind, gate_up.kernel, out.kernel, rows, limit)
+
+    def activate(self, activation: Activation, x: Buffer, out: Buffer, rows: int) -> None:
+        """activation(x)."""
+        self.executor.activate(activation.kind, x.kernel, out.kernel, rows)
+
+    def scale(self, x: Buffer, factor: float, rows: int) -> None:
+        """Multiply in place."""
+        self.executor.scale(x.kernel, factor, rows)
+
+    def soft_cap(self, x: Buffer, cap: float, rows: int) -> None:
+        """Cap * tanh(x / cap), in place."""
+        self.executor.soft_cap(x.kernel, cap, rows)
 
 
 class Table:
@@ -182,8 +209,48 @@ class RmsNorm:
         )
 
 
+class LayerNorm:
+    """Layer normalization, with the residual addition before it."""
+
+    def __init__(
+        self,
+        parts: CpuParts,
+        weight: NDArray[Any],
+        bias: NDArray[Any] | None,
+        epsilon: float,
+    ) -> None:
+        self._parts = parts
+        self._weight = cpu_tensor(weight)
+        self._bias = None if bias is None else cpu_tensor(bias)
+        self._epsilon = epsilon
+
+    def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
+        """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``."""
+        self._parts.executor.add_layer_norm(
+            residual.kernel,
+            None if branch is None else branch.kernel,
+            self._weight,
+            self._bias,
+            self._epsilon,
+            out.kernel,
+            rows,
+        )
+
+
+class NoNorm:
+    """The residual addition alone."""
+
+    def __init__(self, parts: CpuParts) -> None:
+        self._parts = parts
+
+    def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
+        """Add ``branch`` to ``residual`` in place, and copy the sum to ``out``."""
+        before = None if branch is None else branch.kernel
+        self._parts.executor.add(residual.kernel, before, out.kernel, rows)
+
+
 class HeadRmsNorm:
-    """Root mean square normalization of each query and key head."""
+    """Root mean square normalization of queries and keys, in pieces of the weights' length."""
 
     def __init__(
         self,
@@ -191,18 +258,18 @@ class HeadRmsNorm:
         query_weight: NDArray[Any],
         key_weight: NDArray[Any],
         epsilon: float,
-        num_heads: int,
+        query_width: int,
     ) -> None:
         self._parts = parts
         self._query_weight = cpu_tensor(query_weight)
         self._key_weight = cpu_tensor(key_weight)
         self._epsilon = epsilon
-        self._num_heads = num_heads
+        self._query_width = query_width
 
     def __call__(self, qkv: Buffer, rows: int) -> None:
         """Normalize in place."""
         self._parts.executor.head_rms_norm(
-            qkv.kernel, self._query_weight, self._key_weight, self._num_heads, self._epsilon, rows
+            qkv.kernel, self._query_weight, self._key_weight, self._query_width, self._epsilon, rows
         )
 
 

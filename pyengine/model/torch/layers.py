@@ -12,7 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from pyengine.distributed.group import Alone, Group
+from pyengine.kernels.activation import activated
 from pyengine.model.architectures.parts import (
+    Activation,
     Buffer,
     LayerAttention,
     check_heads,
@@ -22,6 +24,13 @@ from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.matmul import Matmul
+from pyengine.model.torch.norms import (
+    TorchHeadNorm,
+    TorchLayerNorm,
+    TorchNoNorm,
+    TorchNorm,
+    WholeNorm,
+)
 from pyengine.model.torch.ops import TorchOps, torch_matmul, torch_ops
 from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.matrix import Matrix
@@ -116,9 +125,20 @@ class TorchParts:
         linear = self.linear(weight)
         return linear if self.ranks == 1 else GatheredHead(self, linear, info)
 
-    def norm(self, weight: NDArray[Any], epsilon: float) -> "TorchNorm":
+    def norm(self, weight: NDArray[Any], epsilon: float) -> TorchNorm:
         """By the device's kernel."""
-        return TorchNorm(self, self.transfer.vector(weight), epsilon)
+        return TorchNorm(self.ops, self.transfer.vector(weight), epsilon)
+
+    def layer_norm(
+        self, weight: NDArray[Any], bias: NDArray[Any] | None, epsilon: float
+    ) -> TorchLayerNorm:
+        """By torch's kernel."""
+        vector = None if bias is None else self.transfer.vector(bias)
+        return TorchLayerNorm(self.transfer.vector(weight), vector, epsilon)
+
+    def no_norm(self) -> TorchNoNorm:
+        """By torch's kernel."""
+        return TorchNoNorm()
 
     def head_norm(
         self,
@@ -126,10 +146,14 @@ class TorchParts:
         key_weight: NDArray[Any],
         epsilon: float,
         info: ModelInfo,
-    ) -> "TorchHeadNorm":
-        """By the device's kernel."""
+        *,
+        whole: bool = False,
+    ) -> TorchHeadNorm | WholeNorm:
+        """By the device's kernel; of all heads as one, by torch's."""
         query, key = self.transfer.vector(query_weight), self.transfer.vector(key_weight)
-        return TorchHeadNorm(self, query, key, epsilon, info.num_heads // self.ranks)
+        if whole:
+            return WholeNorm(self.group, query, key, epsilon)
+        return TorchHeadNorm(self.ops, query, key, epsilon, info.num_heads // self.ranks)
 
     def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> "TorchPagedAttention":
         """By the backend, over a cache of this rank's heads."""
@@ -142,9 +166,23 @@ class TorchParts:
         """``out[i] = source[index[first + i]]``."""
         torch.index_select(source.tensor, 0, index[first : first + rows], out=out.tensor[:rows])
 
-    def silu_mul(self, gate_up: Buffer, out: Buffer, rows: int) -> None:
-        """silu(gate) * up."""
-        self.ops.silu_mul(gate_up.tensor[:rows], out.tensor[:rows])
+    def gated(self, activation: Activation, gate_up: Buffer, out: Buffer, rows: int) -> None:
+        """activation(gate) * up."""
+        kind, limit = activation.kind, activation.limit
+        self.ops.gated(gate_up.tensor[:rows], out.tensor[:rows], kind, limit)
+
+    def activate(self, activation: Activation, x: Buffer, out: Buffer, rows: int) -> None:
+        """activation(x)."""
+        out.tensor[:rows] = activated(x.tensor[:rows], activation.kind)
+
+    def scale(self, x: Buffer, factor: float, rows: int) -> None:
+        """Multiply in place."""
+        x.tensor[:rows].mul_(factor)
+
+    def soft_cap(self, x: Buffer, cap: float, rows: int) -> None:
+        """Cap * tanh(x / cap), in place."""
+        numbers = x.tensor[:rows]
+        numbers.copy_((numbers.float() / cap).tanh_() * cap)
 
 
 class TorchTable:
@@ -204,49 +242,6 @@ class GatheredHead:
         for rank, shared in enumerate(gathered.view(-1, rows, self._share)):
             columns = out.tensor[:rows, rank * self._share : (rank + 1) * self._share]
             columns.copy_(shared[:, : columns.shape[1]])
-
-
-class TorchNorm:
-    """Root mean square normalization, with the residual addition before it."""
-
-    def __init__(self, parts: TorchParts, weight: torch.Tensor, epsilon: float) -> None:
-        self._parts = parts
-        self._weight = weight
-        self._epsilon = epsilon
-
-    def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
-        """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``."""
-        self._parts.ops.add_rms_norm(
-            residual.tensor[:rows],
-            None if branch is None else branch.tensor[:rows],
-            self._weight,
-            self._epsilon,
-            out.tensor[:rows],
-        )
-
-
-class TorchHeadNorm:
-    """Root mean square normalization of each query and key head, of this rank's."""
-
-    def __init__(
-        self,
-        parts: TorchParts,
-        query_weight: torch.Tensor,
-        key_weight: torch.Tensor,
-        epsilon: float,
-        num_heads: int,
-    ) -> None:
-        self._parts = parts
-        self._query_weight = query_weight
-        self._key_weight = key_weight
-        self._epsilon = epsilon
-        self._num_heads = num_heads
-
-    def __call__(self, qkv: Buffer, rows: int) -> None:
-        """Normalize in place."""
-        self._parts.ops.head_rms_norm(
-            qkv.tensor[:rows], self._query_weight, self._key_weight, self._num_heads, self._epsilon
-        )
 
 
 class TorchPagedAttention:

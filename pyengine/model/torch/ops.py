@@ -20,7 +20,7 @@ class TorchOps:
             :mod:`pyengine.kernels.head_norm`.
         rope_append: (qkv, angles, positions, slot_mapping, keys, values, num_heads), see
             :mod:`pyengine.kernels.rope`.
-        silu_mul: (gate_up, out), see :mod:`pyengine.kernels.activation`.
+        gated: (gate_up, out, activation, limit), see :mod:`pyengine.kernels.activation`.
     """
 
     add_rms_norm: Callable[
@@ -39,20 +39,20 @@ class TorchOps:
         ],
         None,
     ]
-    silu_mul: Callable[[torch.Tensor, torch.Tensor], None]
+    gated: Callable[[torch.Tensor, torch.Tensor, str, float | None], None]
 
 
 KERNELS = TorchOps(
     add_rms_norm=norm.add_rms_norm,
     head_rms_norm=head_norm.head_rms_norm,
     rope_append=rope.rope_append,
-    silu_mul=activation.silu_mul,
+    gated=activation.gated,
 )
 REFERENCES = TorchOps(
     add_rms_norm=norm.add_rms_norm_reference,
     head_rms_norm=head_norm.head_rms_norm_reference,
     rope_append=rope.rope_append_reference,
-    silu_mul=activation.silu_mul_reference,
+    gated=activation.gated_reference,
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pyengine.errors import ModelLoadError
+from pyengine.model.text_part import plain_name
 from pyengine.model.weights.mapped import safetensors
 from pyengine.model.weights.matrix import Dense, Part
 from pyengine.model.weights.quantization.scheme import QuantizationScheme
@@ -37,7 +38,7 @@ class Checkpoint:
         self.nbytes = sum(path.stat().st_size for path in paths)
         found: dict[str, NDArray[Any]] = {}
         for path in paths:
-            found |= safetensors(path)
+            found |= {plain_name(name): of for name, of in safetensors(path).items()}
         self._tensors = Tensors(folder, found)
 
     def vector(self, name: str, size: int) -> NDArray[Any]:

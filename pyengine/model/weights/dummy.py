@@ -54,6 +54,10 @@ class Noise:
         shape = self.shape[0], columns.stop - columns.start
         return replace(self, start=self.start + columns.start, shape=shape)
 
+    def reordered(self, order: NDArray[np.intp]) -> "Noise":
+        """See :class:`Part`: noise is as good in its own order."""
+        return self
+
     def dequantized(self) -> NDArray[Any]:
         """See :class:`Part`: bfloat16."""
         source = noise(self.deviation)

@@ -43,6 +43,9 @@ class Part(Protocol):
             ConfigError: The cut is not at a border of groups.
         """
 
+    def reordered(self, order: NDArray[np.intp]) -> "Part":
+        """Its outputs in another order: ``order`` has, for each row, which one it was."""
+
     def dequantized(self) -> NDArray[Any]:
         """The numbers that are meant [out, in]: float32, or of a dense part its own type."""
 
@@ -75,6 +78,10 @@ class Dense:
     def columns(self, columns: slice) -> "Dense":
         """See :class:`Part`."""
         return Dense(self.values[:, columns])
+
+    def reordered(self, order: NDArray[np.intp]) -> "Dense":
+        """See :class:`Part`."""
+        return Dense(self.values[order])
 
     def dequantized(self) -> NDArray[Any]:
         """See :class:`Part`."""
@@ -125,6 +132,13 @@ class Packed:
 
     def rows(self, rows: slice) -> "Packed":
         """See :class:`Part`."""
+        return self._of(rows)
+
+    def reordered(self, order: NDArray[np.intp]) -> "Packed":
+        """See :class:`Part`."""
+        return self._of(order)
+
+    def _of(self, rows: slice | NDArray[np.intp]) -> "Packed":
         return Packed(
             self.values[rows],
             self.scales[rows],
@@ -229,6 +243,11 @@ class Float8:
         weights *= self.scales[below][:, beside]
         return weights
 
+    def reordered(self, order: NDArray[np.intp]) -> "Float8":
+        """See :class:`Part`; every row gets scales of its own."""
+        scales = self.scales[(order + self.first[0]) // self.block[0]]
+        return Float8(self.values[order], scales, (1, self.block[1]), (0, self.first[1]))
+
     def _blocks(self, cut: slice, axis: int) -> tuple[slice, int]:
         """The blocks that ``cut`` touches, and its place within the first."""
         start, stop = self.first[axis] + cut.start, self.first[axis] + cut.stop
@@ -250,6 +269,18 @@ class Matrix:
     def shape(self) -> tuple[int, int]:
         """Outputs and inputs."""
         return sum(part.shape[0] for part in self.parts), self.parts[0].shape[1]
+
+    def reordered(self, order: NDArray[np.intp]) -> "Matrix":
+        """Its outputs in another order; no row leaves its part.
+
+        ``order`` is [out]: for each row, which one it was.
+        """
+        parts, start = [], 0
+        for part in self.parts:
+            stop = start + part.shape[0]
+            parts.append(part.reordered(order[start:stop] - start))
+            start = stop
+        return Matrix(tuple(parts))
 
     def dequantized(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         """The numbers that are meant, rounded to ``dtype``: [out, in], contiguous.

@@ -55,6 +55,9 @@ class Weights(Protocol):
     def fused(self, name: str, rows: Sequence[int], inputs: int) -> Matrix:
         """As :meth:`outputs`, of a matrix [sum(rows), inputs] of several, so many rows each."""
 
+    def fused_vector(self, name: str, sizes: Sequence[int]) -> NDArray[Any]:
+        """As :meth:`vectors`, of a vector [sum(sizes)] of several."""
+
     def inputs(self, name: str, outputs: int, inputs: int) -> Matrix:
         """A share of the columns of the matrix called ``name``.
 
@@ -166,6 +169,16 @@ class RankWeights:
         for first, count in zip(accumulate(rows, initial=0), rows, strict=False):
             parts += self._rows(name, shape, first, count)
         return stacked(parts)
+
+    def fused_vector(self, name: str, sizes: Sequence[int]) -> NDArray[Any]:
+        """See :class:`Weights`."""
+        whole = self.vector(name, sum(sizes))
+        pieces = []
+        for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
+            part = self._part(size)
+            padding = share(size, self.ranks) - (part.stop - part.start)
+            pieces.append(np.pad(whole[first + part.start : first + part.stop], (0, padding)))
+        return np.concatenate(pieces)
 
     def inputs(self, name: str, outputs: int, inputs: int) -> Matrix:
         """See :class:`Weights`."""

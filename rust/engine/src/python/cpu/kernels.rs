@@ -8,6 +8,7 @@ use pyengine_kernels_cpu::sampler::{self, mask, verify};
 use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
+use super::elementwise;
 use super::linear::CpuLinear;
 use super::op::{LayerMask, Op};
 use super::step::{CpuPenalties, CpuRules, CpuStep};
@@ -58,7 +59,35 @@ impl CpuKernels {
         self.run(py, &Op::AddRmsNorm { residual, branch, weight, epsilon, out }, rows)
     }
 
-    #[pyo3(signature = (qkv, query_weight, key_weight, num_heads, epsilon, rows))]
+    #[pyo3(signature = (residual, branch, weight, bias, epsilon, out, rows))]
+    #[allow(clippy::too_many_arguments)]
+    fn add_layer_norm(
+        &self,
+        py: Python<'_>,
+        residual: Py<CpuTensor>,
+        branch: Option<Py<CpuTensor>>,
+        weight: Py<CpuTensor>,
+        bias: Option<Py<CpuTensor>>,
+        epsilon: f32,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        self.run(py, &Op::AddLayerNorm { residual, branch, weight, bias, epsilon, out }, rows)
+    }
+
+    #[pyo3(signature = (residual, branch, out, rows))]
+    fn add(
+        &self,
+        py: Python<'_>,
+        residual: Py<CpuTensor>,
+        branch: Option<Py<CpuTensor>>,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        self.run(py, &Op::Add { residual, branch, out }, rows)
+    }
+
+    #[pyo3(signature = (qkv, query_weight, key_weight, query_width, epsilon, rows))]
     #[allow(clippy::too_many_arguments)]
     fn head_rms_norm(
         &self,
@@ -66,21 +95,48 @@ impl CpuKernels {
         qkv: Py<CpuTensor>,
         query_weight: Py<CpuTensor>,
         key_weight: Py<CpuTensor>,
-        num_heads: usize,
+        query_width: usize,
         epsilon: f32,
         rows: usize,
     ) -> PyResult<()> {
-        self.run(py, &Op::HeadRmsNorm { qkv, query_weight, key_weight, num_heads, epsilon }, rows)
+        self.run(py, &Op::HeadRmsNorm { qkv, query_weight, key_weight, query_width, epsilon }, rows)
     }
 
-    fn silu_mul(
+    #[pyo3(signature = (activation, gate_up, out, rows, limit = None))]
+    fn gated(
         &self,
         py: Python<'_>,
+        activation: &str,
         gate_up: Py<CpuTensor>,
         out: Py<CpuTensor>,
         rows: usize,
+        limit: Option<f32>,
     ) -> PyResult<()> {
-        self.run(py, &Op::SiluMul { gate_up, out }, rows)
+        let activation = elementwise::activation(activation, limit)?;
+        self.run(py, &Op::Gated { activation, gate_up, out }, rows)
+    }
+
+    #[pyo3(signature = (activation, x, out, rows))]
+    fn activate(
+        &self,
+        py: Python<'_>,
+        activation: &str,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        let activation = elementwise::activation(activation, None)?;
+        self.run(py, &Op::Activate { activation, x, out }, rows)
+    }
+
+    #[pyo3(signature = (x, factor, rows))]
+    fn scale(&self, py: Python<'_>, x: Py<CpuTensor>, factor: f32, rows: usize) -> PyResult<()> {
+        self.run(py, &Op::Scale { x, factor }, rows)
+    }
+
+    #[pyo3(signature = (x, cap, rows))]
+    fn soft_cap(&self, py: Python<'_>, x: Py<CpuTensor>, cap: f32, rows: usize) -> PyResult<()> {
+        self.run(py, &Op::SoftCap { x, cap }, rows)
     }
 
     fn linear(

@@ -4,6 +4,7 @@
 //!  tensor ◄── step, linear ◄── op ◄── kernels ◄── program
 //! ```
 
+mod elementwise;
 mod kernels;
 mod linear;
 mod op;

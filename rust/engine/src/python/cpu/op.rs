@@ -8,12 +8,14 @@
 //!
 //! Checks are O(1), but for a gather's indices and a step's rows and pages.
 
+use pyengine_kernels_cpu::activation::Activation;
 use pyengine_kernels_cpu::attention::{self, Inputs};
+use pyengine_kernels_cpu::norm;
 use pyengine_kernels_cpu::paged::{self, Heads};
 use pyengine_kernels_cpu::threads::Threads;
-use pyengine_kernels_cpu::{activation, norm};
 use pyo3::prelude::*;
 
+use super::elementwise;
 use super::linear::CpuLinear;
 use super::step::CpuStep;
 use super::tensor::{CpuTensor, by_element, invalid};
@@ -28,16 +30,43 @@ pub(super) enum Op {
         epsilon: f32,
         out: Py<CpuTensor>,
     },
+    AddLayerNorm {
+        residual: Py<CpuTensor>,
+        branch: Option<Py<CpuTensor>>,
+        weight: Py<CpuTensor>,
+        bias: Option<Py<CpuTensor>>,
+        epsilon: f32,
+        out: Py<CpuTensor>,
+    },
+    Add {
+        residual: Py<CpuTensor>,
+        branch: Option<Py<CpuTensor>>,
+        out: Py<CpuTensor>,
+    },
     HeadRmsNorm {
         qkv: Py<CpuTensor>,
         query_weight: Py<CpuTensor>,
         key_weight: Py<CpuTensor>,
-        num_heads: usize,
+        query_width: usize,
         epsilon: f32,
     },
-    SiluMul {
+    Gated {
+        activation: Activation,
         gate_up: Py<CpuTensor>,
         out: Py<CpuTensor>,
+    },
+    Activate {
+        activation: Activation,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+    },
+    Scale {
+        x: Py<CpuTensor>,
+        factor: f32,
+    },
+    SoftCap {
+        x: Py<CpuTensor>,
+        cap: f32,
     },
     Linear {
         weights: Py<CpuLinear>,
@@ -82,11 +111,26 @@ impl Op {
                 let branch = branch.as_ref().map(Py::get);
                 add_rms_norm(threads, residual.get(), branch, weight.get(), *epsilon, out.get(), rows)
             }
-            Self::HeadRmsNorm { qkv, query_weight, key_weight, num_heads, epsilon } => {
-                let weights = [query_weight.get(), key_weight.get()];
-                head_rms_norm(threads, qkv.get(), weights, *num_heads, *epsilon, rows)
+            Self::AddLayerNorm { residual, branch, weight, bias, epsilon, out } => {
+                let (branch, bias) = (branch.as_ref().map(Py::get), bias.as_ref().map(Py::get));
+                let weights = (weight.get(), bias);
+                add_layer_norm(threads, residual.get(), branch, weights, *epsilon, out.get(), rows)
             }
-            Self::SiluMul { gate_up, out } => silu_mul(threads, gate_up.get(), out.get(), rows),
+            Self::Add { residual, branch, out } => {
+                elementwise::add(threads, residual.get(), branch.as_ref().map(Py::get), out.get(), rows)
+            }
+            Self::HeadRmsNorm { qkv, query_weight, key_weight, query_width, epsilon } => {
+                let weights = [query_weight.get(), key_weight.get()];
+                head_rms_norm(threads, qkv.get(), weights, *query_width, *epsilon, rows)
+            }
+            Self::Gated { activation, gate_up, out } => {
+                elementwise::gated(threads, *activation, gate_up.get(), out.get(), rows)
+            }
+            Self::Activate { activation, x, out } => {
+                elementwise::activate(threads, *activation, x.get(), out.get(), rows)
+            }
+            Self::Scale { x, factor } => elementwise::scale(threads, x.get(), *factor, rows),
+            Self::SoftCap { x, cap } => elementwise::soft_cap(threads, x.get(), *cap, rows),
             Self::Linear { weights, x, out } => weights.get().run(threads, x.get(), out.get(), rows),
             Self::Gather { table, index, out } => gather(table.get(), index.get(), out.get(), first, rows),
             Self::GatherWeights { table, index, out } => {
@@ -126,43 +170,58 @@ fn add_rms_norm(
     })
 }
 
+fn add_layer_norm(
+    threads: &Threads,
+    residual: &CpuTensor,
+    branch: Option<&CpuTensor>,
+    (weight, bias): (&CpuTensor, Option<&CpuTensor>),
+    epsilon: f32,
+    out: &CpuTensor,
+    rows: usize,
+) -> Result<(), Error> {
+    by_element!(out, T => {
+        let weights = weight.read_all::<T>("weight")?;
+        if weights.is_empty() {
+            return invalid("weight is empty".into());
+        }
+        let biases = bias.map_or(Ok(&[][..]), |bias| bias.read::<T>("bias", weights.len()))?;
+        let length = rows.saturating_mul(weights.len());
+        let mut inputs = [out, weight, branch.unwrap_or(weight), bias.unwrap_or(weight)];
+        let residuals = residual.write::<T>("residual", length, &inputs)?;
+        inputs[0] = residual;
+        let outputs = out.write::<T>("out", length, &inputs)?;
+        let branch = branch.map_or(Ok(&[][..]), |b| b.read::<T>("branch", length))?;
+        norm::add_layer_norm(threads, residuals, branch, (weights, biases), epsilon, outputs);
+        Ok(())
+    })
+}
+
 fn head_rms_norm(
     threads: &Threads,
     qkv: &CpuTensor,
     [query_weight, key_weight]: [&CpuTensor; 2],
-    num_heads: usize,
+    query_width: usize,
     epsilon: f32,
     rows: usize,
 ) -> Result<(), Error> {
-    let (width, dim) = (qkv.width(), query_weight.width());
-    let heads = width.checked_div(dim).unwrap_or(0);
-    if heads * dim != width || heads < num_heads || !(heads - num_heads).is_multiple_of(2) || width == 0 {
-        return invalid(format!("rows of {width} are not {num_heads} query heads of {dim}, keys and values"));
+    let (width, query, key) = (qkv.width(), query_weight.width(), key_weight.width());
+    let kv = width.saturating_sub(query_width) / 2;
+    let whole = |width: usize, piece: usize| piece > 0 && width.is_multiple_of(piece);
+    if width == 0 || query_width + 2 * kv != width || !whole(query_width, query) || !whole(kv, key) {
+        return invalid(format!(
+            "rows of {width} are not {query_width} of queries by {query}, then keys by {key} and as many values"
+        ));
     }
-    let kv = (heads - num_heads) / 2;
     by_element!(qkv, T => {
         let norms = norm::HeadNorms {
-            query_weight: query_weight.read::<T>("query_weight", dim)?,
-            key_weight: key_weight.read::<T>("key_weight", dim)?,
-            query: num_heads,
+            query_weight: query_weight.read::<T>("query_weight", query)?,
+            key_weight: key_weight.read::<T>("key_weight", key)?,
+            query: query_width,
             kv,
             epsilon,
         };
         let rows = qkv.write::<T>("qkv", rows.saturating_mul(width), &[query_weight, key_weight])?;
         norm::head_rms_norm(threads, rows, norms);
-        Ok(())
-    })
-}
-
-fn silu_mul(threads: &Threads, gate_up: &CpuTensor, out: &CpuTensor, rows: usize) -> Result<(), Error> {
-    let width = out.width();
-    let length = rows.saturating_mul(width);
-    by_element!(out, T => {
-        let inputs = gate_up.read::<T>("gate_up", length.saturating_mul(2))?;
-        let outputs = out.write::<T>("out", length, &[gate_up])?;
-        if width > 0 {
-            activation::silu_mul(threads, inputs, width, outputs);
-        }
         Ok(())
     })
 }

@@ -13,6 +13,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
+use super::elementwise;
 use super::kernels::CpuKernels;
 use super::linear::CpuLinear;
 use super::op::{LayerMask, Op};
@@ -51,24 +52,80 @@ impl CpuProgram {
         self.record(Op::AddRmsNorm { residual, branch, weight, epsilon, out })
     }
 
-    #[pyo3(signature = (qkv, query_weight, key_weight, num_heads, epsilon, rows = 0))]
+    #[pyo3(signature = (residual, branch, weight, bias, epsilon, out, rows = 0))]
+    #[allow(clippy::too_many_arguments)]
+    fn add_layer_norm(
+        &self,
+        residual: Py<CpuTensor>,
+        branch: Option<Py<CpuTensor>>,
+        weight: Py<CpuTensor>,
+        bias: Option<Py<CpuTensor>>,
+        epsilon: f32,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::AddLayerNorm { residual, branch, weight, bias, epsilon, out })
+    }
+
+    #[pyo3(signature = (residual, branch, out, rows = 0))]
+    fn add(
+        &self,
+        residual: Py<CpuTensor>,
+        branch: Option<Py<CpuTensor>>,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::Add { residual, branch, out })
+    }
+
+    #[pyo3(signature = (qkv, query_weight, key_weight, query_width, epsilon, rows = 0))]
+    #[allow(clippy::too_many_arguments)]
     fn head_rms_norm(
         &self,
         qkv: Py<CpuTensor>,
         query_weight: Py<CpuTensor>,
         key_weight: Py<CpuTensor>,
-        num_heads: usize,
+        query_width: usize,
         epsilon: f32,
         rows: usize,
     ) -> PyResult<()> {
         let _ = rows;
-        self.record(Op::HeadRmsNorm { qkv, query_weight, key_weight, num_heads, epsilon })
+        self.record(Op::HeadRmsNorm { qkv, query_weight, key_weight, query_width, epsilon })
     }
 
-    #[pyo3(signature = (gate_up, out, rows = 0))]
-    fn silu_mul(&self, gate_up: Py<CpuTensor>, out: Py<CpuTensor>, rows: usize) -> PyResult<()> {
+    #[pyo3(signature = (activation, gate_up, out, rows = 0, limit = None))]
+    fn gated(
+        &self,
+        activation: &str,
+        gate_up: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+        limit: Option<f32>,
+    ) -> PyResult<()> {
         let _ = rows;
-        self.record(Op::SiluMul { gate_up, out })
+        let activation = elementwise::activation(activation, limit)?;
+        self.record(Op::Gated { activation, gate_up, out })
+    }
+
+    #[pyo3(signature = (activation, x, out, rows = 0))]
+    fn activate(&self, activation: &str, x: Py<CpuTensor>, out: Py<CpuTensor>, rows: usize) -> PyResult<()> {
+        let _ = rows;
+        let activation = elementwise::activation(activation, None)?;
+        self.record(Op::Activate { activation, x, out })
+    }
+
+    #[pyo3(signature = (x, factor, rows = 0))]
+    fn scale(&self, x: Py<CpuTensor>, factor: f32, rows: usize) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::Scale { x, factor })
+    }
+
+    #[pyo3(signature = (x, cap, rows = 0))]
+    fn soft_cap(&self, x: Py<CpuTensor>, cap: f32, rows: usize) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::SoftCap { x, cap })
     }
 
     #[pyo3(signature = (weights, x, out, rows = 0))]

@@ -1,0 +1,120 @@
+"""The blocks between a decoder's norms: attention, feed-forward layers, and what wraps them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyengine.model.architectures.parts import (
+    Activation,
+    Attention,
+    Buffer,
+    HeadNorm,
+    Linear,
+    Norm,
+    Parts,
+    Step,
+)
+
+Adjustment = Callable[[Buffer, int], None]
+"""Changes the first rows of a buffer in place."""
+
+
+class Block(Protocol):
+    """A part of a layer that maps hidden states to hidden states."""
+
+    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        """[tokens, hidden] -> ``out`` [tokens, hidden]."""
+
+
+@dataclass(frozen=True)
+class SelfAttention:
+    """Queries, keys and values, attention, and its output.
+
+    Attributes:
+        layer: Which.
+        qkv: From hidden states.
+        norms: Of queries and keys: one, or none.
+        attention: Of all layers.
+        out: To hidden states.
+        rows: [tokens, (heads + 2 * kv heads) * head_dim], shared by all layers.
+        attended: [tokens, heads * head_dim], too.
+    """
+
+    layer: int
+    qkv: Linear
+    norms: tuple[HeadNorm, ...]
+    attention: Attention
+    out: Linear
+    rows: Buffer
+    attended: Buffer
+
+    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        """See :class:`Block`."""
+        self.qkv(x, self.rows, tokens)
+        for norm in self.norms:
+            norm(self.rows, tokens)
+        self.attention(self.layer, step, self.rows, self.attended, tokens)
+        self.out(self.attended, out, tokens)
+
+
+@dataclass(frozen=True)
+class GatedLayer:
+    """A feed-forward layer with gates: down(activation(gate) * up)."""
+
+    parts: Parts
+    activation: Activation
+    gate_up: Linear
+    down: Linear
+    gates: Buffer
+    inner: Buffer
+
+    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        """See :class:`Block`."""
+        self.gate_up(x, self.gates, tokens)  # [tokens, 2 * inner]
+        self.parts.gated(self.activation, self.gates, self.inner, tokens)
+        self.down(self.inner, out, tokens)
+
+
+@dataclass(frozen=True)
+class PlainLayer:
+    """A feed-forward layer without gates: down(activation(up))."""
+
+    parts: Parts
+    activation: Activation
+    up: Linear
+    down: Linear
+    before: Buffer
+    inner: Buffer
+
+    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        """See :class:`Block`."""
+        self.up(x, self.before, tokens)  # [tokens, inner]
+        self.parts.activate(self.activation, self.before, self.inner, tokens)
+        self.down(self.inner, out, tokens)
+
+
+@dataclass(frozen=True)
+class NormedAfter:
+    """A block whose output is normalized."""
+
+    block: Block
+    norm: Norm
+    raw: Buffer
+
+    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        """See :class:`Block`."""
+        self.block(step, x, self.raw, tokens)
+        self.norm(self.raw, None, out, tokens)
+
+
+@dataclass(frozen=True)
+class Adjusted:
+    """A block whose output is changed in place."""
+
+    block: Block
+    adjustment: Adjustment
+
+    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        """See :class:`Block`."""
+        self.block(step, x, out, tokens)
+        self.adjustment(out, tokens)

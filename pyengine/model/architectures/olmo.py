@@ -1,0 +1,41 @@
+"""OLMo 2 and 3 (OLMo Team, "2 OLMo 2 Furious", 2025; "Olmo 3", 2025): norms behind attention and
+feed-forward layers, and of all of a token's queries as one, and of its keys. OLMo 3 has windows.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyengine.model.architectures.reading import common, layer_types
+from pyengine.model.architectures.traits import NORMS_AFTER, Traits
+from pyengine.model.positions import rotary_by_kind, rotary_parameters
+
+
+def olmo2(config: Mapping[str, Any]) -> Traits:
+    """The traits of an OLMo 2."""
+    bias = bool(config.get("attention_bias"))
+    return Traits(
+        names=NORMS_AFTER,
+        qk_norm="all",
+        qkv_bias=bias,
+        out_bias=bias,
+        **common(config, epsilon=1e-5),
+    )
+
+
+def olmo3(config: Mapping[str, Any]) -> Traits:
+    """The traits of an OLMo 3: scalings for long contexts are of the layers without window."""
+    bias = bool(config.get("attention_bias"))
+    rotary = {
+        kind: rotary_by_kind(config, kind) for kind in ("full_attention", "sliding_attention")
+    }
+    if rotary["sliding_attention"] == rotary["full_attention"]:
+        theta = rotary["full_attention"]["rope_theta"]
+        rotary["sliding_attention"] = rotary_parameters({"rope_theta": theta})
+    return Traits(
+        names=NORMS_AFTER,
+        qk_norm="all",
+        qkv_bias=bias,
+        out_bias=bias,
+        rotary=tuple(rotary[kind] for kind in layer_types(config, 4)),
+        **common(config, epsilon=1e-5),
+    )

@@ -1,0 +1,125 @@
+"""Reads what families have in common from a config.json, and refuses what no part is there for."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyengine.errors import ModelLoadError
+from pyengine.model.architectures.parts import ACTIVATIONS, Activation
+from pyengine.model.positions import rotary_parameters
+
+
+def common(
+    config: Mapping[str, Any], *, tied: bool = False, epsilon: float = 1e-6
+) -> dict[str, Any]:
+    """Traits that most families spell as Llama does: the head, the epsilon, the activation.
+
+    Args:
+        config: A model's config.json.
+        tied: Whether the head is the table, where config.json does not say.
+        epsilon: That of norms, where config.json has no ``rms_norm_eps``.
+    """
+    return {
+        "tied": bool(config.get("tie_word_embeddings", tied)),
+        "epsilon": number(config, "rms_norm_eps", epsilon),
+        "activation": activation(config.get("hidden_act") or "silu"),
+    }
+
+
+def activation(name: str) -> Activation:
+    """The activation that a config.json calls ``name``.
+
+    Raises:
+        ModelLoadError: It is not supported.
+    """
+    if name not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise ModelLoadError(f"activation {name!r} is not supported; there are: {known}")
+    return Activation(ACTIVATIONS[name])
+
+
+def number(config: Mapping[str, Any], name: str, default: float) -> float:
+    """The number called ``name``.
+
+    Raises:
+        ModelLoadError: It is none.
+    """
+    value = config.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ModelLoadError(f"config.json: {name!r} must be a number, not {value!r}")
+    return float(value)
+
+
+def refuse(config: Mapping[str, Any], *names: str) -> None:
+    """Check that config.json asks for nothing by these names.
+
+    Raises:
+        ModelLoadError: One of them is there, and is neither false nor null.
+    """
+    for name in names:
+        if config.get(name):
+            raise ModelLoadError(
+                f"config.json: {name!r} of {config[name]!r} is not supported by "
+                f"{(config.get('architectures') or ['this architecture'])[0]}"
+            )
+
+
+def layer_count(config: Mapping[str, Any]) -> int:
+    """How many layers a model has; a config.json was checked to say so."""
+    return int(config["num_hidden_layers"])
+
+
+def whole_heads(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The rotary parameters of a family that rotates whole heads.
+
+    Raises:
+        ModelLoadError: config.json asks for a part of them.
+    """
+    rotary = rotary_parameters(config)
+    part = rotary["partial_rotary_factor"]
+    if part != 1:
+        raise ModelLoadError(f"'partial_rotary_factor' of {part!r} is not supported; there is: 1")
+    return rotary
+
+
+def with_positions(
+    config: Mapping[str, Any], has_positions: Iterable[bool]
+) -> tuple[Mapping[str, Any] | None, ...]:
+    """The rotary parameters of each layer, None for the layers that have no positions.
+
+    Raises:
+        ModelLoadError: There are not as many answers as layers.
+    """
+    flags = tuple(has_positions)
+    if len(flags) != layer_count(config):
+        raise ModelLoadError(
+            f"config.json says of {len(flags)} layers whether they have positions, and has "
+            f"{layer_count(config)}"
+        )
+    rotary = whole_heads(config)
+    return tuple(rotary if flag else None for flag in flags)
+
+
+def layer_types(config: Mapping[str, Any], pattern: int | None = None) -> list[str]:
+    """The kind of each layer: ``full_attention`` or ``sliding_attention``.
+
+    Args:
+        config: A model's config.json.
+        pattern: Where config.json has neither ``layer_types`` nor ``sliding_window_pattern``, every
+            so many layers one is full; None: all are.
+
+    Raises:
+        ModelLoadError: There is another kind, or there are not as many as layers.
+    """
+    count = layer_count(config)
+    types = config.get("layer_types")
+    if types is None:
+        every = config.get("sliding_window_pattern") or pattern or 1
+        types = [
+            "full_attention" if (layer + 1) % every == 0 else "sliding_attention"
+            for layer in range(count)
+        ]
+    if len(types) != count:
+        raise ModelLoadError(f"config.json: 'layer_types' has {len(types)} entries, not {count}")
+    return [str(kind) for kind in types]

@@ -1,0 +1,111 @@
+"""What sets a family of decoders apart from Llama: data, of which its layers are built."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pyengine.model.architectures.parts import SILU, Activation
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of weights; those of a layer follow ``layer``, with its number.
+
+    Attributes:
+        embedding: The table of tokens.
+        layer: What a layer's names begin with.
+        norm: The last norm.
+        head: Of the logits, where it is not the table.
+        attention: What attention's names begin with.
+        qkv: Queries, keys and values; one name where a file has one weight of all three.
+        out: Attention's output.
+        query_norm: The norm of queries.
+        key_norm: The norm of keys.
+        mlp: What the feed-forward layer's names begin with.
+        gate_up: Gates and ups; one name where a file has one weight of both, or without gates.
+        down: The feed-forward layer's output.
+        before_attention: The norm of what goes into attention; None: there is none.
+        after_attention: The norm of what comes out of it; None: there is none.
+        before_mlp: The norm of what goes into the feed-forward layer; None: there is none.
+        after_mlp: The norm of what comes out of it; None: there is none.
+    """
+
+    embedding: str = "model.embed_tokens"
+    layer: str = "model.layers.{}."
+    norm: str = "model.norm"
+    head: str = "lm_head"
+    attention: str = "self_attn."
+    qkv: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
+    out: str = "o_proj"
+    query_norm: str = "q_norm"
+    key_norm: str = "k_norm"
+    mlp: str = "mlp."
+    gate_up: tuple[str, ...] = ("gate_proj", "up_proj")
+    down: str = "down_proj"
+    before_attention: str | None = "input_layernorm"
+    after_attention: str | None = None
+    before_mlp: str | None = "post_attention_layernorm"
+    after_mlp: str | None = None
+
+
+NORMS_AFTER = Names(
+    before_attention=None,
+    after_attention="post_attention_layernorm",
+    before_mlp=None,
+    after_mlp="post_feedforward_layernorm",
+)
+"""Of families that have norms behind attention and feed-forward layers only."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What sets a family apart from Llama, whose traits are the defaults.
+
+    Attributes:
+        names: Of its weights.
+        tied: Whether the head is the table of tokens.
+        qkv_bias: Whether queries, keys and values have a bias.
+        out_bias: Whether attention's output has a bias.
+        mlp_bias: Whether the feed-forward layer's projections have a bias.
+        layer_norm: Norms subtract the mean.
+        norm_bias: Norms have a bias, too; of those that subtract the mean.
+        norm_offset: Is added to every norm's weight: 1 where a file has what differs from 1.
+        epsilon: Of norms.
+        qk_norm: Queries and keys are normalized before they are rotated: each head, or all heads
+            of a token as one.
+        parallel: Attention and the feed-forward layer both read the first norm's output, and both
+            are added.
+        activation: Of the feed-forward layer.
+        gated: Whether the feed-forward layer has gates.
+        interleaved: Rotation turns neighbouring elements of a head, not those half a head apart.
+        rotary: The rotary parameters of each layer, as :func:`rotary_parameters` has them; None in
+            the place of a layer's: it has no positions. Empty: config.json's, for all layers.
+        attention_scale: Multiplies queries times keys; None: 1 / sqrt(head_dim).
+        attention_cap: No score leaves -cap..cap: cap * tanh(score / cap).
+        embedding_scale: Multiplies the embeddings.
+        branch_scale: Multiplies what attention and feed-forward layers add.
+        logits_scale: Multiplies the logits.
+        logits_cap: No logit leaves -cap..cap: cap * tanh(logit / cap).
+    """
+
+    names: Names = field(default_factory=Names)
+    tied: bool = False
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    layer_norm: bool = False
+    norm_bias: bool = False
+    norm_offset: float = 0.0
+    epsilon: float = 1e-6
+    qk_norm: Literal["head", "all"] | None = None
+    parallel: bool = False
+    activation: Activation = SILU
+    gated: bool = True
+    interleaved: bool = False
+    rotary: tuple[Mapping[str, Any] | None, ...] = ()
+    attention_scale: float | None = None
+    attention_cap: float | None = None
+    embedding_scale: float = 1.0
+    branch_scale: float = 1.0
+    logits_scale: float = 1.0
+    logits_cap: float | None = None

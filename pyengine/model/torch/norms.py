@@ -1,0 +1,107 @@
+"""Norms of models on torch devices."""
+
+import torch
+
+from pyengine.distributed.group import Group
+from pyengine.model.architectures.parts import Buffer
+from pyengine.model.torch.ops import TorchOps
+
+
+class TorchNorm:
+    """Root mean square normalization, with the residual addition before it."""
+
+    def __init__(self, ops: TorchOps, weight: torch.Tensor, epsilon: float) -> None:
+        self._ops = ops
+        self._weight = weight
+        self._epsilon = epsilon
+
+    def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
+        """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``."""
+        self._ops.add_rms_norm(
+            residual.tensor[:rows],
+            None if branch is None else branch.tensor[:rows],
+            self._weight,
+            self._epsilon,
+            out.tensor[:rows],
+        )
+
+
+class TorchLayerNorm:
+    """Layer normalization, with the residual addition before it."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, epsilon: float) -> None:
+        self._weight = weight
+        self._bias = bias
+        self._epsilon = epsilon
+
+    def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
+        """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``."""
+        total = residual.tensor[:rows]
+        if branch is not None:
+            total.add_(branch.tensor[:rows])
+        normal = torch.nn.functional.layer_norm(
+            total, self._weight.shape, self._weight, self._bias, self._epsilon
+        )
+        out.tensor[:rows] = normal
+
+
+class TorchNoNorm:
+    """The residual addition alone."""
+
+    def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
+        """Add ``branch`` to ``residual`` in place, and copy the sum to ``out``."""
+        total = residual.tensor[:rows]
+        if branch is not None:
+            total.add_(branch.tensor[:rows])
+        out.tensor[:rows] = total
+
+
+class TorchHeadNorm:
+    """Root mean square normalization of each query and key head, of this rank's."""
+
+    def __init__(
+        self,
+        ops: TorchOps,
+        query_weight: torch.Tensor,
+        key_weight: torch.Tensor,
+        epsilon: float,
+        num_heads: int,
+    ) -> None:
+        self._ops = ops
+        self._query_weight = query_weight
+        self._key_weight = key_weight
+        self._epsilon = epsilon
+        self._num_heads = num_heads
+
+    def __call__(self, qkv: Buffer, rows: int) -> None:
+        """Normalize in place."""
+        self._ops.head_rms_norm(
+            qkv.tensor[:rows], self._query_weight, self._key_weight, self._num_heads, self._epsilon
+        )
+
+
+class WholeNorm:
+    """Root mean square normalization of a row's queries as one, and of its keys, over all ranks."""
+
+    def __init__(
+        self,
+        group: Group,
+        query_weight: torch.Tensor,
+        key_weight: torch.Tensor,
+        epsilon: float,
+    ) -> None:
+        self._group = group
+        self._weights = (query_weight, key_weight)
+        self._epsilon = epsilon
+
+    def __call__(self, qkv: Buffer, rows: int) -> None:
+        """Normalize in place."""
+        query, key = (len(weight) for weight in self._weights)
+        parts = qkv.tensor[:rows, : query + key].split((query, key), dim=1)
+        squares = torch.stack([part.float().square().sum(1) for part in parts])  # [2, rows]
+        self._group.all_reduce(squares)
+        for part, weight, total in zip(parts, self._weights, squares, strict=True):
+            mean = total / (len(weight) * self._group.size)
+            factor = (mean + self._epsilon).rsqrt()[:, None]
+            normal = (part.float() * factor).to(part.dtype).float()
+            part.copy_(normal * weight.float())

@@ -1,0 +1,96 @@
+//! The operations on single numbers, and the activations, on Python's buffers.
+
+use pyengine_kernels_cpu::activation::{self, Activation};
+use pyengine_kernels_cpu::elementwise;
+use pyengine_kernels_cpu::threads::Threads;
+
+use super::tensor::{CpuTensor, by_element, invalid};
+use crate::error::Error;
+
+/// The activation called `name`; `limit` is that of the clamped one.
+pub(super) fn activation(name: &str, limit: Option<f32>) -> Result<Activation, Error> {
+    match (name, limit) {
+        ("silu", None) => Ok(Activation::Silu),
+        ("gelu_tanh", None) => Ok(Activation::GeluTanh),
+        ("relu2", None) => Ok(Activation::SquaredRelu),
+        ("clamped_swiglu", Some(limit)) if limit > 0.0 => Ok(Activation::ClampedSwiglu { limit }),
+        _ => invalid(format!("there is no activation {name:?} with a limit of {limit:?}")),
+    }
+}
+
+/// The activation of gates, times ups: \[rows, 2 * width\] to \[rows, width\].
+pub(super) fn gated(
+    threads: &Threads,
+    of: Activation,
+    gate_up: &CpuTensor,
+    out: &CpuTensor,
+    rows: usize,
+) -> Result<(), Error> {
+    let width = out.width();
+    let length = rows.saturating_mul(width);
+    by_element!(out, T => {
+        let inputs = gate_up.read::<T>("gate_up", length.saturating_mul(2))?;
+        let outputs = out.write::<T>("out", length, &[gate_up])?;
+        if width > 0 {
+            activation::gated(threads, of, inputs, width, outputs);
+        }
+        Ok(())
+    })
+}
+
+/// The activation of each number: \[rows, width\] to the same.
+pub(super) fn activate(
+    threads: &Threads,
+    of: Activation,
+    x: &CpuTensor,
+    out: &CpuTensor,
+    rows: usize,
+) -> Result<(), Error> {
+    if matches!(of, Activation::ClampedSwiglu { .. }) {
+        return invalid("the clamped activation is one of gates and ups".into());
+    }
+    let width = out.width();
+    let length = rows.saturating_mul(width);
+    by_element!(out, T => {
+        let inputs = x.read::<T>("x", length)?;
+        let outputs = out.write::<T>("out", length, &[x])?;
+        if width > 0 {
+            activation::plain(threads, of, inputs, width, outputs);
+        }
+        Ok(())
+    })
+}
+
+/// x * factor, in place.
+pub(super) fn scale(threads: &Threads, x: &CpuTensor, factor: f32, rows: usize) -> Result<(), Error> {
+    by_element!(x, T => {
+        elementwise::scale(threads, x.write::<T>("x", rows.saturating_mul(x.width()), &[])?, factor);
+        Ok(())
+    })
+}
+
+/// cap * tanh(x / cap), in place.
+pub(super) fn soft_cap(threads: &Threads, x: &CpuTensor, cap: f32, rows: usize) -> Result<(), Error> {
+    by_element!(x, T => {
+        elementwise::soft_cap(threads, x.write::<T>("x", rows.saturating_mul(x.width()), &[])?, cap);
+        Ok(())
+    })
+}
+
+/// Adds `branch` to `residual`, and copies the sum to `out`.
+pub(super) fn add(
+    threads: &Threads,
+    residual: &CpuTensor,
+    branch: Option<&CpuTensor>,
+    out: &CpuTensor,
+    rows: usize,
+) -> Result<(), Error> {
+    let length = rows.saturating_mul(residual.width());
+    by_element!(residual, T => {
+        let terms = branch.map_or(Ok(&[][..]), |branch| branch.read::<T>("branch", length))?;
+        let sums = residual.write::<T>("residual", length, &[out, branch.unwrap_or(out)])?;
+        let copies = out.write::<T>("out", length, &[residual, branch.unwrap_or(residual)])?;
+        elementwise::add(threads, sums, terms, copies);
+        Ok(())
+    })
+}

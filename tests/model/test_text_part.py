@@ -1,0 +1,108 @@
+"""The text part of models that also see: its settings, its weights, and what it says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import Gemma3Config, Mistral3Config, Qwen3VLConfig
+
+from pyengine.errors import ModelLoadError
+from pyengine.model.text_part import plain_name, text_part
+from tests.model.families import ALTERNATING, WIDE
+from tests.model.llamas import SMALL, Loop, make_runner, prompts
+from tests.model.test_torch_model import logits_after
+
+TEXT: dict[str, Any] = SMALL | WIDE | {"head_dim": 16, "pad_token_id": None}
+EYES: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+}
+QWEN_EYES: dict[str, Any] = {
+    "depth": 1,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_heads": 2,
+    "out_hidden_size": 64,
+    "num_position_embeddings": 16,
+    "deepstack_visual_indexes": [0],
+}
+MROPE = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [4, 2, 2]}
+
+WITH_EYES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "gemma 3": (
+        transformers.Gemma3ForConditionalGeneration,
+        {
+            "config": Gemma3Config,
+            "text_config": TEXT | ALTERNATING | {"model_type": "gemma3_text"},
+            "vision_config": EYES,
+        },
+    ),
+    "mistral small 3": (
+        transformers.Mistral3ForConditionalGeneration,
+        {
+            "config": Mistral3Config,
+            "text_config": TEXT | {"model_type": "mistral", "sliding_window": None},
+            "vision_config": EYES | {"model_type": "pixtral", "head_dim": 16},
+        },
+    ),
+    "qwen3-vl": (
+        transformers.Qwen3VLForConditionalGeneration,
+        {
+            "config": Qwen3VLConfig,
+            "text_config": TEXT | {"rope_parameters": MROPE},
+            "vision_config": QWEN_EYES,
+        },
+    ),
+}
+
+
+def make(folder: Path, name: str) -> Any:
+    kind, given = WITH_EYES[name]
+    settings = {key: value for key, value in given.items() if key != "config"}
+    torch.manual_seed(3)
+    model = kind(given["config"](**settings, tie_word_embeddings=False)).eval()
+    model.save_pretrained(folder)
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_EYES)
+def test_it_says_what_transformers_says(name: str, tmp_path: Path) -> None:
+    model = make(tmp_path, name)
+    runner = make_runner(tmp_path)
+    for prompt in prompts(4):
+        with torch.inference_mode():
+            logits = model(input_ids=torch.tensor([prompt])).logits[0, -1].float()
+        ours = logits_after(runner, prompt, 16)
+        assert (ours - logits).abs().max() < 1e-4 * logits.std()
+    assert len(Loop(runner).generate(prompts(2), 4)[0]) == 4
+
+
+def test_its_settings_go_before_what_stands_outside() -> None:
+    config = {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "eos_token_id": [1, 106],
+        "hidden_size": 1,
+        "text_config": {"model_type": "gemma3_text", "hidden_size": 2560, "head_dim": None},
+    }
+    part = text_part(config)
+    assert part["hidden_size"] == 2560
+    assert part["head_dim"] == 256
+    assert part["architectures"] == ["Gemma3ForConditionalGeneration"]
+    assert part["eos_token_id"] == [1, 106]
+    with pytest.raises(ModelLoadError, match="'text_config' must be an object"):
+        text_part({"text_config": 3})
+
+
+def test_names_of_weights_lose_what_says_that_they_are_its() -> None:
+    for name in ("model.language_model.norm.weight", "language_model.model.norm.weight"):
+        assert plain_name(name) == "model.norm.weight"
+    assert plain_name("language_model.lm_head.weight") == "lm_head.weight"
+    for name in ("model.norm.weight", "model.visual.norm.weight"):
+        assert plain_name(name) == name

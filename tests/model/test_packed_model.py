@@ -1,5 +1,6 @@
 """Quantized weights stay so on the CPU: in layers of several kinds, in tables, in heads."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 
 from pyengine._core import CpuKernels, CpuTensor
 from pyengine.model.cpu.layers import CpuParts, workspace
@@ -15,9 +17,10 @@ from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.weights.matrix import Dense, Float8, Matrix, Packed
 from pyengine.model.weights.quantization.at_load import quantized
 from pyengine.settings.config import EngineConfig
-from tests.model.llamas import make_llama
+from tests.model.llamas import Loop, make_llama, make_runner, prompts
 
 INPUTS = 64
+FILE = "model.safetensors"
 FLOATS = np.dtype(np.float32)
 
 
@@ -111,3 +114,21 @@ def test_a_quantized_model_holds_less(quantization: str, most: float, tmp_path: 
         return model.weight_bytes
 
     assert held(quantization=quantization) < most * held()
+
+
+def test_bfloat16_weights_stay_so_in_a_float32_model(tmp_path: Path) -> None:
+    make_llama(tmp_path, dtype="bfloat16", hidden_size=64, num_attention_heads=4)
+    wide = tmp_path / "wide"
+    shutil.copytree(tmp_path, wide)
+    tensors = load_file(wide / FILE)
+    save_file({name: each.astype(np.float32) for name, each in tensors.items()}, wide / FILE)
+    narrow, whole = make_runner(tmp_path), make_runner(wide)
+    assert narrow.info.dtype == whole.info.dtype == "float32"
+    asked = prompts(3, longest=20)
+    assert Loop(narrow).generate(asked, 6) == Loop(whole).generate(asked, 6)
+    models = [runner._model for runner in (narrow, whole) if runner._model is not None]
+    held, logits = zip(
+        *((each.weight_bytes, each.logits_rows.tensor) for each in models), strict=True
+    )
+    assert held[0] == pytest.approx(held[1] / 2, rel=0.02)
+    assert np.array_equal(*logits)

@@ -12,12 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import CpuLinear, CpuTensor
-from pyengine.model.dtypes import cpu_tensor
-from pyengine.model.weights.matrix import Matrix, Packed, Part
+from pyengine.model.dtypes import FLOATS, cpu_tensor
+from pyengine.model.weights.matrix import Dense, Matrix, Packed, Part
+
+BFLOAT16 = FLOATS["bfloat16"]
 
 
 def pack(weight: Matrix, bias: NDArray[Any] | None, dtype: np.dtype[Any]) -> CpuLinear:
-    """A copy of ``weight`` and ``bias`` [out]; floats become ``dtype``, those of 8 bits too."""
+    """A copy of ``weight`` and ``bias`` [out].
+
+    Floats become ``dtype``, those of 8 bits too, but for bfloat16, which float32 cannot better.
+    """
     layers, start = [], 0
     for _, alike in groupby(weight.parts, _kind):
         parts = list(alike)
@@ -37,6 +42,9 @@ def _kind(part: Part) -> tuple[object, ...]:
 
 
 def _dense(parts: Sequence[Part], bias: CpuTensor | None, dtype: np.dtype[Any]) -> CpuLinear:
+    if all(isinstance(part, Dense) and part.values.dtype == BFLOAT16 for part in parts):
+        # Kernels widen them as they multiply: the same bits as in float32, half the bytes to read.
+        dtype = BFLOAT16
     return CpuLinear.dense(cpu_tensor(Matrix(tuple(parts)).dequantized(dtype)), bias)
 
 

@@ -86,10 +86,11 @@ def write(
     architecture: str,
     types: dict[str, str],
     tokenizer: Path | None = None,
+    tensors_a_file: int = 0,
 ) -> None:
     """A GGUF file of a folder's model, its matrices of these types by name, the others F16."""
     config = json.loads((folder / "config.json").read_text())
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=tensors_a_file)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
@@ -155,6 +156,25 @@ def test_a_file_says_what_its_folder_says(family: str, tmp_path: Path) -> None:
     assert Loop(make_runner(file)).generate(asked, 6) == Loop(make_runner(folder)).generate(
         asked, 6
     )
+
+
+def test_several_files_are_one_model(tmp_path: Path) -> None:
+    folder, file = made(tmp_path, "llama", {"attn_q": "Q8_0"})
+    write(folder, tmp_path / "split.gguf", "llama", {"attn_q": "Q8_0"}, tensors_a_file=8)
+    parts = sorted(tmp_path.glob("split-*.gguf"))
+    assert [part.name for part in parts] == [f"split-0000{at}-of-00003.gguf" for at in (1, 2, 3)]
+    assert served_name(str(parts[0])) == "split"
+    asked = prompts(3, longest=20)
+    whole = Loop(make_runner(file)).generate(asked, 6)
+    assert Loop(make_runner(parts[0])).generate(asked, 6) == whole
+    with pytest.raises(ModelLoadError, match="one of several files: give the first"):
+        model_folder(str(parts[1]))
+    parts[2].rename(tmp_path / "away")
+    with pytest.raises(ModelLoadError, match=r"lacks split-00003-of-00003\.gguf"):
+        model_folder(str(parts[0]))
+    parts[0].rename(tmp_path / "first.gguf")
+    with pytest.raises(ModelLoadError, match="one of 3 files, which must be named"):
+        model_folder(str(tmp_path / "first.gguf"))
 
 
 def test_types_may_differ_within_a_file(tmp_path: Path) -> None:

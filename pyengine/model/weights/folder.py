@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.weights.gguf.folder import gguf_folder, is_gguf
+from pyengine.model.weights.gguf.folder import gguf_folder
+from pyengine.model.weights.gguf.names import all_parts, is_gguf
 
 # Files of a hub repository that serving needs; weights in other formats are not fetched.
 HUB_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
@@ -112,7 +113,7 @@ def served_name(model: str | None) -> str:
         return "pyengine-demo"
     folder = Path(model).expanduser()
     if is_gguf(folder):
-        return folder.stem
+        return all_parts(folder)[0].stem.partition("-00001-of-")[0]
     return folder.resolve().name if folder.is_dir() else model
 
 
@@ -127,5 +128,5 @@ def weight_file(config: Mapping[str, Any]) -> Path | None:
 def weight_bytes(folder: Path, config: Mapping[str, Any]) -> int:
     """Bytes of the files with a model's weights."""
     file = weight_file(config)
-    files = [file] if file is not None else folder.glob("*.safetensors")
+    files = all_parts(file) if file is not None else folder.glob("*.safetensors")
     return sum(path.stat().st_size for path in files)

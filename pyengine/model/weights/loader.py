@@ -6,7 +6,7 @@ from pyengine.model.spec import ModelSpec
 from pyengine.model.weights.checkpoint import Checkpoint
 from pyengine.model.weights.dummy import DummyWeights
 from pyengine.model.weights.folder import weight_file
-from pyengine.model.weights.gguf.file import GgufFile
+from pyengine.model.weights.gguf.file import open_gguf
 from pyengine.model.weights.gguf.source import GgufWeights
 from pyengine.model.weights.quantization.at_load import QuantizedAtLoad
 from pyengine.model.weights.quantization.selection import find_scheme
@@ -45,7 +45,7 @@ def _stored(spec: ModelSpec) -> tuple[Source, bool]:
     """The weights in files, and whether they are quantized."""
     file = weight_file(spec.config)
     if file is not None:
-        weights = GgufWeights(GgufFile(file))
+        weights = GgufWeights(open_gguf(file))
         return weights, weights.is_quantized
     scheme = find_scheme(spec.config)
     return Checkpoint(spec.info.folder, scheme), scheme is not None

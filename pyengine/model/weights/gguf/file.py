@@ -7,6 +7,7 @@ begin with the innermost dimension.
 
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine.errors import ModelLoadError
+from pyengine.model.weights.gguf.names import all_parts
 from pyengine.model.weights.gguf.types import TYPES, TensorType, type_name
 from pyengine.model.weights.mapped import mapped
 
@@ -51,24 +53,48 @@ class Entry:
     rows: NDArray[np.uint8]
 
 
+def open_gguf(path: Path) -> "GgufFile":
+    """The model in ``path``, and in the files that go with it.
+
+    Raises:
+        ModelLoadError: As for :class:`GgufFile`; it is not the first of several; one is missing.
+    """
+    paths = all_parts(path)
+    if path != paths[0]:
+        raise ModelLoadError(f"{path} is one of several files: give the first", param="model")
+    missing = [each.name for each in paths if not each.is_file()]
+    if missing:
+        raise ModelLoadError(f"{path.parent} lacks {', '.join(missing)}", param="model")
+    file = GgufFile(path, [GgufFile(other) for other in paths[1:]])
+    count = int(file.metadata.get("split.count") or 1)
+    if count != len(paths):
+        raise ModelLoadError(
+            f"{path} is one of {count} files, which must be named NAME-00001-of-{count:05}.gguf "
+            "and so on",
+            param="model",
+        )
+    return file
+
+
 class GgufFile:
     """A mapped GGUF file. One thread at a time.
 
     Attributes:
         path: Where it is.
         metadata: Values by name; arrays are lists.
-        nbytes: Of the file.
+        nbytes: Of the file, and of those with more of its tensors.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Read the header.
+    def __init__(self, path: Path, others: Sequence["GgufFile"] = ()) -> None:
+        """Read the header; ``others`` have more of its tensors.
 
         Raises:
             ModelLoadError: It cannot be read, is no GGUF file, of another version, or damaged.
         """
         self.path = path
+        self._others = others
         memory = mapped(path)
-        self.nbytes = len(memory)
+        self.nbytes: int = len(memory) + sum(other.nbytes for other in others)
         self._bytes = np.frombuffer(memory, np.uint8)
         self._view = memoryview(memory)
         self._at = 0
@@ -97,7 +123,10 @@ class GgufFile:
         Raises:
             ModelLoadError: One is of a type that is not supported, or beyond the end of the file.
         """
-        return {info[0]: self._entry(*info) for info in self._infos}
+        found = {info[0]: self._entry(*info) for info in self._infos}
+        for other in self._others:
+            found |= other.tensors
+        return found
 
     def _entry(self, name: str, shape: tuple[int, ...], number: int, offset: int) -> Entry:
         kind = TYPES.get(number)

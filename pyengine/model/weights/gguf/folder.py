@@ -1,8 +1,8 @@
 """A GGUF file as a folder in Hugging Face format: what is not weights is written once, and kept.
 
 The folder has config.json, which names the file, tokenizer.json and tokenizer_config.json, with the
-chat template. Its name follows from the file's path, size and time, so that every process of an
-engine finds the one that the first has written.
+chat template. Its name follows from the path, size and time of the file, or of its parts, so that
+every process of an engine finds the one that the first has written.
 """
 
 import hashlib
@@ -13,17 +13,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pyengine.errors import ModelLoadError
+from pyengine.model.weights.gguf.names import all_parts
 
 FORMAT = 1
 """Of the folders: raised when what is written into them changes."""
-
-SUFFIX = ".gguf"
-
-
-def is_gguf(path: Path) -> bool:
-    """Whether ``path`` is a file by a GGUF's name."""
-    return path.suffix == SUFFIX and path.is_file()
 
 
 def gguf_folder(path: Path) -> Path:
@@ -33,15 +26,16 @@ def gguf_folder(path: Path) -> Path:
         ModelLoadError: The file cannot be read or is not supported; says why.
     """
     path = path.resolve()
-    stat = path.stat()
-    key = f"{FORMAT} {path} {stat.st_size} {stat.st_mtime_ns}"
+    stats = [(each, each.stat()) for each in all_parts(path) if each.is_file()]
+    files = [f"{each} {stat.st_size} {stat.st_mtime_ns}" for each, stat in stats]
+    key = " ".join([str(FORMAT), str(path), *files])
     place = _cache() / hashlib.sha256(key.encode()).hexdigest()[:32]
     if (place / "config.json").is_file():
         return place
-    files = _files(path)
+    texts = _files(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix="new-", dir=place.parent))
-    for name, text in files.items():
+    for name, text in texts.items():
         (made / name).write_text(text, encoding="utf-8")
     try:
         made.rename(place)
@@ -65,12 +59,10 @@ def _cache() -> Path:
 
 def _files(path: Path) -> dict[str, str]:
     from pyengine.model.weights.gguf.config import model_config
-    from pyengine.model.weights.gguf.file import GgufFile
+    from pyengine.model.weights.gguf.file import open_gguf
     from pyengine.model.weights.gguf.tokenizer import make_tokenizer
 
-    file = GgufFile(path)
-    if int(file.metadata.get("split.count") or 1) > 1:
-        raise ModelLoadError(f"{path} is one of several files: join them with llama-gguf-split")
+    file = open_gguf(path)
     config = model_config(file)
     beside = path.parent / "tokenizer.json"
     if beside.is_file():

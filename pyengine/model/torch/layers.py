@@ -6,11 +6,13 @@ in a CUDA graph, if its attention can.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 
+from pyengine._core import CpuKernels
 from pyengine.distributed.group import Alone, Group
 from pyengine.kernels.activation import activated
 from pyengine.model.architectures.parts import (
@@ -32,6 +34,7 @@ from pyengine.model.torch.norms import (
     WholeNorm,
 )
 from pyengine.model.torch.ops import TorchOps, torch_matmul, torch_ops
+from pyengine.model.torch.packed_linear import PackedLinear, is_packed
 from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.matrix import Matrix
 from pyengine.model.weights.sharding import share
@@ -107,20 +110,29 @@ class TorchParts:
 
     def linear(
         self, weight: Matrix, bias: NDArray[Any] | None = None, *, reduce: bool = False
-    ) -> "TorchLinear":
+    ) -> "TorchLinear | PackedLinear":
         """By a library, or for few rows by a GEMV; see :class:`Matmul`.
 
-        Quantized weights become dense ones of the parts' data type.
+        Quantized weights stay so on a CPU; elsewhere they become dense ones of the parts' data
+        type.
         """
+        reduce = reduce and self.ranks > 1
+        if is_packed(weight, self.device, self.dtype):
+            return PackedLinear(self.kernels, self.group, weight, bias, self.dtype, reduce=reduce)
         # A head may have the weights of a table.
         tensor = self._tables.get(weight)
         if tensor is None:
             tensor = self.transfer.matrix(weight)
         self.weights.append(tensor)
         vector = None if bias is None else self.transfer.vector(bias)
-        return TorchLinear(self, tensor, vector, reduce=reduce and self.ranks > 1)
+        return TorchLinear(self, tensor, vector, reduce=reduce)
 
-    def head(self, weight: Matrix, info: ModelInfo) -> "TorchLinear | GatheredHead":
+    @cached_property
+    def kernels(self) -> CpuKernels:
+        """The Rust kernels, on as many threads as torch has."""
+        return CpuKernels(torch.get_num_threads())
+
+    def head(self, weight: Matrix, info: ModelInfo) -> "TorchLinear | PackedLinear | GatheredHead":
         """Gathers the shares of all ranks."""
         linear = self.linear(weight)
         return linear if self.ranks == 1 else GatheredHead(self, linear, info)
@@ -226,7 +238,9 @@ class GatheredHead:
     rank 1 [rows, share] ─┴─► [ranks, rows, share] ─► [rows, vocabulary]
     """
 
-    def __init__(self, parts: TorchParts, linear: TorchLinear, info: ModelInfo) -> None:
+    def __init__(
+        self, parts: TorchParts, linear: TorchLinear | PackedLinear, info: ModelInfo
+    ) -> None:
         self._parts = parts
         self._linear = linear
         self._share = share(info.vocab_size, parts.ranks)

@@ -1,5 +1,6 @@
 """The parts of several replicas: what each gets of the machine, metrics of all, errors."""
 
+import json
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from pyengine.http.access.door import Door
 from pyengine.http.access.source import AccessSource
 from pyengine.http.replicas import router, shares
 from pyengine.http.replicas.operations import Operations, Scraped, merged
+from pyengine.http.replicas.replica_set import show_line
 from pyengine.http.serving.notify import notify_ready
 from pyengine.settings.config import EngineConfig
 from pyengine.settings.server import ServerConfig
@@ -76,6 +78,14 @@ def test_a_replica_that_does_not_answer_is_down() -> None:
     assert [(sample.labels["replica"], sample.value) for sample in up] == [("0", 1), ("1", 0)]
     restarts = families["pyengine_replica_restarts"].samples
     assert [sample.value for sample in restarts] == [0, 4]
+
+
+def test_lines_of_replicas_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    show_line(0, "2026-11-22T22:35:37.206Z info: request POST /v1/completions 200")
+    show_line(1, '{"time":"2026-11-22T22:35:37.206Z","level":"info"}')
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "replica 0: 2026-11-22T22:35:37.206Z info: request POST /v1/completions 200"
+    assert json.loads(second)["replica"] == 1
 
 
 class Answer:

@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
@@ -235,7 +236,7 @@ class ReplicaSet:
             program = replica.program = await Program.start(
                 "pyengine",
                 ["serve", *self._arguments],
-                partial(log.warning, "replica %d: %s", replica.index),
+                partial(show_line, replica.index),
                 quiet=True,
                 environment=replica.share.environment,
                 cores=replica.share.cores,
@@ -266,6 +267,13 @@ class ReplicaSet:
         if name is not None:
             with contextlib.suppress(OSError):
                 await self.router.remove(name)
+
+
+def show_line(replica: int, line: str) -> None:
+    """Write what a replica writes to stderr, with its number; an object of JSON stays one."""
+    named = f'{{"replica":{replica},{line[1:]}' if line[:1] == "{" else f"replica {replica}: {line}"
+    sys.stderr.write(f"{named}\n")
+    sys.stderr.flush()
 
 
 async def _metrics_of(url: str | None, credentials: dict[str, str]) -> str:

@@ -1,8 +1,8 @@
 """Serving two random Llama models on the CPU, streamed over HTTP, beside vLLM and llama.cpp.
 
 Each server is started alone and frozen while another is measured; rounds alternate between them.
-Peers take part where ``--peers`` has them (``make bench-peers``): vLLM in a venv ``vllm``, llama.cpp
-in ``llama/build``.
+Peers take part where ``--peers`` has them (``make bench-peers``): vLLM in a venv ``vllm``,
+llama.cpp in ``llama/build``.
 Without peers, or with ``--quick``, the floors of the machine say how far there is to go.
 
     python -m benches.bench_cpu_serving [--quick] [--models S,L] [--dtypes bfloat16,int8,int4]

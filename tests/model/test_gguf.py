@@ -12,7 +12,7 @@ from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from transformers import LlamaConfig, Phi3Config, Qwen2Config, Qwen3Config
+from transformers import AutoTokenizer, LlamaConfig, Phi3Config, Qwen2Config, Qwen3Config
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.demo import MODEL_PATH
@@ -20,7 +20,9 @@ from pyengine.errors import ConfigError, ModelLoadError
 from pyengine.model.positions import rotary_parameters
 from pyengine.model.spec import describe
 from pyengine.model.weights.folder import model_folder, served_name
+from pyengine.model.weights.gguf.file import GgufFile
 from pyengine.model.weights.gguf.source import stored_name
+from pyengine.model.weights.gguf.tokenizer import make_tokenizer
 from pyengine.model.weights.gguf.types import TYPES
 from pyengine.model.weights.loader import open_weights
 from pyengine.settings.config import EngineConfig
@@ -239,3 +241,49 @@ def test_the_tokenizer_of_the_demo_is_that_of_the_file(tmp_path: Path) -> None:
     theirs = Tokenizer.from_file(str(MODEL_PATH / "tokenizer.json"))
     for text in ("Hello, world!", "<|im_start|>user\nWhat is 12 + 7?<|im_end|>", "naïve 東京 😀"):
         assert ours.decode(ours.encode(text).ids) == theirs.decode(theirs.encode(text).ids)
+
+
+TEXTS = (
+    "Hello, world!",
+    "the other  weather there, here and  there",
+    "naïve 東京 😀 \t tabs\n\nlines",
+    "12345 + 67 = 12412 ",
+)
+"""None begins with a space: to one, llama.cpp and SentencePiece add a second, transformers none."""
+
+
+def write_pieces(file: Path) -> None:
+    """A file with a SentencePiece vocabulary: bytes, letters, and a few longer pieces."""
+    words = ["the", "ther", "other", "weather", "here", "and", "re", "er", "he", "th", "ea", "at"]
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    pieces = [*(f"▁{word}" for word in words), *words, *letters, "▁", "H", "!", ",", "▁o", "▁w"]
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
+    writer = gguf.GGUFWriter(file, "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([0.0] * 259 + [-float(index) for index in range(len(pieces))])
+    writer.add_token_types([2, 3, 3] + [6] * 256 + [1] * len(pieces))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_add_bos_token(True)
+    writer.add_add_space_prefix(True)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.mark.parametrize("kind", ["byte pairs", "pieces"])
+def test_tokenizers_are_those_that_transformers_reads(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "demo.gguf"
+    if kind == "pieces":
+        write_pieces(file)
+    else:
+        write(MODEL_PATH, file, "llama", {}, MODEL_PATH)
+    theirs = AutoTokenizer.from_pretrained(tmp_path, gguf_file=file.name)
+    ours = make_tokenizer(GgufFile(file).metadata, file)
+    for text in TEXTS:
+        wanted = theirs(text)["input_ids"]
+        assert ours.encode(text).ids == wanted, text
+        assert ours.decode(wanted) == theirs.decode(wanted, skip_special_tokens=True)

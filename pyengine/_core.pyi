@@ -763,6 +763,11 @@ class GrammarState:
     def advance(self, token: int) -> bool:
         """Append a token. Returns False, and changes nothing, if the grammar forbids it here."""
 
+    def closing_tokens(self, limit: int | None = None) -> list[int] | None:
+        """The tokens of the shortest text that completes this one; None if they are more than
+        ``limit``, or no such text is found.
+        """
+
     @property
     def is_terminated(self) -> bool:
         """Whether the text is complete: only an end token may come, or one has come."""

@@ -40,22 +40,45 @@ pub fn in_vocabulary(at: usize, vocabulary: usize) -> u32 {
     }
 }
 
-/// The `hash % n`-th of the n tokens that `words` allows; none where n is 0. Every bit counts.
-pub fn pick(words: &[u32], hash: u64) -> Option<u32> {
-    let count: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
-    let mut left = hash.checked_rem(count)? as u32;
-    for (at, &word) in words.iter().enumerate() {
-        if left >= word.count_ones() {
-            left -= word.count_ones();
-            continue;
-        }
-        let mut rest = word;
-        for _ in 0..left {
-            rest &= rest - 1;
-        }
-        return Some(at as u32 * 32 + rest.trailing_zeros());
+/// A mask whose tokens are counted, to pick from it many times.
+pub struct Counted<'a> {
+    words: &'a [u32],
+    /// How many tokens there are up to the end of each block.
+    ends: Vec<u32>,
+}
+
+impl<'a> Counted<'a> {
+    /// Words of a block.
+    const BLOCK: usize = 32;
+
+    /// Counts; every bit does.
+    pub fn new(words: &'a [u32]) -> Self {
+        let mut count = 0;
+        let block = |block: &[u32]| {
+            count += block.iter().map(|word| word.count_ones()).sum::<u32>();
+            count
+        };
+        Self { words, ends: words.chunks(Self::BLOCK).map(block).collect() }
     }
-    None
+
+    /// The `hash % n`-th of the n tokens that it allows; none where n is 0.
+    pub fn pick(&self, hash: u64) -> Option<u32> {
+        let nth = hash.checked_rem(u64::from(*self.ends.last()?))? as u32;
+        let block = self.ends.partition_point(|end| *end <= nth);
+        let mut left = nth - block.checked_sub(1).map_or(0, |before| self.ends[before]);
+        for (at, word) in self.words.iter().enumerate().skip(block * Self::BLOCK) {
+            if left >= word.count_ones() {
+                left -= word.count_ones();
+                continue;
+            }
+            let mut rest = *word;
+            for _ in 0..left {
+                rest &= rest - 1;
+            }
+            return Some(at as u32 * 32 + rest.trailing_zeros());
+        }
+        None
+    }
 }
 
 #[cfg(test)]
@@ -75,12 +98,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pick_is_the_nth_set_bit(words in prop::collection::vec(prop_oneof![Just(0), any::<u32>()], 0..6), hash: u64) {
+        fn pick_is_the_nth_set_bit(words in prop::collection::vec(prop_oneof![Just(0), any::<u32>()], 0..80), hash: u64) {
             let set: Vec<u32> = (0..words.len() as u32 * 32)
                 .filter(|&bit| words[bit as usize / 32] >> (bit % 32) & 1 == 1)
                 .collect();
             let expected = (!set.is_empty()).then(|| set[(hash % set.len() as u64) as usize]);
-            prop_assert_eq!(pick(&words, hash), expected);
+            prop_assert_eq!(Counted::new(&words).pick(hash), expected);
         }
     }
 }

@@ -21,6 +21,7 @@ use tokenizers::Tokenizer;
 
 use crate::detokenizer::Vocabulary;
 use crate::error::{Error, Result};
+use crate::grammar::backends::parser::Step;
 use crate::grammar::masks::{Mask, MaskCache};
 use crate::grammar::trie::Trie;
 
@@ -254,6 +255,24 @@ impl Tokens {
             out.push(token);
             left = &left[length..];
         }
+    }
+
+    /// The tokens of steps, and how many there are up to the last special one.
+    pub(crate) fn spelled(&self, steps: &[Step]) -> (Vec<u32>, usize) {
+        let (mut out, mut text, mut last) = (Vec::new(), Vec::new(), 0);
+        for step in steps {
+            match step {
+                Step::Byte(byte) => text.push(*byte),
+                Step::Special(token) => {
+                    self.tokenize(&text, &mut out);
+                    text.clear();
+                    out.push(*token);
+                    last = out.len();
+                }
+            }
+        }
+        self.tokenize(&text, &mut out);
+        (out, last)
     }
 
     pub(crate) fn trie(&self) -> &TokTrie {

@@ -157,20 +157,22 @@ impl MaskCache {
         mask
     }
 
+    /// Keeps a mask that is known already for another state.
+    pub fn insert_known(&self, state: State, mask: &Arc<Mask>) {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        mask.used.store(self.age.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.grow(&mut lock(&self.contents), KEY_BYTES);
+        lock(self.shard(&state)).insert(state, Arc::downgrade(mask));
+    }
+
     /// The mask with the same tokens that is kept, or this one from now on.
     fn share(&self, mask: Mask, more: usize) -> Arc<Mask> {
         let mut hasher = FxHasher::default();
         mask.tokens.hash(&mut hasher);
         let mut contents = lock(&self.contents);
-        let bytes = contents.bytes + mask.memory() + more;
-        if contents.half.take_if(|half| bytes > *half).is_some() {
-            self.age.fetch_add(1, Ordering::Relaxed);
-        }
-        if bytes > contents.max_bytes {
-            self.sweep(&mut contents);
-        }
+        self.grow(&mut contents, mask.memory() + more);
+        contents.bytes -= mask.memory();
         mask.used.store(self.age.load(Ordering::Relaxed), Ordering::Relaxed);
-        contents.bytes += more;
         let like = contents.masks.entry(hasher.finish()).or_default();
         if let Some(known) = like.iter().find(|known| known.tokens == mask.tokens) {
             return known.clone();
@@ -179,6 +181,18 @@ impl MaskCache {
         like.push(mask.clone());
         contents.bytes += mask.memory();
         mask
+    }
+
+    /// Makes room for so many bytes more, which are counted.
+    fn grow(&self, contents: &mut Contents, more: usize) {
+        let bytes = contents.bytes + more;
+        if contents.half.take_if(|half| bytes > *half).is_some() {
+            self.age.fetch_add(1, Ordering::Relaxed);
+        }
+        if bytes > contents.max_bytes {
+            self.sweep(contents);
+        }
+        contents.bytes += more;
     }
 
     /// Forgets the masks that were not used since the second half began; all of them if that leaves too many.

@@ -32,6 +32,9 @@ pub trait Compiled: Send + Sync {
     /// The state before the first token.
     fn start(&self) -> Box<dyn Grammar>;
 
+    /// Prepares what its first answers will need, until `stop` says so: on a thread that has nothing else to do.
+    fn warm(&self, _stop: &dyn Fn() -> bool) {}
+
     /// About how many bytes it holds, for the cache.
     fn memory(&self) -> usize;
 
@@ -65,8 +68,12 @@ pub trait Grammar: Send {
     /// end beyond it. O(limit), however long the text is; never leads to a [`failure`](Self::failure).
     fn forced_tokens(&mut self, limit: usize, out: &mut Vec<u32>);
 
-    /// At most `limit` tokens that complete the answer from here, if a short completion is found.
+    /// The tokens of the shortest text that completes the answer from here, if they are at most `limit`.
     fn closing_tokens(&mut self, limit: usize) -> Option<Vec<u32>>;
+
+    /// Nearly always at least as many as [`closing_tokens`](Self::closing_tokens) are, without a search for them; None
+    /// where nothing is known to complete the answer.
+    fn tokens_to_end(&mut self) -> Option<usize>;
 
     /// Why the backend gave up on this answer, if it did: then the masks allow only its end, and it may be incomplete.
     fn failure(&self) -> Option<&str> {

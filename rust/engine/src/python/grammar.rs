@@ -108,6 +108,11 @@ impl PyGrammarState {
         self.work(py, |state| state.advance(token))
     }
 
+    #[pyo3(signature = (limit = None))]
+    fn closing_tokens(&self, py: Python<'_>, limit: Option<usize>) -> PyResult<Option<Vec<u32>>> {
+        self.work(py, |state| state.closing_tokens(limit.unwrap_or(usize::MAX)))
+    }
+
     #[getter]
     fn is_terminated(&self, py: Python<'_>) -> PyResult<bool> {
         self.work(py, |state| state.is_terminated())

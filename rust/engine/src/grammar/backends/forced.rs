@@ -10,37 +10,25 @@
 use anyhow::ensure;
 use llguidance::toktrie::TokTrie;
 
-use crate::grammar::backends::parser::Parser;
+use crate::grammar::backends::parser::{Parser, Step};
 use crate::grammar::context::Tokens;
 
 /// At most this many bytes are forced at once.
 const MAX_BYTES: usize = 1 << 14;
 /// Bytes that are tried first, beside [`PER_TOKEN`].
 const BASE_BYTES: usize = 32;
-/// The cost of a mask, which visits every token, in tried bytes.
-const MASK_COST: usize = 500;
 /// Bytes that are tried for each token that is asked for.
 const PER_TOKEN: usize = 8;
 /// How many of its last tokens could be written otherwise together with the text behind them.
 const MAX_CUT: usize = 4;
 
-/// A forced byte or special token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
-    Byte(u8),
-    Special(u32),
-}
-
-/// The forced byte or token; None where there is a choice, or the text may end. `tried` grows by the tried bytes.
+/// The forced byte or token; None where there is a choice, or the text may end.
 ///
 /// # Errors
 /// The parser has given up.
-pub(crate) fn next(parser: &Parser, tried: &mut usize) -> anyhow::Result<Option<Step>> {
-    match parser.only_byte(tried)? {
-        Some(TokTrie::SPECIAL_TOKEN_MARKER) => {
-            *tried += MASK_COST;
-            Ok(parser.mask()?.single().map(Step::Special))
-        }
+fn next(parser: &Parser) -> anyhow::Result<Option<Step>> {
+    match parser.only_byte()? {
+        Some(TokTrie::SPECIAL_TOKEN_MARKER) => Ok(parser.mask()?.single().map(Step::Special)),
         byte => Ok(byte.map(Step::Byte)),
     }
 }
@@ -83,7 +71,7 @@ impl<'a> Walk<'a> {
 
     fn advance(&mut self, steps: usize) -> anyhow::Result<()> {
         while !self.ended && self.steps.len() < steps {
-            let Some(step) = next(&self.parser, &mut 0)? else {
+            let Some(step) = next(&self.parser)? else {
                 self.ended = true;
                 break;
             };
@@ -99,19 +87,7 @@ impl<'a> Walk<'a> {
 
     /// The text as tokens, up to the first in place of which a longer one may come.
     fn spelled(&self) -> anyhow::Result<Vec<u32>> {
-        let (mut out, mut text, mut last) = (Vec::new(), Vec::new(), 0);
-        for step in &self.steps {
-            match step {
-                Step::Byte(byte) => text.push(*byte),
-                Step::Special(token) => {
-                    self.tokens.tokenize(&text, &mut out);
-                    text.clear();
-                    out.push(*token);
-                    last = out.len();
-                }
-            }
-        }
-        self.tokens.tokenize(&text, &mut out);
+        let (mut out, last) = self.tokens.spelled(&self.steps);
         let cut = self.cut(&out[last..])?;
         out.truncate(out.len() - cut);
         Ok(out)

@@ -222,6 +222,10 @@ impl Grammar for State {
         }
         Some(tokens)
     }
+
+    fn tokens_to_end(&mut self) -> Option<usize> {
+        Some(if self.ended { 0 } else { self.row().to_end as usize })
+    }
 }
 
 #[cfg(test)]

@@ -9,15 +9,14 @@
 //! and does so in a new automaton, too, the answer may only end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::ensure;
 use llguidance::Logger;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::earley::CGrammar;
 
-use crate::grammar::backends::closing::Budget;
-use crate::grammar::backends::parser::{Automaton, Parser, SkippedOnce};
+use crate::grammar::backends::parser::{Automaton, Parser, SkippedOnce, Step};
 use crate::grammar::backends::{closing, forced};
 use crate::grammar::context::{Tokens, limits};
 use crate::grammar::lowering::Lowered;
@@ -45,10 +44,6 @@ struct Shared {
     once: SkippedOnce,
     /// The automaton of the next request.
     automaton: Mutex<Arc<Automaton>>,
-    /// The grammar's fixed texts, in tokens of single bytes and special tokens.
-    marks: Vec<Vec<u32>>,
-    /// A completion of the empty answer, once it was searched for.
-    shortest: OnceLock<Option<Vec<u32>>>,
     /// Bytes besides the automaton.
     memory: usize,
 }
@@ -65,14 +60,13 @@ impl Shared {
 }
 
 impl Llguidance {
-    /// Compiles a lowered description, in which `marks` are fixed texts.
+    /// Compiles a lowered description.
     ///
     /// # Errors
     /// Why llguidance refuses the grammar.
     pub(crate) fn compile(
         tokens: &Arc<Tokens>,
         lowered: Lowered,
-        marks: &[String],
         mut warnings: Vec<String>,
     ) -> Result<Self, Refusal> {
         let (length, once) = match &lowered {
@@ -110,8 +104,6 @@ impl Llguidance {
             limits,
             once,
             automaton: Mutex::new(automaton),
-            marks: closing::marks(marks, tokens),
-            shortest: OnceLock::new(),
             // Estimates the rules and symbols beside the lexer.
             memory: 8 * length + (16 << 10),
             grammar,
@@ -177,6 +169,12 @@ impl Compiled for Llguidance {
         Box::new(self.state())
     }
 
+    fn warm(&self, stop: &dyn Fn() -> bool) {
+        let automaton = self.shared.automaton.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // Where that fails, the first request fails likewise, and says so.
+        let _ = guarded(|| automaton.warm(stop));
+    }
+
     fn memory(&self) -> usize {
         self.shared.memory + self.shared.automaton.lock().unwrap_or_else(PoisonError::into_inner).memory()
     }
@@ -202,16 +200,8 @@ struct State {
     blind: bool,
     /// The parser has given up, and why: the answer may only end.
     broken: Option<String>,
-    /// The last completion that was found.
-    completion: Option<Completion>,
-}
-
-#[derive(Clone)]
-struct Completion {
-    /// Tokens of single bytes, and special tokens.
-    path: Vec<u32>,
-    /// Whether the answer has followed it since; otherwise it may still complete the answer, which has to be checked.
-    holds: bool,
+    /// The completion that was found, as long as the answer follows it.
+    completion: Option<Vec<Step>>,
 }
 
 impl State {
@@ -233,36 +223,12 @@ impl State {
         self.broken.get_or_insert_with(|| readable(error));
     }
 
-    /// A completion of the answer: the last one if it still is one, else what a search finds.
-    fn completion(&mut self, budget: &mut Budget) -> Option<Vec<u32>> {
-        let known = self.completion.take();
-        if let Some(known) = known.as_ref().filter(|known| known.holds) {
-            self.completion = Some(known.clone());
-            return Some(known.path.clone());
+    /// The shortest completion of the answer.
+    fn completion(&mut self) -> Option<&[Step]> {
+        if self.completion.is_none() {
+            self.completion = self.ahead(Parser::completion)?;
         }
-        let path = match known {
-            Some(known) if self.ahead(|parser| Ok(closing::completes(parser, &known.path, budget)))? => {
-                Some(known.path)
-            }
-            _ => self.search(budget)?,
-        };
-        self.completion = path.clone().map(|path| Completion { path, holds: true });
-        path
-    }
-
-    /// Searches a completion; that of the empty answer is shared.
-    fn search(&mut self, budget: &mut Budget) -> Option<Option<Vec<u32>>> {
-        let shared = self.shared.clone();
-        let fresh = self.taken.is_empty();
-        if let Some(found) = shared.shortest.get().filter(|_| fresh) {
-            return Some(found.clone());
-        }
-        let found =
-            self.ahead(|parser| Ok(closing::shortest(parser, &shared.tokens, &shared.marks, budget)))?;
-        if fresh && (found.is_some() || !budget.is_spent()) {
-            return Some(shared.shortest.get_or_init(|| found).clone());
-        }
-        Some(found)
+        self.completion.as_deref()
     }
 
     /// Looks ahead with the parser; `work` leaves it as it was. If that fails, None, and it is never tried again: the
@@ -318,11 +284,11 @@ impl Grammar for State {
         match self.attempt(|parser| parser.take(token)) {
             Some(true) => {
                 self.taken.push(token);
-                if let Some(known) = &mut self.completion {
-                    match closing::behind(&known.path, token, &self.shared.tokens).filter(|_| known.holds) {
-                        Some(count) => drop(known.path.drain(..count)),
-                        None => known.holds = false,
-                    }
+                if let Some(mut known) = self.completion.take()
+                    && let Some(count) = closing::behind(&known, token, &self.shared.tokens)
+                {
+                    known.drain(..count);
+                    self.completion = Some(known);
                 }
                 true
             }
@@ -341,9 +307,7 @@ impl Grammar for State {
         }
         let tokens = tokens.min(self.taken.len());
         if tokens > 0 {
-            if let Some(known) = &mut self.completion {
-                known.holds = false;
-            }
+            self.completion = None;
             self.taken.truncate(self.taken.len() - tokens);
             self.parser.roll_back(tokens);
         }
@@ -365,9 +329,19 @@ impl Grammar for State {
         if self.done() {
             return self.broken.is_none().then(Vec::new);
         }
-        let path = self.completion(&mut Budget::new())?;
-        let spelled = closing::spelled(&path, &self.shared.tokens);
-        (spelled.len() <= limit).then_some(spelled)
+        let tokens = self.shared.tokens.clone();
+        let path = self.completion()?;
+        let (spelled, _) = tokens.spelled(path);
+        // A vocabulary may lack tokens for some texts; a special token is one step.
+        let steps: usize = spelled.iter().map(|token| tokens.text_bytes(*token).len().max(1)).sum();
+        (steps == path.len() && spelled.len() <= limit).then_some(spelled)
+    }
+
+    fn tokens_to_end(&mut self) -> Option<usize> {
+        if self.done() {
+            return self.broken.is_none().then_some(0);
+        }
+        self.ahead(Parser::bytes_to_end)?.map(|bytes| bytes as usize)
     }
 
     fn failure(&self) -> Option<&str> {

@@ -33,10 +33,9 @@ pub fn compile(tokens: &Arc<Tokens>, description: Description, cancel: &CancelTo
         return Ok(Arc::new(index));
     }
     let mut warnings = Vec::new();
-    let marks = description.marks();
     let lowered = lower(description, tokens, cancel, &mut warnings)?;
     cancel.check()?;
-    Ok(Arc::new(Llguidance::compile(tokens, lowered, &marks, warnings)?))
+    Ok(Arc::new(Llguidance::compile(tokens, lowered, warnings)?))
 }
 
 /// The language of a choice or a regex; None of anything else.

@@ -23,6 +23,8 @@ const NO_DEADLINE: Duration = Duration::from_secs(3600);
 /// A compilation that has held more bytes leaves memory to give back. That takes milliseconds, and so waits until the
 /// grammar may be idle.
 const MUCH: usize = 4 << 20;
+/// How long a worker that nothing waits for prepares the grammar that it has compiled.
+const WARM_FOR: Duration = Duration::from_millis(50);
 
 /// How far a compilation has come in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,11 +100,22 @@ impl Shared {
             let started = Instant::now();
             let verdict = catch_unwind(AssertUnwindSafe(|| (self.build)(&self.context, &content, &cancel)))
                 .unwrap_or_else(|panic| Err(panicked(&*panic)));
+            let compiled = verdict.as_ref().ok().cloned();
             let done = Done { verdict, took: started.elapsed(), held: memory::held(), peak: memory::peak() };
             if !self.finish(id, &content, &cancel, done) {
                 return;
             }
+            if let Some(compiled) = compiled {
+                let begun = Instant::now();
+                compiled.warm(&|| begun.elapsed() > WARM_FOR || self.has_work());
+            }
         }
+    }
+
+    /// Whether a job waits, or the compiler was dropped.
+    fn has_work(&self) -> bool {
+        let state = self.lock();
+        state.closed || state.queue.iter().next().is_some()
     }
 
     /// Waits for a job, and makes it this thread's; None where the compiler was dropped.

@@ -122,22 +122,6 @@ pub enum Whitespace {
 }
 
 impl Description {
-    /// The fixed texts that occur in it, and those that end a free one.
-    pub fn marks(&self) -> Vec<String> {
-        match self {
-            Self::Text { text } => vec![text.clone()],
-            Self::FreeText { until } => until.clone(),
-            Self::Sequence { parts: inner } | Self::AnyOf { options: inner } => {
-                inner.iter().flat_map(Self::marks).collect()
-            }
-            Self::Optional { part } => part.marks(),
-            Self::Repeat { part, separator, .. } => {
-                [part].into_iter().chain(separator).flat_map(|part| part.marks()).collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-
     /// Reads a description.
     ///
     /// # Errors

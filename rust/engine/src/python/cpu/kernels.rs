@@ -359,9 +359,12 @@ pub(super) fn pick_allowed(
         if let Some(row) = rows.iter().find(|&&row| row >= 0 && row as usize >= count) {
             return invalid(format!("there is no mask row {row} among {count}"));
         }
+        let mut counted: Vec<Option<mask::Counted<'_>>> = (0..count).map(|_| None).collect();
         for ((token, &row), &hash) in tokens.iter_mut().zip(rows).zip(keys) {
             if let Ok(row) = usize::try_from(row) {
-                *token = mask::pick(&masks[row * words..][..words], hash).map_or(-1, |token| token as i32);
+                let counted =
+                    counted[row].get_or_insert_with(|| mask::Counted::new(&masks[row * words..][..words]));
+                *token = counted.pick(hash).map_or(-1, |token| token as i32);
             }
         }
         Ok::<_, Error>(())

@@ -1,24 +1,21 @@
 //! Closes an answer under a grammar before its tokens run out.
 //!
 //! ```text
-//!  token ──► a completion that fits is known: go on          {"a": "xy  ◄ "}
-//!            it only just fits:               begin it
-//!            none fits any more:              take the token back, and begin the one from before it
+//!  token ──► its shortest completion fits, with room to spare: go on          {"a": "xy  ◄ "}
+//!            it only just fits:                                begin it
+//!            it does not fit:                                  take the token back, and begin the one from before it
 //! ```
 //!
-//! So a completion is known from the first that was found on, unless a few tokens open more than [`ROOM`] others can
-//! close. The answer loses what it could still have said, but it parses. Within [`HORIZON`] of the limit O(search) a
-//! token, more rarely where there is much room; nothing before.
+//! An answer that can be ended within its tokens at the beginning can be so after every token, however far one leads. It
+//! loses what it could still have said, but it parses. Far from the limit O(1) a token, near it O(completion).
 
 use crate::grammar::Grammar;
 
-/// Completions are searched for when so many tokens are left.
-const HORIZON: u32 = 256;
 /// Spare tokens: taking one back costs a step.
 const MARGIN: usize = 4;
-
-/// With more spare tokens than this the next search may be later than at the next token.
-const ROOM: usize = 128;
+/// With room for so many completions, and this many tokens besides, the completion itself is not asked for.
+const FAR: usize = 4;
+const ROOM: usize = 64;
 
 /// The end of one answer.
 #[derive(Debug, Default)]
@@ -26,8 +23,8 @@ pub struct Closing {
     /// A completion from here and an end token, last first.
     known: Option<Vec<u32>>,
     begun: bool,
-    /// The next search is due when so many tokens may still come.
-    due: Option<u32>,
+    /// The answer could be ended after its last token.
+    fits: bool,
 }
 
 impl Closing {
@@ -36,33 +33,33 @@ impl Closing {
         self.known.as_ref().filter(|_| self.begun)?.last().copied()
     }
 
-    /// Searches for a completion where `left` more tokens may come; `end` is a token that ends an answer. False if the
-    /// answer has gone too far, and its last token is to be taken back.
+    /// Where an answer with `left` tokens cannot be ended within them: how many its shortest end takes, if that is known.
+    pub fn missing(&self, grammar: &mut dyn Grammar, end: Option<u32>) -> Option<usize> {
+        let tokens = grammar.closing_tokens(usize::MAX).filter(|_| !self.fits)?;
+        Some(tokens.len() + usize::from(end.is_some()))
+    }
+
+    /// Sees whether the answer can be ended where `left` more tokens may come; `end` is a token that ends an answer. False
+    /// if it could before its last token, and cannot now.
     pub fn look(&mut self, grammar: &mut dyn Grammar, left: u32, end: Option<u32>) -> bool {
-        if left > HORIZON || self.due.is_some_and(|due| left > due) {
-            self.known = None;
+        let room = (left as usize).saturating_sub(usize::from(end.is_some()));
+        if grammar.tokens_to_end().is_some_and(|least| FAR * least + ROOM <= room) {
+            (self.known, self.fits) = (None, true);
             return true;
         }
-        let room = (left as usize).saturating_sub(usize::from(end.is_some()));
         match grammar.closing_tokens(room) {
             Some(tokens) => {
-                let spare = room - tokens.len();
-                self.begun = spare <= MARGIN;
-                // Where there is so much room, no few tokens open more than fits into it.
-                let ahead = spare.saturating_sub(tokens.len() + ROOM) / 8;
-                self.due = Some(left.saturating_sub(1 + ahead as u32));
-                self.known = Some(end.into_iter().chain(tokens.into_iter().rev()).collect());
+                self.begun = room - tokens.len() <= MARGIN;
+                self.know(tokens, end);
                 true
             }
-            None if self.known.is_some() => {
-                self.begun = true;
-                false
-            }
-            None => {
-                self.due = Some(left.saturating_sub(1 + left / 8));
-                true
-            }
+            None => !self.fits,
         }
+    }
+
+    fn know(&mut self, tokens: Vec<u32>, end: Option<u32>) {
+        self.fits = true;
+        self.known = Some(end.into_iter().chain(tokens.into_iter().rev()).collect());
     }
 
     /// `grammar` has taken `token`, and `left` more may come. False if `grammar` has given the token back, as the answer
@@ -73,11 +70,23 @@ impl Closing {
             debug_assert_eq!(taken, Some(token), "nothing else could come");
             return true;
         }
-        let fits = self.look(grammar, left, end);
-        if !fits {
-            grammar.roll_back(1);
+        if self.look(grammar, left, end) {
+            return true;
         }
-        fits
+        grammar.roll_back(1);
+        if self.known.is_none() {
+            let room = (left as usize + 1).saturating_sub(usize::from(end.is_some()));
+            match grammar.closing_tokens(room) {
+                Some(tokens) => self.know(tokens, end),
+                // Lexemes in each other's way have hidden that there was none.
+                None => {
+                    self.fits = false;
+                    return grammar.advance(token);
+                }
+            }
+        }
+        self.begun = true;
+        false
     }
 }
 
@@ -125,6 +134,10 @@ mod tests {
         fn closing_tokens(&mut self, limit: usize) -> Option<Vec<u32>> {
             (self.open() <= limit).then(|| vec![0; self.open()])
         }
+
+        fn tokens_to_end(&mut self) -> Option<usize> {
+            Some(self.open())
+        }
     }
 
     /// Writes rounds of `size` until the end, within `limit` tokens; returns the tokens, and how many were taken back.
@@ -143,8 +156,8 @@ mod tests {
 
     #[test]
     fn an_answer_ends_within_its_limit_however_far_a_token_leads() {
-        for size in [2, 3, 7, 30, 63, 100] {
-            for limit in 1..300 {
+        for size in [2, 3, 7, 30, 63, 100, 400] {
+            for limit in 1..600 {
                 let (tokens, back) = write(size, limit);
                 assert_eq!(tokens.last(), Some(&1), "rounds of {size} within {limit}: {tokens:?}");
                 assert!(back <= 1);
@@ -155,12 +168,10 @@ mod tests {
     #[test]
     fn what_has_room_is_let_alone() {
         let mut closing = Closing::default();
-        assert!(closing.look(&mut Rounds(vec![200]), 257, Some(1)));
-        assert_eq!(closing.known, None);
+        assert!(closing.look(&mut Rounds(vec![200]), 900, Some(1)));
+        assert_eq!((closing.known.is_some(), closing.fits), (false, true));
         assert!(closing.look(&mut Rounds(vec![200]), 250, Some(1)));
-        assert_eq!((closing.next(), closing.due), (None, Some(249)));
-        assert!(closing.look(&mut Rounds(vec![5]), 249, Some(1)));
-        assert_eq!((closing.next(), closing.due), (None, Some(235)));
+        assert_eq!((closing.known.is_some(), closing.next()), (true, None));
         assert!(closing.look(&mut Rounds(vec![5]), 10, Some(1)));
         assert_eq!(closing.next(), Some(0));
     }
@@ -169,6 +180,8 @@ mod tests {
     fn what_cannot_be_ended_goes_on() {
         let mut closing = Closing::default();
         assert!(closing.look(&mut Rounds(vec![99]), 50, Some(1)));
-        assert_eq!((closing.next(), closing.due), (None, Some(43)));
+        assert_eq!((closing.next(), closing.missing(&mut Rounds(vec![99]), Some(1))), (None, Some(100)));
+        assert!(closing.look(&mut Rounds(vec![5]), 50, Some(1)));
+        assert_eq!(closing.missing(&mut Rounds(vec![5]), Some(1)), None);
     }
 }

@@ -181,7 +181,15 @@ impl Grammars {
         let sound = generated.iter().all(|token| grammar.advance(*token));
         let ended = grammar.is_terminated();
         if let Some(closing) = answer.closing.as_mut().filter(|_| sound && !ended && left > 0) {
-            closing.look(grammar.as_mut(), left, self.end_tokens.first().copied());
+            let end = self.end_tokens.first().copied();
+            closing.look(grammar.as_mut(), left, end);
+            if generated.is_empty()
+                && let Some(tokens) = closing.missing(grammar.as_mut(), end)
+            {
+                let shortest = format!("the shortest answer that its grammar allows has {tokens} tokens");
+                answer.complaint = Some(format!("{shortest}, but only {left} may come"));
+                return Some(FinishReason::Refused);
+            }
         }
         answer.grammar = Some(grammar);
         match (sound, ended, left) {

@@ -58,6 +58,9 @@ impl Planner {
         let end = self.features.grammars.start(id, compiled.as_ref(), generated, left);
         self.queue.waiting.push(&request.ticket, &mut self.queue.tenants);
         if let Some(reason) = end {
+            if let Some(text) = self.features.complaint(id) {
+                self.outbox.notice(Notice { key, text })?;
+            }
             self.finish(kv, id, reason);
         }
         Ok(())

@@ -63,6 +63,10 @@ impl Grammar for Threes {
         let tokens = (start..start + to_go).map(|place| place as u32 % 3).chain([STOP_TOKEN]);
         Some(tokens.take(self.length - start).collect()).filter(|tokens: &Vec<u32>| tokens.len() <= limit)
     }
+
+    fn tokens_to_end(&mut self) -> Option<usize> {
+        self.closing_tokens(usize::MAX).map(|tokens| tokens.len())
+    }
 }
 
 struct Compilation(usize);

@@ -104,8 +104,7 @@ fn by_index(tokens: &Arc<Tokens>, text: &str) -> Index {
 fn by_llguidance(tokens: &Arc<Tokens>, text: &str) -> Llguidance {
     let description = Description::Regex { pattern: text.to_owned() };
     let lowered = lower(description, tokens, &CancelToken::default(), &mut Vec::new()).unwrap();
-    Llguidance::compile(tokens, lowered, &[], Vec::new())
-        .unwrap_or_else(|refusal| panic!("{}", refusal.message))
+    Llguidance::compile(tokens, lowered, Vec::new()).unwrap_or_else(|refusal| panic!("{}", refusal.message))
 }
 
 fn expected(tokens: &Tokens, model: &Regex) -> Vec<u32> {

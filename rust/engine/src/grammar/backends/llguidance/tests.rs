@@ -5,18 +5,8 @@ use crate::grammar::backends::tests::allowed;
 use crate::grammar::context::tests::small;
 
 pub(in super::super) fn from_schema(tokens: &Arc<Tokens>, schema: serde_json::Value) -> Llguidance {
-    let compiled = Llguidance::compile(tokens, Lowered::Json(schema), &[], Vec::new());
+    let compiled = Llguidance::compile(tokens, Lowered::Json(schema), Vec::new());
     compiled.unwrap_or_else(|refusal| panic!("{}", refusal.message))
-}
-
-impl Llguidance {
-    pub(in super::super) fn parser(&self) -> Parser {
-        Parser::new(&self.shared.automaton().unwrap())
-    }
-
-    pub(in super::super) fn closing_within(&self, mut budget: Budget) -> Option<Vec<u32>> {
-        self.state().completion(&mut budget)
-    }
 }
 
 /// A grammar of one long text.
@@ -73,7 +63,7 @@ fn a_row_is_bounded_by_the_size_of_its_grammar() {
     assert_eq!((max_items(10), max_items(2_000), max_items(1 << 20)), (2_005, 3_000, 8_000));
     let tokens = small(&[]);
     let lowered = Lowered::Lark("start: s\ns: s \"b\" | \"a\"".into());
-    let grammar = Llguidance::compile(&tokens, lowered, &[], Vec::new());
+    let grammar = Llguidance::compile(&tokens, lowered, Vec::new());
     let grammar = grammar.unwrap_or_else(|refusal| panic!("{}", refusal.message));
     let mut state = grammar.state();
     assert!(state.advance(tokens.byte_token(b'a').unwrap()));
@@ -134,13 +124,52 @@ fn forced_tokens_are_the_only_text() {
 fn special_tokens_in_a_text_are_forced() {
     let tokens = small(&["user"]);
     let lowered = Lowered::Lark("start: <[2]> \"user\\n\" <[3]> \"!\"".into());
-    let grammar = Llguidance::compile(&tokens, lowered, &[], Vec::new());
+    let grammar = Llguidance::compile(&tokens, lowered, Vec::new());
     let mut state = grammar.unwrap_or_else(|refusal| panic!("{}", refusal.message)).state();
     let mut forced = Vec::new();
     state.forced_tokens(64, &mut forced);
     assert_eq!((forced[0], forced[forced.len() - 2]), (2, 3));
     assert_eq!(text(&tokens, &forced), "user\n!");
     assert!(forced.iter().all(|id| state.advance(*id)) && state.is_terminated());
+}
+
+#[test]
+fn completions_are_the_shortest() {
+    let tokens = small(&["{\"", "\":", "abc"]);
+    let object = |properties: serde_json::Value, required: &[&str]| {
+        serde_json::json!({"type": "object",
+        "properties": properties, "required": required, "additionalProperties": false})
+    };
+    let string = serde_json::json!({"type": "string", "minLength": 300});
+    let many = serde_json::json!({"type": "array", "items": {"type": "integer"}, "minItems": 400});
+    let cases = [
+        (object(serde_json::json!({"a": {"type": "integer"}, "b": {}}), &["a"]), "", r#"{"a":0}"#.len()),
+        (object(serde_json::json!({"a": {"type": "integer"}, "b": {}}), &["a"]), r#"{"a":1,"b":[[{"#, 4),
+        (serde_json::json!({"anyOf": [string, {"enum": ["abc", "ab"]}]}), "", 4),
+        (string.clone(), "\"xx", 299),
+        (many, "[1", 2 * 399 + 1),
+        // The shorter key leads to the longer answer.
+        (
+            serde_json::json!({"anyOf": [
+                object(serde_json::json!({"a": string}), &["a"]),
+                object(serde_json::json!({"long": {"const": 1}}), &["long"]),
+            ]}),
+            "{\"",
+            "long\":1}".len(),
+        ),
+        (serde_json::json!({"type": "string", "format": "date"}), "\"2", 10),
+    ];
+    for (schema, begun, bytes) in cases {
+        let mut state = from_schema(&tokens, schema.clone()).state();
+        assert!(begun.bytes().all(|byte| state.advance(tokens.byte_token(byte).unwrap())), "{schema}");
+        assert_eq!(state.tokens_to_end(), Some(bytes), "{schema}");
+        let closing = state.closing_tokens(usize::MAX).unwrap();
+        let spelled: Vec<u8> = closing.iter().flat_map(|token| tokens.text_bytes(*token).to_vec()).collect();
+        assert_eq!(spelled.len(), bytes, "{schema}: {}", String::from_utf8_lossy(&spelled));
+        assert_eq!(state.closing_tokens(closing.len() - 1), None);
+        assert!(closing.iter().all(|token| state.advance(*token)), "{schema}");
+        assert!(allowed(&mut state, &tokens).contains(&tokens.end_tokens()[0]), "{schema}");
+    }
 }
 
 proptest::proptest! {

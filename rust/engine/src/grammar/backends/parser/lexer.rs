@@ -22,7 +22,7 @@ pub(super) type SetId = u32;
 /// Of a state that was not looked at.
 const UNKNOWN: SetId = u32::MAX;
 /// The set without lexemes.
-const NO_SET: SetId = 0;
+pub(super) const NO_SET: SetId = 0;
 /// Characters of several bytes: the first, the second, and how many come behind.
 const UTF8: [(RangeInclusive<u8>, RangeInclusive<u8>, usize); 8] = [
     (0xc2..=0xdf, 0x80..=0xbf, 0),
@@ -333,12 +333,32 @@ impl Lexer {
     pub fn heavy(&mut self, weight: u32) -> Vec<StateID> {
         let lexemes = (0..self.spec().lexemes.len()).map(LexemeIdx::new);
         let heavy: Vec<_> = lexemes.filter(|lexeme| self.automaton.lexeme_weight(*lexeme) > weight).collect();
-        let start = |lexeme| {
-            let mut one = self.no_lexemes();
-            one.add(lexeme);
-            self.start(&one)
-        };
-        heavy.into_iter().map(start).collect()
+        heavy.into_iter().map(|lexeme| self.beginning(lexeme.0)).collect()
+    }
+
+    /// The state before a lexeme.
+    pub fn beginning(&mut self, lexeme: u32) -> StateID {
+        let mut one = self.no_lexemes();
+        one.add(LexemeIdx::new(lexeme as usize));
+        self.start(&one)
+    }
+
+    /// The state before each lexeme.
+    pub fn beginnings(&mut self) -> Vec<StateID> {
+        let lexemes = 0..self.spec().lexemes.len() as u32;
+        lexemes.map(|lexeme| self.beginning(lexeme)).collect()
+    }
+
+    /// How many lexemes a state may belong to.
+    pub fn possible(&self, state: StateID) -> usize {
+        self.automaton.state_desc(state).possible.iter().count()
+    }
+
+    /// A special token that a lexeme is, below `vocab_size`.
+    pub fn special_token(&self, lexeme: u32, vocab_size: usize) -> Option<u32> {
+        let spec =
+            self.special.get(&lexeme).map(|_| self.spec().lexeme_spec(LexemeIdx::new(lexeme as usize)))?;
+        (0..vocab_size as u32).find(|token| spec.contains_token(*token))
     }
 
     /// Whether some lexeme is a special token.

@@ -64,6 +64,19 @@ impl Row {
     pub fn len(&self) -> usize {
         self.items.len()
     }
+
+    /// The row that made the items.
+    pub fn base(&self) -> RowId {
+        self.base
+    }
+}
+
+/// An item as others see it.
+pub(super) struct About {
+    /// Where its dot is.
+    pub place: u32,
+    /// The row that it began in; None is its own.
+    pub origin: Option<RowId>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -108,6 +121,19 @@ impl Rows {
 
     pub fn get(&self, row: RowId) -> &Row {
         &self.rows[row as usize]
+    }
+
+    /// The items of a row.
+    pub fn items(&self, row: RowId) -> impl Iterator<Item = About> + '_ {
+        self.get(row).items.iter().map(|item| About {
+            place: item.place,
+            origin: Some(item.origin).filter(|origin| *origin != HERE),
+        })
+    }
+
+    /// The earlier rows that its items began in.
+    pub fn origins(&self, row: RowId) -> impl Iterator<Item = RowId> + '_ {
+        self.items(row).filter_map(|item| item.origin)
     }
 
     /// How many items were made so far.

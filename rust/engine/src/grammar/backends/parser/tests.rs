@@ -284,7 +284,7 @@ proptest! {
         static TOKENS: std::sync::OnceLock<Arc<Tokens>> = std::sync::OnceLock::new();
         let tokens = TOKENS.get_or_init(vocabulary);
         let lowered = lowered(tokens, &description);
-        let compiled = Llguidance::compile(tokens, lowered.clone(), &[], Vec::new());
+        let compiled = Llguidance::compile(tokens, lowered.clone(), Vec::new());
         let reference = Reference::new(tokens, &lowered);
         match (compiled, reference) {
             (Ok(compiled), Ok(reference)) => walk(tokens, &compiled, reference, &picks)?,
@@ -300,7 +300,7 @@ proptest! {
 fn all_descriptions_compile() {
     let tokens = vocabulary();
     for description in descriptions() {
-        let compiled = Llguidance::compile(&tokens, lowered(&tokens, &description), &[], Vec::new());
+        let compiled = Llguidance::compile(&tokens, lowered(&tokens, &description), Vec::new());
         assert!(compiled.is_ok(), "{description}: {}", compiled.err().unwrap().message);
     }
 }

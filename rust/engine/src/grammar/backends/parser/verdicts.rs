@@ -3,8 +3,8 @@
 //! ```text
 //!  state within a string      the  cat  \n  7          inside: they stay in the lexeme, and may come
 //!                             "  ",  "}  x"            ways out: the stack decides
-//!  way out `"`      x"  →  end         its tokens' bytes after the lexeme, as a trie of their own,
-//!                   ",  →  ,           which is walked from the row behind the lexeme
+//!  way out `"`      x"  →  end         its tokens' bytes after the lexeme, as a trie of their own. Behind it the
+//!                   ",  →  ,           row gives the lexer's state, which says the same of that trie: and so on
 //! ```
 //!
 //! Found once for each state, by a walk over the tokens. Where all plain characters lead to the same state, as within a
@@ -20,68 +20,101 @@ use super::lexer::{Lexer, Move, SetId};
 use crate::grammar::context::Tokens;
 use crate::grammar::trie::{Reader, Trie};
 
-/// So few ways out of a kind are walked one by one.
+/// So few nodes are walked one by one.
 const FEW: usize = 4;
 
 /// A verdict's number.
 pub(super) type VerdictId = u32;
+/// The number of what comes behind a way out.
+pub(super) type BehindId = u32;
 
 /// What a state says.
 pub(super) struct Verdict {
     /// The tokens that stay in the lexeme, as a mask.
     pub inside: Arc<[u32]>,
     pub ways_out: Arc<[WayOut]>,
-    /// Plain tokens are judged by their length, and the ways out are nodes of the trie of the others.
-    plain: bool,
 }
 
-impl Verdict {
-    /// The trie of the tokens that the ways out lead to.
-    pub fn trie<'a>(&self, tokens: &'a Tokens) -> &'a Trie {
-        if self.plain { tokens.plain().others() } else { tokens.text_trie() }
-    }
+/// What a state says of the tokens that take a way out.
+pub(super) struct Behind {
+    /// Those that end with the lexeme, or stay in the next one.
+    pub tokens: Box<[u32]>,
+    pub ways_out: Arc<[WayOut]>,
 }
 
 /// How tokens leave the lexeme.
 pub(super) struct WayOut {
+    number: u32,
     /// The lexemes that have ended.
     pub set: SetId,
     /// The byte that begins the next one; None where the last byte was the lexeme's.
     pub byte: Option<u8>,
-    /// Nodes of the tokens' trie at which it is taken.
+    /// Nodes of the trie at which it is taken.
     nodes: Box<[u32]>,
-    /// What comes after it: tokens by their bytes.
-    after: OnceLock<After>,
+    trie: Texts,
+    /// What comes after it, where there are many nodes.
+    after: OnceLock<Arc<After>>,
+}
+
+/// The trie that a walk goes over.
+#[derive(Clone)]
+enum Texts {
+    All,
+    /// Without plain tokens.
+    Others,
+    After(Arc<After>),
+}
+
+impl Texts {
+    fn trie<'a>(&'a self, tokens: &'a Tokens) -> &'a Trie {
+        match self {
+            Self::All => tokens.text_trie(),
+            Self::Others => tokens.plain().others(),
+            Self::After(after) => &after.trie,
+        }
+    }
+
+    /// The tokens that have the text of one of the trie.
+    fn tokens<'a>(&'a self, text: &'a u32) -> &'a [u32] {
+        match self {
+            Self::All | Self::Others => std::slice::from_ref(text),
+            Self::After(after) => &after.lists[*text as usize],
+        }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::After(a), Self::After(b)) => Arc::ptr_eq(a, b),
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
 }
 
 /// Tokens by what they have after a lexeme.
-pub(super) struct After {
+struct After {
     /// Those that end with the lexeme, or with the byte after it.
-    pub ended: Box<[u32]>,
+    ended: Box<[u32]>,
     /// The number of a list of tokens by its bytes.
-    pub trie: Trie,
-    pub lists: Box<[Box<[u32]>]>,
+    trie: Trie,
+    lists: Box<[Box<[u32]>]>,
 }
 
 impl WayOut {
-    /// The tokens by what they have after it; None where a walk below each of [`nodes`](Self::nodes) is faster.
-    pub fn after(&self, trie: &Trie) -> Option<&After> {
-        (self.nodes.len() > FEW).then(|| self.after.get_or_init(|| After::new(trie, &self.nodes)))
-    }
-
-    /// Nodes of the tokens' trie at which it is taken.
-    pub fn nodes(&self) -> &[u32] {
-        &self.nodes
+    /// The tokens by what they have after it; None where a walk below each of its nodes is faster.
+    fn after(&self, tokens: &Tokens) -> Option<&Arc<After>> {
+        (self.nodes.len() > FEW)
+            .then(|| self.after.get_or_init(|| Arc::new(After::new(&self.trie, tokens, &self.nodes))))
     }
 }
 
 impl After {
-    fn new(trie: &Trie, nodes: &[u32]) -> Self {
+    fn new(texts: &Texts, tokens: &Tokens, nodes: &[u32]) -> Self {
+        let trie = texts.trie(tokens);
         let mut by_bytes: FxHashMap<Vec<u8>, Vec<u32>> = FxHashMap::default();
         let mut ended = Vec::new();
         for node in nodes {
-            ended.extend(trie.token(*node));
-            let mut all = Everything { bytes: Vec::new(), found: &mut by_bytes };
+            trie.token(*node).iter().for_each(|text| ended.extend(texts.tokens(text)));
+            let mut all = Everything { texts, bytes: Vec::new(), found: &mut by_bytes };
             trie.walk_below(*node, &mut all);
         }
         let (texts, lists): (Vec<_>, Vec<_>) =
@@ -93,6 +126,7 @@ impl After {
 
 /// Notes every token by its bytes.
 struct Everything<'a> {
+    texts: &'a Texts,
     bytes: Vec<u8>,
     found: &'a mut FxHashMap<Vec<u8>, Vec<u32>>,
 }
@@ -104,10 +138,11 @@ impl Reader for Everything<'_> {
         true
     }
 
-    fn token(&mut self, token: u32) {
+    fn token(&mut self, text: u32) {
+        let tokens = self.texts.tokens(&text);
         match self.found.get_mut(&self.bytes) {
-            Some(tokens) => tokens.push(token),
-            None => drop(self.found.insert(self.bytes.clone(), vec![token])),
+            Some(found) => found.extend(tokens),
+            None => drop(self.found.insert(self.bytes.clone(), tokens.to_vec())),
         }
     }
 }
@@ -118,7 +153,11 @@ pub(super) struct Verdicts {
     all: Vec<Verdict>,
     by_state: FxHashMap<u32, VerdictId>,
     by_content: FxHashMap<u64, VerdictId>,
-    ways_out: FxHashMap<(bool, u64), Vec<Arc<[WayOut]>>>,
+    ways_out: FxHashMap<u64, Vec<Arc<[WayOut]>>>,
+    behind: Vec<Behind>,
+    behind_by_state: FxHashMap<(u32, u32), BehindId>,
+    /// How many ways out there are.
+    ways: u32,
     memory: usize,
 }
 
@@ -127,9 +166,13 @@ impl Verdicts {
         &self.all[verdict as usize]
     }
 
+    pub fn get_behind(&self, behind: BehindId) -> &Behind {
+        &self.behind[behind as usize]
+    }
+
     /// About how many bytes they hold.
     pub fn memory(&self) -> usize {
-        self.memory + self.by_state.len() * 16
+        self.memory + (self.by_state.len() + self.behind_by_state.len()) * 16
     }
 
     /// What a state says, if it is known.
@@ -142,8 +185,17 @@ impl Verdicts {
         if let Some(known) = self.known(state) {
             return known;
         }
-        let mut verdict = Search::new(tokens, lexer, state).run();
-        self.share(&mut verdict);
+        let plain = tokens.plain();
+        let characters = lexer.plain(state, plain.longest());
+        let mut inside = match characters {
+            Some(characters) => plain.up_to(characters).to_vec(),
+            None => vec![0; tokens.vocab_size().div_ceil(32)],
+        };
+        let texts = if characters.is_some() { Texts::Others } else { Texts::All };
+        let mut search = Search::new(lexer, state);
+        texts.trie(tokens).walk(&mut search);
+        search.found.iter().for_each(|token| inside[*token as usize / 32] |= 1 << (token % 32));
+        let verdict = Verdict { inside: inside.into(), ways_out: self.ways_out(search, &texts) };
         let mut hasher = FxHasher::default();
         (&verdict.inside, Arc::as_ptr(&verdict.ways_out).addr()).hash(&mut hasher);
         let same = |other: &Verdict| {
@@ -163,69 +215,81 @@ impl Verdicts {
         number
     }
 
-    /// Gives a verdict the ways out of an earlier one, if they are the same.
-    fn share(&mut self, verdict: &mut Verdict) {
-        let mut hasher = FxHasher::default();
-        for way in verdict.ways_out.iter() {
-            (way.set, way.byte, &way.nodes).hash(&mut hasher);
+    /// What a state says of the tokens that take a way out.
+    pub fn behind(&mut self, tokens: &Tokens, lexer: &mut Lexer, way: &WayOut, state: StateID) -> BehindId {
+        let key = (way.number, state.as_usize() as u32);
+        if let Some(known) = self.behind_by_state.get(&key) {
+            return *known;
         }
-        let same = |other: &&Arc<[WayOut]>| {
-            let way = |way: &WayOut| (way.set, way.byte);
-            let pairs = || other.iter().zip(verdict.ways_out.iter());
-            other.len() == verdict.ways_out.len()
-                && pairs().all(|(a, b)| way(a) == way(b) && a.nodes == b.nodes)
-        };
-        let like = self.ways_out.entry((verdict.plain, hasher.finish())).or_default();
-        match like.iter().find(same) {
-            Some(known) => verdict.ways_out = known.clone(),
-            None => {
-                like.push(verdict.ways_out.clone());
-                // What comes after the ways out takes about as much as their nodes.
-                self.memory += verdict.ways_out.iter().map(|way| 64 + 16 * way.nodes.len()).sum::<usize>();
+        let mut search = Search::new(lexer, state);
+        let (mut found, texts) = match way.after(tokens) {
+            Some(after) => {
+                after.trie.walk(&mut search);
+                (after.ended.to_vec(), Texts::After(after.clone()))
             }
+            None => {
+                let (mut ended, trie) = (Vec::new(), way.trie.trie(tokens));
+                for node in &way.nodes {
+                    trie.token(*node).iter().for_each(|text| ended.extend(way.trie.tokens(text)));
+                    trie.walk_below(*node, &mut search);
+                }
+                (ended, way.trie.clone())
+            }
+        };
+        search.found.iter().for_each(|text| found.extend(texts.tokens(text)));
+        let ways_out = self.ways_out(search, &texts);
+        self.memory += 4 * found.len() + 96;
+        let number = self.behind.len() as BehindId;
+        self.behind.push(Behind { tokens: found.into(), ways_out });
+        self.behind_by_state.insert(key, number);
+        number
+    }
+
+    /// The ways out that a search has found: earlier ones, if they are the same.
+    fn ways_out(&mut self, search: Search<'_>, trie: &Texts) -> Arc<[WayOut]> {
+        let mut found: Vec<_> = search.ways_out.into_iter().collect();
+        found.sort_unstable_by_key(|(way, _)| *way);
+        let mut hasher = FxHasher::default();
+        found.hash(&mut hasher);
+        let same = |other: &&Arc<[WayOut]>| {
+            let equal = |way: &WayOut, found: &(_, Vec<u32>)| {
+                (way.set, way.byte) == found.0 && *way.nodes == found.1[..] && way.trie.is(trie)
+            };
+            other.len() == found.len() && other.iter().zip(&found).all(|(way, found)| equal(way, found))
+        };
+        let like = self.ways_out.entry(hasher.finish()).or_default();
+        if let Some(known) = like.iter().find(same) {
+            return known.clone();
         }
+        let made = (self.ways..).zip(found).map(|(number, ((set, byte), nodes))| WayOut {
+            number,
+            set,
+            byte,
+            nodes: nodes.into(),
+            trie: trie.clone(),
+            after: OnceLock::new(),
+        });
+        let made: Arc<[WayOut]> = made.collect();
+        like.push(made.clone());
+        self.ways += made.len() as u32;
+        // What comes after the ways out takes about as much as their nodes.
+        self.memory += made.iter().map(|way| 64 + 16 * way.nodes.len()).sum::<usize>();
+        made
     }
 }
 
-/// A walk over the tokens from a state of the lexer.
+/// A walk over tokens from a state of the lexer.
 struct Search<'a> {
-    tokens: &'a Tokens,
     lexer: &'a mut Lexer,
     states: Vec<StateID>,
-    inside: Vec<u32>,
+    /// Texts that stay in the lexeme.
+    found: Vec<u32>,
     ways_out: FxHashMap<(SetId, Option<u8>), Vec<u32>>,
 }
 
 impl<'a> Search<'a> {
-    fn new(tokens: &'a Tokens, lexer: &'a mut Lexer, state: StateID) -> Self {
-        let inside = vec![0; tokens.vocab_size().div_ceil(32)];
-        Self { tokens, lexer, states: vec![state], inside, ways_out: FxHashMap::default() }
-    }
-
-    fn run(mut self) -> Verdict {
-        let (state, plain) = (self.states[0], self.tokens.plain());
-        let characters = self.lexer.plain(state, plain.longest());
-        let trie = match characters {
-            Some(characters) => {
-                self.inside.copy_from_slice(plain.up_to(characters));
-                plain.others()
-            }
-            None => self.tokens.text_trie(),
-        };
-        trie.walk(&mut self);
-        let mut ways_out: Vec<_> = self.ways_out.into_iter().collect();
-        ways_out.sort_unstable_by_key(|(way, _)| *way);
-        let way_out = |((set, byte), nodes): (_, Vec<u32>)| WayOut {
-            set,
-            byte,
-            nodes: nodes.into(),
-            after: OnceLock::new(),
-        };
-        Verdict {
-            inside: self.inside.into(),
-            ways_out: ways_out.into_iter().map(way_out).collect(),
-            plain: characters.is_some(),
-        }
+    fn new(lexer: &'a mut Lexer, state: StateID) -> Self {
+        Self { lexer, states: vec![state], found: Vec::new(), ways_out: FxHashMap::default() }
     }
 }
 
@@ -247,7 +311,7 @@ impl Reader for Search<'_> {
     }
 
     #[inline]
-    fn token(&mut self, token: u32) {
-        self.inside[token as usize / 32] |= 1 << (token % 32);
+    fn token(&mut self, text: u32) {
+        self.found.push(text);
     }
 }

@@ -1,0 +1,413 @@
+//! The shortest text that completes an answer.
+//!
+//! ```text
+//!  {"a": [1, {"b": "te  ─ end of the lexeme: " ─► row ─ the cheapest of its lexemes: } ─► row ─ ] ─► row ─ } ─► end
+//!
+//!  cost of a symbol  the bytes of its shortest text          once for a grammar
+//!       of a row     those of its cheapest item, and of      once for a row: items name the rows that they began
+//!                    what waits for that in earlier rows     in, so nothing is followed back twice
+//! ```
+//!
+//! Knuth's generalization of Dijkstra's algorithm (1977) gives the costs. A best-first search follows them byte by byte,
+//! and so finds the way at once, unless lexemes get in each other's way: then it tries others, [`MAX_PLACES`] in all.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use llguidance::derivre::{NextByte, StateID};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::Inner;
+use super::lexer::{Lexer, Move, NO_SET, SetId};
+use super::moves::Place;
+use super::rows::{RowId, Rows};
+use super::rules::{END, Rules, START};
+use crate::grammar::context::Tokens;
+
+/// What cannot be completed.
+const NEVER: u32 = u32::MAX / 4;
+/// So many places are tried in one search.
+const MAX_PLACES: usize = 2_000;
+/// So many states of the lexer are tried for the end of one lexeme.
+const MAX_STATES: usize = 1_000;
+/// The end of another lexeme may be so much farther than the nearest.
+const FARTHER: usize = 32;
+/// So many lexemes are tried in a row.
+const MAX_LEXEMES: usize = 4;
+/// The ends of lexemes are kept for all states on the way there, if that is no longer.
+const MAX_KEPT: usize = 256;
+
+/// A part of a completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Byte(u8),
+    Special(u32),
+}
+
+/// A way to end a lexeme: what is still to come of it, and which lexemes have ended then.
+#[derive(Debug)]
+struct End {
+    set: SetId,
+    text: Box<[u8]>,
+}
+
+/// The costs so far.
+#[derive(Default)]
+pub(super) struct Costs {
+    /// What is left of a rule, by place; once it was wanted.
+    rest: Box<[u32]>,
+    /// The texts of lexemes.
+    lexemes: Box<[Option<Box<[Step]>>]>,
+    /// By the row that made the items.
+    rows: FxHashMap<RowId, Row>,
+    ends: FxHashMap<StateID, Arc<[End]>>,
+    memory: usize,
+}
+
+struct Row {
+    /// The cost behind a symbol that has begun here.
+    behind: FxHashMap<u32, u32>,
+    cost: u32,
+}
+
+impl Costs {
+    /// About how many bytes they hold.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
+    fn prepare(&mut self, rules: &Rules, lexer: &mut Lexer, tokens: &Tokens) {
+        if !self.rest.is_empty() {
+            return;
+        }
+        let count = lexer.spec().lexemes.len() as u32;
+        self.lexemes = (0..count).map(|lexeme| self.shortest(lexer, tokens, lexeme)).collect();
+        let mut symbols: Vec<u32> = vec![NEVER; rules.symbols.len()];
+        for (cost, symbol) in symbols.iter_mut().zip(&rules.symbols) {
+            if let Some(text) = symbol.lexeme.and_then(|lexeme| self.lexemes[lexeme as usize].as_ref()) {
+                *cost = text.len() as u32;
+            }
+            // Whether it may be empty can depend on parameters; then the search finds out.
+            if symbol.nullable || !symbol.nullable_if.is_empty() {
+                *cost = 0;
+            }
+        }
+        self.rest = vec![0; rules.elements.len()].into();
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for (at, element) in rules.elements.iter().enumerate().rev() {
+                self.rest[at] = match element.symbol {
+                    END => 0,
+                    symbol => (symbols[symbol as usize].saturating_add(self.rest[at + 1])).min(NEVER),
+                };
+            }
+            for (symbol, about) in rules.symbols.iter().enumerate() {
+                let best = about.rules.iter().map(|(place, _)| self.rest[*place as usize]).min();
+                if best.is_some_and(|best| best < symbols[symbol]) {
+                    symbols[symbol] = best.unwrap_or(NEVER);
+                    changed = true;
+                }
+            }
+        }
+        self.memory += 4 * self.rest.len() + 32 * self.lexemes.len();
+    }
+
+    /// The shortest text of a lexeme, as far as one is found.
+    fn shortest(&mut self, lexer: &mut Lexer, tokens: &Tokens, lexeme: u32) -> Option<Box<[Step]>> {
+        if let Some(token) = lexer.special_token(lexeme, tokens.vocab_size()) {
+            return Some([Step::Special(token)].into());
+        }
+        let start = lexer.beginning(lexeme);
+        let ends = self.ends(lexer, start);
+        let text = ends.iter().map(|end| &end.text).min_by_key(|text| text.len())?;
+        Some(text.iter().map(|byte| Step::Byte(*byte)).collect())
+    }
+
+    /// The nearest ends of the lexemes that may end in a state or behind it.
+    fn ends(&mut self, lexer: &mut Lexer, state: StateID) -> Arc<[End]> {
+        if let Some(known) = self.ends.get(&state) {
+            return known.clone();
+        }
+        let plain = |byte: &u8| (b' '..=b'~').contains(byte) && *byte != b'\\';
+        let (mut found, mut way) = search_ends(lexer, state, &plain);
+        if found.is_empty() {
+            // 0xff stands for special tokens.
+            (found, way) = search_ends(lexer, state, &|byte| *byte != 0xff);
+        }
+        if let [only] = &found[..]
+            && lexer.possible(state) == 1
+            && only.text.len() <= MAX_KEPT
+        {
+            // The ends of the states on the way are what is left of it.
+            for (at, state) in way.into_iter().enumerate() {
+                let end = End { set: only.set, text: only.text[at..].into() };
+                self.memory += 64 + end.text.len();
+                self.ends.insert(state, Arc::new([end]));
+            }
+        }
+        self.memory += 64 + found.iter().map(|end| end.text.len() + 32).sum::<usize>();
+        let found: Arc<[End]> = found.into();
+        self.ends.insert(state, found.clone());
+        found
+    }
+
+    /// The cost of what follows a row.
+    fn of_row(&mut self, rules: &Rules, rows: &Rows, row: RowId) -> u32 {
+        let base = rows.get(row).base();
+        let mut open = vec![base];
+        while let Some(row) = open.last().copied() {
+            if self.rows.contains_key(&row) {
+                open.pop();
+                continue;
+            }
+            let missing = rows.origins(row).find(|origin| !self.rows.contains_key(origin));
+            match missing {
+                Some(missing) => open.push(missing),
+                None => {
+                    let costs = self.follow(rules, rows, row);
+                    self.memory += 64 + 16 * costs.behind.len();
+                    self.rows.insert(row, costs);
+                }
+            }
+        }
+        self.rows[&base].cost
+    }
+
+    /// The costs of a row, where those of the rows before it are known.
+    fn follow(&self, rules: &Rules, rows: &Rows, row: RowId) -> Row {
+        let mut behind: FxHashMap<u32, u32> = FxHashMap::default();
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for item in rows.items(row) {
+                let element = &rules.elements[item.place as usize];
+                if element.symbol == END {
+                    continue;
+                }
+                let up = self.up(&behind, element.of, item.origin);
+                let cost = self.rest[item.place as usize + 1].saturating_add(up);
+                let known = behind.entry(element.symbol).or_insert(NEVER);
+                if cost < *known {
+                    *known = cost;
+                    changed = true;
+                }
+            }
+        }
+        let cost = rows.items(row).map(|item| {
+            let up = self.up(&behind, rules.elements[item.place as usize].of, item.origin);
+            self.rest[item.place as usize].saturating_add(up)
+        });
+        let cost = cost.min().unwrap_or(NEVER).min(NEVER);
+        Row { behind, cost }
+    }
+
+    /// The cost behind a symbol that began in a row: None is the one whose costs are `here`.
+    fn up(&self, here: &FxHashMap<u32, u32>, symbol: u32, origin: Option<RowId>) -> u32 {
+        if symbol == START {
+            return 0;
+        }
+        let behind = match origin {
+            Some(row) => &self.rows[&row].behind,
+            None => here,
+        };
+        behind.get(&symbol).copied().unwrap_or(NEVER)
+    }
+
+    /// The lexemes that lead to an end soonest, the best first.
+    fn lexemes(&self, rules: &Rules, rows: &Rows, row: RowId) -> Vec<u32> {
+        let base = rows.get(row).base();
+        let behind = &self.rows[&base].behind;
+        let mut found: Vec<(u32, u32)> = Vec::new();
+        for item in rows.items(base) {
+            let Some(lexeme) = rules.behind(item.place).and_then(|symbol| symbol.lexeme) else { continue };
+            let up = self.up(behind, rules.elements[item.place as usize].of, item.origin);
+            found.push((self.rest[item.place as usize].saturating_add(up), lexeme));
+        }
+        found.retain(|(cost, _)| *cost < NEVER);
+        found.sort_unstable();
+        let mut seen = FxHashSet::default();
+        found
+            .into_iter()
+            .map(|(_, lexeme)| lexeme)
+            .filter(|lexeme| seen.insert(*lexeme))
+            .take(MAX_LEXEMES)
+            .collect()
+    }
+}
+
+/// The nearest ends behind a state by these bytes, and the states on the way to the last.
+fn search_ends(lexer: &mut Lexer, state: StateID, may: &dyn Fn(&u8) -> bool) -> (Vec<End>, Vec<StateID>) {
+    // Each state with the one before it and the byte between.
+    let mut reached = vec![(state, 0, 0u8)];
+    let mut known: FxHashSet<StateID> = [state].into_iter().collect();
+    let (mut found, mut ended, mut way): (Vec<End>, FxHashSet<u32>, _) =
+        (Vec::new(), FxHashSet::default(), Vec::new());
+    let possible = lexer.possible(state);
+    let trace = |reached: &[(StateID, usize, u8)], mut at: usize| {
+        let (mut text, mut states) = (Vec::new(), Vec::new());
+        while at > 0 {
+            text.push(reached[at].2);
+            at = reached[at].1;
+            states.push(reached[at].0);
+        }
+        text.reverse();
+        states.reverse();
+        (text, states)
+    };
+    let mut at = 0;
+    while at < reached.len() && reached.len() < MAX_STATES && ended.len() < possible {
+        let (state, ..) = reached[at];
+        let mut note = |lexer: &Lexer, set: SetId, last: Option<u8>| {
+            if set == NO_SET || found.iter().any(|end| end.set == set) {
+                return true;
+            }
+            let (mut text, states) = trace(&reached, at);
+            if found.first().is_some_and(|first| text.len() > first.text.len() + FARTHER) {
+                return false;
+            }
+            text.extend(last);
+            ended.extend(lexer.set(set));
+            way = states;
+            if last.is_some() {
+                way.push(state);
+            }
+            found.push(End { set, text: text.into() });
+            true
+        };
+        let set = lexer.ended(state);
+        if !note(lexer, set, None) {
+            break;
+        }
+        let forced = match lexer.hint(state) {
+            NextByte::ForcedByte(byte) => Some(byte),
+            _ => None,
+        };
+        let mut next = Vec::new();
+        let bytes = forced.map_or(0..=255, |byte| byte..=byte).filter(|byte| forced.is_some() || may(byte));
+        for byte in bytes {
+            match lexer.advance(state, byte) {
+                Move::To(to) => next.push((to, byte)),
+                Move::EndsWith(set) => drop(note(lexer, set, Some(byte))),
+                Move::EndedBefore(_) | Move::Nowhere => {}
+            }
+        }
+        for (to, byte) in next {
+            if known.insert(to) {
+                reached.push((to, at, byte));
+            }
+        }
+        at += 1;
+    }
+    (found, way)
+}
+
+/// A place that a search has come to.
+struct Reached {
+    place: Place,
+    /// Where it came from, and by what.
+    before: usize,
+    steps: Box<[Step]>,
+    length: u32,
+}
+
+impl Inner {
+    /// At least how many bytes complete the text from here, and nearly always that many; None where nothing is known to.
+    pub(super) fn bytes_to_end(&mut self, tokens: &Tokens, place: Place) -> Option<u32> {
+        self.costs.prepare(&self.rules, &mut self.lexer, tokens);
+        let cost = match place.pending {
+            false => self.cost_of_row(place.row),
+            true => {
+                let ends = self.costs.ends(&mut self.lexer, place.state);
+                let cost = |end: &End| {
+                    let row = self.after(place.row, end.set)?;
+                    Some(self.cost_of_row(row).saturating_add(end.text.len() as u32))
+                };
+                ends.iter().filter_map(cost).min().unwrap_or(NEVER)
+            }
+        };
+        (cost < NEVER).then_some(cost)
+    }
+
+    fn cost_of_row(&mut self, row: RowId) -> u32 {
+        if self.rows.get(row).accepting {
+            return 0;
+        }
+        self.costs.of_row(&self.rules, &self.rows, row)
+    }
+
+    /// The shortest completion from here.
+    pub(super) fn completion(&mut self, tokens: &Tokens, place: Place) -> Option<Vec<Step>> {
+        let first = self.bytes_to_end(tokens, place)?;
+        let mut reached = vec![Reached { place, before: 0, steps: [].into(), length: 0 }];
+        let mut open = BinaryHeap::from([Reverse((first, 0usize))]);
+        let mut known: FxHashSet<Place> = FxHashSet::default();
+        while let Some(Reverse((_, at))) = open.pop() {
+            let (place, length) = (reached[at].place, reached[at].length);
+            if !known.insert(place) {
+                continue;
+            }
+            if self.accepts(place) {
+                return Some(traced(&reached, at));
+            }
+            if known.len() > MAX_PLACES {
+                return None;
+            }
+            for steps in self.continuations(place) {
+                let Some(place) = steps.iter().try_fold(place, |place, step| self.step(tokens, place, *step))
+                else {
+                    continue;
+                };
+                let length = length + steps.len() as u32;
+                if let Some(cost) = self.bytes_to_end(tokens, place) {
+                    open.push(Reverse((length + cost, reached.len())));
+                    reached.push(Reached { place, before: at, steps, length });
+                }
+            }
+        }
+        None
+    }
+
+    /// What may come next on the way to an end: the rest of a lexeme, or a whole one.
+    fn continuations(&mut self, place: Place) -> Vec<Box<[Step]>> {
+        let mut out: Vec<Box<[Step]>> = Vec::new();
+        let mut rows = Vec::new();
+        if place.pending {
+            for end in self.costs.ends(&mut self.lexer, place.state).iter() {
+                if !end.text.is_empty() {
+                    out.push(end.text.iter().map(|byte| Step::Byte(*byte)).collect());
+                } else if let Some(row) = self.after(place.row, end.set) {
+                    rows.push(row);
+                }
+            }
+        } else {
+            rows.push(place.row);
+        }
+        for row in rows {
+            self.cost_of_row(row);
+            self.costs.of_row(&self.rules, &self.rows, row);
+            for lexeme in self.costs.lexemes(&self.rules, &self.rows, row) {
+                out.extend(self.costs.lexemes[lexeme as usize].clone().filter(|text| !text.is_empty()));
+            }
+        }
+        out
+    }
+
+    /// The place after a part of a completion.
+    pub(super) fn step(&mut self, tokens: &Tokens, place: Place, step: Step) -> Option<Place> {
+        match step {
+            Step::Byte(byte) => self.push(place, byte),
+            Step::Special(token) => self.take(tokens, place, token),
+        }
+    }
+}
+
+fn traced(reached: &[Reached], mut at: usize) -> Vec<Step> {
+    let mut parts = Vec::new();
+    while at > 0 {
+        parts.push(&reached[at].steps);
+        at = reached[at].before;
+    }
+    parts.into_iter().rev().flat_map(|steps| steps.iter().copied()).collect()
+}

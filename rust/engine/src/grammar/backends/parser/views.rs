@@ -1,0 +1,135 @@
+//! Masks by what a row shows: a row is new for each element of an array, but shows what the last one did.
+//!
+//! ```text
+//!  row, verdict ─► its ways out ─► row behind ─► what its lexer's state says of the tokens behind the way out ─► ...
+//!
+//!  view = verdict, all that is said on the way      rows of equal views have one mask
+//! ```
+//!
+//! A view is O(ways out); the mask of a known view is a look-up.
+
+use std::sync::{Arc, Weak};
+
+use anyhow::{Result, ensure};
+use llguidance::derivre::StateID;
+use rustc_hash::FxHashMap;
+
+use super::Inner;
+use super::moves::Place;
+use super::rows::RowId;
+use super::verdicts::{BehindId, VerdictId, WayOut};
+use crate::grammar::context::Tokens;
+use crate::grammar::masks::{Mask, State};
+
+/// No text is pending, in the key of a mask.
+const NOTHING_PENDING: u32 = u32::MAX;
+
+/// What a mask depends on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct View {
+    verdict: VerdictId,
+    /// What is said of tokens that go on behind the lexeme.
+    behind: Vec<BehindId>,
+    /// The text may end.
+    ends: bool,
+    /// The state of the lexer before special tokens, where some lexeme is one.
+    special: Option<StateID>,
+}
+
+/// The masks of the views so far.
+#[derive(Default)]
+pub(super) struct Views {
+    masks: FxHashMap<View, Weak<Mask>>,
+    memory: usize,
+}
+
+impl Views {
+    /// About how many bytes they hold.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+}
+
+impl Inner {
+    /// The key of a place's mask.
+    fn key(&mut self, tokens: &Tokens, place: Place, automaton: u64) -> State {
+        self.verdicts.of(tokens, &mut self.lexer, place.state);
+        self.known_key(place, automaton).expect("the verdict was just found")
+    }
+
+    /// The same if the verdict is known.
+    pub(super) fn known_key(&mut self, place: Place, automaton: u64) -> Option<State> {
+        let verdict = self.verdicts.known(place.state)?;
+        let end = if place.pending { self.lexer.ended(place.state) } else { NOTHING_PENDING };
+        Some(State { automaton, row: place.row, verdict, end })
+    }
+
+    /// The tokens that may come, end tokens too.
+    ///
+    /// # Errors
+    /// The parser has given up, or nothing may come.
+    pub(super) fn mask(&mut self, tokens: &Tokens, place: Place, automaton: u64) -> Result<Arc<Mask>> {
+        let key = self.key(tokens, place, automaton);
+        let cache = tokens.masks();
+        if let Some(mask) = cache.get(&key) {
+            return Ok(mask);
+        }
+        let view = self.view(tokens, place, key.verdict);
+        // Beyond a limit rows look as if nothing followed.
+        self.check()?;
+        if let Some(mask) = self.views.masks.get(&view).and_then(Weak::upgrade) {
+            cache.insert_known(key, &mask);
+            return Ok(mask);
+        }
+        let words = self.words(tokens, &view);
+        ensure!(words.iter().any(|word| *word != 0), "no text matches it");
+        let mask = cache.insert(key, &words);
+        self.views.memory += 64 + 4 * view.behind.len();
+        self.views.masks.insert(view, Arc::downgrade(&mask));
+        Ok(mask)
+    }
+
+    fn view(&mut self, tokens: &Tokens, place: Place, verdict: VerdictId) -> View {
+        let mut behind = Vec::new();
+        let ways_out = self.verdicts.get(verdict).ways_out.clone();
+        self.look_behind(tokens, place.row, &ways_out, &mut behind);
+        let flushed = self.flushed(place);
+        let special = flushed.filter(|_| self.lexer.has_special()).map(|place| place.state);
+        let ends = flushed.is_some_and(|place| self.rows.get(place.row).accepting);
+        View { verdict, behind, ends, special }
+    }
+
+    /// Appends what is said behind the ways out that may be taken from a row.
+    fn look_behind(
+        &mut self,
+        tokens: &Tokens,
+        row: RowId,
+        ways_out: &Arc<[WayOut]>,
+        behind: &mut Vec<BehindId>,
+    ) {
+        for way in ways_out.iter() {
+            let Some(place) = self.leave(row, way.set, way.byte) else { continue };
+            let said = self.verdicts.behind(tokens, &mut self.lexer, way, place.state);
+            behind.push(said);
+            let further = self.verdicts.get_behind(said).ways_out.clone();
+            if !further.is_empty() {
+                self.look_behind(tokens, place.row, &further, behind);
+            }
+        }
+    }
+
+    fn words(&mut self, tokens: &Tokens, view: &View) -> Vec<u32> {
+        let mut mask = self.verdicts.get(view.verdict).inside.to_vec();
+        let add = |mask: &mut [u32], token: &u32| mask[*token as usize / 32] |= 1 << (token % 32);
+        for behind in &view.behind {
+            self.verdicts.get_behind(*behind).tokens.iter().for_each(|token| add(&mut mask, token));
+        }
+        if let Some(state) = view.special {
+            self.lexer.add_special(state, &mut mask);
+        }
+        if view.ends {
+            tokens.end_tokens().iter().for_each(|token| add(&mut mask, token));
+        }
+        mask
+    }
+}

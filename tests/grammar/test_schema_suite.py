@@ -17,7 +17,7 @@ PATIENCE = 120.0
 VOCAB_SIZE = 151_936
 # Of the 383 schemas: the others refer to other documents, allow nothing at all, or ask for what no
 # grammar here can say (counting in arrays of any length, numbers that are not whole).
-LEAST_ACCEPTED = 320
+LEAST_ACCEPTED = 334
 
 
 class Engine:
@@ -53,7 +53,8 @@ class Engine:
             grammar = self.compiled(schema)
         except ValueError as error:
             raise RefusedError(str(error)) from None
-        assert grammar.warnings == [] or "format" in str(schema)
+        narrowed = "is fulfilled by the first items"
+        assert all("format" in warning or narrowed in warning for warning in grammar.warnings)
         return lambda text: self.accepts(grammar, text)
 
 

@@ -221,6 +221,10 @@ impl Writer<'_, '_> {
 
     fn array(&mut self, case: &ArrayCase) -> Result<Map<String, Value>, Refusal> {
         self.report(&case.open)?;
+        for path in &case.narrowed {
+            let name = self.normalizer.name(*path).to_owned();
+            self.normalizer.warn(format!("{name} is fulfilled by the first items of an array"));
+        }
         let mut out = object(json!({"type": "array"}));
         let mut max = case.max;
         let mut prefix = Vec::new();

@@ -14,6 +14,8 @@ use crate::normalizer::Normalizer;
 
 /// Arrays up to this long are expanded item by item.
 const MAX_ITEMS: u64 = 12;
+/// Where any item of a long array may match, those that count come among so many: the most for which the cases are few.
+const WINDOWS: [usize; 3] = [8, 5, 3];
 const MAX_CASES: usize = 200;
 
 /// Whether an item matches the counted schema.
@@ -74,6 +76,9 @@ impl Normalizer<'_> {
         if count.max.is_some_and(|max| max < count.min) {
             return Ok(Vec::new());
         }
+        if count.min == 0 && count.max.is_none() {
+            return self.settle_array(case);
+        }
         if count.max == Some(0) {
             let other = self.exprs.not(count.item);
             case.unfold(count.from);
@@ -99,7 +104,7 @@ impl Normalizer<'_> {
             out.extend(by_length(case, &count, &likes, rest));
         } else if rest == Like::Never && self.choose(&case, &count, &likes, 0, 0, &mut out) {
             // `out` has the cases.
-        } else {
+        } else if !self.choose_early(&case, &count, &likes, rest, &mut out) {
             add(&mut case.open, count.path);
             out = vec![case];
         }
@@ -108,6 +113,33 @@ impl Normalizer<'_> {
             all.extend(self.settle_array(case)?);
         }
         Ok(all)
+    }
+
+    /// The same where any item may match, however long the array is: the matches come among the first ones. That leaves
+    /// out arrays, but all only if none is left.
+    fn choose_early(
+        &mut self,
+        case: &ArrayCase,
+        count: &Count,
+        likes: &[Like],
+        rest: Like,
+        out: &mut Vec<ArrayCase>,
+    ) -> bool {
+        if rest != Like::Maybe {
+            return false;
+        }
+        let other = self.exprs.not(count.item);
+        WINDOWS.into_iter().filter(|window| *window as u64 >= count.min).any(|window| {
+            let (mut case, mut likes) = (case.clone(), likes.to_vec());
+            case.unfold(likes.len() + window);
+            likes.resize(case.prefix.len(), rest);
+            if count.max.is_some() {
+                case.rest = self.exprs.and(&[case.rest, other]);
+            }
+            add(&mut case.narrowed, count.path);
+            out.clear();
+            self.choose(&case, count, &likes, 0, 0, out)
+        })
     }
 
     /// Splits by which item is the next match, from `start` on with `hits` before it; false if there are too many cases.
@@ -221,6 +253,7 @@ impl Normalizer<'_> {
                 counts: Vec::new(),
                 unique: None,
                 open: case.open.clone(),
+                narrowed: case.narrowed.clone(),
             });
         }
         Ok(Some(cases))

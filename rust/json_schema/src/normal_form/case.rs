@@ -59,6 +59,8 @@ pub(crate) struct ArrayCase {
     pub counts: Vec<Count>,
     pub unique: Option<Path>,
     pub open: Vec<Path>,
+    /// Keywords that are fulfilled by the first items only.
+    pub narrowed: Vec<Path>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -140,6 +142,7 @@ impl Case {
                 counts: Vec::new(),
                 unique: None,
                 open: Vec::new(),
+                narrowed: Vec::new(),
             }),
             Kind::Object => Case::Object(ObjectCase {
                 properties: BTreeMap::new(),

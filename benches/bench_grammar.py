@@ -3,12 +3,17 @@
 The suite is the JSON-Schema-Test-Suite (draft 2020-12, required part): `wrong` counts instances
 that a schema allows and the masks stop, or that it forbids and they let pass, and must be 0. The
 rest compiles the same choices, regexes and schemas (`grammar_workloads.py`) with each backend and
-package, with the 151k entries of Qwen2, and takes a text of each token by token. CPU time, so that
-a busy machine does not blur it: milliseconds a compilation, microseconds a mask. Memory is what the
-process has grown by while all compiled grammars are held.
+package, with the 151k entries of Qwen2, and takes a text of each token by token: *cold* right after
+the compilation, *warm* the same text once more. CPU time, so that a busy machine does not blur it:
+milliseconds a compilation, microseconds a mask. Memory is what the process has grown by while all
+compiled grammars are held.
+
+``--beside`` measures something else: how much longer a stream of the engine takes for a token while
+forty heavy grammars are compiled at once than while nothing is.
 """
 
 import argparse
+import asyncio
 import json
 import os
 import sys
@@ -20,7 +25,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from benches import grammar_suite
+from benches import grammar_streams, grammar_suite
 from benches.figures import json_option, write_json
 from benches.grammar_peers import PEERS, AbsentError, Peer, expect, installed
 from benches.grammar_workloads import Workload, workloads
@@ -65,10 +70,14 @@ def resident_mb() -> float:
 
 
 def spread(seconds: Iterable[float], unit: str) -> dict[str, float]:
-    """The median and the 99th percentile; `unit` is `compile_ms` or `mask_us`."""
+    """The mean, the median and the 99th percentile; `unit` is `compile_ms`, `cold_us` or
+    `warm_us`.
+    """
     scale = 1e3 if unit.endswith("ms") else 1e6
     values = np.fromiter(seconds, dtype=np.float64) * scale
-    return {f"{unit}_p{share}": round(float(np.percentile(values, share)), 3) for share in (50, 99)}
+    shares = {f"{unit}_p{share}": float(np.percentile(values, share)) for share in (50, 99)}
+    together = {f"{unit}_mean": float(values.mean()), **shares}
+    return {name: round(value, 3) for name, value in together.items()}
 
 
 class Samples:
@@ -76,12 +85,22 @@ class Samples:
 
     def __init__(self) -> None:
         self.compile: dict[str, list[float]] = {}
-        self.mask: dict[str, list[float]] = {}
+        self.cold: dict[str, list[float]] = {}
+        self.warm: dict[str, list[float]] = {}
+
+    def take(self, peer: Any, work: Workload, compiled: Any, ids: list[int]) -> None:
+        """The masks of a text under a grammar that was just compiled, and once more."""
+        self.cold.setdefault(work.kind, []).extend(peer.masks(compiled, ids))
+        self.warm.setdefault(work.kind, []).extend(peer.masks(compiled, ids))
 
     def figures(self) -> Figures:
         """Of all together, and of each kind."""
         out: Figures = {}
-        for unit, times in (("compile_ms", self.compile), ("mask_us", self.mask)):
+        for unit, times in (
+            ("compile_ms", self.compile),
+            ("cold_us", self.cold),
+            ("warm_us", self.warm),
+        ):
             together = [value for values in times.values() for value in values]
             out |= spread(together, unit) if together else {}
             for kind, values in times.items():
@@ -113,7 +132,7 @@ def measure(peer: Peer, works: list[Workload], tokenizer: Tokenizer) -> dict[str
             name = f"{peer.name}.{own}" if own else peer.name
             into = samples.setdefault(name, Samples())
             into.compile.setdefault(work.kind, []).append(took)
-            into.mask.setdefault(work.kind, []).extend(peer.masks(compiled, ids))
+            into.take(peer, work, compiled, ids)
             if turn == 0:
                 held.append(compiled)
                 memory[name] = memory.get(name, 0.0) + max(0.0, resident_mb() - before)
@@ -152,7 +171,7 @@ def together(engine: Engine, tokenizer: Tokenizer) -> Figures:
             start = process_time()
             compiled = engine.compile(work)
             everything.compile.setdefault(work.kind, []).append(process_time() - start)
-            everything.mask.setdefault(work.kind, []).extend(engine.masks(compiled, ids))
+            everything.take(engine, work, compiled, ids)
     return everything.figures()
 
 
@@ -164,24 +183,35 @@ def report(figures: Figures, file: Any) -> None:
         f"each: {suite['peers']}",
         file=file,
     )
-    print(f"{'':24}compile ms p50    p99 | mask us p50    p99 |   MiB", file=file)
+    parts = ("mean", "p50", "p99")
+    print(
+        f"{'':24}{'compile ms':^24}|{'cold mask us':^24}|{'warm mask us':^24}|     MiB", file=file
+    )
+    print(f"{'':24}{(' '.join(f'{part:>7}' for part in parts) + ' |') * 3}", file=file)
     for name, row in {"engine": figures["engine"], **figures["backends"]}.items():
         if isinstance(row, str):
             print(f"{name:24}{row}", file=file)
             continue
         for kind, of in {"": row, **row.get("kinds", {})}.items():
-            keys = ("compile_ms_p50", "compile_ms_p99", "mask_us_p50", "mask_us_p99")
-            cells = [of.get(key, float("nan")) for key in keys]
+            cells = (
+                " ".join(f"{of.get(f'{unit}_{part}', float('nan')):7.1f}" for part in parts) + " |"
+                for unit in ("compile_ms", "cold_us", "warm_us")
+            )
             label = f"  {kind}" if kind else name
             size = "" if kind else f"{row.get('memory_mb', float('nan')):7.1f}"
-            times = f"{cells[0]:14.2f} {cells[1]:6.1f} |{cells[2]:12.1f} {cells[3]:7.1f} |"
-            print(f"{label:24}{times}{size}", file=file)
+            print(f"{label:24}{''.join(cells)}{size}", file=file)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     json_option(parser)
+    parser.add_argument("--beside", action="store_true", help="streams beside compilations")
     arguments = parser.parse_args()
+    if arguments.beside:
+        beside = asyncio.run(grammar_streams.figures())
+        print(grammar_streams.line(beside), file=sys.stderr)
+        write_json(arguments.json, beside)
+        return
     try:
         source = reference_file("tokenizers/qwen2.json").read_text(encoding="utf-8")
     except MissingDataError as error:

@@ -44,6 +44,20 @@ def free(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
+def children(parent: int, module: str = "") -> list[int]:
+    """The processes that ``parent`` has started, of those that run ``module``; oldest first."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (entry / "stat").read_text().rpartition(")")[2].split()
+            command = (entry / "cmdline").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(state[1]) == parent and state[0] != "Z" and module in command:
+            found.append(int(entry.name))
+    return sorted(found)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Return when ``condition`` holds, of something that is read from memory and tells nobody."""
     async with asyncio.timeout(START_S):

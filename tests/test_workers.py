@@ -29,7 +29,7 @@ from pyengine.placement.process import ProcessPlacement
 from pyengine.request.frontend import Frontend
 from pyengine.settings.config import EngineConfig
 from pyengine.settings.server import ServerConfig
-from tests.programs import Server, free, served, wait_for_end
+from tests.programs import Server, children, free, served, wait_for_end
 
 SERVE = ("--port", "0", "--workers", "2", "--device", "simulated", "--simulated-step-ms", "5")
 LONG = 300
@@ -102,20 +102,6 @@ async def client_of(url: str) -> AsyncIterator[AsyncOpenAI]:
         ) as client,
     ):
         yield client
-
-
-def children(parent: int, module: str = "") -> list[int]:
-    """The processes that ``parent`` has started, of those that run ``module``; oldest first."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            state = (entry / "stat").read_text().rpartition(")")[2].split()
-            command = (entry / "cmdline").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(state[1]) == parent and state[0] != "Z" and module in command:
-            found.append(int(entry.name))
-    return sorted(found)
 
 
 def files_in_shared_memory(pids: list[int]) -> set[Path]:

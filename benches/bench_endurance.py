@@ -1,14 +1,18 @@
 """Endurance of ``pyengine serve``: memory, errors and latencies under mixed load, deaths, overload.
 
 ``mixed`` sends requests of all kinds (completions and chats, whole and streamed, ``n=2``, schemas,
-tools, dropped streams, a connection each) from many clients, and prints the resident memory of each
-process over time and what it gained after the warm-up. ``kills`` kills the engine three times under
-200 streams, and compares every stream with one that was not disturbed. ``overload`` sends 10,000
-requests at once to a server that can hold half of them, and prints how they were answered and how
-long a refusal took; the floor is ``/health`` asked for in the same way.
+tools, dropped streams, a connection each) from many clients, and prints the memory that each
+process has of its own over time, and what it gained after the warm-up; beside it what it shares:
+files, and rings whose pages become resident where messages come for the first time. ``kills`` kills
+the engine three times under 200 streams, and compares every stream with one that was not disturbed;
+``stop`` stops it for ten seconds. ``overload`` sends 10,000 requests from several processes, each
+on a connection of its own, and prints how they were answered and how long a refusal took; the floor
+is ``/health`` asked for in the same way. ``sustained``, they come for ten seconds at twice the rate
+that the engine can take; ``burst``, all at once, to a server that can hold half of them.
 
-    python benches/bench_endurance.py [--seconds 20 | --requests 50000] [--clients 24] [--json PATH]
+    python benches/bench_endurance.py [--seconds 20 | --requests 50000] [--clients 24] [--simulated]
     python benches/bench_endurance.py --only kills
+    python benches/bench_endurance.py --only stop
     python benches/bench_endurance.py --only overload
 """
 
@@ -22,10 +26,12 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -37,6 +43,8 @@ from benches.figures import json_option, write_json
 
 MODEL = "pyengine-demo"
 MIB = 1 << 20
+STOP_S = 10
+QUIET = ("--log-level", "warning")
 WARM_UP = 0.2  # of the run
 SCHEMA = {
     "type": "object",
@@ -61,10 +69,13 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+Disturb = Callable[[httpx.AsyncClient, int], Awaitable[None]]
+
+
 @contextmanager
 def served(*arguments: str) -> Iterator[tuple[str, int]]:
     """A server's URL and process id."""
-    command = [sys.executable, "-m", "pyengine", "serve", "--port", "0", *arguments]
+    command = [sys.executable, "-m", "pyengine", "serve", "--port", "0", *QUIET, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         ready = (re.match(r"ready: \S+ at (\S+)/v1", line) for line in process.stdout)
@@ -91,10 +102,11 @@ def processes(server: int) -> dict[str, int]:
     return found
 
 
-def resident_mib(pid: int) -> float:
-    """The resident memory of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGESIZE") / MIB
+def resident_mib(pid: int) -> tuple[float, float]:
+    """The resident memory that a process has of its own, and what it shares with others."""
+    resident, shared = map(int, Path(f"/proc/{pid}/statm").read_text().split()[1:3])
+    page_mib = os.sysconf("SC_PAGESIZE") / MIB
+    return (resident - shared) * page_mib, shared * page_mib
 
 
 @dataclass
@@ -105,13 +117,15 @@ class Load:
         done: Requests that were answered, or dropped on purpose.
         errors: Those that were not answered as they should be, by what happened.
         seconds: Latencies by kind, in the order of the answers.
-        memory: By process, samples of (requests done, resident MiB).
+        memory: By process, samples of (requests done, MiB of its own).
+        shared: By process, the last sample of what it shares: files, and rings of a fixed size.
     """
 
     done: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     memory: dict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
+    shared: dict[str, float] = field(default_factory=dict)
 
     def gains(self) -> dict[str, float]:
         """MiB that each process gained after the warm-up: the ends' medians of five samples."""
@@ -170,7 +184,8 @@ async def mixed(
         names = processes(server)
         while True:
             for name, pid in names.items():
-                load.memory[name].append((load.done, resident_mib(pid)))
+                own, load.shared[name] = resident_mib(pid)
+                load.memory[name].append((load.done, own))
             await asyncio.sleep(every_s)
 
     alone = httpx.Limits(max_keepalive_connections=0)
@@ -189,11 +204,12 @@ def show(load: Load) -> None:
     print(f"{load.done} requests, {load.errors.total()} errors")
     for error, often in load.errors.most_common(5):
         print(f"  {often} x {error}")
-    print(f"{'resident MiB':14} {'first':>8} {'warm':>8} {'last':>8} {'gained':>8}")
+    print(f"{'MiB':14} {'first':>8} {'warm':>8} {'last':>8} {'gained':>8} {'shared':>8}")
     gains = load.gains()
     for name, samples in load.memory.items():
         first, last = samples[0][1], samples[-1][1]
-        print(f"{name:14} {first:8.1f} {last - gains[name]:8.1f} {last:8.1f} {gains[name]:+8.1f}")
+        warm, shared = last - gains[name], load.shared[name]
+        print(f"{name:14} {first:8.1f} {warm:8.1f} {last:8.1f} {gains[name]:+8.1f} {shared:8.1f}")
     print(f"{'ms':14} {'p50 first fifth':>16} {'last fifth':>12} {'p99':>8} {'p99 last':>9}")
     for kind, times in load.seconds.items():
         fifth = max(2, len(times) // 5)
@@ -203,8 +219,32 @@ def show(load: Load) -> None:
         print(f"{kind:14} {middle[0]:16.0f} {middle[1]:12.0f} {high[0]:8.0f} {high[1]:9.0f}")
 
 
-async def kills(url: str, server: int, streams: int, deaths: int) -> Counter[str]:
-    """Kill the engine under streams; how they ended: ``equal``, ``other text``, or an error."""
+async def kill(http: httpx.AsyncClient, server: int) -> None:
+    """Kill the engine, and wait for the next one."""
+    killed = processes(server)["engine"]
+    os.kill(killed, signal.SIGKILL)
+    while processes(server).get("engine", killed) == killed:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    while (await http.get("/ready")).status_code != 200:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+
+
+async def stop(http: httpx.AsyncClient, server: int) -> None:
+    """Stop the engine for a while: ``/ready`` says so meanwhile."""
+    engine = processes(server)["engine"]
+    os.kill(engine, signal.SIGSTOP)
+    begun = time.monotonic()
+    while (await http.get("/ready")).status_code != 503:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    print(f"/ready says 503 after {time.monotonic() - begun:.1f} s")
+    await asyncio.sleep(STOP_S - (time.monotonic() - begun))
+    os.kill(engine, signal.SIGCONT)
+
+
+async def disturbed(
+    url: str, server: int, streams: int, disturb: Disturb, times: int
+) -> Counter[str]:
+    """Disturb the engine under streams; they end ``equal``, as ``other text``, or by an error."""
     body = TEXT | {"max_tokens": 200, "temperature": 0.8, "stream": True, "ignore_eos": True}
 
     async def text(http: httpx.AsyncClient, seed: int) -> str:
@@ -222,14 +262,9 @@ async def kills(url: str, server: int, streams: int, deaths: int) -> Counter[str
     async with all_at_once(url) as http:
         undisturbed = await asyncio.gather(*(text(http, seed) for seed in range(streams)))
         running = [asyncio.create_task(text(http, seed)) for seed in range(streams)]
-        for _ in range(deaths):
-            killed = processes(server)["engine"]
+        for _ in range(times):
             await asyncio.sleep(1)
-            os.kill(killed, signal.SIGKILL)
-            while processes(server).get("engine", killed) == killed:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-            while (await http.get("/ready")).status_code != 200:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+            await disturb(http, server)
         ends: Counter[str] = Counter()
         for before, after in zip(undisturbed, await asyncio.gather(*running), strict=True):
             failed = after if after.startswith("error") else "other text"
@@ -237,30 +272,72 @@ async def kills(url: str, server: int, streams: int, deaths: int) -> Counter[str
     return ends
 
 
-async def overload(url: str, requests: int) -> dict[str, Any]:
-    """So many requests at once, on a connection each: their ends, and the times of the refused."""
+class Single(asyncio.Protocol):
+    """A connection with one request on it: its status, and seconds from sending it to its end."""
+
+    def __init__(self, request: bytes, ended: asyncio.Future[tuple[str, float]]) -> None:
+        self._request, self._ended = request, ended
+        self._read = b""
+        self._sent = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the request."""
+        sender: Any = transport
+        sender.write(self._request)
+        self._sent = time.perf_counter()
+
+    def data_received(self, data: bytes) -> None:
+        """Keep the answer."""
+        self._read += data
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """The answer has ended."""
+        self._ended.set_result(
+            (self._read[9:12].decode() or "lost", time.perf_counter() - self._sent)
+        )
+
+
+async def send_all(
+    url: str, path: str, body: bytes, requests: int, over_s: float, at: float
+) -> list[tuple[str, float]]:
+    """So many requests over a time, on a connection each, from a moment of the clock on."""
     host, port = url.removeprefix("http://").split(":")
+    fields = f"host: {host}\r\ncontent-length: {len(body)}\r\ncontent-type: application/json\r\n"
+    head = f"{'POST' if body else 'GET'} {path} HTTP/1.1\r\n{fields}connection: close\r\n\r\n"
+    request = head.encode() + body
+    loop = asyncio.get_running_loop()
 
-    async def timed(path: str, body: bytes) -> tuple[str, float]:
-        begun = time.perf_counter()
-        method = "POST" if body else "GET"
+    async def timed(number: int) -> tuple[str, float]:
+        await asyncio.sleep(at + over_s * number / requests - time.monotonic())
+        ended: asyncio.Future[tuple[str, float]] = loop.create_future()
         try:
-            reader, writer = await asyncio.open_connection(host, int(port))
-            head = f"{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n"
-            fields = "content-type: application/json\r\nconnection: close\r\n\r\n"
-            writer.write(f"{head}{fields}".encode() + body)
-            answer = await reader.read()
-            writer.close()
+            await loop.create_connection(lambda: Single(request, ended), host, int(port))
         except OSError as error:
-            return type(error).__name__, time.perf_counter() - begun
-        return answer[9:12].decode() or "lost", time.perf_counter() - begun
+            return type(error).__name__, 0.0
+        return await ended
 
-    async def all_of(path: str, body: bytes) -> list[tuple[str, float]]:
-        return await asyncio.gather(*(timed(path, body) for _ in range(requests)))
+    return await asyncio.gather(*map(timed, range(requests)))
 
-    floor = await all_of("/health", b"")
-    text = json.dumps(TEXT | {"max_tokens": 32, "ignore_eos": True}).encode()
-    answers = await all_of("/v1/completions", text)
+
+def send(*arguments: Any) -> list[tuple[str, float]]:
+    """As :func:`send_all`, in a process of its own."""
+    return uvloop.run(send_all(*arguments))
+
+
+def overload(url: str, requests: int, over_s: float, clients: int) -> dict[str, Any]:
+    """So many requests from several processes: their ends, and the times of the refused.
+
+    One client process alone takes longer to send and read them than the server to refuse them.
+    """
+    with ProcessPoolExecutor(clients, mp_context=get_context("spawn")) as pool:
+
+        def all_of(path: str, body: bytes) -> list[tuple[str, float]]:
+            load = url, path, body, requests // clients, over_s, time.monotonic() + 2
+            parts = [pool.submit(send, *load) for _ in range(clients)]
+            return [answer for part in parts for answer in part.result()]
+
+        floor = all_of("/health", b"")
+        answers = all_of("/v1/completions", json.dumps(TEXT | {"ignore_eos": True}).encode())
     refused = sorted(seconds for status, seconds in answers if status in ("429", "503"))
     return {
         "answers": Counter(status for status, _ in answers),
@@ -281,10 +358,11 @@ async def all_at_once(url: str) -> AsyncIterator[httpx.AsyncClient]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=["mixed", "kills", "overload"])
+    parser.add_argument("--only", choices=["mixed", "kills", "stop", "overload"])
     parser.add_argument("--seconds", type=float, default=20, help="how long the mixed load lasts")
     parser.add_argument("--requests", type=int, help="end the mixed load after so many instead")
     parser.add_argument("--clients", type=int, default=24)
+    parser.add_argument("--simulated", action="store_true", help="the mixed load without a model")
     parser.add_argument("--streams", type=int, default=200, help="streams under the kills")
     parser.add_argument("--burst", type=int, default=10_000, help="requests of the overload")
     parser.add_argument("--workers", type=int, default=2)
@@ -293,7 +371,8 @@ def main() -> None:
     figures: dict[str, Any] = {}
     two = ("--workers", str(options.workers), "--mode", "server")
     if options.only in (None, "mixed"):
-        with served(*two) as (url, server):
+        device = ("--device", "simulated", "--simulated-step-ms", "0.2")
+        with served(*two, *(device if options.simulated else ())) as (url, server):
             every_s = max(0.2, options.seconds / 100)
             how = {"clients": options.clients, "requests": options.requests, "every_s": every_s}
             load = asyncio.run(mixed(url, server, seconds=options.seconds, **how))
@@ -303,16 +382,26 @@ def main() -> None:
             "errors": load.errors,
             "gained_mib": load.gains(),
             "memory": load.memory,
+            "shared_mib": load.shared,
         }
-    if options.only in (None, "kills"):
-        with served(*two, "--device", "simulated", "--simulated-step-ms", "10") as (url, server):
-            figures["kills"] = asyncio.run(kills(url, server, options.streams, 3))
-        print(f"{options.streams} streams, three kills: {dict(figures['kills'])}")
+    ten_ms = ("--device", "simulated", "--simulated-step-ms", "10")
+    for name, disturb, times in (("kills", kill, 3), ("stop", stop, 1)):
+        if options.only in (None, name):
+            with served(*two, *ten_ms) as (url, server):
+                ends = asyncio.run(disturbed(url, server, options.streams, disturb, times))
+            figures[name] = ends
+            print(f"{options.streams} streams, {times} x {disturb.__name__}: {dict(ends)}")
     if options.only in (None, "overload"):
-        waiting = options.burst // 2 - 256
-        with served(*two, "--device", "simulated", "--max-waiting", str(waiting)) as (url, _):
-            figures["overload"] = uvloop.run(overload(url, options.burst))
-        print(f"{options.burst} requests at twice the capacity: {figures['overload']}")
+        # 256 sequences of 16 steps of 32 ms are 500 requests a second.
+        paced = ("--simulated-step-ms", "32", "--max-waiting", "256")
+        half = ("--max-waiting", str(options.burst // 2 - 256))
+        for name, over_s, limits in (
+            ("sustained", options.burst / 1000, paced),
+            ("burst", 0, half),
+        ):
+            with served(*two, "--device", "simulated", *limits) as (url, _):
+                figures[name] = overload(url, options.burst, over_s, 2)
+            print(f"{options.burst} requests at twice the capacity, {name}: {figures[name]}")
     write_json(figures, options.json)
 
 

@@ -171,7 +171,7 @@ def bench(options: argparse.Namespace) -> Figures:
     del floor["passed"]
     figures["bare granian"] = floor
     device = ("--device", "simulated", "--simulated-step-ms", str(options.step_ms))
-    with served("--mode", "server", "--log-level", "warning", *device) as (url, server):
+    with served("--mode", "server", *device) as (url, server):
         port = int(url.rpartition(":")[2])
         [worker] = [pid for name, pid in processes(server).items() if name != "engine"]
         for name, (path, body) in BODIES.items():

@@ -33,13 +33,15 @@ import httpx
 
 from benches.bench_placement import cpu_seconds, family
 from benches.figures import json_option, write_json
+from tests.ray.cluster import cluster
 
 PYENGINE = (sys.executable, "-m", "pyengine")
 DEVICE = ("--device", "simulated", "--simulated-step-ms", "20", "--max-sequences", "8")
 CLIENTS = 48
 WARM_UP_S, WINDOW_S = 1.0, 5.0
 REQUESTS, SYSTEM_PROMPTS = 200, 8
-ALONE, STREAMS = 40, 32
+ALONE, STREAMS = 30, 32
+IDLE_S = 0.1  # until no step is in flight any more
 MODEL = "pyengine-demo"
 
 Figures = dict[str, Any]
@@ -211,7 +213,10 @@ async def cost(url: str, pids: list[int]) -> Figures:
             return first
 
         await asyncio.gather(*(stream(4, number) for number in range(STREAMS)))
-        alone = [await stream(1, number) for number in range(ALONE)]
+        alone = []
+        for number in range(ALONE):
+            await asyncio.sleep(IDLE_S)
+            alone.append(await stream(1, number))
         begin, cpu = time.perf_counter(), cpu_seconds(pids)
         await asyncio.gather(*(stream(16, number) for number in range(4 * STREAMS)))
         seconds, cpu = time.perf_counter() - begin, cpu_seconds(pids) - cpu
@@ -244,19 +249,12 @@ async def bench(one: Served, two: Served, *, quick: bool) -> Figures:
 def by_ray() -> Figures:
     """What a request costs by Ray Serve, with two replicas."""
     program = Path(__file__).parent.parent / "examples" / "ray_serve.py"
-    with started(sys.executable, str(program), *DEVICE[:4]) as process:
+    with (
+        cluster() as ray,
+        started(sys.executable, str(program), "--address", ray.address, *DEVICE) as process,
+    ):
         server = ready(process)
-        return asyncio.run(cost(server.url, ray_processes(server.process.pid)))
-
-
-def ray_processes(pid: int) -> list[int]:
-    """The processes of a Ray that ``pid`` has started; its daemons have left the family."""
-    pids = set(family(pid))
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if b"ray" in entry.read_bytes()[:200]:
-                pids.update(family(int(entry.parent.name)))
-    return sorted(pids)
+        return asyncio.run(cost(server.url, [*family(ray.pid), *family(process.pid)]))
 
 
 def show(figures: Figures) -> None:
@@ -279,7 +277,8 @@ def main() -> None:
     json_option(parser)
     parser.add_argument("--quick", action="store_true", help="the router alone, in 50 seconds")
     arguments = parser.parse_args()
-    command = (*PYENGINE, "serve", "--port", "0", *DEVICE)
+    # No line a request: Ray's engines write none.
+    command = (*PYENGINE, "serve", "--port", "0", "--log-level", "error", *DEVICE)
     with started(*command) as first, started(*command, "--replicas", "2") as second:
         figures = asyncio.run(bench(ready(first), ready(second), quick=arguments.quick))
     if not arguments.quick:

@@ -48,7 +48,7 @@ def main() -> None:
     # Fractions of a CPU, so that the example runs on any machine.
     app = build_app(config, cpus=0.1, **number)
     if arguments.address is None:
-        ray.init(include_dashboard=False, log_to_driver=False, num_cpus=2)
+        ray.init(address="local", include_dashboard=False, log_to_driver=False, num_cpus=2)
     else:
         ray.init(address=arguments.address, log_to_driver=False)
     port = free_port()

@@ -12,47 +12,20 @@ import httpx
 import openai
 import pytest
 
-from pyengine.http.replicas.replica_set import free_port
 from tests.clients import client_of
 from tests.programs import REPOSITORY, Server, environment, running
+from tests.ray.cluster import START_S, cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("ray")]
 
 MODEL = "pyengine-demo"
-START_S = 240.0
 QUESTION: Any = {"role": "user", "content": "Tell me a story."}
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    """The address of a cluster on this machine.
-
-    Its agents get their ports: a node that waits to be told them gives up after 15 seconds, which a
-    busy machine does not keep.
-    """
-    agents = (
-        "dashboard-agent-grpc",
-        "dashboard-agent-listen",
-        "metrics-export",
-        "runtime-env-agent",
-    )
-    port, *ports = [free_port() for _ in range(5)]
-    command = [
-        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
-        *("--node-ip-address=127.0.0.1", f"--port={port}", "--num-cpus=2"),
-        *("--include-dashboard=false", "--disable-usage-stats"),
-        *(f"--{name}-port={number}" for name, number in zip(agents, ports, strict=True)),
-    ]
-    patient = environment(
-        RAY_AUTH_MODE="disabled",
-        RAY_agent_register_timeout_ms="240000",
-        RAY_raylet_start_wait_time_s="240",
-        RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S="0.1",
-    )
-    with running(*command, env=patient) as server:
-        server.expect("Ray runtime started", START_S)
-        yield f"127.0.0.1:{port}"
-        server.end(signal.SIGTERM, START_S)
+def address() -> Iterator[str]:
+    with cluster() as started:
+        yield started.address
 
 
 @contextmanager
@@ -64,18 +37,18 @@ def program(*command: str) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def example(cluster: str) -> Iterator[Server]:
+def example(address: str) -> Iterator[Server]:
     """The example with two replicas on simulated devices."""
     path = str(REPOSITORY / "examples" / "ray_serve.py")
-    with program(path, "--device", "simulated", "--address", cluster) as server:
+    with program(path, "--device", "simulated", "--address", address) as server:
         server.expect("ready:", START_S)
         yield server
 
 
 @pytest.fixture(scope="module")
-def others(cluster: str, example: Server) -> Iterator[Server]:
+def others(address: str, example: Server) -> Iterator[Server]:
     """Further applications behind the same ingress."""
-    with program(str(REPOSITORY / "tests" / "ray" / "deploy.py"), cluster) as server:
+    with program(str(REPOSITORY / "tests" / "ray" / "deploy.py"), address) as server:
         server.expect("reserved:", START_S)
         yield server
 

@@ -22,6 +22,7 @@ from pyengine.http.errors import (
 )
 from pyengine.http.exchange import Exchange
 from pyengine.http.limits import Limits
+from pyengine.http.ollama import endpoints as ollama
 from pyengine.http.openai import chat_completions, completions, models, responses, tokenize
 from pyengine.http.operations import debug, health, metrics, openapi
 from pyengine.http.operations.request_log import RequestLog
@@ -42,6 +43,12 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/messages": {"POST": messages.create},
     "/v1/messages/count_tokens": {"POST": messages.count_tokens},
     "/v1/models": {"GET": models.list_all},
+    "/api/chat": {"POST": ollama.chat},
+    "/api/generate": {"POST": ollama.generate},
+    "/api/show": {"POST": ollama.show},
+    "/api/tags": {"GET": ollama.tags},
+    "/api/ps": {"GET": ollama.running},
+    "/api/version": {"GET": ollama.version},
     "/tokenize": {"POST": tokenize.tokenize},
     "/detokenize": {"POST": tokenize.detokenize},
     "/apply-template": {"POST": tokenize.apply_template},

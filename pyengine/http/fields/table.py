@@ -19,6 +19,15 @@ from pyengine.http.anthropic.schema import (
     ToolUse,
 )
 from pyengine.http.fields.policy import Alias, Effect, Hint, Refused, Table
+from pyengine.http.ollama.schema import (
+    OllamaCall,
+    OllamaFunction,
+    OllamaGenerateRequest,
+    OllamaMessage,
+    OllamaOptions,
+    OllamaRequest,
+    OllamaShowRequest,
+)
 from pyengine.http.openai.schema.chat import ChatRequest
 from pyengine.http.openai.schema.common import GenerationRequest, StreamOptions
 from pyengine.http.openai.schema.completions import CompletionRequest
@@ -279,7 +288,48 @@ _ANTHROPIC: dict[str, Effect] = {
 }
 _BLOCK: dict[str, Effect] = {"cache_control": CACHING, "citations": ECHO}
 
+_OLLAMA: dict[str, Effect] = {
+    "keep_alive": Hint("is how long a model stays loaded; here it always is."),
+    "logprobs": OFF,
+    "top_logprobs": Refused(neutral=(0,)),
+    "truncate": Refused(neutral=(False,)),
+    "shift": Refused(neutral=(False,)),
+    "images": Refused("the model reads and writes text.", ([],)),
+    "name": Alias("model"),
+}
+_MACHINE = Hint("is about the machine, which the server's own settings are for.")
+
 TABLE: Table = {
+    OllamaRequest: _OLLAMA,
+    OllamaGenerateRequest: {
+        "suffix": Refused("the model does not fill gaps.", ("",)),
+        "template": Refused("the model's own is used.", ("",)),
+        "context": Refused("take /api/chat.", ([],)),
+    },
+    OllamaShowRequest: {
+        "name": Alias("model"),
+        "verbose": Hint("asks for tables that the answer does not have."),
+        "system": Refused(neutral=("",)),
+        "template": Refused(neutral=("",)),
+        "options": Refused(neutral=({},)),
+    },
+    OllamaMessage: {"images": Refused("the model reads and writes text.", ([],))},
+    OllamaCall: {"type": ECHO},
+    OllamaFunction: {"index": ECHO},
+    OllamaOptions: {
+        **{name: effect for name, effect in _LLAMA_CPP.items() if isinstance(effect, Refused)},
+        **dict.fromkeys(
+            (
+                "num_ctx", "num_batch", "num_gpu", "main_gpu", "low_vram", "vocab_only",
+                "use_mmap", "use_mlock", "num_thread", "numa", "f16_kv", "logits_all",
+            ),
+            _MACHINE,
+        ),
+        "num_keep": Hint("is for a context that is shifted; here it never is."),
+        "penalize_newline": Refused(neutral=(True,)),
+        "mirostat_tau": Hint(ONLY_WITH.format("mirostat")),
+        "mirostat_eta": Hint(ONLY_WITH.format("mirostat")),
+    },
     CountTokensRequest: {
         **_ANTHROPIC,
         **dict.fromkeys(

@@ -80,7 +80,7 @@ def _usage(usage: Usage, reasons: bool) -> ResponseUsage:
         usage.prompt_tokens,
         usage.completion_tokens,
         usage.prompt_tokens + usage.completion_tokens,
-        InputTokensDetails(usage.cached_tokens),
+        InputTokensDetails(usage.cached_tokens, usage.prompt_tokens - usage.cached_tokens),
         OutputTokensDetails(thought),
     )
 

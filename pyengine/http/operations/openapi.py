@@ -18,6 +18,12 @@ from pyengine.http.anthropic.schema import (
     MessagesRequest,
     TokenCount,
 )
+from pyengine.http.ollama.schema import (
+    OllamaAnswer,
+    OllamaChatRequest,
+    OllamaGenerateRequest,
+    OllamaShowRequest,
+)
 from pyengine.http.openai.schema.chat import ChatRequest, ChatResponse
 from pyengine.http.openai.schema.completions import CompletionRequest, CompletionResponse
 from pyengine.http.openai.schema.models import Model, ModelList
@@ -134,6 +140,18 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/messages/count_tokens"): Operation(
         "Count the tokens of a conversation.", TokenCount, CountTokensRequest
     ),
+    ("POST", "/api/chat"): Operation(
+        "Answer a conversation in Ollama's form.", OllamaAnswer, OllamaChatRequest
+    ),
+    ("POST", "/api/generate"): Operation(
+        "Continue a prompt in Ollama's form.", OllamaAnswer, OllamaGenerateRequest
+    ),
+    ("POST", "/api/show"): Operation(
+        "The model, in Ollama's form.", dict[str, Any], OllamaShowRequest
+    ),
+    ("GET", "/api/tags"): Operation("The models, in Ollama's form.", dict[str, Any]),
+    ("GET", "/api/ps"): Operation("The models that are loaded, in Ollama's form.", dict[str, Any]),
+    ("GET", "/api/version"): Operation("The version of pyengine.", Version),
     ("POST", "/tokenize"): Operation(
         "The token ids of a text or a conversation.", TokenizeAnswer, TokenizeRequest
     ),

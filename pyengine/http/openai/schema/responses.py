@@ -124,9 +124,10 @@ class ReasoningItem(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class InputTokensDetails(msgspec.Struct, gc=False):
-    """How many input tokens came from the prefix cache."""
+    """How many input tokens came from the prefix cache, and how many were new to it."""
 
     cached_tokens: int
+    cache_write_tokens: int
 
 
 class OutputTokensDetails(msgspec.Struct, gc=False):

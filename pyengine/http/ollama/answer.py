@@ -1,0 +1,118 @@
+"""Answers as Ollama writes them: an object, or one a line as the answer comes."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from pyengine.chat.answer import ChatAnswer, ChatUpdate, ToolCallDelta
+from pyengine.chat.generation import ChatGeneration
+from pyengine.completion import Usage
+from pyengine.errors import PyengineError
+from pyengine.http.ollama.schema import (
+    OllamaAnswer,
+    OllamaCall,
+    OllamaFunction,
+    OllamaMessage,
+)
+from pyengine.telemetry.timing import Timing
+
+_encode = msgspec.json.Encoder().encode
+
+
+def error_body(error: PyengineError) -> bytes:
+    """``{"error": message}``."""
+    return _encode({"error": error.message})
+
+
+class OllamaWriter:
+    """Writes one answer, whole or line by line."""
+
+    def __init__(
+        self, model: str, answer: ChatGeneration, warnings: Sequence[str], *, chat: bool
+    ) -> None:
+        """``chat``: whether the text is a message, or a response."""
+        self._model, self._answer, self._chat = model, answer, chat
+        self._warnings = list(warnings)
+        self._calls: list[tuple[str, str, list[str]]] = []
+        self._finish: str | None = None
+
+    def update(self, update: ChatUpdate) -> bytes:
+        """A line with the new text; calls come whole, once all of them are there."""
+        self._warnings = list(dict.fromkeys((*self._warnings, *update.warnings)))
+        self._finish = update.finish_reason
+        for call in update.tool_calls:
+            self._add(call)
+        if not update.text and not update.reasoning:
+            return b""
+        return self._line(self._made(update.text, update.reasoning, (), done=False))
+
+    def last(self, usage: Usage) -> bytes:
+        """The calls, and the line that has the counts."""
+        data = b""
+        if self._calls:
+            calls = [_call(*call[:2], "".join(call[2])) for call in self._calls]
+            data = self._line(self._made("", "", calls, done=False))
+        return data + self._line(self._ended(self._made("", "", (), done=True), usage))
+
+    def whole(self, answer: ChatAnswer) -> bytes:
+        """The answer as one object."""
+        self._finish = answer.finish_reason
+        self._warnings = list(dict.fromkeys((*self._warnings, *answer.warnings)))
+        calls = [_call(call.id, call.name, call.arguments) for call in answer.tool_calls]
+        made = self._made(answer.text, answer.reasoning, calls, done=True)
+        return _written(self._ended(made, answer.usage))
+
+    def _add(self, call: ToolCallDelta) -> None:
+        if call.id is not None and call.name is not None:
+            self._calls.append((call.id, call.name, []))
+        self._calls[call.index][2].append(call.arguments)
+
+    def _made(
+        self, text: str, thinking: str, calls: Sequence[OllamaCall], *, done: bool
+    ) -> OllamaAnswer:
+        now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        made = OllamaAnswer(model=self._model, created_at=now, done=done)
+        if self._chat:
+            made.message = OllamaMessage("assistant", text, thinking or None, list(calls) or None)
+        else:
+            made.response, made.thinking = text, thinking or None
+        return made
+
+    def _ended(self, made: OllamaAnswer, usage: Usage) -> OllamaAnswer:
+        made.done_reason = "length" if self._finish == "length" else "stop"
+        made.prompt_eval_count, made.eval_count = usage.prompt_tokens, usage.completion_tokens
+        made.total_duration, made.prompt_eval_duration, made.eval_duration = _durations(
+            self._answer.outcome.timing
+        )
+        made.load_duration = 0
+        if self._warnings:
+            made.warnings = self._warnings
+        return made
+
+    def _line(self, made: OllamaAnswer) -> bytes:
+        return _written(made) + b"\n"
+
+
+def _written(made: OllamaAnswer) -> bytes:
+    """With ``content`` and ``response`` even where they are empty: clients read them."""
+    found: dict[str, Any] = msgspec.to_builtins(made)
+    if made.message is not None:
+        found["message"]["content"] = made.message.content
+    return _encode(found)
+
+
+def _call(call_id: str, name: str, arguments: str) -> OllamaCall:
+    try:
+        read = msgspec.json.decode(arguments, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        read = {}  # cut short
+    return OllamaCall(OllamaFunction(name, read), call_id)
+
+
+def _durations(timing: Timing) -> tuple[int, int, int]:
+    """Nanoseconds of the whole, until the first token, and from there on."""
+    first = timing.first_ns or timing.end_ns
+    total, prompt = timing.end_ns - timing.arrival_ns, first - timing.arrival_ns
+    return max(0, total), max(0, prompt), max(0, timing.end_ns - first)

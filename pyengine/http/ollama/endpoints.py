@@ -1,0 +1,211 @@
+"""``POST /api/chat``, ``generate`` and ``show``; ``GET /api/tags``, ``ps`` and ``version``."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pyengine._core import __version__
+from pyengine.chat.generation import ChatGeneration
+from pyengine.chat.messages import Message
+from pyengine.chat.options import ChatOptions
+from pyengine.chat.tools import Tool
+from pyengine.errors import InvalidRequestError, PyengineError
+from pyengine.http.errors import FieldNames, internal_error
+from pyengine.http.ollama.answer import OllamaWriter, error_body
+from pyengine.http.ollama.conversation import (
+    OPTION_NAMES,
+    conversation,
+    grammar,
+    sampling_params,
+)
+from pyengine.http.ollama.schema import (
+    OllamaChatRequest,
+    OllamaGenerateRequest,
+    OllamaRequest,
+    OllamaShowRequest,
+)
+from pyengine.http.operations.tracing import Asked
+from pyengine.http.rsgi import ProtocolClosed
+from pyengine.request.submission import RequestOptions
+
+if TYPE_CHECKING:
+    from pyengine.async_engine import AsyncEngine
+    from pyengine.http.exchange import Exchange
+
+_chat = msgspec.json.Decoder(OllamaChatRequest)
+_generate = msgspec.json.Decoder(OllamaGenerateRequest)
+_show = msgspec.json.Decoder(OllamaShowRequest)
+_encode = msgspec.json.Encoder().encode
+_NAMES = FieldNames({**OPTION_NAMES, "grammar": "format", "reasoning": "think"})
+_SINCE = datetime.now(UTC).isoformat()
+
+
+async def chat(exchange: "Exchange") -> None:
+    """Answer a conversation."""
+    exchange.error_body, exchange.names = error_body, _NAMES
+    request = await exchange.decode(_chat)
+    tools = [Tool.from_openai(tool, f"tools[{i}]") for i, tool in enumerate(request.tools or ())]
+    if len(tools) > exchange.service.limits.tools:
+        raise InvalidRequestError(f"'tools' may hold {exchange.service.limits.tools} tools.")
+    messages = conversation(request.messages)
+    await _answer(exchange, request, messages, tuple(tools), chat=True)
+
+
+async def generate(exchange: "Exchange") -> None:
+    """Continue a prompt: as a message to the model, or as it is."""
+    exchange.error_body, exchange.names = error_body, _NAMES
+    request = await exchange.decode(_generate)
+    engine = exchange.service.require_model(_name(exchange, request.model))
+    if not request.raw and engine.handler.template is not None:
+        system = [Message("system", request.system)] if request.system else []
+        messages = [*system, Message("user", request.prompt)]
+        await _answer(exchange, request, messages, (), chat=False)
+        return
+    for name in ("system", "think"):
+        if getattr(request, name):
+            raise InvalidRequestError(f"'{name}' does not go with a raw prompt.", param=name)
+    params, token_ids = sampling_params(request.options), await engine.encode(request.prompt)
+    (generation,) = exchange.generate(
+        [(token_ids, params)],
+        RequestOptions(grammar=grammar(request)),
+        Asked("text_completion", exchange.service.new_id("ollama-"), params, _streams(request)),
+    )
+    await _write(exchange, request, ChatGeneration(generation), chat=False)
+
+
+async def _answer(
+    exchange: "Exchange",
+    request: OllamaRequest,
+    messages: list[Message],
+    tools: tuple[Tool, ...],
+    *,
+    chat: bool,
+) -> None:
+    engine = exchange.service.require_model(_name(exchange, request.model))
+    arguments = {"reasoning_effort": request.think} if isinstance(request.think, str) else {}
+    reasoning = request.think if isinstance(request.think, bool) else None
+    if reasoning is not None and not engine.handler.reasons:
+        if reasoning:
+            exchange.warn("'think' is left out: the model's format has no reasoning.")
+        reasoning = None
+    options = ChatOptions(
+        tools=tools,
+        grammar=grammar(request),
+        reasoning=reasoning,
+        template_arguments=arguments,
+        continue_final_message=bool(messages) and messages[-1].role == "assistant",
+    )
+    params = sampling_params(request.options)
+    spec, token_ids = await engine.prepare(messages, params, options)
+    exchange.warn(*spec.warnings)
+    (generation,) = exchange.generate(
+        [(token_ids, spec.params)],
+        RequestOptions(grammar=spec.grammar),
+        Asked("chat", exchange.service.new_id("ollama-"), params, _streams(request)),
+    )
+    await _write(exchange, request, spec.answer(generation), chat=chat)
+
+
+async def _write(
+    exchange: "Exchange", request: OllamaRequest, answer: ChatGeneration, *, chat: bool
+) -> None:
+    """Answer with an object, or with one a line as the text comes."""
+    model = exchange.service.engine.model_name
+    writer = OllamaWriter(model, answer, tuple(exchange.warnings), chat=chat)
+    if not _streams(request):
+        exchange.reply(writer.whole(await answer))
+        return
+    transport = None
+    try:
+        async for update in answer:
+            if transport is None:
+                exchange.began, exchange.status = True, 200
+                headers = exchange.headers("application/x-ndjson")
+                transport = exchange.proto.response_stream(200, headers)
+            data = writer.update(update)
+            if update.finish_reason is not None:
+                data += writer.last(update.usage)
+            if data:
+                await transport.send_bytes(data)
+    except ProtocolClosed:
+        raise
+    except PyengineError as error:
+        if transport is None:
+            raise
+        await transport.send_bytes(error_body(exchange.explain(error)) + b"\n")
+    except Exception:
+        if transport is not None:
+            await transport.send_bytes(error_body(internal_error()) + b"\n")
+        raise
+    finally:
+        transport = None  # granian ends the answer with its last reference; a traceback may be one
+
+
+def _streams(request: OllamaRequest) -> bool:
+    return request.stream is not False
+
+
+def _name(exchange: "Exchange", name: str | None) -> str | None:
+    """A model's name without the tag that Ollama's clients add."""
+    known = exchange.service.engine.model_name
+    return known if name == f"{known}:latest" else name
+
+
+async def tags(exchange: "Exchange") -> None:
+    """The model that is served."""
+    engine = exchange.service.require_ready()
+    exchange.reply(_encode({"models": [_described(engine)]}))
+
+
+async def running(exchange: "Exchange") -> None:
+    """The models that are loaded: the one that is served."""
+    engine = exchange.service.require_ready()
+    made = {**_described(engine), "expires_at": "9999-01-01T00:00:00Z", "size_vram": 0}
+    exchange.reply(_encode({"models": [{**made, "context_length": engine.max_context}]}))
+
+
+async def show(exchange: "Exchange") -> None:
+    """What the model is and can do."""
+    exchange.error_body = error_body
+    request = await exchange.decode(_show)
+    engine = exchange.service.require_model(_name(exchange, request.model))
+    handler = engine.handler
+    abilities = ["completion"]
+    if handler.format is not None and handler.template is not None:
+        abilities += ["tools"] if "tools" in handler.template.variables else []
+    abilities += ["thinking"] if handler.reasons else []
+    made: dict[str, Any] = {
+        "modelfile": "",
+        "parameters": "",
+        "template": "" if handler.template is None else handler.template.source,
+        "details": _details(),
+        "model_info": {
+            "general.architecture": "pyengine",
+            "general.basename": engine.model_name,
+            "pyengine.context_length": engine.max_context,
+        },
+        "capabilities": abilities,
+        "modified_at": _SINCE,
+    }
+    exchange.reply(_encode(made))
+
+
+async def version(exchange: "Exchange") -> None:
+    """The version of pyengine."""
+    exchange.reply(_encode({"version": __version__}))
+
+
+def _described(engine: "AsyncEngine") -> dict[str, Any]:
+    name = engine.model_name
+    return {
+        "name": name, "model": name, "modified_at": _SINCE, "size": 0, "digest": "",
+        "details": _details(),
+    }  # fmt: skip
+
+
+def _details() -> dict[str, Any]:
+    return {
+        "parent_model": "", "format": "", "family": "", "families": [], "parameter_size": "",
+        "quantization_level": "",
+    }  # fmt: skip

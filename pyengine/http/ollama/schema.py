@@ -1,0 +1,99 @@
+"""Ollama's requests and answers. What its ``show`` and ``tags`` say of a model is in dicts."""
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class OllamaFunction(msgspec.Struct, forbid_unknown_fields=True):
+    """A call of the assistant's; its arguments are an object."""
+
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class OllamaCall(msgspec.Struct, forbid_unknown_fields=True):
+    """An entry of a message's ``tool_calls``."""
+
+    function: OllamaFunction
+    id: str | None = None
+
+
+class OllamaMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A message. A tool's answers the calls of the message before it in their order."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    thinking: str | None = None
+    tool_calls: list[OllamaCall] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+
+
+class OllamaOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """``options``: sampling parameters, by Ollama's names."""
+
+    num_predict: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repeat_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+
+
+class OllamaRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Fields of both requests that generate. The answer is a stream unless ``stream`` is false."""
+
+    model: str | None = None
+    stream: bool | None = None
+    format: dict[str, Any] | str | None = None
+    options: OllamaOptions | None = None
+    think: bool | str | None = None
+
+
+class OllamaChatRequest(OllamaRequest, kw_only=True, forbid_unknown_fields=True):
+    """``POST /api/chat``."""
+
+    messages: list[OllamaMessage] = []
+    tools: list[dict[str, Any]] | None = None
+
+
+class OllamaGenerateRequest(OllamaRequest, kw_only=True, forbid_unknown_fields=True):
+    """``POST /api/generate``: a prompt through the chat template; as it is with ``raw``."""
+
+    prompt: str = ""
+    system: str | None = None
+    raw: bool | None = None
+
+
+class OllamaShowRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """``POST /api/show``."""
+
+    model: str | None = None
+
+
+class OllamaAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A line of a stream, or the whole answer; counts and times, in nanoseconds, are in the last.
+
+    A chat's text is in ``message``, a prompt's in ``response``.
+    """
+
+    model: str
+    created_at: str
+    done: bool
+    message: OllamaMessage | None = None
+    response: str | None = None
+    thinking: str | None = None
+    done_reason: str | None = None
+    total_duration: int | None = None
+    load_duration: int | None = None
+    prompt_eval_count: int | None = None
+    prompt_eval_duration: int | None = None
+    eval_count: int | None = None
+    eval_duration: int | None = None
+    warnings: list[str] | None = None

@@ -34,14 +34,14 @@ test: $(CORE)  ## what shows within 5 minutes that nothing is broken: Rust, then
 	PROPTEST_RNG_SEED=1 PROPTEST_CASES=$(QUICK_CASES) cargo test --workspace --quiet
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
-test-all: $(CORE) .venv/scale  ## what `make test` leaves out: all cases of Rust's property tests, slow tests
+test-all: $(CORE) .venv/scale .venv/clients  ## what `make test` leaves out: all cases of Rust's property tests, slow tests
 	PROPTEST_RNG_SEED=1 cargo test --workspace --quiet -- --include-ignored
 	$(BIN)/python -m pytest $(PARALLEL) -m slow
 
 test-data: .venv/installed  ## download the traces and tokenizers that a few tests and benches read
 	$(BIN)/python -m tools.reference_data
 
-coverage: $(CORE) .venv/scale  ## lines that no test runs: Python by all its tests, Rust by cargo-llvm-cov
+coverage: $(CORE) .venv/scale .venv/clients  ## lines that no test runs: Python by all its tests, Rust by cargo-llvm-cov
 	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report term:skip-covered
 	@if cargo llvm-cov --version >/dev/null 2>&1; then \
 		PROPTEST_RNG_SEED=1 cargo llvm-cov --workspace --summary-only; \
@@ -84,7 +84,7 @@ format: $(CORE)  ## let the formatters write
 	$(BIN)/ruff check --fix .
 
 lock: .venv/installed  ## raise the pinned versions
-	$(UV) pip compile --quiet --upgrade --universal --extra dev --extra docs --extra scale --no-header --no-annotate \
+	$(UV) pip compile --quiet --upgrade --universal --extra dev --extra docs --extra scale --extra clients --no-header --no-annotate \
 		--python-version 3.11 --output-file constraints.txt pyproject.toml
 	cargo update
 
@@ -101,6 +101,10 @@ lock: .venv/installed  ## raise the pinned versions
 # The router, Ray and Kubernetes' schemas are 600 MB, and only slow tests and benches need them.
 .venv/scale: .venv/installed
 	$(UV) pip install --constraint constraints.txt --extra scale --requirement pyproject.toml
+	@touch $@
+
+.venv/clients: .venv/installed
+	$(UV) pip install --constraint constraints.txt --extra clients --requirement pyproject.toml
 	@touch $@
 
 $(CORE): .venv/installed $(RUST)

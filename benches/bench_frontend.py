@@ -127,7 +127,7 @@ async def serve_bare(step_s: float) -> None:
     from granian.constants import HTTPModes
     from granian.server.embed import Server
 
-    from pyengine.http.serving.server import listen
+    from pyengine.http.serving.sockets import listen
 
     open_streams: list[Any] = []
 

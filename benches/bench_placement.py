@@ -172,7 +172,8 @@ def floor() -> None:
     import uvloop
 
     from pyengine.http.rsgi import HTTPProtocol, Scope
-    from pyengine.http.serving.server import _Granian, listen, url_of
+    from pyengine.http.serving.granian_server import GranianServer
+    from pyengine.http.serving.sockets import listen, url_of
 
     chunk = b'data: {"choices":[{"index":0,"text":" constant","finish_reason":null}]}\n\n'
 
@@ -196,7 +197,7 @@ def floor() -> None:
     async def serve() -> None:
         listener = listen("127.0.0.1", 0, 2048)
         print(f"ready: {url_of(listener, '127.0.0.1')}", flush=True)
-        await _Granian(Constant(), listener, 8192).serve()  # type: ignore[arg-type]
+        await GranianServer(Constant(), listener, 8192).serve()
 
     uvloop.run(serve())
 

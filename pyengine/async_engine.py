@@ -25,7 +25,7 @@ from pyengine.messages import (
     encode_abort_frontend,
     encode_forget_answers,
 )
-from pyengine.model.weights.folder import model_folder, served_name
+from pyengine.model.weights.folder import model_folder, served_names
 from pyengine.placement import Placement, PlacementName, placed
 from pyengine.request.admission import Admission
 from pyengine.request.connection import Connection
@@ -75,7 +75,7 @@ class AsyncEngine(Connection):
         failure: The error that made loading fail, or killed the engine; else None.
         dead: An event, set when the engine has died for good.
         info: Context length, vocabulary size and KV blocks, once started.
-        model_name: The name that the model answers to.
+        model_names: The names that the model answers to.
         tokenizer: The model's tokenizer, once started.
         handler: The model's chat template and chat format, once started.
         recorder: The spans of all parts of the engine; may be switched off.
@@ -105,11 +105,16 @@ class AsyncEngine(Connection):
         if config is None:
             config = _config(model, settings)
         placement = placed(placement) if isinstance(placement, str) else placement
-        self.model_name = config.served_name or served_name(config.model)
+        self.model_names = served_names(config)
         self.recorder = placement.frontend_slot().recorder
         slot = placement.frontend_slot()
         self.admission = Admission(config, slot.heartbeat, slot.index)
         super().__init__(config, placement, self.recorder.timeline(Track.FRONTEND))
+
+    @property
+    def model_name(self) -> str:
+        """The first name that the model answers to."""
+        return self.model_names[0]
 
     async def _prepare(self) -> None:
         """Read the tokenizer, the chat template and the chat format."""

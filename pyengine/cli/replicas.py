@@ -18,6 +18,8 @@ ARGUMENTS = "pyengine.arguments"
 USELESS = {
     "root_path": "the router has its own paths; let the proxy before it take the path away",
     "allow_host": "the router takes every name",
+    "uds": "the router listens on a port",
+    "tls_cert": "the router speaks plain HTTP; put a proxy before it",
 }
 """Settings of the server that have no effect behind a router, and why."""
 
@@ -46,6 +48,18 @@ def refuse(server: "ServerConfig") -> None:
                 f"{spelled(setting)} and --replicas do not go together: {reason}"
             )
     require_router()
+
+
+def without(arguments: Sequence[str], flag: str) -> list[str]:
+    """The arguments without ``flag`` and its value."""
+    kept = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == flag:
+            next(rest, None)
+        elif not argument.startswith(f"{flag}="):
+            kept.append(argument)
+    return kept
 
 
 async def serve_replicas(
@@ -79,7 +93,7 @@ async def serve_replicas(
     from pyengine.http.replicas.shares import shares
     from pyengine.http.serving.reload import reloading
     from pyengine.http.serving.server import signals
-    from pyengine.model.weights.folder import served_name
+    from pyengine.model.weights.folder import served_names
 
     if metrics_port is None:
         metrics_port = min(server.port + 1, 65535) if server.port else 0
@@ -87,15 +101,15 @@ async def serve_replicas(
     door = Door(source.rules())
     running = ReplicaSet(
         arguments,
-        config.served_name or served_name(config.model),
+        served_names(config)[0],
         shares(config, replicas),
         server,
         metrics_port=metrics_port,
         door=door,
         announce=say,
     )
-    files = [path for path in (server.api_key_file,) if path is not None]
-    async with signals() as (stop, hurry), reloading(files, lambda: door.apply(source.rules())):
+    reload = reloading(server.reloaded_files, lambda: door.apply(source.rules()))
+    async with signals() as (stop, hurry), reload:
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(stop.wait())]
         try:
             await running.start()

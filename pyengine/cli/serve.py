@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyengine.cli.options import engine_config, engine_options, model_argument
-from pyengine.cli.replicas import ARGUMENTS, KeepsArguments, refuse, serve_replicas
+from pyengine.cli.replicas import ARGUMENTS, KeepsArguments, refuse, serve_replicas, without
 from pyengine.cli.server_options import server_config, server_options
 from pyengine.cli.terminal import loading_bar
 from pyengine.settings.modes import Mode
@@ -39,18 +39,12 @@ MODE: Mode = "local"
     help="Engines behind one router, each with its GPUs, or its part of the cores; needs "
     "pyengine[router].",
 )
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(0, 65535),
-    help="Port of /metrics with --replicas [default: the one after --port].",
-)
 @server_options
 @engine_options(MODE)
 def serve(
     model: str | None,
     placement: "PlacementName",
     replicas: int,
-    metrics_port: int | None,
     **given: Any,
 ) -> None:
     """Serve a model over OpenAI's HTTP API.
@@ -70,9 +64,12 @@ def serve(
     for warning in warnings(server, replicas):
         click.echo(f"Warning: {warning}", err=True)
     if replicas > 1:
-        arguments = click.get_current_context().meta[ARGUMENTS]
+        if len(config.served_name) > 1:
+            raise click.UsageError("more than one --served-name is not for --replicas")
+        os.environ.pop("PYENGINE_METRICS_PORT", None)  # the replicas' metrics are at their ports
+        arguments = without(click.get_current_context().meta[ARGUMENTS], "--metrics-port")
         running = serve_replicas(
-            config, server, arguments, _say, replicas=replicas, metrics_port=metrics_port
+            config, server, arguments, _say, replicas=replicas, metrics_port=server.metrics_port
         )
         uvloop.run(running)
     elif server.workers == 1:
@@ -88,7 +85,7 @@ def warnings(server: "ServerConfig", replicas: int = 1) -> list[str]:
     from pyengine.http.access.rules import is_loopback
 
     found = []
-    if not server.locked and not is_loopback(server.host):
+    if not server.locked and server.uds is None and not is_loopback(server.host):
         found.append(
             f"everyone who reaches {server.host}:{server.port} can use the model, read /metrics "
             "and profile the engine: no --api-key-file or --api-key is given"
@@ -172,6 +169,7 @@ def summary(engine: "AsyncEngine", url: str, placement: "PlacementName", workers
         "drafts": drafting or "none",
         **info.notes,
     }
+    curled = f"--unix-socket {url[5:]} http://localhost" if url.startswith("unix:") else url
     question = {
         "model": engine.model_name,
         "messages": [{"role": "user", "content": "Hello!"}],
@@ -179,7 +177,7 @@ def summary(engine: "AsyncEngine", url: str, placement: "PlacementName", workers
     return "\n".join(
         [
             *(f"  {name:<9} {value}" for name, value in lines.items()),
-            f"  try       curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\",
+            f"  try       curl {curled}/v1/chat/completions -H 'Content-Type: application/json' \\",
             f"              -d '{json.dumps(question)}'",
         ]
     )

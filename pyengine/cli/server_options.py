@@ -15,6 +15,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 SERVER_OPTIONS: dict[str, str] = {
     "host": "Address to listen on [default: 127.0.0.1].",
     "port": "Port to listen on; 0 takes a free one [default: 8000].",
+    "uds": "Path of a unix socket to listen on, in place of --host and --port.",
+    "tls_cert": "Certificate chain in PEM, for TLS; read again when it changes, and on SIGHUP.",
+    "tls_key": "Key of --tls-cert, in PEM.",
+    "metrics_port": "Port of /metrics and /debug alone [default: they are at --port; with "
+    "--replicas, the one after it].",
     "root_path": "Path at which a proxy has put the server, such as /llm.",
     "workers": "HTTP processes that share the port and the engine [default: 1].",
     "drain_seconds": "Seconds that running requests get to finish when the server stops "
@@ -34,6 +39,7 @@ SERVER_OPTIONS: dict[str, str] = {
     "max_choices": "Most answers of one request, prompts times n [default: 128].",
     "max_tools": "Most tools of one request [default: 128].",
     "unknown_fields": "'warn' leaves fields out of requests that are not known [default: refuse].",
+    "max_messages": "Most messages of one conversation [default: 10000].",
     "page": "Serve a page to chat at / [default: yes].",
     "log_level": "Least severe of the lines that are logged [default: info].",
     "log_format": "'json' logs an object a line [default: text].",

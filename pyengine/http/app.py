@@ -81,6 +81,10 @@ def _meant(path: str) -> str:
     return f"there are: {', '.join(ROUTES)}."
 
 
+def _any_path(_: str) -> bool:
+    return True
+
+
 class App(Service):
     """The RSGI application. Called by granian on the serving loop.
 
@@ -107,13 +111,17 @@ class App(Service):
 
     async def __rsgi__(self, scope: Scope, proto: Any) -> None:
         """Serve one request; granian's entry."""
+        await self.serve(scope, proto, _any_path)
+
+    async def serve(self, scope: Scope, proto: Any, has: Callable[[str], bool]) -> None:
+        """Serve one request, if ``has`` says that its path is served where it came in."""
         if scope.proto != "http":
             return
         exchange = Exchange(self, scope, proto)
         self._active.add(exchange)
         self.idle.clear()
         try:
-            await self._serve(exchange)
+            await self._serve(exchange, has)
         except PyengineError as error:
             exchange.fail(exchange.explain(error))
         except ProtocolClosed:
@@ -127,12 +135,14 @@ class App(Service):
             if not self._active:
                 self.idle.set()
 
-    async def _serve(self, exchange: Exchange) -> None:
+    async def _serve(self, exchange: Exchange, has: Callable[[str], bool]) -> None:
         scope = exchange.scope
         exchange.cors = self.door.cors(scope)
         if (headers := self.door.preflight(scope)) is not None:
             exchange.reply(b"", 204, *headers)
             return
+        if not has(exchange.path):
+            raise NoSuchPathError(f"{exchange.path} is served at another port.")
         handler = self._route(exchange)
         exchange.key = self.door.enter(scope, exchange.path)
         await handler(exchange)

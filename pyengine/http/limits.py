@@ -23,6 +23,7 @@ class Limits:
         prompts: Most prompts in one completions request.
         choices: Most answers of one request: prompts times ``n``.
         tools: Most tools of one request.
+        messages: Most messages of one conversation.
         connections: Connections that one HTTP process serves at once, fewer where the limit of
             open files is lower. More are turned away by 503, except health checks.
         backlog: Connections that wait to be accepted.
@@ -39,6 +40,7 @@ class Limits:
     prompts: int = 128
     choices: int = 128
     tools: int = 128
+    messages: int = 10_000
     connections: int = 8192
     backlog: int = 2048
     keep_alive_seconds: float = 5.0
@@ -54,6 +56,7 @@ class Limits:
             prompts=config.max_prompts,
             choices=config.max_choices,
             tools=config.max_tools,
+            messages=config.max_messages,
             connections=config.max_connections,
             drain_seconds=config.drain_seconds,
             page=config.page,
@@ -112,6 +115,18 @@ async def _read_chunks(proto: HTTPProtocol, limits: Limits) -> bytes:
 
 def _too_large(limits: Limits) -> PayloadTooLargeError:
     return PayloadTooLargeError(f"The body is longer than the limit of {limits.body_bytes} bytes.")
+
+
+def check_messages(count: int, limits: Limits) -> None:
+    """Refuse a conversation with more messages than the limit.
+
+    Raises:
+        InvalidRequestError: Naming ``messages``.
+    """
+    if count > limits.messages:
+        raise InvalidRequestError(
+            f"'messages' may hold {limits.messages} messages, not {count}.", param="messages"
+        )
 
 
 def check_prompts(count: int, n: int, limits: Limits) -> None:

@@ -98,9 +98,10 @@ class Service:
             PyengineError: As :meth:`require_ready`.
         """
         engine = self.require_ready()
-        if name is not None and name != engine.model_name:
+        if name is not None and name not in engine.model_names:
+            names = " and ".join(f"'{each}'" for each in engine.model_names)
             raise ModelNotFoundError(
-                f"The model '{name[:100]}' does not exist; this server has '{engine.model_name}'.",
+                f"The model '{name[:100]}' does not exist; this server has {names}.",
                 param="model",
             )
         return engine

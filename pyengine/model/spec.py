@@ -20,7 +20,7 @@ from pyengine.model.weights.folder import (
     draft_folder,
     is_named_spec,
     model_folder,
-    served_name,
+    served_names,
 )
 from pyengine.model.windows import layer_windows
 from pyengine.settings.config import EngineConfig
@@ -87,7 +87,7 @@ def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelS
             param="load_format",
         )
     folder = model_folder(config.model)
-    name = config.served_name or served_name(config.model)
+    name = served_names(config)[0]
     info, model = _read(config_folder(config.model), name, config)
     info = replace(info, folder=folder)
     if not config.drafts_with_model or config.draft_model is None:

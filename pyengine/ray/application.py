@@ -6,7 +6,7 @@ from typing import Any
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import ConfigError
 from pyengine.http.asgi import Message, asgi_app
-from pyengine.model.weights.folder import served_name
+from pyengine.model.weights.folder import served_names
 from pyengine.ray.autoscaling import CACHE, RUNNING, WAITING, ByEngineLoad
 from pyengine.ray.forwarding import Call, answered
 from pyengine.settings.config import EngineConfig
@@ -123,7 +123,7 @@ def build_app(
     if not isinstance(config, EngineConfig):
         config = EngineConfig(**(config or {}))
     options: dict[str, Any] = {
-        "name": f"engine-{config.served_name or served_name(config.model)}".replace("/", "--"),
+        "name": f"engine-{served_names(config)[0]}".replace("/", "--"),
         "max_ongoing_requests": config.limits.max_sequences + config.max_waiting,
         "graceful_shutdown_timeout_s": DRAIN_S,
         **resources(config, cpus),

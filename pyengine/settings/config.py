@@ -62,7 +62,8 @@ class EngineConfig:
         load_format: ``auto`` reads the model's weights; ``dummy`` fills them at random, for
             measuring: a folder needs none then, and ``model`` may also be ``llama-3-8b`` or
             ``llama-3-70b``, the sizes of those models with the demo model's tokenizer.
-        served_name: Name that the model answers to; None takes the folder's or the hub's.
+        served_name: Names that the model answers to; none takes the folder's or the hub's. An
+            answer has the name that was asked for, metrics and logs have the first.
         chat_format: How the model marks tool calls and reasoning, by the names of
             ``pyengine.chat.formats.FORMATS``; ``none`` leaves its answers as they are. None detects
             it by its chat template.
@@ -121,7 +122,7 @@ class EngineConfig:
 
     model: str | None = None
     load_format: LoadFormat = "auto"
-    served_name: str | None = None
+    served_name: tuple[str, ...] = ()
     chat_format: ChatFormatName | None = None
     special_tokens_in_content: SpecialTokensInContent = "text"
     template_timeout_s: float = 2.0

@@ -26,6 +26,12 @@ class ServerConfig:
     Attributes:
         host: Address or name to listen on.
         port: Port to listen on; 0 takes a free one.
+        uds: Path of a unix socket to listen on, in the place of host and port.
+        tls_cert: File with the certificate and those that it is signed by, in PEM; with it and
+            ``tls_key`` the server speaks TLS. Both are read again when they change.
+        tls_key: File with the certificate's key, in PEM, not encrypted.
+        metrics_port: Port of ``/metrics`` and ``/debug`` alone, which are not at ``port`` then; 0
+            takes a free one. With replicas, that of all replicas' metrics.
         root_path: Path at which a proxy has put the server; requests come with it or without.
         workers: HTTP processes that share the port and the engine.
         drain_seconds: How long running requests get to finish when the server stops.
@@ -43,6 +49,7 @@ class ServerConfig:
         max_choices: Most answers of one request: prompts times ``n``.
         max_tools: Most tools of one request.
         unknown_fields: ``refuse`` requests with fields that are not known, or ``warn``.
+        max_messages: Most messages of one conversation.
         page: Serve a page to chat at ``/``.
         log_level: Least severe of the lines that are logged.
         log_format: ``text``, or ``json``: an object a line.
@@ -55,6 +62,10 @@ class ServerConfig:
 
     host: str = "127.0.0.1"
     port: int = 8000
+    uds: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    metrics_port: int | None = None
     root_path: str = ""
     workers: int = 1
     drain_seconds: float = 30.0
@@ -70,6 +81,7 @@ class ServerConfig:
     max_choices: int = 128
     max_tools: int = 128
     unknown_fields: UnknownFields = "refuse"
+    max_messages: int = 10_000
     page: bool = True
     log_level: LogLevel = "info"
     log_format: LogFormat = "text"
@@ -103,6 +115,12 @@ class ServerConfig:
         return cls(**values)
 
     @property
+    def reloaded_files(self) -> list[str]:
+        """The files that are read again when they change, or on SIGHUP."""
+        files = (self.api_key_file, self.tls_cert, self.tls_key)
+        return [path for path in files if path is not None]
+
+    @property
     def locked(self) -> bool:
         """Whether clients need a key."""
         return bool(self.api_key) or self.api_key_file is not None
@@ -116,24 +134,32 @@ def _at_least_one(name: str) -> Rule[ServerConfig]:
     return Rule(name, "at least 1", lambda config: getattr(config, name) >= 1)
 
 
+def _file(name: str) -> Rule[ServerConfig]:
+    def holds(config: ServerConfig) -> bool:
+        path = getattr(config, name)
+        return path is None or Path(path).is_file()
+
+    return Rule(name, "a file that exists", holds)
+
+
 _RULES: tuple[Rule[ServerConfig], ...] = (
     *map(
         _at_least_one,
         (
             "workers", "body_bytes", "max_connections", "max_prompts", "max_choices",
-            "max_tools",
+            "max_tools", "max_messages",
         ),
     ),
     Rule("port", "from 0 to 65535", lambda c: 0 <= c.port <= 65535),
+    Rule("metrics_port", "from 0 to 65535", lambda c: 0 <= (c.metrics_port or 0) <= 65535),
+    _file("tls_cert"),
+    _file("tls_key"),
+    Rule("tls_cert", "given with 'tls_key'", lambda c: (c.tls_cert is None) == (c.tls_key is None)),
     Rule("drain_seconds", "0 or more", lambda c: c.drain_seconds >= 0),
     Rule(
         "root_path",
         "empty, or a path such as /llm",
         lambda c: not c.root_path or (c.root_path.startswith("/") and c.root_path != "/"),
     ),
-    Rule(
-        "api_key_file",
-        "a file that exists",
-        lambda c: c.api_key_file is None or Path(c.api_key_file).is_file(),
-    ),
+    _file("api_key_file"),
 )  # fmt: skip

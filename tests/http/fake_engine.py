@@ -79,7 +79,7 @@ class FakeEngine(AsyncEngine):
     Grammars are not obeyed. One is refused with ``refuse_grammar``, or has ``warnings``.
     """
 
-    model_name: str = "org/fake"
+    model_names: tuple[str, ...] = ("org/fake",)
     max_context: int = 512
     tokenizer: Tokenizer = field(default_factory=small_tokenizer)
     template: ChatTemplate | None = field(default_factory=lambda: ChatTemplate(CHATML))

@@ -237,7 +237,7 @@ async def test_signals(kind: str, drain: float, signals: int) -> None:
 def test_a_server_leaves_logging_as_it_was() -> None:
     import logging
 
-    from pyengine.http.serving.server import _Granian
+    from pyengine.http.serving.granian_server import GranianServer
 
     root = logging.getLogger()
     before = list(root.handlers), root.level
@@ -247,7 +247,7 @@ def test_a_server_leaves_logging_as_it_was() -> None:
         async def make() -> None:
             from pyengine.http.app import App
 
-            _Granian(App(FakeEngine(), Limits()), listener, 100)
+            GranianServer(App(FakeEngine(), Limits()), listener, 100)
 
         asyncio.run(make())
     assert (list(root.handlers), root.level) == before

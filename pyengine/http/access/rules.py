@@ -63,11 +63,14 @@ def is_loopback(host: str) -> bool:
 
 
 def _hosts(config: ServerConfig) -> tuple[str, ...] | None:
-    """Names in the Host header that are taken; None is any, as there is a network in between."""
+    """Names in the Host header that are taken; None is any, as there is a network in between, or a
+    file, which no web page reaches.
+    """
     given = tuple(host.lower() for host in config.allow_host)
     if "*" in given:
         return None
-    return given if given or is_loopback(config.host) else None
+    local = is_loopback(config.host) and config.uds is None
+    return given if given or local else None
 
 
 def _digest(key: str | None, name: str) -> str | None:

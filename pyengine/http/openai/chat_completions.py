@@ -14,6 +14,7 @@ from pyengine.completion import Completion
 from pyengine.errors import InvalidRequestError
 from pyengine.http import sse
 from pyengine.http.errors import FieldNames
+from pyengine.http.limits import check_messages
 from pyengine.http.openai.chat_options import chat_options, grammar_names, predicted
 from pyengine.http.openai.chunks import AnswerChunks, ChatChunks
 from pyengine.http.openai.logprobs import chat_logprobs, wanted_in_chat
@@ -56,6 +57,7 @@ async def create(exchange: "Exchange") -> None:
     request = await exchange.decode(_decoder)
     engine, limits = exchange.service.require_model(request.model), exchange.service.limits
     check_common(request, limits)
+    check_messages(len(request.messages), limits)
     check_prompt_logprobs(request)
     params = sampling_params(request, _max_tokens(request), wanted_in_chat(request))
     wanted = constraint(request)
@@ -83,7 +85,7 @@ async def create(exchange: "Exchange") -> None:
     response = ChatResponse(
         id=answer_id,
         created=created,
-        model=engine.model_name,
+        model=request.model or engine.model_name,
         choices=[
             ChatChoice(
                 index,
@@ -115,7 +117,7 @@ async def _stream(
     answer_id: str,
     created: int,
 ) -> None:
-    model, usage = exchange.service.engine.model_name, include_usage(request)
+    model, usage = request.model or exchange.service.engine.model_name, include_usage(request)
     n, warnings, continuous = len(generations), tuple(exchange.warnings), usage_in_chunks(request)
     if spec.plain:
         chunks = ChatChunks(

@@ -96,7 +96,7 @@ async def create(exchange: "Exchange") -> None:
         chunks = CompletionChunks(
             answer_id,
             created,
-            engine.model_name,
+            request.model or engine.model_name,
             include_usage(request),
             n=n,
             echoed=echoed,
@@ -133,7 +133,7 @@ async def create(exchange: "Exchange") -> None:
     response = CompletionResponse(
         id=answer_id,
         created=created,
-        model=engine.model_name,
+        model=request.model or engine.model_name,
         choices=choices,
         usage=usage_object([whole.usage for whole in wholes], n),
     )

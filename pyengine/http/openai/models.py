@@ -18,14 +18,15 @@ _CREATED = int(time.time())
 async def list_all(exchange: "Exchange") -> None:
     """Every model that is served."""
     engine = exchange.service.require_ready()
-    exchange.reply(msgspec.json.encode(ModelList([_model(engine)])))
+    models = [_model(engine, name) for name in engine.model_names]
+    exchange.reply(msgspec.json.encode(ModelList(models)))
 
 
 async def retrieve(exchange: "Exchange") -> None:
     """One model, by its name; names of hubs have slashes in them."""
     engine = exchange.service.require_model(exchange.parameter)
-    exchange.reply(msgspec.json.encode(_model(engine)))
+    exchange.reply(msgspec.json.encode(_model(engine, exchange.parameter)))
 
 
-def _model(engine: AsyncEngine) -> Model:
-    return Model(engine.model_name, _CREATED, engine.max_context)
+def _model(engine: AsyncEngine, name: str) -> Model:
+    return Model(name, _CREATED, engine.max_context)

@@ -10,7 +10,7 @@ from pyengine.errors import InvalidRequestError
 from pyengine.grammar import Grammar, json_object
 from pyengine.http import sse
 from pyengine.http.errors import FieldNames
-from pyengine.http.limits import Limits
+from pyengine.http.limits import Limits, check_messages
 from pyengine.http.openai.chat_options import grammar_names, template_arguments
 from pyengine.http.openai.logprobs import wanted_in_response
 from pyengine.http.openai.response_input import conversation
@@ -60,11 +60,13 @@ async def create(exchange: "Exchange") -> None:
     grammar, schemas = grammar_names(Constraint(options.grammar, "text.format"), options)
     exchange.names = FieldNames({**_FIELDS, "grammar": grammar}, schemas)
     messages = conversation(request.input, request.instructions, service.fields, exchange.warnings)
+    check_messages(len(messages), service.limits)
     spec, token_ids = await engine.prepare(messages, params, options)
     if request.store:
         exchange.warn(NOT_STORED)
     exchange.warn(*spec.warnings)
-    response = _response(request, service.new_id("resp_"), engine.model_name, params, options)
+    model = request.model or engine.model_name
+    response = _response(request, service.new_id("resp_"), model, params, options)
     response.warn(exchange.warnings)
     generations = exchange.generate(
         [(token_ids, spec.params)],

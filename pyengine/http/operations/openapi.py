@@ -196,8 +196,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
 
 
 @cache
-def document(model: str) -> bytes:
-    """The description of an endpoint that serves ``model``, as JSON."""
+def document(models: tuple[str, ...]) -> bytes:
+    """The description of an endpoint with these names of its model, as JSON."""
     types = {op.request for op in OPERATIONS.values()} | {op.answer for op in OPERATIONS.values()}
     structs = [kind for kind in types if inspect.isclass(kind)]
     structs = [ErrorBody, *sorted(structs, key=lambda kind: kind.__name__)]
@@ -205,7 +205,7 @@ def document(model: str) -> bytes:
         structs, ref_template="#/components/schemas/{name}"
     )
     for kind in GENERATING:
-        schemas[kind.__name__]["properties"]["model"] = {"enum": [model]}
+        schemas[kind.__name__]["properties"]["model"] = {"enum": models}
     names = dict(zip(structs, references, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for (method, path), operation in OPERATIONS.items():
@@ -262,7 +262,7 @@ def _operation(path: str, operation: Operation, names: dict[Any, dict[str, Any]]
 
 async def openapi(exchange: "Exchange") -> None:
     """The description."""
-    exchange.reply(document(exchange.service.engine.model_name))
+    exchange.reply(document(exchange.service.engine.model_names))
 
 
 async def docs(exchange: "Exchange") -> None:

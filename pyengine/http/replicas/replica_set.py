@@ -33,7 +33,8 @@ from pyengine.http.replicas.operations import Operations, Scraped, gathered
 from pyengine.http.replicas.program import Program
 from pyengine.http.replicas.router import Router, exchange, reachable
 from pyengine.http.replicas.shares import Share
-from pyengine.http.serving.server import _Granian, listen, url_of
+from pyengine.http.serving.granian_server import GranianServer
+from pyengine.http.serving.sockets import listen, url_of
 from pyengine.placement.children import EXIT_TIMEOUT_S
 from pyengine.placement.restarts import MAX_DEATHS, RestartLimit
 from pyengine.settings.server import ServerConfig
@@ -113,8 +114,7 @@ class ReplicaSet:
         listener = listen(host, metrics_port, self._operations.limits.backlog)
         self.metrics_url = f"{url_of(listener, host)}/metrics"
         self._standby = f"http://{reachable(host)}:{listener.getsockname()[1]}"
-        # Shaped as the application of requests, as far as the server looks at it.
-        self._server = _Granian(self._operations, listener, SCRAPERS)  # type: ignore[arg-type]
+        self._server = GranianServer(self._operations, listener, SCRAPERS)
         with listen(host, config.port, 1) as taken:  # smg would only log that a port is in use
             self._address = host, int(taken.getsockname()[1])
         self.url = Router(*self._address, 0, 0).url

@@ -18,6 +18,7 @@ from pathlib import Path
 from pyengine.errors import OverloadedError, PyengineError
 from pyengine.http.errors import error_body
 from pyengine.http.service import Service
+from pyengine.http.serving.granian_server import Certificate
 
 log = logging.getLogger("pyengine.http")
 
@@ -63,18 +64,26 @@ class Overflow:
     Lives on the serving loop.
     """
 
-    def __init__(self, service: Service, listener: socket.socket, connections: int) -> None:
+    def __init__(
+        self,
+        service: Service,
+        listener: socket.socket,
+        connections: int,
+        certificate: Certificate | None = None,
+    ) -> None:
         """Not accepting yet.
 
         Args:
             service: Knows whether requests are taken.
             listener: The socket that the HTTP library accepts from; closed by :meth:`close`.
             connections: How many connections the HTTP library holds at most.
+            certificate: For TLS.
         """
         self._service = service
         self._listener = listener
         self._full = open_descriptors() + connections
         self._connections = connections
+        self._certificate = certificate
         self._queued = select.poll()
         self._queued.register(listener, select.POLLIN)
         self._clients: dict[asyncio.Task[None], None] = {}  # by age
@@ -133,18 +142,31 @@ class Overflow:
 
     async def _serve(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        loop = asyncio.get_running_loop()
-        with connection:
-            try:
-                async with asyncio.timeout(PATIENCE_S):
-                    head = await loop.sock_recv(connection, _HEAD_BYTES)
-                    await loop.sock_sendall(connection, self._answer(head))
-                    connection.shutdown(socket.SHUT_WR)
-                    # Closing a socket that has unread bytes would take the answer back.
-                    while await loop.sock_recv(connection, _HEAD_BYTES):
-                        pass
-            except (OSError, TimeoutError):
-                pass  # the client has left, or sends nothing
+        reader, loop = asyncio.StreamReader(), asyncio.get_running_loop()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        context = None if self._certificate is None else self._certificate.context()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                transport, _ = await loop.connect_accepted_socket(
+                    lambda: protocol, connection, ssl=context
+                )
+                await self._converse(reader, transport)
+        except (OSError, TimeoutError):
+            pass  # the client has left, or sends nothing
+
+    async def _converse(
+        self, reader: asyncio.StreamReader, transport: asyncio.WriteTransport
+    ) -> None:
+        """Answer one request; the transport closes the connection once that is written."""
+        try:
+            transport.write(self._answer(await reader.read(_HEAD_BYTES)))
+            if transport.can_write_eof():
+                transport.write_eof()
+                # Closing a socket that has unread bytes would take the answer back.
+                while await reader.read(_HEAD_BYTES):
+                    pass
+        finally:
+            transport.close()
 
     def _answer(self, head: bytes) -> bytes:
         status, body = "200 OK", b'{"status":"ok"}'

@@ -13,7 +13,6 @@ one does that closes the connection: the HTTP library cannot distinguish them.
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 import signal
@@ -22,60 +21,34 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NoReturn
 
-from granian._granian import SocketHolder
-from granian.constants import HTTPModes
-from granian.http import HTTP1Settings
-from granian.log import LogLevels
-from granian.server.embed import Server
-
 from pyengine.async_engine import AsyncEngine
-from pyengine.errors import ConfigError, EngineDeadError
+from pyengine.errors import EngineDeadError
 from pyengine.http.access.door import Door
 from pyengine.http.access.source import AccessSource
 from pyengine.http.app import App
 from pyengine.http.limits import Limits
 from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
+from pyengine.http.serving.granian_server import Certificate, Port
 from pyengine.http.serving.notify import notify_ready
 from pyengine.http.serving.overflow import Overflow, connection_limit
+from pyengine.http.serving.parts import Part
 from pyengine.http.serving.reload import reloading
+from pyengine.http.serving.sockets import (
+    listen,
+    listeners,
+    metrics_listeners,
+    remove_path,
+    url_of,
+)
 from pyengine.settings.server import ServerConfig
 
 log = logging.getLogger("pyengine.http")
 
 # The exit status of a server that ended before all answers were whole.
 BROKEN_OFF = 3
-
-# granian configures logging when it is made; this changes its own level only, and leaves the
-# process's other loggers as they are.
-_LOGGING = {"incremental": True, "formatters": {}, "handlers": {}, "loggers": {"_granian": {}}}
-
-
-class _Granian(Server):
-    """granian's embedded server, over a socket that listens already.
-
-    Its own sockets share their port with other processes (SO_REUSEPORT), so a port in use would not
-    be noticed; and this one takes connections before granian has started.
-    """
-
-    def __init__(self, app: App, listener: socket.socket, connections: int) -> None:
-        limits = app.limits
-        super().__init__(
-            app,
-            # To tell HTTP/2 from HTTP/1 it would wait for a first byte, without a deadline.
-            http=HTTPModes.http1,
-            http1_settings=HTTP1Settings(header_read_timeout=round(1000 * limits.header_seconds)),
-            websockets=False,
-            backlog=limits.backlog,
-            backpressure=connections,
-            log_level=LogLevels.error,
-            log_dictconfig=_LOGGING,
-        )
-        # granian owns the descriptor from here on and closes it.
-        self._listener = SocketHolder(listener.detach(), False, limits.backlog)  # type: ignore[call-arg]
-
-    def _init_shared_socket(self) -> None:
-        self._shd = self._listener  # type: ignore[assignment]
+# Connections to the metrics' own port at once.
+SCRAPERS = 64
 
 
 class HttpServer:
@@ -98,6 +71,8 @@ class HttpServer:
         door: Door | None = None,
         request_log: RequestLog | None = None,
         listener: socket.socket | None = None,
+        metrics_listener: socket.socket | None = None,
+        certificate: Certificate | None = None,
     ) -> None:
         """Serve ``engine``, which may still be loading.
 
@@ -110,15 +85,18 @@ class HttpServer:
             door: Lets requests in; None lets in all.
             request_log: Writes a line a request.
             listener: A socket that listens already, in the place of host and port.
+            metrics_listener: One of the metrics' own; None has them with the rest.
+            certificate: For TLS; None serves without.
         """
         self.app = App(engine, limits, tracing, door, request_log)
         self.url = ""
         self.broken_off = 0
         self._address = (host, port)
         self._listener = listener
-        self._granian: _Granian | None = None
+        self._metrics_listener = metrics_listener
+        self._certificate = certificate
+        self._ports: list[Port] = []
         self._overflow: Overflow | None = None
-        self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> str:
         """Listen; connections are taken when this returns. Returns the URL.
@@ -130,17 +108,32 @@ class HttpServer:
         listener, self._listener = self._listener, None
         if listener is None:
             listener = listen(host, port, self.app.limits.backlog)
-        self.url = url_of(listener, host)
+        certificate, metrics = self._certificate, self._metrics_listener
+        self.url = url_of(listener, host, "http" if certificate is None else "https")
         connections = connection_limit(self.app.limits.connections)
-        self._overflow = Overflow(self.app, listener.dup(), connections)
-        self._granian = _Granian(self.app, listener, connections)
-        self._task = asyncio.create_task(self._granian.serve())
+        self._overflow = Overflow(self.app, listener.dup(), connections, certificate)
+        if metrics is None:
+            self._ports = [Port(self.app, listener, connections, certificate)]
+        else:
+            rest, part = Part(self.app, metrics=False), Part(self.app, metrics=True)
+            self._ports = [
+                Port(rest, listener, connections, certificate),
+                Port(part, metrics, SCRAPERS, certificate),
+            ]
         return self.url
+
+    def renew_certificate(self) -> None:
+        """Read the certificate again, for new connections.
+
+        Raises:
+            ConfigError: It cannot be read; the old one stays.
+        """
+        for port in self._ports:
+            port.renew()
 
     async def wait_closed(self) -> None:
         """Wait until the server has ended."""
-        assert self._task is not None
-        await asyncio.shield(self._task)
+        await self._ports[0].wait_closed()
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Refuse new requests, let the running ones finish, and close. Idempotent.
@@ -148,7 +141,7 @@ class HttpServer:
         Args:
             drain_seconds: How long they get; None takes ``Limits.drain_seconds``.
         """
-        if self._granian is None or self._task is None or self._overflow is None:
+        if not self._ports or self._overflow is None:
             return
         if drain_seconds is None:
             drain_seconds = self.app.limits.drain_seconds
@@ -157,45 +150,11 @@ class HttpServer:
         if aborted:
             log.warning("aborted %d requests that were still running", aborted)
         await self._overflow.close()
-        self._granian.stop()  # type: ignore[no-untyped-call]
-        await self._task
-        self._granian = None
+        ports, self._ports = self._ports, []
+        for port in ports:
+            await port.stop()
         if self.app.request_log is not None:
             await self.app.request_log.close()
-
-
-def url_of(listener: socket.socket, host: str) -> str:
-    """The URL of ``listener``, which was made for ``host``."""
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{listener.getsockname()[1]}"
-
-
-def listen(host: str, port: int, backlog: int, *, shared: bool = False) -> socket.socket:
-    """A listening socket; where ``shared``, one of several on the port, each with its own queue.
-
-    The kernel spreads connections evenly over the sockets that share a port.
-
-    Raises:
-        ConfigError: The port is in use, or the address is not this machine's.
-    """
-    if not 0 <= port <= 65535:
-        raise ConfigError(f"port {port} is not between 0 and 65535", param="port")
-    try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.create_server(
-            address[:2], family=family, backlog=backlog, reuse_port=shared
-        )
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigError(
-                f"port {port} on {host} is in use; stop what listens there, or take another port",
-                param="port",
-            ) from None
-        raise ConfigError(f"cannot listen on {host}:{port}: {error}", param="host") from error
-    listener.setblocking(False)
-    return listener
 
 
 async def serve(
@@ -227,19 +186,27 @@ async def serve(
         EngineDeadError: The HTTP server has ended by itself, or the engine for good.
     """
     config = config or ServerConfig()
-    source = AccessSource(config)
-    door = Door(source.rules())
+    source, limits = AccessSource(config), Limits.of(config)
+    door, certificate = Door(source.rules()), Certificate.of(config)
+    [listener] = listeners(config, limits.backlog)
+    metrics = metrics_listeners(config, limits.backlog)
     server = HttpServer(
         engine,
         host=config.host,
-        port=config.port,
-        limits=Limits.of(config),
+        limits=limits,
         tracing=tracing,
         door=door,
         request_log=RequestLog(config.log_level, config.log_format, prompts=config.log_prompts),
+        listener=listener,
+        metrics_listener=None if metrics is None else metrics[0],
+        certificate=certificate,
     )
-    files = [path for path in (config.api_key_file,) if path is not None]
-    async with signals() as (stop, hurry), reloading(files, lambda: door.apply(source.rules())):
+
+    def reload() -> None:
+        door.apply(source.rules())
+        server.renew_certificate()
+
+    async with signals() as (stop, hurry), reloading(config.reloaded_files, reload):
         await server.start()
         announce(f"listening on {server.url}, loading {engine.model_name}")
         loading = asyncio.ensure_future(engine.start() if load is None else load(server.url))
@@ -267,6 +234,7 @@ async def serve(
             await asyncio.gather(*tasks, return_exceptions=True)
             await stop_server(server, hurry)
             await engine.close()
+            remove_path(config)
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)
     return server.broken_off > 0

@@ -18,7 +18,6 @@ supervisor dies, every worker ends.
 
 import asyncio
 import logging
-import socket
 from collections.abc import Awaitable, Callable
 
 from pyengine.async_engine import AsyncEngine
@@ -28,14 +27,17 @@ from pyengine.http.access.rates import Rates
 from pyengine.http.access.source import AccessSource
 from pyengine.http.limits import Limits
 from pyengine.http.serving.commands import Commands
+from pyengine.http.serving.granian_server import Certificate
 from pyengine.http.serving.notify import notify_ready
 from pyengine.http.serving.reload import reloading
-from pyengine.http.serving.server import BROKEN_OFF, listen, signals, url_of
+from pyengine.http.serving.server import BROKEN_OFF, signals
+from pyengine.http.serving.sockets import listeners, metrics_listeners, remove_path, url_of
 from pyengine.http.serving.trials import Trials
 from pyengine.http.serving.worker_messages import (
     Access,
     Command,
     Draining,
+    NewCertificate,
     Selected,
     Serving,
     Stop,
@@ -89,8 +91,11 @@ class Supervisor:
         self.placement.watchers.append(Watcher(self._down, self._up, lambda: None, self._died))
         self.engine = AsyncEngine(config=config, placement=self.placement)
         self.workers: dict[int, Child] = {}
-        self._listeners = listeners(server.host, server.port, self.limits.backlog, server.workers)
-        self.url = url_of(self._listeners[0], server.host)
+        self._certificate = Certificate.of(server)
+        self._listeners = listeners(server, self.limits.backlog)
+        self._metrics_listeners = metrics_listeners(server, self.limits.backlog)
+        scheme = "http" if self._certificate is None else "https"
+        self.url = url_of(self._listeners[0], server.host, scheme)
         self._announce = announce
         self._trials = Trials(self._tell_one)
         self._commands = Commands(
@@ -136,8 +141,9 @@ class Supervisor:
             child.process.kill()
         hurrying.cancel()
         await asyncio.gather(ended, hurrying, return_exceptions=True)
-        for listener in self._listeners:
+        for listener in (*self._listeners, *(self._metrics_listeners or ())):
             listener.close()
+        remove_path(self.config)
         await self.engine.close()
 
     async def _ended(self) -> None:
@@ -182,16 +188,19 @@ class Supervisor:
         scheduler = self.placement.queues.scheduler.descriptors()
         inbox = self.placement.queues.frontends[index].descriptors()
         listener = self._listeners[index].fileno()
+        metrics = [one.fileno() for one in (self._metrics_listeners or ())[index : index + 1]]
         recorder = self.placement.queues.recorder.descriptor()
         heartbeat = self.placement.queues.heartbeat.descriptor()
         child = await Child.start(
             "pyengine.http.serving.worker_main",
-            [listener, recorder, heartbeat, self._rates.descriptor, *scheduler, *inbox],
+            [listener, *metrics, recorder, heartbeat, self._rates.descriptor, *scheduler, *inbox],
         )
         child.send(
             Work(
                 config=self.engine.config,
                 listener=listener,
+                metrics_listener=metrics[0] if metrics else None,
+                certificate=self._certificate,
                 scheduler=scheduler,
                 inbox=inbox,
                 recorder=recorder,
@@ -217,13 +226,16 @@ class Supervisor:
         return child
 
     def reload(self) -> None:
-        """Read the key file again, and tell the workers.
+        """Read the key file and the certificate again, and tell the workers.
 
         Raises:
-            ConfigError: It cannot be read; the keys stay as they were.
+            ConfigError: One cannot be read; it stays as it was.
         """
         self._rules = self._access.rules()
         self._tell(Access(self._rules))
+        if self._certificate is not None:
+            self._certificate.context()
+            self._tell(NewCertificate())
 
     def _up(self, info: EngineInfo) -> None:
         self._trials.up(info, self.workers)
@@ -246,17 +258,6 @@ class Supervisor:
             child.send(message)
 
 
-def listeners(host: str, port: int, backlog: int, count: int) -> list[socket.socket]:
-    """Listening sockets that share a port, which no other process listens on.
-
-    Raises:
-        ConfigError: As :func:`listen`.
-    """
-    with listen(host, port, backlog) as alone:  # sharing would not notice a port in use
-        port = alone.getsockname()[1]
-    return [listen(host, port, backlog, shared=True) for _ in range(count)]
-
-
 async def serve_workers(
     supervisor: Supervisor, load: Callable[[], Awaitable[None]], announce: Callable[[str], None]
 ) -> bool:
@@ -274,8 +275,8 @@ async def serve_workers(
         EngineDeadError: A worker died too often, or the engine has died for good.
     """
     engine, config = supervisor.engine, supervisor.config
-    files = [path for path in (config.api_key_file,) if path is not None]
-    async with signals() as (stop, hurry), reloading(files, supervisor.reload):
+    reload = reloading(config.reloaded_files, supervisor.reload)
+    async with signals() as (stop, hurry), reload:
         supervisor.start()
         announce(f"listening on {supervisor.url}, loading {engine.model_name}")
 

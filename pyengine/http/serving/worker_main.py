@@ -6,6 +6,7 @@ engine that its supervisor runs. It ends on a Stop message, or when its control 
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ import uvloop
 from pyengine._core import Mailbox, Recorder
 from pyengine.actors.heartbeat import Heartbeat
 from pyengine.async_engine import AsyncEngine
+from pyengine.errors import ConfigError
 from pyengine.http.access.door import Door
 from pyengine.http.access.rates import Rates
 from pyengine.http.operations.request_log import RequestLog
@@ -27,6 +29,7 @@ from pyengine.http.serving.worker_messages import (
     Done,
     Draining,
     FromWorker,
+    NewCertificate,
     Select,
     Selected,
     Serving,
@@ -40,6 +43,8 @@ from pyengine.placement import FrontendSlot
 from pyengine.placement.attached import AttachedPlacement
 from pyengine.placement.children import encode_line
 from pyengine.placement.engine_messages import Cleared
+
+log = logging.getLogger("pyengine.http")
 
 # How long connections wait for a worker that joins a running engine.
 READY_S = 5.0
@@ -58,8 +63,7 @@ class Worker:
             work.index,
             work.first_request,
         )
-        listener = socket.socket(fileno=work.listener)
-        listener.setblocking(False)
+        listener, metrics = _socket(work.listener), work.metrics_listener
         self.all_requests = AllRequests(self._say)
         self.placement = AttachedPlacement(
             slot,
@@ -74,6 +78,8 @@ class Worker:
             self.engine,
             limits=work.limits,
             listener=listener,
+            metrics_listener=None if metrics is None else _socket(metrics),
+            certificate=work.certificate,
             tracing=tracing,
             door=self.door,
             request_log=RequestLog(work.log_level, work.log_format, prompts=work.log_prompts),
@@ -115,6 +121,8 @@ class Worker:
                 message = decode_to_worker(line)
                 if isinstance(message, Access):
                     self.door.apply(message.rules)
+                elif isinstance(message, NewCertificate):
+                    self._renew_certificate()
                 elif isinstance(message, Done):
                     self.all_requests.done(message)
                 elif isinstance(message, Select):
@@ -130,8 +138,20 @@ class Worker:
                     self._hurry.set()
         os._exit(1)
 
+    def _renew_certificate(self) -> None:
+        try:
+            self.server.renew_certificate()
+        except ConfigError as error:
+            log.error("%s: goes on as it was", error)
+
     def _say(self, message: FromWorker) -> None:
         self._writer.write(encode_line(message))
+
+
+def _socket(descriptor: int) -> socket.socket:
+    inherited = socket.socket(fileno=descriptor)
+    inherited.setblocking(False)
+    return inherited
 
 
 async def main(descriptor: int) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 from pyengine.http.access.rules import AccessRules
 from pyengine.http.admin.administration import RunningRequest
 from pyengine.http.limits import Limits
+from pyengine.http.serving.granian_server import Certificate
 from pyengine.logs import LogFormat, LogLevel
 from pyengine.placement.children import Failed
 from pyengine.placement.engine_messages import Cleared, Down, GoOn, Up
@@ -23,6 +24,8 @@ class Work(msgspec.Struct, tag=True):
 
     Attributes:
         listener: The worker's listening socket, on the port of all workers.
+        metrics_listener: The same for metrics, if they have a port of their own.
+        certificate: For TLS.
         index: The worker's place among the engine's frontends.
         engine_runs: Whether the engine runs already, so that requests can be served in a moment.
         first_request: The number of the worker's first request.
@@ -37,6 +40,8 @@ class Work(msgspec.Struct, tag=True):
 
     config: EngineConfig
     listener: int
+    metrics_listener: int | None
+    certificate: Certificate | None
     scheduler: tuple[int, int]
     inbox: tuple[int, int]
     recorder: int
@@ -61,6 +66,10 @@ class Access(msgspec.Struct, tag=True):
     """To a worker: who may use what, from now on."""
 
     rules: AccessRules
+
+
+class NewCertificate(msgspec.Struct, tag=True):
+    """To a worker: the files of the certificate have changed."""
 
 
 class Serving(msgspec.Struct, tag=True):
@@ -110,7 +119,7 @@ class Selected(msgspec.Struct, tag=True):
     requests: list[RunningRequest]
 
 
-ToWorker = Up | GoOn | Down | Failed | Access | Stop | Done | Select
+ToWorker = Up | GoOn | Down | Failed | Access | NewCertificate | Stop | Done | Select
 FromWorker = Serving | Cleared | Draining | Command | Selected
 
 decode_work = msgspec.json.Decoder(Work).decode

@@ -7,6 +7,7 @@ from typing import Any
 from pyengine.errors import ModelLoadError
 from pyengine.model.weights.gguf.folder import gguf_folder
 from pyengine.model.weights.gguf.names import all_parts, is_gguf
+from pyengine.settings.config import EngineConfig
 
 # Files of a hub repository that serving needs; weights in other formats are not fetched.
 HUB_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
@@ -115,6 +116,11 @@ def served_name(model: str | None) -> str:
     if is_gguf(folder):
         return all_parts(folder)[0].stem.partition("-00001-of-")[0]
     return folder.resolve().name if folder.is_dir() else model
+
+
+def served_names(config: EngineConfig) -> tuple[str, ...]:
+    """The names that the model of ``config`` answers to, the first of which is its own."""
+    return config.served_name or (served_name(config.model),)
 
 
 def weight_file(config: Mapping[str, Any]) -> Path | None:

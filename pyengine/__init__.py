@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         OverloadedError,
         PyengineError,
         RequestAbortedError,
+        RequestFailedError,
         RequestTimeoutError,
         UnsupportedParameterError,
     )
@@ -66,6 +67,7 @@ __all__ = [
     "OverloadedError",
     "PyengineError",
     "RequestAbortedError",
+    "RequestFailedError",
     "RequestTimeoutError",
     "SamplingParams",
     "TokenLogprob",
@@ -115,6 +117,7 @@ _MODULES = {
         "OverloadedError",
         "PyengineError",
         "RequestAbortedError",
+        "RequestFailedError",
         "RequestTimeoutError",
         "UnsupportedParameterError",
     ),

@@ -442,8 +442,10 @@ class Planner:
             ValueError: No step is in flight, or the lengths are not those of the step.
         """
 
-    def fail_step(self) -> int:
+    def fail_step(self, why: str) -> int:
         """End every request of the oldest step in flight with finish ``error``; returns how many.
+
+        Their clients are told ``why``.
 
         Raises:
             ValueError: No step is in flight.

@@ -117,11 +117,19 @@ class RequestAbortedError(PyengineError):
 
 
 class EngineDeadError(PyengineError):
-    """The engine has stopped, or failed; no request can be served any more."""
+    """The engine has stopped; no request can be served any more."""
 
     status = 500
     type = "server_error"
     code = "engine_dead"
+
+
+class RequestFailedError(PyengineError):
+    """The engine failed on this request, and goes on; the message says why."""
+
+    status = 500
+    type = "server_error"
+    code = "request_failed"
 
 
 class ModelLoadError(PyengineError):

@@ -21,6 +21,7 @@ from pyengine.errors import (
     NotReadyError,
     OverloadedError,
     RequestAbortedError,
+    RequestFailedError,
     RequestTimeoutError,
 )
 from pyengine.messages import RequestKey, Submit
@@ -271,7 +272,7 @@ async def test_a_failing_step_ends_its_requests_and_no_others(
         raise RuntimeError("injected")
 
     monkeypatch.setattr(type(runner), "launch", fail_once)
-    with pytest.raises(EngineDeadError):
+    with pytest.raises(RequestFailedError, match="a model step failed: RuntimeError: injected"):
         await engine.generate("Go on", SHORT)
     assert (await engine.generate("Go on", SHORT)).usage.completion_tokens == 8
     await assert_nothing_is_left(engine)

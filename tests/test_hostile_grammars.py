@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.errors import EngineDeadError, InvalidRequestError, OverloadedError
+from pyengine.errors import InvalidRequestError, OverloadedError, RequestFailedError
 from pyengine.grammar import Grammar, choice, ebnf, json_schema, lark, regex, repeat, text
 from tests.answers import assert_nothing_is_left
 
@@ -130,7 +130,7 @@ async def outcome(engine: AsyncEngine, make: Callable[[], Grammar], close: bool)
     try:
         generation = engine.generate("Go on", ANSWER, grammar=make(), close_grammar=close)
         return (await generation).finish_reason
-    except (InvalidRequestError, EngineDeadError) as error:
+    except (InvalidRequestError, RequestFailedError) as error:
         return error.message
 
 

@@ -221,7 +221,7 @@ class SchedulerActor(ThreadActor):
                 self.record_device(step.number, handle)
                 self.planner.commit(sampled.tokens, sampled.counts, sampled.logprobs)
                 return
-        ended = self.planner.fail_step()
+        ended = self.planner.fail_step(f"a model step failed: {_in_a_line(error)}")
         logger.error("a model step failed; %d requests end with it", ended, exc_info=error)
 
     def record_device(self, number: int, handle: StepHandle) -> None:
@@ -283,3 +283,9 @@ class SchedulerActor(ThreadActor):
         """Close the device and the detokenizer's mailbox behind the last tokens."""
         self.detokenizer.mailbox.close()
         self.runner.close()
+
+
+def _in_a_line(error: Exception | None) -> str:
+    """What went wrong, for clients; the log has all of it."""
+    text = str(error).partition("\n")[0][:200]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -25,6 +25,7 @@ from pyengine.errors import (
     OverloadedError,
     PyengineError,
     RequestAbortedError,
+    RequestFailedError,
     RequestTimeoutError,
 )
 from pyengine.logprobs import LogprobRecords, Spelling, unspelled
@@ -141,6 +142,11 @@ class RequestActor:
     def _failure(self, finish: FinishReason) -> PyengineError:
         if finish == "refused":
             return InvalidGrammarError("".join(self.notices), param="grammar")
+        if finish == "error":
+            cause = "; ".join(self.notices[self.shown_notices :])  # those before were warnings
+            if not cause:
+                return EngineDeadError("the engine has stopped")
+            return RequestFailedError(f"the engine failed on this request: {cause}")
         if finish == "overloaded" and self.notices:
             return OverloadedError("".join(self.notices))
         return _FAILURES[finish]()
@@ -220,7 +226,7 @@ class RequestActor:
             last.stop_string,
             last.stop_token,
             _usage(last),
-            () if last.finish in ("refused", "overloaded") else _lines(notices),
+            () if last.finish in ("refused", "overloaded", "error") else _lines(notices),
             None if self.logprobs is None else self.logprobs.report(text),
         )
 
@@ -250,5 +256,4 @@ _FAILURES: dict[str, Callable[[], PyengineError]] = {
     "abort": lambda: RequestAbortedError("the request was aborted"),
     "timeout": lambda: RequestTimeoutError("the request's deadline passed before it was done"),
     "overloaded": lambda: OverloadedError("the waiting queue is full; try again in a moment"),
-    "error": lambda: EngineDeadError("the engine failed on this request"),
 }

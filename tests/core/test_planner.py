@@ -55,6 +55,7 @@ def reference(prompt: Sequence[int], max_tokens: int, stop: Collection[int] = (0
 class Stream:
     tokens: list[int] = field(default_factory=list)
     finish: str | None = None
+    notice: str | None = None
     cached: int = 0
 
 
@@ -129,6 +130,9 @@ class Engine:
             tag, body = msgspec.msgpack.decode(message)
             if tag == "open_stream":
                 self.streams[body[0][1]] = Stream()
+                continue
+            if tag == "notice":
+                self.streams[body[0][1]].notice = body[1]
                 continue
             assert tag == "tokens_out"
             for (_, number), tokens, finish, _, cached, *_ in body:
@@ -306,9 +310,10 @@ def test_a_failed_step_ends_its_requests() -> None:
         engine.inbox.send(encode_submit(submit(number, range(1, 9))))
     engine.planner.drain(engine.inbox)
     assert engine.planner.plan(engine.buffer) == 1
-    assert engine.planner.fail_step() == 1
+    assert engine.planner.fail_step("the device failed") == 1
     streams = engine.run()
     assert (streams[1].finish, streams[1].tokens) == ("error", [])
+    assert streams[1].notice == "the device failed"
     assert streams[2].tokens == reference(range(1, 9), 10)
 
 

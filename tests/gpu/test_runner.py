@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.errors import ConfigError, EngineDeadError, RequestAbortedError
+from pyengine.errors import ConfigError, RequestAbortedError, RequestFailedError
 from pyengine.grammar import choice, json_schema, regex
 from pyengine.model.torch.attention.selection import NAMES, detect, refusal
 from pyengine.model.torch.graphs import CAPTURE_AFTER, CAPTURE_INTERVAL
@@ -292,7 +292,7 @@ async def test_whoever_leaves_and_whatever_fails_nothing_stays(runners: list[Tor
             raise RuntimeError("injected")
 
         model.forward = fail
-        with pytest.raises(EngineDeadError):
+        with pytest.raises(RequestFailedError):
             await engine.generate([77, *range(300, 320)], short)
         assert (await engine.generate("Go on", short)).token_ids == wanted
         await assert_nothing_is_left(engine)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.errors import EngineDeadError, RequestAbortedError
+from pyengine.errors import RequestAbortedError, RequestFailedError
 from pyengine.grammar import choice, json_schema, regex
 from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.torch.graphs import CAPTURE_AFTER
@@ -323,7 +323,7 @@ async def test_whoever_leaves_and_whatever_fails_nothing_stays(
                 raise RuntimeError("injected")
 
             setattr(model, part, fail)
-            with pytest.raises(EngineDeadError):
+            with pytest.raises(RequestFailedError):
                 await engine.generate([77, *range(300, 320)], short)
             assert (await engine.generate("Go on", short)).token_ids == wanted
         await assert_nothing_is_left(engine)

@@ -174,7 +174,7 @@ impl Requests {
             queued_us: 0,
             accepted_drafts: 0,
             rejected_drafts: 0,
-            notice: None,
+            notice: Some("its stop strings are too large for the engine"),
             logprobs: &[],
         };
         self.frontends[open.key.frontend as usize].add(delta)?;

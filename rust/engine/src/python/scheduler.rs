@@ -228,8 +228,8 @@ impl PyPlanner {
         self.work(|planner, blocks| planner.commit(blocks, sampled, counts, logprobs, now_ns()))
     }
 
-    fn fail_step(&self) -> PyResult<usize> {
-        self.work(Planner::fail_step)
+    fn fail_step(&self, why: &str) -> PyResult<usize> {
+        self.work(|planner, blocks| planner.fail_step(blocks, why))
     }
 
     fn abort_all(&self) -> PyResult<usize> {

@@ -277,9 +277,11 @@ impl Planner {
 
     /// Ends every request of the oldest step in flight with `error`; returns how many. Those of other steps that may have
     /// built on it begin again.
-    pub fn fail_step(&mut self, kv: &mut KvAllocator) -> Result<usize> {
+    ///
+    /// Their clients are told `why`.
+    pub fn fail_step(&mut self, kv: &mut KvAllocator, why: &str) -> Result<usize> {
         let record = self.steps.land()?;
-        let ended = self.fail(kv, record);
+        let ended = self.fail(kv, record, why);
         self.flush(Stage::Commit)?;
         Ok(ended)
     }

@@ -71,6 +71,7 @@ impl Answer {
         let begun = Instant::now();
         if self.complaint.is_none() && !grammar.advance(new.token) {
             // The sampler saw a mask that forbids it.
+            self.complaint = Some("a token was chosen that the grammar forbids".into());
             return Taken::Ends(FinishReason::Error, None);
         }
         self.spent_ns += elapsed_ns(begun);

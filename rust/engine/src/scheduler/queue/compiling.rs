@@ -58,8 +58,10 @@ impl Planner {
         let end = self.features.grammars.start(id, compiled.as_ref(), generated, left);
         self.queue.waiting.push(&request.ticket, &mut self.queue.tenants);
         if let Some(reason) = end {
-            if let Some(text) = self.features.complaint(id) {
-                self.outbox.notice(Notice { key, text })?;
+            let failed = reason == FinishReason::Error;
+            let cause = || "the grammar forbids what was generated before a restart".into();
+            if let Some(text) = self.features.complaint(id).or_else(|| failed.then(cause)) {
+                self.tell(key, text);
             }
             self.finish(kv, id, reason);
         }

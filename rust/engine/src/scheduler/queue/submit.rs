@@ -32,6 +32,14 @@ impl Planner {
         };
         if let Some((reason, stop_token)) = verdict {
             self.features.leave(id);
+            if reason == FinishReason::Error {
+                let why = match (&announced, &checked) {
+                    (Ok(true), Ok(())) => "the prompt is longer than the KV cache".into(),
+                    (_, Err(error)) => error.to_string(),
+                    _ => "the request is too large for the engine's queues".into(),
+                };
+                self.tell(request.key, why);
+            }
             if announced.is_ok() {
                 self.refuse(&request, reason, stop_token);
             }
@@ -140,7 +148,7 @@ pub(in crate::scheduler) fn token_ids<T: FromIterator<u32>>(bytes: &[u8]) -> T {
     words.iter().map(|word| u32::from_le_bytes(*word)).collect()
 }
 
-/// `InvalidArgument` for tokens that no frontend would send; the client sees only that its request ends with an error.
+/// `InvalidArgument` for tokens that no frontend would send; the client is told, as its request ends with an error.
 fn check(body: &Submit, tokens: &[u32]) -> Result<()> {
     let sound = body.tokens.len() == tokens.len() * 4
         && (1..=tokens.len()).contains(&(body.prompt_length as usize))

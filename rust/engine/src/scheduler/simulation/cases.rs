@@ -397,7 +397,7 @@ fn a_failed_step_ends_its_requests_and_no_others() {
     world.drain();
     assert_eq!((world.plan(), world.plan()), (2, 2));
     world.device.results.pop_front();
-    assert_eq!(world.planner.fail_step(&mut world.kv).unwrap(), 2);
+    assert_eq!(world.planner.fail_step(&mut world.kv, "the device failed").unwrap(), 2);
     world.cut.extend(keys[..2].iter().map(|key| (*key, FinishReason::Error)));
     world.finish();
     assert_eq!(world.stat("finished_error"), 2);

@@ -12,7 +12,7 @@
 use super::{RowRecord, StepRecord};
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
-use crate::messages::{FinishReason, Notice};
+use crate::messages::FinishReason;
 use crate::scheduler::features::logprobs::{self, LogProbs};
 use crate::scheduler::features::{DraftedRow, NewToken};
 use crate::scheduler::outbox::OutRow;
@@ -113,10 +113,10 @@ impl Planner {
         let tokens = &self.steps.table.tokens[at];
         let new = &tokens[tokens.len() - taken..];
         self.features.commit_row(&DraftedRow { row, request, sampled: sampled.len() }, new);
-        if let Some(text) = self.features.complaint(request) {
-            let key = self.requests.get(request).key;
-            // A notice that cannot be encoded is not sent; the request ends all the same.
-            let _ = self.outbox.notice(Notice { key, text });
+        let failed = matches!(end, Some((FinishReason::Error, _)));
+        let not_finite = || "the model's logits are not finite, so no token can be chosen".into();
+        if let Some(text) = self.features.complaint(request).or_else(|| failed.then(not_finite)) {
+            self.tell(self.requests.get(request).key, text);
         }
         if taken > 0 || end.is_some() {
             self.send(row.slot, taken, end, logprobs);

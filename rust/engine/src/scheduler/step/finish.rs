@@ -7,18 +7,23 @@
 use super::sequence_table::RequestId;
 use super::{StepRecord, Steps};
 use crate::kv_allocator::KvAllocator;
-use crate::messages::{FinishReason, RequestKey};
+use crate::messages::{FinishReason, Notice, RequestKey};
 use crate::scheduler::outbox::OutRow;
 use crate::scheduler::planner::Planner;
 
 impl Planner {
     /// Ends the requests of a step that failed; returns how many. Those of other steps that may have built on it begin
     /// again.
-    pub(in crate::scheduler) fn fail(&mut self, kv: &mut KvAllocator, record: StepRecord) -> usize {
+    pub(in crate::scheduler) fn fail(
+        &mut self,
+        kv: &mut KvAllocator,
+        record: StepRecord,
+        why: &str,
+    ) -> usize {
         let mut ended = 0;
         for row in &record.rows {
             if self.steps.table.is_current(row.slot, row.generation) {
-                self.finish(kv, self.steps.table.request[row.slot as usize], FinishReason::Error);
+                self.finish_failed(kv, self.steps.table.request[row.slot as usize], why);
                 ended += 1;
             }
         }
@@ -48,6 +53,17 @@ impl Planner {
     pub(in crate::scheduler) fn finish(&mut self, kv: &mut KvAllocator, id: RequestId, reason: FinishReason) {
         self.outbox.row(OutRow { finish: Some(reason), ..self.out_row(id) }, &[]);
         self.end(kv, id, reason);
+    }
+
+    /// Ends a request with an error, and tells its client why.
+    pub(in crate::scheduler) fn finish_failed(&mut self, kv: &mut KvAllocator, id: RequestId, why: &str) {
+        self.tell(self.requests.get(id).key, why.into());
+        self.finish(kv, id, FinishReason::Error);
+    }
+
+    /// Sends a request's client a text. One that cannot be encoded is not sent.
+    pub(in crate::scheduler) fn tell(&mut self, key: RequestKey, text: String) {
+        let _ = self.outbox.notice(Notice { key, text });
     }
 
     /// Ends a request whose end the detokenizer knows, or learns from the caller.

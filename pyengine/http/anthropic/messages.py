@@ -58,13 +58,15 @@ async def create(exchange: "Exchange") -> None:
     )
     answer = spec.answer(generations[0])
     if request.stream:
-        events = MessageEvents(answer_id, engine.model_name, tuple(exchange.warnings))
+        events = MessageEvents(
+            answer_id, request.model or engine.model_name, tuple(exchange.warnings)
+        )
         await sse.stream(exchange, [answer], events)
         return
     whole = await answer
     made = MessageAnswer(
         id=answer_id,
-        model=engine.model_name,
+        model=request.model or engine.model_name,
         content=content(whole),
         stop_reason=stop_reason(whole),
         stop_sequence=whole.stop_string,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.errors import InvalidGrammarError, RequestAbortedError
+from pyengine.errors import InvalidGrammarError, InvalidRequestError, RequestAbortedError
 from pyengine.grammar import (
     Grammar,
     any_of,
@@ -85,6 +85,16 @@ async def engine() -> AsyncIterator[AsyncEngine]:
 def drawn(seed: int, **params: Any) -> SamplingParams:
     """Temperature 1, and a seed."""
     return SamplingParams(**{"seed": seed, "max_tokens": 150, **params})
+
+
+async def test_a_budget_below_the_shortest_answer_is_refused(engine: AsyncEngine) -> None:
+    items = {"type": "array", "items": {"type": "integer"}, "minItems": 40}
+    short, grammar = drawn(1, max_tokens=20), json_schema(items)
+    with pytest.raises(
+        InvalidRequestError, match=r"shortest answer .* has \d+ tokens, but only 20"
+    ):
+        await engine.chat(QUESTION, short, grammar=grammar, close_grammar=True)
+    assert (await engine.chat(QUESTION, short, grammar=grammar)).finish_reason == "length"
 
 
 async def test_every_kind_of_grammar_is_kept(engine: AsyncEngine) -> None:

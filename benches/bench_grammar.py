@@ -210,7 +210,7 @@ def main() -> None:
     if arguments.beside:
         beside = asyncio.run(grammar_streams.figures())
         print(grammar_streams.line(beside), file=sys.stderr)
-        write_json(arguments.json, beside)
+        write_json(beside, arguments.json)
         return
     try:
         source = reference_file("tokenizers/qwen2.json").read_text(encoding="utf-8")

@@ -174,9 +174,18 @@ class KvAllocator:
     """
 
     def __new__(
-        cls, num_blocks: int, block_size: int = 16, prefix_cache: bool = True
+        cls,
+        num_blocks: int,
+        block_size: int = 16,
+        prefix_cache: bool = True,
+        groups: Sequence[tuple[int | None, int]] | None = None,
     ) -> KvAllocator:
-        """Make ``num_blocks`` free blocks of ``block_size`` tokens. ValueError out of range."""
+        """Make ``num_blocks`` free blocks of ``block_size`` tokens. ValueError out of range.
+
+        With ``groups``, (window, page tables) each, they are pages for the blocks of these: see
+        :mod:`pyengine.model.cache_groups`. Then blocks are matched, inserted and released by the
+        planner alone.
+        """
 
     def counts(self) -> tuple[int, int, int]:
         """(free, cached, held); their sum is ``num_blocks``."""
@@ -264,14 +273,18 @@ class StepLayout:
         *,
         max_draft: int = 0,
         vocab_size: int,
+        tables: int = 1,
     ) -> StepLayout:
         """Lay out steps of at most so many tokens, rows, pages and ``1 + max_draft`` logits a row.
 
-        Raises ValueError for a bound of 0; ``max_draft`` may be 0.
+        Each of the page tables may have ``max_pages``. Raises ValueError for a bound of 0;
+        ``max_draft`` may be 0.
         """
 
     @property
     def nbytes(self) -> int: ...
+    @property
+    def tables(self) -> int: ...
     @property
     def mask_words(self) -> int:
         """Length of a mask in uint32 words: a bit for each of ``vocab_size`` tokens."""

@@ -19,13 +19,13 @@ pub struct Step<'a> {
     pub num_tokens: usize,
     /// Position of each token in its sequence.
     pub positions: &'a [i32],
-    /// Where each token's keys and values go: block * block_size + offset.
+    /// Where each token's keys and values go: page * block_size + offset.
     pub slot_mapping: &'a [i32],
     /// First token of each row, and the number of tokens.
     pub query_start: &'a [i32],
-    /// Tokens of each row's sequence in the cache, those of this step among them.
+    /// Tokens of each row's sequence in the cache from its first page on, those of this step among them.
     pub kv_length: &'a [i32],
-    /// First page of each row, and the number of pages.
+    /// Where each row's pages begin, and where the last one's end; a step of several tables has them one after the other.
     pub page_indptr: &'a [i32],
     /// Blocks.
     pub page_indices: &'a [i32],
@@ -69,12 +69,15 @@ impl Step<'_> {
         if self.positions.len() < tokens || self.slot_mapping.len() < tokens {
             return fail("more tokens than the buffers have");
         }
-        let rising = |starts: &[i32]| starts[0] == 0 && starts.windows(2).all(|pair| pair[0] <= pair[1]);
-        if !rising(&self.query_start[..=rows]) || self.query_start[rows] as usize != tokens {
+        let rising = |starts: &[i32]| starts[0] >= 0 && starts.windows(2).all(|pair| pair[0] <= pair[1]);
+        if !rising(&self.query_start[..=rows])
+            || self.query_start[0] != 0
+            || self.query_start[rows] as usize != tokens
+        {
             return fail("query_start does not rise from 0 to the number of tokens");
         }
         if !rising(&self.page_indptr[..=rows]) || self.page_indptr[rows] as usize > self.page_indices.len() {
-            return fail("page_indptr does not rise from 0 to the number of pages");
+            return fail("page_indptr does not rise to the number of pages");
         }
         let below = |values: &[i32], limit: usize| values.iter().all(|&v| v >= 0 && (v as usize) < limit);
         if !below(&self.positions[..tokens], max_context) {
@@ -83,7 +86,8 @@ impl Step<'_> {
         if !below(&self.slot_mapping[..tokens], num_blocks * block_size) {
             return fail("a slot outside of the cache");
         }
-        if !below(&self.page_indices[..self.page_indptr[rows] as usize], num_blocks) {
+        let pages = self.page_indptr[0] as usize..self.page_indptr[rows] as usize;
+        if !below(&self.page_indices[pages], num_blocks) {
             return fail("a block outside of the cache");
         }
         for row in 0..rows {

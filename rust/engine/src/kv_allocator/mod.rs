@@ -10,6 +10,22 @@
 //!                                     └───────────┘ └────────────┘  forget: it loses it
 //! ```
 //!
+//! **Groups.** Layers that need their KV for the same time are a group: those that see all tokens, and those of a
+//! window. All groups take pages of one size from one pool (`pages`), so that free, cached and held pages are all
+//! pages, and so are their bytes. A block is some tokens of a sequence, and has an entry for each group. A sequence
+//! holds what it has in the first group, which sees all tokens, until it ends, and in the group of a window while the
+//! window is on it; [`Holding`] is what one sequence holds. A model without layers that see all tokens has a first
+//! group without pages, which remembers the tokens.
+//!
+//! ```text
+//!   tokens      0 ................ first of the window ........ computed ....... known
+//!   group 0     [ held                                                        held ]
+//!   a window    [ cached or gone ][ held                   ][ taken chunk by chunk ]
+//! ```
+//!
+//! A prefix is found up to the last border of blocks where the first group has all blocks before it and each window
+//! those of the tokens that the next query sees. An entry of a window that no sequence holds is evicted by itself.
+//!
 //! Cached blocks are those that the tree knows and no sequence holds; they are evicted in the order in which they
 //! became so. A release goes from the last block to the first, so that within a path the tail is older than
 //! the head, and eviction takes paths from their ends without looking for them: O(1) a block.
@@ -24,9 +40,13 @@
 //! `match_prefix` is O(depth), and so is `insert`, but for a sequence that grows: O(new blocks).
 
 mod block_pool;
+mod holding;
+mod pages;
 mod prefix_tree;
 
 pub use block_pool::{BlockId, Counts};
+pub use holding::Holding;
+pub use pages::{Group, PageId};
 
 use crate::error::{Error, Result};
 use block_pool::{BlockPool, NOWHERE};
@@ -38,22 +58,35 @@ pub struct KvAllocator {
     /// None when prefixes are not cached.
     tree: Option<PrefixTree>,
     block_size: usize,
+    /// The first sees all tokens.
+    groups: Vec<Group>,
 }
 
 impl KvAllocator {
-    /// An allocator of `num_blocks` blocks of `block_size` tokens, all free.
+    /// An allocator of `num_blocks` blocks of `block_size` tokens, all free, for a model without windows.
     pub fn new(num_blocks: usize, block_size: usize, prefix_cache: bool) -> Result<Self> {
+        Self::with_groups(num_blocks, block_size, prefix_cache, &[Group::FULL])
+    }
+
+    /// The same of `num_pages` pages for the blocks of `groups`. The first has no window, and may have no tables; all
+    /// others have windows.
+    pub fn with_groups(
+        num_pages: usize,
+        block_size: usize,
+        prefix_cache: bool,
+        groups: &[Group],
+    ) -> Result<Self> {
         if block_size == 0 {
             return Err(Error::InvalidArgument("block_size must be at least 1".into()));
         }
-        let pool = BlockPool::new(num_blocks)?;
-        let tree = prefix_cache.then(|| PrefixTree::new(num_blocks, block_size)).transpose()?;
-        Ok(Self { pool, tree, block_size })
+        let pool = BlockPool::new(num_pages, groups)?;
+        let tree = prefix_cache.then(|| PrefixTree::new(pool.num_blocks(), block_size)).transpose()?;
+        Ok(Self { pool, tree, block_size, groups: groups.to_vec() })
     }
 
-    /// How many blocks there are.
-    pub fn num_blocks(&self) -> usize {
-        self.pool.num_blocks()
+    /// How many pages there are. With one group of one table a page is a block.
+    pub fn num_pages(&self) -> usize {
+        self.pool.num_pages()
     }
 
     /// Tokens a block.
@@ -86,33 +119,56 @@ impl KvAllocator {
         let Some(tree) = &self.tree else { return 0 };
         let first = out.len();
         tree.find_further(salt, tokens, held, max_blocks, &self.pool, |run| out.extend_from_slice(run));
-        out[first..].iter().for_each(|&block| self.pool.hold(block));
+        if self.pool.has_windows() {
+            out.truncate(first + self.usable(held, &out[first..]));
+        }
+        out[first..].iter().for_each(|&block| self.pool.hold(block, 0));
         out.len() - first
     }
 
     /// How many leading blocks of `tokens` are cached, without holding them or touching their age.
     pub fn peek_prefix(&self, salt: u64, tokens: &[u32], max_blocks: usize) -> usize {
-        self.tree.as_ref().map_or(0, |tree| tree.find(salt, tokens, max_blocks, |_| {}))
+        let Some(tree) = &self.tree else { return 0 };
+        if !self.pool.has_windows() {
+            return tree.find(salt, tokens, max_blocks, |_| {});
+        }
+        let mut found = Vec::new();
+        tree.find(salt, tokens, max_blocks, |run| found.extend_from_slice(run));
+        self.usable(&[], &found)
     }
 
-    /// Holds `count` fresh blocks and appends them to `out`; evicts cached blocks, least recently used first.
+    /// Holds `count` fresh blocks in the first group and appends them to `out`; evicts cached blocks, least recently used first.
     /// All or nothing.
     pub fn allocate(&mut self, count: usize, out: &mut Vec<BlockId>) -> Result<()> {
-        let available = self.available();
-        if count > available {
-            return Err(Error::OutOfBlocks { needed: count, available });
-        }
-        while self.pool.counts().free < count {
-            self.evict_oldest();
-        }
+        self.make_room(count, count * self.pool.pages_of_block(0))?;
         self.pool.take(count, out);
         Ok(())
     }
 
-    /// Blocks that can be allocated now: free and cached.
+    /// Evicts until so many blocks and pages are free; nothing if there cannot be as many.
+    fn make_room(&mut self, blocks: usize, pages: usize) -> Result<()> {
+        let available = self.available();
+        let nameable = self.pool.free_blocks() + self.pool.cached_blocks();
+        if pages > available || blocks > nameable {
+            let available = if pages > available { available } else { nameable };
+            return Err(Error::OutOfBlocks { needed: pages.max(blocks), available });
+        }
+        while self.pool.free_pages() < pages || self.pool.free_blocks() < blocks {
+            self.evict_oldest();
+        }
+        Ok(())
+    }
+
+    /// Pages that can be had now: free and cached.
     pub fn available(&self) -> usize {
         let counts = self.pool.counts();
         counts.free + counts.cached
+    }
+
+    /// The page of `block` in a table; tables are counted through all groups.
+    #[inline]
+    pub fn page(&self, block: BlockId, table: usize) -> PageId {
+        self.pool.page(block, table)
     }
 
     /// Remembers the full blocks of `tokens`; returns how many were new.
@@ -143,7 +199,7 @@ impl KvAllocator {
     /// Lets go of each of `blocks`, last first; one that is not held any more is cached if the tree knows it, else
     /// free. Panics if one is not held.
     pub fn release(&mut self, blocks: &[BlockId]) {
-        blocks.iter().rev().for_each(|&block| self.pool.release(block));
+        blocks.iter().rev().for_each(|&block| self.pool.release(block, 0));
     }
 
     /// Forgets every cached block; returns how many. Held blocks stay with their holders and remain known, as far as what
@@ -169,10 +225,11 @@ impl KvAllocator {
 
     fn evict_oldest(&mut self) {
         let oldest = self.pool.oldest_cached();
-        let (Some(block), Some(tree)) = (oldest, &mut self.tree) else {
-            unreachable!("asked only when a block is cached")
-        };
-        tree.forget(block, &mut self.pool);
+        match (oldest, &mut self.tree) {
+            (Some((block, 0)), Some(tree)) => tree.forget(block, &mut self.pool),
+            (Some((block, group)), Some(_)) => self.pool.evict(block, group),
+            _ => unreachable!("asked only when a block is cached"),
+        }
     }
 }
 

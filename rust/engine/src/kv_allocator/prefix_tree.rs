@@ -131,7 +131,8 @@ impl PrefixTree {
         });
     }
 
-    /// Takes up the full blocks of `tokens` that are not known yet; returns how many.
+    /// Takes up the full blocks of `tokens` that are not known yet; returns how many. Where one is known that has lost
+    /// its pages in a window, and the caller's has them, the caller's takes its place.
     ///
     /// Panics, with nothing changed, if a new block is not held or stands in the tree elsewhere.
     pub(super) fn insert(
@@ -143,7 +144,16 @@ impl PrefixTree {
     ) -> usize {
         let tokens = self.whole_blocks(tokens, blocks.len());
         let start = self.last_known(salt, tokens, blocks, pool);
-        let Descent { node, within, depth } = self.descend(start, salt, tokens, |_| {});
+        let first = start.depth;
+        let mut known = Vec::new();
+        let Descent { node, within, depth } = self.descend(start, salt, tokens, |run| {
+            known.extend_from_slice(if pool.has_windows() { run } else { &[] });
+        });
+        for (&theirs, &ours) in known.iter().zip(&blocks[first..]) {
+            if pool.has_more(ours, theirs) {
+                self.exchange(theirs, ours, pool);
+            }
+        }
         let tokens = &tokens[depth * self.block_size..];
         let blocks = &blocks[depth..depth + tokens.len() / self.block_size];
         if blocks.is_empty() {
@@ -163,6 +173,17 @@ impl PrefixTree {
             self.node_mut(node).blocks.extend_from_slice(blocks);
         }
         blocks.len()
+    }
+
+    /// Puts a block in the place of another that holds the same tokens, in fewer groups.
+    fn exchange(&mut self, theirs: BlockId, ours: BlockId, pool: &mut BlockPool) {
+        let id = pool.place(theirs);
+        pool.enter_tree(&[ours], id);
+        let (from, to) = (self.cells(&[theirs]), self.cells(&[ours]).start);
+        self.tokens.copy_within(from, to);
+        let at = position(&self.node(id).blocks, theirs);
+        self.node_mut(id).blocks[at] = ours;
+        pool.leave_tree(theirs);
     }
 
     /// Forgets `block` and all that lies below it, deepest first.

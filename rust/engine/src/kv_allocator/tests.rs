@@ -1,5 +1,6 @@
 //! The allocator case by case; `model` plays it at random against a simple model.
 
+mod groups;
 mod model;
 
 use super::*;

@@ -11,8 +11,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::errors::guarded;
-use crate::error::Result;
-use crate::kv_allocator::{BlockId, Counts, KvAllocator as Core};
+use crate::error::{Error, Result};
+use crate::kv_allocator::{BlockId, Counts, Group, KvAllocator as Core};
 
 /// The Python class: the allocator, shared with the planner.
 #[pyclass(frozen, module = "pyengine._core")]
@@ -25,9 +25,17 @@ pub(super) struct KvAllocator {
 #[pymethods]
 impl KvAllocator {
     #[new]
-    #[pyo3(signature = (num_blocks, block_size = 16, prefix_cache = true))]
-    fn new(num_blocks: usize, block_size: usize, prefix_cache: bool) -> PyResult<Self> {
-        let core = guarded(|| Core::new(num_blocks, block_size, prefix_cache))?;
+    #[pyo3(signature = (num_blocks, block_size = 16, prefix_cache = true, groups = None))]
+    fn new(
+        num_blocks: usize,
+        block_size: usize,
+        prefix_cache: bool,
+        groups: Option<Vec<(Option<usize>, usize)>>,
+    ) -> PyResult<Self> {
+        let groups = groups.map_or(vec![Group::FULL], |groups| {
+            groups.into_iter().map(|(window, tables)| Group { window, tables }).collect()
+        });
+        let core = guarded(|| Core::with_groups(num_blocks, block_size, prefix_cache, &groups))?;
         Ok(Self { shared: Arc::new(Mutex::new(core)), num_blocks, block_size })
     }
 
@@ -50,6 +58,9 @@ impl KvAllocator {
     fn match_prefix(&self, py: Python<'_>, tokens: &Bound<'_, PyAny>, salt: u64) -> PyResult<Vec<BlockId>> {
         let tokens = read_tokens(py, tokens)?;
         self.ask(py, |core| {
+            if core.groups().len() > 1 {
+                return Err(Error::InvalidArgument("a list of blocks does not say what windows hold".into()));
+            }
             let mut blocks = Vec::with_capacity(tokens.len() / core.block_size());
             core.match_prefix(salt, &tokens, usize::MAX, &mut blocks);
             Ok(blocks)

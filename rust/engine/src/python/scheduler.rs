@@ -36,16 +36,24 @@ pub(super) struct PyStepLayout {
 #[pymethods]
 impl PyStepLayout {
     #[new]
-    #[pyo3(signature = (max_tokens, max_rows, max_pages, *, max_draft = 0, vocab_size))]
+    #[pyo3(signature = (max_tokens, max_rows, max_pages, *, max_draft = 0, vocab_size, tables = 1))]
     fn new(
         max_tokens: usize,
         max_rows: usize,
         max_pages: usize,
         max_draft: usize,
         vocab_size: usize,
+        tables: usize,
     ) -> PyResult<Self> {
-        guarded(|| StepLayout::new(max_tokens, max_rows, max_pages, max_draft, vocab_size))
-            .map(|inner| Self { inner })
+        guarded(|| {
+            StepLayout::new(max_tokens, max_rows, max_pages, max_draft, vocab_size)?.with_tables(tables)
+        })
+        .map(|inner| Self { inner })
+    }
+
+    #[getter]
+    fn tables(&self) -> usize {
+        self.inner.tables()
     }
 
     #[getter]

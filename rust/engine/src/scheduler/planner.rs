@@ -135,14 +135,21 @@ impl Planner {
     ) -> Result<Self> {
         config.check(&layout)?;
         let PlannerConfig { max_sequences, max_tokens_per_step, .. } = config;
-        let (num_blocks, block_size) = (kv.num_blocks(), kv.block_size());
-        if num_blocks * block_size >= i32::MAX as usize {
+        let block_size = kv.block_size();
+        if kv.num_pages() * block_size >= i32::MAX as usize {
             return Err(Error::InvalidArgument("the KV cache has 2**31 slots or more".into()));
+        }
+        let tables: usize = kv.groups().iter().map(|group| group.tables).sum();
+        if tables != layout.tables() {
+            return Err(Error::InvalidArgument(format!(
+                "the KV cache has {tables} page tables, but the step layout {}",
+                layout.tables()
+            )));
         }
         Ok(Self {
             config,
             layout,
-            capacity: (num_blocks.min(layout.max_pages()) * block_size) as u32,
+            capacity: kv.capacity().min(layout.max_pages() * block_size) as u32,
             concurrency: max_sequences.min(layout.max_rows()).min(max_tokens_per_step),
             requests: Requests::default(),
             queue: Queue::default(),
@@ -188,15 +195,11 @@ impl Planner {
         if speculative && in_flight {
             return Ok(0);
         }
-        let (tokens, pages) = (self.config.max_tokens_per_step, self.layout.max_pages());
-        let mut room = Room { tokens, pages, logits: self.layout.max_logits(), closed: false };
-        self.steps.clear();
-        self.grant_decodes(kv, &mut room);
-        self.timeline.end_span(Stage::Allocate);
-        self.grant_prefills(kv, &mut room);
-        self.admit(kv, &mut room);
-        self.timeline.end_span(Stage::Admit);
-        if self.steps.decodes().is_empty() && self.steps.prefills().is_empty() {
+        let mut room = self.grant(kv);
+        while room.starved && !in_flight && self.steps.is_empty() && self.preempt_last(kv) {
+            room = self.grant(kv);
+        }
+        if self.steps.is_empty() {
             return Ok(0);
         }
         if speculative {
@@ -205,7 +208,7 @@ impl Planner {
         }
         let mut record = self.steps.record(now_ns);
         self.timeline.set_step(record.number);
-        self.steps.fill(&mut buffers, &mut record, &mut self.features);
+        self.steps.fill(kv, &self.layout, &mut buffers, &mut record, &mut self.features);
         let rows = record.rows.len();
         if !in_flight {
             self.timeline.set_in_flight_since(now_ns);
@@ -213,6 +216,20 @@ impl Planner {
         self.steps.launch(record);
         self.timeline.end_span(Stage::BufferFill);
         Ok(rows)
+    }
+
+    /// Grants the rows of a step, drafts apart; returns the room that is left.
+    fn grant(&mut self, kv: &mut KvAllocator) -> Room {
+        let (tokens, pages) = (self.config.max_tokens_per_step, self.layout.max_pages());
+        let logits = self.layout.max_logits();
+        let mut room = Room { tokens, pages, logits, closed: false, starved: false };
+        self.steps.clear();
+        self.grant_decodes(kv, &mut room);
+        self.timeline.end_span(Stage::Allocate);
+        self.grant_prefills(kv, &mut room);
+        self.admit(kv, &mut room);
+        self.timeline.end_span(Stage::Admit);
+        room
     }
 
     /// Fills the grammar masks of the step that was planned last into `bytes`, its buffers; returns how many different ones

@@ -1,4 +1,5 @@
-//! Admission: the head of the queue gets a place in the sequence table and the blocks of all its known tokens.
+//! Admission: the head of the queue gets a place in the sequence table and the blocks of all its known tokens, in the
+//! group of layers that see all of them; windows take theirs as they come to them.
 //!
 //! Only the head is tried: it fits if its blocks can be had beside what the running sequences are expected to grow by
 //! ([`policy::admits`]). What the prefix tree knows of its tokens it takes from there. A head that does not fit is not
@@ -34,14 +35,14 @@ impl Planner {
                 return;
             }
             let horizon = queue.horizon;
-            let expected = growth.unwrap_or_else(|| self.steps.expected_growth(horizon));
+            let expected = growth.unwrap_or_else(|| self.steps.expected_growth(kv, horizon));
             self.timeline.end_span(Stage::Admit);
             let request = self.requests.get(id);
             let Some(placement) = self.steps.place(kv, request, expected, horizon, &mut self.timeline) else {
                 self.queue.stuck = Some((id, kv.available(), running));
                 return;
             };
-            growth = Some(expected + self.steps.growth(placement.slot, horizon));
+            growth = Some(expected + self.steps.growth(kv, placement.slot, horizon));
             self.enter(id, placement);
             self.grant_prefill(kv, placement.slot, room);
         }

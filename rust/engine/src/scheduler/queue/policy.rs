@@ -41,13 +41,12 @@ pub fn share(remaining: u32, budget: usize, prefill_chunk: usize) -> usize {
     (remaining as usize).min(budget).min(cap)
 }
 
-/// Blocks that a sequence holding `held` will want for its next `horizon` tokens (its last token needs no KV).
-pub fn growth(progress: &Progress, held: usize, block_size: usize, horizon: u32) -> usize {
-    let tokens = (progress.total() + horizon).min(progress.limit - 1);
-    (tokens as usize).div_ceil(block_size).saturating_sub(held)
+/// Tokens that a sequence will have KV of after its next `horizon` ones (its last token needs none).
+pub fn expected_tokens(progress: &Progress, horizon: u32) -> usize {
+    (progress.total() + horizon).min(progress.limit - 1) as usize
 }
 
-/// Whether a request that takes `needed` of the `available` blocks may join sequences that will want `growth`
+/// Whether a request that takes `needed` of the `available` pages may join sequences that will want `growth`
 /// more. One that would run alone needs only its own.
 pub fn admits(needed: usize, available: usize, growth: usize, alone: bool) -> bool {
     needed + if alone { 0 } else { growth } <= available
@@ -424,9 +423,9 @@ mod tests {
     #[test]
     fn admission_keeps_room_to_grow() {
         let progress = Progress { known: 10, limit: 1000, ..Progress::default() };
-        assert_eq!(growth(&progress, 1, 16, 64), 4);
+        assert_eq!(expected_tokens(&progress, 64), 74);
         let ending = Progress { known: 10, limit: 17, ..Progress::default() };
-        assert_eq!(growth(&ending, 1, 16, 64), 0);
+        assert_eq!(expected_tokens(&ending, 64), 16);
         assert!(admits(4, 8, 4, false));
         assert!(!admits(5, 8, 4, false));
         assert!(admits(8, 8, 4, true));

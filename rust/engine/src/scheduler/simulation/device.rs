@@ -8,7 +8,7 @@ use super::model::{STOP_TOKEN, VOCABULARY, choose, extend, logprob, mix};
 use super::penalties::{digest, recount};
 use crate::grammar::Grammar;
 use crate::messages::{FinishReason, Submit};
-use crate::scheduler::step::buffers::{StepBuffers, header};
+use crate::scheduler::step::buffers::{StepBuffers, StepLayout, header};
 
 /// A request's features, and the tokens it would have if nothing ever ended it.
 #[derive(Clone)]
@@ -85,6 +85,9 @@ pub(super) struct RowTrace {
 /// The device: KV cache and `last_token`, and the results of steps not fetched yet.
 pub(super) struct Device {
     pub(super) block_size: usize,
+    pub(super) layout: StepLayout,
+    /// By page table.
+    pub(super) windows: Vec<Option<usize>>,
     pub(super) cells: Vec<Option<(u64, u64)>>,
     pub(super) last_token: Vec<u32>,
     pub(super) results: VecDeque<Outcome>,
@@ -98,7 +101,8 @@ impl Device {
             [header::NUM_TOKENS, header::NUM_SAMPLED, header::NUM_PAGES, header::NUM_FEEDS]
                 .map(|at| step.header[at] as usize);
         assert_eq!(step.query_start[rows] as usize, tokens);
-        assert_eq!(step.page_indptr[rows] as usize, pages);
+        let tables = self.windows.len();
+        assert_eq!(step.page_indptr[(tables - 1) * (self.layout.max_rows() + 1) + rows] as usize, pages);
         for feed in 0..feeds {
             let token = self.last_token[step.feed_sequence[feed] as usize];
             step.token_ids[step.feed_token[feed] as usize] = token as i32;
@@ -112,17 +116,31 @@ impl Device {
             let expected = owner(sequence);
             let salt = expected.submit.cache_salt;
             let tokens = step.query_start[row] as usize..step.query_start[row + 1] as usize;
-            let length = step.kv_length[row] as usize;
-            let pages =
-                &step.page_indices[step.page_indptr[row] as usize..step.page_indptr[row + 1] as usize];
-            assert_eq!(pages.len(), length.div_ceil(self.block_size), "pages cover the row's KV");
             assert!(!tokens.is_empty());
+            let length = step.positions[tokens.end - 1] as usize + 1;
+            // By table: the tokens before its first page, and its pages.
+            let tables: Vec<(usize, &[i32])> = (0..tables)
+                .map(|table| {
+                    let kept = step.kv_length[table * self.layout.max_rows() + row] as usize;
+                    let indptr = &step.page_indptr[table * (self.layout.max_rows() + 1) + row..];
+                    let pages = &step.page_indices[indptr[0] as usize..indptr[1] as usize];
+                    assert_eq!(pages.len(), kept.div_ceil(self.block_size), "pages cover the row's KV");
+                    assert!((length - kept).is_multiple_of(self.block_size));
+                    let seen = self.windows[table]
+                        .map_or(0, |window| (length - tokens.len() + 1).saturating_sub(window));
+                    assert!(length - kept <= seen, "pages begin before what the row sees");
+                    assert!(seen - (length - kept) < self.block_size, "and not earlier than they must");
+                    (length - kept, pages)
+                })
+                .collect();
             prefills |= row >= step.header[header::NUM_DECODE_ROWS] as usize;
             assert!(!prefills || !fed.contains(&step.row_sequence[row]), "decodes come first");
             longest_query = longest_query.max(tokens.len());
             longest_kv = longest_kv.max(length);
-            let cell = |position: usize| {
-                pages[position / self.block_size] as usize * self.block_size + position % self.block_size
+            let cell = |table: usize, position: usize| {
+                let (before, pages) = tables[table];
+                let page = pages[(position - before) / self.block_size] as usize;
+                page * self.block_size + position % self.block_size
             };
             let start = length - tokens.len();
             let sampling = step.sample_rows[..sampled].iter().position(|at| *at as usize == row);
@@ -143,20 +161,34 @@ impl Device {
                 let token = step.token_ids[at] as u32;
                 assert!(position >= known || token == expected.tokens[position], "token at {position}");
                 assert_eq!(step.positions[at] as usize, position);
-                assert_eq!(step.slot_mapping[at] as usize, cell(position));
                 chain = extend(chain, token);
-                self.cells[cell(position)] = Some((chain, salt));
-                written.push(cell(position));
                 chains[at] = chain;
+                for table in 0..tables.len() {
+                    let cell = cell(table, position);
+                    assert_eq!(step.slot_mapping[table * self.layout.max_tokens() + at] as usize, cell);
+                    self.cells[cell] = Some((chain, salt));
+                    written.push(cell);
+                }
             }
-            let mut prefix = 0;
-            for position in 0..known {
-                prefix = extend(prefix, expected.tokens[position]);
-                assert_eq!(self.cells[cell(position)], Some((prefix, salt)), "KV at position {position}");
+            // Each token sees those of its window in every table.
+            let mut prefixes = Vec::new();
+            for &token in &expected.tokens[..known] {
+                prefixes.push(extend(prefixes.last().copied().unwrap_or(0), token));
+            }
+            let mut read = Vec::new();
+            for (table, window) in self.windows.iter().enumerate() {
+                let first = window.map_or(0, |window| (start + 1).saturating_sub(window));
+                for (position, prefix) in prefixes.iter().enumerate().skip(first) {
+                    let cell = cell(table, position);
+                    assert_eq!(self.cells[cell], Some((*prefix, salt)), "KV at position {position}");
+                    if position < start {
+                        read.push(cell);
+                    }
+                }
             }
             let logits =
                 sampling.map_or(0..0, |at| step.logit_start[at] as usize..step.logit_start[at + 1] as usize);
-            traces.push(RowTrace { read: (0..start).map(cell).collect(), written, logits });
+            traces.push(RowTrace { read, written, logits });
         }
         assert_eq!(
             (step.header[header::MAX_QUERY_LENGTH] as usize, step.header[header::MAX_KV_LENGTH] as usize),
@@ -212,7 +244,8 @@ impl Device {
             assert!(i64::from(step.logprobs[at]) <= step.header[header::MAX_LOGPROBS]);
             let logits = step.logit_start[at] as usize..step.logit_start[at + 1] as usize;
             let drafts = logits.len() - 1;
-            assert_eq!(step.sample_position[at] + drafts as i64, i64::from(step.kv_length[row]));
+            let last = step.positions[step.query_start[row + 1] as usize - 1];
+            assert_eq!(step.sample_position[at] + drafts as i64, i64::from(last) + 1);
             let (mut count, mut right) = (0, true);
             for (number, logit) in logits.enumerate() {
                 assert_eq!(step.logit_row[logit] as usize, at);

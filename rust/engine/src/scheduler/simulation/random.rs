@@ -8,6 +8,7 @@ use proptest::test_runner::TestRunner;
 
 use super::penalties::{PenaltyRules, penalty_rules};
 use super::world::{Drafts, Setup, World, prompt};
+use crate::kv_allocator::Group;
 use crate::messages::{FinishReason, Message};
 
 /// One thing that happens.
@@ -81,6 +82,18 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// Half of the models have no windows; of the others some have no layer that sees all tokens.
+pub(super) fn groups() -> impl Strategy<Value = Vec<Group>> {
+    let windows = prop::collection::vec((1..30usize, 1..4usize), 1..3);
+    prop_oneof![
+        3 => Just(vec![Group::FULL]),
+        3 => (0..3usize, windows).prop_map(|(tables, windows)| {
+            let windows = windows.into_iter().map(|(window, tables)| Group { window: Some(window), tables });
+            std::iter::once(Group { window: None, tables }).chain(windows).collect()
+        }),
+    ]
+}
+
 pub(super) fn setup() -> impl Strategy<Value = Setup> {
     let sizes = (1..6usize, 2..24usize, any::<bool>(), 1..8usize, 1..24usize);
     let bounds = (1..9usize, 2..80usize, 12..90usize, 1..12usize, 0..6usize, 0..3usize);
@@ -89,13 +102,16 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
         1 => (1..6usize).prop_map(Drafts::Host),
         1 => (1..6usize).prop_map(Drafts::Device),
     ];
-    (sizes, bounds, 0..3u32, drafts, 64..200usize).prop_map(
-        |(sizes, bounds, horizon, drafts, max_penalties)| {
+    (sizes, bounds, 0..3u32, drafts, 64..200usize, groups()).prop_map(
+        |(sizes, bounds, horizon, drafts, max_penalties, groups)| {
+            // As many pages as so many blocks have in all groups.
+            let tables: usize = groups.iter().map(|group| group.tables).sum();
             let (block_size, num_blocks, prefix_cache, max_sequences, max_tokens) = sizes;
             let (max_rows, max_pages, max_context, max_waiting, prefill_chunk, depth) = bounds;
             Setup {
                 block_size,
-                num_blocks,
+                num_blocks: num_blocks * tables,
+                groups,
                 prefix_cache,
                 max_sequences,
                 max_tokens,

@@ -8,7 +8,7 @@ use super::device::{Device, Expected};
 use super::grammar::Slow;
 use super::model::{STOP_TOKEN, VOCABULARY, logprob, mix, rules};
 use crate::error::Error;
-use crate::kv_allocator::KvAllocator;
+use crate::kv_allocator::{Group, KvAllocator};
 use crate::messages::{FinishReason, Message, RequestKey, Submit};
 use crate::scheduler::step::buffers::header;
 use crate::speculate::{Source, SpeculationConfig};
@@ -25,7 +25,9 @@ pub(super) struct Stream {
 #[derive(Debug, Clone)]
 pub(super) struct Setup {
     pub(super) block_size: usize,
+    /// Pages.
     pub(super) num_blocks: usize,
+    pub(super) groups: Vec<Group>,
     pub(super) prefix_cache: bool,
     pub(super) max_sequences: usize,
     pub(super) max_tokens: usize,
@@ -82,9 +84,13 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(setup: &Setup) -> Self {
-        let kv = KvAllocator::new(setup.num_blocks, setup.block_size, setup.prefix_cache).unwrap();
+        let Setup { num_blocks, block_size, prefix_cache, .. } = *setup;
+        let kv = KvAllocator::with_groups(num_blocks, block_size, prefix_cache, &setup.groups).unwrap();
+        let windows = setup.groups.iter().flat_map(|group| vec![group.window; group.tables]);
         let layout =
             StepLayout::new(setup.max_tokens, setup.max_rows, setup.max_pages, setup.drafts.most(), 64)
+                .unwrap()
+                .with_tables(windows.clone().count())
                 .unwrap()
                 .with_max_penalties(setup.max_penalties);
         let ring = Arc::new(Mutex::new((VecDeque::new(), usize::MAX)));
@@ -120,6 +126,8 @@ impl World {
         let device = Device {
             block_size: setup.block_size,
             cells: vec![None; setup.num_blocks * setup.block_size],
+            layout,
+            windows: windows.collect(),
             last_token: vec![u32::MAX; setup.max_sequences],
             results: VecDeque::new(),
         };
@@ -428,7 +436,7 @@ impl World {
     }
 
     pub(super) fn capacity(&self) -> usize {
-        self.setup.num_blocks.min(self.setup.max_pages) * self.setup.block_size
+        self.kv.capacity().min(self.setup.max_pages * self.setup.block_size)
     }
 
     /// Count and sum.
@@ -446,6 +454,7 @@ pub(super) fn roomy() -> Setup {
     Setup {
         block_size: 4,
         num_blocks: 64,
+        groups: vec![Group::FULL],
         prefix_cache: true,
         max_sequences: 4,
         max_tokens: 32,

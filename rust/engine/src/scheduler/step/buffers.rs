@@ -105,6 +105,7 @@ pub struct StepLayout {
     max_penalties: usize,
     vocab_size: usize,
     mask_words: usize,
+    tables: usize,
 }
 
 /// Plain numbers that may be read from and written to any bytes.
@@ -181,14 +182,15 @@ step_fields! {
     token_ids: i32 = |layout: &StepLayout| layout.max_tokens;
     /// Position of each token in its sequence.
     positions: i32 = |layout: &StepLayout| layout.max_tokens;
-    /// Where the KV of each token goes: `block * block_size + offset`.
-    slot_mapping: i32 = |layout: &StepLayout| layout.max_tokens;
+    /// Where the KV of each token goes: `page * block_size + offset`. Of several page tables one after the other, as are the
+    /// next three fields that have pages.
+    slot_mapping: i32 = |layout: &StepLayout| layout.max_tokens * layout.tables;
     /// `query_start[row]..query_start[row + 1]` are the tokens of a row.
     query_start: i32 = |layout: &StepLayout| layout.max_rows + 1;
-    /// KV tokens of the row after this step.
-    kv_length: i32 = |layout: &StepLayout| layout.max_rows;
+    /// KV tokens of the row after this step, from the beginning of its first page on.
+    kv_length: i32 = |layout: &StepLayout| layout.max_rows * layout.tables;
     /// `page_indptr[row]..page_indptr[row + 1]` are the pages of a row.
-    page_indptr: i32 = |layout: &StepLayout| layout.max_rows + 1;
+    page_indptr: i32 = |layout: &StepLayout| (layout.max_rows + 1) * layout.tables;
     /// Index of the row's sequence in the sequence table.
     row_sequence: i32 = |layout: &StepLayout| layout.max_rows;
     /// The rows that sample a token.
@@ -221,7 +223,7 @@ step_fields! {
     logprobs: i32 = |layout: &StepLayout| layout.max_rows;
     /// The blocks that cover `kv_length` of each row, row after row. Behind the fields that a step has from the
     /// beginning, so that a device copies these and what is used of it in one piece.
-    page_indices: i32 = |layout: &StepLayout| layout.max_pages;
+    page_indices: i32 = |layout: &StepLayout| layout.max_pages * layout.tables;
     /// `penalty_start[l]..penalty_start[l + 1]` are the penalties of logits row `l`. Written by `fill_penalties`, as the three that
     /// follow; not at all where `num_penalties` is 0.
     penalty_start: i32 = |layout: &StepLayout| layout.max_logits + 1;
@@ -261,7 +263,32 @@ impl StepLayout {
         }
         // A logits row has at most one penalty a token: one row always finds a place.
         let max_penalties = vocab_size.max(max_rows.saturating_mul(PENALTIES_PER_ROW)).min(LIMIT - 1);
-        Ok(Self { max_tokens, max_rows, max_pages, max_logits, max_penalties, vocab_size, mask_words })
+        let tables = 1;
+        Ok(Self {
+            max_tokens,
+            max_rows,
+            max_pages,
+            max_logits,
+            max_penalties,
+            vocab_size,
+            mask_words,
+            tables,
+        })
+    }
+
+    /// The same with so many page tables, each of at most `max_pages` pages.
+    pub fn with_tables(self, tables: usize) -> Result<Self> {
+        const LIMIT: usize = i32::MAX as usize;
+        let longest = self.max_pages.max(self.max_tokens).max(self.max_rows + 1);
+        if tables == 0 || tables.checked_mul(longest).is_none_or(|cells| cells >= LIMIT) {
+            return Err(Error::InvalidArgument(format!("{tables} page tables are none, or too many")));
+        }
+        Ok(Self { tables, ..self })
+    }
+
+    /// Page tables.
+    pub fn tables(&self) -> usize {
+        self.tables
     }
 
     /// Most tokens of a step.

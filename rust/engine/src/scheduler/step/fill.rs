@@ -8,9 +8,10 @@
 //!
 //! O(tokens + pages) of the step; no allocation in steady state.
 
-use super::buffers::{StepBuffers, header};
+use super::buffers::{StepBuffers, StepLayout, header};
 use super::sequence_table::RequestId;
 use super::{Grant, RowRecord, StepRecord, Steps};
+use crate::kv_allocator::KvAllocator;
 use crate::scheduler::features::Features;
 
 /// A row that samples, as the features see it.
@@ -33,6 +34,8 @@ impl Steps {
     /// Writes the granted rows into the step's buffers and its record.
     pub(in crate::scheduler) fn fill(
         &mut self,
+        kv: &KvAllocator,
+        layout: &StepLayout,
         out: &mut StepBuffers<'_>,
         record: &mut StepRecord,
         features: &mut Features,
@@ -42,10 +45,13 @@ impl Steps {
         out.page_indptr[0] = 0;
         features.begin_step();
         for at in 0..self.decodes.len() {
-            self.fill_row(out, record, &mut tally, features, self.decodes[at]);
+            self.fill_row(kv, out, record, &mut tally, features, self.decodes[at]);
         }
         for at in 0..self.prefills.len() {
-            self.fill_row(out, record, &mut tally, features, self.prefills[at]);
+            self.fill_row(kv, out, record, &mut tally, features, self.prefills[at]);
+        }
+        if layout.tables() > 1 || kv.groups().len() > 1 {
+            self.fill_tables(kv, layout, out, record, &mut tally);
         }
         record.num_sampled = tally.sampled;
         record.num_logits = tally.logits;
@@ -58,6 +64,7 @@ impl Steps {
     /// Writes a row, and moves its sequence on to behind it.
     fn fill_row(
         &mut self,
+        kv: &KvAllocator,
         out: &mut StepBuffers<'_>,
         record: &mut StepRecord,
         tally: &mut Tally,
@@ -67,7 +74,7 @@ impl Steps {
         let Grant { slot, count, drafts, segments, .. } = grant;
         let row = record.rows.len();
         self.fill_tokens(out, tally, features, grant);
-        self.fill_cache(out, tally, row, grant);
+        self.fill_cache(kv, out, tally, row, grant);
         tally.tokens += count as usize;
         tally.longest_query = tally.longest_query.max(count as usize);
         out.query_start[row + 1] = tally.tokens as i32;
@@ -109,10 +116,18 @@ impl Steps {
         }
     }
 
-    /// Where the row's tokens are in their sequence and in the KV cache, and the blocks that the row reads.
-    fn fill_cache(&self, out: &mut StepBuffers<'_>, tally: &mut Tally, row: usize, grant: Grant) {
+    /// Where the row's tokens are in their sequence and in the KV cache, and the blocks that the row reads. Of several page
+    /// tables, [`fill_tables`](Self::fill_tables) fills all.
+    fn fill_cache(
+        &self,
+        kv: &KvAllocator,
+        out: &mut StepBuffers<'_>,
+        tally: &mut Tally,
+        row: usize,
+        grant: Grant,
+    ) {
         let at = grant.slot as usize;
-        let blocks = &self.table.blocks[at];
+        let blocks = self.table.held[at].blocks();
         let start = self.table.progress[at].planned as usize;
         let end = start + grant.count as usize;
         let tokens = tally.tokens..tally.tokens + grant.count as usize;
@@ -123,12 +138,55 @@ impl Steps {
                 + position % self.block_size) as i32;
         }
         let pages = end.div_ceil(self.block_size);
-        let page_indices = &mut out.page_indices[tally.pages..tally.pages + pages];
-        page_indices.iter_mut().zip(blocks).for_each(|(page, block)| *page = *block as i32);
+        if kv.groups().len() == 1 {
+            let page_indices = &mut out.page_indices[tally.pages..tally.pages + pages];
+            page_indices.iter_mut().zip(blocks).for_each(|(page, block)| *page = *block as i32);
+        }
         tally.pages += pages;
         tally.longest_kv = tally.longest_kv.max(end);
         out.page_indptr[row + 1] = tally.pages as i32;
         out.kv_length[row] = end as i32;
+    }
+
+    /// Every page table of every row, table after table. That of a window begins with the first page that the row sees:
+    ///
+    /// ```text
+    ///   kv_length     rows of table 0 │ of table 1, less the tokens before its first page │ ...
+    ///   page_indices  row 0, row 1, ..│ row 0, row 1, ...                                 │ ...
+    /// ```
+    fn fill_tables(
+        &self,
+        kv: &KvAllocator,
+        layout: &StepLayout,
+        out: &mut StepBuffers<'_>,
+        record: &StepRecord,
+        tally: &mut Tally,
+    ) {
+        tally.pages = 0;
+        let groups = kv.groups().iter().enumerate();
+        let tables = groups.flat_map(|(group, of)| std::iter::repeat_n(group, of.tables));
+        for (table, group) in tables.enumerate() {
+            let (rows, tokens) = (table * layout.max_rows(), table * layout.max_tokens());
+            let indptr = table * (layout.max_rows() + 1);
+            out.page_indptr[indptr] = tally.pages as i32;
+            for (row, RowRecord { slot, .. }) in record.rows.iter().enumerate() {
+                let held = &self.table.held[*slot as usize];
+                let end = self.table.progress[*slot as usize].planned as usize;
+                let first = held.first(group);
+                let used = &held.blocks()[first..end.div_ceil(self.block_size)];
+                let pages = &mut out.page_indices[tally.pages..tally.pages + used.len()];
+                pages.iter_mut().zip(used).for_each(|(page, block)| *page = kv.page(*block, table) as i32);
+                tally.pages += used.len();
+                out.page_indptr[indptr + row + 1] = tally.pages as i32;
+                out.kv_length[rows + row] = (end - first * self.block_size) as i32;
+                for token in out.query_start[row] as usize..out.query_start[row + 1] as usize {
+                    let position = out.positions[token] as usize;
+                    let page = kv.page(held.blocks()[position / self.block_size], table) as usize;
+                    out.slot_mapping[tokens + token] =
+                        (page * self.block_size + position % self.block_size) as i32;
+                }
+            }
+        }
     }
 
     /// How a row samples: from which logits, by which rules, and what its features bring.

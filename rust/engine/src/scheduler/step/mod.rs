@@ -142,6 +142,11 @@ impl Steps {
         &self.prefills
     }
 
+    /// Whether the step that is being planned has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.decodes.is_empty() && self.prefills.is_empty()
+    }
+
     /// How many steps were planned.
     pub fn planned(&self) -> u64 {
         self.number
@@ -188,7 +193,7 @@ impl Steps {
         for &Runner { slot, .. } in &self.running {
             let at = slot as usize;
             let progress = &self.table.progress[at];
-            let blocks = self.table.blocks[at].len();
+            let blocks = self.table.held[at].blocks().len();
             holds(progress.known as usize == self.table.tokens[at].len(), "known tokens are the tokens")?;
             holds(progress.committed <= progress.planned, "what is committed was planned")?;
             holds(

@@ -35,40 +35,48 @@ impl StepLayout {
         }
         let decodes = has(NUM_ROWS) == has(NUM_TOKENS) && rows == tokens;
         let added = if decodes { rows - has(NUM_ROWS) } else { 0 };
-        if has(NUM_PAGES).saturating_add(added) > self.max_pages() {
+        if has(NUM_PAGES).saturating_add(added) > self.max_pages() * self.tables() {
             return Err(Error::InvalidArgument(format!(
                 "a step with {} pages has no room for {added} more",
                 has(NUM_PAGES)
             )));
         }
         let (have, pages) = ((has(NUM_ROWS), has(NUM_TOKENS), has(NUM_LOGITS)), has(NUM_PAGES));
-        fill(step, have, (rows, tokens, logits), pages, decodes);
+        self.fill(step, have, (rows, tokens, logits), pages, decodes);
         Ok(())
     }
 }
 
-fn fill(
-    step: StepBuffers<'_>,
-    (has_rows, has_tokens, has_logits): (usize, usize, usize),
-    (rows, tokens, logits): (usize, usize, usize),
-    pages: usize,
-    decodes: bool,
-) {
-    step.token_ids[has_tokens..tokens].fill(0);
-    step.positions[has_tokens..tokens].fill(0);
-    step.slot_mapping[has_tokens..tokens].fill(-1);
-    let added = if decodes { rows - has_rows } else { 0 };
-    step.page_indices[pages..pages + added].fill(0);
-    for row in has_rows..rows {
-        let more = if decodes { row + 1 - has_rows } else { 0 };
-        step.query_start[row + 1] = (has_tokens + more) as i32;
-        step.page_indptr[row + 1] = (pages + more) as i32;
-        step.kv_length[row] = i32::from(decodes);
-        step.row_sequence[row] = 0;
+impl StepLayout {
+    fn fill(
+        &self,
+        step: StepBuffers<'_>,
+        (has_rows, has_tokens, has_logits): (usize, usize, usize),
+        (rows, tokens, logits): (usize, usize, usize),
+        pages: usize,
+        decodes: bool,
+    ) {
+        step.token_ids[has_tokens..tokens].fill(0);
+        step.positions[has_tokens..tokens].fill(0);
+        let added = if decodes { rows - has_rows } else { 0 };
+        step.page_indices[pages..pages + added].fill(0);
+        for table in 0..self.tables() {
+            // Behind the last table's pages are zeros; behind another's, the next one's, which are as good.
+            let indptr = &mut step.page_indptr[table * (self.max_rows() + 1)..];
+            for row in has_rows..rows {
+                indptr[row + 1] = indptr[row] + i32::from(decodes);
+            }
+            step.kv_length[table * self.max_rows()..][has_rows..rows].fill(i32::from(decodes));
+            step.slot_mapping[table * self.max_tokens()..][has_tokens..tokens].fill(-1);
+        }
+        for row in has_rows..rows {
+            step.query_start[row + 1] = step.query_start[row] + i32::from(decodes);
+            step.row_sequence[row] = 0;
+        }
+        step.logit_row[has_logits..logits].fill(0);
+        step.logit_token[has_logits..logits].fill(0);
+        step.mask_row[has_logits..logits].fill(-1);
     }
-    step.logit_row[has_logits..logits].fill(0);
-    step.logit_token[has_logits..logits].fill(0);
-    step.mask_row[has_logits..logits].fill(-1);
 }
 
 #[cfg(test)]

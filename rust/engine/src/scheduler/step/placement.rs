@@ -30,15 +30,15 @@ pub(in crate::scheduler) struct Entry {
 }
 
 impl Steps {
-    /// Blocks that the running sequences will want for their next `horizon` tokens.
-    pub fn expected_growth(&self, horizon: u32) -> usize {
-        self.running.iter().map(|runner| self.growth(runner.slot, horizon)).sum()
+    /// Pages that the running sequences will want for what they have not computed and their next `horizon` tokens.
+    pub fn expected_growth(&self, kv: &KvAllocator, horizon: u32) -> usize {
+        self.running.iter().map(|runner| self.growth(kv, runner.slot, horizon)).sum()
     }
 
     /// The same of one sequence.
-    pub fn growth(&self, slot: u32, horizon: u32) -> usize {
+    pub fn growth(&self, kv: &KvAllocator, slot: u32, horizon: u32) -> usize {
         let at = slot as usize;
-        policy::growth(&self.table.progress[at], self.table.blocks[at].len(), self.block_size, horizon)
+        kv.demand(&self.table.held[at], policy::expected_tokens(&self.table.progress[at], horizon))
     }
 
     /// A place for a request, if its blocks can be had beside the `expected` growth of the others.
@@ -53,11 +53,11 @@ impl Steps {
         let known = request.tokens.len();
         let slot = self.table.acquire()?;
         let at = slot as usize;
-        let blocks = &mut self.table.blocks[at];
+        let held = &mut self.table.held[at];
         // At least one token is left to compute, or there would be no logits to sample from.
-        let cached = kv.match_prefix(request.salt, &request.tokens, (known - 1) / self.block_size, blocks);
+        let cached = kv.begin(held, request.salt, &request.tokens, (known - 1) / self.block_size);
         timeline.end_span(Stage::Match);
-        let needed = known.div_ceil(self.block_size) - cached;
+        let (blocks, needed) = (known.div_ceil(self.block_size), kv.demand(held, known));
         let computed = (cached * self.block_size) as u32;
         let (known, limit) = (known as u32, request.limit);
         let progress = Progress {
@@ -68,14 +68,13 @@ impl Steps {
             prefill: known,
             ..Progress::default()
         };
-        let own = policy::growth(&progress, cached + needed, self.block_size, horizon);
+        let own = kv.demand(held, policy::expected_tokens(&progress, horizon)).saturating_sub(needed);
         let alone = self.running.is_empty();
-        blocks.reserve((limit as usize).div_ceil(self.block_size).saturating_sub(blocks.len()));
+        held.reserve((limit as usize).div_ceil(self.block_size));
         if !policy::admits(needed, kv.available(), expected + own, alone)
-            || kv.allocate(needed, blocks).is_err()
+            || kv.extend(held, blocks, 0).is_err()
         {
-            kv.release(blocks);
-            blocks.clear();
+            kv.let_go(held);
             self.table.release(slot);
             return None;
         }
@@ -103,14 +102,13 @@ impl Steps {
     pub fn remember(&self, kv: &mut KvAllocator, slot: u32, salt: u64) -> bool {
         let at = slot as usize;
         let committed = self.table.progress[at].committed as usize;
-        kv.insert(salt, &self.table.tokens[at][..committed], &self.table.blocks[at]) > 0
+        kv.insert(salt, &self.table.tokens[at][..committed], self.table.held[at].blocks()) > 0
     }
 
     /// Takes a sequence out of the table; returns its tokens.
     pub fn vacate(&mut self, kv: &mut KvAllocator, slot: u32) -> Vec<u32> {
         let at = slot as usize;
-        kv.release(&self.table.blocks[at]);
-        self.table.blocks[at].clear();
+        kv.let_go(&mut self.table.held[at]);
         let order = self.table.order[at];
         if let Ok(position) = self.running.binary_search_by_key(&order, |runner| runner.order) {
             self.running.remove(position);
@@ -124,10 +122,6 @@ impl Steps {
     pub fn release_draft_blocks(&mut self, kv: &mut KvAllocator, slot: u32) {
         let at = slot as usize;
         let needed = (self.table.progress[at].known as usize).div_ceil(self.block_size);
-        let blocks = &mut self.table.blocks[at];
-        if blocks.len() > needed {
-            kv.release(&blocks[needed..]);
-            blocks.truncate(needed);
-        }
+        kv.cut(&mut self.table.held[at], needed);
     }
 }

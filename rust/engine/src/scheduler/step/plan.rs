@@ -1,9 +1,10 @@
 //! Granting rows: which sequences are in the next step, with how many tokens.
 //!
 //! Rows are granted in three passes, each seeing what the one before left of the room: decodes, prefills
-//! under way, requests [admitted](crate::scheduler::queue) now. Only decodes can lack a block (admission takes those of
+//! under way, requests [admitted](crate::scheduler::queue) now. Decodes can lack a block (admission takes those of
 //! all known tokens), and victims come from the end of the running order, where nothing was granted yet: no grant is
-//! taken back. A prefill finds in the prefix tree what those before it compute (see `sharing`). Drafts get what is left,
+//! taken back. A prompt can lack pages of its windows, which it takes as they come to them: it computes as many tokens as
+//! there are pages for, and if that leaves a step without rows, the last in running order is preempted. A prefill finds in the prefix tree what those before it compute (see `sharing`). Drafts get what is left,
 //! and never anything that another row could have used.
 //!
 //! O(running + admitted), besides admitting; no allocation in steady state.
@@ -22,6 +23,8 @@ pub(in crate::scheduler) struct Room {
     pub logits: usize,
     /// Nothing is admitted: a sequence was preempted or left out.
     pub closed: bool,
+    /// A prompt got no tokens because a window of it got no pages.
+    pub starved: bool,
 }
 
 impl Steps {
@@ -58,9 +61,9 @@ impl Steps {
         let reach = ((held + room.pages) * self.block_size).saturating_sub(planned + 1);
         let mut count = may_sample(wanted.min(room.tokens).min(room.logits).min(reach));
         let needed = (planned + 1 + count).div_ceil(self.block_size);
-        let blocks = &mut self.table.blocks[grant.slot as usize];
-        if needed > blocks.len() && kv.allocate(needed - blocks.len(), blocks).is_err() {
-            count = count.min(blocks.len() * self.block_size - planned - 1);
+        let holding = &mut self.table.held[grant.slot as usize];
+        if needed > holding.covered() && kv.extend(holding, needed, needed).is_err() {
+            count = count.min(holding.covered() * self.block_size - planned - 1);
         }
         room.tokens -= count;
         room.logits -= count;
@@ -107,8 +110,10 @@ impl Planner {
     /// Gives a sequence `blocks` blocks, at the expense of the last in running order. False if that is itself.
     fn extend(&mut self, kv: &mut KvAllocator, slot: u32, blocks: usize, room: &mut Room) -> bool {
         loop {
-            let held = &mut self.steps.table.blocks[slot as usize];
-            if held.len() >= blocks || kv.allocate(blocks - held.len(), held).is_ok() {
+            let planned = self.steps.table.progress[slot as usize].planned as usize;
+            let held = &mut self.steps.table.held[slot as usize];
+            kv.slide(held, planned);
+            if held.covered() >= blocks || kv.extend(held, blocks, blocks).is_ok() {
                 return true;
             }
             let Some(&Runner { slot: victim, .. }) = self.steps.running.last() else { return false };
@@ -118,6 +123,13 @@ impl Planner {
                 return false;
             }
         }
+    }
+
+    /// Preempts the last in running order; false if nothing runs.
+    pub(in crate::scheduler) fn preempt_last(&mut self, kv: &mut KvAllocator) -> bool {
+        let Some(&Runner { slot, .. }) = self.steps.running.last() else { return false };
+        self.preempt(kv, slot);
+        true
     }
 
     pub(in crate::scheduler) fn grant_prefills(&mut self, kv: &mut KvAllocator, room: &mut Room) {
@@ -139,6 +151,13 @@ impl Planner {
         let reach = (room.pages * self.steps.block_size).saturating_sub(progress.planned as usize);
         let wanted = policy::share(progress.remaining(), room.tokens, self.config.prefill_chunk);
         let mut count = wanted.min(reach);
+        if count > 0 {
+            let (start, held) = (progress.planned as usize, &mut self.steps.table.held[slot as usize]);
+            kv.slide(held, start);
+            let covered = kv.extend_windows(held, (start + count).div_ceil(self.steps.block_size));
+            count = count.min((covered * self.steps.block_size).saturating_sub(start));
+            room.starved |= count == 0;
+        }
         room.closed |= count < wanted;
         let samples = count > 0 && count == progress.remaining() as usize;
         if samples && !self.features.penalties.reserve(request, progress.pending as usize) {

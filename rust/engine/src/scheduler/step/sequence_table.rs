@@ -15,6 +15,8 @@
 
 use pyengine_kernels_cpu::sampler::SamplingRow;
 
+use crate::kv_allocator::Holding;
+
 /// Names a request inside the planner.
 pub type RequestId = u32;
 /// Names a tenant inside the planner.
@@ -58,8 +60,8 @@ pub struct SequenceTable {
     pub progress: Vec<Progress>,
     /// Known tokens.
     pub tokens: Vec<Vec<u32>>,
-    /// Blocks held, in the order of the sequence.
-    pub blocks: Vec<Vec<u32>>,
+    /// What it holds of the cache.
+    pub held: Vec<Holding>,
     /// How its tokens are chosen.
     pub sampling: Vec<SamplingRow>,
     /// The request behind the sequence.
@@ -81,7 +83,7 @@ impl SequenceTable {
         Self {
             progress: vec![Progress::default(); capacity],
             tokens: vec![Vec::new(); capacity],
-            blocks: vec![Vec::new(); capacity],
+            held: vec![Holding::default(); capacity],
             sampling: vec![SamplingRow::NEUTRAL; capacity],
             request: vec![0; capacity],
             tenant: vec![0; capacity],
@@ -103,7 +105,7 @@ impl SequenceTable {
     /// Releases an index; rows in flight that name it are void from now on. Its blocks must be gone.
     pub fn release(&mut self, index: u32) {
         let at = index as usize;
-        debug_assert!(self.live[at] && self.blocks[at].is_empty());
+        debug_assert!(self.live[at] && self.held[at].blocks().is_empty());
         self.live[at] = false;
         self.generation[at] = self.generation[at].wrapping_add(1);
         self.tokens[at].clear();

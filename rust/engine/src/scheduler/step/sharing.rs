@@ -37,7 +37,7 @@ impl Steps {
     pub(super) fn publish(&mut self, kv: &mut KvAllocator, slot: u32, salt: u64, end: usize) -> bool {
         let at = slot as usize;
         let planned = self.table.progress[at].planned as usize;
-        let (blocks, tokens) = (&self.table.blocks[at], &self.table.tokens[at]);
+        let (blocks, tokens) = (self.table.held[at].blocks(), &self.table.tokens[at]);
         self.published.extend_from_slice(&blocks[planned / self.block_size..end / self.block_size]);
         kv.insert(salt, &tokens[..end], blocks) > 0
     }
@@ -47,19 +47,15 @@ impl Steps {
     pub(super) fn catch_up(&mut self, kv: &mut KvAllocator, slot: u32, salt: u64) -> u32 {
         let at = slot as usize;
         let progress = &mut self.table.progress[at];
-        let blocks = &mut self.table.blocks[at];
         let first = progress.planned as usize / self.block_size;
         // At least one token is left to compute, or there would be no logits to sample from.
         let most = (progress.known as usize - 1) / self.block_size;
-        self.found.clear();
-        let count = kv.match_further(salt, &self.table.tokens[at], &blocks[..first], most, &mut self.found);
+        let (held, tokens) = (&mut self.table.held[at], &self.table.tokens[at]);
+        let count = kv.go_on(held, salt, tokens, first, most, &mut self.found);
         if count == 0 {
             return 0;
         }
-        let own = first..first + count;
-        kv.release(&blocks[own.clone()]);
-        blocks[own.clone()].copy_from_slice(&self.found);
-        let skipped = (own.end * self.block_size) as u32 - progress.planned;
+        let skipped = ((first + count) * self.block_size) as u32 - progress.planned;
         progress.planned += skipped;
         progress.committed += skipped;
         self.table.borrowed_in[at] = self.step_ahead();

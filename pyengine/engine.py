@@ -138,7 +138,8 @@ class EngineActors:
         timeline = queues.recorder.timeline(Track.SCHEDULER)
         self._accountant = Accountant(queues.recorder)
         self._span_cost_ns = Recorder.cost_ns()
-        allocator = KvAllocator(runner.num_blocks, config.block_size, config.prefix_cache)
+        groups = [(group.window, len(group.tables)) for group in runner.info.cache_groups]
+        allocator = KvAllocator(runner.num_blocks, config.block_size, config.prefix_cache, groups)
         planner = _planner(config, runner, allocator, self.detokenizer.ref.mailbox, timeline)
         _set_grammars(planner, config, runner, tokenizer, turn_ends, queues.scheduler)
         _set_speculation(planner, config)

@@ -60,17 +60,20 @@ class PaddedAttention(TorchAttention):
     ) -> None:
         self.log.append(("plan", variant, rows, tokens, captured))
         host = step.host
-        starts, pages = host.query_start.tolist(), host.page_indptr.tolist()
+        starts = host.query_start.tolist()
         assert starts[rows] <= tokens
         assert variant == "ragged" or starts[rows] == tokens == rows
-        assert host.slot_mapping[host.num_tokens : tokens].tolist() == [-1] * (
-            tokens - host.num_tokens
-        )
-        self._rows = [
-            (starts[row], starts[row + 1], length, step.page_indices[pages[row] : pages[row + 1]])
-            for row, length in enumerate(host.kv_length[:rows].tolist())
-            if starts[row] < starts[row + 1]
-        ]
+        self._rows = []
+        for table in host.page_tables:
+            pages, padding = table.page_indptr.tolist(), tokens - host.num_tokens
+            assert table.slot_mapping[host.num_tokens : tokens].tolist() == [-1] * padding
+            self._rows.append(
+                [
+                    (*starts[row:][:2], length, step.page_indices[slice(*pages[row:][:2])])
+                    for row, length in enumerate(table.kv_length[:rows].tolist())
+                    if starts[row] < starts[row + 1]
+                ]
+            )
 
 
 class OverlappingQueue(CpuQueue):

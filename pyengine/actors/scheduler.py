@@ -257,10 +257,11 @@ class SchedulerActor(ThreadActor):
 
     def block_stats(self) -> dict[str, int]:
         """``free``, ``cached``, ``held`` and ``num_blocks``, of which the first three sum to the
-        last, and how often the check of an idle scheduler failed.
+        last, the bytes of each, and how often the check of an idle scheduler failed.
         """
         free, cached, held = self.allocator.counts()
         return {
+            "page_bytes": self.runner.info.block_bytes,
             "free": free,
             "cached": cached,
             "held": held,

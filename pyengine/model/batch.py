@@ -73,6 +73,7 @@ class StepBuffers(StepFields[NDArray[Any]]):
             end = offset + count * np.dtype(dtype).itemsize
             setattr(self, name, self.memory[offset:end].view(dtype))
         self.mask = self.mask.reshape(-1, layout.mask_words)
+        self.split_tables(layout.tables)
 
     @property
     def late(self) -> bool:

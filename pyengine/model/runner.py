@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
+from pyengine.model.cache_groups import CacheGroup
 
 Progress = Callable[[int, int], None]
 """Called while weights load, with (bytes loaded, bytes in all)."""
@@ -34,10 +35,12 @@ class ModelInfo:
         head_dim: Elements of a head.
         dtype: Of weights and computation: ``float32``, ``bfloat16`` or ``float16``.
         block_size: Tokens in a KV block.
-        block_bytes: Bytes of one KV block: keys and values, all layers, those of the draft model
-            too.
+        block_bytes: Bytes of one KV page: keys and values of one block, of as many layers as
+            ``cache_groups`` put into one (all of them where no layer has a window), and those of
+            the draft model too.
         windows: For each layer, the tokens that a query sees, its own counted in; None is all
             before it. Empty where there are no layers.
+        cache_groups: The layers by how long their keys and values are kept, and their page tables.
         attention_sinks: Whether attention has sinks.
         num_parameters: Of the model; 0 where there are no weights.
         kv_cache_dtype: Of the KV cache: as ``dtype``, or ``float8_e4m3``; empty is as ``dtype``.
@@ -58,6 +61,7 @@ class ModelInfo:
     block_size: int
     block_bytes: int
     windows: tuple[int | None, ...] = ()
+    cache_groups: tuple[CacheGroup, ...] = (CacheGroup(None, ((),)),)
     attention_sinks: bool = False
     num_parameters: int = 0
     kv_cache_dtype: str = ""

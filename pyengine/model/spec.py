@@ -10,6 +10,14 @@ from typing import Any
 
 from pyengine._core import StepLayout
 from pyengine.errors import ConfigError, ModelLoadError
+from pyengine.model.cache_groups import (
+    cache_groups,
+    longest_sequence,
+    one_group,
+    pages_for,
+    slots_of,
+    tables_of,
+)
 from pyengine.model.config_numbers import check_numbers
 from pyengine.model.dtypes import ITEM_BYTES
 from pyengine.model.positions import max_positions
@@ -32,7 +40,8 @@ class ModelSpec:
 
     Attributes:
         info: The model's dimensions and data types.
-        num_blocks: KV blocks of the configuration.
+        num_blocks: KV pages of the configuration; a block has one in each of the model's page
+            tables.
         config: The model's config.json.
         draft: The draft model, with the same blocks; None where there is none.
         dummy: Whether its weights are made up.
@@ -95,6 +104,8 @@ def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelS
     drafts = draft_folder(config.draft_model)
     check_same_tokens(folder, drafts)
     draft, draft_model = _read(drafts, config.draft_model, config)
+    # It computes with the pages of the first table, which must be those of all tokens.
+    draft, info = in_one_page(draft), info if info.cache_groups[0].tables else in_one_page(info)
     dummy = config.load_format == "dummy"
     # A block holds the keys and values of both.
     block_bytes = info.block_bytes + draft.block_bytes
@@ -105,6 +116,16 @@ def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelS
         draft, spec.num_blocks, draft_model, dummy=dummy, quantization=config.quantization
     )
     return replace(spec, draft=drafter)
+
+
+def in_one_page(info: ModelInfo) -> ModelInfo:
+    """The same with all layers in one group: windows are honoured, but keep all tokens."""
+    layer_bytes = info.block_bytes // slots_of(info.cache_groups)
+    return replace(
+        info,
+        cache_groups=one_group(info.num_layers),
+        block_bytes=info.num_layers * layer_bytes,
+    )
 
 
 def check_same_tokens(folder: Path, drafts: Path) -> None:
@@ -159,6 +180,9 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
     by_device = "bfloat16" if config.device == "cuda" else "float32"
     dtype = by_device if config.dtype == "auto" else config.dtype
     kv_dtype = dtype if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
+    windows = layer_windows(model, layers)
+    groups = cache_groups(windows)
+    layer_bytes = 2 * kv_heads * head_dim * config.block_size * ITEM_BYTES[kv_dtype]
     info = ModelInfo(
         name=name,
         folder=folder,
@@ -173,8 +197,9 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
         head_dim=head_dim,
         dtype=dtype,
         block_size=config.block_size,
-        block_bytes=2 * layers * kv_heads * head_dim * config.block_size * ITEM_BYTES[kv_dtype],
-        windows=layer_windows(model, layers),
+        block_bytes=slots_of(groups) * layer_bytes,
+        windows=windows,
+        cache_groups=groups,
         attention_sinks=model.get("model_type") == "gpt_oss",
         kv_cache_dtype=kv_dtype,
     )
@@ -186,16 +211,18 @@ def _with_cache(
 ) -> ModelSpec:
     if config.num_blocks is None and config.kv_cache_mib is None and config.device == "cuda":
         longest = min(info.max_context, config.max_context or info.max_context)
-        num_blocks = -(-longest // config.block_size) if measured is None else measured
+        wanted = pages_for(info.cache_groups, longest, config.block_size)
+        num_blocks = wanted if measured is None else measured
     else:
-        num_blocks = _num_blocks(config, info.block_bytes)
+        num_blocks = _num_blocks(config, info)
     if config.max_context is not None and config.max_context > info.max_context:
         raise ConfigError(
             f"'max_context' is {config.max_context}, but the model was made for {info.max_context} "
             "tokens",
             param="max_context",
         )
-    limits = (info.max_context, num_blocks * config.block_size, config.max_context)
+    held = longest_sequence(info.cache_groups, num_blocks, config.block_size)
+    limits = (info.max_context, held, config.max_context)
     context = min(limit for limit in limits if limit is not None)
     dummy = config.load_format == "dummy"
     return ModelSpec(
@@ -219,17 +246,20 @@ def make_layout(config: EngineConfig, info: ModelInfo) -> StepLayout:
         limits.max_sequences * pages,
         max_draft=config.max_draft,
         vocab_size=info.vocab_size,
+        tables=tables_of(info.cache_groups),
     )
 
 
-def _num_blocks(config: EngineConfig, block_bytes: int) -> int:
+def _num_blocks(config: EngineConfig, info: ModelInfo) -> int:
+    block_bytes, tables = info.block_bytes, tables_of(info.cache_groups)
     if config.num_blocks is not None:
-        return config.num_blocks
+        return config.num_blocks * tables
     mebibytes = config.limits.kv_cache_mib
     blocks = mebibytes * 2**20 // block_bytes
-    if blocks < 1:
+    if blocks < tables:
         raise ConfigError(
-            f"'kv_cache_mib' of {mebibytes} MiB does not hold one KV block ({block_bytes} bytes)",
+            f"'kv_cache_mib' of {mebibytes} MiB does not hold one KV block "
+            f"({block_bytes * tables} bytes)",
             param="kv_cache_mib",
         )
     return blocks

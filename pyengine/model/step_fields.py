@@ -5,7 +5,7 @@
 here with :meth:`pyengine._core.StepLayout.fields`.
 """
 
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +29,31 @@ def sampling_rows(count: int, **rules: Any) -> NDArray[np.void]:
 Array = TypeVar("Array")
 
 
+class PageTable(NamedTuple, Generic[Array]):
+    """One of a step's page tables: where the layers that it is for have their keys and values.
+
+    Attributes:
+        slot_mapping: int32 [tokens], where each token's go: ``page * block_size + offset``.
+        kv_length: int32 [rows], tokens of the row from the beginning of its first page on.
+        page_indptr: int32 [rows + 1], where the pages of each row begin in ``page_indices``.
+    """
+
+    slot_mapping: Array
+    kv_length: Array
+    page_indptr: Array
+
+
 class StepFields(Generic[Array]):
     """A view of each field of a step.
+
+    ``slot_mapping``, ``kv_length`` and ``page_indptr`` are those of the first page table, which are
+    all that a step of a model without windows has; ``page_indices`` are those of all.
 
     A *row* is one sequence in the step; it brings one or more consecutive tokens. A *sampling row*
     is a row whose last tokens are followed by sampled ones; a *logits row* is one of those.
     """
 
+    page_tables: list[PageTable[Array]]
     header: Array
     token_ids: Array
     positions: Array
@@ -62,3 +80,14 @@ class StepFields(Generic[Array]):
     penalty_factor: Array
     penalty_add: Array
     mask: Array
+
+    def split_tables(self, tables: int) -> None:
+        """Cut the fields of page tables, of which there are so many, into those of each."""
+        fields: list[Any] = [self.slot_mapping, self.kv_length, self.page_indptr]
+        cuts = [
+            [field[at * size : (at + 1) * size] for at in range(tables)]
+            for field in fields
+            for size in [len(field) // tables]
+        ]
+        self.page_tables = [PageTable(*each) for each in zip(*cuts, strict=True)]
+        self.slot_mapping, self.kv_length, self.page_indptr = self.page_tables[0]

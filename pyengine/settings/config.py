@@ -85,7 +85,7 @@ class EngineConfig:
             takes the mode's on the CPU, and on a GPU what ``gpu_memory_fraction`` leaves for it.
         kv_cache_dtype: Type of the KV cache on a GPU, ``float8_e4m3`` with a scale of 1; ``auto``
             is ``dtype``, and the CPU has no other.
-        num_blocks: Blocks of the KV cache; None takes what ``kv_cache_mib`` holds.
+        num_blocks: Blocks of the KV cache, in all layers; None takes what ``kv_cache_mib`` holds.
         block_size: Tokens in a block.
         max_context: Longest prompt and answer together; None takes the model's.
         max_waiting: Most requests that wait; one more is refused as overloaded.

@@ -349,6 +349,7 @@ async def test_the_dashboard_asks_for_what_there_is(
     unasked = {family for family in families if not any(name.startswith(family) for name in asked)}
     assert unasked <= {
         "pyengine_cache_config_info",
+        "pyengine_kv_cache_bytes",
         "pyengine_spans",
         "pyengine_spans_lost",
         "pyengine_steps_in_flight",

@@ -68,6 +68,15 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
         Qwen2Config,
         {"sliding_window": 20, "use_sliding_window": True, "max_window_layers": 1},
     ),
+    "qwen2, five windows to one": (
+        Qwen2Config,
+        {
+            "num_hidden_layers": 6,
+            "sliding_window": 40,
+            "use_sliding_window": True,
+            "layer_types": [*["sliding_attention"] * 5, "full_attention"],
+        },
+    ),
     "qwen2, tied, yarn": (Qwen2Config, {"tie_word_embeddings": True, "rope_parameters": YARN}),
     "qwen3": (Qwen3Config, {"head_dim": 16}),
     "qwen3, biases, tied, yarn": (

@@ -1,7 +1,7 @@
 """Random small models, and a loop over a runner with the simplest of block tables."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from pyengine._core import StepLayout
 from pyengine.model.cpu.runner import CpuRunner
-from pyengine.model.spec import describe
+from pyengine.model.spec import describe, in_one_page
 from pyengine.model.step_fields import sampling_rows
 from pyengine.settings.config import EngineConfig
 
@@ -66,6 +66,7 @@ def make_runner(
         block_size=block_size,
     )
     spec = describe(config)
+    spec = replace(spec, info=in_one_page(spec.info))  # its loop knows one page table
     pages = -(-spec.info.max_context // block_size)
     layout = StepLayout(max_tokens, max_rows, max_rows * pages, vocab_size=spec.info.vocab_size)
     return CpuRunner(spec, layout, max_sequences=max_rows, threads=threads)

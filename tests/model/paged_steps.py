@@ -11,6 +11,7 @@ from pyengine.kernels.attention import Pages
 from pyengine.kernels.attention_reference import attention_reference
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.batch import StepBuffers
+from pyengine.model.step_fields import PageTable
 from pyengine.model.torch.attention.spec import AttentionSpec
 
 FIELDS = ("query_start", "kv_length", "page_indptr", "page_indices")
@@ -78,10 +79,19 @@ def pad(host: StepBuffers, rows: int, tokens: int) -> None:
 class Step:
     """A step whose device is behind: what is on it is as old as the last :meth:`take`."""
 
+    query_start: torch.Tensor
+    kv_length: torch.Tensor
+    page_indptr: torch.Tensor
+    page_indices: torch.Tensor
+
     def __init__(self, host: StepBuffers, device: torch.device | str = "cpu") -> None:
         self.host = host
         for name in FIELDS:
             setattr(self, name, torch.from_numpy(getattr(host, name)).clone().to(device))
+
+    @property
+    def page_tables(self) -> list[PageTable[torch.Tensor]]:
+        return [PageTable(self.kv_length, self.kv_length, self.page_indptr)]
 
     def take(self) -> None:
         for name in FIELDS:

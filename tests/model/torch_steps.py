@@ -1,5 +1,6 @@
 """The least runner of a torch model, for :class:`llamas.Loop`: forward, and the likeliest token."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from pyengine._core import StepLayout
 from pyengine.distributed.group import Group
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import Sampled
-from pyengine.model.spec import describe
+from pyengine.model.spec import describe, in_one_page
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.layers import TorchParts
@@ -46,6 +47,7 @@ class GreedyRunner:
             block_size=block_size,
         )
         spec = describe(config)
+        spec = replace(spec, info=in_one_page(spec.info))  # its loop knows one page table
         self.info, self.num_blocks = spec.info, spec.num_blocks
         pages = -(-spec.info.max_context // block_size)
         vocab_size = spec.info.vocab_size
@@ -60,7 +62,7 @@ class GreedyRunner:
             TorchAttention(),
             max_tokens,
             layout.fields()["logit_row"][2],
-            num_blocks,
+            spec.num_blocks,
             group,
         )
         rank, ranks = parts.group.rank, parts.ranks

@@ -96,8 +96,14 @@ class EngineCollector(Collector):
         )
         yield self._gauge(
             "kv_blocks",
-            "Blocks of the KV cache, by state.",
+            "Pages of the KV cache, by state.",
             [((state,), stats[state]) for state in BLOCK_STATES],
+            ["state"],
+        )
+        yield self._gauge(
+            "kv_cache_bytes",
+            "Bytes of the KV cache, by state.",
+            [((state,), stats[state] * stats["page_bytes"]) for state in BLOCK_STATES],
             ["state"],
         )
         yield self._gauge(

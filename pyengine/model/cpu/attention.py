@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyengine.model.cache_groups import slots_of
 from pyengine.model.runner import ModelInfo
 
 
@@ -27,8 +28,8 @@ def cache_array(*shape: int, dtype: np.dtype[Any]) -> NDArray[Any]:
 def make_cache(
     info: ModelInfo, num_blocks: int, dtype: np.dtype[Any]
 ) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-    """Keys [blocks, kv heads, head_dim, block_size] and values [blocks, kv heads, block_size,
-    head_dim] of each layer; memory is taken from the system as blocks are used.
+    """Keys [pages, kv heads, head_dim, block_size] and values [pages, kv heads, block_size,
+    head_dim] of each slot of a page; memory is taken from the system as pages are used.
     """
     heads, block, dim = info.num_kv_heads, info.block_size, info.head_dim
     return [
@@ -36,5 +37,5 @@ def make_cache(
             cache_array(num_blocks, heads, dim, block, dtype=dtype),
             cache_array(num_blocks, heads, block, dim, dtype=dtype),
         )
-        for _ in range(info.num_layers)
+        for _ in range(slots_of(info.cache_groups))
     ]

@@ -38,7 +38,7 @@ class DraftModel:
             ModelLoadError: The draft model cannot be loaded; says why.
         """
         lengths = {name: length for name, (_, _, length) in layout.fields().items()}
-        rows = lengths["kv_length"]
+        rows = lengths["sample_rows"]
         passes = StepLayout(
             max(lengths["token_ids"], rows),
             rows,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pyengine._core import CpuKernels, CpuLinear, CpuProgram, CpuStep, CpuTensor
 from pyengine.model.architectures.parts import Activation, Buffer, LayerAttention, check_heads
+from pyengine.model.cache_groups import places
 from pyengine.model.cpu.attention import make_cache
 from pyengine.model.cpu.linear import pack
 from pyengine.model.dtypes import cpu_tensor
@@ -31,12 +32,12 @@ class CpuStepTensors:
     Attributes:
         token_ids: int32 [T].
         logit_token: int32 [L].
-        attention: What attention reads.
+        attention: What attention reads, by page table.
     """
 
     token_ids: CpuTensor
     logit_token: CpuTensor
-    attention: CpuStep
+    attention: list[CpuStep]
 
 
 class CpuParts:
@@ -283,6 +284,7 @@ class Attention:
             (cpu_tensor(keys), cpu_tensor(values))
             for keys, values in make_cache(info, parts.num_blocks, parts.dtype)
         ]
+        self._places = places(info.cache_groups)
         self._layers = list(layers)
         self._angles = [cpu_tensor(layer.angles) for layer in layers]
         self._sinks = [
@@ -294,10 +296,11 @@ class Attention:
         self, layer: int, step: CpuStepTensors, qkv: Buffer, out: Buffer, tokens: int
     ) -> None:
         """Rotate queries and keys, store keys and values, attend."""
-        keys, values = self._caches[layer]
+        table, slot = self._places[layer]
+        keys, values = self._caches[slot]
         how = self._layers[layer]
         self._parts.executor.attend(
-            step.attention,
+            step.attention[table],
             qkv.kernel,
             self._angles[layer],
             keys,

@@ -47,15 +47,18 @@ class CpuModel:
         self._step = CpuStepTensors(
             CpuTensor(buffers.token_ids),
             CpuTensor(buffers.logit_token),
-            CpuStep(
-                buffers.header,
-                buffers.positions,
-                buffers.slot_mapping,
-                buffers.query_start,
-                buffers.kv_length,
-                buffers.page_indptr,
-                buffers.page_indices,
-            ),
+            [
+                CpuStep(
+                    buffers.header,
+                    buffers.positions,
+                    table.slot_mapping,
+                    buffers.query_start,
+                    table.kv_length,
+                    table.page_indptr,
+                    buffers.page_indices,
+                )
+                for table in buffers.page_tables
+            ],
         )
         self._parts = CpuParts(
             kernels,

@@ -54,6 +54,7 @@ class DeviceStep(StepFields[torch.Tensor]):
             setattr(self, name, self.memory[offset:end].view(getattr(torch, kind)))
         self.sampling = self.sampling.view(-1, SAMPLING_ROW.itemsize // 4)
         self.mask = self.mask.view(-1, layout.mask_words)
+        self.split_tables(layout.tables)
         self._starts = {name: offset for name, (_, offset, _) in fields.items()}
         self._mask_bytes = 4 * layout.mask_words
 

@@ -31,7 +31,7 @@ from pyengine.model.torch.step import HostSet, TorchStep
 def pass_layout(layout: StepLayout, draft: ModelInfo) -> StepLayout:
     """The layout of the passes of ``draft`` for steps of ``layout``."""
     lengths = {name: length for name, (_, _, length) in layout.fields().items()}
-    rows = lengths["kv_length"]
+    rows = lengths["sample_rows"]
     return StepLayout(
         max(lengths["token_ids"], rows),
         rows,

@@ -22,6 +22,7 @@ from pyengine.model.architectures.parts import (
     check_heads,
     logits_rows,
 )
+from pyengine.model.cache_groups import places, slots_of
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.device_step import DeviceStep
@@ -55,8 +56,8 @@ class TorchParts:
         ranks: How many they are.
         ops: Norms, rotation, activation.
         matmul: Multiplies by weights.
-        caches: Keys and values of each layer, [blocks, block_size, kv heads, head_dim], once
-            attention is made.
+        caches: Keys and values of each slot of a page, [pages, block_size, kv heads, head_dim],
+            once attention is made.
         weights: Of the linear layers, this rank's.
         transfer: Brings weights to the device; they are there once it was waited for.
     """
@@ -281,7 +282,8 @@ class TorchPagedAttention:
         self._heads = info.num_heads // parts.ranks
         kv_heads = info.num_kv_heads // parts.ranks
         cache = (parts.num_blocks, info.block_size, kv_heads, info.head_dim)
-        for _ in range(info.num_layers):
+        self._places = places(info.cache_groups)
+        for _ in range(slots_of(info.cache_groups)):
             keys, values = (
                 torch.zeros(cache, dtype=parts.kv_dtype, device=parts.device) for _ in range(2)
             )
@@ -289,13 +291,14 @@ class TorchPagedAttention:
 
     def __call__(self, layer: int, step: DeviceStep, qkv: Buffer, out: Buffer, tokens: int) -> None:
         """Rotate queries and keys, store keys and values, attend."""
-        keys, values = self._parts.caches[layer]
+        table, slot = self._places[layer]
+        keys, values = self._parts.caches[slot]
         fused = qkv.tensor[:tokens]
         self._parts.ops.rope_append(
             fused,
             self._angles[layer],
             step.positions[:tokens],
-            step.slot_mapping[:tokens],
+            step.page_tables[table].slot_mapping[:tokens],
             keys,
             values,
             self._heads,
@@ -303,4 +306,4 @@ class TorchPagedAttention:
         queries = fused[:, : self._heads * self._dim].view(tokens, self._heads, self._dim)
         attended = out.tensor[:tokens].view(tokens, self._heads, self._dim)
         how = self._layers[layer]
-        self._parts.backend.attend(step, queries, keys, values, attended, tokens, how)
+        self._parts.backend.attend(step, queries, keys, values, attended, tokens, how, table)

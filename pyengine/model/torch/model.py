@@ -20,7 +20,7 @@ class TorchModel:
         num_parameters: Of the whole model.
         backend: Attends.
         rows_per_call: The most rows of :meth:`logits`.
-        caches: Keys and values of each layer, [blocks, block_size, kv heads, head_dim].
+        caches: Keys and values of each slot of a page, [pages, block_size, kv heads, head_dim].
     """
 
     def __init__(

@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 
 from pyengine.distributed.group import Alone, Group
+from pyengine.model.cache_groups import tables_of
 from pyengine.model.dtypes import ITEM_BYTES
 from pyengine.model.runner import Progress
 from pyengine.model.spec import ModelSpec, describe, make_layout
@@ -48,7 +49,9 @@ def start_on_gpu(
     free, total = torch.cuda.mem_get_info(device)
     spec, group = describe(config), group or Alone()
     longest = min(spec.info.max_context, config.limits.max_tokens_per_step)
-    probe = replace(spec, num_blocks=-(-longest // config.block_size))
+    # All tables have all of its pages: its blocks are computed at once.
+    blocks = -(-longest // config.block_size)
+    probe = replace(spec, num_blocks=blocks * tables_of(spec.info.cache_groups))
     models, attention = _load(config, probe, device, group, progress)
     name = f"cuda, {torch.cuda.get_device_name(device)}, {spec.info.dtype}"
     with stage(

@@ -70,10 +70,12 @@ def write_step(buffers: StepBuffers, lengths: Sequence[int], block_size: int, lo
     indices = np.concatenate(pages)
     rows = len(lengths)
     buffers.token_ids[:tokens] = 0
-    buffers.positions[:tokens] = buffers.slot_mapping[:tokens] = positions
+    buffers.positions[:tokens] = positions
     buffers.query_start[: rows + 1] = starts
-    buffers.kv_length[:rows] = lengths
-    buffers.page_indptr[: rows + 1] = np.concatenate([[0], np.cumsum([len(p) for p in pages])])
+    for table in buffers.page_tables:
+        table.slot_mapping[:tokens] = positions
+        table.kv_length[:rows] = lengths
+        table.page_indptr[: rows + 1] = np.concatenate([[0], np.cumsum([len(p) for p in pages])])
     buffers.page_indices[: len(indices)] = indices
     buffers.row_sequence[:rows] = buffers.sample_rows[:1] = buffers.sample_sequence[:1] = 0
     buffers.sampling[:1] = sampling_rows(1, top_p=0.9)

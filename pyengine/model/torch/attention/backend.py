@@ -49,6 +49,7 @@ class AttentionBackend(Protocol):
         out: torch.Tensor,
         tokens: int,
         layer: LayerAttention,
+        table: int = 0,
     ) -> None:
         """Attend with the step's queries to what its rows have in the cache of one layer.
 
@@ -60,6 +61,7 @@ class AttentionBackend(Protocol):
             out: [tokens, heads, head_dim], in one piece.
             tokens: Tokens of the step, or of its graph's bucket.
             layer: Scale, window, soft cap and sinks of the layer.
+            table: The page table that its cache is in.
         """
 
     def forget(self, variant: str, tokens: int) -> None:

@@ -103,8 +103,9 @@ class FlashInferAttention:
     def _plan_for(self, scores: Scores, planned: _Planned) -> Wrapper:
         """Plan for the layers of a kind."""
         step, variant, rows, tokens, captured = planned
-        if scores.window is not None:
-            # Rows that begin alike need not do so within the window.
+        if scores.window is not None or scores.table > 0:
+            # Rows that begin alike need not do so within a window; what they share is looked for
+            # in the first table.
             variant = variant.removesuffix("_cascade")
         kind = "cascade" if variant.endswith("_cascade") else variant
         if kind == "decode" and rows != tokens:
@@ -129,13 +130,14 @@ class FlashInferAttention:
         out: torch.Tensor,
         tokens: int,
         layer: LayerAttention,
+        table: int = 0,
     ) -> None:
         """Run the wrapper that was planned for such layers.
 
         Raises:
             RuntimeError: Before :meth:`plan`.
         """
-        scores = Scores(layer.scale, layer.window, layer.soft_cap)
+        scores = Scores(layer.scale, layer.window, layer.soft_cap, table)
         wrapper = self._current.get(scores)
         if wrapper is None:
             if self._planned is None:

@@ -151,11 +151,13 @@ class Scores(NamedTuple):
         scale: See :class:`pyengine.model.architectures.parts.LayerAttention`.
         window: The same.
         soft_cap: The same.
+        table: The page table of their caches.
     """
 
     scale: float
     window: int | None
     soft_cap: float | None
+    table: int
 
 
 class Wrapper(Protocol):
@@ -219,7 +221,7 @@ class Decode(Planned):
         """Plan; O(rows) in numpy."""
         host, memory = self._host, self._memory
         host.wait()
-        tables = page_tables(step.host, rows, None, memory.spec.block_size)
+        tables = page_tables(step.host, rows, None, memory.spec.block_size, self._scores.table)
         self._wrapper.plan(
             indptr=host.take("indptr", tables.indptr),
             indices=step.page_indices[: tables.indptr[-1]],
@@ -269,7 +271,9 @@ class Ragged(Planned):
         """Plan; O(rows) in numpy."""
         host, memory, size = self._host, self._memory, self._memory.spec.block_size
         host.wait()
-        tables = page_tables(step.host, rows, tokens if self._captured else None, size)
+        tables = page_tables(
+            step.host, rows, tokens if self._captured else None, size, self._scores.table
+        )
         self._queries = int(tables.query_start[-1])
         self._wrapper.plan(
             qo_indptr=host.take("query_start", tables.query_start),
@@ -324,7 +328,9 @@ class Cascade(Planned):
         """Plan; O(rows) in numpy."""
         host, memory, size = self._host, self._memory, self._memory.spec.block_size
         host.wait()
-        whole = page_tables(step.host, rows, tokens if self._captured else None, size)
+        whole = page_tables(
+            step.host, rows, tokens if self._captured else None, size, self._scores.table
+        )
         own, indices = without_prefix(whole, step.host.page_indices, shared, size)
         self._queries = int(whole.query_start[-1])
         own_indices = memory.own_indices[: len(indices)]

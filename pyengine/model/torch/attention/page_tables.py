@@ -43,7 +43,9 @@ def last_page_len(kv_length: Ints, page_size: int) -> Ints:
     return np.where(kv_length > 0, (kv_length - 1) % page_size + 1, 0).astype(np.int32)
 
 
-def page_tables(host: StepBuffers, rows: int, tokens: int | None, page_size: int) -> PageTables:
+def page_tables(
+    host: StepBuffers, rows: int, tokens: int | None, page_size: int, table: int = 0
+) -> PageTables:
     """The page tables of the first ``rows`` rows, O(rows).
 
     Args:
@@ -52,9 +54,11 @@ def page_tables(host: StepBuffers, rows: int, tokens: int | None, page_size: int
         tokens: Query tokens of a launch of fixed size: one more row has those that pad it. None:
             the launch is as long as the step.
         page_size: Tokens in a page.
+        table: Which of the step's page tables; indices are those of all tables.
     """
-    query_start, indptr = host.query_start[: rows + 1], host.page_indptr[: rows + 1]
-    lengths = host.kv_length[:rows]
+    own = host.page_tables[table]
+    query_start, indptr = host.query_start[: rows + 1], own.page_indptr[: rows + 1]
+    lengths = own.kv_length[:rows]
     if tokens is not None:
         query_start = np.append(query_start, np.int32(tokens))
         indptr, lengths = np.append(indptr, indptr[-1]), np.append(lengths, np.int32(0))

@@ -20,8 +20,8 @@ class TorchAttention:
     captures = False
 
     def __init__(self) -> None:
-        # By row: first token, end, tokens in the cache, its pages.
-        self._rows: list[tuple[int, int, int, torch.Tensor]] = []
+        # By page table and row: first token, end, tokens in the cache, its pages.
+        self._rows: list[list[tuple[int, int, int, torch.Tensor]]] = []
 
     def variant(self, step: DeviceStep) -> str:
         """The only one."""
@@ -38,12 +38,16 @@ class TorchAttention:
         if captured:
             raise ValueError("attention in torch cannot be captured in a graph")
         host = step.host
-        starts, pages = host.query_start.tolist(), host.page_indptr.tolist()
-        lengths = host.kv_length.tolist()
-        self._rows = [
-            (starts[row], starts[row + 1], lengths[row], step.page_indices[slice(*pages[row:][:2])])
-            for row in range(host.num_rows)
-        ]
+        starts = host.query_start.tolist()
+        self._rows = []
+        for table in host.page_tables:
+            pages, lengths = table.page_indptr.tolist(), table.kv_length.tolist()
+            self._rows.append(
+                [
+                    (*starts[row:][:2], lengths[row], step.page_indices[slice(*pages[row:][:2])])
+                    for row in range(host.num_rows)
+                ]
+            )
 
     def attend(
         self,
@@ -54,9 +58,10 @@ class TorchAttention:
         out: torch.Tensor,
         tokens: int,
         layer: LayerAttention,
+        table: int = 0,
     ) -> None:
         """Softmax(Q K^T * scale) V of each row, over the tokens that the layer's queries see."""
-        for first, end, length, pages in self._rows:
+        for first, end, length, pages in self._rows[table]:
             query = queries[first:end].transpose(0, 1)  # [heads, queries, head_dim]
             key, value = (
                 gathered(cache, pages).flatten(0, 1)[:length].to(queries.dtype).transpose(0, 1)

@@ -100,18 +100,20 @@ class TritonAttention:
         out: torch.Tensor,
         tokens: int,
         layer: LayerAttention,
+        table: int = 0,
     ) -> None:
         """Launch the kernel for one layer; what all rows share counts only without a window."""
         if self._launch is None:
             raise RuntimeError("attend before plan")
         rows, one_query, tiling, prefix = self._launch
-        if layer.window is not None:
+        if layer.window is not None or table > 0:
             prefix = None
+        pages = step.page_tables[table]
         attention(
             queries[:tokens],
             keys,
             values,
-            Pages(step.query_start, step.kv_length, step.page_indptr, step.page_indices),
+            Pages(step.query_start, pages.kv_length, pages.page_indptr, step.page_indices),
             out[:tokens],
             rows=rows,
             one_query=one_query,

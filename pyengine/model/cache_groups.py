@@ -1,0 +1,115 @@
+"""The groups of a model's KV cache: which layers need their keys and values for the same time.
+
+All groups take pages of one size from one pool, so that a page that a window has left may serve any
+layers. A page is the memory of one block of tokens in ``slots`` layers; a group of more layers has
+several *tables*, each with a page for its own layers::
+
+    6 layers, 5:1, one slot            26 layers, 22 with a window, 5 slots
+    full    table 0: layer 5           full    table 0: layers 5 11 17 23, one slot empty
+    window  table 1: layer 0           window  table 1: layers 0 1 2 3 4
+            ...                                ...
+            table 5: layer 4                   table 5: layers 22 24, three slots empty
+
+Imports no torch. ``rust/engine/src/kv_allocator`` has the blocks of these groups.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MOST_TABLES = 8
+"""A step writes each of its tokens and pages once for each table."""
+
+_FULL_WEIGHT = 4
+"""An empty slot beside layers that see all tokens costs as many as this beside a window: sequences
+are longer than windows, or the windows would save nothing."""
+
+
+@dataclass(frozen=True)
+class CacheGroup:
+    """Layers whose keys and values are kept for the same time.
+
+    Attributes:
+        window: Tokens that a query sees, its own counted in; None is all before it.
+        tables: The layers of each page table, in the order of a page's slots. The first group
+            sees all tokens, and has no tables if no layer does.
+    """
+
+    window: int | None
+    tables: tuple[tuple[int, ...], ...]
+
+
+def one_group(layers: int) -> tuple[CacheGroup, ...]:
+    """All layers in one page: those of windows keep all tokens too."""
+    return (CacheGroup(None, (tuple(range(layers)),)),)
+
+
+def cache_groups(windows: Sequence[int | None]) -> tuple[CacheGroup, ...]:
+    """The groups of a model whose layers have these windows.
+
+    The slots of a page are as many as leave the least empty with at most :data:`MOST_TABLES`.
+    """
+    if not any(windows):
+        return one_group(len(windows))
+    kinds = [None, *sorted({window for window in windows if window is not None})]
+    layers = [[at for at, window in enumerate(windows) if window == kind] for kind in kinds]
+    counts = [len(each) for each in layers]
+    sizes = range(1, max(counts) + 1)
+    few = [size for size in sizes if sum(-(-count // size) for count in counts) <= MOST_TABLES]
+    slots = min(few or [max(counts)], key=lambda size: (_empty(counts, size), -size))
+    return tuple(
+        CacheGroup(kind, tuple(tuple(own[at : at + slots]) for at in range(0, len(own), slots)))
+        for kind, own in zip(kinds, layers, strict=True)
+    )
+
+
+def _empty(counts: Sequence[int], slots: int) -> int:
+    full, *windows = (-count % slots for count in counts)
+    return _FULL_WEIGHT * full + sum(windows)
+
+
+def slots_of(groups: Sequence[CacheGroup]) -> int:
+    """Layers that a page has room for."""
+    return max(len(layers) for group in groups for layers in group.tables)
+
+
+def tables_of(groups: Sequence[CacheGroup]) -> int:
+    """Page tables of all groups."""
+    return sum(len(group.tables) for group in groups)
+
+
+def places(groups: Sequence[CacheGroup]) -> list[tuple[int, int]]:
+    """For each layer, its page table, counted through all groups, and its slot in a page."""
+    tables = [layers for group in groups for layers in group.tables]
+    found = {
+        layer: (table, slot)
+        for table, layers in enumerate(tables)
+        for slot, layer in enumerate(layers)
+    }
+    return [found[layer] for layer in sorted(found)]
+
+
+def pages_for(groups: Sequence[CacheGroup], tokens: int, block_size: int) -> int:
+    """The most pages that a sequence of so many tokens holds while it computes one at a time."""
+    blocks = -(-tokens // block_size)
+    return sum(
+        len(group.tables)
+        * (
+            blocks
+            if group.window is None
+            else min(blocks, -(-(group.window - 1) // block_size) + 1)
+        )
+        for group in groups
+    )
+
+
+def longest_sequence(groups: Sequence[CacheGroup], pages: int, block_size: int) -> int | None:
+    """Tokens of the longest sequence that so many pages hold; None where there is no limit.
+
+    Its tokens also have to be remembered by name, which the allocator bounds by the same rule.
+    """
+    if not groups[0].tables:
+        return None
+    windows = pages_for(groups[1:], 1 << 62, block_size)
+    left = (pages - windows) // len(groups[0].tables)
+    blocks = pages // tables_of(groups)
+    return max(left, blocks) * block_size

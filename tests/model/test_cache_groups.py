@@ -1,0 +1,61 @@
+"""Groups of layers: how they share pages, and what a sequence holds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyengine.model.cache_groups import (
+    MOST_TABLES,
+    CacheGroup,
+    cache_groups,
+    longest_sequence,
+    one_group,
+    pages_for,
+    places,
+    slots_of,
+    tables_of,
+)
+
+
+def test_a_model_without_windows_has_one_page_for_all_layers() -> None:
+    assert cache_groups([None] * 4) == one_group(4) == (CacheGroup(None, ((0, 1, 2, 3),)),)
+    assert (slots_of(one_group(4)), tables_of(one_group(4))) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("layers", "slots", "tables"),
+    [([512] * 5 + [None], 1, 6), ([512, None] * 6, 6, 2), ([512] * 4, 4, 1)],
+)
+def test_pages_have_no_empty_slots_where_that_can_be(
+    layers: list[int | None], slots: int, tables: int
+) -> None:
+    groups = cache_groups(layers)
+    assert (slots_of(groups), tables_of(groups)) == (slots, tables)
+
+
+@given(st.lists(st.sampled_from([None, 4, 16]), min_size=1, max_size=70))
+def test_every_layer_has_a_place_of_its_own(windows: list[int | None]) -> None:
+    groups = cache_groups(windows)
+    found = places(groups)
+    assert len(set(found)) == len(found) == len(windows)
+    assert groups[0].window is None
+    assert tables_of(groups) <= MOST_TABLES
+    tables = [group.window for group in groups for _ in group.tables]
+    assert [tables[table] for table, _ in found] == windows
+    assert all(slot < slots_of(groups) for _, slot in found)
+
+
+@given(st.integers(1, 400), st.integers(1, 8), st.integers(1, 40))
+def test_the_longest_sequence_is_one_that_fits(pages: int, block_size: int, window: int) -> None:
+    groups = cache_groups([window] * 5 + [None])
+    longest = longest_sequence(groups, pages, block_size)
+    assert longest is not None
+    assert longest % block_size == 0
+    assert longest == 0 or pages_for(groups, longest, block_size) <= pages
+    assert pages_for(groups, longest + 1, block_size) > pages
+
+
+def test_a_long_sequence_holds_little_more_than_its_windows() -> None:
+    groups = cache_groups([1024] * 5 + [None])
+    assert pages_for(groups, 8192, 16) <= 0.30 * 6 * 8192 / 16
+    assert pages_for(groups, 128, 16) == 6 * 128 / 16

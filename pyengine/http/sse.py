@@ -57,8 +57,11 @@ class Chunks(Protocol[U_contra]):
 class TextChunks(Protocol):
     """Chunks whose updates of text alone are the same but for the text."""
 
-    def text_encoder(self, index: int) -> Callable[[str], bytes]:
-        """What :meth:`Chunks.update` makes of an update that has nothing but text."""
+    def text_encoder(self, index: int) -> Callable[[str], bytes] | None:
+        """What :meth:`Chunks.update` makes of an update that has nothing but text.
+
+        None where this stream's chunks say more of each update, its usage for instance.
+        """
 
 
 async def stream(
@@ -98,8 +101,9 @@ async def stream(
                     timeline.end_span(Stage.SOCKET_WRITE)
                     await sending
                 if isinstance(alone, Generation) and isinstance(chunks, TextChunks):
-                    if events.takes_all:
-                        alone.pass_text(_sink(chunks.text_encoder(0), events, timeline))
+                    encode = chunks.text_encoder(0)
+                    if encode is not None and events.takes_all:
+                        alone.pass_text(_sink(encode, events, timeline))
                     alone = None
     except ProtocolClosed:
         raise

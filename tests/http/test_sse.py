@@ -57,6 +57,7 @@ def test_text_alone_is_encoded_as_in_any_update(
     ):
         chunks = kind("id-1", 7, model, usage)
         encode = chunks.text_encoder(index)
+        assert encode is not None
         choice = {"index": index, **piece, "logprobs": None, "finish_reason": None}
         whole = {"id": "id-1", "object": kind.kind, "created": 7, "model": model}
         whole["choices"] = [choice]
@@ -65,6 +66,12 @@ def test_text_alone_is_encoded_as_in_any_update(
         assert encode(text) == b"data: " + msgspec.json.encode(whole) + b"\n\n"
         update = Update(text, [], None, None, None, USAGE)
         assert chunks.update(index, update) == (encode(text) if text else b"")
+
+
+@pytest.mark.parametrize("kind", [ChatChunks, CompletionChunks])
+def test_chunks_that_count_are_made_of_updates(kind: Any) -> None:
+    chunks = kind("id-1", 7, "m", True, continuous=True)
+    assert chunks.text_encoder(0) is None
 
 
 @pytest.mark.parametrize("kind", [ChatChunks, CompletionChunks])

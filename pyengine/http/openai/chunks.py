@@ -126,8 +126,10 @@ class ChatChunks(_ChatEncoder):
             data += self._choice(index, b"{}", _encode(update.finish_reason))
         return data
 
-    def text_encoder(self, index: int) -> Callable[[str], bytes]:
-        """What :meth:`update` makes of updates that have nothing but text."""
+    def text_encoder(self, index: int) -> Callable[[str], bytes] | None:
+        """What :meth:`update` makes of updates that have nothing but text; None: it says more."""
+        if self._continuous:
+            return None
         return _around(self._text(index, _TEXT))
 
     def _text(self, index: int, text: str, logprobs: bytes = b"null") -> bytes:
@@ -249,8 +251,10 @@ class CompletionChunks(_Encoder):
         logprobs = completion_logprobs(update.logprobs)
         return self._choice(index, _encode(update.text), finish, self._tail, logprobs)
 
-    def text_encoder(self, index: int) -> Callable[[str], bytes]:
-        """What :meth:`update` makes of updates that have nothing but text."""
+    def text_encoder(self, index: int) -> Callable[[str], bytes] | None:
+        """What :meth:`update` makes of updates that have nothing but text; None: it says more."""
+        if self._continuous:
+            return None
         return _around(self._choice(index, _encode(_TEXT), b"null", self._tail, None))
 
     def _choice(

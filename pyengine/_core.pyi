@@ -18,6 +18,7 @@ __all__ = [
     "STEP_BOUNDS_NS",
     "Accountant",
     "CompiledGrammar",
+    "CpuExperts",
     "CpuKernels",
     "CpuLinear",
     "CpuPenalties",
@@ -987,6 +988,44 @@ class CpuLinear:
     def outputs(self) -> int: ...
 
 @final
+class CpuExperts:
+    """The experts of a layer and how tokens are sent to them, for :meth:`CpuKernels.experts`."""
+
+    def __new__(
+        cls,
+        gate_up: Sequence[CpuLinear],
+        down: Sequence[CpuLinear],
+        activation: str,
+        *,
+        chosen: int,
+        sigmoid: bool = False,
+        normalized: bool = False,
+        scale: float = 1.0,
+        bias: Sequence[float] | None = None,
+        groups: int = 1,
+        chosen_groups: int = 1,
+        limit: float | None = None,
+    ) -> CpuExperts:
+        """Experts of ``gate_up`` [2 * inner, hidden] and ``down`` [hidden, inner] each.
+
+        Args:
+            gate_up: Gates, then ups, of each expert.
+            down: Of each expert.
+            activation: Of the gates, as :meth:`CpuKernels.gated` has it.
+            chosen: Experts that a token goes to: those with the highest scores.
+            sigmoid: Scores are sigmoids of the logits, not their softmax.
+            normalized: The weights of the chosen are divided by their sum.
+            scale: Multiplies the weights.
+            bias: Is added to the scores, one for each expert, where experts are chosen.
+            groups: Groups of neighbouring experts, judged by the sum of their best two scores.
+            chosen_groups: Groups of which experts are chosen.
+            limit: Of the clamped activation.
+
+        Raises:
+            ValueError: Shapes or numbers do not fit.
+        """
+
+@final
 class CpuKernels:
     """The kernels of the CPU runner, with their thread pool.
 
@@ -1091,6 +1130,15 @@ class CpuKernels:
 
     def activate(self, activation: str, x: CpuTensor, out: CpuTensor, rows: int) -> None:
         """activation(x): [rows, width] -> ``out`` [rows, width]."""
+
+    def experts(
+        self, experts: CpuExperts, logits: CpuTensor, x: CpuTensor, out: CpuTensor, rows: int
+    ) -> None:
+        """Each of the first ``rows`` rows of ``x`` through the experts that its logits choose.
+
+        ``logits`` is [rows, experts], ``x`` and ``out`` are [rows, hidden], all of one type. A
+        row's results are the same bits whatever other rows there are.
+        """
 
     def scale(self, x: CpuTensor, factor: float, rows: int) -> None:
         """Multiply the first ``rows`` rows of ``x`` by ``factor``, in place."""
@@ -1296,6 +1344,9 @@ class CpuProgram:
         limit: float | None = None,
     ) -> None: ...
     def activate(self, activation: str, x: CpuTensor, out: CpuTensor, rows: int = 0) -> None: ...
+    def experts(
+        self, experts: CpuExperts, logits: CpuTensor, x: CpuTensor, out: CpuTensor, rows: int = 0
+    ) -> None: ...
     def scale(self, x: CpuTensor, factor: float, rows: int = 0) -> None: ...
     def soft_cap(self, x: CpuTensor, cap: float, rows: int = 0) -> None: ...
     def attend(

@@ -14,17 +14,22 @@ from transformers import (
     Gemma3TextConfig,
     GemmaConfig,
     Glm4Config,
+    Glm4MoeConfig,
     GlmConfig,
     GraniteConfig,
     HeliumConfig,
+    MiniMaxM2Config,
     MinistralConfig,
     MistralConfig,
+    MixtralConfig,
     NemotronConfig,
     Olmo2Config,
     Olmo3Config,
+    OlmoeConfig,
     Phi3Config,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
     SeedOssConfig,
     SmolLM3Config,
     StableLmConfig,
@@ -135,6 +140,54 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "helium": (HeliumConfig, WIDE | {"head_dim": 8}),
     "ministral": (MinistralConfig, WIDE | ALTERNATING | {"head_dim": 16}),
+    "mixtral": (
+        MixtralConfig,
+        WIDE | {"num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 24},
+    ),
+    "minimax-m2": (
+        MiniMaxM2Config,
+        WIDE
+        | {
+            "head_dim": 16,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e4,
+                "partial_rotary_factor": 0.5,
+            },
+        },
+    ),
+    "olmoe": (OlmoeConfig, WIDE | {"num_experts": 6, "num_experts_per_tok": 2}),
+    "qwen3-moe": (
+        Qwen3MoeConfig,
+        WIDE
+        | {
+            "head_dim": 16,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "norm_topk_prob": True,
+            "mlp_only_layers": [1],
+        },
+    ),
+    "glm 4.5": (
+        Glm4MoeConfig,
+        WIDE
+        | {
+            "head_dim": 16,
+            "n_routed_experts": 8,
+            "n_shared_experts": 2,
+            "num_experts_per_tok": 3,
+            "n_group": 4,
+            "topk_group": 2,
+            "moe_intermediate_size": 24,
+            "routed_scaling_factor": 1.5,
+            "first_k_dense_replace": 1,
+            "use_qk_norm": True,
+            "attention_bias": True,
+        },
+    ),
     "nemotron": (NemotronConfig, WIDE | BIASES),
     "olmo 2": (Olmo2Config, WIDE | {"attention_bias": True}),
     "olmo 3": (Olmo3Config, WIDE | ALTERNATING),
@@ -162,7 +215,11 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
 ONE_OF_EACH = ("mistral", "qwen2", "qwen3", "phi3")
 """Those whose tests are quick, and in which nearly all parts are."""
 
-QUICK = (*list(FAMILIES)[:7], "gemma 3", "cohere2")
+QUICK = (*list(FAMILIES)[:7], "gemma 3", "cohere2", "qwen3-moe")
+
+
+MIXTURES = ("mixtral", "minimax-m2", "olmoe", "qwen3-moe", "glm 4.5")
+"""Those with experts, whose weights transformers names otherwise than their files do."""
 
 
 def families(*quick: str) -> list[Any]:

@@ -7,6 +7,7 @@ pub mod activation;
 pub mod attention;
 pub mod element;
 pub mod elementwise;
+pub mod experts;
 pub mod isa;
 pub mod linear;
 pub mod math;

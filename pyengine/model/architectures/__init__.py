@@ -19,6 +19,13 @@ from pyengine.model.architectures.glm import glm, glm4
 from pyengine.model.architectures.granite import granite
 from pyengine.model.architectures.llama import llama
 from pyengine.model.architectures.mistral import mistral
+from pyengine.model.architectures.mixtures import (
+    glm4_moe,
+    minimax_m2,
+    mixtral,
+    olmoe,
+    qwen3_moe,
+)
 from pyengine.model.architectures.nemotron import arcee, nemotron
 from pyengine.model.architectures.olmo import olmo2, olmo3
 from pyengine.model.architectures.parts import Buffer, Parts, Step
@@ -62,19 +69,24 @@ ARCHITECTURES: dict[str, Build] = {
     "Gemma3ForConditionalGeneration": decoder(gemma3),
     "GemmaForCausalLM": decoder(gemma),
     "Glm4ForCausalLM": decoder(glm4),
+    "Glm4MoeForCausalLM": decoder(glm4_moe),
     "GlmForCausalLM": decoder(glm),
     "GraniteForCausalLM": decoder(granite),
     "HeliumForCausalLM": decoder(helium),
     "LlamaForCausalLM": decoder(llama),
+    "MiniMaxM2ForCausalLM": decoder(minimax_m2),
     "MinistralForCausalLM": decoder(mistral),
     "Mistral3ForConditionalGeneration": decoder(mistral),
     "MistralForCausalLM": decoder(mistral),
+    "MixtralForCausalLM": decoder(mixtral),
     "NemotronForCausalLM": decoder(nemotron),
     "Olmo2ForCausalLM": decoder(olmo2),
     "Olmo3ForCausalLM": decoder(olmo3),
+    "OlmoeForCausalLM": decoder(olmoe),
     "Phi3ForCausalLM": decoder(phi3),
     "Qwen2ForCausalLM": decoder(qwen2),
     "Qwen3ForCausalLM": decoder(qwen3),
+    "Qwen3MoeForCausalLM": decoder(qwen3_moe),
     "Qwen3VLForConditionalGeneration": decoder(qwen3),
     "SeedOssForCausalLM": decoder(seed_oss),
     "SmolLM3ForCausalLM": decoder(smollm3),

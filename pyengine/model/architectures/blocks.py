@@ -8,6 +8,7 @@ from pyengine.model.architectures.parts import (
     Activation,
     Attention,
     Buffer,
+    Experts,
     HeadNorm,
     Linear,
     Norm,
@@ -91,6 +92,37 @@ class PlainLayer:
         self.up(x, self.before, tokens)  # [tokens, inner]
         self.parts.activate(self.activation, self.before, self.inner, tokens)
         self.down(self.inner, out, tokens)
+
+
+@dataclass(frozen=True)
+class ExpertLayer:
+    """A mixture of experts, and what its router says of each token."""
+
+    router: Linear
+    experts: Experts
+    logits: Buffer
+
+    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        """See :class:`Block`."""
+        self.router(x, self.logits, tokens)  # [tokens, experts]
+        self.experts(self.logits, x, out, tokens)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Two blocks of the same input, added."""
+
+    first: Block
+    second: Block
+    add: Norm
+    other: Buffer
+    copy: Buffer
+
+    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        """See :class:`Block`."""
+        self.first(step, x, out, tokens)
+        self.second(step, x, self.other, tokens)
+        self.add(out, self.other, self.copy, tokens)
 
 
 @dataclass(frozen=True)

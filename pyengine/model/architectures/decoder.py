@@ -23,15 +23,17 @@ from pyengine.model.architectures.blocks import (
     Adjusted,
     Adjustment,
     Block,
+    ExpertLayer,
     GatedLayer,
     NormedAfter,
     PlainLayer,
     SelfAttention,
+    Sum,
 )
 from pyengine.model.architectures.parts import Buffer, Norm, Parts, Step, logits_rows
 from pyengine.model.architectures.projections import Projections
 from pyengine.model.architectures.reading import refuse
-from pyengine.model.architectures.traits import Traits
+from pyengine.model.architectures.traits import Mixture, Traits
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.sharding import Weights
 
@@ -156,11 +158,14 @@ class Blocks:
         self._stream = stream
         heads = info.num_heads * info.head_dim // parts.ranks
         kv = info.num_kv_heads * info.head_dim // parts.ranks
-        inner = made.inner // parts.ranks
+        mixture = made.traits.mixture
+        if mixture is not None:
+            self._logits = parts.buffer(parts.max_tokens, mixture.count)
+            self._shared = parts.buffer(parts.max_tokens, info.hidden_size)
+            self._copy = parts.buffer(parts.max_tokens, info.hidden_size)
         self._qkv = parts.buffer(parts.max_tokens, heads + 2 * kv)
         self._attended = parts.buffer(parts.max_tokens, heads)
-        self._gates = parts.buffer(parts.max_tokens, inner * (2 if made.traits.gated else 1))
-        self._inner = parts.buffer(parts.max_tokens, inner)
+        self._widths: dict[int, tuple[Buffer, Buffer]] = {}
         self._attention = parts.attention(info, made.attention())
 
     def layer(self, index: int) -> Layer | ParallelLayer:
@@ -174,10 +179,10 @@ class Blocks:
         first = made.norm(named(names.before_attention))
         attention = self._wrapped(self._self_attention(index, start), named(names.after_attention))
         if made.traits.parallel:
-            mlp = self._wrapped(self._mlp(start), named(names.after_mlp))
+            mlp = self._wrapped(self._mlp(index, start), named(names.after_mlp))
             return ParallelLayer(first, made.parts.no_norm(), attention, mlp)
         second = made.norm(named(names.before_mlp))
-        mlp = self._wrapped(self._mlp(start), named(names.after_mlp))
+        mlp = self._wrapped(self._mlp(index, start), named(names.after_mlp))
         return Layer((first, second), attention, mlp)
 
     def _self_attention(self, index: int, start: str) -> Block:
@@ -187,12 +192,36 @@ class Blocks:
         out = made.out(prefix)
         return SelfAttention(index, qkv, norms, self._attention, out, self._qkv, self._attended)
 
-    def _mlp(self, start: str) -> Block:
+    def _mlp(self, index: int, start: str) -> Block:
+        mixture = self._made.traits.mixture
+        if mixture is None or index in mixture.dense:
+            return self._dense(f"{start}{self._made.traits.names.mlp}", self._made.inner)
+        return self._experts(f"{start}{mixture.mlp}", mixture)
+
+    def _experts(self, prefix: str, mixture: Mixture) -> Block:
+        made = self._made
+        router, experts = made.router(prefix, mixture), made.experts(prefix, mixture)
+        layer = ExpertLayer(router, experts, self._logits)
+        if mixture.shared is None:
+            return layer
+        shared = self._dense(f"{prefix}{mixture.shared}.", mixture.shared_inner)
+        return Sum(layer, shared, made.parts.no_norm(), self._shared, self._copy)
+
+    def _dense(self, prefix: str, inner: int) -> Block:
         made, traits = self._made, self._made.traits
-        prefix = f"{start}{traits.names.mlp}"
-        gate_up, down = made.gate_up(prefix, made.inner), made.down(prefix, made.inner)
+        gate_up, down = made.gate_up(prefix, inner), made.down(prefix, inner)
+        gates, ups = self._of_width(inner)
         kind = GatedLayer if traits.gated else PlainLayer
-        return kind(made.parts, traits.activation, gate_up, down, self._gates, self._inner)
+        return kind(made.parts, traits.activation, gate_up, down, gates, ups)
+
+    def _of_width(self, inner: int) -> tuple[Buffer, Buffer]:
+        """The buffers of a feed-forward layer of this width, over all ranks."""
+        if inner not in self._widths:
+            parts, width = self._made.parts, inner // self._made.parts.ranks
+            doubled = width * (2 if self._made.traits.gated else 1)
+            tokens = parts.max_tokens
+            self._widths[inner] = parts.buffer(tokens, doubled), parts.buffer(tokens, width)
+        return self._widths[inner]
 
     def _wrapped(self, block: Block, norm: str | None) -> Block:
         """``block`` with what comes after it."""
@@ -238,7 +267,13 @@ def _check(made: Projections) -> None:
     config, info, ranks = made.config, made.info, made.parts.ranks
     # Qwen2.5 of a million tokens, and models that also see.
     refuse(config, "dual_chunk_attention_config", "use_mrope")
-    for name, count in (("kv heads", info.num_kv_heads), ("feed-forward units", made.inner)):
+    mixture = made.traits.mixture
+    for name, count in (
+        ("kv heads", info.num_kv_heads),
+        ("feed-forward units", made.inner),
+        ("units of an expert", 0 if mixture is None else mixture.inner),
+        ("units of the shared expert", 0 if mixture is None else mixture.shared_inner),
+    ):
         if count % ranks:
             raise ConfigError(
                 f"{count} {name} of {info.name} cannot be divided by {ranks} ranks; "

@@ -147,6 +147,34 @@ class Attention(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class Routing:
+    """How tokens are sent to experts.
+
+    Attributes:
+        chosen: Experts that a token goes to: those with the highest scores.
+        sigmoid: Scores are sigmoids of the logits, not their softmax.
+        normalized: The weights of the chosen are divided by their sum.
+        scale: Multiplies the weights.
+        groups: Groups of neighbouring experts, judged by the sum of their best two scores.
+        chosen_groups: Groups of which experts are chosen.
+    """
+
+    chosen: int
+    sigmoid: bool = False
+    normalized: bool = False
+    scale: float = 1.0
+    groups: int = 1
+    chosen_groups: int = 1
+
+
+class Experts(Protocol):
+    """The feed-forward layers of all experts, each row through those that are chosen for it."""
+
+    def __call__(self, logits: Buffer, x: Buffer, out: Buffer, rows: int) -> None:
+        """[rows, experts], [rows, hidden] -> ``out`` [rows, hidden], the sum over all ranks."""
+
+
 class Parts(Protocol):
     """Makes a device's layers and buffers, for one rank. One thread at a time.
 
@@ -216,6 +244,24 @@ class Parts(Protocol):
             epsilon: Added to the mean of the squares.
             info: The model.
             whole: A row's queries are normalized as one, over all ranks, and so are its keys.
+        """
+
+    def experts(
+        self,
+        routing: Routing,
+        gate_up: Sequence[Matrix],
+        down: Sequence[Matrix],
+        activation: Activation,
+        bias: NDArray[Any] | None = None,
+    ) -> Experts:
+        """A mixture of experts.
+
+        Args:
+            routing: How tokens are sent to them.
+            gate_up: Gates, then ups, of each expert: this rank's share of the outputs.
+            down: Of each expert: this rank's share of the inputs.
+            activation: Of the gates.
+            bias: [experts], added to the scores where experts are chosen.
         """
 
     def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> Attention:

@@ -13,10 +13,17 @@ from numpy.typing import NDArray
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.heads import Order, head_order, rows_order
-from pyengine.model.architectures.parts import HeadNorm, LayerAttention, Linear, Norm, Parts
+from pyengine.model.architectures.parts import (
+    Experts,
+    HeadNorm,
+    LayerAttention,
+    Linear,
+    Norm,
+    Parts,
+)
 from pyengine.model.architectures.reading import whole_heads
 from pyengine.model.architectures.rotary import rotary_table, rotated_elements, still
-from pyengine.model.architectures.traits import Traits
+from pyengine.model.architectures.traits import Mixture, Traits
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.sharding import Weights
 
@@ -161,6 +168,31 @@ class Projections:
     def down(self, mlp: str, inner: int) -> Linear:
         """From the feed-forward layer's width to hidden states."""
         return self._inputs(f"{mlp}{self.traits.names.down}", inner, self.traits.mlp_bias)
+
+    def router(self, mlp: str, mixture: Mixture) -> Linear:
+        """From hidden states to the logits of all experts, on every rank."""
+        name = f"{mlp}{mixture.router}.weight"
+        return self.parts.linear(self.weights.table(name, mixture.count, self.info.hidden_size))
+
+    def experts(self, mlp: str, mixture: Mixture) -> Experts:
+        """The feed-forward layers of all experts."""
+        gate, up, down = mixture.names
+        inner, hidden = mixture.inner, self.info.hidden_size
+        starts = [f"{mlp}experts.{index}." for index in range(mixture.count)]
+        return self.parts.experts(
+            mixture.routing,
+            [
+                self.weights.outputs(
+                    {f"{start}{gate}.weight": inner, f"{start}{up}.weight": inner}, hidden
+                )
+                for start in starts
+            ],
+            [self.weights.inputs(f"{start}{down}.weight", hidden, inner) for start in starts],
+            self.traits.activation,
+            None
+            if mixture.bias is None
+            else self.weights.vector(f"{mlp}{mixture.bias}", mixture.count),
+        )
 
     def _norm_weight(self, weight: NDArray[Any]) -> NDArray[Any]:
         offset = self.traits.norm_offset

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pyengine.model.architectures.parts import SILU, Activation
+from pyengine.model.architectures.parts import SILU, Activation, Routing
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,35 @@ NORMS_AFTER = Names(
 
 
 @dataclass(frozen=True)
+class Mixture:
+    """The experts of a family's feed-forward layers.
+
+    Attributes:
+        count: Experts.
+        inner: Width of each.
+        routing: How tokens are sent to them.
+        dense: Layers that have one feed-forward layer in their place.
+        mlp: What the names of a layer's experts begin with.
+        router: The router's name.
+        names: Gates, ups and downs of an expert.
+        bias: The name of what is added to scores where experts are chosen; None: nothing is.
+        shared: The name of the expert that all tokens go through; None: there is none.
+        shared_inner: Its width.
+    """
+
+    count: int
+    inner: int
+    routing: Routing
+    dense: frozenset[int] = frozenset()
+    mlp: str = "mlp."
+    router: str = "gate"
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    bias: str | None = None
+    shared: str | None = None
+    shared_inner: int = 0
+
+
+@dataclass(frozen=True)
 class Traits:
     """What sets a family apart from Llama, whose traits are the defaults.
 
@@ -77,6 +106,7 @@ class Traits:
             are added.
         activation: Of the feed-forward layer.
         gated: Whether the feed-forward layer has gates.
+        mixture: The experts of the feed-forward layers; None: there are none.
         interleaved: Rotation turns neighbouring elements of a head, not those half a head apart.
         rotary: The rotary parameters of each layer, as :func:`rotary_parameters` has them; None in
             the place of a layer's: it has no positions. Empty: config.json's, for all layers.
@@ -101,6 +131,7 @@ class Traits:
     parallel: bool = False
     activation: Activation = SILU
     gated: bool = True
+    mixture: Mixture | None = None
     interleaved: bool = False
     rotary: tuple[Mapping[str, Any] | None, ...] = ()
     attention_scale: float | None = None

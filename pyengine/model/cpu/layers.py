@@ -9,8 +9,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine._core import CpuKernels, CpuLinear, CpuProgram, CpuStep, CpuTensor
-from pyengine.model.architectures.parts import Activation, Buffer, LayerAttention, check_heads
+from pyengine._core import CpuExperts, CpuKernels, CpuLinear, CpuProgram, CpuStep, CpuTensor
+from pyengine.model.architectures.parts import (
+    Activation,
+    Buffer,
+    LayerAttention,
+    Routing,
+    check_heads,
+)
 from pyengine.model.cache_groups import places
 from pyengine.model.cpu.attention import make_cache
 from pyengine.model.cpu.linear import pack
@@ -137,6 +143,32 @@ class CpuParts:
         query, key = self.vector(query_weight), self.vector(key_weight)
         return HeadRmsNorm(self, query, key, epsilon, info.num_heads * info.head_dim)
 
+    def experts(
+        self,
+        routing: Routing,
+        gate_up: Sequence[Matrix],
+        down: Sequence[Matrix],
+        activation: Activation,
+        bias: NDArray[Any] | None = None,
+    ) -> "CpuExpertLayer":
+        """By a Rust kernel, which reads the experts that some row chose."""
+        return CpuExpertLayer(
+            self,
+            CpuExperts(
+                [self._pack(matrix) for matrix in gate_up],
+                [self._pack(matrix) for matrix in down],
+                activation.kind,
+                limit=activation.limit,
+                bias=None if bias is None else [float(number) for number in bias],
+                chosen=routing.chosen,
+                sigmoid=routing.sigmoid,
+                normalized=routing.normalized,
+                scale=routing.scale,
+                groups=routing.groups,
+                chosen_groups=routing.chosen_groups,
+            ),
+        )
+
     def vector(self, values: NDArray[Any]) -> NDArray[Any]:
         """A copy of ``values`` in the parts' data type."""
         return np.array(values, self.dtype)
@@ -192,6 +224,18 @@ class Linear:
     def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, in] -> ``out`` [rows, out]."""
         self._parts.executor.linear(self._packed, x.kernel, out.kernel, rows)
+
+
+class CpuExpertLayer:
+    """A mixture of experts."""
+
+    def __init__(self, parts: CpuParts, experts: CpuExperts) -> None:
+        self._parts = parts
+        self._experts = experts
+
+    def __call__(self, logits: Buffer, x: Buffer, out: Buffer, rows: int) -> None:
+        """[rows, experts], [rows, hidden] -> ``out`` [rows, hidden]."""
+        self._parts.executor.experts(self._experts, logits.kernel, x.kernel, out.kernel, rows)
 
 
 class RmsNorm:

@@ -19,6 +19,7 @@ from pyengine.model.architectures.parts import (
     Activation,
     Buffer,
     LayerAttention,
+    Routing,
     check_heads,
     logits_rows,
 )
@@ -26,6 +27,7 @@ from pyengine.model.cache_groups import places, slots_of
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.experts import TorchExperts
 from pyengine.model.torch.matmul import Matmul
 from pyengine.model.torch.norms import (
     TorchHeadNorm,
@@ -167,6 +169,25 @@ class TorchParts:
         if whole:
             return WholeNorm(self.group, query, key, epsilon)
         return TorchHeadNorm(self.ops, query, key, epsilon, info.num_heads // self.ranks)
+
+    def experts(
+        self,
+        routing: Routing,
+        gate_up: Sequence[Matrix],
+        down: Sequence[Matrix],
+        activation: Activation,
+        bias: NDArray[Any] | None = None,
+    ) -> TorchExperts:
+        """By torch's grouped products where there are, and one after the other elsewhere."""
+        return TorchExperts(
+            self.group,
+            self.ops,
+            routing,
+            [self.transfer.matrix(matrix) for matrix in gate_up],
+            [self.transfer.matrix(matrix) for matrix in down],
+            activation,
+            None if bias is None else self.transfer.vector(bias),
+        )
 
     def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> "TorchPagedAttention":
         """By the backend, over a cache of this rank's heads."""

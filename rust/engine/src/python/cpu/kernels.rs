@@ -9,6 +9,7 @@ use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
 use super::elementwise;
+use super::experts::CpuExperts;
 use super::linear::CpuLinear;
 use super::op::{LayerMask, Op};
 use super::step::{CpuPenalties, CpuRules, CpuStep};
@@ -127,6 +128,19 @@ impl CpuKernels {
     ) -> PyResult<()> {
         let activation = elementwise::activation(activation, None)?;
         self.run(py, &Op::Activate { activation, x, out }, rows)
+    }
+
+    #[pyo3(signature = (experts, logits, x, out, rows))]
+    fn experts(
+        &self,
+        py: Python<'_>,
+        experts: Py<CpuExperts>,
+        logits: Py<CpuTensor>,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        self.run(py, &Op::Experts { experts, logits, x, out }, rows)
     }
 
     #[pyo3(signature = (x, factor, rows))]

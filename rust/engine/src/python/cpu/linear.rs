@@ -12,7 +12,7 @@ use crate::python::errors::guarded;
 /// The weights of a linear layer, packed for `CpuKernels.linear`.
 #[pyclass(frozen, module = "pyengine._core")]
 pub(crate) struct CpuLinear {
-    inner: Linear,
+    pub(super) inner: Linear,
 }
 
 #[pymethods]

@@ -5,6 +5,7 @@
 //! ```
 
 mod elementwise;
+mod experts;
 mod kernels;
 mod linear;
 mod op;
@@ -22,6 +23,7 @@ pub(super) use tensor::CpuTensor;
 /// Adds the classes to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tensor::CpuTensor>()?;
+    module.add_class::<experts::CpuExperts>()?;
     module.add_class::<step::CpuStep>()?;
     module.add_class::<step::CpuRules>()?;
     module.add_class::<step::CpuPenalties>()?;

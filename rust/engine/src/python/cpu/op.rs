@@ -16,6 +16,7 @@ use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
 use super::elementwise;
+use super::experts::CpuExperts;
 use super::linear::CpuLinear;
 use super::step::CpuStep;
 use super::tensor::{CpuTensor, by_element, invalid};
@@ -57,6 +58,12 @@ pub(super) enum Op {
     },
     Activate {
         activation: Activation,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+    },
+    Experts {
+        experts: Py<CpuExperts>,
+        logits: Py<CpuTensor>,
         x: Py<CpuTensor>,
         out: Py<CpuTensor>,
     },
@@ -128,6 +135,9 @@ impl Op {
             }
             Self::Activate { activation, x, out } => {
                 elementwise::activate(threads, *activation, x.get(), out.get(), rows)
+            }
+            Self::Experts { experts, logits, x, out } => {
+                experts.get().run(threads, logits.get(), x.get(), out.get(), rows)
             }
             Self::Scale { x, factor } => elementwise::scale(threads, x.get(), *factor, rows),
             Self::SoftCap { x, cap } => elementwise::soft_cap(threads, x.get(), *cap, rows),

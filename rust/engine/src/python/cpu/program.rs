@@ -14,6 +14,7 @@ use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
 use super::elementwise;
+use super::experts::CpuExperts;
 use super::kernels::CpuKernels;
 use super::linear::CpuLinear;
 use super::op::{LayerMask, Op};
@@ -114,6 +115,19 @@ impl CpuProgram {
         let _ = rows;
         let activation = elementwise::activation(activation, None)?;
         self.record(Op::Activate { activation, x, out })
+    }
+
+    #[pyo3(signature = (experts, logits, x, out, rows = 0))]
+    fn experts(
+        &self,
+        experts: Py<CpuExperts>,
+        logits: Py<CpuTensor>,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::Experts { experts, logits, x, out })
     }
 
     #[pyo3(signature = (x, factor, rows = 0))]

@@ -1,0 +1,95 @@
+//! `pyengine._core.CpuExperts`: the experts of a layer and how tokens are sent to them.
+
+use pyengine_kernels_cpu::activation::Activation;
+use pyengine_kernels_cpu::experts::{self, Layers, Router};
+use pyengine_kernels_cpu::threads::Threads;
+use pyo3::prelude::*;
+
+use super::elementwise;
+use super::linear::CpuLinear;
+use super::tensor::{CpuTensor, by_element, invalid};
+use crate::error::Error;
+use crate::python::errors::guarded;
+
+/// The experts of a layer, for `CpuKernels.experts`.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuExperts {
+    gate_up: Vec<Py<CpuLinear>>,
+    down: Vec<Py<CpuLinear>>,
+    activation: Activation,
+    router: Router,
+}
+
+#[pymethods]
+impl CpuExperts {
+    #[new]
+    #[pyo3(signature = (gate_up, down, activation, *, chosen, sigmoid = false, normalized = false, scale = 1.0,
+        bias = None, groups = 1, chosen_groups = 1, limit = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        gate_up: Vec<Py<CpuLinear>>,
+        down: Vec<Py<CpuLinear>>,
+        activation: &str,
+        chosen: usize,
+        sigmoid: bool,
+        normalized: bool,
+        scale: f32,
+        bias: Option<Vec<f32>>,
+        groups: usize,
+        chosen_groups: usize,
+        limit: Option<f32>,
+    ) -> PyResult<Self> {
+        let activation = elementwise::activation(activation, limit)?;
+        let bias = bias.unwrap_or_default();
+        guarded(|| {
+            let count = gate_up.len();
+            let fits = gate_up.iter().zip(&down).all(|(gate_up, down)| {
+                let (gate_up, down) = (&gate_up.get().inner, &down.get().inner);
+                gate_up.outputs() == 2 * down.inputs()
+                    && gate_up.inputs() == down.outputs()
+                    && gate_up.inputs() == gate_up.inputs().max(1)
+            });
+            let width = gate_up.first().map_or(0, |first| first.get().inner.inputs());
+            let same = gate_up.iter().all(|one| one.get().inner.inputs() == width);
+            if count == 0 || down.len() != count || !fits || !same {
+                return invalid(
+                    "experts have a gate_up [2 * inner, hidden] and a down [hidden, inner] each".into(),
+                );
+            }
+            if !(1..=count).contains(&chosen) || groups == 0 || !count.is_multiple_of(groups) {
+                return invalid(format!("{chosen} of {count} experts in {groups} groups cannot be chosen"));
+            }
+            if !bias.is_empty() && bias.len() != count {
+                return invalid(format!("a bias has {count} numbers, not {}", bias.len()));
+            }
+            let router = Router { sigmoid, normalized, scale, bias, chosen, groups, chosen_groups };
+            Ok::<_, Error>(Self { gate_up, down, activation, router })
+        })
+    }
+}
+
+impl CpuExperts {
+    /// The first `rows` rows of `x` through the experts that `logits` choose.
+    pub(super) fn run(
+        &self,
+        threads: &Threads,
+        logits: &CpuTensor,
+        x: &CpuTensor,
+        out: &CpuTensor,
+        rows: usize,
+    ) -> Result<(), Error> {
+        let layers = Layers {
+            gate_up: self.gate_up.iter().map(|one| &one.get().inner).collect(),
+            down: self.down.iter().map(|one| &one.get().inner).collect(),
+            activation: self.activation,
+        };
+        let length = rows.saturating_mul(layers.gate_up[0].inputs());
+        by_element!(x, T => {
+            let scores = logits.read::<T>("logits", rows.saturating_mul(layers.gate_up.len()))?;
+            let inputs = x.read::<T>("x", length)?;
+            let outputs = out.write::<T>("out", length, &[x, logits])?;
+            experts::experts(threads, &layers, &self.router, scores, inputs, outputs);
+            Ok(())
+        })
+    }
+}

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _PAGE = Path(__file__).with_name("docs.html")
 _JSON = "application/json"
+_EVENTS = "text/event-stream"
+_LINES = "application/x-ndjson"
 
 # Errors that a request may end with, by status.
 _ERRORS = {
@@ -83,6 +85,12 @@ class ErrorBody(msgspec.Struct):
     error: ErrorObject
 
 
+class OllamaError(msgspec.Struct):
+    """The body of every error, in Ollama's form."""
+
+    error: str
+
+
 class Status(msgspec.Struct):
     """The process lives, or takes requests."""
 
@@ -104,12 +112,16 @@ class Operation:
         answer: The type of its answer, or a media type that is not JSON.
         request: The type of its body.
         parameters: OpenAPI's objects of its parameters.
+        stream: The media type of an answer that comes in parts, if it may.
+        error: The type of the body of its own errors.
     """
 
     summary: str
     answer: Any
     request: Any = None
     parameters: tuple[dict[str, Any], ...] = ()
+    stream: str | None = None
+    error: Any = ErrorBody
 
 
 def _query(name: str, text: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -121,33 +133,54 @@ _MODEL_NAME = {
     "schema": {"type": "string", "minLength": 1},
 }  # fmt: skip
 
-GENERATING = (ChatRequest, CompletionRequest, ResponsesRequest)
-"""Requests that name the model, and may be answered by a stream."""
+GENERATING = (
+    ChatRequest,
+    CompletionRequest,
+    ResponsesRequest,
+    MessagesRequest,
+    OllamaChatRequest,
+    OllamaGenerateRequest,
+)
+"""Requests that name the model that is to answer."""
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/chat/completions"): Operation(
-        "Answer a conversation.", ChatResponse, ChatRequest
+        "Answer a conversation.", ChatResponse, ChatRequest, stream=_EVENTS
     ),
     ("POST", "/v1/completions"): Operation(
-        "Continue one prompt or several.", CompletionResponse, CompletionRequest
+        "Continue one prompt or several.", CompletionResponse, CompletionRequest, stream=_EVENTS
     ),
     ("POST", "/v1/responses"): Operation(
-        "Answer in the form of OpenAI's Responses.", ResponseObject, ResponsesRequest
+        "Answer in the form of OpenAI's Responses.",
+        ResponseObject,
+        ResponsesRequest,
+        stream=_EVENTS,
     ),
     ("POST", "/v1/messages"): Operation(
-        "Answer in the form of Anthropic's Messages.", MessageAnswer, MessagesRequest
+        "Answer in the form of Anthropic's Messages.",
+        MessageAnswer,
+        MessagesRequest,
+        stream=_EVENTS,
     ),
     ("POST", "/v1/messages/count_tokens"): Operation(
         "Count the tokens of a conversation.", TokenCount, CountTokensRequest
     ),
     ("POST", "/api/chat"): Operation(
-        "Answer a conversation in Ollama's form.", OllamaAnswer, OllamaChatRequest
+        "Answer a conversation in Ollama's form.",
+        OllamaAnswer,
+        OllamaChatRequest,
+        stream=_LINES,
+        error=OllamaError,
     ),
     ("POST", "/api/generate"): Operation(
-        "Continue a prompt in Ollama's form.", OllamaAnswer, OllamaGenerateRequest
+        "Continue a prompt in Ollama's form.",
+        OllamaAnswer,
+        OllamaGenerateRequest,
+        stream=_LINES,
+        error=OllamaError,
     ),
     ("POST", "/api/show"): Operation(
-        "The model, in Ollama's form.", dict[str, Any], OllamaShowRequest
+        "The model, in Ollama's form.", dict[str, Any], OllamaShowRequest, error=OllamaError
     ),
     ("GET", "/api/tags"): Operation("The models, in Ollama's form.", dict[str, Any]),
     ("GET", "/api/ps"): Operation("The models that are loaded, in Ollama's form.", dict[str, Any]),
@@ -200,7 +233,7 @@ def document(models: tuple[str, ...]) -> bytes:
     """The description of an endpoint with these names of its model, as JSON."""
     types = {op.request for op in OPERATIONS.values()} | {op.answer for op in OPERATIONS.values()}
     structs = [kind for kind in types if inspect.isclass(kind)]
-    structs = [ErrorBody, *sorted(structs, key=lambda kind: kind.__name__)]
+    structs = [ErrorBody, OllamaError, *sorted(structs, key=lambda kind: kind.__name__)]
     references, schemas = msgspec.json.schema_components(
         structs, ref_template="#/components/schemas/{name}"
     )
@@ -237,9 +270,10 @@ def _operation(path: str, operation: Operation, names: dict[Any, dict[str, Any]]
         content: dict[str, Any] = {answer: {"schema": {"type": "string"}}}
     else:
         content = {_JSON: {"schema": names.get(answer, {"type": "object"})}}
-    if operation.request in GENERATING:
-        # Events of a stream, in place of the whole answer.
-        content["text/event-stream"] = {"schema": _EVENT}
+    if operation.stream == _EVENTS:
+        content[_EVENTS] = {"schema": _EVENT}
+    elif operation.stream is not None:
+        content[operation.stream] = {"schema": {"type": "string"}}
     described: dict[str, Any] = {
         "summary": operation.summary,
         "operationId": path.strip("/").replace("/", "_").translate(str.maketrans("", "", "{}.")),
@@ -252,10 +286,13 @@ def _operation(path: str, operation: Operation, names: dict[Any, dict[str, Any]]
             "required": True,
             "content": {_JSON: {"schema": names[operation.request]}},
         }
+    # What the door refuses, before the endpoint, is in OpenAI's form everywhere.
+    forms = [names[kind] for kind in dict.fromkeys((operation.error, ErrorBody))]
+    error = forms[0] if len(forms) == 1 else {"anyOf": forms}
     for status in _ERRORS if operation.request is not None else _OF_GET:
         described["responses"][str(status)] = {
             "description": _ERRORS[status],
-            "content": {_JSON: {"schema": names[ErrorBody]}},
+            "content": {_JSON: {"schema": error}},
         }
     return described
 

@@ -200,7 +200,6 @@ async def test_what_cannot_be_enforced(engine: AsyncEngine, client: openai.Async
         ({"template_arguments": ["x"]}, "template_arguments"),
         ({"close_grammar": True}, "close_grammar"),
         ({"reasoning": True}, "reasoning"),
-        ({"template_arguments": {"nothing": 1}}, "template_arguments.nothing"),
         ({"template_arguments": {"messages": []}}, "template_arguments.messages"),
     ],
 )
@@ -216,9 +215,20 @@ async def test_render_takes_what_chat_takes(engine: AsyncEngine) -> None:
     plain = engine.render(QUESTION, reasoning=False, template_arguments={})
     assert plain == engine.render(QUESTION)
     assert len(engine.render(QUESTION, tools=[WEATHER])) > len(plain)
-    for options in ({"reasoning": True}, {"template_arguments": {"nothing": 1}}):
+    refused: tuple[dict[str, Any], ...] = (
+        {"reasoning": True},
+        {"template_arguments": {"messages": []}},
+    )
+    for options in refused:
         with pytest.raises(InvalidRequestError):
             engine.render(QUESTION, **options)
+
+
+async def test_variables_that_the_template_does_not_read_are_told(engine: AsyncEngine) -> None:
+    plain = engine.render(QUESTION)
+    assert engine.render(QUESTION, template_arguments={"nothing": 1}) == plain
+    answer = await engine.chat(QUESTION, GREEDY, template_arguments={"nothing": 1})
+    assert any("'nothing'" in warning for warning in answer.warnings)
 
 
 async def test_the_format_may_be_named(engine: AsyncEngine) -> None:

@@ -20,7 +20,7 @@ LAYERS = (
     ("http",),
     ("sync_engine", "profiling"),
     ("async_engine",),
-    ("request.connection",),
+    ("request.connection", "request.prompt_logprobs"),
     ("placement", "request.submission"),
     ("engine",),
     ("chat", "model.devices"),

@@ -13,7 +13,8 @@ from pyengine.async_engine import AsyncEngine
 from pyengine.errors import PyengineError
 from pyengine.http.access.door import Door
 from pyengine.http.admin import endpoints as admin
-from pyengine.http.admin.administration import Administration, OwnRequests
+from pyengine.http.admin.administration import Administration
+from pyengine.http.admin.own_requests import OwnRequests
 from pyengine.http.anthropic import messages
 from pyengine.http.errors import (
     MethodNotAllowedError,

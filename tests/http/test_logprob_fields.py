@@ -215,7 +215,6 @@ async def test_with_a_tool_all_that_was_written_is_told(
         ("completions", {"logprobs": -1}, "logprobs"),
         ("completions", {"logprobs": True}, "logprobs"),
         ("completions", {"top_logprobs": 2}, "top_logprobs"),
-        ("completions", {"logprobs": 2, "echo": True}, "echo"),
     ],
 )
 async def test_what_does_not_go_is_named(

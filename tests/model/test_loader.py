@@ -63,7 +63,7 @@ def test_a_folder_without_config(tmp_path: Path) -> None:
         ({"vocab_size": 140}, r"shape \[131, 48\]; config.json wants \[140, 48\]"),
         ({"num_hidden_layers": 4}, r"lack 'model\.layers\.3\.input_layernorm\.weight'"),
         ({"hidden_size": "48"}, "'hidden_size' must be a positive integer"),
-        ({"rope_parameters": {"rope_type": "dynamic"}}, "scaling 'dynamic' is not supported"),
+        ({"rope_parameters": {"rope_type": "spiral"}}, "scaling 'spiral' is not supported"),
         ({"rope_parameters": {"rope_type": "linear"}}, "lacks 'factor'"),
         ({"hidden_act": "gelu"}, "'gelu' is not supported"),
         ({"intermediate_size": 0}, "'intermediate_size' must be positive"),

@@ -1,16 +1,12 @@
 """The requests that a server works on, for those who administer it: listed, and aborted.
 
-A server has them in its own process, or in several HTTP workers that only the supervisor reaches
-(:mod:`pyengine.http.serving.commands`).
+A server has them in its own process (:mod:`pyengine.http.admin.own_requests`), or in several HTTP
+workers that only the supervisor reaches (:mod:`pyengine.http.serving.commands`).
 """
 
-import time
-from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
-
-from pyengine.http.exchange import Exchange
 
 
 class RunningRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,20 +30,6 @@ class RunningRequest(msgspec.Struct, frozen=True, kw_only=True):
     tokens_in: int
     tokens_out: int
 
-    @classmethod
-    def of(cls, exchange: Exchange) -> "RunningRequest":
-        """How ``exchange`` stands."""
-        usages = [outcome.usage for outcome in exchange.outcomes]
-        return cls(
-            id=exchange.request_id,
-            answer_id=exchange.answer_id,
-            path=exchange.path,
-            key=None if exchange.key is None else exchange.key.name,
-            age_s=round((time.monotonic_ns() - exchange.begun_ns) * 1e-9, 3),
-            tokens_in=sum(usage.prompt_tokens for usage in usages),
-            tokens_out=sum(usage.completion_tokens for usage in usages),
-        )
-
 
 class Administration(Protocol):
     """Reaches the requests of all processes that serve."""
@@ -61,30 +43,3 @@ class Administration(Protocol):
         Args:
             request_id: Their ``x-request-id``, or the ``id`` in their answers; None is all.
         """
-
-
-class OwnRequests:
-    """The requests of this process."""
-
-    def __init__(self, exchanges: Callable[[], Iterable[Exchange]]) -> None:
-        """``exchanges`` gives those that are being served."""
-        self._exchanges = exchanges
-
-    async def requests(self) -> list[RunningRequest]:
-        """Those that are being answered, the oldest first."""
-        return self.select(None, abort=False)
-
-    async def abort(self, request_id: str | None) -> list[RunningRequest]:
-        """End those with that id, or all; returns them."""
-        return self.select(request_id, abort=True)
-
-    def select(self, request_id: str | None, *, abort: bool) -> list[RunningRequest]:
-        """Those with that id, or all, the oldest first; they are ended where ``abort``."""
-        chosen = [each for each in self._exchanges() if each.generates and not each.gone]
-        if request_id is not None:
-            chosen = [each for each in chosen if request_id in (each.request_id, each.answer_id)]
-        found = sorted(map(RunningRequest.of, chosen), key=lambda request: -request.age_s)
-        if abort:
-            for exchange in chosen:
-                exchange.abort()
-        return found

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import httpx
 import pytest
 
 from pyengine.chat.template import ChatTemplate
@@ -52,7 +53,11 @@ async def test_anthropic(server: HttpServer, engine: FakeEngine) -> None:
 
 async def test_ollama(server: HttpServer, engine: FakeEngine) -> None:
     ollama = pytest.importorskip("ollama", reason="make .venv/clients installs it")
-    client = ollama.AsyncClient(host=server.url)
+    async with ollama.AsyncClient(host=server.url) as client:
+        await ollama_job(ollama, client, engine)
+
+
+async def ollama_job(ollama: Any, client: Any, engine: FakeEngine) -> None:
     answer = await client.chat(MODEL, HELLO, tools=[WEATHER, NOW])
     assert answer.message.thinking == "Let me see."
     assert [call.function.name for call in answer.message.tool_calls] == ["get_weather", "now"]
@@ -75,7 +80,18 @@ async def test_ollama(server: HttpServer, engine: FakeEngine) -> None:
 
 async def test_langchain(server: HttpServer, engine: FakeEngine) -> None:
     langchain = pytest.importorskip("langchain_openai", reason="make .venv/clients installs it")
-    chat = langchain.ChatOpenAI(base_url=f"{server.url}/v1", api_key="none", model=MODEL)
+    # Its own clients are never closed.
+    async with httpx.AsyncClient() as connections:
+        chat = langchain.ChatOpenAI(
+            base_url=f"{server.url}/v1",
+            api_key="none",
+            model=MODEL,
+            http_async_client=connections,
+        )
+        await langchain_job(chat, engine)
+
+
+async def langchain_job(chat: Any, engine: FakeEngine) -> None:
     answer = await chat.bind_tools([WEATHER, NOW]).ainvoke([("human", "hello")])
     assert [call["name"] for call in answer.tool_calls] == ["get_weather", "now"]
     assert answer.usage_metadata["input_tokens"] == len(engine.asked[0].prompt)

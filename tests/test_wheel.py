@@ -1,5 +1,6 @@
 """A built wheel, installed where the checkout is out of sight, serves the demo model."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -19,7 +20,6 @@ from tests.programs import REPOSITORY, environment, served
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),  # a first release build takes minutes
-    pytest.mark.xdist_group("wheel"),  # two builds at once would take files from each other
 ]
 
 CONTENTS = (
@@ -46,12 +46,15 @@ def tool(name: str) -> str:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout; the build reuses what the target folder has."""
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run(
-        [tool("maturin"), "build", "--release", "--quiet", "--out", folder],
-        cwd=REPOSITORY,
-        env=environment(PYO3_PYTHON=sys.executable),
-        check=True,
-    )
+    # Processes of one run share the folder above; two builds at once take files from each other.
+    with (tmp_path_factory.getbasetemp().parent / "wheel.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.run(
+            [tool("maturin"), "build", "--release", "--quiet", "--out", folder],
+            cwd=REPOSITORY,
+            env=environment(PYO3_PYTHON=sys.executable),
+            check=True,
+        )
     (built,) = folder.glob("*.whl")
     return built
 

@@ -106,9 +106,8 @@ class Door:
             RateLimitError: Its key has used what it may.
         """
         key = self._key(scope.headers, path)
-        if scope.method == "POST" and not _of_admin(
-            path
-        ):  # where a page has no key, and few a body
+        # No web page has the admin key, and few of its requests have a body.
+        if scope.method == "POST" and not _of_admin(path):
             _check_json(scope.headers)
             if key is not None:
                 self._count(key)

@@ -10,32 +10,27 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.architectures.cohere import cohere, cohere2
 from pyengine.model.architectures.decoder import decoder
-from pyengine.model.architectures.ernie4_5 import ernie4_5, helium
-from pyengine.model.architectures.exaone4 import exaone4
-from pyengine.model.architectures.gemma import gemma, gemma2, gemma3
-from pyengine.model.architectures.glm import glm, glm4
-from pyengine.model.architectures.granite import granite
-from pyengine.model.architectures.llama import llama
-from pyengine.model.architectures.mistral import mistral
-from pyengine.model.architectures.mixtures import (
-    glm4_moe,
-    minimax_m2,
-    mixtral,
-    olmoe,
-    qwen3_moe,
-)
-from pyengine.model.architectures.nemotron import arcee, nemotron
-from pyengine.model.architectures.olmo import olmo2, olmo3
+from pyengine.model.architectures.families.cohere import cohere, cohere2
+from pyengine.model.architectures.families.ernie4_5 import ernie4_5, helium
+from pyengine.model.architectures.families.exaone4 import exaone4
+from pyengine.model.architectures.families.gemma import gemma, gemma2, gemma3
+from pyengine.model.architectures.families.glm import glm, glm4, glm4_moe
+from pyengine.model.architectures.families.granite import granite
+from pyengine.model.architectures.families.llama import llama
+from pyengine.model.architectures.families.minimax import minimax_m2
+from pyengine.model.architectures.families.mistral import mistral
+from pyengine.model.architectures.families.mixtral import mixtral
+from pyengine.model.architectures.families.nemotron import arcee, nemotron
+from pyengine.model.architectures.families.olmo import olmo2, olmo3, olmoe
+from pyengine.model.architectures.families.phi3 import phi3
+from pyengine.model.architectures.families.qwen2 import qwen2
+from pyengine.model.architectures.families.qwen3 import qwen3, qwen3_moe
+from pyengine.model.architectures.families.seed_oss import seed_oss
+from pyengine.model.architectures.families.smollm3 import smollm3
+from pyengine.model.architectures.families.stablelm import stablelm
+from pyengine.model.architectures.families.starcoder2 import starcoder2
 from pyengine.model.architectures.parts import Buffer, Parts, Step
-from pyengine.model.architectures.phi3 import phi3
-from pyengine.model.architectures.qwen2 import qwen2
-from pyengine.model.architectures.qwen3 import qwen3
-from pyengine.model.architectures.seed_oss import seed_oss
-from pyengine.model.architectures.smollm3 import smollm3
-from pyengine.model.architectures.stablelm import stablelm
-from pyengine.model.architectures.starcoder2 import starcoder2
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.sharding import Weights
 

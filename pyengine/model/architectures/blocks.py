@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pyengine.model.architectures.parts import (
-    Activation,
     Attention,
     Buffer,
     Experts,
     HeadNorm,
     Linear,
     Norm,
-    Parts,
     Step,
 )
 
@@ -59,38 +57,27 @@ class SelfAttention:
 
 
 @dataclass(frozen=True)
-class GatedLayer:
-    """A feed-forward layer with gates: down(activation(gate) * up)."""
+class FeedForward:
+    """A feed-forward layer: down(activation(gate) * up), or without gates down(activation(up)).
 
-    parts: Parts
-    activation: Activation
-    gate_up: Linear
-    down: Linear
-    gates: Buffer
-    inner: Buffer
+    Attributes:
+        up: To gates and ups, or ups alone.
+        activate: From those, in rows, to the inner numbers.
+        down: To hidden states.
+        before: [tokens, 2 * inner], or [tokens, inner] without gates.
+        inner: [tokens, inner].
+    """
 
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """See :class:`Block`."""
-        self.gate_up(x, self.gates, tokens)  # [tokens, 2 * inner]
-        self.parts.gated(self.activation, self.gates, self.inner, tokens)
-        self.down(self.inner, out, tokens)
-
-
-@dataclass(frozen=True)
-class PlainLayer:
-    """A feed-forward layer without gates: down(activation(up))."""
-
-    parts: Parts
-    activation: Activation
     up: Linear
+    activate: Callable[[Buffer, Buffer, int], None]
     down: Linear
     before: Buffer
     inner: Buffer
 
     def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
         """See :class:`Block`."""
-        self.up(x, self.before, tokens)  # [tokens, inner]
-        self.parts.activate(self.activation, self.before, self.inner, tokens)
+        self.up(x, self.before, tokens)
+        self.activate(self.before, self.inner, tokens)
         self.down(self.inner, out, tokens)
 
 

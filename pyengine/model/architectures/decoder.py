@@ -24,9 +24,8 @@ from pyengine.model.architectures.blocks import (
     Adjustment,
     Block,
     ExpertLayer,
-    GatedLayer,
+    FeedForward,
     NormedAfter,
-    PlainLayer,
     SelfAttention,
     Sum,
 )
@@ -211,8 +210,8 @@ class Blocks:
         made, traits = self._made, self._made.traits
         gate_up, down = made.gate_up(prefix, inner), made.down(prefix, inner)
         gates, ups = self._of_width(inner)
-        kind = GatedLayer if traits.gated else PlainLayer
-        return kind(made.parts, traits.activation, gate_up, down, gates, ups)
+        operation = made.parts.gated if traits.gated else made.parts.activate
+        return FeedForward(gate_up, partial(operation, traits.activation), down, gates, ups)
 
     def _of_width(self, inner: int) -> tuple[Buffer, Buffer]:
         """The buffers of a feed-forward layer of this width, over all ranks."""

@@ -51,6 +51,18 @@ def number(config: Mapping[str, Any], name: str, default: float) -> float:
     return float(value)
 
 
+def count(config: Mapping[str, Any], name: str) -> int:
+    """The positive integer called ``name``.
+
+    Raises:
+        ModelLoadError: It is none.
+    """
+    value = config.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ModelLoadError(f"config.json: {name!r} must be a positive integer, not {value!r}")
+    return value
+
+
 def refuse(config: Mapping[str, Any], *names: str) -> None:
     """Check that config.json asks for nothing by these names.
 

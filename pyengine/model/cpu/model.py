@@ -4,7 +4,8 @@ from pyengine._core import CpuKernels, CpuProgram, CpuStep, CpuTensor, StepLayou
 from pyengine.model.architectures import Architecture, find_architecture
 from pyengine.model.architectures.parts import Buffer
 from pyengine.model.batch import StepBuffers
-from pyengine.model.cpu.layers import CpuParts, CpuStepTensors
+from pyengine.model.cpu.attention import CpuStepTensors
+from pyengine.model.cpu.layers import CpuParts
 from pyengine.model.cpu.sampler import Sampler
 from pyengine.model.dtypes import FLOATS
 from pyengine.model.runner import Progress
@@ -74,9 +75,9 @@ class CpuModel:
         self.programs = self._record()
 
     def _record(self) -> tuple[CpuProgram, CpuProgram]:
-        with self._parts.recording() as forward:
+        with self._parts.executor.recording() as forward:
             self._model.forward(self._step, 0)
-        with self._parts.recording() as logits:
+        with self._parts.executor.recording() as logits:
             self._model.logits(self._step, 0)
         return forward, logits
 

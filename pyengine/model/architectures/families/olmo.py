@@ -1,12 +1,18 @@
 """OLMo 2 and 3 (OLMo Team, "2 OLMo 2 Furious", 2025; "Olmo 3", 2025): norms behind attention and
 feed-forward layers, and of all of a token's queries as one, and of its keys. OLMo 3 has windows.
+
+OLMoE (Muennighoff et al., "OLMoE: Open Mixture-of-Experts Language Models", 2024) is a Llama with
+experts.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from pyengine.model.architectures.reading import common, layer_types
-from pyengine.model.architectures.traits import NORMS_AFTER, Traits
+from pyengine.model.architectures.families.llama import llama
+from pyengine.model.architectures.parts import Routing
+from pyengine.model.architectures.reading import common, count, layer_types, number, refuse
+from pyengine.model.architectures.traits import NORMS_AFTER, Mixture, Traits
 from pyengine.model.positions import rotary_by_kind, rotary_parameters
 
 
@@ -39,3 +45,18 @@ def olmo3(config: Mapping[str, Any]) -> Traits:
         rotary=tuple(rotary[kind] for kind in layer_types(config, 4)),
         **common(config, epsilon=1e-5),
     )
+
+
+def olmoe(config: Mapping[str, Any]) -> Traits:
+    """The traits of an OLMoE."""
+    refuse(config, "clip_qkv")
+    mixture = Mixture(
+        count=count(config, "num_experts"),
+        inner=count(config, "intermediate_size"),
+        routing=Routing(
+            count(config, "num_experts_per_tok"),
+            normalized=bool(config.get("norm_topk_prob")),
+        ),
+    )
+    shared = replace(llama(config), epsilon=number(config, "rms_norm_eps", 1e-5))
+    return replace(shared, qk_norm="all", mixture=mixture)

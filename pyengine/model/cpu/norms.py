@@ -1,0 +1,89 @@
+"""Norms of models on the CPU, by Rust kernels."""
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pyengine.model.architectures.parts import Buffer
+from pyengine.model.cpu.executor import Executor
+from pyengine.model.dtypes import cpu_tensor
+
+
+class RmsNorm:
+    """Root mean square normalization, with the residual addition before it."""
+
+    def __init__(self, executor: Executor, weight: NDArray[Any], epsilon: float) -> None:
+        self._executor = executor
+        self._weight = cpu_tensor(weight)
+        self._epsilon = epsilon
+
+    def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
+        """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``."""
+        before = None if branch is None else branch.kernel
+        self._executor.target.add_rms_norm(
+            residual.kernel, before, self._weight, self._epsilon, out.kernel, rows
+        )
+
+
+class LayerNorm:
+    """Layer normalization, with the residual addition before it."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        weight: NDArray[Any],
+        bias: NDArray[Any] | None,
+        epsilon: float,
+    ) -> None:
+        self._executor = executor
+        self._weight = cpu_tensor(weight)
+        self._bias = None if bias is None else cpu_tensor(bias)
+        self._epsilon = epsilon
+
+    def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
+        """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``."""
+        self._executor.target.add_layer_norm(
+            residual.kernel,
+            None if branch is None else branch.kernel,
+            self._weight,
+            self._bias,
+            self._epsilon,
+            out.kernel,
+            rows,
+        )
+
+
+class NoNorm:
+    """The residual addition alone."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
+        """Add ``branch`` to ``residual`` in place, and copy the sum to ``out``."""
+        before = None if branch is None else branch.kernel
+        self._executor.target.add(residual.kernel, before, out.kernel, rows)
+
+
+class HeadRmsNorm:
+    """Root mean square normalization of queries and keys, in pieces of the weights' length."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        query_weight: NDArray[Any],
+        key_weight: NDArray[Any],
+        epsilon: float,
+        query_width: int,
+    ) -> None:
+        self._executor = executor
+        self._query_weight = cpu_tensor(query_weight)
+        self._key_weight = cpu_tensor(key_weight)
+        self._epsilon = epsilon
+        self._query_width = query_width
+
+    def __call__(self, qkv: Buffer, rows: int) -> None:
+        """Normalize in place."""
+        self._executor.target.head_rms_norm(
+            qkv.kernel, self._query_weight, self._key_weight, self._query_width, self._epsilon, rows
+        )

@@ -4,9 +4,7 @@ Everything here runs on the asyncio loop that serves. A new endpoint is a file o
 line in ``ROUTES``.
 """
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from pyengine.async_engine import AsyncEngine
@@ -15,26 +13,22 @@ from pyengine.http.access.door import Door
 from pyengine.http.admin import endpoints as admin
 from pyengine.http.admin.administration import Administration
 from pyengine.http.admin.own_requests import OwnRequests
+from pyengine.http.anthropic import answer as anthropic
 from pyengine.http.anthropic import messages
-from pyengine.http.errors import (
-    MethodNotAllowedError,
-    NoSuchPathError,
-    internal_error,
-)
+from pyengine.http.errors import MethodNotAllowedError, NoSuchPathError, error_body
 from pyengine.http.exchange import Exchange
 from pyengine.http.limits import Limits
+from pyengine.http.ollama import answer as ollama_answer
 from pyengine.http.ollama import endpoints as ollama
 from pyengine.http.openai import chat_completions, completions, models, responses, tokenize
 from pyengine.http.operations import debug, health, metrics, openapi
 from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
 from pyengine.http.page import page
-from pyengine.http.rsgi import ProtocolClosed, Scope
+from pyengine.http.routing import Handler, Routes
+from pyengine.http.rsgi import Scope
+from pyengine.http.running import Running
 from pyengine.http.service import Service
-
-log = logging.getLogger("pyengine.http")
-
-Handler = Callable[[Exchange], Awaitable[None]]
 
 ROUTES: dict[str, dict[str, Handler]] = {
     "/": {"GET": page},
@@ -44,6 +38,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/messages": {"POST": messages.create},
     "/v1/messages/count_tokens": {"POST": messages.count_tokens},
     "/v1/models": {"GET": models.list_all},
+    "/v1/models/{model}": {"GET": models.retrieve},
     "/api/chat": {"POST": ollama.chat},
     "/api/generate": {"POST": ollama.generate},
     "/api/show": {"POST": ollama.show},
@@ -68,18 +63,14 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/admin/wake_up": {"POST": admin.wake_up},
     "/admin/is_sleeping": {"GET": admin.is_sleeping},
 }
-# Paths that go on with a parameter.
-PREFIXES: tuple[tuple[str, dict[str, Handler]], ...] = (("/v1/models/", {"GET": models.retrieve}),)
+_ROUTES = Routes(ROUTES)
 
-
-def _meant(path: str) -> str:
-    """A hint for an unknown path: the route that it may mean, or all routes."""
-    path = path.rstrip("/")
-    for route in ROUTES:
-        if path and (route.endswith(path) or path.endswith(route)):
-            base = " OpenAI's clients take a base_url that ends in /v1." if "/v1/" in route else ""
-            return f"did you mean {route}?{base}"
-    return f"there are: {', '.join(ROUTES)}."
+# How errors look to the clients of others, by the beginning of their paths.
+_ERROR_FORMS: tuple[tuple[str, Callable[[PyengineError], bytes]], ...] = (
+    ("/v1/messages", anthropic.error_body),
+    ("/messages", anthropic.error_body),
+    ("/api/", ollama_answer.error_body),
+)
 
 
 def _any_path(_: str) -> bool:
@@ -92,7 +83,7 @@ class App(Service):
     Attributes:
         own_requests: The requests of this process.
         administration: Reaches the requests of all processes.
-        idle: Set while no request is being served.
+        running: The requests that are being served.
     """
 
     def __init__(
@@ -104,11 +95,9 @@ class App(Service):
         request_log: RequestLog | None = None,
     ) -> None:
         super().__init__(engine, limits, tracing, door, request_log)
-        self._active: set[Exchange] = set()
-        self.own_requests = OwnRequests(lambda: self._active)
+        self.running: Running[Exchange] = Running()
+        self.own_requests = OwnRequests(lambda: self.running.exchanges)
         self.administration: Administration = self.own_requests
-        self.idle = asyncio.Event()
-        self.idle.set()
 
     async def __rsgi__(self, scope: Scope, proto: Any) -> None:
         """Serve one request; granian's entry."""
@@ -119,22 +108,9 @@ class App(Service):
         if scope.proto != "http":
             return
         exchange = Exchange(self, scope, proto)
-        self._active.add(exchange)
-        self.idle.clear()
-        try:
-            await self._serve(exchange, has)
-        except PyengineError as error:
-            exchange.fail(exchange.explain(error))
-        except ProtocolClosed:
-            pass  # the client has left; end() frees what was generated for it
-        except Exception:
-            log.exception("%s %s failed (%s)", scope.method, scope.path, exchange.request_id)
-            exchange.fail(internal_error())
-        finally:
-            exchange.end()
-            self._active.discard(exchange)
-            if not self._active:
-                self.idle.set()
+        forms = (form for begin, form in _ERROR_FORMS if exchange.path.startswith(begin))
+        exchange.error_body = next(forms, error_body)
+        await self.running.serve(exchange, self._serve(exchange, has))
 
     async def _serve(self, exchange: Exchange, has: Callable[[str], bool]) -> None:
         scope = exchange.scope
@@ -151,14 +127,10 @@ class App(Service):
     def _route(self, exchange: Exchange) -> Handler:
         """The handler of a path and method, under the path that OpenAI's clients use."""
         method, path = exchange.scope.method, exchange.path
-        methods = ROUTES.get(path) or ROUTES.get(f"/v1{path}")
-        if methods is None:
-            for prefix, found in PREFIXES:
-                rest = path.partition(prefix.removeprefix("/v1"))
-                if rest[0] in ("", "/v1") and rest[2]:
-                    methods, exchange.parameter = found, rest[2]
-        if methods is None:
-            raise NoSuchPathError(f"Unknown URL: {method} {path}; {_meant(path)}")
+        found = _ROUTES.find(path)
+        if found is None:
+            raise NoSuchPathError(f"Unknown URL: {method} {path}; {_ROUTES.meant(path)}")
+        methods, exchange.parameter = found
         # The bodies of answers to HEAD are left out below, by the HTTP library.
         handler = methods.get("GET" if method == "HEAD" else method)
         if handler is None:
@@ -169,7 +141,7 @@ class App(Service):
     @property
     def active(self) -> int:
         """Requests that are being served."""
-        return len(self._active)
+        return len(self.running.exchanges)
 
     async def drain(self, seconds: float) -> int:
         """Refuse new requests and let the running ones finish, for at most ``seconds``.
@@ -178,21 +150,4 @@ class App(Service):
         number.
         """
         self.draining = True
-        try:
-            await asyncio.wait_for(self.idle.wait(), seconds)
-        except TimeoutError:
-            pass
-        else:
-            return 0
-        rest = list(self._active)
-        for exchange in rest:
-            exchange.cut_off = True
-            exchange.abort()
-        try:
-            # An error takes no longer than a write; a client that does not read is left.
-            await asyncio.wait_for(self.idle.wait(), 1.0)
-        except TimeoutError:
-            log.warning(
-                "%d clients did not read the error that ends their answer", len(self._active)
-            )
-        return len(rest)
+        return await self.running.drain(seconds)

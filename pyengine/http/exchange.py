@@ -41,7 +41,7 @@ class Exchange:
         path: The path, as the door reads it.
         key: The API key that let the request in, if it needed one.
         cors: Headers for the web page that asks.
-        parameter: The rest of the path behind a prefix of ``PREFIXES``.
+        parameter: What the path has in the place of its template's parameter.
         request_id: The client's ``x-request-id``, or a new one.
         names: How this request spells the engine's parameters.
         status: Of the answer; 499 until it begins, for clients that leave before.

@@ -104,6 +104,35 @@ async def test_no_key_gets_in_nowhere_but_where_everyone_may(
     assert not engine.asked
 
 
+@pytest.mark.parametrize(
+    ("path", "keys"),
+    [
+        (CHAT, {"message", "type", "param", "code"}),
+        ("/v1/messages", {"type", "message", "param", "code"}),
+        ("/messages/count_tokens", {"type", "message", "param", "code"}),
+        ("/api/chat", None),
+    ],
+)
+async def test_what_is_refused_at_the_door_has_the_form_of_the_path(
+    http: httpx.AsyncClient, path: str, keys: set[str] | None
+) -> None:
+    plain = {**bearer(KEY), "content-type": "text/plain"}
+    web = {**bearer(KEY), "origin": PAGE}
+    for headers, status in (({}, 401), (web, 403), (plain, 415)):
+        answer = await http.post(path, headers=headers, content="{}")
+        assert answer.status_code == status
+        made = answer.json()
+        if keys is None:
+            assert isinstance(made["error"], str)
+            continue
+        assert made["error"].keys() == keys
+        assert made.get("type") == ("error" if "messages" in path else None)
+    anthropic = (await http.get("/v1/messages", headers=bearer(KEY))).json()
+    assert anthropic["type"] == "error"
+    ollama = (await http.get("/api/nothing", headers=bearer(KEY))).json()
+    assert isinstance(ollama["error"], str)
+
+
 async def test_each_key_has_its_own_doors(http: httpx.AsyncClient) -> None:
     async def status(path: str, key: str) -> int:
         return (await http.get(path, headers=bearer(key))).status_code

@@ -87,7 +87,7 @@ async def test_a_client_that_leaves(
     writer.close()
     await engine.until(lambda: engine.aborted == 1)
     assert not engine.running
-    await server.app.idle.wait()
+    await server.app.running.idle.wait()
 
 
 async def test_two_hundred_streams_half_of_them_dropped(
@@ -104,7 +104,7 @@ async def test_two_hundred_streams_half_of_them_dropped(
         assert b"data: [DONE]" in await reader.readuntil(b"data: [DONE]\n\n")
         writer.close()
     assert not engine.running
-    await server.app.idle.wait()
+    await server.app.running.idle.wait()
 
 
 async def test_draining_lets_streams_finish(server: HttpServer, engine: FakeEngine) -> None:

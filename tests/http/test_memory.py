@@ -43,6 +43,6 @@ async def test_requests_that_have_ended_leave_nothing(
     async with http.stream("POST", "/v1/completions", json=body) as answer:
         await anext(answer.aiter_lines())
     await asyncio.wait_for(engine.until(lambda: engine.aborted > 0), 10)
-    await asyncio.wait_for(server.app.idle.wait(), 10)
+    await asyncio.wait_for(server.app.running.idle.wait(), 10)
     left = exchanges()
     assert [each.scope.path for key, each in left.items() if key not in others] == []

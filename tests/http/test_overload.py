@@ -32,7 +32,7 @@ async def test_a_request_is_refused_unread(
     engine.release()
     assert [(await each).status_code for each in running] == [200, 200]
     assert (await http.post("/v1/completions", content=b"{ not JSON")).status_code == 400
-    await server.app.idle.wait()
+    await server.app.running.idle.wait()
     assert page.load() == 0
 
 

@@ -51,7 +51,7 @@ async def server(
 
 async def lines(server: HttpServer, written: list[bytes]) -> list[str]:
     """All lines so far."""
-    await server.app.idle.wait()
+    await server.app.running.idle.wait()
     assert server.app.request_log is not None
     await server.app.request_log.close()
     return b"".join(written).decode().splitlines()

@@ -30,7 +30,7 @@ async def server(engine: AsyncEngine) -> AsyncIterator[HttpServer]:
 
 
 async def _all_is_free(engine: AsyncEngine, server: HttpServer) -> None:
-    await server.app.idle.wait()
+    await server.app.running.idle.wait()
     await engine.drained()
     report = await engine.report()
     assert report["held"] == report["running"] == report["waiting"] == 0

@@ -9,7 +9,6 @@ from pyengine.http import sse
 from pyengine.http.anthropic.answer import (
     MessageEvents,
     content,
-    error_body,
     stop_reason,
     usage_object,
 )
@@ -43,7 +42,7 @@ _FIELDS = {
 
 async def create(exchange: "Exchange") -> None:
     """Answer a conversation."""
-    exchange.error_body, exchange.names = error_body, FieldNames(_FIELDS)
+    exchange.names = FieldNames(_FIELDS)
     request = await exchange.decode(_decoder)
     service = exchange.service
     engine = service.require_model(request.model)
@@ -79,7 +78,7 @@ async def create(exchange: "Exchange") -> None:
 
 async def count_tokens(exchange: "Exchange") -> None:
     """How many tokens the prompt of a conversation has."""
-    exchange.error_body, exchange.names = error_body, FieldNames(_FIELDS)
+    exchange.names = FieldNames(_FIELDS)
     request = await exchange.decode(_counted)
     exchange.service.require_model(request.model)
     _, token_ids = await _prepared(exchange, request, SamplingParams())

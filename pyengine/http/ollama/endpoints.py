@@ -43,7 +43,7 @@ _SINCE = datetime.now(UTC).isoformat()
 
 async def chat(exchange: "Exchange") -> None:
     """Answer a conversation."""
-    exchange.error_body, exchange.names = error_body, _NAMES
+    exchange.names = _NAMES
     request = await exchange.decode(_chat)
     tools = [Tool.from_openai(tool, f"tools[{i}]") for i, tool in enumerate(request.tools or ())]
     if len(tools) > exchange.service.limits.tools:
@@ -54,7 +54,7 @@ async def chat(exchange: "Exchange") -> None:
 
 async def generate(exchange: "Exchange") -> None:
     """Continue a prompt: as a message to the model, or as it is."""
-    exchange.error_body, exchange.names = error_body, _NAMES
+    exchange.names = _NAMES
     request = await exchange.decode(_generate)
     engine = exchange.service.require_model(_name(exchange, request.model))
     if not request.raw and engine.handler.template is not None:
@@ -167,7 +167,6 @@ async def running(exchange: "Exchange") -> None:
 
 async def show(exchange: "Exchange") -> None:
     """What the model is and can do."""
-    exchange.error_body = error_body
     request = await exchange.decode(_show)
     engine = exchange.service.require_model(_name(exchange, request.model))
     handler = engine.handler

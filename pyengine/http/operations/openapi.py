@@ -182,9 +182,13 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/api/show"): Operation(
         "The model, in Ollama's form.", dict[str, Any], OllamaShowRequest, error=OllamaError
     ),
-    ("GET", "/api/tags"): Operation("The models, in Ollama's form.", dict[str, Any]),
-    ("GET", "/api/ps"): Operation("The models that are loaded, in Ollama's form.", dict[str, Any]),
-    ("GET", "/api/version"): Operation("The version of pyengine.", Version),
+    ("GET", "/api/tags"): Operation(
+        "The models, in Ollama's form.", dict[str, Any], error=OllamaError
+    ),
+    ("GET", "/api/ps"): Operation(
+        "The models that are loaded, in Ollama's form.", dict[str, Any], error=OllamaError
+    ),
+    ("GET", "/api/version"): Operation("The version of pyengine.", Version, error=OllamaError),
     ("POST", "/tokenize"): Operation(
         "The token ids of a text or a conversation.", TokenizeAnswer, TokenizeRequest
     ),
@@ -286,9 +290,7 @@ def _operation(path: str, operation: Operation, names: dict[Any, dict[str, Any]]
             "required": True,
             "content": {_JSON: {"schema": names[operation.request]}},
         }
-    # What the door refuses, before the endpoint, is in OpenAI's form everywhere.
-    forms = [names[kind] for kind in dict.fromkeys((operation.error, ErrorBody))]
-    error = forms[0] if len(forms) == 1 else {"anyOf": forms}
+    error = names[operation.error]
     for status in _ERRORS if operation.request is not None else _OF_GET:
         described["responses"][str(status)] = {
             "description": _ERRORS[status],

@@ -1,0 +1,55 @@
+"""From the path of a request to its handlers: by itself, or by a template such as
+``/v1/responses/{response}``.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyengine.http.exchange import Exchange
+
+Handler = Callable[["Exchange"], Awaitable[None]]
+Methods = Mapping[str, Handler]
+
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+
+class Routes:
+    """All paths and their handlers. Immutable.
+
+    A path under ``/v1`` is also known without that. The last segment of a template may be a
+    parameter, ``{model}`` of any number of segments: names of hubs have slashes in them.
+    """
+
+    def __init__(self, routes: Mapping[str, Methods]) -> None:
+        self.paths = routes
+        self._templates = [
+            (_pattern(path), methods) for path, methods in routes.items() if "{" in path
+        ]
+
+    def find(self, path: str) -> tuple[Methods, str] | None:
+        """The handlers of a path by method, and its parameter; None: there is no such path."""
+        methods = self.paths.get(path) or self.paths.get(f"/v1{path}")
+        if methods is not None and "{" not in path:
+            return methods, ""
+        for pattern, found in self._templates:
+            if (match := pattern.fullmatch(path)) is not None:
+                return found, match[1]
+        return None
+
+    def meant(self, path: str) -> str:
+        """A hint for an unknown path: the route that it may mean, or all routes."""
+        path = path.rstrip("/")
+        for route in self.paths:
+            if path and (route.endswith(path) or path.endswith(route)):
+                base = " OpenAI's clients take a base_url that ends in /v1."
+                return f"did you mean {route}?{base if '/v1/' in route else ''}"
+        return f"there are: {', '.join(self.paths)}."
+
+
+def _pattern(template: str) -> re.Pattern[str]:
+    def parameter(name: re.Match[str]) -> str:
+        return "(.+)" if name[1] == "model" else "([^/]+)"
+
+    return re.compile("(?:/v1)?" + _PARAMETER.sub(parameter, template.removeprefix("/v1")))

@@ -30,6 +30,7 @@ from pyengine.placement import Placement, PlacementName, placed
 from pyengine.request.admission import Admission
 from pyengine.request.connection import Connection
 from pyengine.request.generation import Generation
+from pyengine.request.generation_config import GenerationConfig, generation_config
 from pyengine.request.prompt_logprobs import prompt_logprobs
 from pyengine.request.submission import (
     GenerateKeywords,
@@ -77,6 +78,7 @@ class AsyncEngine(Connection):
         info: Context length, vocabulary size and KV blocks, once started.
         model_names: The names that the model answers to.
         tokenizer: The model's tokenizer, once started.
+        generation_config: What the model's folder says of sampling, once started.
         handler: The model's chat template and chat format, once started.
         recorder: The spans of all parts of the engine; may be switched off.
         timeline: The spans of this loop.
@@ -108,6 +110,7 @@ class AsyncEngine(Connection):
         self.model_names = served_names(config)
         self.recorder = placement.frontend_slot().recorder
         slot = placement.frontend_slot()
+        self.generation_config = GenerationConfig()
         self.admission = Admission(config, slot.heartbeat, slot.index)
         super().__init__(config, placement, self.recorder.timeline(Track.FRONTEND))
 
@@ -121,6 +124,8 @@ class AsyncEngine(Connection):
         folder = await asyncio.to_thread(model_folder, self.config.model)
         self.tokenizer = await asyncio.to_thread(Tokenizer.from_folder, folder)
         self.handler = await asyncio.to_thread(self._chat_handler, folder)
+        if self.config.generation_config == "auto":
+            self.generation_config = await asyncio.to_thread(generation_config, folder)
         self._request_builder = RequestBuilder(self.tokenizer, self.timeline)
 
     def _chat_handler(self, folder: Path) -> ChatHandler:
@@ -156,6 +161,13 @@ class AsyncEngine(Connection):
         """Longest prompt and answer together, in tokens."""
         return self.info.max_context
 
+    @property
+    def default_sampling_params(self) -> SamplingParams:
+        """The sampling parameters of a request that gives none: once the engine has started, those
+        of the model's generation_config.json, unless the setting ``generation_config`` is ``none``.
+        """
+        return self.generation_config.params
+
     def generate(
         self,
         prompt: str | Sequence[int],
@@ -166,7 +178,8 @@ class AsyncEngine(Connection):
 
         Args:
             prompt: Text, or token ids.
-            params: How tokens are chosen and when to end; None is ``SamplingParams()``.
+            params: How tokens are chosen and when to end; None is
+                :attr:`default_sampling_params`.
             options: As :class:`~pyengine.request.submission.RequestOptions` has them: priority,
                 tenant, cache_salt, timeout, grammar, close_grammar and prediction.
 
@@ -178,7 +191,8 @@ class AsyncEngine(Connection):
             EngineDeadError: The engine has stopped.
         """
         self._connected()
-        return self.begin(prompt, checked_params(params), RequestOptions(**options))
+        checked = checked_params(params, self.default_sampling_params)
+        return self.begin(prompt, checked, RequestOptions(**options))
 
     def begin(
         self, prompt: str | Sequence[int], params: SamplingParams, options: RequestOptions
@@ -209,7 +223,7 @@ class AsyncEngine(Connection):
             PyengineError: As :meth:`generate`.
         """
         self._connected()
-        checked_params(SamplingParams(logprobs=top))
+        SamplingParams(logprobs=top).validate()
         token_ids = await self.encode(prompt) if isinstance(prompt, str) else list(prompt)
         return await prompt_logprobs(self.begin, token_ids, top, RequestOptions(**options))
 
@@ -235,7 +249,7 @@ class AsyncEngine(Connection):
         Args:
             messages: Role and content each, as in OpenAI's chat completions; an answer's
                 :attr:`~pyengine.chat.answer.ChatAnswer.message` is one.
-            params: How tokens are chosen and when to end.
+            params: As :meth:`generate` takes them.
             tools: Functions that the model may call, as in OpenAI's chat completions or as Tools.
                 Its calls follow their schemas.
             tool_choice: ``none``, ``auto``, ``required``, ``Named(tool)``, or OpenAI's object.
@@ -262,7 +276,7 @@ class AsyncEngine(Connection):
             template_arguments=template_arguments,
         )
         read, others = self._read(messages)
-        checked = checked_params(params)
+        checked = checked_params(params, self.default_sampling_params)
         self.timeline.begin()
         spec = self.handler.prepare(read, checked, chat_options, others)
         self.timeline.end_span(Stage.TEMPLATE)

@@ -9,6 +9,18 @@ from pyengine._core import sampling_row
 from pyengine.errors import InvalidRequestError
 from pyengine.validation.rules import Rule, broken
 
+MODEL_DEFAULTS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+)
+"""Parameters that a model's generation_config.json may give, for requests that leave them out."""
+
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 1024
 MAX_STOP_TOKENS = 128

@@ -52,7 +52,7 @@ def test_every_parameter_has_a_field_of_the_request(name: str, request_type: Any
 def test_what_a_request_says_of_a_row_is_heard(name: str) -> None:
     value: Any = 1 if isinstance(getattr(DEFAULTS, name), int) else 0.5
     request = CompletionRequest(model="m", prompt="Hello", **{name: value})
-    assert getattr(sampling_params(request, None, None), name) == value
+    assert getattr(sampling_params(request, None, None, DEFAULTS), name) == value
 
 
 @pytest.mark.parametrize("command", ["complete", "chat"])

@@ -9,14 +9,13 @@ from pyengine.cli.options import (
     engine_config,
     engine_options,
     model_argument,
+    sampling_given,
     sampling_options,
-    sampling_params,
 )
 from pyengine.cli.terminal import loading_bar
 from pyengine.settings.modes import Mode
 
 if TYPE_CHECKING:
-    from pyengine.sampling import SamplingParams
     from pyengine.settings.config import EngineConfig
 
 MODE: Mode = "interactive"
@@ -35,19 +34,21 @@ def chat(model: str | None, system: str | None, **given: Any) -> None:
     import asyncio
 
     config = engine_config(model, given, MODE)
-    params = sampling_params(given)
-    asyncio.run(_chat(config, params, system))
+    sampling = sampling_given(given)
+    asyncio.run(_chat(config, sampling, system))
 
 
-async def _chat(config: "EngineConfig", params: "SamplingParams", system: str | None) -> None:
+async def _chat(config: "EngineConfig", sampling: dict[str, Any], system: str | None) -> None:
     from pyengine.async_engine import AsyncEngine
     from pyengine.cli.conversation import Conversation
     from pyengine.cli.lines import PipedLines, TerminalLines
+    from pyengine.request.generation_config import over
 
     engine = AsyncEngine(config=config)
     try:
         with loading_bar(engine.model_name) as progress:
             await engine.start(progress)
+        params = over(engine.default_sampling_params, sampling)
         conversation = Conversation(engine, params, system)
         if sys.stdin.isatty() and sys.stdout.isatty():
             click.echo(f"{engine.model_name}: /help for commands, Ctrl-D to exit")

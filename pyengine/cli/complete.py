@@ -9,8 +9,8 @@ from pyengine.cli.options import (
     engine_config,
     engine_options,
     model_argument,
+    sampling_given,
     sampling_options,
-    sampling_params,
 )
 from pyengine.cli.terminal import loading_bar, show
 from pyengine.settings.modes import Mode
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pyengine.chat.generation import ChatGeneration
     from pyengine.completion import Completion
     from pyengine.request.generation import Generation
-    from pyengine.sampling import SamplingParams
     from pyengine.settings.config import EngineConfig
 
 MODE: Mode = "interactive"
@@ -58,11 +57,11 @@ def complete(
     if system is not None and not chat:
         raise click.UsageError("--system needs --chat")
     config = engine_config(model, given, MODE)
-    params = sampling_params(given)
+    sampling = sampling_given(given)
     messages = [{"role": "system", "content": system}] if system is not None else []
     text = _from_stdin() if prompt is None else prompt
     question = [*messages, {"role": "user", "content": text}] if chat else text
-    asyncio.run(_complete(config, question, params, as_json))
+    asyncio.run(_complete(config, question, sampling, as_json))
 
 
 def _from_stdin() -> str:
@@ -77,15 +76,17 @@ def _from_stdin() -> str:
 async def _complete(
     config: "EngineConfig",
     question: str | list[dict[str, str]],
-    params: "SamplingParams",
+    sampling: dict[str, Any],
     as_json: bool,
 ) -> None:
     from pyengine.async_engine import AsyncEngine
+    from pyengine.request.generation_config import over
 
     engine = AsyncEngine(config=config)
     try:
         with loading_bar(engine.model_name) as progress:
             await engine.start(progress)
+        params = over(engine.default_sampling_params, sampling)
         generation: Generation | ChatGeneration
         if isinstance(question, str):
             generation = engine.generate(question, params)

@@ -17,7 +17,7 @@ import msgspec
 from pyengine._core import DEFAULT_PROPOSERS, PROPOSERS
 from pyengine.cli.parameters import settings
 from pyengine.errors import ConfigError, InvalidRequestError
-from pyengine.sampling import SamplingParams
+from pyengine.sampling import MODEL_DEFAULTS, SamplingParams
 from pyengine.settings.config import ChatFormatName, EngineConfig
 from pyengine.settings.environment import ENVIRONMENT_PREFIX, split_names
 from pyengine.settings.modes import Mode
@@ -42,6 +42,8 @@ ENGINE_OPTIONS: dict[str, str] = {
     "template_timeout_s": "Seconds that the chat template may take for a conversation "
     "[default: 2].",
     "max_template_characters": "Longest text that the chat template may make [default: 8388608].",
+    "generation_config": "Take the sampling parameters that requests leave out from the model's "
+    "generation_config.json [default: auto], or not ('none').",
     "device": "Device of model steps [default: a GPU if there is one]; 'simulated' needs no "
     "weights and measures all the rest.",
     "dtype": "Type of weights and computation; 'auto' is float32 on the CPU, bfloat16 on a GPU.",
@@ -101,7 +103,8 @@ def sampling_options(command: Command) -> Command:
     for name, default in reversed(settings(SamplingParams()).items()):
         text = texts[name]
         if isinstance(default, int | float) and not isinstance(default, bool):
-            text += f" [default: {default:g}]"
+            usual = "the model's, or " if name in MODEL_DEFAULTS else ""
+            text += f" [default: {usual}{default:g}]"
         command = flag_of(name, types[name], text, negatable=default is True)(command)
     return command
 
@@ -124,20 +127,20 @@ def engine_config(model: str | None, given: Mapping[str, Any], mode: Mode) -> En
     return config
 
 
-def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
-    """The sampling parameters from the flags of :func:`sampling_options`.
+def sampling_given(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The sampling parameters that the flags of :func:`sampling_options` give, by name.
 
     Raises:
         click.UsageError: A parameter is out of its range; the message names the flag.
     """
     values = {name: given[name] for name in settings(SamplingParams())}
-    params = SamplingParams(**{k: v for k, v in values.items() if v not in (None, ())})
+    values = {name: value for name, value in values.items() if value not in (None, ())}
     try:
-        params.validate()
+        SamplingParams(**values).validate()
     except InvalidRequestError as error:
         where = f" (option {spelled(error.param)})" if error.param in values else ""
         raise click.UsageError(f"{error.message}{where}") from error
-    return params
+    return values
 
 
 def spelled(name: str) -> str:

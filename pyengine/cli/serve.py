@@ -16,6 +16,7 @@ from pyengine.settings.modes import Mode
 if TYPE_CHECKING:
     from pyengine.async_engine import AsyncEngine
     from pyengine.placement import PlacementName
+    from pyengine.request.generation_config import GenerationConfig
     from pyengine.settings.config import EngineConfig
     from pyengine.settings.server import ServerConfig
 
@@ -166,6 +167,7 @@ def summary(engine: "AsyncEngine", url: str, placement: "PlacementName", workers
         + (f", {workers} HTTP workers" if workers > 1 else ""),
         "context": f"{info.max_context} tokens",
         "cache": f"{cache}, prefix cache {'on' if config.prefix_cache else 'off'}",
+        "sampling": _sampling(engine.generation_config),
         "drafts": drafting or "none",
         **info.notes,
     }
@@ -181,6 +183,13 @@ def summary(engine: "AsyncEngine", url: str, placement: "PlacementName", workers
             f"              -d '{json.dumps(question)}'",
         ]
     )
+
+
+def _sampling(config: "GenerationConfig") -> str:
+    """The sampling of requests that say nothing of it."""
+    given = [f"{name} {value:g}" for name, value in config.given.items()]
+    said = f"{', '.join(given)} by generation_config.json" if given else "as requests say"
+    return said + (f"; not {', '.join(config.left_out)} of it" if config.left_out else "")
 
 
 def _say(text: str) -> None:

@@ -186,14 +186,14 @@ def _wrong_type(param: str, wanted: str, value: object) -> InvalidRequestError:
     )
 
 
-def checked_params(params: SamplingParams | None) -> SamplingParams:
-    """``params`` validated, or the defaults for None.
+def checked_params(params: SamplingParams | None, default: SamplingParams) -> SamplingParams:
+    """``params`` validated, or ``default`` for None.
 
     Raises:
         InvalidRequestError: ``params`` is of another type, or a parameter is out of its range.
     """
     if params is None:
-        return SamplingParams()
+        return default
     if not isinstance(params, SamplingParams):
         raise _wrong_type("params", "SamplingParams(...)", params)
     params.validate()

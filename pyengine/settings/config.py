@@ -19,6 +19,7 @@ KvCacheDtype = Literal["auto", "bfloat16", "float16", "float8_e4m3"]
 AttentionName = Literal["auto", "flashinfer", "triton", "torch"]
 LoadFormat = Literal["auto", "dummy"]
 SpecialTokensInContent = Literal["text", "allow"]
+GenerationConfigUse = Literal["auto", "none"]
 Quantization = Literal["int8", "int4"]
 # A name in pyengine._core.PROPOSERS.
 Proposer = str
@@ -71,6 +72,8 @@ class EngineConfig:
             tools spell out: ``text``, so that they cannot forge a turn, or ``allow``: the tokens.
         template_timeout_s: Seconds that the chat template may take for a conversation.
         max_template_characters: Longest text that the chat template may make.
+        generation_config: ``auto`` takes the sampling parameters that a request leaves out from the
+            model's generation_config.json; ``none`` takes those of :class:`SamplingParams`.
         mode: Preset of limits: interactive (1 sequence), local (16) or server (256).
         device: ``cpu``, ``cuda``, or ``simulated``: a device that takes ``simulated_step_ms`` for a
             step and needs no weights. ``auto`` is ``cuda`` where torch sees a GPU, else ``cpu``.
@@ -127,6 +130,7 @@ class EngineConfig:
     special_tokens_in_content: SpecialTokensInContent = "text"
     template_timeout_s: float = 2.0
     max_template_characters: int = 8 << 20
+    generation_config: GenerationConfigUse = "auto"
     mode: Mode = "local"
     device: Device = "auto"
     dtype: Dtype = "auto"
@@ -283,6 +287,7 @@ class EngineConfig:
 _CHOICES = {
     "chat_format": ChatFormatName,
     "special_tokens_in_content": SpecialTokensInContent,
+    "generation_config": GenerationConfigUse,
     "mode": Mode,
     "device": Device,
     "dtype": Dtype,

@@ -1,8 +1,10 @@
 """``pyengine complete``, through pipes."""
 
 import json
+import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -124,3 +126,18 @@ def test_an_interrupt_ends_it_without_a_word() -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=START_S)
     assert (process.returncode, said) == (130, "")
+
+
+@pytest.mark.slow
+def test_a_model_may_say_how_it_is_sampled(pyengine: Run, demo_model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(demo_model, folder)
+    (folder / "generation_config.json").write_text('{"top_k": 1, "repetition_penalty": 1.25}')
+    options = ("complete", str(folder), "-p", "The river", "--max-tokens", "24")
+    penalty = ("--repetition-penalty", "1.25")
+    exact = pyengine(*options, "--temperature", "0", *penalty).stdout
+    assert exact
+    assert pyengine(*options).stdout == exact
+    others = ("--temperature", "0", "--generation-config", "none")
+    assert pyengine(*options, *others).stdout != exact
+    assert pyengine(*options, *others, *penalty).stdout == exact

@@ -16,6 +16,8 @@ import pytest
 from pyengine.cli.serve import summary
 from pyengine.engine import EngineInfo
 from pyengine.http.serving.server import BROKEN_OFF
+from pyengine.request.generation_config import GenerationConfig
+from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
 from tests.cli.conftest import Run
 from tests.clients import Reader, begun, client_of, tokens_of
@@ -61,11 +63,28 @@ def test_the_summary_says_what_was_chosen_and_its_curl_works() -> None:
         assert server.end(signal.SIGINT) == 0
 
 
+def _engine(info: EngineInfo, **settings: Any) -> Any:
+    """What :func:`summary` reads of an engine."""
+    made = EngineConfig(**settings)
+    return SimpleNamespace(
+        config=made, info=info, model_name="m", generation_config=GenerationConfig()
+    )
+
+
+def test_the_summary_says_how_requests_are_sampled() -> None:
+    engine = _engine(EngineInfo(2048, 512, 99, "cpu", {}))
+    assert "  sampling  as requests say" in summary(engine, "u", "process").splitlines()
+    params = SamplingParams(temperature=0.6, top_k=20)
+    engine.generation_config = GenerationConfig(params, ("num_beams",))
+    wanted = "  sampling  temperature 0.6, top_k 20 by generation_config.json; not num_beams of it"
+    assert wanted in summary(engine, "u", "process").splitlines()
+
+
 def test_the_summary_says_what_the_device_settled() -> None:
     info = EngineInfo(
         2048, 512, 99, "cuda, A GPU, bfloat16", {"attention": "triton 3", "memory": "80.0 GiB: ..."}
     )
-    engine: Any = SimpleNamespace(config=EngineConfig(), info=info, model_name="m")
+    engine = _engine(info)
     lines = summary(engine, "http://here", "process").splitlines()
     assert "  device    cuda, A GPU, bfloat16, engine in a process of its own" in lines
     assert "  cache     99 blocks of 16 tokens, prefix cache on" in lines
@@ -88,7 +107,7 @@ WHERE = " (where they are expected to save time)"
 )
 def test_the_summary_names_the_draft_sources(settings: dict[str, Any], says: str) -> None:
     info = EngineInfo(2048, 512, 99, "cpu", {})
-    engine: Any = SimpleNamespace(config=EngineConfig(**settings), info=info, model_name="m")
+    engine = _engine(info, **settings)
     assert f"  drafts    {says}" in summary(engine, "http://here", "process").splitlines()
 
 

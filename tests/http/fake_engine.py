@@ -28,6 +28,7 @@ from pyengine.errors import (
 from pyengine.model.runner import Progress
 from pyengine.request.admission import Admission
 from pyengine.request.generation import Generation
+from pyengine.request.generation_config import GenerationConfig
 from pyengine.request.submission import RequestOptions
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
@@ -82,6 +83,7 @@ class FakeEngine(AsyncEngine):
     model_names: tuple[str, ...] = ("org/fake",)
     max_context: int = 512
     tokenizer: Tokenizer = field(default_factory=small_tokenizer)
+    generation_config: GenerationConfig = field(default_factory=GenerationConfig)
     template: ChatTemplate | None = field(default_factory=lambda: ChatTemplate(CHATML))
     chat_format: str | None = None
     ready: bool = False

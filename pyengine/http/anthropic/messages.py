@@ -21,6 +21,7 @@ from pyengine.http.anthropic.schema import (
 )
 from pyengine.http.errors import FieldNames
 from pyengine.http.operations.tracing import Asked
+from pyengine.request.generation_config import over
 from pyengine.request.submission import RequestOptions
 from pyengine.sampling import SamplingParams
 from pyengine.telemetry.timing import server_timing
@@ -46,7 +47,7 @@ async def create(exchange: "Exchange") -> None:
     request = await exchange.decode(_decoder)
     service = exchange.service
     engine = service.require_model(request.model)
-    params = _params(request)
+    params = _params(request, engine.default_sampling_params)
     spec, token_ids = await _prepared(exchange, request, params)
     answer_id = service.new_id("msg_")
     user = None if request.metadata is None else request.metadata.user_id
@@ -99,7 +100,7 @@ async def _prepared(
     return spec, token_ids
 
 
-def _params(request: MessagesRequest) -> SamplingParams:
+def _params(request: MessagesRequest, defaults: SamplingParams) -> SamplingParams:
     given: dict[str, Any] = {
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
@@ -107,6 +108,4 @@ def _params(request: MessagesRequest) -> SamplingParams:
         "top_k": request.top_k,
         "stop": None if request.stop_sequences is None else tuple(request.stop_sequences),
     }
-    params = SamplingParams(**{name: value for name, value in given.items() if value is not None})
-    params.validate()
-    return params
+    return over(defaults, {name: value for name, value in given.items() if value is not None})

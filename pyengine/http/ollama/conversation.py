@@ -1,6 +1,6 @@
 """From Ollama's messages and options to those of the chat handler and the sampler."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -9,6 +9,7 @@ from pyengine.chat.messages import FunctionCall, Message, MessageToolCall
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar import Grammar, json_object, json_schema
 from pyengine.http.ollama.schema import OllamaMessage, OllamaOptions, OllamaRequest
+from pyengine.request.generation_config import over
 from pyengine.sampling import SamplingParams
 
 _NAMES = {"num_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
@@ -57,8 +58,8 @@ def _answer(message: OllamaMessage, calls: list[MessageToolCall], at: str) -> Me
     raise InvalidRequestError(f"'{at}' answers no call of the message before it.", param=at)
 
 
-def sampling_params(options: OllamaOptions | None) -> SamplingParams:
-    """The sampling parameters of ``options``; a ``num_predict`` of -1 is no limit.
+def sampling_params(options: OllamaOptions | None, defaults: SamplingParams) -> SamplingParams:
+    """The parameters of ``options`` over ``defaults``; a ``num_predict`` of -1 is no limit.
 
     Raises:
         InvalidRequestError: One is out of its range.
@@ -69,9 +70,13 @@ def sampling_params(options: OllamaOptions | None) -> SamplingParams:
         del values["max_tokens"]
     if isinstance(stop := values.get("stop"), list):
         values["stop"] = tuple(stop)
-    params = SamplingParams(**values)
-    params.validate()
-    return params
+    return over(defaults, values)
+
+
+def parameters(given: Mapping[str, float]) -> str:
+    """Sampling parameters in the form of a Modelfile: a name and a value a line."""
+    names = {mine: name for name, mine in _NAMES.items()}
+    return "\n".join(f"{names.get(name, name)} {value:g}" for name, value in given.items())
 
 
 def grammar(request: OllamaRequest) -> Grammar | None:

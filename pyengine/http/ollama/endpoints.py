@@ -17,6 +17,7 @@ from pyengine.http.ollama.conversation import (
     OPTION_NAMES,
     conversation,
     grammar,
+    parameters,
     sampling_params,
 )
 from pyengine.http.ollama.schema import (
@@ -65,7 +66,8 @@ async def generate(exchange: "Exchange") -> None:
     for name in ("system", "think"):
         if getattr(request, name):
             raise InvalidRequestError(f"'{name}' does not go with a raw prompt.", param=name)
-    params, token_ids = sampling_params(request.options), await engine.encode(request.prompt)
+    params = sampling_params(request.options, engine.default_sampling_params)
+    token_ids = await engine.encode(request.prompt)
     (generation,) = exchange.generate(
         [(token_ids, params)],
         RequestOptions(grammar=grammar(request)),
@@ -96,7 +98,7 @@ async def _answer(
         template_arguments=arguments,
         continue_final_message=bool(messages) and messages[-1].role == "assistant",
     )
-    params = sampling_params(request.options)
+    params = sampling_params(request.options, engine.default_sampling_params)
     spec, token_ids = await engine.prepare(messages, params, options)
     exchange.warn(*spec.warnings)
     (generation,) = exchange.generate(
@@ -176,7 +178,7 @@ async def show(exchange: "Exchange") -> None:
     abilities += ["thinking"] if handler.reasons else []
     made: dict[str, Any] = {
         "modelfile": "",
-        "parameters": "",
+        "parameters": parameters(engine.generation_config.given),
         "template": "" if handler.template is None else handler.template.source,
         "details": _details(),
         "model_info": {

@@ -59,7 +59,8 @@ async def create(exchange: "Exchange") -> None:
     check_common(request, limits)
     check_messages(len(request.messages), limits)
     check_prompt_logprobs(request)
-    params = sampling_params(request, _max_tokens(request), wanted_in_chat(request))
+    logprobs, defaults = wanted_in_chat(request), engine.default_sampling_params
+    params = sampling_params(request, _max_tokens(request), logprobs, defaults)
     wanted = constraint(request)
     options = chat_options(request, wanted.grammar, limits)
     exchange.names = _names(request, wanted, options)

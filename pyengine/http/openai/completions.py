@@ -70,7 +70,8 @@ async def create(exchange: "Exchange") -> None:
             "'max_tokens' of 0 goes with 'echo' only, and not in a stream.", param="max_tokens"
         )
     # An answer of a token is left out then: it fills the cache with the prompt.
-    params = sampling_params(request, max_tokens or 1, request.logprobs)
+    defaults = engine.default_sampling_params
+    params = sampling_params(request, max_tokens or 1, request.logprobs, defaults)
     prompts = split_prompts(request.prompt)
     check_prompts(len(prompts), n, limits)
     wanted = constraint(request)

@@ -29,4 +29,7 @@ async def retrieve(exchange: "Exchange") -> None:
 
 
 def _model(engine: AsyncEngine, name: str) -> Model:
-    return Model(name, _CREATED, engine.max_context)
+    model = Model(name, _CREATED, engine.max_context)
+    if given := engine.generation_config.given:
+        model.default_sampling_params = given
+    return model

@@ -55,7 +55,8 @@ async def create(exchange: "Exchange") -> None:
         )
     exchange.names = FieldNames(_FIELDS)
     top_logprobs = wanted_in_response(request, exchange.warnings)
-    params = sampling_params(request, request.max_output_tokens, top_logprobs)
+    defaults = engine.default_sampling_params
+    params = sampling_params(request, request.max_output_tokens, top_logprobs, defaults)
     options = _options(request, service.limits)
     grammar, schemas = grammar_names(Constraint(options.grammar, "text.format"), options)
     exchange.names = FieldNames({**_FIELDS, "grammar": grammar}, schemas)

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from pyengine.grammar import Grammar
+from pyengine.request.generation_config import over
 from pyengine.request.submission import RequestOptions
 from pyengine.sampling import SamplingParams
 
@@ -55,9 +56,12 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def sampling_params(
-    request: SamplingFields, max_tokens: int | None, logprobs: int | None
+    request: SamplingFields,
+    max_tokens: int | None,
+    logprobs: int | None,
+    defaults: SamplingParams,
 ) -> SamplingParams:
-    """The sampling parameters of a request, within their ranges.
+    """The sampling parameters of a request over ``defaults``, within their ranges.
 
     Raises:
         InvalidRequestError: Naming the parameter that is not.
@@ -70,9 +74,7 @@ def sampling_params(
     given |= {"max_tokens": max_tokens, "logprobs": logprobs}
     if given.get("top_k") == -1:
         given["top_k"] = 0
-    params = SamplingParams(**given)
-    params.validate()
-    return params
+    return over(defaults, given)
 
 
 def request_options(

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyengine._core import StepLayout
 from pyengine.errors import ConfigError, ModelLoadError
+from pyengine.model.architectures import traits_of
 from pyengine.model.cache_groups import (
     cache_groups,
     longest_sequence,
@@ -180,13 +181,15 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
     by_device = "bfloat16" if config.device == "cuda" else "float32"
     dtype = by_device if config.dtype == "auto" else config.dtype
     kv_dtype = dtype if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
+    architecture = str((model.get("architectures") or ["unknown"])[0])
+    traits = traits_of(architecture, model)
     windows = layer_windows(model, layers)
     groups = cache_groups(windows)
     layer_bytes = 2 * kv_heads * head_dim * config.block_size * ITEM_BYTES[kv_dtype]
     info = ModelInfo(
         name=name,
         folder=folder,
-        architecture=str((model.get("architectures") or ["unknown"])[0]),
+        architecture=architecture,
         vocab_size=number("vocab_size"),
         max_context=max_positions(model, number("max_position_embeddings", 2048)),
         eos_token_ids=_eos(folder, model),
@@ -200,7 +203,7 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
         block_bytes=slots_of(groups) * layer_bytes,
         windows=windows,
         cache_groups=groups,
-        attention_sinks=model.get("model_type") == "gpt_oss",
+        attention_sinks=traits is not None and traits.names.sinks is not None,
         kv_cache_dtype=kv_dtype,
     )
     return info, model

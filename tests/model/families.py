@@ -16,6 +16,7 @@ from transformers import (
     Glm4Config,
     Glm4MoeConfig,
     GlmConfig,
+    GptOssConfig,
     GraniteConfig,
     HeliumConfig,
     MiniMaxM2Config,
@@ -127,6 +128,18 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "glm": (GlmConfig, WIDE | {"head_dim": 16, "attention_bias": True}),
     "glm 4": (Glm4Config, WIDE | {"head_dim": 16, "attention_bias": True}),
+    "gpt-oss": (
+        GptOssConfig,
+        WIDE
+        | ALTERNATING
+        | {
+            "head_dim": 16,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 3,
+            "swiglu_limit": 0.6,
+            "rope_parameters": YARN | {"truncate": False, "beta_fast": 32.0, "beta_slow": 1.0},
+        },
+    ),
     "granite": (
         GraniteConfig,
         WIDE
@@ -218,8 +231,8 @@ ONE_OF_EACH = ("mistral", "qwen2", "qwen3", "phi3")
 QUICK = (*list(FAMILIES)[:7], "gemma 3", "cohere2", "qwen3-moe")
 
 
-MIXTURES = ("mixtral", "minimax-m2", "olmoe", "qwen3-moe", "glm 4.5")
-"""Those with experts, whose weights transformers names otherwise than their files do."""
+MIXTURES = ("gpt-oss", "mixtral", "minimax-m2", "olmoe", "qwen3-moe", "glm 4.5")
+"""Those with experts."""
 
 
 def families(*quick: str) -> list[Any]:

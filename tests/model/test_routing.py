@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from pyengine._core import CpuExperts, CpuKernels, CpuLinear
-from pyengine.model.architectures.parts import Routing
+from pyengine.model.architectures.experts import Routing
 from pyengine.model.dtypes import cpu_tensor
 from pyengine.model.torch.experts import route
 

@@ -10,12 +10,13 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.architectures.decoder import decoder
+from pyengine.model.architectures.decoder import Family, decoder
 from pyengine.model.architectures.families.cohere import cohere, cohere2
 from pyengine.model.architectures.families.ernie4_5 import ernie4_5, helium
 from pyengine.model.architectures.families.exaone4 import exaone4
 from pyengine.model.architectures.families.gemma import gemma, gemma2, gemma3
 from pyengine.model.architectures.families.glm import glm, glm4, glm4_moe
+from pyengine.model.architectures.families.gpt_oss import gpt_oss
 from pyengine.model.architectures.families.granite import granite
 from pyengine.model.architectures.families.llama import llama
 from pyengine.model.architectures.families.minimax import minimax_m2
@@ -31,6 +32,7 @@ from pyengine.model.architectures.families.smollm3 import smollm3
 from pyengine.model.architectures.families.stablelm import stablelm
 from pyengine.model.architectures.families.starcoder2 import starcoder2
 from pyengine.model.architectures.parts import Buffer, Parts, Step
+from pyengine.model.architectures.traits import Traits
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.sharding import Weights
 
@@ -66,6 +68,7 @@ ARCHITECTURES: dict[str, Build] = {
     "Glm4ForCausalLM": decoder(glm4),
     "Glm4MoeForCausalLM": decoder(glm4_moe),
     "GlmForCausalLM": decoder(glm),
+    "GptOssForCausalLM": decoder(gpt_oss),
     "GraniteForCausalLM": decoder(granite),
     "HeliumForCausalLM": decoder(helium),
     "LlamaForCausalLM": decoder(llama),
@@ -111,3 +114,21 @@ def find_architecture(name: str) -> Build:
             f"{type(error).__name__}: {error}"
         ) from error
     return loaded
+
+
+def traits_of(name: str, config: Mapping[str, Any]) -> Traits | None:
+    """What sets a model apart; None where its architecture is unknown, or no decoder.
+
+    Args:
+        name: The architecture's.
+        config: The model's config.json.
+
+    Raises:
+        ModelLoadError: config.json asks for what is not supported.
+    """
+    try:
+        build = find_architecture(name)
+    except ModelLoadError:
+        # Refused when the model is loaded; a simulated device loads none.
+        return None
+    return build.traits(config) if isinstance(build, Family) else None

@@ -231,17 +231,26 @@ class Blocks:
         return block
 
 
-def decoder(
-    traits: Callable[[Mapping[str, Any]], Traits],
-) -> Callable[[ModelInfo, Mapping[str, Any], Weights, Parts], Decoder]:
-    """An architecture whose traits are those that ``traits`` reads from a config.json."""
+@dataclass(frozen=True)
+class Family:
+    """An architecture that is a decoder: see :data:`pyengine.model.architectures.Build`.
 
-    def build(
-        info: ModelInfo, config: Mapping[str, Any], weights: Weights, parts: Parts
+    Attributes:
+        traits: Reads from a config.json what sets its models apart.
+    """
+
+    traits: Callable[[Mapping[str, Any]], Traits]
+
+    def __call__(
+        self, info: ModelInfo, config: Mapping[str, Any], weights: Weights, parts: Parts
     ) -> Decoder:
-        return Decoder(Projections(info, config, weights, parts, traits(config)))
+        """The model with its weights and cache."""
+        return Decoder(Projections(info, config, weights, parts, self.traits(config)))
 
-    return build
+
+def decoder(traits: Callable[[Mapping[str, Any]], Traits]) -> Family:
+    """An architecture whose traits are those that ``traits`` reads from a config.json."""
+    return Family(traits)
 
 
 def scaling(parts: Parts, factor: float) -> list[Adjustment]:

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine.errors import ModelLoadError
+from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.dtypes import ITEM_BYTES
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.matrix import Matrix
@@ -147,27 +148,6 @@ class Attention(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Routing:
-    """How tokens are sent to experts.
-
-    Attributes:
-        chosen: Experts that a token goes to: those with the highest scores.
-        sigmoid: Scores are sigmoids of the logits, not their softmax.
-        normalized: The weights of the chosen are divided by their sum.
-        scale: Multiplies the weights.
-        groups: Groups of neighbouring experts, judged by the sum of their best two scores.
-        chosen_groups: Groups of which experts are chosen.
-    """
-
-    chosen: int
-    sigmoid: bool = False
-    normalized: bool = False
-    scale: float = 1.0
-    groups: int = 1
-    chosen_groups: int = 1
-
-
 class Experts(Protocol):
     """The feed-forward layers of all experts, each row through those that are chosen for it."""
 
@@ -249,8 +229,7 @@ class Parts(Protocol):
     def experts(
         self,
         routing: Routing,
-        gate_up: Sequence[Matrix],
-        down: Sequence[Matrix],
+        weights: ExpertWeights,
         activation: Activation,
         bias: NDArray[Any] | None = None,
     ) -> Experts:
@@ -258,8 +237,7 @@ class Parts(Protocol):
 
         Args:
             routing: How tokens are sent to them.
-            gate_up: Gates, then ups, of each expert: this rank's share of the outputs.
-            down: Of each expert: this rank's share of the inputs.
+            weights: Of the experts.
             activation: Of the gates.
             bias: [experts], added to the scores where experts are chosen.
         """

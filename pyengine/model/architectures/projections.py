@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine.errors import ModelLoadError
+from pyengine.model.architectures.expert_weights import expert_weights
 from pyengine.model.architectures.heads import Order, head_order, rows_order
 from pyengine.model.architectures.parts import (
     Experts,
@@ -75,7 +76,7 @@ class Projections:
         tables: dict[str, NDArray[np.float32]] = {}
         scale = self.traits.attention_scale or dim**-0.5
         layers = []
-        for rotary, window in zip(self.rotary, self.info.windows, strict=True):
+        for index, (rotary, window) in enumerate(zip(self.rotary, self.info.windows, strict=True)):
             key = json.dumps(rotary, sort_keys=True)
             if key not in tables:
                 tables[key] = (
@@ -89,6 +90,7 @@ class Projections:
                     scale=scale,
                     window=window,
                     soft_cap=self.traits.attention_cap,
+                    sinks=self.sinks(index),
                 )
             )
         return layers
@@ -169,29 +171,30 @@ class Projections:
         """From the feed-forward layer's width to hidden states."""
         return self._inputs(f"{mlp}{self.traits.names.down}", inner, self.traits.mlp_bias)
 
+    def sinks(self, layer: int) -> NDArray[np.float32] | None:
+        """The attention sinks of this rank's heads."""
+        names = self.traits.names
+        if names.sinks is None:
+            return None
+        name = f"{names.layer.format(layer)}{names.attention}{names.sinks}"
+        return self.weights.vectors({name: self.info.num_heads}).astype(np.float32)
+
     def router(self, mlp: str, mixture: Mixture) -> Linear:
         """From hidden states to the logits of all experts, on every rank."""
-        name = f"{mlp}{mixture.router}.weight"
-        return self.parts.linear(self.weights.table(name, mixture.count, self.info.hidden_size))
+        name, count = f"{mlp}{mixture.router}", mixture.count
+        weight = self.weights.table(f"{name}.weight", count, self.info.hidden_size)
+        bias = self.weights.vector(f"{name}.bias", count) if mixture.router_bias else None
+        return self.parts.linear(weight, bias)
 
     def experts(self, mlp: str, mixture: Mixture) -> Experts:
         """The feed-forward layers of all experts."""
-        gate, up, down = mixture.names
-        inner, hidden = mixture.inner, self.info.hidden_size
-        starts = [f"{mlp}experts.{index}." for index in range(mixture.count)]
+        weights = expert_weights(self.weights, mlp, mixture, self.info.hidden_size)
+        bias = mixture.bias
         return self.parts.experts(
             mixture.routing,
-            [
-                self.weights.outputs(
-                    {f"{start}{gate}.weight": inner, f"{start}{up}.weight": inner}, hidden
-                )
-                for start in starts
-            ],
-            [self.weights.inputs(f"{start}{down}.weight", hidden, inner) for start in starts],
+            weights,
             self.traits.activation,
-            None
-            if mixture.bias is None
-            else self.weights.vector(f"{mlp}{mixture.bias}", mixture.count),
+            None if bias is None else self.weights.vector(f"{mlp}{bias}", mixture.count),
         )
 
     def _norm_weight(self, weight: NDArray[Any]) -> NDArray[Any]:

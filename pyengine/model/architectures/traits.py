@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pyengine.model.architectures.parts import SILU, Activation, Routing
+from pyengine.model.architectures.experts import Routing
+from pyengine.model.architectures.parts import SILU, Activation
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Names:
         out: Attention's output.
         query_norm: The norm of queries.
         key_norm: The norm of keys.
+        sinks: The attention sinks of a layer's heads; None: there are none.
         mlp: What the feed-forward layer's names begin with.
         gate_up: Gates and ups; one name where a file has one weight of both, or without gates.
         down: The feed-forward layer's output.
@@ -39,6 +41,7 @@ class Names:
     out: str = "o_proj"
     query_norm: str = "q_norm"
     key_norm: str = "k_norm"
+    sinks: str | None = None
     mlp: str = "mlp."
     gate_up: tuple[str, ...] = ("gate_proj", "up_proj")
     down: str = "down_proj"
@@ -58,6 +61,27 @@ NORMS_AFTER = Names(
 
 
 @dataclass(frozen=True)
+class ExpertNames:
+    """The names of the weights of a layer's experts, with a place for an expert's number.
+
+    One tensor may have the weights of all experts: see :mod:`pyengine.model.weights.stacked`.
+
+    Attributes:
+        gate_up: Gates and ups; one name where a file has one weight of both.
+        down: The outputs.
+        gate_up_bias: The bias of gates and ups; None: there is none.
+        down_bias: The bias of the outputs; None: there is none.
+        interleaved: Where gates and ups are one weight, a gate and its up are neighbours.
+    """
+
+    gate_up: tuple[str, ...] = ("experts.{}.gate_proj.weight", "experts.{}.up_proj.weight")
+    down: str = "experts.{}.down_proj.weight"
+    gate_up_bias: str | None = None
+    down_bias: str | None = None
+    interleaved: bool = False
+
+
+@dataclass(frozen=True)
 class Mixture:
     """The experts of a family's feed-forward layers.
 
@@ -68,7 +92,8 @@ class Mixture:
         dense: Layers that have one feed-forward layer in their place.
         mlp: What the names of a layer's experts begin with.
         router: The router's name.
-        names: Gates, ups and downs of an expert.
+        router_bias: Whether the router has a bias.
+        names: Of the experts' weights.
         bias: The name of what is added to scores where experts are chosen; None: nothing is.
         shared: The name of the expert that all tokens go through; None: there is none.
         shared_inner: Its width.
@@ -80,7 +105,8 @@ class Mixture:
     dense: frozenset[int] = frozenset()
     mlp: str = "mlp."
     router: str = "gate"
-    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    router_bias: bool = False
+    names: ExpertNames = field(default_factory=ExpertNames)
     bias: str | None = None
     shared: str | None = None
     shared_inner: int = 0

@@ -1,6 +1,7 @@
 """The parts of models on the CPU: the Rust kernels."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -8,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import CpuExperts, CpuKernels, CpuLinear, CpuTensor
+from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.architectures.parts import (
     Activation,
     Buffer,
     LayerAttention,
-    Routing,
     check_heads,
 )
 from pyengine.model.cpu.attention import Attention
@@ -117,17 +118,18 @@ class CpuParts:
     def experts(
         self,
         routing: Routing,
-        gate_up: Sequence[Matrix],
-        down: Sequence[Matrix],
+        weights: ExpertWeights,
         activation: Activation,
         bias: NDArray[Any] | None = None,
     ) -> "CpuExpertLayer":
         """By a Rust kernel, which reads the experts that some row chose."""
+        gate_up = zip_longest(weights.gate_up, weights.gate_up_bias)
+        down = zip_longest(weights.down, weights.down_bias)
         return CpuExpertLayer(
             self.executor,
             CpuExperts(
-                [self._pack(matrix) for matrix in gate_up],
-                [self._pack(matrix) for matrix in down],
+                [self._pack(matrix, bias) for matrix, bias in gate_up],
+                [self._pack(matrix, bias) for matrix, bias in down],
                 activation.kind,
                 limit=activation.limit,
                 bias=None if bias is None else [float(number) for number in bias],

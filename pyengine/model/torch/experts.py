@@ -11,8 +11,44 @@ from collections.abc import Sequence
 import torch
 
 from pyengine.distributed.group import Group
-from pyengine.model.architectures.parts import Activation, Buffer, Routing
+from pyengine.model.architectures.experts import Routing
+from pyengine.model.architectures.parts import Activation, Buffer
 from pyengine.model.torch.ops import TorchOps
+
+
+class GroupedLinear:
+    """A linear layer of each expert."""
+
+    def __init__(self, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]) -> None:
+        """Layers of ``weights`` [out, in] and ``biases`` [out] each, or of no biases at all."""
+        self._weights = list(weights)
+        self._biases = list(biases)
+        self._stacked: tuple[torch.Tensor, torch.Tensor | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def one(self, expert: int, x: torch.Tensor) -> torch.Tensor:
+        """All rows through one expert: [rows, in] -> [rows, out]."""
+        bias = self._biases[expert] if self._biases else None
+        return torch.nn.functional.linear(x, self._weights[expert], bias)
+
+    def sorted(self, x: torch.Tensor, experts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        """Each row through its expert: [rows, in] -> [rows, out].
+
+        Args:
+            x: Rows, sorted by expert.
+            experts: The expert of each row, [rows].
+            ends: Where the rows of each expert end, int32 [experts].
+        """
+        if self._stacked is None:
+            # Once the weights are there; the single ones would take the memory a second time.
+            biases = torch.stack(self._biases) if self._biases else None
+            self._stacked = torch.stack(self._weights), biases
+            self._weights = list(self._stacked[0])
+        weights, biases = self._stacked
+        out = torch.nn.functional.grouped_mm(x, weights.transpose(1, 2), offs=ends)
+        return out if biases is None else out + biases[experts]
 
 
 class TorchExperts:
@@ -23,19 +59,18 @@ class TorchExperts:
         group: Group,
         ops: TorchOps,
         routing: Routing,
-        gate_up: Sequence[torch.Tensor],
-        down: Sequence[torch.Tensor],
+        gate_up: GroupedLinear,
+        down: GroupedLinear,
         activation: Activation,
         bias: torch.Tensor | None,
     ) -> None:
         self._group = group
         self._ops = ops
         self._routing = routing
-        self._gate_up = list(gate_up)
-        self._down = list(down)
+        self._gate_up = gate_up
+        self._down = down
         self._activation = activation
         self._bias = bias
-        self._stacked: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def __call__(self, logits: Buffer, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, experts], [rows, hidden] -> ``out`` [rows, hidden], the sum over all ranks."""
@@ -49,27 +84,23 @@ class TorchExperts:
 
     def _each(self, x: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         total = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
-        for index, (gate_up, down) in enumerate(zip(self._gate_up, self._down, strict=True)):
+        for index in range(len(self._down)):
             weight = (weights * (experts == index)).sum(1, keepdim=True)  # [rows, 1]
-            total += weight * (self._active(x @ gate_up.t()) @ down.t()).float()
+            inner = self._active(self._gate_up.one(index, x))
+            total += weight * self._down.one(index, inner).float()
         return total
 
     def _grouped(
         self, x: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor
     ) -> torch.Tensor:
         rows, chosen = experts.shape
-        if self._stacked is None:
-            # Once the weights are there; the single ones would take the memory a second time.
-            self._stacked = torch.stack(self._gate_up), torch.stack(self._down)
-            self._gate_up, self._down = list(self._stacked[0]), list(self._stacked[1])
-        gate_up, down = self._stacked
         order = experts.flatten().argsort(stable=True)
-        counts = torch.zeros(len(gate_up), dtype=torch.int32, device=x.device)
-        counts.scatter_add_(0, experts.flatten(), torch.ones_like(order, dtype=torch.int32))
+        of_rows = experts.flatten()[order]
+        counts = torch.zeros(len(self._down), dtype=torch.int32, device=x.device)
+        counts.scatter_add_(0, of_rows, torch.ones_like(order, dtype=torch.int32))
         ends = counts.cumsum(0, dtype=torch.int32)
-        product = torch.nn.functional.grouped_mm
-        gates = product(x[order // chosen], gate_up.transpose(1, 2), offs=ends)
-        results = product(self._active(gates), down.transpose(1, 2), offs=ends)
+        inner = self._active(self._gate_up.sorted(x[order // chosen], of_rows, ends))
+        results = self._down.sorted(inner, of_rows, ends)
         by_row = torch.empty_like(results)
         by_row[order] = results
         weighted = by_row.view(rows, chosen, -1).float() * weights[:, :, None]

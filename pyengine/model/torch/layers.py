@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from pyengine._core import CpuKernels
 from pyengine.distributed.group import Alone, Group
 from pyengine.kernels.activation import activated
+from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.architectures.parts import (
     Activation,
     Buffer,
     LayerAttention,
-    Routing,
     check_heads,
     logits_rows,
 )
@@ -27,7 +27,7 @@ from pyengine.model.cache_groups import places, slots_of
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.experts import TorchExperts
+from pyengine.model.torch.experts import GroupedLinear, TorchExperts
 from pyengine.model.torch.matmul import Matmul
 from pyengine.model.torch.norms import (
     TorchHeadNorm,
@@ -173,20 +173,24 @@ class TorchParts:
     def experts(
         self,
         routing: Routing,
-        gate_up: Sequence[Matrix],
-        down: Sequence[Matrix],
+        weights: ExpertWeights,
         activation: Activation,
         bias: NDArray[Any] | None = None,
     ) -> TorchExperts:
         """By torch's grouped products where there are, and one after the other elsewhere."""
+        matrix, vector = self.transfer.matrix, self.transfer.vector
+        # What all ranks have is added once.
+        down_bias = weights.down_bias if self.group.rank == 0 else ()
         return TorchExperts(
             self.group,
             self.ops,
             routing,
-            [self.transfer.matrix(matrix) for matrix in gate_up],
-            [self.transfer.matrix(matrix) for matrix in down],
+            GroupedLinear(
+                list(map(matrix, weights.gate_up)), list(map(vector, weights.gate_up_bias))
+            ),
+            GroupedLinear(list(map(matrix, weights.down)), list(map(vector, down_bias))),
             activation,
-            None if bias is None else self.transfer.vector(bias),
+            None if bias is None else vector(bias),
         )
 
     def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> "TorchPagedAttention":

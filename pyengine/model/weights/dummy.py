@@ -15,6 +15,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from pyengine.model.weights.stacked import place
+
 PERIOD = 1_048_573
 """Numbers after which the noise begins again: a prime, so that rows of a matrix differ. To draw a
 number takes ten times as long as to copy it."""
@@ -83,7 +85,7 @@ class DummyWeights:
 
     def vector(self, name: str, size: int) -> NDArray[Any]:
         """See :class:`Source`."""
-        return np.full(size, 0.0 if name.endswith("bias") else 1.0, np.float32)
+        return np.full(size, 0.0 if place(name).tensor.endswith("bias") else 1.0, np.float32)
 
     def matrix(self, name: str, shape: tuple[int, int], rows: slice, columns: slice) -> Noise:
         """See :class:`Source`."""

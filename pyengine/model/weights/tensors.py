@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine.errors import ModelLoadError
+from pyengine.model.weights.stacked import place
 
 FLOATS = (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)
 
@@ -26,18 +27,23 @@ class Tensors:
 
     def dtype(self, name: str) -> np.dtype[Any] | None:
         """The type of the tensor called ``name``; None where there is none."""
-        found = self._tensors.get(name)
+        found = self._tensors.get(place(name).tensor)
         return None if found is None else found.dtype
 
     def tensor(self, name: str, *shape: int) -> NDArray[Any]:
-        """The tensor called ``name``.
+        """The tensor called ``name``, or one of several in a tensor; see :mod:`.stacked`.
 
         Raises:
             ModelLoadError: It is missing, or has another shape.
         """
-        found = self._tensors.get(name)
-        if found is None:
+        at = place(name)
+        found = self._tensors.get(at.tensor)
+        if found is None or (at.number is not None and at.number >= len(found)):
             raise ModelLoadError(f"the weights in {self.folder} lack {name!r}")
+        if at.number is not None:
+            found = found[at.number]
+        if at.transposed:
+            found = found.T
         if found.shape != shape:
             raise ModelLoadError(
                 f"{name!r} in {self.folder} has shape {list(found.shape)}; config.json wants "

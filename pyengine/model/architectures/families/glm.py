@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyengine.model.architectures.parts import Routing
+from pyengine.model.architectures.experts import Routing
 from pyengine.model.architectures.reading import common, count, layer_count, number
 from pyengine.model.architectures.traits import Mixture, Names, Traits
 from pyengine.model.positions import rotary_parameters

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from pyengine.model.architectures.experts import Routing
 from pyengine.model.architectures.families.mistral import mistral
-from pyengine.model.architectures.parts import Routing
 from pyengine.model.architectures.reading import count, number
-from pyengine.model.architectures.traits import Mixture, Traits
+from pyengine.model.architectures.traits import ExpertNames, Mixture, Traits
 
-EXPERT_NAMES = ("w1", "w3", "w2")
-"""Gates, ups and downs of an expert."""
+EXPERT_NAMES = ExpertNames(
+    gate_up=("experts.{}.w1.weight", "experts.{}.w3.weight"), down="experts.{}.w2.weight"
+)
 
 
 def mixtral(config: Mapping[str, Any]) -> Traits:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine.model.weights.matrix import Dense, Packed, Part
+from pyengine.model.weights.quantization.mxfp4 import doubled, half_scales
 from pyengine.model.weights.quantization.words import packed_values
 
 Blocks = NDArray[np.uint8]
@@ -140,14 +141,8 @@ def _q6_k(blocks: Blocks) -> Packed:
     return _packed(numbers, _half(blocks, 208)[..., None] * scales, 8, 16)
 
 
-FP4 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
-"""Twice the numbers that there are in e2m1."""
-
-
 def _mxfp4(blocks: Blocks) -> Packed:
-    exponent = blocks[..., 0].astype(np.int32)
-    # Half of 2 ^ (exponent - 127), as the numbers are doubled.
-    return _packed(FP4[_halves(blocks[..., 1:])], np.ldexp(np.float32(1), exponent - 128), 8, 32)
+    return _packed(doubled(_halves(blocks[..., 1:])), half_scales(blocks[..., 0]), 8, 32)
 
 
 TYPES = {

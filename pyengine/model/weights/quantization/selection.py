@@ -8,6 +8,7 @@ from pyengine.model.weights.quantization.awq import Awq
 from pyengine.model.weights.quantization.compressed_tensors import CompressedTensors
 from pyengine.model.weights.quantization.fp8 import BlockFp8
 from pyengine.model.weights.quantization.gptq import Gptq
+from pyengine.model.weights.quantization.mxfp4 import Mxfp4
 from pyengine.model.weights.quantization.scheme import QuantizationScheme
 
 METHODS: dict[str, Callable[[Mapping[str, Any]], QuantizationScheme]] = {
@@ -15,6 +16,7 @@ METHODS: dict[str, Callable[[Mapping[str, Any]], QuantizationScheme]] = {
     "compressed-tensors": CompressedTensors,
     "fp8": BlockFp8,
     "gptq": Gptq,
+    "mxfp4": Mxfp4,
 }
 
 

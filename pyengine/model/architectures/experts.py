@@ -1,0 +1,47 @@
+"""Mixtures of experts: how tokens are sent to them, and their weights."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pyengine.model.weights.matrix import Matrix
+
+
+@dataclass(frozen=True)
+class Routing:
+    """How tokens are sent to experts.
+
+    Attributes:
+        chosen: Experts that a token goes to: those with the highest scores.
+        sigmoid: Scores are sigmoids of the logits, not their softmax.
+        normalized: The weights of the chosen are divided by their sum.
+        scale: Multiplies the weights.
+        groups: Groups of neighbouring experts, judged by the sum of their best two scores.
+        chosen_groups: Groups of which experts are chosen.
+    """
+
+    chosen: int
+    sigmoid: bool = False
+    normalized: bool = False
+    scale: float = 1.0
+    groups: int = 1
+    chosen_groups: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertWeights:
+    """The weights of a layer's experts, this rank's share of each.
+
+    Attributes:
+        gate_up: Gates, then ups, of each expert: [2 * inner, hidden].
+        down: Of each expert: [hidden, inner].
+        gate_up_bias: Of each expert, floats [2 * inner]; none at all, or one each.
+        down_bias: Of each expert, floats [hidden], which all ranks have; none at all, or one each.
+    """
+
+    gate_up: Sequence[Matrix]
+    down: Sequence[Matrix]
+    gate_up_bias: Sequence[NDArray[Any]] = ()
+    down_bias: Sequence[NDArray[Any]] = ()

@@ -1,0 +1,35 @@
+"""Names of one of several matrices, or vectors, that a file has in one tensor: those of experts.
+
+::
+
+    experts.gate_up_proj[3]        the fourth of a tensor [experts, out, in]
+    experts.gate_up_proj[3].T      the same, where the tensor is [experts, in, out]
+    experts.gate_up_proj_bias[3]   the fourth of a tensor [experts, out]
+"""
+
+import re
+from typing import NamedTuple
+
+_NAME = re.compile(r"(?P<tensor>.*)\[(?P<index>\d+)\](?P<transposed>\.T)?")
+
+
+class Place(NamedTuple):
+    """Where a matrix or a vector lies.
+
+    Attributes:
+        tensor: The tensor's name in the file.
+        number: Which one of the tensor's it is; None: it is the whole tensor.
+        transposed: The tensor has inputs by outputs.
+    """
+
+    tensor: str
+    number: int | None
+    transposed: bool
+
+
+def place(name: str) -> Place:
+    """Where what is called ``name`` lies."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return Place(name, None, transposed=False)
+    return Place(found["tensor"], int(found["index"]), transposed=found["transposed"] is not None)

@@ -70,10 +70,14 @@ INFO = ModelInfo(
 
 
 def table_runner(
-    model: Table | None = None, *, overlap: bool = False, graphs: int | None = None
+    model: Table | None = None,
+    *,
+    overlap: bool = False,
+    graphs: int | None = None,
+    queue: DeviceQueue | None = None,
 ) -> tuple[TorchRunner, Table]:
     model = model or Table()
-    queue: DeviceQueue = OverlappingQueue() if overlap else CpuQueue()
+    queue = queue or (OverlappingQueue() if overlap else CpuQueue())
     capturer: Capturer = RecordingCapturer(log=model.log)
     if model.table.is_cuda:
         queue, capturer = CudaQueue(model.table.device), CudaCapturer()

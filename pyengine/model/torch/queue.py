@@ -50,6 +50,13 @@ class DeviceQueue(Protocol):
     def finish(self) -> None:
         """Wait until all work of the device is done, on this queue and others."""
 
+    def probe(self) -> None:
+        """Let the device do a little work, and wait for it.
+
+        Raises:
+            Exception: It does none any more.
+        """
+
     def release(self) -> None:
         """Give unused device memory back to other processes."""
 
@@ -97,6 +104,9 @@ class CpuQueue:
     def finish(self) -> None:
         """It is done."""
 
+    def probe(self) -> None:
+        """The CPU works."""
+
     def release(self) -> None:
         """It is given back as it falls free."""
 
@@ -119,6 +129,22 @@ class CudaMark:
         there: bool = self._event.query()
         self._event.synchronize()
         return not there
+
+
+def probe(device: torch.device) -> None:
+    """Let ``device`` do a little work, and wait for it; nothing is captured meanwhile.
+
+    After an illegal address, a failed assertion or an ECC error CUDA refuses every further call of
+    the process. Memory that is out is no such error.
+
+    Raises:
+        Exception: The device does no work any more.
+    """
+    if device.type != "cuda":
+        return
+    torch.cuda.synchronize(device)
+    with suppress(torch.OutOfMemoryError):
+        torch.ones(1, device=device).cpu()
 
 
 class _Working:
@@ -171,6 +197,10 @@ class CudaQueue:
     def finish(self) -> None:
         """See :class:`DeviceQueue`."""
         torch.cuda.synchronize(self.device)
+
+    def probe(self) -> None:
+        """See :class:`DeviceQueue`."""
+        probe(self.device)
 
     def release(self) -> None:
         """See :class:`DeviceQueue`."""

@@ -19,6 +19,7 @@ from typing import Protocol
 import torch
 
 from pyengine._core import StepLayout
+from pyengine.errors import EngineDeadError
 from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.runner import ModelInfo, Sampled
 from pyengine.model.torch.attention.backend import AttentionBackend
@@ -140,6 +141,7 @@ class TorchRunner:
 
         Raises:
             RuntimeError: The runner is closed, or the step before was not sampled.
+            EngineDeadError: The device failed, and does no work any more; as of the other calls.
         """
         model = self._open_model()
         if self._unsampled is not None:
@@ -152,8 +154,8 @@ class TorchRunner:
                 self._forward(model, step)
                 if buffers.late:
                     step.forwarded = self._queue.mark()
-        except BaseException:
-            self._abandon(step)
+        except BaseException as error:
+            self._abandon(step, error)
             raise
         self._unsampled = step
         return step
@@ -176,8 +178,8 @@ class TorchRunner:
                 step.end = self._queue.mark()
                 if step.capture is not None and self.graphs is not None:
                     self.graphs.capture(*step.capture)
-        except BaseException:
-            self._abandon(step)
+        except BaseException as error:
+            self._abandon(step, error)
             raise
 
     def wait(self, step: TorchStep) -> Sampled:
@@ -186,8 +188,10 @@ class TorchRunner:
             raise RuntimeError("the step was not sampled")
         try:
             slept = step.end.wait()
-        finally:
-            self._ring.give_back(step.index)
+        except BaseException as error:
+            self._abandon(step, error)
+            raise
+        self._ring.give_back(step.index)
         waited = (
             None
             if step.forwarded is None or step.completed is None
@@ -231,11 +235,23 @@ class TorchRunner:
             _, variant, size = key
             self._model.backend.forget(variant, size)
 
-    def _abandon(self, step: TorchStep) -> None:
-        """End a failed step: free its host set once the device no longer reads it."""
-        with suppress(Exception):  # the caller raises the first error
+    def _abandon(self, step: TorchStep, error: BaseException) -> None:
+        """End a step that failed with ``error``: free its host set once the device no longer reads
+        it.
+
+        Raises:
+            EngineDeadError: The device does no work any more.
+        """
+        with suppress(Exception):  # what the step queued may have failed, as the caller says
             self._queue.finish()
         self._ring.give_back(step.index)
+        try:
+            self._queue.probe()
+        except Exception as dead:
+            raise EngineDeadError(
+                f"the device of the engine fails every call since a step failed with {error!r}; a "
+                "new process can use it again, if it is sound"
+            ) from dead
 
     def _forward(self, model: StepModel, step: TorchStep) -> None:
         buffers, device, backend = step.buffers, self._step, model.backend

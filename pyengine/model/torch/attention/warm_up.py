@@ -19,6 +19,7 @@ from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.selection import Capabilities, fault, make_backend, select
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.queue import probe
 
 logger = logging.getLogger("pyengine")
 
@@ -47,7 +48,7 @@ def ready(
 
     Raises:
         ConfigError: See :func:`pyengine.model.torch.attention.selection.select`; or the one asked
-            for fails.
+            for fails; or one left the device in a state in which no other can be tried.
         Exception: Whatever the last one fails with.
     """
     while True:
@@ -59,6 +60,14 @@ def ready(
             raise
         except Exception as error:
             why = f"it does not work here: {fault(error)}"
+            try:
+                probe(device)
+            except Exception as dead:
+                raise ConfigError(
+                    f"attention {selected.name!r}: {why}. The GPU fails every call of this process "
+                    "since; set 'attention' to another backend",
+                    param="attention",
+                ) from dead
             if asked != "auto":
                 raise ConfigError(f"attention {asked!r}: {why}", param="attention") from error
             if selected.name == "torch":

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ import torch
 from benches.gpu.cases import Case
 from benches.gpu.floors import Shape
 from benches.gpu.part import Bench
-from benches.gpu.steps import fill
+from benches.gpu.steps import add_prompt, fill
 from benches.gpu.timing import Work, copies
 from pyengine._core import StepLayout
 from pyengine.model.architectures.parts import LayerAttention
@@ -23,47 +23,81 @@ from pyengine.model.torch.graphs import MAX_TOKENS
 
 BLOCK_SIZE = 16
 MOST_DRAFTS = 8
-# Rows, new tokens of each, tokens before them.
-DECODES = ((1, 1, 512), (1, 1, 4096), (1, 1, 8000), (16, 1, 512), (16, 1, 4096), (64, 1, 512),
-           (64, 1, 4096), (256, 1, 512))  # fmt: skip
-DRAFTS = ((1, 5, 1024), (16, 5, 1024), (64, 5, 1024))
-PROMPTS = ((1, 1024, 0), (1, 8000, 0), (1, 1024, 7000), (8, 1024, 0))
+
+
+class Size(NamedTuple):
+    """A step.
+
+    Attributes:
+        rows: Its rows, but for the prompt.
+        each: New tokens of each.
+        context: Tokens before them.
+        prompt: Tokens of one more row, a prompt with none before it; 0 is no such row.
+    """
+
+    rows: int
+    each: int
+    context: int
+    prompt: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """New tokens of all rows."""
+        return self.rows * self.each + self.prompt
+
+    @property
+    def pages(self) -> int:
+        """Pages of all rows."""
+        return self.rows * -(-(self.context + self.each) // BLOCK_SIZE) + -(
+            -self.prompt // BLOCK_SIZE
+        )
+
+    def __str__(self) -> str:
+        prompt = f", a prompt of {self.prompt}" if self.prompt else ""
+        return f"{self.rows} x {self.each} tokens behind {self.context}{prompt}"
+
+
+DECODES = (Size(1, 1, 512), Size(1, 1, 4096), Size(1, 1, 8000), Size(16, 1, 512),
+           Size(16, 1, 4096), Size(64, 1, 512), Size(64, 1, 4096), Size(256, 1, 512))  # fmt: skip
+DRAFTS = (Size(1, 5, 1024), Size(16, 5, 1024), Size(64, 5, 1024))
+PROMPTS = (Size(1, 1024, 0), Size(1, 8000, 0), Size(1, 1024, 7000), Size(8, 1024, 0))
+# As a server's steps are while requests come: most rows decode, a chunk of a prompt beside them.
+MIXED = (Size(64, 1, 512, 512), Size(64, 1, 4096, 512), Size(256, 1, 512, 512))
 # torch's attends row by row, with a mask of all pairs: much of it is slow to measure.
 MOST_OF_TORCH = (16, 1024)
 
 
 def attention_cases(bench: Bench, shape: Shape, names: Sequence[str]) -> Iterator[Case]:
     """All of them, by the backends of those names."""
-    kinds = {"decode": DECODES, "drafts": DRAFTS, "prompt": PROMPTS}
+    kinds = {"decode": DECODES, "drafts": DRAFTS, "prompt": PROMPTS, "mixed": MIXED}
     if bench.tiny:
-        kinds = {"decode": ((2, 1, 20),), "drafts": ((2, 3, 20),), "prompt": ((1, 24, 0),)}
+        kinds = {
+            "decode": (Size(2, 1, 20),),
+            "drafts": (Size(2, 3, 20),),
+            "prompt": (Size(1, 24, 0),),
+            "mixed": (Size(2, 1, 20, 9),),
+        }
     dtype = torch.bfloat16 if bench.cuda else torch.float32
     for kind, sizes in kinds.items():
-        for rows, each, context in sizes:
-            small = rows <= MOST_OF_TORCH[0] and rows * each <= MOST_OF_TORCH[1]
+        for size in sizes:
+            small = size.rows <= MOST_OF_TORCH[0] and size.tokens <= MOST_OF_TORCH[1]
             able = [name for name in names if name != "torch" or small]
-            kv, queries = layer_bytes(shape, rows, each, context, dtype.itemsize)
+            kv, queries = layer_bytes(shape, size, dtype.itemsize)
             yield Case(
                 f"attention, {kind}",
-                f"{rows} x {each} tokens behind {context}",
-                {
-                    name: partial(attends, bench, shape, name, (rows, each, context), dtype)
-                    for name in able
-                },
+                str(size),
+                {name: partial(attends, bench, shape, name, size, dtype) for name in able},
                 read=kv + queries,
-                flops=layer_flops(shape, rows, each, context),
+                flops=layer_flops(shape, size),
             )
 
 
-def made(
-    bench: Bench, shape: Shape, name: str, size: tuple[int, int, int], dtype: torch.dtype
-) -> AttentionBackend:
+def made(bench: Bench, shape: Shape, name: str, size: Size, dtype: torch.dtype) -> AttentionBackend:
     """The backend ``name`` for steps of that size.
 
     Raises:
         ConfigError: The machine, or the shape, is not for it; says why.
     """
-    rows, each, context = size
     kind = str(dtype).removeprefix("torch.")
     wanted = AttentionSpec(
         num_heads=shape.heads,
@@ -72,54 +106,54 @@ def made(
         dtype=kind,
         kv_dtype=kind,
         block_size=BLOCK_SIZE,
-        max_rows=rows,
-        max_tokens=rows * each,
-        max_pages=pages_of(size),
-        max_context=context + each,
+        max_rows=size.rows + 1,
+        max_tokens=size.tokens,
+        max_pages=size.pages,
+        max_context=max(size.context + size.each, size.prompt),
     )
     chosen = select(wanted, detect(bench.device), name)
     return make_backend(chosen.name, wanted, bench.device)
 
 
-def pages_of(size: tuple[int, int, int]) -> int:
-    """Pages of all rows."""
-    rows, each, context = size
-    return rows * -(-(context + each) // BLOCK_SIZE)
-
-
-def layer_bytes(shape: Shape, rows: int, each: int, context: int, item: int) -> tuple[int, int]:
+def layer_bytes(shape: Shape, size: Size, item: int) -> tuple[int, int]:
     """Bytes of one layer's keys and values of all rows; and of queries and what comes out."""
-    kv = 2 * rows * (context + each) * shape.kv_heads * shape.head_dim * item
-    return kv, 2 * rows * each * shape.heads * shape.head_dim * item
+    keys = size.rows * (size.context + size.each) + size.prompt
+    kv = 2 * keys * shape.kv_heads * shape.head_dim * item
+    return kv, 2 * size.tokens * shape.heads * shape.head_dim * item
 
 
-def layer_flops(shape: Shape, rows: int, each: int, context: int) -> float:
+def layer_flops(shape: Shape, size: Size) -> float:
     """Operations of one layer: products of each query with the keys and values that it sees."""
-    pairs = rows * (each * context + each * (each + 1) / 2)
+    pairs = size.rows * (size.each * size.context + size.each * (size.each + 1) / 2)
+    pairs += size.prompt * (size.prompt + 1) / 2
     return 4 * pairs * shape.heads * shape.head_dim
 
 
 def attends(
-    bench: Bench, shape: Shape, name: str, size: tuple[int, int, int], dtype: torch.dtype
+    bench: Bench, shape: Shape, name: str, size: Size, dtype: torch.dtype
 ) -> Sequence[Work]:
     """Calls of the backend ``name`` for one step, over caches of several layers in turn."""
-    rows, each, context = size
-    tokens, pages = rows * each, pages_of(size)
+    tokens, pages = size.tokens, size.pages
+    rows = size.rows + (size.prompt > 0)
     layout = StepLayout(tokens, rows, pages, max_draft=MOST_DRAFTS, vocab_size=shape.vocabulary)
     host = StepBuffers(layout)
-    fill(host, rows, each, context, BLOCK_SIZE, sampled=min(each, 1 + MOST_DRAFTS))
+    sampled = min(size.each, 1 + MOST_DRAFTS)
+    fill(host, size.rows, size.each, size.context, BLOCK_SIZE, sampled=sampled)
+    if size.prompt:
+        add_prompt(host, size.prompt, BLOCK_SIZE)
     step = DeviceStep(layout, bench.device, host)
     step.memory.copy_(torch.from_numpy(host.memory))
     backend = made(bench, shape, name, size, dtype)
     variant = backend.variant(step)
-    # As the engine: prompts are planned as steps that no graph is for.
-    captured = bench.cuda and backend.captures and tokens <= MAX_TOKENS
+    # As the engine: steps with prompts are planned as those that no graph is for.
+    decodes = host.num_decode_rows == rows
+    captured = bench.cuda and backend.captures and decodes and tokens <= MAX_TOKENS
     backend.plan(step, variant, rows, tokens, captured=captured)
     like: dict[str, Any] = {"dtype": dtype, "device": bench.device}
     queries = torch.randn(tokens, shape.heads, shape.head_dim, **like)
     out = torch.empty_like(queries)
     cache = (pages, BLOCK_SIZE, shape.kv_heads, shape.head_dim)
-    nbytes = layer_bytes(shape, rows, each, context, dtype.itemsize)[0]
+    nbytes = layer_bytes(shape, size, dtype.itemsize)[0]
     layers = [
         (torch.randn(cache, **like), torch.randn(cache, **like))
         for _ in range(copies(nbytes, bench.tiny))

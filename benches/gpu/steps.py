@@ -77,6 +77,24 @@ def fill(
     step.mask_row[:logits] = -1
 
 
+def add_prompt(step: StepBuffers, count: int, block_size: int) -> None:
+    """Add a row to a step of :func:`fill`: a prompt of ``count`` tokens, whose last is not sampled
+    after.
+    """
+    row, tokens, pages = step.num_rows, step.num_tokens, step.num_pages
+    more = -(-count // block_size)
+    step.num_rows, step.num_tokens, step.num_pages = row + 1, tokens + count, pages + more
+    step.max_query_length = max(step.max_query_length, count)
+    step.max_kv_length = max(step.max_kv_length, count)
+    step.token_ids[tokens : tokens + count] = np.arange(count) % 1000 + 5
+    step.positions[tokens : tokens + count] = np.arange(count)
+    step.slot_mapping[tokens : tokens + count] = pages * block_size + np.arange(count)
+    step.query_start[row + 1], step.kv_length[row] = tokens + count, count
+    step.page_indptr[row + 1] = pages + more
+    step.page_indices[pages : pages + more] = np.arange(pages, pages + more)
+    step.row_sequence[row] = row
+
+
 def step_times(
     runner: ModelRunner, rows: int, each: int, context: int, count: int
 ) -> Iterator[float]:

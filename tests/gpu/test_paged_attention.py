@@ -21,7 +21,7 @@ from pyengine.model.torch.attention.selection import (  # noqa: E402
     refusal,
 )
 from pyengine.model.torch.attention.spec import AttentionSpec  # noqa: E402
-from tests.model import fake_flashinfer  # noqa: E402
+from tests.model.flashinfer_bench import all_calls  # noqa: E402
 from tests.model.paged_steps import FIELDS, Step, fill, layer_of, layout_of, pad, random_table  # noqa: E402
 
 pytestmark = pytest.mark.gpu
@@ -220,25 +220,16 @@ def test_steps_do_not_wait_for_the_device(name: str) -> None:
 
 
 @pytest.mark.skipif(find_spec("flashinfer") is None, reason="flashinfer is not installed")
-@pytest.mark.parametrize(
-    ("fake", "real"),
-    [
-        (fake_flashinfer.BatchDecode, "BatchDecodeWithPagedKVCacheWrapper"),
-        (fake_flashinfer.BatchPrefill, "BatchPrefillWithPagedKVCacheWrapper"),
-        (fake_flashinfer.MultiLevelCascade, "MultiLevelCascadeAttentionWrapper"),
-    ],
-)
-def test_the_fakes_take_what_the_library_takes(fake: Any, real: str) -> None:
+def test_the_library_takes_the_calls_that_are_made() -> None:
     import flashinfer
 
-    for method in ("__init__", "reset_workspace_buffer", "plan", "run"):
-        theirs = inspect.signature(getattr(getattr(flashinfer, real), method)).parameters
-        ours = inspect.signature(getattr(fake, method)).parameters
-        assert set(ours) - {"self", "device"} <= set(theirs), method
-        required = {
-            name
-            for name, parameter in theirs.items()
-            if parameter.default is parameter.empty
-            and parameter.kind is not parameter.VAR_POSITIONAL
-        }
-        assert required <= set(ours), method
+    calls = all_calls().bound
+    assert len(calls) > 8
+    for wrapper, method, names in calls:
+        theirs = getattr(flashinfer, wrapper)
+        # Some pass their keywords on to what has their names.
+        implementation = getattr(theirs, f"_{method}_impl", getattr(theirs, method))
+        for function in (getattr(theirs, method), implementation):
+            inspect.signature(function).bind(None, **dict.fromkeys(names))
+    merge = inspect.signature(flashinfer.merge_state_in_place)
+    assert [*merge.bind(*range(4)).arguments] == ["v", "s", "v_other", "s_other"]

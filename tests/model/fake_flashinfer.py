@@ -1,20 +1,21 @@
-"""FlashInfer's wrappers as version 0.6.14 has them, over a device that works when it is waited for.
+"""FlashInfer's wrappers as version 0.7.2 has them, over a device that works when it is waited for.
 
-The parameters of the real ones, as far as they are used, are written down here as facts; a test on
-a GPU holds the same calls against the installed library. What a plan is given is read when the
+The parameters of the real ones, as far as they are used, are written down here as facts; every call
+is noted, and a test on a GPU binds what is noted to the installed library's. The kernels that
+``auto`` picks are a GPU's of Hopper. What a plan is given is read when the
 device comes to it, as an asynchronous copy from pinned memory does; and so is what it writes into
 pinned memory of the wrapper's own.
 """
 
+import math
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import torch
 
 from pyengine.kernels.attention import Pages
 from pyengine.kernels.attention_reference import attention_reference
-from pyengine.model.torch.attention.flashinfer_wrappers import Library
+from pyengine.model.torch.attention.flashinfer.library import Library
 
 
 class Device:
@@ -23,6 +24,8 @@ class Device:
     def __init__(self) -> None:
         self.queue: list[Callable[[], object]] = []
         self.calls: list[tuple[str, dict[str, Any]]] = []
+        # The library's class, the method, and the names of what it was called with.
+        self.bound: set[tuple[str, str, tuple[str, ...]]] = set()
 
     def add(self, work: Callable[[], object]) -> None:
         self.queue.append(work)
@@ -32,12 +35,54 @@ class Device:
             self.queue.pop(0)()
 
     def library(self) -> Library:
-        def bind(wrapper: type) -> Callable[..., Any]:
-            return lambda **given: wrapper(self, **given)
+        def bind(wrapper: type[_Wrapper]) -> Callable[..., Any]:
+            def make(**given: Any) -> Any:
+                self.note(wrapper, "__init__", given)
+                made: Any = wrapper(self, **given)
+                for name in ("reset_workspace_buffer", "plan", "run"):
+                    setattr(made, name, self._noting(wrapper, name, getattr(made, name)))
+                return made
+
+            return make
 
         return Library(
-            bind(BatchDecode), bind(BatchPrefill), bind(MultiLevelCascade), lambda: Mark(self)
+            bind(BatchDecode),
+            bind(BatchPrefill),
+            lambda *states: self.add(lambda: merge_state_in_place(*states)),
+            lambda: Mark(self),
         )
+
+    def note(self, wrapper: "type[_Wrapper]", method: str, given: dict[str, Any]) -> None:
+        self.bound.add((wrapper.real, method, tuple(given)))
+
+    def _noting(
+        self, wrapper: "type[_Wrapper]", name: str, method: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        def noted(**given: Any) -> Any:
+            self.note(wrapper, name, given)
+            return method(**given)
+
+        return noted
+
+
+def merge_state_in_place(
+    v: torch.Tensor, s: torch.Tensor, v_other: torch.Tensor, s_other: torch.Tensor
+) -> None:
+    """Two parts of the keys, by the logarithms of their sums to base 2."""
+    peak = torch.maximum(s, s_other)
+    base = torch.where(peak == float("-inf"), 0.0, peak)
+    mine, others = (s - base).exp2(), (s_other - base).exp2()
+    total = (mine + others).clamp(min=1e-30)
+    merged = v.float() * (mine / total)[..., None] + v_other.float() * (others / total)[..., None]
+    v.copy_(merged)
+    s.copy_(peak)
+
+
+def backend_of(asked: str, q_dtype: torch.dtype, kv_dtype: torch.dtype) -> str:
+    """As ``determine_attention_backend`` on a GPU of Hopper."""
+    if asked != "auto":
+        return asked
+    return "fa3" if q_dtype == kv_dtype and q_dtype != torch.float8_e4m3fn else "fa2"
 
 
 class Mark:
@@ -60,7 +105,7 @@ class Mark:
 class _Wrapper:
     """The copies that plans queue. Buffers of a graph have addresses that stay."""
 
-    name = ""
+    name = real = ""
 
     def __init__(self, device: Device, **buffers: torch.Tensor | None) -> None:
         self._device = device
@@ -122,6 +167,7 @@ def _attend(
     query_start: torch.Tensor,
     out: torch.Tensor,
     given: dict[str, Any],
+    sums: torch.Tensor | None = None,
 ) -> None:
     size, indptr = cache[0].shape[1], tables["indptr"]
     pages = indptr.diff()
@@ -130,24 +176,57 @@ def _attend(
     # FlashInfer gives zeros where a query has no keys.
     counts = torch.where(lengths > 0, query_start.diff(), 0)
     out.zero_()
+    if sums is not None:
+        sums.fill_(float("-inf"))
     for row in range(rows):
         if counts[row] == 0:
             continue
         begin, end = int(query_start[row]), int(query_start[row + 1])
+        of_row = indptr[row : row + 2], tables["indices"]
+        if sums is not None:
+            _attend_part(
+                queries[begin:end], cache, of_row, int(lengths[row]), out[begin:end],
+                sums[begin:end], given,
+            )  # fmt: skip
+            continue
+        assert given["causal"]
         attention_reference(
             queries[begin:end], *cache,
-            Pages(
-                torch.tensor([0, end - begin]), lengths[row : row + 1],
-                indptr[row : row + 2], tables["indices"],
-            ),
+            Pages(torch.tensor([0, end - begin]), lengths[row : row + 1], *of_row),
             out[begin:end], rows=1, one_query=False, scale=given["sm_scale"],
             window=None if given["window_left"] < 0 else given["window_left"] + 1,
             soft_cap=given["logits_soft_cap"],
         )  # fmt: skip
 
 
+def _attend_part(
+    queries: torch.Tensor,
+    cache: tuple[torch.Tensor, torch.Tensor],
+    pages: tuple[torch.Tensor, torch.Tensor],
+    length: int,
+    out: torch.Tensor,
+    sums: torch.Tensor,
+    given: dict[str, Any],
+) -> None:
+    """A part of one row's keys, and the logarithms of its sums."""
+    (first, last), indices = pages[0].tolist(), pages[1]
+    group = queries.shape[1] // cache[0].shape[2]
+    keys, values = (
+        each[indices[first:last]].flatten(0, 1)[:length].float().repeat_interleave(group, 1)
+        for each in cache
+    )
+    scores = torch.einsum("qhd,khd->qhk", queries.float(), keys) * given["sm_scale"]
+    if given["logits_soft_cap"]:
+        scores = given["logits_soft_cap"] * (scores / given["logits_soft_cap"]).tanh()
+    if given["causal"]:
+        seen = torch.ones(len(queries), length, dtype=torch.bool).tril(length - len(queries))
+        scores = scores.masked_fill(~seen[:, None], float("-inf"))
+    sums.copy_(scores.logsumexp(-1) / math.log(2))
+    out.copy_(torch.einsum("qhk,khd->qhd", scores.softmax(-1), values))
+
+
 class BatchDecode(_Wrapper):
-    name = "decode"
+    name, real = "decode", "BatchDecodeWithPagedKVCacheWrapper"
 
     def __init__(
         self,
@@ -159,8 +238,10 @@ class BatchDecode(_Wrapper):
         paged_kv_indptr_buffer: torch.Tensor | None = None,
         paged_kv_indices_buffer: torch.Tensor | None = None,
         paged_kv_last_page_len_buffer: torch.Tensor | None = None,
+        backend: str = "auto",
     ) -> None:
         assert kv_layout == "NHD"
+        assert backend == "fa2"  # or cuDNN may get steps
         assert not float_workspace_buffer.any()
         super().__init__(
             device, indptr=paged_kv_indptr_buffer, indices=paged_kv_indices_buffer,
@@ -201,6 +282,7 @@ class BatchDecode(_Wrapper):
             {"indptr": indptr, "last_page_len": last_page_len}, indices,
             q_data_type=q_data_type, kv_data_type=kv_data_type, o_data_type=o_data_type,
             sm_scale=sm_scale, window_left=window_left, logits_soft_cap=logits_soft_cap,
+            causal=True, backend="fa2",
         )  # fmt: skip
 
     def run(
@@ -222,7 +304,7 @@ class BatchDecode(_Wrapper):
 
 
 class BatchPrefill(_Wrapper):
-    name = "prefill"
+    name, real = "prefill", "BatchPrefillWithPagedKVCacheWrapper"
 
     def __init__(
         self,
@@ -234,6 +316,7 @@ class BatchPrefill(_Wrapper):
         paged_kv_indptr_buf: torch.Tensor | None = None,
         paged_kv_indices_buf: torch.Tensor | None = None,
         paged_kv_last_page_len_buf: torch.Tensor | None = None,
+        backend: str = "auto",
     ) -> None:
         assert kv_layout == "NHD"
         super().__init__(
@@ -242,6 +325,7 @@ class BatchPrefill(_Wrapper):
         )  # fmt: skip
         assert use_cuda_graph == bool(self._buffers)
         self._most = 0
+        self._asked = backend
 
     def reset_workspace_buffer(
         self, float_workspace_buffer: torch.Tensor, int_workspace_buffer: torch.Tensor
@@ -269,7 +353,6 @@ class BatchPrefill(_Wrapper):
         seq_lens: torch.Tensor | None = None,
         max_token_per_sequence: int | None = None,
     ) -> None:
-        assert causal
         assert seq_lens is not None
         pages = paged_kv_indptr.diff()
         length = (pages - 1).clamp(min=0) * page_size + paged_kv_last_page_len
@@ -286,108 +369,26 @@ class BatchPrefill(_Wrapper):
             },
             paged_kv_indices, q_data_type=q_data_type, kv_data_type=kv_data_type,
             sm_scale=sm_scale, window_left=window_left, logits_soft_cap=logits_soft_cap,
+            causal=causal, backend=backend_of(self._asked, q_data_type, kv_data_type),
+            longest=int(qo_indptr.diff().max()),
         )  # fmt: skip
 
     def run(
         self,
         q: torch.Tensor,
         paged_kv_cache: tuple[torch.Tensor, torch.Tensor],
-        out: torch.Tensor,
-    ) -> torch.Tensor:
-        assert len(q) == self._queries == len(out)
-        given = self.given
+        out: torch.Tensor | None = None,
+        return_lse: bool = False,
+    ) -> Any:
+        assert len(q) == self._queries
+        given, sums = self.given, None
+        result = torch.full_like(q, float("nan")) if out is None else out
+        assert len(result) == len(q)
+        if return_lse:
+            sums = torch.full(q.shape[:2], float("nan"))
         self._queue(
-            lambda tables: _attend(q, paged_kv_cache, tables, tables["query_start"], out, given)
+            lambda tables: _attend(
+                q, paged_kv_cache, tables, tables["query_start"], result, given, sums
+            )
         )
-        return out
-
-
-class MultiLevelCascade:
-    """Two levels of the fake of prefill; what they attend to is put together before it is."""
-
-    def __init__(
-        self,
-        device: Device,
-        num_levels: int,
-        float_workspace_buffer: torch.Tensor,
-        kv_layout: str = "NHD",
-        use_cuda_graph: bool = False,
-        qo_indptr_buf_arr: list[torch.Tensor] | None = None,
-        paged_kv_indptr_buf_arr: list[torch.Tensor] | None = None,
-        paged_kv_indices_buf_arr: list[torch.Tensor] | None = None,
-        paged_kv_last_page_len_buf_arr: list[torch.Tensor] | None = None,
-    ) -> None:
-        assert num_levels == 2
-        none = [None, None]
-        arrays = (
-            qo_indptr_buf_arr or none, paged_kv_indptr_buf_arr or none,
-            paged_kv_indices_buf_arr or none, paged_kv_last_page_len_buf_arr or none,
-        )  # fmt: skip
-        self._device = device
-        self._levels = [
-            BatchPrefill(device, float_workspace_buffer, kv_layout, use_cuda_graph, *each)
-            for each in zip(*arrays, strict=True)
-        ]
-
-    def reset_workspace_buffer(
-        self, float_workspace_buffer: torch.Tensor, int_workspace_buffers: list[torch.Tensor]
-    ) -> None:
-        first, second = int_workspace_buffers
-        assert first.data_ptr() != second.data_ptr()  # both are planned before either runs
-
-    def plan(
-        self,
-        qo_indptr_arr: list[torch.Tensor],
-        paged_kv_indptr_arr: list[torch.Tensor],
-        paged_kv_indices_arr: list[torch.Tensor],
-        paged_kv_last_page_len: list[torch.Tensor],
-        num_qo_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        page_size: int,
-        causal: bool,
-        sm_scale: float,
-        q_data_type: torch.dtype,
-        kv_data_type: torch.dtype,
-        window_left: int,
-        logits_soft_cap: float | None,
-    ) -> None:
-        assert causal
-        assert window_left == -1  # what rows share is seen by all queries
-        given = (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len)
-        for level, each in zip(self._levels, zip(*given, strict=True), strict=True):
-            size = (each[1].diff() - 1).clamp(min=0) * page_size + each[3]
-            level.plan(
-                *each, num_qo_heads, num_kv_heads, head_dim, page_size, sm_scale,
-                q_data_type, kv_data_type, causal=True, seq_lens=size,
-                logits_soft_cap=logits_soft_cap,
-            )  # fmt: skip
-
-    def run(
-        self, q: torch.Tensor, paged_kv_cache: tuple[torch.Tensor, torch.Tensor]
-    ) -> torch.Tensor:
-        out = torch.zeros(q.shape, dtype=q.dtype)
-        prefix, own = self._levels
-        keep = prefix._tables
-        prefix._queue(lambda tables: None)
-
-        def work(tables: dict[str, torch.Tensor]) -> None:
-            assert keep["query_start"].tolist() == [0, len(q)]
-            shared = keep["indices"][: int(keep["indptr"][1])]
-            ends = tables["indptr"].tolist()
-            rows = [
-                torch.cat([shared, tables["indices"][first:last]]) for first, last in pairwise(ends)
-            ]
-            lasts = tables["last_page_len"]
-            size = paged_kv_cache[0].shape[1]
-            joined = {
-                "indptr": torch.tensor([0, *[len(row) for row in rows]]).cumsum(0),
-                "indices": torch.cat(rows),
-                "last_page_len": torch.where(tables["indptr"].diff() > 0, lasts, size),
-            }
-            # Rows that have nothing of their own only pad the step.
-            _attend(q, paged_kv_cache, joined, tables["query_start"], out, own.given)
-
-        own._queue(work)
-        self._device.finish()  # what is done with the result is not queued here
-        return out
+        return result if sums is None else (result, sums)

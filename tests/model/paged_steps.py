@@ -47,6 +47,8 @@ def fill(
     host.num_rows = host.num_sampled = rows
     host.num_tokens, host.num_pages, host.num_feeds = tokens, sum(map(len, table)), 0
     host.max_query_length, host.max_kv_length = max(counts), max(lengths)
+    ones = [count == 1 for count in counts]
+    host.num_decode_rows = ones.index(False) if False in ones else rows
     host.query_start[: rows + 1] = [0, *np.cumsum(counts)]
     host.kv_length[:rows] = lengths
     host.page_indptr[: rows + 1] = [0, *np.cumsum([len(pages) for pages in table])]

@@ -1,9 +1,11 @@
 """Which attention backend a model gets, and why."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 
 from pyengine.errors import ConfigError
 from pyengine.model.torch.attention import warm_up
+from pyengine.model.torch.attention.flashinfer import toolchain
 from pyengine.model.torch.attention.selection import (
     NAMES,
     Capabilities,
@@ -22,20 +25,20 @@ from pyengine.model.torch.attention.selection import (
 from pyengine.model.torch.attention.torch import TorchAttention
 from tests.model.paged_steps import spec_of
 
-H200 = Capabilities("cuda", (9, 0), triton="3.6.0", flashinfer="0.6.14", compiles=True)
+H200 = Capabilities("cuda", (9, 0), triton="3.6.0", flashinfer="0.7.2")
 LLAMA = spec_of(num_heads=32, num_kv_heads=8, head_dim=128, dtype="bfloat16", kv_dtype="bfloat16")
 
 
 def test_the_best_that_the_machine_has_is_taken() -> None:
     assert select(LLAMA, H200).name == "flashinfer"
-    assert select(LLAMA, H200).why == "flashinfer 0.6.14"
+    assert select(LLAMA, H200).why == "flashinfer 0.7.2"
     without = select(LLAMA, replace(H200, flashinfer=None))
     assert without.name == "triton"
     assert without.why == "triton 3.6.0 (flashinfer: flashinfer-python is not installed)"
     bare = select(LLAMA, Capabilities("cuda", (9, 0)))
     assert bare.name == "torch"
     assert "triton is not installed" in bare.why
-    assert select(LLAMA, Capabilities("cpu", None, "3.6.0", "0.6.14", True)).name == "torch"
+    assert select(LLAMA, Capabilities("cpu", None, "3.6.0", "0.7.2")).name == "torch"
 
 
 @pytest.mark.parametrize(
@@ -43,9 +46,10 @@ def test_the_best_that_the_machine_has_is_taken() -> None:
     [
         ("flashinfer", {"dtype": "float32", "kv_dtype": "float32"}, {}, "float32"),
         ("flashinfer", {"head_dim": 80}, {}, "80"),
-        ("flashinfer", {}, {"flashinfer": "0.6.9"}, "older than 0.6.14"),
-        ("flashinfer", {}, {"flashinfer": "0.5.20+cu130"}, "older than 0.6.14"),
-        ("flashinfer", {}, {"compiles": False}, "nvcc"),
+        ("flashinfer", {}, {"flashinfer": "0.6.14"}, "is not one of >=0.7.2,<0.8"),
+        ("flashinfer", {}, {"flashinfer": "0.5.20+cu130"}, "is not one of >=0.7.2,<0.8"),
+        ("flashinfer", {}, {"flashinfer": "0.8.0"}, "is not one of >=0.7.2,<0.8"),
+        ("flashinfer", {}, {"lacks": ("nvcc", "ninja")}, "there is no nvcc, no ninja"),
         ("flashinfer", {}, {"faults": {"flashinfer": "it cannot be imported: No tvm"}}, "No tvm"),
         ("flashinfer", {}, {"compute_capability": (7, 5)}, "8.0, and this GPU has 7.5"),
         ("triton", {"head_dim": 512}, {}, "512"),
@@ -79,7 +83,7 @@ def test_what_can_be_can_be_forced() -> None:
         assert selected.why.endswith("as asked")
     fp8 = replace(LLAMA, kv_dtype="float8_e4m3fn")
     assert all(refusal(name, fp8, H200) is None for name in NAMES)
-    newer = replace(H200, flashinfer="0.10.0")
+    newer = replace(H200, flashinfer="0.7.10.post1")
     assert select(LLAMA, newer).name == "flashinfer"
 
 
@@ -105,11 +109,43 @@ def test_what_is_installed_without_what_it_needs_is_found_out(
     monkeypatch.delitem(sys.modules, "flashinfer", raising=False)
     machine = detect(torch.device("cuda"))
     assert machine.flashinfer is not None
-    reason = refusal("flashinfer", LLAMA, replace(machine, compiles=True))
+    reason = refusal("flashinfer", LLAMA, replace(machine, lacks=(), flashinfer="0.7.2"))
     assert reason is not None
     assert reason.endswith("No module named 'tvm_ffi_of_nobody'")
     assert detect(torch.device("cpu")).faults == {}  # it is not asked for there
     _not_imported.cache_clear()
+
+
+def test_tools_are_looked_for_where_flashinfer_runs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment that is not activated has its ninja beside the interpreter, on no path."""
+    scripts, home = tmp_path / "venv", tmp_path / "cuda"
+    for program in (scripts / "python", scripts / "ninja", home / "bin" / "nvcc", scripts / "cc1"):
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    for name in ("CUDA_HOME", "CUDA_PATH", "FLASHINFER_NVCC", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bare" / "python"))
+    monkeypatch.setattr(toolchain, "find_spec", lambda name: None)
+    assert set(toolchain.missing_tools()) >= {"ninja", "a C++ compiler"}
+    monkeypatch.setattr(sys, "executable", str(scripts / "python"))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert toolchain.missing_tools() == ("nvcc", "a C++ compiler")
+    monkeypatch.setenv("CUDA_HOME", str(home))
+    monkeypatch.setenv("CXX", str(scripts / "cc1"))
+    assert toolchain.missing_tools() == ()
+    assert which("ninja") is None
+    toolchain.find_ninja()
+    assert which("ninja") == str(scripts / "ninja")
+    monkeypatch.setenv("PATH", str(scripts))
+    toolchain.find_ninja()
+    assert os.environ["PATH"] == str(scripts)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setattr(toolchain, "find_spec", lambda name: name == "flashinfer_jit_cache")
+    assert toolchain.missing_tools() == ()  # its kernels come compiled
 
 
 def test_what_fails_as_it_is_made_ready_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

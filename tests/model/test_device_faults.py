@@ -129,7 +129,7 @@ def test_a_backend_that_kills_the_device_leaves_no_other_in_it(
 ) -> None:
     """Triton would fail in the same context, and say what is not its fault."""
     spec = spec_of(dtype="bfloat16", kv_dtype="bfloat16", head_dim=64)
-    machine = Capabilities("cuda", (9, 0), triton="3.6.0", flashinfer="0.7.2", compiles=True)
+    machine = Capabilities("cuda", (9, 0), triton="3.6.0", flashinfer="0.7.2")
     made: list[str] = []
 
     def make(name: str, *_: object) -> None:

@@ -10,91 +10,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyengine.model.batch import StepBuffers
-from pyengine.model.torch.attention import flashinfer_workspace
-from pyengine.model.torch.attention.flashinfer import FlashInferAttention
-from pyengine.model.torch.attention.page_tables import last_page_len, page_tables, without_prefix
+from pyengine.model.torch.attention.flashinfer import workspace
+from pyengine.model.torch.attention.flashinfer.backend import FlashInferAttention
+from pyengine.model.torch.attention.flashinfer.page_tables import (
+    last_page_len,
+    page_tables,
+    without_prefix,
+)
 from tests.model.fake_flashinfer import Device
+from tests.model.flashinfer_bench import BLOCKS, LONG, Bench, all_calls
 from tests.model.paged_steps import (
-    FIELDS,
     Step,
-    expected,
     fill,
     layer_of,
     layout_of,
-    pad,
     random_table,
     spec_of,
 )
 
-BLOCKS = 40
 ROWS = st.lists(st.tuples(st.integers(1, 20), st.integers(0, 4)), min_size=1, max_size=5)
 
 
 @pytest.fixture(autouse=True)
 def small_workspaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flashinfer_workspace, "RECOMMENDED_BYTES", 4096)
-
-
-class Bench:
-    """A backend over the fakes, two sets of buffers that take turns, and one layer."""
-
-    def __init__(self, *layers: dict[str, Any], **spec: Any) -> None:
-        self.layers = layers or ({},)
-        self.spec = spec_of(dtype="bfloat16", kv_dtype="bfloat16", **spec)
-        self.device = Device()
-        self.backend = FlashInferAttention(self.spec, torch.device("cpu"), self.device.library())
-        layout = layout_of(self.spec)
-        self.sets = [StepBuffers(layout) for _ in range(2)]
-        self.step: Any = Step(self.sets[0])
-        cache = (BLOCKS, self.spec.block_size, self.spec.num_kv_heads, self.spec.head_dim)
-        self.keys, self.values = (torch.randn(cache).to(torch.bfloat16) for _ in range(2))
-        self.pending: list[tuple[torch.Tensor, torch.Tensor, int]] = []
-        self.random = np.random.default_rng(1)
-
-    def launch(
-        self,
-        lengths: list[int],
-        counts: list[int],
-        *,
-        variant: str | None = None,
-        bucket: tuple[int, int] | None = None,
-        shared: int = 0,
-    ) -> str:
-        """A step, as a runner queues it; ``bucket`` is the rows and tokens of its graph."""
-        host = self.sets.pop(0)
-        self.sets.append(host)
-        self.step.host = host
-        table = random_table(self.random, lengths, self.spec.block_size, BLOCKS, shared)
-        fill(host, lengths, counts, table)
-        chosen = self.backend.variant(self.step) if variant is None else variant
-        if variant is not None:
-            self.backend._found = shared * self.spec.block_size
-        rows, tokens = bucket or (len(lengths), sum(counts))
-        pad(host, rows, tokens)
-        # The copy of the step comes after the plan or before: the plan must not care.
-        self.backend.plan(self.step, chosen, rows, tokens, captured=bucket is not None)
-        frozen = {name: getattr(host, name).copy() for name in FIELDS}
-        self.device.add(lambda: self._arrive(frozen))
-        queries = torch.randn(tokens, 4, 16).to(torch.bfloat16)
-        for how in self.layers:
-            out = torch.full_like(queries, float("nan"))
-            layer = layer_of(**how)
-            self.backend.attend(self.step, queries, self.keys, self.values, out, tokens, layer)
-            right = expected(frozen, len(lengths), queries, self.keys, self.values, **how)
-            self.pending.append((out, right, sum(counts)))
-        return chosen
-
-    def _arrive(self, frozen: dict[str, Any]) -> None:
-        for name, values in frozen.items():
-            getattr(self.step, name).copy_(torch.from_numpy(values))
-
-    def check(self) -> None:
-        """Let the device finish, and compare all steps."""
-        self.device.finish()
-        assert self.pending
-        for out, right, tokens in self.pending:
-            torch.testing.assert_close(out[:tokens], right[:tokens], rtol=0, atol=0.01)
-        self.pending.clear()
+    monkeypatch.setattr(workspace, "RECOMMENDED_BYTES", 4096)
 
 
 @given(lengths=st.lists(st.integers(0, 99), min_size=1), page_size=st.integers(1, 17))
@@ -114,7 +53,7 @@ def test_tables_without_a_prefix(rows: list[tuple[int, int]], shared: int, extra
     host = StepBuffers(layout_of(spec_of()))
     table = random_table(np.random.default_rng(0), lengths, 4, 100, shared)
     fill(host, lengths, counts, table)
-    tables = page_tables(host, len(rows), sum(counts) + extra, 4)
+    tables = page_tables(host, (0, len(rows)), sum(counts) + extra, 4)
     assert tables.query_start.tolist() == [0, *np.cumsum(counts), sum(counts) + extra]
     own, indices = without_prefix(tables, host.page_indices, shared * 4, 4)
     starts = own.indptr.tolist()
@@ -133,9 +72,70 @@ def test_steps_without_graphs() -> None:
     assert bench.launch([3, 17], [0, 2]) == "ragged"
     bench.check()
     names = [name for name, _ in bench.device.calls]
-    assert names.count("decode.init") == names.count("prefill.init") == 1
     runs = [name for name in names if not name.endswith("init")]
-    assert runs == ["decode.plan", "decode.run", "prefill.plan", "prefill.run"] * 2
+    first = ["decode.plan", "decode.run"]
+    assert runs == [
+        *first, "decode.plan", "prefill.plan", "decode.run", "prefill.run",
+        *first, "prefill.plan", "prefill.run",
+    ]  # fmt: skip
+    # One of each kind: prompts have another place beside decodes than alone.
+    assert (names.count("decode.init"), names.count("prefill.init")) == (1, 2)
+
+
+def kernels(bench: Bench) -> list[tuple[str, str, int]]:
+    """Of each plan, the wrapper, the kernels that it picks on Hopper, and the longest row."""
+    return [
+        (name.removesuffix(".plan"), given["backend"], given.get("longest", 1))
+        for name, given in bench.device.calls
+        if name.endswith(".plan")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("decodes", "counts", "expected"),
+    [
+        (2, [1, 1, 90, 30], [("decode", "fa2", 1), ("prefill", "fa3", 90)]),
+        (2, [1, 1, 30, 20], [("decode", "fa2", 1), ("prefill", "fa2", 30)]),
+        (3, [1, 5, 3], [("prefill", "fa2", 5)]),
+        (2, [5, 3, 90], [("prefill", "fa2", 5), ("prefill", "fa3", 90)]),
+        (2, [5, 3, 60], [("prefill", "fa2", 60)]),
+        (0, [90, 80], [("prefill", "fa3", 90)]),
+        (1, [1, 1], [("decode", "fa2", 1)]),
+    ],
+)
+def test_short_rows_do_not_go_to_kernels_for_long_ones(
+    decodes: int, counts: list[int], expected: list[tuple[str, str, int]]
+) -> None:
+    """Kernels of FlashAttention 3 take 128 queries of a row at a time, whatever it has."""
+    bench = Bench(**LONG)
+    bench.launch([count + 9 for count in counts], counts, decodes=decodes)
+    bench.check()
+    assert kernels(bench) == expected
+
+
+def test_graphs_and_prefixes_have_kernels_that_cut_the_keys() -> None:
+    bench = Bench(**LONG)
+    bench.launch([9, 90], [1, 80], variant="ragged", bucket=(4, 128))
+    bench.launch([9, 30], [1, 1], bucket=(2, 2))
+    bench.launch([13, 99, 20], [1, 80, 1], variant="ragged_cascade", shared=1)
+    bench.check()
+    assert {backend for _, backend, _ in kernels(bench)} == {"fa2"}
+    causal = [given["causal"] for name, given in bench.device.calls if name.endswith("plan")]
+    assert causal == [True, True, False, True]  # all queries see all of a prefix
+
+
+def test_a_step_of_two_segments_has_two_plans_at_once() -> None:
+    bench = Bench({}, {"window": 5}, **LONG)
+    for _ in range(2):
+        bench.launch([9, 1, 20, 99], [1, 1, 1, 90])
+        bench.launch([4, 99], [1, 95])
+    bench.check()
+    places = [
+        wrapper._wrapper.workspaces.data_ptr()
+        for launches in bench.backend._launches.values()
+        for wrapper in launches._wrappers.values()  # type: ignore[attr-defined]
+    ]
+    assert len(set(places)) == len(places) == 4
 
 
 @settings(max_examples=25, deadline=None)
@@ -174,7 +174,7 @@ def test_a_graph_that_is_given_up_takes_its_wrapper_along_once_that_was_read() -
         bench.backend.forget("decode", 2)
         assert len(bench.device.queue) < left  # its plan was copied, the other's is on its way
         assert bench.device.queue
-        kinds.append(len(bench.backend._wrappers))
+        kinds.append(len(bench.backend._launches))
         bench.backend.forget("ragged", 2)
     assert kinds == [1, 1]
     bench.check()
@@ -187,8 +187,9 @@ def test_a_shared_prefix_is_a_level_of_its_own() -> None:
     counts = [1, 1, 3]
     for bucket in (None, (8, 8), (8, 8)):
         bench.launch([13, 8, 20], counts, variant="ragged_cascade", bucket=bucket, shared=1)
+        bench.check()  # torch's copy of the pages that rows have of their own is not queued here
         bench.launch([13, 9, 20], [1, 1, 1], variant="decode_cascade", bucket=bucket, shared=2)
-    bench.check()
+        bench.check()
 
 
 def test_variants_go_by_what_pays() -> None:
@@ -234,14 +235,14 @@ def test_workspaces_hold_what_plans_lay_out(data: st.DataObject) -> None:
     )  # fmt: skip
     tokens = data.draw(st.integers(1, 512))
     rows = data.draw(st.integers(1, min(300, tokens)))
-    # As FlashInfer 0.6.14 plans for graphs, on 132 processors: the row that pads counts.
+    # As FlashInfer 0.7.2 plans for graphs, on 132 processors: the row that pads counts.
     batch = rows + 1 if data.draw(st.booleans()) else rows
     tokens = rows if batch == rows else tokens
     longest = (tokens - batch + 1) * group
     tile = 128 if longest > 64 and dim < 256 else 64 if longest > 16 else 16
     parts = max(2 * 132 // kv_heads, -(-tokens * group // tile) + batch - 1)
-    needed = kv_heads * group * parts * tile * (dim + 1) * 4 + 32
-    assert flashinfer_workspace.workspace_bytes(spec, hopper=True) >= needed
+    needed = kv_heads * group * -(-parts * tile // group) * (dim + 1) * 4 + 32
+    assert workspace.workspace_bytes(spec) >= needed
 
 
 def test_workspaces_of_llama() -> None:
@@ -249,17 +250,24 @@ def test_workspaces_of_llama() -> None:
         num_heads=32, num_kv_heads=8, head_dim=128, dtype="bfloat16", kv_dtype="bfloat16",
         max_rows=256, max_tokens=8192,
     )  # fmt: skip
-    mebibytes = [
-        flashinfer_workspace.workspace_bytes(spec, hopper=hopper) >> 20 for hopper in (True, False)
-    ]
-    assert mebibytes[0] < 128  # no more than is recommended
-    assert 500 < mebibytes[1] < 700
+    assert 128 < workspace.workspace_bytes(spec) >> 20 < 160
 
 
 def test_larger_graphs_than_there_is_room_for_are_refused() -> None:
     bench = Bench()
     with pytest.raises(ValueError, match="512 tokens"):
         bench.backend.plan(bench.step, "ragged", 8, 513, captured=True)
+
+
+def test_calls_are_of_names_that_the_fakes_note() -> None:
+    """The test on a GPU binds these to the installed library."""
+    device = all_calls()
+    methods = {(wrapper, method) for wrapper, method, _ in device.bound}
+    assert methods == {
+        (wrapper, method)
+        for wrapper in ("BatchDecodeWithPagedKVCacheWrapper", "BatchPrefillWithPagedKVCacheWrapper")
+        for method in ("__init__", "reset_workspace_buffer", "plan", "run")
+    }
 
 
 def test_attend_needs_a_plan() -> None:

@@ -14,10 +14,10 @@ import torch
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.grammar import choice, json_schema, regex
-from pyengine.model.torch.attention import flashinfer_workspace
 from pyengine.model.torch.attention.backend import AttentionBackend
-from pyengine.model.torch.attention.flashinfer import FlashInferAttention
-from pyengine.model.torch.attention.flashinfer_wrappers import Library
+from pyengine.model.torch.attention.flashinfer import workspace
+from pyengine.model.torch.attention.flashinfer.backend import FlashInferAttention
+from pyengine.model.torch.attention.flashinfer.library import Library
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.runner import TorchRunner
@@ -59,23 +59,24 @@ class LateDevice(Device):
 
     def library(self) -> Library:
         fakes = super().library()
-        wrap = self._on_host
-        decode, prefill, cascade = map(wrap, (fakes.decode, fakes.prefill, fakes.cascade))
-        return Library(decode, prefill, cascade, lambda: LateEvent(self._late))
+        decode, prefill = map(self._wrapping, (fakes.decode, fakes.prefill))
+        return Library(decode, prefill, fakes.merge, lambda: LateEvent(self._late))
 
-    def _on_host(self, make: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrapping(self, make: Callable[..., Any]) -> Callable[..., Any]:
         def made(**given: Any) -> Any:
-            with self._late.at_once():
-                wrapper = make(**given)
+            wrapper = self._on_host(make)(**given)
             for name in ("plan", "run"):
                 setattr(wrapper, name, self._on_host(getattr(wrapper, name)))
             return wrapper
 
+        return made
+
+    def _on_host(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def called(**given: Any) -> Any:
             with self._late.at_once():
-                return make(**given)
+                return call(**given)
 
-        return made if isinstance(make, type(lambda: None)) else called
+        return called
 
 
 def make_attention(name: str, queue: LateQueue) -> Callable[[AttentionSpec], AttentionBackend]:
@@ -89,7 +90,7 @@ def use_late_device(
 ) -> tuple[list[LateQueue], set[str]]:
     """Engines in threads get late devices, which the list then has; and how these attended."""
     queue_kernels(monkeypatch)
-    monkeypatch.setattr(flashinfer_workspace, "RECOMMENDED_BYTES", 4096)
+    monkeypatch.setattr(workspace, "RECOMMENDED_BYTES", 4096)
     queues: list[LateQueue] = []
     variants: set[str] = set()
 

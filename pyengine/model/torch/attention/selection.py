@@ -9,10 +9,10 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from shutil import which
 from typing import TYPE_CHECKING
 
 from pyengine.errors import ConfigError
+from pyengine.model.torch.attention.flashinfer.toolchain import missing_tools
 from pyengine.model.torch.attention.spec import AttentionSpec
 
 if TYPE_CHECKING:
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from pyengine.model.torch.attention.backend import AttentionBackend
 
 FLOAT8 = "float8_e4m3fn"
-FLASHINFER_VERSION = (0, 6, 14)
-"""The first version with the calls that are made here."""
+FLASHINFER_VERSIONS = ((0, 7, 2), (0, 8))
+"""The first version whose plans are made without a loop over rows in Python, and the first that the
+calls here were not held against."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,7 @@ class Capabilities:
         compute_capability: Of the GPU.
         triton: Its version; None where it is not installed.
         flashinfer: The same of flashinfer-python.
-        compiles: Whether kernels that FlashInfer compiles as they are needed can be: there is
-            nvcc, or the package of compiled ones.
+        lacks: What there is not to have FlashInfer's kernels compiled with, as they are needed.
         faults: By backend, what is wrong with it here though it is installed: tried and failed.
     """
 
@@ -43,7 +43,7 @@ class Capabilities:
     compute_capability: tuple[int, int] | None = None
     triton: str | None = None
     flashinfer: str | None = None
-    compiles: bool = False
+    lacks: tuple[str, ...] = ()
     faults: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -77,8 +77,7 @@ def detect(device: "torch.device") -> Capabilities:
         compute_capability=capability,
         triton=_version("triton"),
         flashinfer=flashinfer,
-        compiles=bool(which("nvcc") or which("/usr/local/cuda/bin/nvcc"))
-        or find_spec("flashinfer_jit_cache") is not None,
+        lacks=missing_tools(),
         faults=faults,
     )
 
@@ -144,11 +143,12 @@ def _flashinfer(spec: AttentionSpec, machine: Capabilities) -> str | None:
         return "flashinfer-python is not installed"
     numbers = machine.flashinfer.split("+")[0].split(".")[:3]
     known = all(number.isdigit() for number in numbers)
-    if known and tuple(map(int, numbers)) < FLASHINFER_VERSION:
-        wanted = ".".join(map(str, FLASHINFER_VERSION))
-        return f"flashinfer-python {machine.flashinfer} is older than {wanted}"
-    if not machine.compiles:
-        return "there is neither nvcc nor flashinfer-jit-cache to have its kernels from"
+    first, end = FLASHINFER_VERSIONS
+    if known and not first <= tuple(map(int, numbers)) < end:
+        wanted, behind = (".".join(map(str, version)) for version in (first, end))
+        return f"flashinfer-python {machine.flashinfer} is not one of >={wanted},<{behind}"
+    if machine.lacks:
+        return f"its kernels cannot be had: there is no {', no '.join(machine.lacks)}"
     if spec.dtype not in ("bfloat16", "float16"):
         return f"it does not compute in {spec.dtype}"
     if spec.head_dim not in (64, 128, 256):
@@ -205,7 +205,7 @@ def _named(name: str, machine: Capabilities) -> str:
 def make_backend(name: str, spec: AttentionSpec, device: "torch.device") -> "AttentionBackend":
     """Backend ``name`` with its memory on ``device``; it was selected, so it can."""
     if name == "flashinfer":
-        from pyengine.model.torch.attention.flashinfer import FlashInferAttention
+        from pyengine.model.torch.attention.flashinfer.backend import FlashInferAttention
 
         return FlashInferAttention(spec, device)
     if name == "triton":

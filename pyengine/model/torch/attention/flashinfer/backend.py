@@ -6,32 +6,23 @@ that differ by scale, window or soft cap have a wrapper each; which there are is
 first step.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.attention.cascade import variant_of
-from pyengine.model.torch.attention.flashinfer_workspace import GRAPH_TOKENS
-from pyengine.model.torch.attention.flashinfer_wrappers import (
+from pyengine.model.torch.attention.flashinfer.launches import (
     Cascade,
-    Decode,
-    Library,
-    Memory,
-    Ragged,
-    Scores,
-    Wrapper,
-    load_library,
+    Graphed,
+    Segmented,
 )
+from pyengine.model.torch.attention.flashinfer.library import Library, load_library
+from pyengine.model.torch.attention.flashinfer.memory import Memory, Scores
+from pyengine.model.torch.attention.flashinfer.workspace import GRAPH_TOKENS
+from pyengine.model.torch.attention.flashinfer.wrappers import Launches
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.device_step import DeviceStep
-
-_KINDS: dict[str, Callable[[Memory, DeviceStep, int, bool, int, Scores], Wrapper]] = {
-    "decode": Decode,
-    "ragged": Ragged,
-    "cascade": Cascade,
-}
 
 
 class _Planned(NamedTuple):
@@ -68,8 +59,8 @@ class FlashInferAttention:
         self.memory_bytes = self._memory.memory_bytes
         self._spec = spec
         self._layers: list[Scores] = []
-        self._wrappers: dict[tuple[str, int, int, Scores], Wrapper] = {}
-        self._current: dict[Scores, Wrapper] = {}
+        self._launches: dict[tuple[str, int, int, Scores], Launches] = {}
+        self._current: dict[Scores, Launches] = {}
         self._planned: _Planned | None = None
         self._found = 0
 
@@ -100,26 +91,34 @@ class FlashInferAttention:
         for scores in self._layers:
             self._plan_for(scores, self._planned)
 
-    def _plan_for(self, scores: Scores, planned: _Planned) -> Wrapper:
+    def _plan_for(self, scores: Scores, planned: _Planned) -> Launches:
         """Plan for the layers of a kind."""
         step, variant, rows, tokens, captured = planned
-        if scores.window is not None or scores.table > 0:
-            # Rows that begin alike need not do so within a window; what they share is looked for
-            # in the first table.
-            variant = variant.removesuffix("_cascade")
-        kind = "cascade" if variant.endswith("_cascade") else variant
-        if kind == "decode" and rows != tokens:
-            kind = "ragged"  # a step of one query a row in a graph with room for more
-        key = (planned.variant, rows, tokens, scores) if captured else (kind, 0, 0, scores)
-        wrapper = self._wrappers.get(key)
-        if wrapper is None:
-            at = self._layers.index(scores)
+        # Rows that begin alike need not do so within a window; what they share is looked for in the
+        # first table.
+        cascade = variant.endswith("_cascade") and scores.window is None and scores.table == 0
+        # A step of one query a row may be in a graph with room for more.
+        decode = variant.startswith("decode") and rows == tokens
+        name = "cascade" if cascade else "decode" if decode and captured else "ragged"
+        size = (rows, tokens) if captured else (0, 0)
+        key = (planned.variant if captured else name, *size, scores)
+        launches = self._launches.get(key)
+        if launches is None:
             with torch.inference_mode(False):  # its buffers are written to in any mode
-                wrapper = _KINDS[kind](self._memory, step, rows, captured, at, scores)
-            self._wrappers[key] = wrapper
-        wrapper.plan(step, rows, tokens, self._found)
-        self._current[scores] = wrapper
-        return wrapper
+                launches = self._make(name, scores, planned)
+            self._launches[key] = launches
+        launches.plan(step, rows, tokens, self._found)
+        self._current[scores] = launches
+        return launches
+
+    def _make(self, name: str, scores: Scores, planned: _Planned) -> Launches:
+        memory, kind = self._memory, self._layers.index(scores)
+        step, _, rows, _, captured = planned
+        if name == "cascade":
+            return Cascade(memory, step, rows if captured else None, kind, scores)
+        if not captured:
+            return Segmented(memory, kind, scores)
+        return Graphed(memory, step, rows, kind, scores, one_query=name == "decode")
 
     def attend(
         self,
@@ -138,16 +137,16 @@ class FlashInferAttention:
             RuntimeError: Before :meth:`plan`.
         """
         scores = Scores(layer.scale, layer.window, layer.soft_cap, table)
-        wrapper = self._current.get(scores)
-        if wrapper is None:
+        launches = self._current.get(scores)
+        if launches is None:
             if self._planned is None:
                 raise RuntimeError("attend before plan")
             # The first such layer ever; what is captured was computed once before.
             self._layers.append(scores)
-            wrapper = self._plan_for(scores, self._planned)
-        wrapper.run(queries[:tokens], (keys, values), out[:tokens])
+            launches = self._plan_for(scores, self._planned)
+        launches.run(queries[:tokens], (keys, values), out[:tokens])
 
     def forget(self, variant: str, tokens: int) -> None:
         """Give the wrapper of a graph back: it has pinned memory of its own, of megabytes."""
-        for key in [key for key in self._wrappers if (key[0], key[2]) == (variant, tokens)]:
-            self._wrappers.pop(key).finish()
+        for key in [key for key in self._launches if (key[0], key[2]) == (variant, tokens)]:
+            self._launches.pop(key).finish()

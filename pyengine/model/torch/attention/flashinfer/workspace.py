@@ -1,7 +1,8 @@
 """How much memory FlashInfer needs to merge parts of the keys; too little fails a plan.
 
-For a graph it cuts the keys whatever the step is like, and lays out a part for every tile of
-queries that a step of the graph's size could have. Its kernels for Hopper never cut them.
+Its kernels of FlashAttention 2 cut the keys of a graph whatever the step is like, and lay out a
+part for every tile of queries that a step of the graph's size could have. Those of FlashAttention 3
+never cut them.
 """
 
 from pyengine.model.torch.attention.spec import AttentionSpec
@@ -26,21 +27,16 @@ def parts_bytes(spec: AttentionSpec, rows: int, tokens: int, tile: int) -> int:
     group = spec.num_heads // spec.num_kv_heads
     tiles = -(-tokens * group // tile) + rows - 1
     parts = max(tiles, 2 * MOST_PROCESSORS // spec.num_kv_heads)
-    return 4 * spec.num_heads * (spec.head_dim + 1) * parts * tile
+    # Since 0.7 a tile counts by its tokens: it holds ``group`` query heads of each.
+    return 4 * spec.num_heads * (spec.head_dim + 1) * -(-parts * tile // group)
 
 
-def workspace_bytes(spec: AttentionSpec, *, hopper: bool) -> int:
-    """Bounds of every step and every graph of up to :data:`GRAPH_TOKENS`.
-
-    Args:
-        spec: The heads and the largest step.
-        hopper: The GPU has compute capability 9: prompts and drafts go to the kernels for it, if
-            the cache is of the queries' type.
+def workspace_bytes(spec: AttentionSpec) -> int:
+    """Bounds of every step and every graph of up to :data:`GRAPH_TOKENS`, for ``spec``'s heads and
+    largest step.
     """
     rows = min(GRAPH_TOKENS, spec.max_rows)
     tokens = min(GRAPH_TOKENS, spec.max_tokens)
-    group = spec.num_heads // spec.num_kv_heads
-    needed = [parts_bytes(spec, rows, rows, 16 if group <= 16 else 64 if group <= 64 else 128)]
-    if not hopper or spec.kv_dtype != spec.dtype:
-        needed += [parts_bytes(spec, rows + 1, tokens, tile) for tile in (16, 64, 128)]
+    needed = [parts_bytes(spec, rows, rows, 16)]
+    needed += [parts_bytes(spec, rows + 1, tokens, tile) for tile in (16, 64, 128)]
     return max(RECOMMENDED_BYTES, *needed) + 2**20

@@ -44,21 +44,24 @@ def last_page_len(kv_length: Ints, page_size: int) -> Ints:
 
 
 def page_tables(
-    host: StepBuffers, rows: int, tokens: int | None, page_size: int, table: int = 0
+    host: StepBuffers, rows: tuple[int, int], tokens: int | None, page_size: int, table: int = 0
 ) -> PageTables:
-    """The page tables of the first ``rows`` rows, O(rows).
+    """The page tables of some rows, O(rows).
 
     Args:
-        host: The step, padded to ``rows``.
-        rows: Rows of the launch.
+        host: The step, padded to as many rows.
+        rows: The first of them, and the end.
         tokens: Query tokens of a launch of fixed size: one more row has those that pad it. None:
             the launch is as long as the step.
         page_size: Tokens in a page.
         table: Which of the step's page tables; indices are those of all tables.
     """
+    first, end = rows
     own = host.page_tables[table]
-    query_start, indptr = host.query_start[: rows + 1], own.page_indptr[: rows + 1]
-    lengths = own.kv_length[:rows]
+    query_start, indptr = host.query_start[first : end + 1], own.page_indptr[first : end + 1]
+    lengths = own.kv_length[first:end]
+    if first:
+        query_start = query_start - query_start[0]
     if tokens is not None:
         query_start = np.append(query_start, np.int32(tokens))
         indptr, lengths = np.append(indptr, indptr[-1]), np.append(lengths, np.int32(0))

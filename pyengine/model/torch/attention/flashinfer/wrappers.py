@@ -1,0 +1,193 @@
+"""FlashInfer's two wrappers: rows of one query, and rows of any number of them.
+
+A graph keeps the addresses that its kernels read, so it has a wrapper with buffers of its own.
+Page indices are not copied at all: the wrappers read them where the step has them on the device,
+and the buffer that a graph's wrapper would copy them to is that very memory.
+"""
+
+from typing import Any, Protocol
+
+import torch
+
+from pyengine.model.torch.attention.flashinfer.memory import Memory, Scores
+from pyengine.model.torch.attention.flashinfer.page_tables import PageTables
+from pyengine.model.torch.device_step import DeviceStep
+
+Cache = tuple[torch.Tensor, torch.Tensor]
+"""Keys and values of a layer."""
+Graph = tuple[torch.Tensor, int]
+"""Where page indices are on the device, and how many rows a graph has."""
+
+
+class Launches(Protocol):
+    """What is launched in a layer: for one size of a graph, or for all steps that have none."""
+
+    def plan(self, step: DeviceStep, rows: int, tokens: int, shared: int) -> None:
+        """Divide the work of ``step``, of whose keys ``shared`` begin every row; O(rows) in numpy,
+        and one wait for the device at most.
+        """
+
+    def run(self, queries: torch.Tensor, cache: Cache, out: torch.Tensor) -> None:
+        """Attend, in one layer: [tokens, heads, head_dim] over its keys and values."""
+
+    def finish(self) -> None:
+        """Wait until the device has copied the last plan, and reads its host memory no more.
+
+        FlashInfer copies from pinned memory in ways that torch, whose memory it is, does not see.
+        """
+
+
+class Wrapper:
+    """One of FlashInfer's wrappers, its host memory and its place on the device."""
+
+    def __init__(self, memory: Memory, wrapper: Any, kind: int, place: int, scores: Scores) -> None:
+        wrapper.reset_workspace_buffer(
+            float_workspace_buffer=memory.workspace,
+            int_workspace_buffer=memory.plan_memory(kind, place),
+        )
+        self._wrapper = wrapper
+        self._memory, self._host, self._scores = memory, memory.host(), scores
+
+    def finish(self) -> None:
+        """See :class:`Launches`."""
+        self._host.wait()
+
+
+class Decode(Wrapper):
+    """One query a row."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        kind: int,
+        scores: Scores,
+        place: int = 0,
+        graph: Graph | None = None,
+    ) -> None:
+        """For layers of a kind.
+
+        Args:
+            memory: Of all wrappers.
+            kind: Number of the kind of layers.
+            scores: The kind.
+            place: See :meth:`Memory.plan_memory`.
+            graph: Of a wrapper in a graph.
+        """
+        spec, buffers = memory.spec, {}
+        if graph is not None:
+            indices, rows = graph
+            buffers = {
+                "use_cuda_graph": True,
+                "paged_kv_indptr_buffer": memory.ints(rows + 1),
+                "paged_kv_indices_buffer": indices,
+                "paged_kv_last_page_len_buffer": memory.ints(rows),
+            }
+        group = spec.num_heads // spec.num_kv_heads
+        wrapper = memory.library.decode(
+            float_workspace_buffer=memory.workspace,
+            kv_layout="NHD",
+            # Its kernel without tensor cores has few groups, and these it shares a key's loads
+            # among.
+            use_tensor_cores=group >= 4 or spec.dtype != spec.kv_dtype,
+            # ``auto`` is FlashAttention 3 for some caches, and cuDNN for some steps.
+            backend="fa2",
+            **buffers,
+        )
+        super().__init__(memory, wrapper, kind, place, scores)
+
+    def plan(self, tables: PageTables, indices: torch.Tensor) -> None:
+        """Plan for rows whose pages are in ``indices``, int32 on the device."""
+        host, memory = self._host, self._memory
+        host.wait()
+        self._wrapper.plan(
+            indptr=host.take("indptr", tables.indptr),
+            indices=indices[: tables.indptr[-1]],
+            last_page_len=host.take("last_page_len", tables.last_page_len),
+            seq_lens=host.take("kv_length", tables.kv_length),
+            head_dim=memory.spec.head_dim,
+            **memory.arguments(self._scores),
+        )
+        host.mark()
+
+    def run(self, queries: torch.Tensor, cache: Cache, out: torch.Tensor) -> None:
+        """[rows, heads, head_dim]."""
+        self._wrapper.run(q=queries, paged_kv_cache=cache, out=out)
+
+
+class Prefill(Wrapper):
+    """Any number of queries a row.
+
+    Attributes:
+        queries: Query tokens of the plan.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        kind: int,
+        scores: Scores,
+        place: int = 0,
+        graph: Graph | None = None,
+        backend: str = "fa2",
+    ) -> None:
+        """For layers of a kind.
+
+        Args:
+            memory: Of all wrappers.
+            kind: Number of the kind of layers.
+            scores: The kind.
+            place: See :meth:`Memory.plan_memory`.
+            graph: Of a wrapper in a graph.
+            backend: ``fa2``; or ``auto``, which on Hopper is ``fa3`` where it can.
+        """
+        buffers = {}
+        if graph is not None:
+            indices, rows = graph
+            buffers = {
+                "use_cuda_graph": True,
+                "qo_indptr_buf": memory.ints(rows + 1),
+                "paged_kv_indptr_buf": memory.ints(rows + 1),
+                "paged_kv_indices_buf": indices,
+                "paged_kv_last_page_len_buf": memory.ints(rows),
+            }
+        wrapper = memory.library.prefill(
+            float_workspace_buffer=memory.workspace, kv_layout="NHD", backend=backend, **buffers
+        )
+        super().__init__(memory, wrapper, kind, place, scores)
+        self.queries = 0
+
+    def plan(self, tables: PageTables, indices: torch.Tensor, *, causal: bool = True) -> None:
+        """Plan for rows whose pages are in ``indices``, int32 on the device."""
+        host, memory = self._host, self._memory
+        host.wait()
+        self.queries = int(tables.query_start[-1])
+        self._wrapper.plan(
+            qo_indptr=host.take("query_start", tables.query_start),
+            paged_kv_indptr=host.take("indptr", tables.indptr),
+            paged_kv_indices=indices[: tables.indptr[-1]],
+            paged_kv_last_page_len=host.take("last_page_len", tables.last_page_len),
+            seq_lens=host.take("kv_length", tables.kv_length),
+            max_token_per_sequence=self.queries,
+            head_dim_qk=memory.spec.head_dim,
+            causal=causal,
+            **memory.arguments(self._scores),
+        )
+        host.mark()
+
+    def run(self, queries: torch.Tensor, cache: Cache, out: torch.Tensor) -> None:
+        """The plan's first tokens of [tokens, heads, head_dim]."""
+        count = self.queries
+        self._wrapper.run(q=queries[:count], paged_kv_cache=cache, out=out[:count])
+
+    def run_part(
+        self, queries: torch.Tensor, cache: Cache, out: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As :meth:`run`, over a part of the keys: the result, new where ``out`` is None, and the
+        logarithms of its sums, float32 [tokens, heads].
+        """
+        count = self.queries
+        given = None if out is None else out[:count]
+        result: tuple[torch.Tensor, torch.Tensor] = self._wrapper.run(
+            q=queries[:count], paged_kv_cache=cache, out=given, return_lse=True
+        )
+        return result

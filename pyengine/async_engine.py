@@ -25,7 +25,8 @@ from pyengine.messages import (
     encode_abort_frontend,
     encode_forget_answers,
 )
-from pyengine.model.weights.folder import model_folder, served_names
+from pyengine.model.runner import Progress
+from pyengine.model.weights.folder import fetched, model_folder, served_names
 from pyengine.placement import Placement, PlacementName, placed
 from pyengine.request.admission import Admission
 from pyengine.request.connection import Connection
@@ -119,8 +120,9 @@ class AsyncEngine(Connection):
         """The first name that the model answers to."""
         return self.model_names[0]
 
-    async def _prepare(self) -> None:
-        """Read the tokenizer, the chat template and the chat format."""
+    async def _prepare(self, progress: Progress | None) -> None:
+        """Download the model, if need be, and read tokenizer, chat template and chat format."""
+        self.config = await asyncio.to_thread(fetched, self.config, progress)
         folder = await asyncio.to_thread(model_folder, self.config.model)
         self.tokenizer = await asyncio.to_thread(Tokenizer.from_folder, folder)
         self.handler = await asyncio.to_thread(self._chat_handler, folder)

@@ -160,8 +160,12 @@ def test_what_is_taken_of_a_repository(tmp_path: Path, monkeypatch: pytest.Monke
     ]
     taken: list[str] = []
 
-    def download(repository: str, **patterns: Any) -> str:
-        taken.extend(filter_repo_objects(files, **patterns))
+    def download(_: str, allow_patterns: Any, ignore_patterns: Any, **__: Any) -> str:
+        taken.extend(
+            filter_repo_objects(
+                files, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
+            )
+        )
         return str(tmp_path)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)

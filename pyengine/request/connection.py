@@ -53,7 +53,8 @@ class Connection:
         """Load the model on a thread and begin to take requests. A second call waits for the first.
 
         Args:
-            progress: Called with (bytes loaded, bytes in all) on the loading thread.
+            progress: Called with (bytes loaded, bytes in all) on the loading thread; before that,
+                if the model is downloaded, with the bytes of that.
 
         Raises:
             ModelLoadError: The model cannot be had or read.
@@ -64,13 +65,13 @@ class Connection:
             self._starting = asyncio.create_task(self._start(progress))
         await asyncio.shield(self._starting)
 
-    async def _prepare(self) -> None:
+    async def _prepare(self, progress: Progress | None) -> None:
         """Called before the engine is started; its failure is the start's."""
 
     async def _start(self, progress: Progress | None) -> None:
         watcher = Watcher(self._on_down, self._on_up, self._on_go_on, self._on_death)
         try:
-            await self._prepare()
+            await self._prepare(progress)
             self._info = await self.placement.start(self.config, progress, watcher)
         except BaseException as error:
             # The error is kept. The locals of the frames it passed hold weights and caches.

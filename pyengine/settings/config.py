@@ -58,8 +58,8 @@ class EngineConfig:
     model or the machine when the engine starts.
 
     Attributes:
-        model: Folder in Hugging Face format, GGUF file, or hub name; None is the demo model of the
-            package.
+        model: Folder in Hugging Face format, GGUF file, or hub name, to which ``@revision`` may be
+            added; None is the demo model of the package.
         load_format: ``auto`` reads the model's weights; ``dummy`` fills them at random, for
             measuring: a folder needs none then, and ``model`` may also be ``llama-3-8b`` or
             ``llama-3-70b``, the sizes of those models with the demo model's tokenizer.

@@ -19,12 +19,29 @@ def edit(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+def scatter(folder: Path, to: Path) -> None:
+    """The same weights in three files, each layer in all of them, the last layers first."""
+    to.mkdir()
+    (to / "config.json").write_bytes((folder / "config.json").read_bytes())
+    tensors = load_file(folder / "model.safetensors")
+    files: dict[str, list[str]] = {f"part-{place}.safetensors": [] for place in "zab"}
+    for at, name in enumerate(sorted(tensors, reverse=True)):
+        files[list(files)[at % 3]].append(name)
+    for file, names in files.items():
+        save_file({name: tensors[name] for name in names}, to / file)
+    weight_map = {name: file for file, names in files.items() for name in names}
+    index = {"metadata": {}, "weight_map": weight_map}
+    (to / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
 def test_shards_and_a_single_file_give_the_same(tmp_path: Path) -> None:
     make_llama(tmp_path / "one")
     make_llama(tmp_path / "many", shard="20KB")
     assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
-    tokens = [Loop(make_runner(tmp_path / n)).generate([[3, 4, 5]], 8) for n in ("one", "many")]
-    assert tokens[0] == tokens[1]
+    scatter(tmp_path / "one", tmp_path / "scattered")
+    names = ("one", "many", "scattered")
+    tokens = [Loop(make_runner(tmp_path / n)).generate([[3, 4, 5]], 8) for n in names]
+    assert tokens[0] == tokens[1] == tokens[2]
 
 
 def test_progress_rises_to_the_whole(tmp_path: Path) -> None:
@@ -181,7 +198,7 @@ def test_an_index_that_names_a_file_outside(name: str, tmp_path: Path) -> None:
 def test_weights_in_files_that_can_run_code(tmp_path: Path) -> None:
     make_llama(tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
-    with pytest.raises(ModelLoadError, match="convert them to safetensors"):
+    with pytest.raises(ModelLoadError, match="converts them to safetensors"):
         load_runner(EngineConfig(model=str(tmp_path), device="cpu"))
 
 

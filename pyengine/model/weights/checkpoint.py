@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.text_part import plain_name
+from pyengine.model.weights.hub import refusal_of_bin
 from pyengine.model.weights.mapped import safetensors
 from pyengine.model.weights.matrix import Dense, Part
 from pyengine.model.weights.quantization.scheme import QuantizationScheme
@@ -61,10 +62,7 @@ def _weight_files(folder: Path) -> list[Path]:
     if single.is_file():
         return [single]
     if not index.is_file() and any(folder.glob("*.bin")):
-        raise ModelLoadError(
-            f"the weights in {folder} are in PyTorch's .bin files, which can run code when read: "
-            "convert them to safetensors (transformers' save_pretrained writes it)"
-        )
+        raise ModelLoadError(refusal_of_bin(str(folder)))
     if not index.is_file():
         raise ModelLoadError(f"{folder} has neither {SINGLE_FILE} nor {INDEX_FILE}")
     try:

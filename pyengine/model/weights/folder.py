@@ -1,18 +1,16 @@
 """Where a model's files are: the demo model, a folder, or a hub name. Imports no torch."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pyengine.errors import ModelLoadError
+from pyengine.model.runner import Progress
 from pyengine.model.weights.gguf.folder import gguf_folder
 from pyengine.model.weights.gguf.names import all_parts, is_gguf
+from pyengine.model.weights.hub import hub_folder, is_hub_name
 from pyengine.settings.config import EngineConfig
-
-# Files of a hub repository that serving needs; weights in other formats are not fetched.
-HUB_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
-# Mistral's repositories have all weights a second time, by names of their own.
-HUB_LEFT_OUT = ("*consolidated*.safetensors*",)
 
 # Shapes of well-known models, without weights: for ``load_format="dummy"``.
 SPECS_PATH = Path(__file__).parents[1] / "specs"
@@ -65,31 +63,39 @@ def model_folder(model: str | None, demo: str = "leave it out") -> Path:
         raise ModelLoadError(
             f"{model!r} is a file, and no .gguf: give the folder that it is in", param="model"
         )
-    if not _is_hub_name(model):
+    if not is_hub_name(model):
         raise ModelLoadError(
             f"there is no model folder {model!r}: give the path of one in Hugging Face format, or "
             f"a hub name as owner/name; for the demo model {demo}",
             param="model",
         )
-
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        wanted, left_out = list(HUB_PATTERNS), list(HUB_LEFT_OUT)
-        return Path(snapshot_download(model, allow_patterns=wanted, ignore_patterns=left_out))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        why = str(error).rstrip(". ")
-        raise ModelLoadError(
-            f"{model!r} is not a local folder, and cannot be downloaded from the hub: {why}. "
-            "Check the name, the network and, for a gated model, your token (`hf auth login`)",
-            param="model",
-        ) from error
+    return hub_folder(model)
 
 
-def _is_hub_name(model: str) -> bool:
-    """Whether ``model`` has the form ``owner/name``, and not that of a path."""
-    return not model.startswith((".", "/", "~")) and model.count("/") == 1
+def fetched(config: EngineConfig, progress: Progress | None = None) -> EngineConfig:
+    """``config`` with the folders of models in the place of their hub names.
+
+    An engine that is started again, or a process that joins it, so gets the same files, whatever
+    the hub has by then.
+
+    Args:
+        config: An engine's configuration.
+        progress: As of :func:`hub_folder`.
+
+    Raises:
+        ModelLoadError: A model cannot be downloaded.
+    """
+    found: dict[str, Any] = {}
+    for setting in ("model", "draft_model"):
+        model = getattr(config, setting)
+        if model is None or not is_hub_name(model) or Path(model).exists():
+            continue
+        try:
+            folder = hub_folder(model, progress, weights=config.load_format != "dummy")
+        except ModelLoadError as error:
+            raise (_of_draft(error) if setting == "draft_model" else error) from error
+        found[setting] = str(folder)
+    return replace(config, served_name=served_names(config), **found) if found else config
 
 
 def draft_folder(draft_model: str) -> Path:
@@ -105,7 +111,11 @@ def draft_folder(draft_model: str) -> Path:
     try:
         return model_folder(draft_model, f"give {DEMO_DRAFT!r}")
     except ModelLoadError as error:
-        raise ModelLoadError(f"the draft model: {error}", param="draft_model") from error
+        raise _of_draft(error) from error
+
+
+def _of_draft(error: ModelLoadError) -> ModelLoadError:
+    return ModelLoadError(f"the draft model: {error}", param="draft_model")
 
 
 def served_name(model: str | None) -> str:
@@ -115,7 +125,9 @@ def served_name(model: str | None) -> str:
     folder = Path(model).expanduser()
     if is_gguf(folder):
         return all_parts(folder)[0].stem.partition("-00001-of-")[0]
-    return folder.resolve().name if folder.is_dir() else model
+    if folder.is_dir():
+        return folder.resolve().name
+    return model.partition("@")[0] if is_hub_name(model) else model
 
 
 def served_names(config: EngineConfig) -> tuple[str, ...]:

@@ -44,6 +44,11 @@ SERVER_OPTIONS: dict[str, str] = {
     "log_level": "Least severe of the lines that are logged [default: info].",
     "log_format": "'json' logs an object a line [default: text].",
     "log_prompts": "Log the bodies of requests too [default: no].",
+    "store": "File of what clients store: responses, conversations, files, batches [default: "
+    "memory; with several workers a temporary file].",
+    "store_bytes": "Room for all that is stored, for which the oldest is removed; 0 stores nothing "
+    "[default: 256 MiB].",
+    "store_seconds": "Seconds that it is kept [default: 30 days].",
     "otlp_endpoint": "Send a span of every request to this OpenTelemetry collector, such as "
     "http://localhost:4318; needs pyengine[otel].",
 }

@@ -20,21 +20,35 @@ from pyengine.http.exchange import Exchange
 from pyengine.http.limits import Limits
 from pyengine.http.ollama import answer as ollama_answer
 from pyengine.http.ollama import endpoints as ollama
-from pyengine.http.openai import chat_completions, completions, models, responses, tokenize
+from pyengine.http.openai import (
+    chat_completions,
+    completions,
+    models,
+    responses,
+    stored_responses,
+    tokenize,
+)
 from pyengine.http.operations import debug, health, metrics, openapi
 from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
 from pyengine.http.page import page
 from pyengine.http.routing import Handler, Routes
 from pyengine.http.rsgi import Scope
-from pyengine.http.running import Running
 from pyengine.http.service import Service
+from pyengine.http.store.store import Store
 
 ROUTES: dict[str, dict[str, Handler]] = {
     "/": {"GET": page},
     "/v1/chat/completions": {"POST": chat_completions.create},
     "/v1/completions": {"POST": completions.create},
     "/v1/responses": {"POST": responses.create},
+    "/v1/responses/input_tokens": {"POST": responses.count_input_tokens},
+    "/v1/responses/{response}": {
+        "GET": stored_responses.retrieve,
+        "DELETE": stored_responses.delete,
+    },
+    "/v1/responses/{response}/cancel": {"POST": stored_responses.cancel},
+    "/v1/responses/{response}/input_items": {"GET": stored_responses.list_input_items},
     "/v1/messages": {"POST": messages.create},
     "/v1/messages/count_tokens": {"POST": messages.count_tokens},
     "/v1/models": {"GET": models.list_all},
@@ -83,7 +97,6 @@ class App(Service):
     Attributes:
         own_requests: The requests of this process.
         administration: Reaches the requests of all processes.
-        running: The requests that are being served.
     """
 
     def __init__(
@@ -93,9 +106,9 @@ class App(Service):
         tracing: Tracing | None = None,
         door: Door | None = None,
         request_log: RequestLog | None = None,
+        store: Store | None = None,
     ) -> None:
-        super().__init__(engine, limits, tracing, door, request_log)
-        self.running: Running[Exchange] = Running()
+        super().__init__(engine, limits, tracing, door, request_log, store)
         self.own_requests = OwnRequests(lambda: self.running.exchanges)
         self.administration: Administration = self.own_requests
 

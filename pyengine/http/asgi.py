@@ -55,6 +55,7 @@ class AsgiApp:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self.app.drain(self.app.limits.drain_seconds)
+        await self.app.store.close()
         if own:
             await self._engine.close()
         await send({"type": "lifespan.shutdown.complete"})

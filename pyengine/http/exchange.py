@@ -42,6 +42,7 @@ class Exchange:
         key: The API key that let the request in, if it needed one.
         cors: Headers for the web page that asks.
         parameter: What the path has in the place of its template's parameter.
+        priority: Is added to that which the request asks for: work that can wait has a higher one.
         request_id: The client's ``x-request-id``, or a new one.
         names: How this request spells the engine's parameters.
         status: Of the answer; 499 until it begins, for clients that leave before.
@@ -71,6 +72,7 @@ class Exchange:
         "names",
         "parameter",
         "path",
+        "priority",
         "proto",
         "request_id",
         "scope",
@@ -87,6 +89,7 @@ class Exchange:
         self.key: ApiKey | None = None
         self.cors: list[tuple[str, str]] = []
         self.parameter = ""
+        self.priority = 0
         self.names = FieldNames()
         self.status = 499
         self.error: PyengineError | None = None
@@ -104,6 +107,26 @@ class Exchange:
         self._admitted = False
         self._asked: Asked | None = None
         self._watch: asyncio.Future[None] | None = None
+
+    @property
+    def owner(self) -> str:
+        """Whose the objects are that the request stores, and those that it may see."""
+        return "" if self.key is None else self.key.name
+
+    def detach(self, proto: HTTPProtocol) -> "Exchange":
+        """An exchange that goes on with this request where its client does not wait for it.
+
+        It counts as a request of its own from now on, in the place of this one. Serve it with
+        ``service.spawn``.
+
+        Args:
+            proto: Takes its answer.
+        """
+        made = Exchange(self.service, self.scope, proto)
+        made.key, made.names, made.warnings = self.key, self.names, self.warnings
+        made.request_id, made.body, made.priority = self.request_id, self.body, self.priority
+        made._admitted, self._admitted = self._admitted, False
+        return made
 
     async def decode(self, decoder: msgspec.json.Decoder[T]) -> T:
         """The body, as the decoder's type, of a request that generates.
@@ -158,6 +181,8 @@ class Exchange:
         engine = self.service.engine
         if self.key is not None:
             options = replace(options, tenant=self.key.name)
+        if self.priority:
+            options = replace(options, priority=options.priority + self.priority)
         for token_ids, params in prompts:
             self._generations.append(engine.begin(token_ids, params, options))
         return self._generations

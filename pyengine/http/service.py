@@ -3,7 +3,7 @@
 import asyncio
 import os
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import (
@@ -19,6 +19,8 @@ from pyengine.http.fields.table import TABLE
 from pyengine.http.limits import Limits
 from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
+from pyengine.http.running import Running
+from pyengine.http.store.store import Store
 
 if TYPE_CHECKING:
     from pyengine.http.admin.administration import Administration
@@ -34,6 +36,8 @@ class Service:
         fields: What becomes of fields that requests may have beside the honoured ones.
         door: Lets requests in.
         request_log: Writes a line a request, if they are logged.
+        store: What clients have asked to be kept.
+        running: The requests that are being served.
         tracing: Makes spans of requests, if they are traced.
         draining: Whether new requests are refused, because the server is going to stop.
         watching: Held while a client profiles the engine.
@@ -48,12 +52,15 @@ class Service:
         tracing: Tracing | None = None,
         door: Door | None = None,
         request_log: RequestLog | None = None,
+        store: Store | None = None,
     ) -> None:
         self.engine = engine
         self.limits = limits or Limits()
         self.fields = FieldPolicy(TABLE, self.limits.unknown_fields)
         self.door = door or Door()
         self.request_log = request_log
+        self.store = store or Store()
+        self.running: Running[Any] = Running()
         self.tracing = tracing
         self.draining = False
         self.watching = asyncio.Lock()

@@ -11,7 +11,7 @@ Update, and with several of them everything that is there is written together.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from pyengine._core import Stage, Timeline
@@ -65,13 +65,22 @@ class TextChunks(Protocol):
 
 
 async def stream(
-    exchange: "Exchange", generations: Sequence[Updating[U]], chunks: Chunks[U]
+    exchange: "Exchange",
+    generations: Sequence[Updating[U]],
+    chunks: Chunks[U],
+    ended: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Answer with the updates of ``generations`` as they come.
 
     The answer begins with the first update, so that a request that fails before has a status of its
     own, or with a comment if that takes long. A later failure is an event of the stream, which then
     ends without ``[DONE]``.
+
+    Args:
+        exchange: The request.
+        generations: The answers to it.
+        chunks: Writes their updates.
+        ended: Awaited once ``chunks`` has made the end of the stream, before that is sent.
 
     Raises:
         PyengineError: Before the answer began.
@@ -105,6 +114,11 @@ async def stream(
                     if encode is not None and events.takes_all:
                         alone.pass_text(_sink(encode, events, timeline))
                     alone = None
+        if events.begun:
+            data = chunks.last([usage for usage in usages if usage is not None])
+            if ended is not None:
+                await ended()
+            await events.write(data)
     except ProtocolClosed:
         raise
     except PyengineError as error:
@@ -116,10 +130,6 @@ async def stream(
         if events.begun:
             await events.write(chunks.error(internal_error()))
         raise
-    else:
-        if events.begun:
-            counted = [usage for usage in usages if usage is not None]
-            await events.write(chunks.last(counted))
     finally:
         sending = None
         for generation in generations:

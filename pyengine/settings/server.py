@@ -55,6 +55,10 @@ class ServerConfig:
         log_format: ``text``, or ``json``: an object a line.
         log_prompts: Log the bodies of requests too.
         otlp_endpoint: OpenTelemetry collector that is sent a span of every request.
+        store: File of what clients have stored; None keeps it in memory, or with several workers in
+            a file that ends with the server.
+        store_bytes: Room for all that is stored; the oldest makes room. 0 stores nothing.
+        store_seconds: How long it is kept.
 
     Raises:
         ConfigError: A value is out of its range; the message names it.
@@ -87,6 +91,9 @@ class ServerConfig:
     log_format: LogFormat = "text"
     log_prompts: bool = False
     otlp_endpoint: str | None = None
+    store: str | None = None
+    store_bytes: int = 256 << 20
+    store_seconds: float = 30 * 24 * 3600.0
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -156,6 +163,8 @@ _RULES: tuple[Rule[ServerConfig], ...] = (
     _file("tls_key"),
     Rule("tls_cert", "given with 'tls_key'", lambda c: (c.tls_cert is None) == (c.tls_key is None)),
     Rule("drain_seconds", "0 or more", lambda c: c.drain_seconds >= 0),
+    Rule("store_bytes", "0 or more", lambda c: c.store_bytes >= 0),
+    Rule("store_seconds", "over 0", lambda c: c.store_seconds > 0),
     Rule(
         "root_path",
         "empty, or a path such as /llm",

@@ -180,7 +180,7 @@ async def test_what_the_template_does_not_read(http: httpx.AsyncClient, engine: 
     told = (await http.post(CHAT, json=body)).json()["warnings"]
     assert [warning.split("'")[1] for warning in told] == ["enable_thinking", "reasoning_effort"]
     reasoning = {"effort": "low", "summary": "auto"}
-    response = {"input": "hi", "reasoning": reasoning, "include": ["reasoning.encrypted_content"]}
+    response = {"input": "hi", "reasoning": reasoning, "include": ["web_search_call.results"]}
     told = (await http.post(RESPONSE, json=response)).json()["warnings"]
     assert [warning.split("'")[1] for warning in told] == [
         "reasoning.summary", "include", "reasoning_effort",

@@ -36,6 +36,7 @@ from pyengine.http.openai.schema.responses import (
     FunctionCallOutputItem,
     FunctionToolParam,
     InputPart,
+    InputTokensRequest,
     MessageItem,
     ReasoningItem,
     ReasoningParam,
@@ -71,7 +72,6 @@ def _limit(given: Any) -> Any:
 
 # OpenAI's, for every endpoint that generates.
 _OPENAI: dict[str, Effect] = {
-    "metadata": BOOKKEEPING,
     "safety_identifier": BOOKKEEPING,
     "service_tier": ONE_TIER,
     "prompt_cache_key": CACHING,
@@ -200,6 +200,7 @@ _LLAMA_CPP: dict[str, Effect] = {
 }
 
 _CHAT: dict[str, Effect] = {
+    "metadata": BOOKKEEPING,
     "functions": Refused("say 'tools'.", ([],)),
     "function_call": Refused("say 'tool_choice'.", ("none", "auto")),
     "modalities": Refused("the model writes text.", (["text"],)),
@@ -249,13 +250,10 @@ _MESSAGE: dict[str, Effect] = {
 }
 
 _RESPONSES: dict[str, Effect] = {
-    "conversation": Refused("the server keeps no conversations; send the items in 'input'."),
+    "conversation": Refused("say 'previous_response_id', or send the items in 'input'."),
     "context_management": Refused("the server shortens no conversations."),
     "max_tool_calls": Refused("the server calls no tools itself."),
     "prompt": Refused("the server keeps no prompts; say 'instructions' and 'input'."),
-    "previous_response_id": Refused("the server stores no answers; send the items in 'input'."),
-    "background": OFF,
-    "truncation": Refused(neutral=("disabled",)),
     "max_tokens": Alias("max_output_tokens"),
     "enable_response_messages": OFF,
     "previous_input_messages": Refused("send them in 'input'."),
@@ -360,6 +358,7 @@ TABLE: Table = {
     GenerationRequest: {**_OPENAI, **_LITELLM, **_VLLM, **_SGLANG, **_LLAMA_CPP},
     ChatRequest: _CHAT,
     CompletionRequest: {
+        "metadata": BOOKKEEPING,
         "suffix": Refused("the model does not fill gaps.", ("",)),
         "max_completion_tokens": Alias("max_tokens"),
         "stop_sequences": Alias("stop"),
@@ -372,6 +371,10 @@ TABLE: Table = {
         "prompt_logprobs": Refused("take /v1/completions."),
         "max_new_tokens": Alias("max_output_tokens"),
         "n_predict": Alias("max_output_tokens", _limit),
+    },
+    InputTokensRequest: {
+        "conversation": _RESPONSES["conversation"],
+        "personality": Refused("say it in 'instructions'."),
     },
     TokenizeRequest: {
         "add_special": Alias("add_special_tokens"),
@@ -474,7 +477,6 @@ TABLE: Table = {
         "id": ECHO,
         "status": ECHO,
         "summary": Hint("is a summary; the model sees the reasoning itself, in 'content'."),
-        "encrypted_content": Hint("is not this server's; the model sees 'content'."),
         **_ITEM,
     },
 }  # fmt: skip

@@ -21,9 +21,9 @@ from pyengine.sampling import MAX_LOGPROBS
 NEVER = -9999.0
 MOST_IN_COMPLETIONS = 5
 OF_TEXT = "message.output_text.logprobs"
-# What else OpenAI's answers may include: of tools that it runs itself, and for its own reading.
+OF_REASONING = "reasoning.encrypted_content"
+# What else OpenAI's answers may include, of tools that it runs itself.
 _NOT_HERE = (
-    "reasoning.encrypted_content",
     "file_search_call.results",
     "web_search_call.results",
     "web_search_call.action.sources",
@@ -82,9 +82,9 @@ def wanted_in_response(request: ResponsesRequest, warnings: dict[str, None]) -> 
     for index, wanted in enumerate(include):
         if wanted in _NOT_HERE:
             warnings[f"'include': answers have no {wanted}."] = None
-        elif wanted != OF_TEXT:
+        elif wanted not in (OF_TEXT, OF_REASONING):
             at = f"include[{index}]"
-            known = ", ".join((OF_TEXT, *_NOT_HERE))
+            known = ", ".join((OF_TEXT, OF_REASONING, *_NOT_HERE))
             raise InvalidRequestError(f"'{at}' must be one of {known}.", param=at)
     if OF_TEXT in include:
         return top

@@ -6,6 +6,9 @@
       output_item.added ── [content_part.added ── deltas ── done, content_part.done] ──
       output_item.done, for reasoning, message and each function call in their order
     response.completed, or response.incomplete
+
+In the background, response.queued stands behind response.created, and the last event of a response
+that is cancelled is response.incomplete with that status.
 """
 
 import time
@@ -17,8 +20,9 @@ import msgspec
 
 from pyengine.chat.answer import ChatAnswer, ChatUpdate, FinishReason
 from pyengine.completion import Usage
-from pyengine.errors import PyengineError
+from pyengine.errors import PyengineError, RequestAbortedError
 from pyengine.http.openai.logprobs import event_logprobs, response_logprobs
+from pyengine.http.openai.response_input import packed
 from pyengine.http.openai.schema.responses import (
     InputTokensDetails,
     OutputTokensDetails,
@@ -32,21 +36,45 @@ NewId = Callable[[str], str]
 Logprobs = list[dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class Writing:
+    """How a response is written.
+
+    Attributes:
+        new_id: Makes the ids of items.
+        reasons: Whether the model's format has reasoning.
+        pack: Whether reasoning stands in ``encrypted_content`` too.
+    """
+
+    new_id: NewId
+    reasons: bool
+    pack: bool = False
+
+    def reasoning(self, item_id: str, text: str, status: str) -> dict[str, Any]:
+        """An item of reasoning."""
+        begun = status == "in_progress"
+        made: dict[str, Any] = {"id": item_id, "type": "reasoning", "summary": []}
+        if self.pack:
+            made["encrypted_content"] = None if begun else packed(text)
+        return {**made, "status": status, "content": [] if begun else [_reasoning_part(text)]}
+
+
 def whole_response(
-    response: ResponseObject, answer: ChatAnswer, new_id: NewId, reasons: bool
+    response: ResponseObject, answer: ChatAnswer, writing: Writing
 ) -> ResponseObject:
     """The response with a whole answer in it."""
+    new_id = writing.new_id
     done = _status(answer.finish_reason)
     output = []
     if answer.reasoning:
-        output.append(_reasoning(new_id("rs_"), answer.reasoning, done))
+        output.append(writing.reasoning(new_id("rs_"), answer.reasoning, done))
     if answer.text or not answer.tool_calls:
         logprobs = response_logprobs(answer.text_logprobs)
         output.append(_message(new_id("msg_"), answer.text, logprobs, done))
     output += [
         _call(new_id("fc_"), call.id, call.name, call.arguments, done) for call in answer.tool_calls
     ]
-    return _ended(response, output, answer.finish_reason, answer.usage, reasons)
+    return _ended(response, output, answer.finish_reason, answer.usage, writing.reasons)
 
 
 def _ended(
@@ -99,12 +127,6 @@ def _message(item_id: str, text: str, logprobs: Logprobs, status: str) -> dict[s
     return {**fields, "status": status, "content": content}
 
 
-def _reasoning(item_id: str, text: str, status: str) -> dict[str, Any]:
-    content = [_reasoning_part(text)] if status != "in_progress" else []
-    fields = {"id": item_id, "type": "reasoning", "summary": []}
-    return {**fields, "status": status, "content": content}
-
-
 def _call(item_id: str, call_id: str, name: str, arguments: str, status: str) -> dict[str, Any]:
     return {
         "id": item_id,
@@ -127,10 +149,10 @@ class _Open:
     pieces: list[str] = field(default_factory=list)
     logprobs: Logprobs = field(default_factory=list)
 
-    def item(self, status: str) -> dict[str, Any]:
+    def item(self, status: str, writing: Writing) -> dict[str, Any]:
         text = "".join(self.pieces)
         if self.kind == "reasoning":
-            return _reasoning(self.id, text, status)
+            return writing.reasoning(self.id, text, status)
         if self.kind == "message":
             return _message(self.id, text, self.logprobs, status)
         return _call(self.id, self.call_id, self.name, text, status)
@@ -146,22 +168,32 @@ _TEXT_EVENTS = {"reasoning": "response.reasoning_text", "message": "response.out
 
 
 class ResponseEvents:
-    """The events of one response; :class:`pyengine.http.sse.Chunks` for its updates."""
+    """The events of one response; :class:`pyengine.http.sse.Chunks` for its updates.
 
-    def __init__(self, response: ResponseObject, new_id: NewId, reasons: bool) -> None:
-        """``response`` has no output yet; ``reasons``: whether the model's format has reasoning."""
-        self._response = response
-        self._new_id = new_id
-        self._reasons = reasons
+    Attributes:
+        response: The response as of the last event.
+    """
+
+    def __init__(self, response: ResponseObject, writing: Writing) -> None:
+        """``response`` has no output yet."""
+        self.response = response
+        self._writing = writing
+        self._new_id = writing.new_id
         self._number = 0
         self._output: list[dict[str, Any]] = []
         self._open: _Open | None = None
         self._finish: FinishReason | None = None
 
+    def queued(self) -> bytes:
+        """The response before it begins."""
+        return self._whole("response.created") + self._whole("response.queued")
+
     def first(self, index: int, update: ChatUpdate) -> bytes:
         """The response as it begins."""
-        self._response.warn(update.warnings)
-        return self._whole("response.created") + self._whole("response.in_progress")
+        self.response.warn(update.warnings)
+        created = b"" if self._number else self._whole("response.created")
+        self.response.status = "in_progress"
+        return created + self._whole("response.in_progress")
 
     def update(self, index: int, update: ChatUpdate) -> bytes:
         """The events of an update, item by item."""
@@ -174,18 +206,23 @@ class ResponseEvents:
         if self._open is None and not self._output:
             data = self._begin(_Open("message", self._new_id("msg_")))
         data += self._close()
-        self._response = _ended(
-            self._response, self._output, self._finish, usages[0], self._reasons
+        self.response = _ended(
+            self.response, self._output, self._finish, usages[0], self._writing.reasons
         )
-        return data + self._whole(f"response.{self._response.status}")
+        return data + self._whole(f"response.{self.response.status}")
 
     def error(self, error: PyengineError) -> bytes:
-        """The error, and the response that failed by it."""
+        """The error, and the response that failed by it, or was cancelled."""
+        if self.response.background and isinstance(error, RequestAbortedError):
+            self.response = msgspec.structs.replace(
+                self.response, status="cancelled", output=self._output
+            )
+            return self._whole("response.incomplete")
         said = {"code": error.code, "message": error.message, "param": error.param}
         data = self._event("error", **said)
         failure = {"code": "server_error", "message": error.message}
-        self._response = msgspec.structs.replace(
-            self._response, status="failed", error=failure, output=self._output
+        self.response = msgspec.structs.replace(
+            self.response, status="failed", error=failure, output=self._output
         )
         return data + self._whole("response.failed")
 
@@ -217,7 +254,7 @@ class ResponseEvents:
         data = self._event(
             "response.output_item.added",
             output_index=len(self._output),
-            item=opened.item("in_progress"),
+            item=opened.item("in_progress", self._writing),
         )
         if opened.kind == "function_call":
             return data
@@ -246,7 +283,7 @@ class ResponseEvents:
                 fields["logprobs"] = event_logprobs(opened.logprobs)
             data = self._inside(f"{_TEXT_EVENTS[opened.kind]}.done", **fields)
             data += self._inside("response.content_part.done", part=opened.part())
-        item = opened.item(_status(self._finish))
+        item = opened.item(_status(self._finish), self._writing)
         data += self._event("response.output_item.done", output_index=len(self._output), item=item)
         self._output = [*self._output, item]
         self._open = None
@@ -261,7 +298,7 @@ class ResponseEvents:
         return self._event(event, **where, **fields)
 
     def _whole(self, event: str) -> bytes:
-        return self._event(event, response=self._response)
+        return self._event(event, response=self.response)
 
     def _event(self, event: str, **fields: Any) -> bytes:
         data = {"type": event, "sequence_number": self._number, **fields}

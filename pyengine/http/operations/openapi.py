@@ -27,7 +27,12 @@ from pyengine.http.ollama.schema import (
 from pyengine.http.openai.schema.chat import ChatRequest, ChatResponse
 from pyengine.http.openai.schema.completions import CompletionRequest, CompletionResponse
 from pyengine.http.openai.schema.models import Model, ModelList
-from pyengine.http.openai.schema.responses import ResponseObject, ResponsesRequest
+from pyengine.http.openai.schema.responses import (
+    InputTokens,
+    InputTokensRequest,
+    ResponseObject,
+    ResponsesRequest,
+)
 from pyengine.http.openai.schema.tokenize import (
     ApplyTemplateAnswer,
     ApplyTemplateRequest,
@@ -36,6 +41,7 @@ from pyengine.http.openai.schema.tokenize import (
     TokenizeAnswer,
     TokenizeRequest,
 )
+from pyengine.http.query import Deleted, ObjectList
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -128,6 +134,23 @@ def _query(name: str, text: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "in": "query", "description": text, "schema": schema}
 
 
+def _id(name: str) -> dict[str, Any]:
+    schema = {"type": "string", "minLength": 1, "pattern": "^[A-Za-z0-9_-]+$"}
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "description": "Its id.",
+        "schema": schema,
+    }
+
+
+_LISTED = (
+    _query("after", "The id behind which the list begins.", {"type": "string"}),
+    _query("limit", "The most objects.", {"type": "integer", "minimum": 1, "maximum": 100}),
+    _query("order", "The first added first, or last.", {"enum": ["asc", "desc"]}),
+)
+
 _MODEL_NAME = {
     "name": "model", "in": "path", "required": True, "description": "Name of a model.",
     "schema": {"type": "string", "minLength": 1},
@@ -155,6 +178,30 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         ResponseObject,
         ResponsesRequest,
         stream=_EVENTS,
+    ),
+    ("POST", "/v1/responses/input_tokens"): Operation(
+        "Count the tokens of a response's prompt.", InputTokens, InputTokensRequest
+    ),
+    ("GET", "/v1/responses/{response}"): Operation(
+        "A stored response, or the events of one in the background.",
+        ResponseObject,
+        parameters=(
+            _id("response"),
+            _query("stream", "As events.", {"type": "boolean"}),
+            _query("starting_after", "The number before the first event.", {"type": "integer"}),
+        ),
+        stream=_EVENTS,
+    ),
+    ("DELETE", "/v1/responses/{response}"): Operation(
+        "Remove a stored response.", Deleted, parameters=(_id("response"),)
+    ),
+    ("POST", "/v1/responses/{response}/cancel"): Operation(
+        "End a background response.", ResponseObject, parameters=(_id("response"),)
+    ),
+    ("GET", "/v1/responses/{response}/input_items"): Operation(
+        "The items of a stored response's input.",
+        ObjectList,
+        parameters=(_id("response"), *_LISTED),
     ),
     ("POST", "/v1/messages"): Operation(
         "Answer in the form of Anthropic's Messages.",
@@ -246,7 +293,7 @@ def document(models: tuple[str, ...]) -> bytes:
     names = dict(zip(structs, references, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for (method, path), operation in OPERATIONS.items():
-        paths.setdefault(path, {})[method.lower()] = _operation(path, operation, names)
+        paths.setdefault(path, {})[method.lower()] = _operation(method, path, operation, names)
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
@@ -268,7 +315,14 @@ def document(models: tuple[str, ...]) -> bytes:
     )
 
 
-def _operation(path: str, operation: Operation, names: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+def _operation_id(method: str, path: str) -> str:
+    name = path.strip("/").replace("/", "_").translate(str.maketrans("", "", "{}."))
+    return f"delete_{name}" if method == "DELETE" else name
+
+
+def _operation(
+    method: str, path: str, operation: Operation, names: dict[Any, dict[str, Any]]
+) -> dict[str, Any]:
     answer = operation.answer
     if isinstance(answer, str):
         content: dict[str, Any] = {answer: {"schema": {"type": "string"}}}
@@ -280,7 +334,7 @@ def _operation(path: str, operation: Operation, names: dict[Any, dict[str, Any]]
         content[operation.stream] = {"schema": {"type": "string"}}
     described: dict[str, Any] = {
         "summary": operation.summary,
-        "operationId": path.strip("/").replace("/", "_").translate(str.maketrans("", "", "{}.")),
+        "operationId": _operation_id(method, path),
         "responses": {"200": {"description": "The answer.", "content": content}},
     }
     if operation.parameters:
@@ -291,7 +345,7 @@ def _operation(path: str, operation: Operation, names: dict[Any, dict[str, Any]]
             "content": {_JSON: {"schema": names[operation.request]}},
         }
     error = names[operation.error]
-    for status in _ERRORS if operation.request is not None else _OF_GET:
+    for status in _OF_GET if method == "GET" else _ERRORS:
         described["responses"][str(status)] = {
             "description": _ERRORS[status],
             "content": {_JSON: {"schema": error}},

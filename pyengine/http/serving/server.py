@@ -41,6 +41,7 @@ from pyengine.http.serving.sockets import (
     remove_path,
     url_of,
 )
+from pyengine.http.store.store import Store, StoreLimits
 from pyengine.settings.server import ServerConfig
 
 log = logging.getLogger("pyengine.http")
@@ -73,6 +74,7 @@ class HttpServer:
         listener: socket.socket | None = None,
         metrics_listener: socket.socket | None = None,
         certificate: Certificate | None = None,
+        store: Store | None = None,
     ) -> None:
         """Serve ``engine``, which may still be loading.
 
@@ -87,8 +89,9 @@ class HttpServer:
             listener: A socket that listens already, in the place of host and port.
             metrics_listener: One of the metrics' own; None has them with the rest.
             certificate: For TLS; None serves without.
+            store: What clients have asked to be kept; None is memory.
         """
-        self.app = App(engine, limits, tracing, door, request_log)
+        self.app = App(engine, limits, tracing, door, request_log, store)
         self.url = ""
         self.broken_off = 0
         self._address = (host, port)
@@ -155,6 +158,7 @@ class HttpServer:
             await port.stop()
         if self.app.request_log is not None:
             await self.app.request_log.close()
+        await self.app.store.close()
 
 
 async def serve(
@@ -181,7 +185,7 @@ async def serve(
         load: Starts the engine in place of ``engine.start()``; called with the URL.
 
     Raises:
-        ConfigError: The port cannot be had, or the key file not be read.
+        ConfigError: The port cannot be had, the key file not be read, or the store not be opened.
         ModelLoadError: The model cannot be loaded.
         EngineDeadError: The HTTP server has ended by itself, or the engine for good.
     """
@@ -200,6 +204,7 @@ async def serve(
         listener=listener,
         metrics_listener=None if metrics is None else metrics[0],
         certificate=certificate,
+        store=Store(StoreLimits.of(config)),
     )
 
     def reload() -> None:

@@ -45,6 +45,8 @@ from pyengine.http.serving.worker_messages import (
     Work,
     decode_from_worker,
 )
+from pyengine.http.store.shared import SharedStore
+from pyengine.http.store.store import StoreLimits
 from pyengine.placement import Watcher
 from pyengine.placement.child import Child
 from pyengine.placement.children import EXIT_TIMEOUT_S, Failed
@@ -80,13 +82,15 @@ class Supervisor:
         """Listen; nothing else is started yet.
 
         Raises:
-            ConfigError: The port cannot be had, or the key file not be read.
+            ConfigError: The port cannot be had, the key file not be read, or the store not be
+                opened.
         """
         self.config = server
         self.limits = Limits.of(server)
         self._access = AccessSource(server)
         self._rules = self._access.rules()
         self._rates = Rates.make()
+        self._store = SharedStore(StoreLimits.of(server))
         self.placement = ProcessPlacement(frontends=server.workers + 1)
         self.placement.watchers.append(Watcher(self._down, self._up, lambda: None, self._died))
         self.engine = AsyncEngine(config=config, placement=self.placement)
@@ -144,6 +148,7 @@ class Supervisor:
         for listener in (*self._listeners, *(self._metrics_listeners or ())):
             listener.close()
         remove_path(self.config)
+        self._store.close()
         await self.engine.close()
 
     async def _ended(self) -> None:
@@ -215,6 +220,7 @@ class Supervisor:
                 log_format=self.config.log_format,
                 log_prompts=self.config.log_prompts,
                 otlp_endpoint=self.config.otlp_endpoint,
+                store=self._store.limits,
             )
         )
         self.workers[index] = child

@@ -38,6 +38,7 @@ from pyengine.http.serving.worker_messages import (
     decode_to_worker,
     decode_work,
 )
+from pyengine.http.store.store import Store
 from pyengine.logs import configure
 from pyengine.placement import FrontendSlot
 from pyengine.placement.attached import AttachedPlacement
@@ -83,6 +84,7 @@ class Worker:
             tracing=tracing,
             door=self.door,
             request_log=RequestLog(work.log_level, work.log_format, prompts=work.log_prompts),
+            store=Store(work.store),
         )
         self.server.app.administration = self.all_requests
         self._writer = writer

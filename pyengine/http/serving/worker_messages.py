@@ -13,6 +13,7 @@ from pyengine.http.access.rules import AccessRules
 from pyengine.http.admin.administration import RunningRequest
 from pyengine.http.limits import Limits
 from pyengine.http.serving.granian_server import Certificate
+from pyengine.http.store.store import StoreLimits
 from pyengine.logs import LogFormat, LogLevel
 from pyengine.placement.children import Failed
 from pyengine.placement.engine_messages import Cleared, Down, GoOn, Up
@@ -36,6 +37,7 @@ class Work(msgspec.Struct, tag=True):
         log_prompts: Whether bodies are logged too.
         rates: The memory of what keys have used.
         otlp_endpoint: The OpenTelemetry collector that is sent a span of every request, if any.
+        store: The store of all workers.
     """
 
     config: EngineConfig
@@ -56,6 +58,7 @@ class Work(msgspec.Struct, tag=True):
     log_format: LogFormat
     log_prompts: bool
     otlp_endpoint: str | None
+    store: StoreLimits
 
 
 class Stop(msgspec.Struct, tag=True):

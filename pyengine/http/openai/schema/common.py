@@ -81,6 +81,26 @@ def truncated(
     return token_ids[-most:]
 
 
+_MOST_KEYS, _LONGEST_KEY, _LONGEST_VALUE = 16, 64, 512
+
+
+def check_metadata(metadata: dict[str, str] | None) -> None:
+    """Refuse metadata beyond OpenAI's bounds.
+
+    Raises:
+        InvalidRequestError: Naming ``metadata``.
+    """
+    given = metadata or {}
+    if len(given) > _MOST_KEYS or any(
+        len(key) > _LONGEST_KEY or len(value) > _LONGEST_VALUE for key, value in given.items()
+    ):
+        raise InvalidRequestError(
+            f"'metadata' may have {_MOST_KEYS} keys of at most {_LONGEST_KEY} characters, with "
+            f"values of at most {_LONGEST_VALUE}.",
+            param="metadata",
+        )
+
+
 class PromptTokensDetails(msgspec.Struct, gc=False):
     """How many prompt tokens came from the prefix cache."""
 

@@ -1,4 +1,4 @@
-"""The Responses API: OpenAI's request and response, as far as a server without a store has them."""
+"""The Responses API: OpenAI's requests and responses."""
 
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -63,25 +63,57 @@ class ResponseStreamOptions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ResponsesRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/responses``, without a store: the whole conversation is in ``input``.
+    """``POST /v1/responses``.
 
-    ``store``, which OpenAI's API and routers take as true where it is not given, brings a warning:
-    nothing is stored. Beyond OpenAI's are the sampling parameters of completions.
+    The response is stored unless ``store`` is false, as in OpenAI's API. ``previous_response_id``
+    puts a stored response's input and output before ``input``; instructions are not carried over.
+    A ``background`` response is answered at once, and read or cancelled by its id. With
+    ``truncation`` of auto, the conversation's oldest turns are left out where it would exceed the
+    context. ``include`` of reasoning.encrypted_content gives the reasoning as one opaque string
+    too, which later requests may send back. Beyond OpenAI's are the sampling parameters of
+    completions.
     """
 
     input: str | list[dict[str, Any]]
     instructions: str | None = None
+    previous_response_id: str | None = None
     text: TextParam | None = None
     tools: list[FunctionToolParam] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoiceObject | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: int | None = None
+    truncation: Literal["auto", "disabled"] | None = None
     reasoning: ReasoningParam | None = None
     include: list[str] | None = None
     top_logprobs: int | None = None
     stream_options: ResponseStreamOptions | None = None
     store: bool | None = None
+    background: bool | None = None
+    metadata: dict[str, str] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+
+
+class InputTokensRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/responses/input_tokens``: the fields of a response that make its prompt."""
+
+    model: str | None = None
+    input: str | list[dict[str, Any]] = []
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    text: TextParam | None = None
+    tools: list[FunctionToolParam] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoiceObject | None = None
+    parallel_tool_calls: bool | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    reasoning: ReasoningParam | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class InputTokens(msgspec.Struct):
+    """How many tokens the prompt of a response has."""
+
+    input_tokens: int
+    object: str = "response.input_tokens"
 
 
 class InputPart(msgspec.Struct, forbid_unknown_fields=True):
@@ -117,9 +149,10 @@ class FunctionCallOutputItem(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ReasoningItem(msgspec.Struct, forbid_unknown_fields=True):
-    """The assistant's reasoning before the item that follows."""
+    """The assistant's reasoning before the item that follows: its text, or as it was given."""
 
     content: list[InputPart] | None = None
+    encrypted_content: str | None = None
     type: Literal["reasoning"] = "reasoning"
 
 
@@ -153,6 +186,7 @@ class ResponseObject(msgspec.Struct, kw_only=True):
     object: str = "response"
     created_at: int
     status: str = "in_progress"
+    background: bool = False
     completed_at: int | None = None
     error: dict[str, str] | None = None
     incomplete_details: dict[str, str] | None = None
@@ -161,7 +195,7 @@ class ResponseObject(msgspec.Struct, kw_only=True):
     model: str
     output: list[dict[str, Any]] = []
     parallel_tool_calls: bool
-    previous_response_id: None = None
+    previous_response_id: str | None = None
     reasoning: dict[str, Any]
     temperature: float
     text: dict[str, Any]

@@ -1,0 +1,201 @@
+"""Responses in the background: generated where no client waits, their events stored.
+
+::
+
+    POST ──► Job: a queued response, a task ──► sse.stream ──► EventRecorder ──► store
+                                                                                     │
+    GET ?stream=true&starting_after=N, or the POST with `stream` ◄── follow ◄────────┘
+
+An event is numbered by its ``sequence_number``. The process that generates holds the response in
+the store; if it dies, readers see that from the hold, and the response has failed.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from pyengine.chat.generation import ChatGeneration
+from pyengine.errors import PyengineError
+from pyengine.http import sse
+from pyengine.http.errors import internal_error
+from pyengine.http.event_stream import KEEP_ALIVE, EventStream
+from pyengine.http.openai.response_output import ResponseEvents
+from pyengine.http.openai.response_request import KIND
+from pyengine.http.store.database import Part
+from pyengine.http.store.store import Store
+
+if TYPE_CHECKING:
+    from pyengine.http.exchange import Exchange
+
+_encode = msgspec.json.Encoder().encode
+_EVENTS = "events"
+_END = b"\n\n"
+ACTIVE = ("queued", "in_progress")
+LOST = "The process that generated the response has died."
+
+
+class EventRecorder:
+    """A connection whose answer, a stream of events, is stored. Lives on the serving loop.
+
+    What comes while a write is under way is the next write: a part of the stored response, whose
+    number is that of its last event.
+    """
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._last = -1
+        self._waiting = b""
+        self._said = False
+        self._writing: asyncio.Task[None] | None = None
+        self._forgotten = asyncio.Event()
+
+    async def client_disconnect(self) -> None:
+        """Wait until nobody can read the answer any more: it was deleted."""
+        await self._forgotten.wait()
+
+    def response_stream(self, status: int, headers: list[tuple[str, str]]) -> "EventRecorder":
+        """Begin the answer."""
+        return self
+
+    def response_bytes(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        """An answer in one piece is the error of an exchange, which is an event before it."""
+
+    def send_bytes(self, data: bytes) -> asyncio.Future[None]:
+        """Store events, or say that the response is still worked on."""
+        self._said = True
+        self._waiting += b"" if data == KEEP_ALIVE else data
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def _write(self) -> None:
+        try:
+            while self._said:
+                await self._put(lambda _: None, hold=True)
+        finally:
+            self._writing = None
+
+    async def finish(self, body: bytes) -> None:
+        """Store the rest of the events with the response as it ended."""
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
+        await self._put(lambda _: body, hold=False)
+
+    async def _put(self, change: Any, *, hold: bool) -> None:
+        data, self._waiting, self._said = self._waiting, b"", False
+        self._last += data.count(_END)
+        parts = [Part(_EVENTS, self._last, data)] if data else []
+        if await self._store.change(self._name, change, *parts, hold=hold) is None:
+            self._forgotten.set()
+
+
+class Job:
+    """A response that is generated in the background.
+
+    Attributes:
+        exchange: The exchange that asks the engine.
+    """
+
+    def __init__(self, front: "Exchange", events: ResponseEvents) -> None:
+        """Take over from ``front``, which answers with the response that is queued."""
+        self._front = front
+        self._events = events
+        self._recorder = EventRecorder(front.service.store, events.response.id)
+        self.exchange = front.detach(cast("Any", self._recorder))
+
+    async def begin(
+        self, generate: Callable[["Exchange"], ChatGeneration], items: Part, *, stream: bool
+    ) -> None:
+        """Answer in a task; reply with the response as it is queued, or with its events.
+
+        Args:
+            generate: Begins the answer.
+            items: The items of the response's input, to be stored with it.
+            stream: Whether to reply with the events.
+
+        Raises:
+            PyengineError: The engine or the store refused it.
+        """
+        response = self._events.response
+        body = _encode(response)
+        try:
+            answer = generate(self.exchange)
+            await self._front.service.store.put(
+                KIND, self._front.owner, response.id, body, items, hold=True
+            )
+        except BaseException:
+            self.exchange.end()
+            raise
+        self._recorder.send_bytes(self._events.queued())
+        self.exchange.service.running.spawn(self.exchange, self._work(answer))
+        if stream:
+            await follow(self._front, response.id, -1)
+        else:
+            self._front.reply(body)
+
+    async def _work(self, answer: ChatGeneration) -> None:
+        events = self._events
+        try:
+            await sse.stream(self.exchange, [answer], events)
+        except PyengineError as error:
+            self._recorder.send_bytes(events.error(self.exchange.explain(error)))
+            raise
+        except Exception:
+            if events.response.status in ACTIVE:
+                self._recorder.send_bytes(events.error(internal_error()))
+            raise
+        finally:
+            await self._recorder.finish(_encode(events.response))
+
+
+async def follow(exchange: "Exchange", name: str, after: int) -> None:
+    """Answer with the events of a response whose numbers are over ``after``, until it has ended.
+
+    Raises:
+        NoSuchObjectError: There is no such response.
+        RSGIProtocolClosed: The client left.
+    """
+    store = exchange.service.store
+    stream = EventStream(exchange)
+    gone = asyncio.ensure_future(exchange.proto.client_disconnect())
+    try:
+        while not gone.done():
+            row = await store.get(KIND, exchange.owner, name)
+            parts = await store.parts(name, _EVENTS, after)
+            data = b"".join(_since(parts, after))
+            after = max([after, *(part.number for part in parts)])
+            response = msgspec.json.decode(row.body)
+            if response["status"] in ACTIVE and row.held < time.time():
+                data += _lost(response, after + 1)
+            if data:
+                await stream.write(data)
+            if response["status"] not in ACTIVE or row.held < time.time():
+                return
+            await store.look()
+    finally:
+        gone.cancel()
+        stream.end()
+
+
+def _since(parts: list[Part], after: int) -> Iterator[bytes]:
+    """The events behind number ``after``; the number of a part is that of its last event."""
+    for part in parts:
+        events = part.data.split(_END)[:-1]
+        first = part.number - len(events) + 1
+        yield from (event + _END for event in events[max(0, after + 1 - first) :])
+
+
+def _lost(response: dict[str, Any], number: int) -> bytes:
+    data = {"type": "response.failed", "sequence_number": number, "response": failed(response)}
+    return b"event: response.failed\ndata: %b\n\n" % _encode(data)
+
+
+def failed(response: dict[str, Any]) -> dict[str, Any]:
+    """An unfinished response whose process has died."""
+    return {**response, "status": "failed", "error": {"code": "server_error", "message": LOST}}

@@ -1,0 +1,245 @@
+"""From a Responses request to what the engine is asked, and the response as it begins."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pyengine.chat.handler import AnswerSpec
+from pyengine.chat.messages import Message
+from pyengine.chat.options import ChatOptions
+from pyengine.errors import ContextLengthError, InvalidRequestError
+from pyengine.grammar import Grammar, json_object
+from pyengine.http.errors import FieldNames
+from pyengine.http.limits import Limits, check_messages
+from pyengine.http.openai.chat_options import grammar_names, template_arguments
+from pyengine.http.openai.logprobs import OF_REASONING, wanted_in_response
+from pyengine.http.openai.response_input import (
+    InputItem,
+    conversation,
+    read_items,
+    stored,
+    stored_items,
+    without_oldest,
+)
+from pyengine.http.openai.response_output import Writing
+from pyengine.http.openai.schema.common import check_metadata
+from pyengine.http.openai.schema.responses import (
+    ResponseObject,
+    ResponsesRequest,
+    TextJsonSchema,
+)
+from pyengine.http.openai.schema.sampling import sampling_params
+from pyengine.http.openai.schema.structured import JsonObjectFormat, StructuredOutputs
+from pyengine.http.openai.structured import Constraint, named_schema
+from pyengine.http.openai.tool_choice import choice_in_response
+from pyengine.http.openai.tools import read_tools
+from pyengine.http.store.errors import NoSuchObjectError
+from pyengine.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from pyengine.http.exchange import Exchange
+
+KIND = "response"
+ITEMS = "items"
+"""The part of a stored response with all items of its input, those of earlier responses too."""
+
+# The request's fields by the engine's parameters.
+_FIELDS = {
+    "prompt": "input",
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "template_arguments": "reasoning",
+}
+_ACTIVE = ("queued", "in_progress")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request that the engine can be asked.
+
+    Attributes:
+        items: The items of the input, earlier responses' first.
+        spec: How the conversation is answered.
+        token_ids: Its prompt.
+        params: The sampling parameters.
+        options: The options besides sampling.
+    """
+
+    items: list[InputItem]
+    spec: AnswerSpec
+    token_ids: list[int]
+    params: SamplingParams
+    options: ChatOptions
+
+
+async def prepare(exchange: "Exchange", request: ResponsesRequest) -> Prepared:
+    """Read the conversation, and make the prompt.
+
+    Raises:
+        InvalidRequestError: Naming the field at fault.
+    """
+    service = exchange.service
+    exchange.names = FieldNames(_FIELDS)
+    check_metadata(request.metadata)
+    top_logprobs = wanted_in_response(request, exchange.warnings)
+    defaults = service.engine.default_sampling_params
+    params = sampling_params(request, request.max_output_tokens, top_logprobs, defaults)
+    options = _options(request, service.limits)
+    grammar, schemas = grammar_names(Constraint(options.grammar, "text.format"), options)
+    exchange.names = FieldNames({**_FIELDS, "grammar": grammar}, schemas)
+    items = read_items(request.input, service.fields, exchange.warnings)
+    if request.previous_response_id is not None:
+        items = await _previous(exchange, request.previous_response_id) + items
+    messages = conversation(items, request.instructions)
+    check_messages(len(messages), service.limits)
+    if request.truncation == "auto":
+        spec, token_ids = await _shortened(exchange, messages, params, options)
+    else:
+        spec, token_ids = await service.engine.prepare(messages, params, options)
+    exchange.warn(*spec.warnings)
+    return Prepared(items, spec, token_ids, params, options)
+
+
+async def _previous(exchange: "Exchange", name: str) -> list[InputItem]:
+    """The items of an earlier response: of its input and its output.
+
+    Raises:
+        InvalidRequestError: There is no such response, or it has not ended.
+    """
+    service, at = exchange.service, "previous_response_id"
+    try:
+        row = await service.store.get(KIND, exchange.owner, name)
+    except NoSuchObjectError as error:
+        raise InvalidRequestError(
+            f"'{at}': {error.message}", param=at, code="previous_response_not_found"
+        ) from None
+    response = msgspec.json.decode(row.body)
+    if response["status"] in _ACTIVE:
+        raise InvalidRequestError(
+            f"'{at}': the response is {response['status']}; wait until it has ended.", param=at
+        )
+    [before] = await service.store.parts(name, ITEMS)
+    return stored_items(msgspec.json.decode(before.data) + response["output"], service.fields)
+
+
+async def _shortened(
+    exchange: "Exchange", messages: Sequence[Message], params: SamplingParams, options: ChatOptions
+) -> tuple[AnswerSpec, list[int]]:
+    """The longest end of a conversation that fits the context, by whole turns. O(log turns).
+
+    Raises:
+        ContextLengthError: Its last turn alone does not fit.
+    """
+    engine = exchange.service.engine
+    most = engine.max_context - (params.max_tokens or 1)
+
+    async def fitting(chosen: Sequence[Message]) -> tuple[AnswerSpec, list[int]] | None:
+        try:
+            spec, token_ids = await engine.prepare(chosen, params, options)
+        except ContextLengthError:
+            return None
+        return (spec, token_ids) if len(token_ids) <= most else None
+
+    if (found := await fitting(messages)) is not None:
+        return found
+    shorter = without_oldest(messages)
+    low, high = 0, len(shorter)  # those before low are too long, the one at high is known to fit
+    best = None
+    while low < high:
+        middle = (low + high) // 2
+        if (found := await fitting(shorter[middle])) is not None:
+            best, high = found, middle
+        else:
+            low = middle + 1
+    if best is None:
+        return await engine.prepare(shorter[-1] if shorter else messages, params, options)
+    left_out = len(messages) - len(shorter[high])
+    exchange.warn(f"'truncation': the {left_out} oldest messages are left out.")
+    return best
+
+
+def _options(request: ResponsesRequest, limits: Limits) -> ChatOptions:
+    choice, allowed = choice_in_response(request.tool_choice)
+    effort = None if request.reasoning is None else request.reasoning.effort
+    return ChatOptions(
+        tools=read_tools(request.tools, limits),
+        tool_choice=choice,
+        allowed_tools=allowed,
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        grammar=_grammar(request),
+        template_arguments=template_arguments(
+            request.chat_template_kwargs, effort, "reasoning.effort"
+        ),
+        parameters_at="parameters",
+    )
+
+
+def _grammar(request: ResponsesRequest) -> Grammar | None:
+    given = None if request.text is None else request.text.format
+    if isinstance(given, JsonObjectFormat):
+        return json_object()
+    if isinstance(given, TextJsonSchema):
+        return named_schema(
+            given.name, given.schema, given.strict, StructuredOutputs(), "text.format"
+        )
+    return None
+
+
+def writing(exchange: "Exchange", request: ResponsesRequest) -> Writing:
+    """How the response is written."""
+    service = exchange.service
+    pack = OF_REASONING in (request.include or ())
+    return Writing(service.new_id, service.engine.handler.reasons, pack)
+
+
+def begun(request: ResponsesRequest, answer_id: str, model: str, made: Prepared) -> ResponseObject:
+    """The response as it begins: what was asked for, and the defaults of what was not given."""
+    text: dict[str, Any] = {"format": {"type": "text"}}
+    if request.text is not None and request.text.format is not None:
+        text["format"] = msgspec.to_builtins(request.text.format)
+    choice = "auto" if request.tool_choice is None else request.tool_choice
+    effort = None if request.reasoning is None else request.reasoning.effort
+    return ResponseObject(
+        id=answer_id,
+        created_at=int(time.time()),
+        status="queued" if request.background else "in_progress",
+        background=bool(request.background),
+        instructions=request.instructions,
+        max_output_tokens=request.max_output_tokens,
+        model=model,
+        parallel_tool_calls=made.options.parallel_tool_calls,
+        previous_response_id=request.previous_response_id,
+        reasoning={"effort": effort, "summary": None},
+        temperature=made.params.temperature,
+        text=text,
+        tool_choice=msgspec.to_builtins(choice),
+        tools=[
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": dict(tool.parameters),
+                "strict": tool.strict,
+            }
+            for tool in made.options.tools
+        ],
+        top_logprobs=request.top_logprobs or 0,
+        top_p=made.params.top_p,
+        truncation=request.truncation or "disabled",
+        metadata=request.metadata or {},
+    )
+
+
+def items_of(exchange: "Exchange", made: Prepared) -> list[dict[str, Any]]:
+    """The items of the input as they are stored; ids that two have are made anew."""
+    taken: set[str] = set()
+    items = []
+    for item in made.items:
+        if item.id in taken:
+            item = replace(item, id=None)
+        items.append(stored(item, exchange.service.new_id("")))
+        taken.add(items[-1]["id"])
+    return items

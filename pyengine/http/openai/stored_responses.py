@@ -1,0 +1,125 @@
+"""Stored responses: ``/v1/responses/{response}`` with ``/cancel`` and ``/input_items``."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pyengine.errors import InvalidRequestError
+from pyengine.http.openai.background_response import ACTIVE, failed, follow
+from pyengine.http.openai.response_request import ITEMS, KIND
+from pyengine.http.query import Deleted, ListQuery, ObjectList, read_query
+from pyengine.http.store.errors import NoSuchObjectError
+
+if TYPE_CHECKING:
+    from pyengine.http.exchange import Exchange
+
+_encode = msgspec.json.Encoder().encode
+
+
+class RetrieveQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """How a response is to be read.
+
+    Attributes:
+        stream: As its events; of a background response only.
+        starting_after: The number of the event behind which they begin.
+        include: As of a request; a stored response has what its request included.
+        include_obfuscation: False: no event has padding.
+    """
+
+    stream: bool = False
+    starting_after: int | None = None
+    include: list[str] | None = None
+    include_obfuscation: bool | None = None
+
+
+class ItemsQuery(ListQuery, kw_only=True, forbid_unknown_fields=True):
+    """Which part of the input is wanted; ``include`` is as of a request."""
+
+    include: list[str] | None = None
+
+
+async def retrieve(exchange: "Exchange") -> None:
+    """The response, or its events."""
+    query = read_query(exchange.scope.query_string, RetrieveQuery)
+    if query.include_obfuscation:
+        raise InvalidRequestError(
+            "'include_obfuscation' is not supported.", param="include_obfuscation"
+        )
+    if query.starting_after is not None and not query.stream:
+        raise InvalidRequestError(
+            "'starting_after' is only allowed when 'stream' is true.", param="starting_after"
+        )
+    response = await _response(exchange)
+    if not query.stream:
+        exchange.reply(_encode(response))
+        return
+    if not response["background"]:
+        raise InvalidRequestError(
+            "Only responses that were created with 'background' keep their events.", param="stream"
+        )
+    after = -1 if query.starting_after is None else query.starting_after
+    await follow(exchange, exchange.parameter, after)
+
+
+async def delete(exchange: "Exchange") -> None:
+    """Remove the response; one that is still generated ends."""
+    await exchange.service.store.delete(KIND, exchange.owner, exchange.parameter)
+    await exchange.service.administration.abort(exchange.parameter)
+    exchange.reply(_encode(Deleted(exchange.parameter, "response")))
+
+
+async def cancel(exchange: "Exchange") -> None:
+    """End a background response."""
+    response, store = await _response(exchange), exchange.service.store
+    if not response["background"]:
+        raise InvalidRequestError("Only background responses can be cancelled.")
+    while response["status"] in ACTIVE:
+        # By the process that generates it, which stores how it ended.
+        await exchange.service.administration.abort(exchange.parameter)
+        await store.look()
+        response = await _response(exchange)
+    exchange.reply(_encode(response))
+
+
+async def list_input_items(exchange: "Exchange") -> None:
+    """The items of the response's input, those of earlier responses too."""
+    query = read_query(exchange.scope.query_string, ItemsQuery)
+    await _response(exchange)
+    parts = await exchange.service.store.parts(exchange.parameter, ITEMS)
+    items: list[dict[str, Any]] = [i for part in parts for i in msgspec.json.decode(part.data)]
+    if query.order == "desc":
+        items.reverse()
+    exchange.reply(_encode(page_of(items, query)))
+
+
+def page_of(items: list[dict[str, Any]], query: ListQuery) -> ObjectList:
+    """A page of objects that are stored as one.
+
+    Raises:
+        NoSuchObjectError: There is no object ``after``, behind which the page begins.
+    """
+    first = 0
+    if query.after is not None:
+        ids = [item["id"] for item in items]
+        if query.after not in ids:
+            raise NoSuchObjectError(
+                f"There is no item with the id '{query.after[:100]}'.", param="after"
+            )
+        first = ids.index(query.after) + 1
+    chosen = items[first : first + query.limit]
+    return ObjectList(
+        data=[msgspec.Raw(_encode(item)) for item in chosen],
+        first_id=chosen[0]["id"] if chosen else "",
+        last_id=chosen[-1]["id"] if chosen else "",
+        has_more=first + query.limit < len(items),
+    )
+
+
+async def _response(exchange: "Exchange") -> dict[str, Any]:
+    """The response as it stands."""
+    row = await exchange.service.store.get(KIND, exchange.owner, exchange.parameter)
+    response: dict[str, Any] = msgspec.json.decode(row.body)
+    if response["status"] in ACTIVE and row.held < time.time():
+        return failed(response)
+    return response

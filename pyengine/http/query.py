@@ -1,0 +1,85 @@
+"""The query of a request's path, as a type that names its fields."""
+
+import re
+from typing import Any, Literal, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from pyengine.errors import InvalidRequestError
+from pyengine.http.store.store import Page
+from pyengine.validation.decoding import refusal
+
+T = TypeVar("T")
+
+_INNER = re.compile(r"(\w+)\[(\w*)\]")
+_MOST_LISTED = 100
+
+
+class ListQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which part of a list is wanted.
+
+    Attributes:
+        after: The id behind which it begins.
+        limit: How many objects it has at most.
+        order: The first added first, or last.
+    """
+
+    after: str | None = None
+    limit: int = 20
+    order: Literal["asc", "desc"] = "desc"
+
+
+def read_query(text: str, kind: type[T]) -> T:
+    """A query such as ``limit=5&metadata[a]=b&include[]=c`` as ``kind``.
+
+    Raises:
+        InvalidRequestError: Naming the parameter that is unknown, or no such value.
+    """
+    values: dict[str, Any] = {}
+    for name, value in parse_qsl(text, keep_blank_values=True):
+        inner = _INNER.fullmatch(name)
+        if inner is None:
+            values[name] = value
+        elif inner[2]:
+            values.setdefault(inner[1], {})[inner[2]] = value
+        else:
+            values.setdefault(inner[1], []).append(value)
+    try:
+        query = msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise refusal(error, kind) from None
+    if isinstance(query, ListQuery) and not 1 <= query.limit <= _MOST_LISTED:
+        raise InvalidRequestError(
+            f"'limit' must be from 1 to {_MOST_LISTED}, not {query.limit}.", param="limit"
+        )
+    return query
+
+
+class ObjectList(msgspec.Struct, kw_only=True):
+    """A page of a list."""
+
+    object: str = "list"
+    data: list[msgspec.Raw]
+    first_id: str
+    last_id: str
+    has_more: bool
+
+
+def listed(page: Page) -> ObjectList:
+    """A page of the store as a list."""
+    rows = page.rows
+    return ObjectList(
+        data=[msgspec.Raw(row.body) for row in rows],
+        first_id=rows[0].id if rows else "",
+        last_id=rows[-1].id if rows else "",
+        has_more=page.more,
+    )
+
+
+class Deleted(msgspec.Struct):
+    """An object that is no more."""
+
+    id: str
+    object: str
+    deleted: bool = True

@@ -1,0 +1,297 @@
+"""The tables of a store, in SQLite. Belongs to one thread at a time.
+
+::
+
+    objects  number, id, kind, owner, body, expires, held     one row an object; the body is JSON
+       │ 1:n
+    parts    id, name, number, data, bytes                    what is read apart from the body
+
+    totals   bytes                                            kept by triggers: O(1) to read
+
+An object is *held* until a time by the process that works on it: it is not evicted until then, and
+one that is still unfinished after that has lost its process.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyengine.errors import ConfigError
+from pyengine.http.store.errors import StoreFullError
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS objects (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    body BLOB NOT NULL,
+    expires REAL NOT NULL,
+    held REAL NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS objects_of_owner ON objects (owner, kind, number);
+CREATE INDEX IF NOT EXISTS objects_by_expiry ON objects (expires);
+CREATE TABLE IF NOT EXISTS parts (
+    id TEXT NOT NULL REFERENCES objects (id) ON DELETE CASCADE,
+    name TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (id, name, number)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS totals (bytes INTEGER NOT NULL);
+INSERT INTO totals SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM totals);
+CREATE TRIGGER IF NOT EXISTS object_added AFTER INSERT ON objects
+    BEGIN UPDATE totals SET bytes = bytes + length(new.body); END;
+CREATE TRIGGER IF NOT EXISTS object_changed AFTER UPDATE OF body ON objects
+    BEGIN UPDATE totals SET bytes = bytes + length(new.body) - length(old.body); END;
+CREATE TRIGGER IF NOT EXISTS object_removed AFTER DELETE ON objects
+    BEGIN UPDATE totals SET bytes = bytes - length(old.body); END;
+CREATE TRIGGER IF NOT EXISTS part_added AFTER INSERT ON parts
+    BEGIN UPDATE totals SET bytes = bytes + length(new.data); END;
+CREATE TRIGGER IF NOT EXISTS part_removed AFTER DELETE ON parts
+    BEGIN UPDATE totals SET bytes = bytes - length(old.data); END;
+"""
+_VERSION = 1
+_BUSY_S = 30.0
+# Eviction makes room for more than one object, since it looks at all of them.
+_EVICT_TO = 0.9
+# The bytes that each owner has; what is held, or is another's, stays.
+_LARGEST_OWNER = """
+SELECT owner FROM objects LEFT JOIN parts USING (id) WHERE held < ? AND objects.id != ?
+GROUP BY owner ORDER BY sum(coalesce(length(data), 0)) + sum(length(body)) DESC LIMIT 1
+"""
+_OLDEST = """
+SELECT id FROM objects WHERE owner = ? AND held < ? AND id != ? ORDER BY number LIMIT 1
+"""
+
+Change = Callable[[bytes], bytes | None]
+"""A new body in the place of another; None leaves it."""
+
+
+class Row(NamedTuple):
+    """An object: its number grows with the order in which objects were added."""
+
+    number: int
+    id: str
+    owner: str
+    body: bytes
+    held: float
+
+
+class Part(NamedTuple):
+    """A part of an object."""
+
+    name: str
+    number: int
+    data: bytes
+
+
+class Database:
+    """The objects and their parts. One that has expired is as none.
+
+    Every method is one transaction, which other processes see whole or not at all.
+    """
+
+    def __init__(self, path: str | None, most_bytes: int) -> None:
+        """Open the file at ``path``, or memory that is nobody else's.
+
+        Raises:
+            ConfigError: It cannot be opened, or is of another version or no store.
+        """
+        import sqlite3
+
+        self._most_bytes = most_bytes
+        if path is not None:
+            _create(Path(path))
+        try:
+            self._connection = sqlite3.connect(
+                path or ":memory:",
+                timeout=_BUSY_S,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            self._prepare()
+        except sqlite3.Error as error:
+            raise ConfigError(
+                f"the store {path} cannot be opened: {error}", param="store"
+            ) from None
+
+    def _prepare(self) -> None:
+        run = self._connection.execute
+        run("PRAGMA foreign_keys = ON")
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = NORMAL")
+        [(version,)] = run("PRAGMA user_version")
+        if version not in (0, _VERSION):
+            raise ConfigError(
+                f"the store is of version {version}, this is version {_VERSION}; give another path",
+                param="store",
+            )
+        with self._transaction():
+            for statement in _statements():
+                run(statement)
+            run(f"PRAGMA user_version = {_VERSION}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator["sqlite3.Connection"]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._connection
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def put(
+        self, kind: str, row: tuple[str, str, bytes], expires: float, held: float, parts: list[Part]
+    ) -> None:
+        """Add an object: ``row`` is its id, owner and body. O(1) while there is room.
+
+        The oldest objects of the owner that has most bytes make room.
+
+        Raises:
+            StoreFullError: It is larger than the room that can be made.
+        """
+        name, owner, body = row
+        with self._transaction() as at:
+            at.execute("DELETE FROM objects WHERE expires < ?", (time.time(),))
+            at.execute(
+                "INSERT INTO objects (id, kind, owner, body, expires, held) VALUES (?,?,?,?,?,?)",
+                (name, kind, owner, body, expires, held),
+            )
+            at.executemany("INSERT INTO parts VALUES (?,?,?,?)", [(name, *part) for part in parts])
+            self._make_room(name)
+
+    def _make_room(self, newest: str) -> None:
+        if self.total <= self._most_bytes:
+            return
+        now = time.time()
+        while self.total > self._most_bytes * _EVICT_TO:
+            found = self._connection.execute(_LARGEST_OWNER, (now, newest)).fetchone()
+            if found is None:
+                break
+            [oldest] = self._connection.execute(_OLDEST, (*found, now, newest)).fetchone()
+            self._connection.execute("DELETE FROM objects WHERE id = ?", (oldest,))
+        if self.total > self._most_bytes:
+            raise StoreFullError(
+                f"The store has room for {self._most_bytes} bytes, which this exceeds."
+            )
+
+    @property
+    def total(self) -> int:
+        """The bytes of all objects and parts."""
+        [(total,)] = self._connection.execute("SELECT bytes FROM totals")
+        return int(total)
+
+    def get(self, kind: str, owner: str, name: str) -> Row | None:
+        """The owner's object of that id. O(log n)."""
+        return next(self._rows("id = ? AND kind = ? AND owner = ?", (name, kind, owner)), None)
+
+    def page(
+        self, kind: str, owner: str, after: str | None, *, descending: bool
+    ) -> Iterator[Row] | None:
+        """The owner's objects by their order, behind that of the id ``after``; None: no such id."""
+        order, beyond = ("DESC", "<") if descending else ("ASC", ">")
+        where, values = "kind = ? AND owner = ?", [kind, owner]
+        if after is not None:
+            if (found := self.get(kind, owner, after)) is None:
+                return None
+            where, values = f"{where} AND number {beyond} {found.number}", values
+        return self._rows(where, tuple(values), f"ORDER BY number {order}")
+
+    def _rows(self, where: str, values: tuple[Any, ...], rest: str = "") -> Iterator[Row]:
+        sql = "SELECT number, id, owner, body, held FROM objects WHERE"
+        rows = self._connection.execute(
+            f"{sql} {where} AND expires >= ? {rest}", (*values, time.time())
+        )
+        return map(Row._make, rows)
+
+    def delete(self, kind: str, owner: str, name: str) -> bool:
+        """Remove the owner's object; whether there was one."""
+        with self._transaction() as at:
+            sql = "DELETE FROM objects WHERE id = ? AND kind = ? AND owner = ?"
+            return at.execute(sql, (name, kind, owner)).rowcount > 0
+
+    def change(
+        self, name: str, change: Change, held: float | None, parts: Sequence[Part] = ()
+    ) -> bytes | None:
+        """Give an object the body that ``change`` makes of it, and add parts.
+
+        Args:
+            name: Its id.
+            change: Called within the transaction.
+            held: Until when it is held from now on; None leaves that.
+            parts: Those to add.
+
+        Returns:
+            Its body then; None: there is no such object.
+
+        Raises:
+            StoreFullError: There is no room for it.
+        """
+        with self._transaction() as at:
+            found = at.execute("SELECT body FROM objects WHERE id = ?", (name,)).fetchone()
+            if found is None:
+                return None
+            at.executemany("INSERT INTO parts VALUES (?,?,?,?)", [(name, *part) for part in parts])
+            if held is not None:
+                at.execute("UPDATE objects SET held = ? WHERE id = ?", (held, name))
+            body = change(found[0])
+            if body is not None:
+                at.execute("UPDATE objects SET body = ? WHERE id = ?", (body, name))
+            self._make_room(name)
+            return found[0] if body is None else body
+
+    def parts(self, name: str, part: str, after: int, limit: int) -> list[Part]:
+        """The parts of that name whose numbers are over ``after``, by their order."""
+        sql = """SELECT name, number, data FROM parts
+                 WHERE id = ? AND name = ? AND number > ? ORDER BY number LIMIT ?"""
+        return [
+            Part._make(row) for row in self._connection.execute(sql, (name, part, after, limit))
+        ]
+
+    def numbers(self, name: str, part: str) -> set[int]:
+        """The numbers of the parts of that name."""
+        sql = "SELECT number FROM parts WHERE id = ? AND name = ?"
+        return {number for (number,) in self._connection.execute(sql, (name, part))}
+
+    def claim(self, kind: str, until: float, wanted: Callable[[bytes], bool]) -> Row | None:
+        """Hold an object of that kind that nothing holds and ``wanted`` says yes to."""
+        with self._transaction() as at:
+            now = time.time()
+            for row in self._rows("kind = ? AND held < ?", (kind, now), "ORDER BY number"):
+                if wanted(row.body):
+                    at.execute("UPDATE objects SET held = ? WHERE id = ?", (until, row.id))
+                    return row
+        return None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+
+def _create(path: Path) -> None:
+    """Make the file where there is none, for its owner's eyes only: it has people's prompts."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise ConfigError(f"the store {path} cannot be opened: {error}", param="store") from None
+
+
+def _statements() -> list[str]:
+    """The statements of the tables one by one, for one transaction around all."""
+    import sqlite3
+
+    found, rest = [], ""
+    for line in _TABLES.splitlines(keepends=True):
+        rest += line
+        if sqlite3.complete_statement(rest):
+            found.append(rest)
+            rest = ""
+    return found

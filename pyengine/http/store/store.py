@@ -1,0 +1,240 @@
+"""The store: what clients have asked to be kept, found again by its id.
+
+::
+
+    endpoints ─► Store (the loop) ─► one thread ─► Database ─► memory, or a file
+
+Objects are apart by their owner: the name of the API key that stored them, or nobody's where no
+keys are needed. Several processes may have the same file; what one writes all others read.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+
+from pyengine.http.store.database import Change, Database, Part, Row
+from pyengine.http.store.errors import NoSuchObjectError, StoreOffError
+from pyengine.settings.server import ServerConfig
+
+T = TypeVar("T")
+
+HOLD_S = 30.0
+"""How long an object is held by a process that says nothing more of it."""
+# How soon a process sees what another has written, where it waits for it.
+_LOOK_S = 0.1
+
+
+class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the store is, and what it keeps.
+
+    Attributes:
+        path: Its file; None is the memory of this process.
+        most_bytes: The room for all objects; the oldest make room. 0 stores nothing.
+        seconds: How long an object is kept.
+    """
+
+    path: str | None = None
+    most_bytes: int = 256 << 20
+    seconds: float = 30 * 24 * 3600.0
+
+    @classmethod
+    def of(cls, config: ServerConfig) -> "StoreLimits":
+        """The limits that a configuration gives."""
+        return cls(path=config.store, most_bytes=config.store_bytes, seconds=config.store_seconds)
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Objects in their order, and whether there are more behind them."""
+
+    rows: list[Row]
+    more: bool
+
+
+class Store:
+    """The objects of all clients. Lives on the serving loop; SQLite has a thread of its own.
+
+    Attributes:
+        limits: Where it is, and what it keeps.
+    """
+
+    def __init__(self, limits: StoreLimits | None = None) -> None:
+        """Open the file, if it is one; memory is taken with the first object.
+
+        Raises:
+            ConfigError: It cannot be opened, or is none.
+        """
+        self.limits = limits or StoreLimits()
+        self._thread = ThreadPoolExecutor(1, "pyengine-store")
+        self._database: Database | None = None
+        self._written = asyncio.Event()
+        if self.limits.path is not None and self.on:
+            self._open()
+
+    @property
+    def on(self) -> bool:
+        """Whether anything is stored."""
+        return self.limits.most_bytes > 0
+
+    def require(self) -> None:
+        """Refuse what needs a store where there is none.
+
+        Raises:
+            StoreOffError: There is none.
+        """
+        if not self.on:
+            raise StoreOffError(
+                "This server stores nothing; `pyengine serve --store-bytes` gives the store room."
+            )
+
+    async def put(
+        self,
+        kind: str,
+        owner: str,
+        name: str,
+        body: bytes,
+        *parts: Part,
+        seconds: float | None = None,
+        hold: bool = False,
+    ) -> None:
+        """Add an object.
+
+        Args:
+            kind: Such as ``response``.
+            owner: Whose it is.
+            name: Its id.
+            body: JSON.
+            parts: What is read apart from the body.
+            seconds: How long it is kept; None is as long as usual.
+            hold: Whether this process goes on to work on it.
+
+        Raises:
+            StoreFullError: There is no room for it.
+            StoreOffError: There is no store.
+        """
+        self.require()
+        now = time.time()
+        expires = now + (self.limits.seconds if seconds is None else seconds)
+        held = now + HOLD_S if hold else 0.0
+        row = (name, owner, body)
+        await self._run(lambda data: data.put(kind, row, expires, held, list(parts)))
+
+    async def get(self, kind: str, owner: str, name: str) -> Row:
+        """The owner's object of that id.
+
+        Raises:
+            NoSuchObjectError: There is none.
+            StoreOffError: There is no store.
+        """
+        self.require()
+        row = await self._run(lambda data: data.get(kind, owner, name))
+        if row is None:
+            raise _no_such(kind, name)
+        return row
+
+    async def page(
+        self,
+        kind: str,
+        owner: str,
+        *,
+        after: str | None,
+        limit: int,
+        descending: bool,
+        keep: Callable[[bytes], bool] = lambda _: True,
+    ) -> Page:
+        """The owner's objects that ``keep`` says yes to, in the order in which they were added.
+
+        Raises:
+            NoSuchObjectError: There is no object ``after``, behind which the page begins.
+            StoreOffError: There is no store.
+        """
+        self.require()
+
+        def read(data: Database) -> list[Row] | None:
+            rows = data.page(kind, owner, after, descending=descending)
+            if rows is None:
+                return None
+            return list(islice((row for row in rows if keep(row.body)), limit + 1))
+
+        rows = await self._run(read)
+        if rows is None:
+            raise _no_such(kind, after or "")
+        return Page(rows[:limit], len(rows) > limit)
+
+    async def delete(self, kind: str, owner: str, name: str) -> None:
+        """Remove the owner's object.
+
+        Raises:
+            NoSuchObjectError: There is none.
+            StoreOffError: There is no store.
+        """
+        self.require()
+        if not await self._run(lambda data: data.delete(kind, owner, name)):
+            raise _no_such(kind, name)
+
+    async def change(
+        self, name: str, change: Change, *parts: Part, hold: bool | None = None
+    ) -> bytes | None:
+        """Give an object the body that ``change`` makes of it, and add parts, both or neither.
+
+        Args:
+            name: Its id.
+            change: Called on the store's thread, while nothing else changes the object.
+            parts: Those to add.
+            hold: Whether this process goes on to work on it; None leaves that as it is.
+
+        Returns:
+            Its body then; None: it is gone.
+        """
+        held = None if hold is None else time.time() + HOLD_S if hold else 0.0
+        body = await self._run(lambda data: data.change(name, change, held, parts))
+        self._written.set()
+        self._written = asyncio.Event()
+        return body
+
+    async def parts(
+        self, name: str, part: str, after: int = -1, limit: int = 1 << 62
+    ) -> list[Part]:
+        """The parts of that name whose numbers are over ``after``, by their order."""
+        return await self._run(lambda data: data.parts(name, part, after, limit))
+
+    async def numbers(self, name: str, part: str) -> set[int]:
+        """The numbers of the parts of that name."""
+        return await self._run(lambda data: data.numbers(name, part))
+
+    async def claim(self, kind: str, wanted: Callable[[bytes], bool]) -> Row | None:
+        """Hold an unfinished object whose process has died; None: there is none."""
+        until = time.time() + HOLD_S
+        return await self._run(lambda data: data.claim(kind, until, wanted))
+
+    async def look(self) -> None:
+        """Wait until objects have changed, or another process may have changed some."""
+        written = self._written
+        try:
+            await asyncio.wait_for(written.wait(), _LOOK_S)
+        except TimeoutError:
+            return
+
+    async def close(self) -> None:
+        """Finish what is being written, and let go of the file. Idempotent."""
+        await asyncio.to_thread(self._thread.shutdown)
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def _open(self) -> Database:
+        if self._database is None:
+            self._database = Database(self.limits.path, self.limits.most_bytes)
+        return self._database
+
+    async def _run(self, work: Callable[[Database], T]) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, lambda: work(self._open()))
+
+
+def _no_such(kind: str, name: str) -> NoSuchObjectError:
+    return NoSuchObjectError(f"No {kind} with the id '{name[:100]}' is stored for this API key.")

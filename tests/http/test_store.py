@@ -1,0 +1,203 @@
+"""The store: bounded, apart by owner, shared by processes, gone after its time."""
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyengine.errors import ConfigError
+from pyengine.http.store.database import Database, Part
+from pyengine.http.store.errors import NoSuchObjectError, StoreFullError
+from pyengine.http.store.store import Store, StoreLimits
+from tests.clients import client_of
+from tests.programs import served
+
+
+@pytest.fixture(params=["memory", "file"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    path = str(tmp_path / "store") if request.param == "file" else None
+    store = Store(StoreLimits(path=path, most_bytes=1000))
+    yield store
+    await store.close()
+
+
+async def test_objects_and_parts(store: Store) -> None:
+    await store.put("x", "alice", "1", b"{}", Part("p", 0, b"a"), Part("p", 1, b"b"))
+    assert (await store.get("x", "alice", "1")).body == b"{}"
+    for kind, owner, name in (("y", "alice", "1"), ("x", "bob", "1"), ("x", "alice", "2")):
+        with pytest.raises(NoSuchObjectError):
+            await store.get(kind, owner, name)
+        with pytest.raises(NoSuchObjectError):
+            await store.delete(kind, owner, name)
+    assert await store.change("1", lambda body: body + b" ", Part("p", 5, b"c")) == b"{} "
+    assert await store.change("1", lambda _: None) == b"{} "
+    assert await store.change("none", lambda _: b"x") is None
+    assert await store.parts("1", "p", after=0) == [Part("p", 1, b"b"), Part("p", 5, b"c")]
+    assert await store.parts("1", "p", limit=1) == [Part("p", 0, b"a")]
+    assert await store.numbers("1", "p") == {0, 1, 5}
+    await store.delete("x", "alice", "1")
+    assert not await store.parts("1", "p")
+
+
+async def test_pages(store: Store) -> None:
+    for number in range(7):
+        await store.put("x", "alice", f"{number}", b"odd" if number % 2 else b"even")
+        await store.put("x", "bob", f"b{number}", b"")
+
+    async def page(after: str | None, *, descending: bool = False) -> tuple[list[str], bool]:
+        found = await store.page("x", "alice", after=after, limit=3, descending=descending)
+        return [row.id for row in found.rows], found.more
+
+    assert await page(None) == (["0", "1", "2"], True)
+    assert await page("2") == (["3", "4", "5"], True)
+    assert await page("3") == (["4", "5", "6"], False)
+    assert await page("6") == ([], False)
+    assert await page("4", descending=True) == (["3", "2", "1"], True)
+    with pytest.raises(NoSuchObjectError):
+        await page("b1")
+    odd = await store.page(
+        "x", "alice", after=None, limit=3, descending=True, keep=lambda body: body == b"odd"
+    )
+    assert [row.id for row in odd.rows] == ["5", "3", "1"]
+    assert not odd.more
+
+
+async def test_what_has_expired_is_not_there(store: Store) -> None:
+    await store.put("x", "", "1", b"", seconds=-1)
+    await store.put("x", "", "2", b"")
+    with pytest.raises(NoSuchObjectError):
+        await store.get("x", "", "1")
+    page = await store.page("x", "", after=None, limit=5, descending=False)
+    assert [row.id for row in page.rows] == ["2"]
+
+
+async def test_the_bound(store: Store) -> None:
+    await store.put("x", "alice", "a", b"1" * 100)
+    await store.put("x", "bob", "held", b"1" * 100, hold=True)
+    for number in range(20):
+        await store.put("x", "bob", f"{number}", b"1" * 50, Part("p", 0, b"1" * 50))
+    await store.get("x", "alice", "a")
+    await store.get("x", "bob", "held")
+    with pytest.raises(NoSuchObjectError):
+        await store.get("x", "bob", "0")
+    await store.get("x", "bob", "19")
+    with pytest.raises(StoreFullError):
+        await store.put("x", "bob", "large", b"1" * 950)
+    # What does not fit has removed nothing.
+    await store.get("x", "bob", "19")
+
+
+async def test_claims(store: Store) -> None:
+    await store.put("x", "", "held", b"active", hold=True)
+    await store.put("x", "", "done", b"done")
+    await store.put("x", "", "lost", b"active")
+    claimed = await store.claim("x", lambda body: body == b"active")
+    assert claimed is not None
+    assert claimed.id == "lost"
+    assert await store.claim("x", lambda body: body == b"active") is None
+    await store.change("held", lambda _: None, hold=False)
+    again = await store.claim("x", lambda body: body == b"active")
+    assert again is not None
+    assert again.id == "held"
+
+
+def _same(body: bytes, _: bytes) -> bytes:
+    return body
+
+
+ACTIONS = st.lists(
+    st.tuples(st.sampled_from(["put", "change", "delete"]), st.integers(0, 5), st.integers(0, 120)),
+    max_size=40,
+)
+
+
+@settings(deadline=None)
+@given(actions=ACTIONS)
+def test_the_total_is_the_sum(actions: list[tuple[str, int, int]]) -> None:
+    database = Database(None, 300)
+    for number, (action, name, size) in enumerate(actions):
+        owner = "ab"[name % 2]
+        if action == "put" and database.get("x", owner, str(name)) is None:
+            parts = [Part("p", 0, b"1" * (size // 2))]
+            database.put("x", (str(name), owner, b"1" * size), 1e12, 0, parts)
+        elif action == "change":
+            body = b"1" * size
+            database.change(str(name), partial(_same, body), None)
+        else:
+            database.delete("x", owner, str(name))
+        rows = [database.get("x", owner, str(name)) for name in range(6) for owner in "ab"]
+        sizes = [
+            len(row.body) + sum(len(part.data) for part in database.parts(row.id, "p", -1, 9))
+            for row in rows
+            if row is not None
+        ]
+        assert database.total == sum(sizes) <= 300, number
+    database.close()
+
+
+async def test_processes_share_a_file(tmp_path: Path) -> None:
+    limits = StoreLimits(path=str(tmp_path / "store"))
+    one, other = Store(limits), Store(limits)
+    assert stat.S_IMODE((tmp_path / "store").stat().st_mode) == 0o600
+    await one.put("x", "", "1", b"a")
+    assert (await other.get("x", "", "1")).body == b"a"
+
+    def add(body: bytes) -> bytes:
+        return body + b"a"
+
+    await asyncio.gather(*(store.change("1", add) for store in (one, other) for _ in range(50)))
+    assert (await one.get("x", "", "1")).body == b"a" * 101
+    await one.close()
+    await other.close()
+
+
+async def test_files_that_are_no_stores_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("something else, which is long enough to be read" * 20)
+    for path in (tmp_path / "text", tmp_path / "no" / "folder", tmp_path):
+        with pytest.raises(ConfigError, match="cannot be opened") as refused:
+            Store(StoreLimits(path=str(path)))
+        assert refused.value.param == "store"
+    database = Database(str(tmp_path / "new"), 100)
+    database._connection.execute("PRAGMA user_version = 7")
+    database.close()
+    with pytest.raises(ConfigError, match="version 7"):
+        Store(StoreLimits(path=str(tmp_path / "new")))
+
+
+def ask(client: openai.OpenAI, **given: object) -> openai.types.responses.Response:
+    answer = client.responses.create(model="pyengine-demo", input="Hi", **given)  # type: ignore[call-overload]
+    assert isinstance(answer, openai.types.responses.Response)
+    return answer
+
+
+FAST = ("--port", "0", "--device", "simulated", "--simulated-step-ms", "1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [None, "store"])
+def test_several_workers_have_one_store(tmp_path: Path, path: str | None) -> None:
+    given = () if path is None else ("--store", str(tmp_path / path))
+    with served(*FAST, "--workers", "2", *given, cwd=tmp_path) as server:
+        url = server.url()
+        made = ask(client_of(url), max_output_tokens=5)
+        # Each client has a connection of its own, which the kernel gives to one of the workers.
+        for _ in range(8):
+            assert client_of(url).responses.retrieve(made.id).id == made.id
+        long = {"max_output_tokens": 1500, "extra_body": {"ignore_eos": True}}
+        jobs = [ask(client_of(url), background=True, **long).id for _ in range(4)]
+        for job in jobs:
+            events = client_of(url).responses.retrieve(job, stream=True)
+            assert next(iter(events)).type == "response.created"
+            assert client_of(url).responses.cancel(job).status == "cancelled"
+            assert [event.type for event in events][-1] == "response.incomplete"
+        assert "requests" in httpx.get(f"{url}/metrics").text
+    if path is not None:
+        with served(*FAST, *given) as server:
+            assert client_of(server.url()).responses.retrieve(made.id).id == made.id

@@ -25,6 +25,7 @@ from pyengine.http.openai import (
     completions,
     models,
     responses,
+    stored_chat,
     stored_responses,
     tokenize,
 )
@@ -39,7 +40,13 @@ from pyengine.http.store.store import Store
 
 ROUTES: dict[str, dict[str, Handler]] = {
     "/": {"GET": page},
-    "/v1/chat/completions": {"POST": chat_completions.create},
+    "/v1/chat/completions": {"POST": chat_completions.create, "GET": stored_chat.list_all},
+    "/v1/chat/completions/{completion}": {
+        "GET": stored_chat.retrieve,
+        "POST": stored_chat.update,
+        "DELETE": stored_chat.delete,
+    },
+    "/v1/chat/completions/{completion}/messages": {"GET": stored_chat.list_messages},
     "/v1/completions": {"POST": completions.create},
     "/v1/responses": {"POST": responses.create},
     "/v1/responses/input_tokens": {"POST": responses.count_input_tokens},

@@ -138,6 +138,15 @@ class Exchange:
         """
         self.service.engine.admission.enter()
         self._admitted = True
+        return await self.read(decoder)
+
+    async def read(self, decoder: msgspec.json.Decoder[T]) -> T:
+        """The body, as the decoder's type, of a request that generates nothing.
+
+        Raises:
+            InvalidRequestError: It is not that, naming the field.
+            PayloadTooLargeError: It is too long.
+        """
         body = await read_body(self.proto, self.scope.headers, self.service.limits)
         if self.service.request_log is not None and self.service.request_log.prompts:
             self.body = body

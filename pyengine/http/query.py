@@ -7,10 +7,13 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from pyengine.errors import InvalidRequestError
+from pyengine.http.store.errors import NoSuchObjectError
 from pyengine.http.store.store import Page
 from pyengine.validation.decoding import refusal
 
 T = TypeVar("T")
+
+_encode = msgspec.json.Encoder().encode
 
 _INNER = re.compile(r"(\w+)\[(\w*)\]")
 _MOST_LISTED = 100
@@ -74,6 +77,31 @@ def listed(page: Page) -> ObjectList:
         first_id=rows[0].id if rows else "",
         last_id=rows[-1].id if rows else "",
         has_more=page.more,
+    )
+
+
+def page_of(items: list[dict[str, Any]], query: ListQuery) -> ObjectList:
+    """A page of objects that are stored as one, in the order in which they were added.
+
+    Raises:
+        NoSuchObjectError: There is no object ``after``, behind which the page begins.
+    """
+    if query.order == "desc":
+        items = items[::-1]
+    first = 0
+    if query.after is not None:
+        ids = [item["id"] for item in items]
+        if query.after not in ids:
+            raise NoSuchObjectError(
+                f"There is no item with the id '{query.after[:100]}'.", param="after"
+            )
+        first = ids.index(query.after) + 1
+    chosen = items[first : first + query.limit]
+    return ObjectList(
+        data=[msgspec.Raw(_encode(item)) for item in chosen],
+        first_id=chosen[0]["id"] if chosen else "",
+        last_id=chosen[-1]["id"] if chosen else "",
+        has_more=first + query.limit < len(items),
     )
 
 

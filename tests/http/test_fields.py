@@ -43,6 +43,7 @@ IMPLEMENTED: dict[str, dict[str, Any]] = {
         "logit_bias": {"5": 100},
         "logprobs": True,
         "top_logprobs": 0,
+        "store": True,
     },
     "/v1/completions": {
         "max_tokens": 3,
@@ -92,7 +93,6 @@ NEUTRAL: dict[str, Any] = {
 }
 HINTS: dict[str, Any] = {
     "metadata": {"a": "b"},
-    "store": True,
     "service_tier": "flex",
     "safety_identifier": "u",
     "prompt_cache_key": "k",

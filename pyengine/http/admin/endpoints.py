@@ -9,8 +9,7 @@ import msgspec
 
 from pyengine.errors import InvalidRequestError
 from pyengine.http.admin.administration import RunningRequest
-from pyengine.http.errors import NoSuchRequestError, decode_error
-from pyengine.http.limits import read_body
+from pyengine.http.errors import NoSuchRequestError
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -57,11 +56,7 @@ async def list_requests(exchange: "Exchange") -> None:
 
 async def abort_request(exchange: "Exchange") -> None:
     """End one request, or all; their clients get an error, and those that ended are answered."""
-    body = await read_body(exchange.proto, exchange.scope.headers, exchange.service.limits)
-    try:
-        wanted = _abort_request.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise decode_error(error, AbortRequest) from None
+    wanted = await exchange.read(_abort_request)
     if (wanted.request_id is not None) == wanted.abort_all:
         raise InvalidRequestError(
             "Give either 'request_id', or 'abort_all' as true.", param="request_id"

@@ -200,14 +200,12 @@ _LLAMA_CPP: dict[str, Effect] = {
 }
 
 _CHAT: dict[str, Effect] = {
-    "metadata": BOOKKEEPING,
     "functions": Refused("say 'tools'.", ([],)),
     "function_call": Refused("say 'tool_choice'.", ("none", "auto")),
     "modalities": Refused("the model writes text.", (["text"],)),
     "audio": NO_MEDIA,
     "web_search_options": Refused("the server searches nothing."),
     "verbosity": Refused(neutral=("medium",)),
-    "store": Hint("asks for a store of answers; this server has none for conversations."),
     # vLLM
     "echo": OFF,
     "add_special_tokens": Refused("the chat template writes them.", (False,)),

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -39,9 +39,9 @@ from pyengine.http.openai.schema.common import (
     usage_object,
 )
 from pyengine.http.openai.schema.sampling import request_options, sampling_params, seeded
+from pyengine.http.openai.stored_chat import kept, save
 from pyengine.http.openai.structured import CLOSE, Constraint, constraint
 from pyengine.http.operations.tracing import Asked
-from pyengine.request.generation import Generation
 from pyengine.telemetry.timing import server_timing
 from pyengine.tokenizer import longest_prediction
 
@@ -59,6 +59,7 @@ async def create(exchange: "Exchange") -> None:
     check_common(request, limits)
     check_messages(len(request.messages), limits)
     check_prompt_logprobs(request)
+    keep = kept(exchange, request)
     logprobs, defaults = wanted_in_chat(request), engine.default_sampling_params
     params = sampling_params(request, _max_tokens(request), logprobs, defaults)
     wanted = constraint(request)
@@ -75,18 +76,46 @@ async def create(exchange: "Exchange") -> None:
         request_options(request, spec.grammar, wanted.close, prediction),
         Asked("chat", answer_id, params, bool(request.stream)),
     )
+    answers = generations if spec.plain else [spec.answer(each) for each in generations]
+
+    async def answered() -> ChatResponse:
+        """The whole answer, once it has come."""
+        wholes = [await answer for answer in answers]
+        return _response(exchange, request, answer_id, created, wholes)
+
     if request.stream:
-        await _stream(exchange, request, spec, generations, answer_id, created)
+
+        async def stored() -> None:
+            await save(exchange, request, params, await answered())
+
+        chunks: Any = _chunks(exchange, request, spec, answer_id, created)
+        await sse.stream(exchange, answers, chunks, stored if keep else None)
         return
-    wholes: Sequence[Completion | ChatAnswer]
-    if spec.plain:
-        wholes = [await generation for generation in generations]
-    else:
-        wholes = [await spec.answer(generation) for generation in generations]
+    response = await answered()
+    if request.prompt_logprobs is not None:
+        await engine.tokenizer.load_bytes()
+        (entries,) = await entries_of_prompts(
+            exchange, request, [token_ids], request.prompt_logprobs
+        )
+        response.prompt_logprobs = vllm_logprobs(token_ids, entries)
+    if keep:
+        await save(exchange, request, params, response)
+    timing = server_timing([generation.outcome.timing for generation in generations])
+    exchange.reply(_encode(response), 200, ("server-timing", timing))
+
+
+def _response(
+    exchange: "Exchange",
+    request: ChatRequest,
+    answer_id: str,
+    created: int,
+    wholes: Sequence[Completion | ChatAnswer],
+) -> ChatResponse:
+    """The answers as one response."""
     response = ChatResponse(
         id=answer_id,
         created=created,
-        model=request.model or engine.model_name,
+        model=request.model or exchange.service.engine.model_name,
         choices=[
             ChatChoice(
                 index,
@@ -96,37 +125,24 @@ async def create(exchange: "Exchange") -> None:
             )
             for index, whole in enumerate(wholes)
         ],
-        usage=usage_object([whole.usage for whole in wholes], n),
+        usage=usage_object([whole.usage for whole in wholes], len(wholes)),
     )
-    if request.prompt_logprobs is not None:
-        await engine.tokenizer.load_bytes()
-        (entries,) = await entries_of_prompts(
-            exchange, request, [token_ids], request.prompt_logprobs
-        )
-        response.prompt_logprobs = vllm_logprobs(token_ids, entries)
     if warnings := list(dict.fromkeys((*exchange.warnings, *wholes[0].warnings))):
         response.warnings = warnings
-    timing = server_timing([generation.outcome.timing for generation in generations])
-    exchange.reply(_encode(response), 200, ("server-timing", timing))
+    return response
 
 
-async def _stream(
-    exchange: "Exchange",
-    request: ChatRequest,
-    spec: AnswerSpec,
-    generations: list[Generation],
-    answer_id: str,
-    created: int,
-) -> None:
+def _chunks(
+    exchange: "Exchange", request: ChatRequest, spec: AnswerSpec, answer_id: str, created: int
+) -> ChatChunks | AnswerChunks:
+    """How the answers are streamed."""
     model, usage = request.model or exchange.service.engine.model_name, include_usage(request)
-    n, warnings, continuous = len(generations), tuple(exchange.warnings), usage_in_chunks(request)
+    n, warnings, continuous = request.n or 1, tuple(exchange.warnings), usage_in_chunks(request)
     if spec.plain:
-        chunks = ChatChunks(
+        return ChatChunks(
             answer_id, created, model, usage, n=n, warnings=warnings, continuous=continuous
         )
-        await sse.stream(exchange, generations, chunks)
-        return
-    answers = AnswerChunks(
+    return AnswerChunks(
         answer_id,
         created,
         model,
@@ -136,7 +152,6 @@ async def _stream(
         continuous=continuous,
         include_reasoning=request.include_reasoning is not False,
     )
-    await sse.stream(exchange, [spec.answer(each) for each in generations], answers)
 
 
 def _message(whole: Completion | ChatAnswer, request: ChatRequest) -> AnswerMessage:

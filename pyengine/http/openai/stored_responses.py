@@ -8,8 +8,7 @@ import msgspec
 from pyengine.errors import InvalidRequestError
 from pyengine.http.openai.background_response import ACTIVE, failed, follow
 from pyengine.http.openai.response_request import ITEMS, KIND
-from pyengine.http.query import Deleted, ListQuery, ObjectList, read_query
-from pyengine.http.store.errors import NoSuchObjectError
+from pyengine.http.query import Deleted, ListQuery, page_of, read_query
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -88,32 +87,7 @@ async def list_input_items(exchange: "Exchange") -> None:
     await _response(exchange)
     parts = await exchange.service.store.parts(exchange.parameter, ITEMS)
     items: list[dict[str, Any]] = [i for part in parts for i in msgspec.json.decode(part.data)]
-    if query.order == "desc":
-        items.reverse()
     exchange.reply(_encode(page_of(items, query)))
-
-
-def page_of(items: list[dict[str, Any]], query: ListQuery) -> ObjectList:
-    """A page of objects that are stored as one.
-
-    Raises:
-        NoSuchObjectError: There is no object ``after``, behind which the page begins.
-    """
-    first = 0
-    if query.after is not None:
-        ids = [item["id"] for item in items]
-        if query.after not in ids:
-            raise NoSuchObjectError(
-                f"There is no item with the id '{query.after[:100]}'.", param="after"
-            )
-        first = ids.index(query.after) + 1
-    chosen = items[first : first + query.limit]
-    return ObjectList(
-        data=[msgspec.Raw(_encode(item)) for item in chosen],
-        first_id=chosen[0]["id"] if chosen else "",
-        last_id=chosen[-1]["id"] if chosen else "",
-        has_more=first + query.limit < len(items),
-    )
 
 
 async def _response(exchange: "Exchange") -> dict[str, Any]:

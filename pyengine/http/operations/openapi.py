@@ -41,6 +41,7 @@ from pyengine.http.openai.schema.tokenize import (
     TokenizeAnswer,
     TokenizeRequest,
 )
+from pyengine.http.openai.stored_chat import UpdateRequest
 from pyengine.http.query import Deleted, ObjectList
 
 if TYPE_CHECKING:
@@ -169,6 +170,28 @@ GENERATING = (
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/chat/completions"): Operation(
         "Answer a conversation.", ChatResponse, ChatRequest, stream=_EVENTS
+    ),
+    ("GET", "/v1/chat/completions"): Operation(
+        "The stored completions.",
+        ObjectList,
+        parameters=(*_LISTED, _query("model", "Those of that model.", {"type": "string"})),
+    ),
+    ("GET", "/v1/chat/completions/{completion}"): Operation(
+        "A stored completion.", ChatResponse, parameters=(_id("completion"),)
+    ),
+    ("POST", "/v1/chat/completions/{completion}"): Operation(
+        "Change a stored completion's metadata.",
+        ChatResponse,
+        UpdateRequest,
+        parameters=(_id("completion"),),
+    ),
+    ("DELETE", "/v1/chat/completions/{completion}"): Operation(
+        "Remove a stored completion.", Deleted, parameters=(_id("completion"),)
+    ),
+    ("GET", "/v1/chat/completions/{completion}/messages"): Operation(
+        "The messages that a stored completion answers.",
+        ObjectList,
+        parameters=(_id("completion"), *_LISTED),
     ),
     ("POST", "/v1/completions"): Operation(
         "Continue one prompt or several.", CompletionResponse, CompletionRequest, stream=_EVENTS
@@ -317,7 +340,7 @@ def document(models: tuple[str, ...]) -> bytes:
 
 def _operation_id(method: str, path: str) -> str:
     name = path.strip("/").replace("/", "_").translate(str.maketrans("", "", "{}."))
-    return f"delete_{name}" if method == "DELETE" else name
+    return f"{method.lower()}_{name}"
 
 
 def _operation(

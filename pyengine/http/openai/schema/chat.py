@@ -23,6 +23,7 @@ class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
     read is left out with a warning, and so is an unread reasoning_effort) and include_reasoning
     (false leaves the reasoning out of the answer). With continue_final_message the answer goes on
     with the text of the last message; add_generation_prompt false lets the model begin the turn.
+    With store the completion is kept, with metadata, for the other paths of this endpoint.
     """
 
     messages: list[Message]
@@ -36,6 +37,9 @@ class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
     include_reasoning: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+
+    store: bool | None = None
+    metadata: dict[str, str] | None = None
 
     logprobs: bool | None = None
     top_logprobs: int | None = None

@@ -155,7 +155,9 @@ class App(Service):
         handler = methods.get("GET" if method == "HEAD" else method)
         if handler is None:
             allow = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
-            raise MethodNotAllowedError(f"{path} takes {allow}, not {method}.", allow=allow)
+            raise MethodNotAllowedError(
+                f"{path} takes {allow}, not {method}.", headers=(("allow", allow),)
+            )
         return handler
 
     @property

@@ -47,12 +47,28 @@ class HttpError(PyengineError):
     """An error that only HTTP knows.
 
     Attributes:
-        headers: Headers of its answer.
+        headers: Headers of its answer, beside that of ``retry_after``.
     """
 
     status = 400
     type = "invalid_request_error"
     headers: tuple[tuple[str, str], ...] = ()
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: tuple[tuple[str, str], ...] | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        """``headers`` and ``retry_after`` of None are those of the class."""
+        super().__init__(message, param=param, code=code)
+        if headers is not None:
+            self.headers = headers
+        if retry_after is not None:
+            self.retry_after = retry_after
 
 
 class AuthenticationError(HttpError):
@@ -77,10 +93,6 @@ class RateLimitError(HttpError):
     type = "rate_limit_error"
     code = "rate_limit_exceeded"
 
-    def __init__(self, message: str, *, retry_after: int) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-
 
 class NoSuchPathError(HttpError):
     """There is no such path."""
@@ -97,14 +109,10 @@ class NoSuchRequestError(HttpError):
 
 
 class MethodNotAllowedError(HttpError):
-    """The path exists, for the methods ``allow``."""
+    """The path exists, for other methods; the header ``allow`` names them."""
 
     status = 405
     code = "method_not_allowed"
-
-    def __init__(self, message: str, *, allow: str) -> None:
-        super().__init__(message)
-        self.headers = (("allow", allow),)
 
 
 class BodyTimeoutError(HttpError):
@@ -130,16 +138,27 @@ class ShuttingDownError(HttpError):
     retry_after = 1
     headers = (("connection", "close"),)
 
+    def __init__(self) -> None:
+        super().__init__("The server is shutting down.")
 
-class InternalError(PyengineError):
+
+class InternalError(HttpError):
     """A bug. What happened is in the log, not in the answer."""
 
+    status = 500
+    type = "server_error"
     code = "internal_error"
 
+    def __init__(self) -> None:
+        super().__init__("Internal error; see the server's log.")
 
-def internal_error() -> InternalError:
-    """The error for the client, which says nothing about what happened."""
-    return InternalError("Internal error; see the server's log.")
+
+def error_headers(error: PyengineError) -> list[tuple[str, str]]:
+    """The headers of an error's answer, beside those that every answer has."""
+    headers = list(error.headers) if isinstance(error, HttpError) else []
+    if error.retry_after is not None:
+        headers.append(("retry-after", str(error.retry_after)))
+    return headers
 
 
 def error_object(error: PyengineError) -> dict[str, dict[str, str | None]]:

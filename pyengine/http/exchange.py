@@ -15,10 +15,10 @@ from pyengine.errors import PyengineError, RequestAbortedError
 from pyengine.http.access.keys import ApiKey
 from pyengine.http.errors import (
     FieldNames,
-    HttpError,
     ShuttingDownError,
     decode_error,
     error_body,
+    error_headers,
 )
 from pyengine.http.fields.policy import warnings_header
 from pyengine.http.limits import read_body
@@ -286,10 +286,7 @@ class Exchange:
         self.error = error
         if self.began:
             return
-        headers = list(error.headers) if isinstance(error, HttpError) else []
-        if error.retry_after is not None:
-            headers.append(("retry-after", str(error.retry_after)))
-        self.reply(self.error_body(error), error.status, *headers)
+        self.reply(self.error_body(error), error.status, *error_headers(error))
 
     def explain(self, error: PyengineError) -> PyengineError:
         """``error``, as the client should see it.
@@ -299,6 +296,6 @@ class Exchange:
         """
         self.names.rename(error)
         if self.cut_off and isinstance(error, RequestAbortedError):
-            error = ShuttingDownError("The server is shutting down.")
+            error = ShuttingDownError()
         self.error = error
         return error

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Coroutine
 from typing import Generic, Protocol, TypeVar
 
 from pyengine.errors import PyengineError
-from pyengine.http.errors import internal_error
+from pyengine.http.errors import InternalError
 from pyengine.http.rsgi import ProtocolClosed, Scope
 
 log = logging.getLogger("pyengine.http")
@@ -61,7 +61,7 @@ class Running(Generic[E]):
         except Exception:
             scope = exchange.scope
             log.exception("%s %s failed (%s)", scope.method, scope.path, exchange.request_id)
-            exchange.fail(internal_error())
+            exchange.fail(InternalError())
         finally:
             exchange.end()
             self.exchanges.discard(exchange)

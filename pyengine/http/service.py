@@ -78,7 +78,7 @@ class Service:
             ShuttingDownError, NotReadyError, EngineDeadError: It does not.
         """
         if self.draining:
-            raise ShuttingDownError("The server is shutting down.")
+            raise ShuttingDownError()
         if self.engine.failure is not None:
             raise EngineDeadError("The engine has failed; the server's log says why.")
         if not self.engine.ready:

@@ -18,7 +18,7 @@ from pyengine._core import Stage, Timeline
 from pyengine.chat.answer import ChatUpdate
 from pyengine.completion import Update, Usage
 from pyengine.errors import PyengineError
-from pyengine.http.errors import internal_error
+from pyengine.http.errors import InternalError
 from pyengine.http.event_stream import EventStream
 from pyengine.http.rsgi import ProtocolClosed
 from pyengine.request.generation import Generation
@@ -128,7 +128,7 @@ async def stream(
         return
     except Exception:
         if events.begun:
-            await events.write(chunks.error(internal_error()))
+            await events.write(chunks.error(InternalError()))
         raise
     finally:
         sending = None

@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self, get_args
 
-import msgspec
-
 from pyengine._core import DEFAULT_PROPOSERS, PROPOSERS
 from pyengine.errors import ConfigError
+from pyengine.settings.checks import at_least_one, check_rules, check_types, setting_types
 from pyengine.settings.environment import check_environment, settings_from_environment
 from pyengine.settings.modes import MODES, Limits, Mode
 from pyengine.settings.server import SERVER_TYPES
-from pyengine.validation.rules import Rule, broken
+from pyengine.validation.rules import Rule
 
 Device = Literal["auto", "cpu", "cuda", "simulated"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -181,15 +180,8 @@ class EngineConfig:
                 f"{', '.join(PROPOSERS)}",
                 param="speculation",
             )
-        for field in fields(self):
-            value = getattr(self, field.name)
-            try:
-                msgspec.convert(value, field.type)
-            except msgspec.ValidationError as error:
-                raise ConfigError(f"'{field.name}': {error}: {value!r}", param=field.name) from None
-        if (wrong := broken(_RULES, self)) is not None:
-            name, message = wrong
-            raise ConfigError(message, param=name)
+        check_types(self)
+        check_rules(self, _RULES)
 
     def _check_speculation(self) -> None:
         """Refuse a draft model that is missing or not used."""
@@ -277,7 +269,7 @@ class EngineConfig:
         Raises:
             ConfigError: A variable does not read as its type, or names no setting.
         """
-        types = {f.name: f.type for f in fields(cls) if not f.name.startswith("_")}
+        types = setting_types(cls)
         check_environment([*types, *SERVER_TYPES])
         values = dict(defaults or {}) | settings_from_environment(types)
         values |= {name: value for name, value in overrides.items() if value is not None}
@@ -325,18 +317,8 @@ _POSITIVE = (
 )
 
 
-def _at_least_one(name: str) -> Rule[EngineConfig]:
-    """A rule for a setting that may be None."""
-
-    def holds(config: EngineConfig) -> bool:
-        value = getattr(config, name)
-        return value is None or value >= 1
-
-    return Rule(name, "at least 1", holds)
-
-
 _RULES: tuple[Rule[EngineConfig], ...] = (
-    *map(_at_least_one, _POSITIVE),
+    *map(at_least_one, _POSITIVE),
     Rule("block_size", "a power of two", lambda c: c.block_size & (c.block_size - 1) == 0),
     Rule(
         "gpu_memory_fraction",

@@ -4,16 +4,14 @@ Imports nothing heavy: the command line makes flags of the fields before anythin
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import msgspec
-
-from pyengine.errors import ConfigError
 from pyengine.logs import LogFormat, LogLevel
+from pyengine.settings.checks import at_least_one, check_rules, check_types, setting_types
 from pyengine.settings.environment import settings_from_environment
-from pyengine.validation.rules import Rule, broken
+from pyengine.validation.rules import Rule
 
 UnknownFields = Literal["refuse", "warn"]
 """What becomes of a request's field that is not known: status 400, or a warning."""
@@ -96,16 +94,8 @@ class ServerConfig:
     store_seconds: float = 30 * 24 * 3600.0
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            try:
-                msgspec.convert(value, each.type)
-            except msgspec.ValidationError as error:
-                # Not the value: it may be a key.
-                raise ConfigError(f"'{each.name}': {error}", param=each.name) from None
-        if (wrong := broken(_RULES, self)) is not None:
-            name, message = wrong
-            raise ConfigError(message, param=name)
+        check_types(self)
+        check_rules(self, _RULES)
 
     @classmethod
     def from_environment(cls, **overrides: Any) -> Self:
@@ -133,12 +123,8 @@ class ServerConfig:
         return bool(self.api_key) or self.api_key_file is not None
 
 
-SERVER_TYPES: Mapping[str, Any] = {each.name: each.type for each in fields(ServerConfig)}
+SERVER_TYPES: Mapping[str, Any] = setting_types(ServerConfig)
 """The type of each setting, by name."""
-
-
-def _at_least_one(name: str) -> Rule[ServerConfig]:
-    return Rule(name, "at least 1", lambda config: getattr(config, name) >= 1)
 
 
 def _file(name: str) -> Rule[ServerConfig]:
@@ -151,7 +137,7 @@ def _file(name: str) -> Rule[ServerConfig]:
 
 _RULES: tuple[Rule[ServerConfig], ...] = (
     *map(
-        _at_least_one,
+        at_least_one,
         (
             "workers", "body_bytes", "max_connections", "max_prompts", "max_choices",
             "max_tools", "max_messages",

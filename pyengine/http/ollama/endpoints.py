@@ -11,7 +11,7 @@ from pyengine.chat.messages import Message
 from pyengine.chat.options import ChatOptions
 from pyengine.chat.tools import Tool
 from pyengine.errors import InvalidRequestError, PyengineError
-from pyengine.http.errors import FieldNames, internal_error
+from pyengine.http.errors import FieldNames, InternalError
 from pyengine.http.ollama.answer import OllamaWriter, error_body
 from pyengine.http.ollama.conversation import (
     OPTION_NAMES,
@@ -138,7 +138,7 @@ async def _write(
         await transport.send_bytes(error_body(exchange.explain(error)) + b"\n")
     except Exception:
         if transport is not None:
-            await transport.send_bytes(error_body(internal_error()) + b"\n")
+            await transport.send_bytes(error_body(InternalError()) + b"\n")
         raise
     finally:
         transport = None  # granian ends the answer with its last reference; a traceback may be one

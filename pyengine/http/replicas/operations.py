@@ -17,7 +17,7 @@ from prometheus_client.samples import Sample
 
 from pyengine.errors import NotReadyError, PyengineError
 from pyengine.http.access.door import Door
-from pyengine.http.errors import HttpError, error_body
+from pyengine.http.errors import error_body, error_headers
 from pyengine.http.limits import Limits
 from pyengine.http.rsgi import Scope
 
@@ -60,9 +60,7 @@ class Operations:
             else:
                 raise NotReadyError("No replica is ready yet; try again in a moment.")
         except PyengineError as error:
-            headers = [JSON, *(error.headers if isinstance(error, HttpError) else ())]
-            if error.retry_after is not None:
-                headers.append(("retry-after", str(error.retry_after)))
+            headers = [JSON, *error_headers(error)]
             proto.response_bytes(error.status, headers, error_body(error))
 
     async def _metrics(self, scope: Scope, proto: Any) -> None:

@@ -16,7 +16,7 @@ import socket
 from pathlib import Path
 
 from pyengine.errors import OverloadedError, PyengineError
-from pyengine.http.errors import error_body
+from pyengine.http.errors import error_body, error_headers
 from pyengine.http.service import Service
 from pyengine.http.serving.granian_server import Certificate
 
@@ -169,7 +169,7 @@ class Overflow:
             transport.close()
 
     def _answer(self, head: bytes) -> bytes:
-        status, body = "200 OK", b'{"status":"ok"}'
+        status, body, headers = "200 OK", b'{"status":"ok"}', []
         try:
             if head.startswith(b"GET /ready "):
                 self._service.require_responsive()
@@ -181,11 +181,12 @@ class Overflow:
                 )
         except PyengineError as error:
             status, body = f"{error.status} Unavailable", error_body(error)
+            headers = error_headers(error)
         head_lines = [
             f"HTTP/1.1 {status}",
             "content-type: application/json",
             f"content-length: {len(body)}",
-            *(() if status.startswith("200") else ("retry-after: 1",)),
+            *(f"{name}: {value}" for name, value in headers if name != "connection"),
             "connection: close",
         ]
         return "\r\n".join([*head_lines, "", ""]).encode() + body

@@ -30,11 +30,15 @@ from benches.figures import json_option, write_json
 from pyengine.http.rsgi import ProtocolClosed
 
 MODEL = "pyengine-demo"
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Who are you?"}]}
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "completion": ("/v1/completions", {"prompt": "Once upon a time"}),
-    "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Who are you?"}]}),
+    "chat": ("/v1/chat/completions", CHAT),
+    # Its text goes through the parser of calls.
+    "tools": ("/v1/chat/completions", CHAT | {"tools": [TOOL]}),
 }
-RULES = {"model": MODEL, "stream": True, "ignore_eos": True, "max_tokens": 2000}
+RULES = {"model": MODEL, "stream": True, "ignore_eos": True, "max_tokens": 1500}
 CHUNK = (
     b'data: {"id":"cmpl-0123456789abcdef00000001","object":"text_completion","created":1780000000,'
     b'"model":"pyengine-demo","choices":[{"index":0,"text":" word","logprobs":null,'

@@ -2,13 +2,13 @@
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import replace
 from typing import Self
 
 from pyengine.chat.answer import ChatAnswer, ChatUpdate, ToolCall
 from pyengine.chat.reader import Reader
-from pyengine.completion import Outcome
+from pyengine.completion import Outcome, Update
 from pyengine.logprobs import TokenLogprob
 from pyengine.request.generation import Generation
 from pyengine.request.growing_text import GrowingText
@@ -102,7 +102,21 @@ class ChatGeneration:
         return self
 
     async def __anext__(self) -> ChatUpdate:
-        update = await anext(self.generation)
+        return self._read(await anext(self.generation))
+
+    def pass_updates(self, sink: Callable[[ChatUpdate], None]) -> None:
+        """Give updates of text that comes alone to ``sink``; see :meth:`Generation.pass_updates`.
+
+        The text of the model, that is: it may be reasoning or a part of a call.
+        """
+        self.generation.pass_updates(lambda update: sink(self._read(update)))
+
+    def take_back(self) -> None:
+        """Take the sink back; see :meth:`Generation.take_back`."""
+        self.generation.take_back()
+
+    def _read(self, update: Update) -> ChatUpdate:
+        """The update of the answer that one of the generation makes."""
         if self._reader is None:
             made = ChatUpdate(
                 update.text,

@@ -5,13 +5,14 @@ Update, and with several of them everything that is there is written together.
 
 ::
 
-    Frontend ─► RequestActor ─┬─ text alone ────────────► sink: encode, write        no task wakes
-                              └─ first, last, all else ─► Update ─► stream(): encode, write
+    Frontend ─► RequestActor ─┬─ text alone ────────► sink: (parse,) encode, write   no task wakes
+                              └─ first, last, others ─► Update ─► stream(): encode, write
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from pyengine._core import Stage, Timeline
@@ -26,6 +27,7 @@ from pyengine.request.generation import Generation
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
 
+T = TypeVar("T")
 U = TypeVar("U", Update, ChatUpdate)
 U_co = TypeVar("U_co", covariant=True)
 U_contra = TypeVar("U_contra", Update, ChatUpdate, contravariant=True)
@@ -35,6 +37,12 @@ class Updating(Protocol[U_co]):
     """A Generation or a ChatGeneration."""
 
     def __aiter__(self) -> AsyncIterator[U_co]: ...
+
+    def pass_updates(self, sink: Callable[[U_co], None]) -> None:
+        """See :meth:`pyengine.request.generation.Generation.pass_updates`."""
+
+    def take_back(self) -> None:
+        """Take the sink back."""
 
 
 class Chunks(Protocol[U_contra]):
@@ -109,10 +117,9 @@ async def stream(
                     sending = events.write(data)
                     timeline.end_span(Stage.SOCKET_WRITE)
                     await sending
-                if isinstance(alone, Generation) and isinstance(chunks, TextChunks):
-                    encode = chunks.text_encoder(0)
-                    if encode is not None and events.takes_all:
-                        alone.pass_text(_sink(encode, events, timeline))
+                if alone is not None:
+                    if events.takes_all:
+                        _pass_on(alone, chunks, events, timeline)
                     alone = None
         if events.begun:
             data = chunks.last([usage for usage in usages if usage is not None])
@@ -133,21 +140,35 @@ async def stream(
     finally:
         sending = None
         for generation in generations:
-            if isinstance(generation, Generation):
-                generation.pass_text(None)  # which holds this exchange
+            generation.take_back()  # the sink, which holds this exchange
         events.end()
 
 
-def _sink(
-    encode: Callable[[str], bytes], events: EventStream, timeline: Timeline
-) -> Callable[[str], None]:
-    """Writes text. The frontend calls it behind a span of its own."""
+def _pass_on(
+    generation: Updating[U], chunks: Chunks[U], events: EventStream, timeline: Timeline
+) -> None:
+    """Let what comes for the only answer of a stream be written where it is read."""
+    if (
+        isinstance(generation, Generation)
+        and isinstance(chunks, TextChunks)
+        and (encode := chunks.text_encoder(0)) is not None
+    ):
+        generation.pass_text(_sink(encode, events, timeline))
+    else:
+        generation.pass_updates(_sink(partial(chunks.update, 0), events, timeline))
 
-    def write(text: str) -> None:
-        data = encode(text)
+
+def _sink(
+    encode: Callable[[T], bytes], events: EventStream, timeline: Timeline
+) -> Callable[[T], None]:
+    """Writes what comes. The frontend calls it behind a span of its own."""
+
+    def write(piece: T) -> None:
+        data = encode(piece)
         timeline.end_span(Stage.SSE_ENCODE)
-        events.write(data)  # if the client has left, the exchange learns it by itself
-        timeline.end_span(Stage.SOCKET_WRITE)
+        if data:  # a parser may hold text back
+            events.write(data)  # if the client has left, the exchange learns it by itself
+            timeline.end_span(Stage.SOCKET_WRITE)
 
     return write
 

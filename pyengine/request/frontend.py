@@ -339,7 +339,11 @@ class Frontend:
     def _show(self) -> None:
         """Tell the readers what was delivered: all messages that had come, as one update."""
         for actor in self._delivered:
-            actor.show()
+            try:
+                actor.show()
+            except Exception as error:  # noqa: BLE001 - of one reader's sink; the others go on
+                actor.fail(error)
+                self.abort(actor.submit.key)
         self._delivered.clear()
 
     def _closed(self) -> None:

@@ -40,13 +40,21 @@ class Generation:
         """How the request stands, or how it ended: reason, counts and times."""
         return self._actor.outcome
 
-    def pass_text(self, sink: Callable[[str], None] | None) -> None:
+    def pass_text(self, sink: Callable[[str], None]) -> None:
         """Give text that comes alone to ``sink``, on the loop, while a task waits for an update.
 
-        Whatever else comes, and the end, is an :class:`Update` as before. None takes it back. A
-        sink must not raise.
+        Whatever else comes, and the end, is an :class:`Update` as before. What the sink raises ends
+        the request, and is raised where the task waits.
         """
-        self._actor.sink = sink
+        self._actor.sink = lambda actor: sink(actor.take_text())
+
+    def pass_updates(self, sink: Callable[[Update], None]) -> None:
+        """As :meth:`pass_text`, with the update that the text makes."""
+        self._actor.sink = lambda actor: sink(actor.take_update())
+
+    def take_back(self) -> None:
+        """Take the sink back: all is an update for the task that waits again."""
+        self._actor.sink = None
 
     def __aiter__(self) -> AsyncIterator[Update]:
         return self

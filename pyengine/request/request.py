@@ -100,11 +100,11 @@ class RequestActor:
         self.last = _NOTHING  # the last delta
         self.unseen = False  # whether a delta came since the last Update
         self.finished = False
-        self.error: PyengineError | None = None
+        self.error: Exception | None = None
         self.first_ns = 0  # when the first token was read
         self.end_ns = 0
         self.waiter: asyncio.Future[None] | None = None
-        self.sink: Callable[[str], None] | None = None  # takes text that comes alone
+        self.sink: Callable[[RequestActor], None] | None = None  # takes text that comes alone
 
     def deliver(self, delta: Delta) -> None:
         """Take in one delta; :meth:`show` tells the reader."""
@@ -130,6 +130,7 @@ class RequestActor:
         """Tell the reader, if it waits, what was delivered: its sink of text alone, else the task.
 
         To wake a task for every token would cost more than all else that is done for the token.
+        What the sink raises is raised.
         """
         if self.waiter is None or self.waiter.done():
             return
@@ -137,7 +138,7 @@ class RequestActor:
         if self.sink is None or more:
             self._wake()
         elif self.fresh:
-            self.sink(self._take_text())
+            self.sink(self)
 
     def _failure(self, finish: FinishReason) -> PyengineError:
         if finish == "refused":
@@ -158,7 +159,7 @@ class RequestActor:
         tokens = self.submit.tokens + self.tokens.tobytes()
         return msgspec.structs.replace(self.submit, tokens=tokens)
 
-    def fail(self, error: PyengineError) -> None:
+    def fail(self, error: Exception) -> None:
         """End with ``error``, unless it has ended already."""
         if not self.ended:
             self.error = error
@@ -188,6 +189,7 @@ class RequestActor:
 
         Raises:
             PyengineError: The request failed; raised after all that came before was shown.
+            Exception: What the sink raised.
         """
         while not self.unseen and not self.ended:
             self.waiter = asyncio.get_running_loop().create_future()
@@ -196,14 +198,14 @@ class RequestActor:
             finally:
                 self.waiter = None
         if self.unseen:
-            update = self._update()
+            update = self.take_update()
             if update.text or update.token_ids or update.warnings or self.error is None:
                 return update
         if self.error is not None:
             raise self.error
         return None
 
-    def _take_text(self) -> str:
+    def take_text(self) -> str:
         """The text that came since the last update; its tokens are shown with it."""
         text = "".join(self.fresh)
         self.fresh.clear()
@@ -212,11 +214,11 @@ class RequestActor:
         self.unseen = False
         return text
 
-    def _update(self) -> Update:
+    def take_update(self) -> Update:
         """All that came since the last update."""
         last = self.last
         tokens = self.tokens[self.shown :].tolist()
-        text = self._take_text()
+        text = self.take_text()
         notices = self.notices[self.shown_notices :]
         self.shown_notices = len(self.notices)
         return Update(

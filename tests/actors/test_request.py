@@ -4,9 +4,11 @@ import asyncio
 import tracemalloc
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyengine import AsyncEngine, SamplingParams
 from pyengine.messages import Delta, RequestKey, Submit
 from pyengine.request.request import RequestActor
 
@@ -70,8 +72,9 @@ async def test_text_alone_passes_the_task_that_reads(
     """Each step is a text, whether a notice comes with it, whether readers are told, and run."""
     actor, read, updates = _actor(), "", 0
 
-    def sink(text: str) -> None:
+    def sink(actor: RequestActor) -> None:
         nonlocal read
+        text = actor.take_text()
         assert text
         assert not actor.ended
         read += text
@@ -117,3 +120,22 @@ async def test_a_long_answer_is_a_few_bytes_a_token() -> None:
     finally:
         tracemalloc.stop()
     assert (after - before) / TOKENS < 32
+
+
+async def test_a_sink_that_fails_ends_its_request_and_no_other() -> None:
+    """As a parser would that has an error in it."""
+    async with AsyncEngine(device="simulated", simulated_step_ms=0.5) as engine:
+        params = SamplingParams(max_tokens=64, ignore_eos=True)
+        broken, other = (engine.generate("Go on", params) for _ in range(2))
+        await anext(broken)
+
+        def fail(text: str) -> None:
+            raise ZeroDivisionError(text)
+
+        broken.pass_text(fail)
+        with pytest.raises(ZeroDivisionError):
+            await broken
+        assert (await other).usage.completion_tokens == 64
+        await engine.drained()
+        report = await engine.report()
+        assert report["held"] == report["running"] == 0

@@ -216,6 +216,12 @@ class FakeGeneration:
         self._told.append(update)
         return update
 
+    def pass_updates(self, sink: Callable[[Update], None]) -> None:
+        """All updates wake the task here."""
+
+    def take_back(self) -> None:
+        """Nothing was given."""
+
     def __await__(self) -> Iterator[object]:
         return self._whole().__await__()
 

@@ -8,8 +8,11 @@ import httpx
 import pytest
 
 from pyengine import AsyncEngine
+from pyengine.chat.answer import ChatUpdate
+from pyengine.chat.generation import ChatGeneration
 from pyengine.http.serving.server import HttpServer
 
+CHAT = "/v1/chat/completions"
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 STREAMS = 200
 
@@ -87,4 +90,34 @@ async def test_two_hundred_streams_half_of_them_dropped(
 
     answers = await asyncio.gather(*(ask(number) for number in range(STREAMS)))
     assert sum(b'"finish_reason":"length"' in answer for answer in answers) == STREAMS // 2
+    await _all_is_free(engine, server)
+
+
+@pytest.mark.parametrize("engine", ["simulated"], indirect=True)
+async def test_an_answer_that_is_parsed_is_written_without_waking_its_task(
+    engine: AsyncEngine, server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await engine.start()
+    woken = 0
+    read = ChatGeneration.__anext__
+
+    async def count(answer: ChatGeneration) -> ChatUpdate:
+        nonlocal woken
+        woken += 1
+        return await read(answer)
+
+    monkeypatch.setattr(ChatGeneration, "__anext__", count)
+    tool = {"type": "function", "function": {"name": "look_up"}}
+    body = {"messages": QUESTION, "tools": [tool], "max_tokens": 200}
+    body |= {"temperature": 0, "ignore_eos": True}
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+        whole = (await http.post(CHAT, json=body)).json()["choices"][0]
+        woken = 0
+        streamed = (await http.post(CHAT, json=body | {"stream": True})).text.split("\n\n")
+    choices = [json.loads(event[6:])["choices"][0] for event in streamed[:-2]]
+    text = "".join(choice["delta"].get("content") or "" for choice in choices)
+    assert text == whole["message"]["content"]
+    assert choices[-1]["finish_reason"] == whole["finish_reason"]
+    assert len(choices) > 10 * woken
+    assert woken <= 3  # for the first text, the last, and the end
     await _all_is_free(engine, server)

@@ -7,7 +7,7 @@ from pyengine.engine import EngineInfo
 from pyengine.errors import PyengineError
 from pyengine.model.runner import Progress
 from pyengine.placement.children import Failed
-from pyengine.placement.engine_messages import Down, GoOn, Up
+from pyengine.placement.engine_messages import Asleep, Down, GoOn, Up
 from pyengine.placement.protocol import FrontendSlot, Watcher
 from pyengine.settings.config import EngineConfig
 
@@ -35,6 +35,7 @@ class AttachedPlacement:
         self._watcher: Watcher | None = None
         self._info: EngineInfo | None = None
         self._failure: PyengineError | None = None
+        self._asleep = False
         self._changed = asyncio.Event()
 
     def frontend_slot(self) -> FrontendSlot:
@@ -44,10 +45,12 @@ class AttachedPlacement:
     async def start(
         self, config: EngineConfig, progress: Progress | None, watcher: Watcher
     ) -> EngineInfo:
-        """Wait until the engine runs."""
+        """Wait until the engine runs, or sleeps."""
         self._watcher = watcher
         if self._coming is not None:
             self.cleared()
+        if self._asleep:
+            watcher.down(True)
         while self._info is None:
             if self._failure is not None:
                 raise self._failure
@@ -70,22 +73,26 @@ class AttachedPlacement:
     async def close(self) -> None:
         """Nothing: the engine goes on for the other workers."""
 
-    def receive(self, message: Up | GoOn | Down | Failed) -> None:
+    def receive(self, message: Up | GoOn | Down | Asleep | Failed) -> None:
         """Take the supervisor's message on the state of the engine."""
         watcher = self._watcher
         match message:
             case Up(info):
-                self._coming = info
+                self._info, self._coming, self._asleep = None, info, False
                 if watcher is not None:
                     watcher.up(info)
             case GoOn():
                 self._info = self._coming
                 if watcher is not None:
                     watcher.go_on()
-            case Down(asleep):
+            case Down():
                 self._info = self._coming = None
                 if watcher is not None:
-                    watcher.down(asleep)
+                    watcher.down(False)
+            case Asleep(info):
+                self._info, self._coming, self._asleep = info, None, True
+                if watcher is not None:
+                    watcher.down(True)
             case Failed():
                 self._info = self._coming = None
                 self._failure = message.error()

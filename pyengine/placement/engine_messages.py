@@ -48,9 +48,17 @@ class GoOn(msgspec.Struct, tag=True):
 
 
 class Down(msgspec.Struct, tag=True):
-    """The engine died and is being restarted, or sleeps; to a worker."""
+    """The engine died and is being restarted; to a worker."""
 
-    asleep: bool = False
+
+class Asleep(msgspec.Struct, tag=True):
+    """The engine sleeps; to a worker, which may be new: requests are taken, and wait.
+
+    Attributes:
+        info: The facts about the engine as it was.
+    """
+
+    info: EngineInfo
 
 
 FromEngine = Loading | Ready | Failed

@@ -16,9 +16,10 @@ from pyengine.http.access.door import Door
 from pyengine.http.access.source import AccessSource
 from pyengine.http.serving.server import HttpServer
 from pyengine.settings.server import ServerConfig
-from tests.programs import environment, served, until
+from tests.programs import children, environment, served, until, wait_for_end
 
 ADMIN, KEY = "sk-admin-1", "sk-alice-1"
+UNRESPONSIVE = "engine_unresponsive"
 MODEL = "pyengine-demo"
 LONG: dict[str, Any] = {
     "model": MODEL, "prompt": "Go on", "max_tokens": 300, "temperature": 0, "ignore_eos": True,
@@ -219,6 +220,41 @@ async def test_requests_wait_for_an_engine_that_sleeps_and_go_on(workers: int) -
             assert (await http.get("/ready")).status_code == 200
             restarts = "pyengine_engine_restarts_total"
             assert f'{restarts}{{model_name="{MODEL}"}} 0.0' in (await http.get("/metrics")).text
+        assert server.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.slow
+async def test_workers_that_are_replaced_while_the_engine_sleeps_take_requests_and_wake_it() -> (
+    None
+):
+    arguments = ("--port", "0", "--workers", "2", "--device", "simulated")
+    keys = environment(PYENGINE_ADMIN_KEY=ADMIN)
+    with served(*arguments, "--simulated-step-ms", "1", env=keys) as server:
+        url = server.url()
+        limits = httpx.Limits(max_keepalive_connections=0)
+        async with httpx.AsyncClient(
+            base_url=url, timeout=60, limits=limits, headers=bearer(ADMIN)
+        ) as admin:
+            undisturbed = (await ask(admin, "first")).json()["choices"][0]["text"]
+            assert (await admin.post("/admin/sleep")).json() == {"asleep": True}
+            before = children(server.process.pid, "worker_main")
+            for worker in before:
+                os.kill(worker, signal.SIGKILL)
+                await wait_for_end(worker)
+            supervisor = server.process.pid
+            await until(lambda: len({*before, *children(supervisor, "worker_main")}) == 4)
+            ready = await admin.get("/ready")
+            assert (ready.status_code, ready.json()["error"]["code"]) == (503, UNRESPONSIVE)
+            assert "sleeps" in ready.json()["error"]["message"]
+            assert (await admin.get("/admin/is_sleeping")).json() == {"asleep": True}
+            waiting = [asyncio.create_task(ask(admin, f"waiting-{n}")) for n in range(8)]
+            async with asyncio.timeout(60):
+                while len(await ids(admin)) < 8:
+                    pass
+            assert (await admin.post("/admin/wake_up")).json() == {"asleep": False}
+            for answer in await asyncio.gather(*waiting):
+                assert answer.json()["choices"][0]["text"] == undisturbed
+            assert (await admin.get("/ready")).status_code == 200
         assert server.end(signal.SIGTERM) == 0
 
 

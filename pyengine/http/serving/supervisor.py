@@ -50,7 +50,7 @@ from pyengine.http.store.store import StoreLimits
 from pyengine.placement import Watcher
 from pyengine.placement.child import Child
 from pyengine.placement.children import EXIT_TIMEOUT_S, Failed
-from pyengine.placement.engine_messages import Cleared, Down
+from pyengine.placement.engine_messages import Asleep, Cleared, Down
 from pyengine.placement.process import ProcessPlacement
 from pyengine.placement.restarts import MAX_DEATHS, RestartLimit
 from pyengine.settings.config import EngineConfig
@@ -106,6 +106,7 @@ class Supervisor:
             self.placement, self._trials, lambda: self.workers, self._tell_one
         )
         self._failed: Failed | None = None
+        self._asleep: Asleep | None = None
         self._stopping = False
         self.broken_off = False
         self._serving = [asyncio.Event() for _ in range(server.workers)]
@@ -211,7 +212,7 @@ class Supervisor:
                 recorder=recorder,
                 heartbeat=heartbeat,
                 index=index,
-                engine_runs=self._trials.info is not None,
+                engine_runs=self._trials.info is not None or self._asleep is not None,
                 first_request=lives * REQUESTS_OF_A_LIFE,
                 limits=self.limits,
                 rules=self._rules,
@@ -224,8 +225,8 @@ class Supervisor:
             )
         )
         self.workers[index] = child
-        if self._failed is not None:
-            child.send(self._failed)
+        if (state := self._failed or self._asleep) is not None:
+            child.send(state)
         self._trials.joined(index)
         if self._stopping:
             child.send(Stop())
@@ -244,11 +245,13 @@ class Supervisor:
             self._tell(NewCertificate())
 
     def _up(self, info: EngineInfo) -> None:
+        self._asleep = None
         self._trials.up(info, self.workers)
 
     def _down(self, asleep: bool) -> None:
         self._trials.down()
-        self._tell(Down(asleep))
+        self._asleep = Asleep(self.engine.info) if asleep else None
+        self._tell(self._asleep or Down())
 
     def _died(self, error: BaseException) -> None:
         self._trials.down()

@@ -16,7 +16,7 @@ from pyengine.http.serving.granian_server import Certificate
 from pyengine.http.store.store import StoreLimits
 from pyengine.logs import LogFormat, LogLevel
 from pyengine.placement.children import Failed
-from pyengine.placement.engine_messages import Cleared, Down, GoOn, Up
+from pyengine.placement.engine_messages import Asleep, Cleared, Down, GoOn, Up
 from pyengine.settings.config import EngineConfig
 
 
@@ -28,7 +28,8 @@ class Work(msgspec.Struct, tag=True):
         metrics_listener: The same for metrics, if they have a port of their own.
         certificate: For TLS.
         index: The worker's place among the engine's frontends.
-        engine_runs: Whether the engine runs already, so that requests can be served in a moment.
+        engine_runs: Whether the engine runs already, or sleeps, so that requests can be taken in a
+            moment.
         first_request: The number of the worker's first request.
         limits: Bounds of requests.
         rules: Who may use what.
@@ -122,7 +123,7 @@ class Selected(msgspec.Struct, tag=True):
     requests: list[RunningRequest]
 
 
-ToWorker = Up | GoOn | Down | Failed | Access | NewCertificate | Stop | Done | Select
+ToWorker = Up | GoOn | Down | Asleep | Failed | Access | NewCertificate | Stop | Done | Select
 FromWorker = Serving | Cleared | Draining | Command | Selected
 
 decode_work = msgspec.json.Decoder(Work).decode

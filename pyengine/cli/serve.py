@@ -3,14 +3,16 @@
 import json
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyengine.cli.options import engine_config, engine_options, model_argument
+from pyengine.cli.options import engine_config, engine_options, model_argument, spelled
 from pyengine.cli.replicas import ARGUMENTS, KeepsArguments, refuse, serve_replicas, without
 from pyengine.cli.server_options import server_config, server_options
 from pyengine.cli.terminal import loading_bar
+from pyengine.settings.environment import ENVIRONMENT_PREFIX
 from pyengine.settings.modes import Mode
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ def serve(
     configure(server.log_level, server.log_format)
     if replicas > 1:
         refuse(server)
-    for warning in warnings(server, replicas):
+    for warning in (*shown_keys(given), *warnings(server, replicas)):
         click.echo(f"Warning: {warning}", err=True)
     if replicas > 1:
         if len(config.served_name) > 1:
@@ -79,6 +81,17 @@ def serve(
         leave(broken_off=uvloop.run(_serve_workers(config, server)))
     else:
         raise click.UsageError("more than one of --workers needs --placement process")
+
+
+def shown_keys(given: Mapping[str, Any]) -> list[str]:
+    """Warnings of keys among the flags that were ``given``."""
+    return [
+        f"everyone on this machine can read {spelled(key)} in the list of processes: "
+        f"{ENVIRONMENT_PREFIX}{key.upper()}"
+        f"{', or --api-key-file,' if key == 'api_key' else ''} keeps it secret"
+        for key in ("api_key", "admin_key", "metrics_key")
+        if given[key]
+    ]
 
 
 def warnings(server: "ServerConfig", replicas: int = 1) -> list[str]:

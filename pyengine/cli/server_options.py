@@ -24,8 +24,8 @@ SERVER_OPTIONS: dict[str, str] = {
     "workers": "HTTP processes that share the port and the engine [default: 1].",
     "drain_seconds": "Seconds that running requests get to finish when the server stops "
     "[default: 30].",
-    "api_key": "Key that clients must send. Everyone on the machine can read the arguments of a "
-    "process: the variable, or --api-key-file, keeps it secret.",
+    "api_key": "Key that clients must send. The list of processes shows it: the variable, or "
+    "--api-key-file, keeps it secret.",
     "api_key_file": "TOML file with named keys and their limits; read again when it changes, and "
     "on SIGHUP.",
     "admin_key": "Key of /admin, which is closed without one.",

@@ -40,12 +40,26 @@ def working(text: str) -> Iterator[None]:
 def loading_bar(name: str) -> Iterator["Progress"]:
     """A progress bar on stderr while ``name`` is loaded; nothing where stderr is no terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Loaded(DownloadColumn):
+        """Nothing until it is known how much there is: a GPU's libraries are loaded first."""
+
+        def render(self, task: Task) -> Text:
+            return Text() if task.total is None else super().render(task)
 
     bar = Progress(
         TextColumn("loading {task.description}"),
         BarColumn(),
-        DownloadColumn(binary_units=True),
+        Loaded(binary_units=True),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,

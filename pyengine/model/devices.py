@@ -49,9 +49,11 @@ def load_runner(config: EngineConfig, progress: Progress | None = None) -> Model
         from pyengine.model.simulated import SimulatedRunner
 
         return SimulatedRunner.from_config(config)
-    config = settled(config)
     if config.tensor_parallel > 1:
         _require_torch("tensor_parallel", config.tensor_parallel, "torch")
+    if config.tensor_parallel > 1 or (config.device != "cpu" and _driver_sees_gpu()):
+        _check_model(config)
+    config = settled(config)
     # OpenMP reads this when torch loads it. Its threads otherwise spin while they wait, and take
     # the cores from the kernels' threads and from the rest of the engine: on two busy cores a step
     # of 16 sequences took 30 times as long.
@@ -67,6 +69,17 @@ def load_runner(config: EngineConfig, progress: Progress | None = None) -> Model
     from pyengine.model.cpu.runner import CpuRunner
 
     return CpuRunner.from_config(config, progress)
+
+
+def _check_model(config: EngineConfig) -> None:
+    """Refuse a model that cannot be served, before torch is imported: that takes seconds."""
+    from pyengine.model.architectures import find_architecture
+    from pyengine.model.spec import describe
+    from pyengine.model.weights.loader import open_weights
+
+    spec = describe(config)
+    find_architecture(spec.info.architecture)
+    open_weights(spec)
 
 
 def _has_gpu() -> bool:

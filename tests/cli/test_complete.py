@@ -12,6 +12,7 @@ from pyengine.chat.answer import ChatAnswer
 from pyengine.cli.complete import _as_json
 from pyengine.completion import Completion, Usage
 from tests.cli.conftest import Run
+from tests.cli.terminal import terminal
 from tests.programs import PYENGINE, START_S, environment
 
 SIMULATED = ("--device", "simulated", "--simulated-step-ms", "1")  # its text is noise, at once
@@ -43,6 +44,13 @@ def test_json_has_the_same_text_and_its_usage(pyengine: Run) -> None:
 
 
 @pytest.mark.slow
+def test_the_help_of_json_names_its_fields(pyengine: Run) -> None:
+    answer = json.loads(pyengine("complete", *SIMULATED, "-p", "x", "--json").stdout)
+    text = " ".join(pyengine("complete", "--help").stdout.split())
+    assert f"--json Print one JSON object: {', '.join(answer)}, and reasoning if any." in text
+
+
+@pytest.mark.slow
 def test_a_stop_string_ends_the_text(pyengine: Run) -> None:
     greedy = ("--temperature", "0", "--max-tokens", "60")
     ask = ("complete", *SIMULATED, "-p", QUESTION, *greedy, "--json")
@@ -69,6 +77,15 @@ def test_penalties_and_bad_words_are_options(pyengine: Run) -> None:
     done = pyengine("complete", "-p", "x", "--logit-bias", "5")
     assert done.returncode == 2
     assert "--logit-bias" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_bar_shows_no_number_before_it_has_one() -> None:
+    with terminal("complete", *SIMULATED, "-p", "x", "--max-tokens", "1") as screen:
+        screen.expect("loading pyengine-demo")
+        assert screen.wait() == 0
+        assert "?" not in screen.text()
+        assert "bytes" not in screen.text()
 
 
 @pytest.mark.slow

@@ -136,6 +136,27 @@ def test_the_drain_is_bounded_and_a_second_signal_ends_it(
         assert isinstance(reader.wait(), openai.APIError)  # the stream gave the reason
 
 
+@pytest.mark.parametrize(
+    ("flag", "instead"),
+    [
+        ("--api-key", "PYENGINE_API_KEY, or --api-key-file, keeps it secret"),
+        ("--admin-key", "PYENGINE_ADMIN_KEY keeps it secret"),
+        ("--metrics-key", "PYENGINE_METRICS_KEY keeps it secret"),
+    ],
+)
+def test_a_key_that_the_list_of_processes_shows_brings_a_warning(
+    flag: str, instead: str, pyengine: Run
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])  # so that it ends by itself
+        shown = pyengine("serve", "--port", port, flag, "sk-secret-1").stderr
+        hidden = pyengine("serve", "--port", port, PYENGINE_API_KEY="sk-secret-1").stderr
+    assert shown.startswith(f"Warning: everyone on this machine can read {flag} in the list of")
+    assert instead in shown
+    assert "sk-secret" not in shown
+    assert "Warning" not in hidden
+
+
 def test_a_port_in_use_is_one_clear_line(pyengine: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

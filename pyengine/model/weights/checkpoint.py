@@ -63,6 +63,11 @@ def _weight_files(folder: Path) -> list[Path]:
         return [single]
     if not index.is_file() and any(folder.glob("*.bin")):
         raise ModelLoadError(refusal_of_bin(str(folder)))
+    if not index.is_file() and (ggufs := sorted(folder.glob("*.gguf"))):
+        raise ModelLoadError(
+            f"{folder} has no safetensors but GGUF files: give one of them as the model, such as "
+            f"{ggufs[0]}"
+        )
     if not index.is_file():
         raise ModelLoadError(f"{folder} has neither {SINGLE_FILE} nor {INDEX_FILE}")
     try:

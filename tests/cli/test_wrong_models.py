@@ -1,0 +1,97 @@
+"""Models that cannot be served: one line that says why and what to do, before torch is imported."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyengine.demo import MODEL_PATH
+from tests.cli.conftest import Run
+from tests.programs import REPOSITORY
+
+# A torch that is there and must not be imported.
+NO_TORCH = "raise SystemExit('torch was imported')"
+TWO_RANKS = ("--tensor-parallel", "2")
+
+
+def changed(**fields: Any) -> Callable[[Path], None]:
+    """Changes fields of config.json."""
+
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+    return change
+
+
+def with_index(name: str) -> Callable[[Path], None]:
+    """Puts an index with one shard of that name in place of the weights."""
+
+    def change(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        index = {"weight_map": {"model.embed_tokens.weight": name}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    return change
+
+
+def renamed(name: str) -> Callable[[Path], None]:
+    """Gives the weights another name."""
+
+    def change(folder: Path) -> None:
+        (folder / "model.safetensors").rename(folder / name)
+
+    return change
+
+
+def cut(folder: Path) -> None:
+    """Cuts the weights off."""
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.truncate(1000)
+
+
+WRONG: list[tuple[Callable[[Path], None], str]] = [
+    (with_index("../../../../etc/passwd"), "names a file outside the folder: '../../../../etc"),
+    (with_index("/etc/passwd"), "names a file outside the folder: '/etc/passwd'"),
+    (changed(rope_theta=float("nan")), "'rope_theta' must be a finite number above 0, not nan"),
+    (changed(hidden_size=10**9), "'hidden_size' of 1000000000 is more than any model has"),
+    (
+        changed(quantization_config={"quant_method": "awq", "bits": 3}),
+        "quantized weights with 'bits' of 3 are not supported",
+    ),
+    (changed(quantization_config={"quant_method": "hqq"}), "quantized by 'hqq' are not supported"),
+    (changed(architectures=["MambaForCausalLM"]), "'MambaForCausalLM' is not supported"),
+    (renamed("pytorch_model.bin"), "PyTorch's .bin files"),
+    (renamed("model.gguf"), "GGUF files: give one of them as the model, such as "),
+    (cut, "cannot read the weights in "),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("spoil", "says"), WRONG)
+@pytest.mark.parametrize("command", ["serve", "complete"])
+def test_a_wrong_model_is_one_line(
+    command: str, spoil: Callable[[Path], None], says: str, pyengine: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(MODEL_PATH, folder)
+    spoil(folder)
+    (tmp_path / "torch.py").write_text(NO_TORCH)
+    # The engine of `serve` is a process of its own; two ranks are computed by torch.
+    arguments = ("--port", "0") if command == "serve" else ("--prompt", "x", *TWO_RANKS)
+    done = pyengine(command, "./model", *arguments, PYTHONPATH=f"{tmp_path}:{REPOSITORY}")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_context_beyond_the_models_is_one_line(pyengine: Run) -> None:
+    done = pyengine("complete", "--prompt", "x", "--max-context", "9999999")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: 'max_context' is 9999999, but the model was made for 2048 tokens\n"
+    )

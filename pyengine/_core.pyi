@@ -662,6 +662,12 @@ class Vocabulary:
             IndexError: ``token`` is not below the length.
         """
 
+    def containing(self, text: str) -> list[int]:
+        """The tokens whose bytes contain those of ``text``, ascending.
+
+        O(bytes of the vocabulary); releases the GIL.
+        """
+
     def is_special(self, token: int) -> bool:
         """Whether ``skip_special_tokens`` leaves the token out."""
 

@@ -52,6 +52,9 @@ class Submit(msgspec.Struct, array_like=True, gc=False, kw_only=True):
         prediction: The expected answer as token ids, in the form of ``tokens``; a source of drafts.
         logprobs: Number of most likely tokens to report beside each token's own log-probability;
             None reports no log-probabilities.
+        dry_breakers: Tokens at which a sequence ends that must not be repeated, in the form of
+            ``tokens``.
+        allowed_tokens: The only tokens that the answer may have, in that form; empty allows all.
     """
 
     key: RequestKey
@@ -75,6 +78,8 @@ class Submit(msgspec.Struct, array_like=True, gc=False, kw_only=True):
     close_grammar: bool = False
     prediction: bytes = b""
     logprobs: int | None = None
+    dry_breakers: bytes = b""
+    allowed_tokens: bytes = b""
 
 
 class Delta(msgspec.Struct, array_like=True, gc=False):

@@ -19,6 +19,9 @@ from pyengine.errors import ContextLengthError, InvalidRequestError, ModelLoadEr
 # Characters from which encoding leaves the event loop: below, a thread costs more than it frees.
 OFF_LOOP_CHARACTERS = 20_000
 
+# Searches of the vocabulary whose results are kept; see Tokenizer.containing().
+KEPT_SEARCHES = 64
+
 # More characters than an ordinary token has; see longest_prediction().
 PREDICTED_CHARACTERS = 16
 
@@ -48,6 +51,7 @@ class Tokenizer:
         inner.no_truncation()
         self._inner = inner
         self._text = text
+        self._containing: dict[str, tuple[int, ...]] = {}
         spec = json.loads(text)
         self._bytes_per_token = _most_bytes_per_token(spec)
         added = spec.get("added_tokens") or []
@@ -123,6 +127,14 @@ class Tokenizer:
         if token >= len(self._vocabulary):
             return b""
         return self._vocabulary.token_bytes(token)
+
+    def containing(self, text: str) -> tuple[int, ...]:
+        """The tokens whose text contains ``text``, ascending; those of the last few are kept."""
+        if text not in self._containing:
+            while len(self._containing) >= KEPT_SEARCHES:
+                self._containing.pop(next(iter(self._containing)))
+            self._containing[text] = tuple(self._vocabulary.containing(text))
+        return self._containing[text]
 
     async def load_bytes(self) -> None:
         """Read on a thread what :meth:`token_bytes` needs."""

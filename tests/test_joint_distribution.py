@@ -40,6 +40,11 @@ EDITS: dict[str, Any] = {
     "logit_bias": {1: 0.9, 4: -1.5},
 }
 KEPT: dict[str, Any] = {"temperature": 1.3, "top_k": 5, "top_p": 0.95, "min_p": 0.03}
+# The rules that :func:`exact` takes.
+CUTS = (
+    "temperature", "top_k", "top_p", "min_p", "typical_p", "top_n_sigma", "dynatemp_range",
+    "dynatemp_exponent", "xtc_probability", "xtc_threshold",
+)  # fmt: skip
 # What follows an a is forced.
 PATTERN = r"(aed|b[b-e][a-d]|c[c-e][a-d])[a-d]"
 
@@ -50,13 +55,19 @@ RULES: dict[str, tuple[dict[str, Any], str | None]] = {
     "top-p": ({"top_p": 0.8}, None),
     "min-p": ({"min_p": 0.15}, None),
     "typical-p": ({"typical_p": 0.6}, None),
+    "top-n-sigma": ({"top_n_sigma": 1.2}, None),
+    "dynamic temperature": ({"dynatemp_range": 0.8, "dynatemp_exponent": 2.0}, None),
+    "xtc": ({"xtc_probability": 0.6, "xtc_threshold": 0.12}, None),
     "what is kept": (KEPT, None),
     "presence": ({"presence_penalty": 1.5}, None),
     "frequency": ({"frequency_penalty": 1.2}, None),
     "repetition": ({"repetition_penalty": 1.7}, None),
+    "dry": ({"dry_multiplier": 0.8, "dry_allowed_length": 1}, None),
+    "allowed tokens": ({"allowed_token_ids": (0, 1, 3, 4)}, None),
     "bias": ({"logit_bias": {0: 1.5, 2: -2.0}}, None),
     "bad words": ({"bad_words": BAD_WORDS}, None),
     "grammar": ({}, PATTERN),
+    "allowed tokens, and a grammar": ({"allowed_token_ids": (1, 2, 3, 4)}, PATTERN),
     "penalties": (EDITS, None),
     "all": (EDITS | KEPT | {"bad_words": BAD_WORDS}, None),
     "all but bad words, and a grammar": (EDITS | KEPT, PATTERN),
@@ -82,8 +93,8 @@ def joint(model: LlamaForCausalLM, rules: dict[str, Any], pattern: str | None) -
     """Exact probabilities of the last three tokens, as numbers in base six."""
     params = SamplingParams(**rules)
     words = SPELLED if params.bad_words else []
-    names = ("temperature", "top_k", "top_p", "min_p", "typical_p")
-    kept = {name: getattr(params, name) for name in names}
+    kept = {name: getattr(params, name) for name in CUTS}
+    among = range(VOCABULARY) if params.allowed_token_ids is None else params.allowed_token_ids
     whole: Floats = np.ones(1)
     for length in range(LENGTH):
         texts = list(itertools.product(range(VOCABULARY), repeat=length))
@@ -93,7 +104,8 @@ def joint(model: LlamaForCausalLM, rules: dict[str, Any], pattern: str | None) -
         for at in np.flatnonzero(whole):
             text = list(texts[at])
             row = penalized(logits[at].copy(), PROMPT, text, params, words)
-            table[at] = exact(row, **kept, allowed=allowed(pattern, text))
+            possible = allowed(pattern, text) & np.isin(np.arange(VOCABULARY), among)
+            table[at] = exact(row, **kept, allowed=possible)
         whole = (whole[:, None] * table).reshape(-1)
     sums: Floats = whole.reshape(VOCABULARY, -1).sum(axis=0)
     return sums

@@ -1,7 +1,7 @@
 """Penalties, biases and bad words through the engine: what they are by their definition."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,11 @@ RULES: dict[str, dict[str, Any]] = {
     "repetition": {"repetition_penalty": 1.6},
     "bias": {"logit_bias": {5: 4.0, 17: -3.5, 44: 2.25}},
     "bad words": {"bad_words": (">P", "Z", "_o", "D4")},
+    "dry": {"dry_multiplier": 1.5, "dry_allowed_length": 1, "dry_sequence_breakers": ()},
+    "dry, near": {"dry_multiplier": 3.0, "dry_allowed_length": 1, "dry_penalty_last_n": 12},
     "all": {
+        "dry_multiplier": 0.7,
+        "dry_allowed_length": 1,
         "presence_penalty": 0.3,
         "frequency_penalty": 0.2,
         "repetition_penalty": 1.2,
@@ -45,6 +49,7 @@ def penalized(
     answer: list[int],
     params: SamplingParams,
     words: Any,
+    breakers: Collection[int] = (),
 ) -> np.ndarray[Any, Any]:
     """The rules by their definitions, one token after the other."""
     for token in set(prompt + answer):
@@ -55,21 +60,42 @@ def penalized(
     for token, bias in params.logit_bias.items():
         logits[token] += bias
     known = prompt + answer
+    for token, length in repeated(known[-params.dry_penalty_last_n :], breakers).items():
+        if params.dry_multiplier and length >= params.dry_allowed_length:
+            growth = length - params.dry_allowed_length
+            logits[token] -= params.dry_multiplier * params.dry_base**growth
     for *before, last in words:
         if known[len(known) - len(before) :] == before:
             logits[last] = -np.inf
     return logits
 
 
+def repeated(known: list[int], breakers: Collection[int]) -> dict[int, int]:
+    """How long the sequence is that each token would repeat: of all that end before that token."""
+    lengths: dict[int, int] = {}
+    for at in range(1, len(known)):
+        length = 0
+        while length < at and known[at - 1 - length] == known[-1 - length] not in breakers:
+            length += 1
+        if length and known[at] not in breakers:
+            lengths[known[at]] = max(length, lengths.get(known[at], 0))
+    return lengths
+
+
 @torch.inference_mode()
 def defined(
-    model: LlamaForCausalLM, prompt: list[int], params: SamplingParams, words: Any
+    model: LlamaForCausalLM,
+    prompt: list[int],
+    params: SamplingParams,
+    words: Any,
+    breakers: Collection[int] = (),
 ) -> list[int]:
     """What the model says greedily."""
     answer: list[int] = []
     for _ in range(TOKENS):
         logits = model(torch.tensor([prompt + answer])).logits[0, -1].double().numpy().copy()
-        answer.append(int(penalized(logits, prompt, answer, params, words).argmax()))
+        row = penalized(logits, prompt, answer, params, words, breakers)
+        answer.append(int(row.argmax()))
     return answer
 
 
@@ -86,9 +112,15 @@ async def test_greedy_answers_are_those_of_the_definition(
             for word in params.bad_words
             for prefix in ("", " ")
         ]
+        breakers = {
+            token
+            for token in range(engine.tokenizer.vocab_size)
+            for text in params.dry_sequence_breakers
+            if text.encode() in engine.tokenizer.token_bytes(token)
+        }
         answers = await asyncio.gather(*(engine.generate(p, params) for p in prompts))
     for prompt, answer in zip(prompts, answers, strict=True):
-        assert answer.token_ids == defined(model, prompt, params, spelled)
+        assert answer.token_ids == defined(model, prompt, params, spelled, breakers)
     plain = SamplingParams()
     assert [a.token_ids for a in answers] != [defined(model, p, plain, ()) for p in prompts]
 
@@ -197,6 +229,12 @@ async def test_on_the_simulated_device_what_is_forbidden_does_not_come(constrain
         ({"logit_bias": {99_999: 1.0}}, "must name tokens from 0 to"),
         ({"logit_bias": {"a": 1.0}}, "'logit_bias'"),
         ({"logit_bias": dict.fromkeys(range(1025), 1.0)}, "at most 1024 tokens"),
+        ({"allowed_token_ids": ()}, "at least one token id"),
+        ({"allowed_token_ids": (3, 99_999)}, "must name tokens from 0 to"),
+        ({"dry_multiplier": -1.0}, "'dry_multiplier' must be between 0 and 100"),
+        ({"dry_base": 0.9}, "'dry_base' must be from 1"),
+        ({"dry_penalty_last_n": -2}, r"-1 \(all tokens\) or more"),
+        ({"dry_sequence_breakers": ("",)}, "at most 64 strings of 1"),
         ({"bad_words": ("",)}, "strings of 1 to 256"),
         ({"bad_words": ("a",) * 129}, "at most 128 strings"),
         ({"bad_words": ("a" * 1000,) * 3}, "strings of 1 to 256"),

@@ -17,7 +17,7 @@ def cuts_of(sampling_ptr, row, vocabulary):
     top_p = real(sampling_ptr, row, _TOP_P)
     top_p = tl.where(top_p < 1.0, top_p, 1.0)  # a NaN keeps all
     temperature = real(sampling_ptr, row, _TEMPERATURE)
-    return top_k, top_p, temperature, (temperature > 0.0) & ((top_k > 0) | (top_p < 1.0))
+    return top_k, top_p, (temperature > 0.0) & ((top_k > 0) | (top_p < 1.0))
 
 
 @triton.jit

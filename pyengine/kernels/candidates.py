@@ -47,6 +47,13 @@ def load(logits, mask, masked, offsets, vocabulary):
 
 
 @triton.jit
+def load_above(logits, mask, masked, offsets, vocabulary, floor):
+    """As the logits of :func:`load`, minus infinity below ``floor``."""
+    value, _allowed = load(logits, mask, masked, offsets, vocabulary)
+    return tl.where(value >= floor, value, float("-inf"))
+
+
+@triton.jit
 def look(logits, mask, masked, begin, end, BLOCK: tl.constexpr):
     """Of a part of a row: best logit, its lowest token or -1, how many are allowed, the last."""
     # Each thread keeps what it saw; they are put together once, at the end.

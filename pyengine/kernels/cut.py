@@ -38,7 +38,7 @@ from pyengine.kernels.candidates import (
     NO_TOKEN,
     NOTHING,
     best_logit,
-    load,
+    load_above,
     logit_of,
     masks_of,
     pack,
@@ -101,14 +101,16 @@ class CutScratch:
 def spread_kernel(
     logits_ptr, logits_stride, vocabulary, first_row,
     sampling_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
-    best_ptr, counts_ptr, masses_ptr,
+    best_ptr, floor_ptr, temperature_ptr, counts_ptr, masses_ptr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
 ):  # fmt: skip
     """A grid of logits rows and parts: adds the tokens of a part up by bin."""
     program = tl.program_id(0)
     logits_row = first_row + program
     row = tl.load(logit_row_ptr + logits_row)
-    top_k, top_p, temperature, cuts = cuts_of(sampling_ptr, row, vocabulary)
+    top_k, top_p, cuts = cuts_of(sampling_ptr, row, vocabulary)
+    temperature = tl.load(temperature_ptr + program)
+    floor = tl.load(floor_ptr + program)
     if cuts:
         logits = logits_ptr + program.to(tl.int64) * logits_stride
         mask, masked = masks_of(mask_ptr, mask_row_ptr, mask_words, logits_row, vocabulary)
@@ -120,7 +122,7 @@ def spread_kernel(
         in_last = tl.zeros([BLOCK], tl.int32)
         for start in range(begin, end, BLOCK):
             offsets = start + tl.arange(0, BLOCK)
-            value, _allowed = load(logits, mask, masked, offsets, end)
+            value = load_above(logits, mask, masked, offsets, end, floor)
             possible = value > float("-inf")
             place = bin_of(value, best, temperature, BINS)
             is_last = place == BINS - 1
@@ -140,7 +142,7 @@ def spread_kernel(
 def gather_kernel(
     logits_ptr, logits_stride, vocabulary, first_row,
     sampling_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
-    best_ptr, counts_ptr, masses_ptr, gathered_ptr, packed_ptr,
+    best_ptr, floor_ptr, temperature_ptr, counts_ptr, masses_ptr, gathered_ptr, packed_ptr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr, ROOM: tl.constexpr,
 ):  # fmt: skip
     """A grid of logits rows and parts: the tokens of the bins in which a row is cut.
@@ -150,7 +152,9 @@ def gather_kernel(
     program = tl.program_id(0)
     logits_row = first_row + program
     row = tl.load(logit_row_ptr + logits_row)
-    top_k, top_p, temperature, cuts = cuts_of(sampling_ptr, row, vocabulary)
+    top_k, top_p, cuts = cuts_of(sampling_ptr, row, vocabulary)
+    temperature = tl.load(temperature_ptr + program)
+    floor = tl.load(floor_ptr + program)
     if cuts:
         logits = logits_ptr + program.to(tl.int64) * logits_stride
         mask, masked = masks_of(mask_ptr, mask_row_ptr, mask_words, logits_row, vocabulary)
@@ -163,7 +167,7 @@ def gather_kernel(
         packed_ptr += program.to(tl.int64) * ROOM
         for start in range(begin, end, BLOCK):
             offsets = start + tl.arange(0, BLOCK)
-            value, _allowed = load(logits, mask, masked, offsets, end)
+            value = load_above(logits, mask, masked, offsets, end, floor)
             place = bin_of(value, best, temperature, BINS)
             wanted = (place == bin_k) | ((place >= first_p) & (place <= last_p))
             wanted = (wanted & (value > float("-inf"))).to(tl.int32)
@@ -179,7 +183,7 @@ def gather_kernel(
 def cut_kernel(
     logits_ptr, logits_stride, vocabulary, first_row,
     sampling_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
-    best_ptr, counts_ptr, masses_ptr, gathered_ptr, packed_ptr,
+    best_ptr, floor_ptr, temperature_ptr, counts_ptr, masses_ptr, gathered_ptr, packed_ptr,
     level_ptr, last_ptr, parts, MAX_PARTS: tl.constexpr, BLOCK: tl.constexpr,
     BINS: tl.constexpr, ROOM: tl.constexpr, WAYS: tl.constexpr,
 ):  # fmt: skip
@@ -190,7 +194,9 @@ def cut_kernel(
     program = tl.program_id(0)
     logits_row = first_row + program
     row = tl.load(logit_row_ptr + logits_row)
-    top_k, top_p, temperature, cuts = cuts_of(sampling_ptr, row, vocabulary)
+    top_k, top_p, cuts = cuts_of(sampling_ptr, row, vocabulary)
+    temperature = tl.load(temperature_ptr + program)
+    floor = tl.load(floor_ptr + program)
     best = best_logit(best_ptr, parts, MAX_PARTS)
     if cuts & (best > float("-inf")):
         level = tl.full([], float("-inf"), tl.float32)
@@ -211,8 +217,9 @@ def cut_kernel(
             logits = logits_ptr + program.to(tl.int64) * logits_stride
             mask, masked = masks_of(mask_ptr, mask_row_ptr, mask_words, logits_row, vocabulary)
             level, last = limits(
-                logits, mask, masked, vocabulary, best, temperature, top_k, top_p, BLOCK, WAYS
-            )
+                logits, mask, masked, vocabulary, floor, best, temperature, top_k, top_p,
+                BLOCK, WAYS,
+            )  # fmt: skip
         tl.store(level_ptr + program, level)
         tl.store(last_ptr + program, last)
 
@@ -225,14 +232,15 @@ def find(
     sampling: torch.Tensor,
     logit_row: torch.Tensor,
     masks: tuple[torch.Tensor, torch.Tensor, int],
-    best: torch.Tensor,
+    shape: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     scratch: CutScratch,
     grid: tuple[int, int],
     block: int,
 ) -> None:
     """Leave in ``scratch.level`` and ``scratch.last`` where each row is cut that is.
 
-    Queues three kernels behind the one that looked for the best logits and cleared the bins; can be
+    Queues three kernels behind those that looked for the best logits, cleared the bins and left the
+    shape of each row (:mod:`pyengine.kernels.shape`); can be
     captured. Arguments are those of :func:`pyengine.kernels.sampling.sample`, made ready there.
 
     Args:
@@ -243,19 +251,20 @@ def find(
         sampling: The rules of each sampling row.
         logit_row: The sampling row of each logits row.
         masks: The row of the mask of each logits row; the masks; their words.
-        best: The best logit by row and part.
+        shape: The best logit by row and part; by row the least logit that the rules before leave,
+            and the temperature.
         scratch: For as many rows at least.
         grid: Rows, and programs that share one.
         block: Tokens that a program works on at a time.
     """
     rows, parts = grid
-    row = (logits, stride, vocabulary, first, sampling, logit_row, *masks, best)
+    row = (logits, stride, vocabulary, first, sampling, logit_row, *masks, *shape)
     bins = (scratch.counts, scratch.masses)
     gathered = (*bins, scratch.gathered, scratch.packed)
-    shape = {"BLOCK": block, "BINS": BINS, "enable_fp_fusion": False}
-    spread_kernel[grid](*row, *bins, PARTS=parts, **shape, num_warps=4)
-    gather_kernel[grid](*row, *gathered, PARTS=parts, ROOM=ROOM, **shape, num_warps=4)
+    sizes = {"BLOCK": block, "BINS": BINS, "enable_fp_fusion": False}
+    spread_kernel[grid](*row, *bins, PARTS=parts, **sizes, num_warps=4)
+    gather_kernel[grid](*row, *gathered, PARTS=parts, ROOM=ROOM, **sizes, num_warps=4)
     cut_kernel[(rows,)](
         *row, *gathered, scratch.level, scratch.last, parts,
-        MAX_PARTS=MAX_PARTS, ROOM=ROOM, WAYS=WAYS, **shape, num_warps=max(4, block // 128),
+        MAX_PARTS=MAX_PARTS, ROOM=ROOM, WAYS=WAYS, **sizes, num_warps=max(4, block // 128),
     )  # fmt: skip

@@ -9,17 +9,16 @@ from pyengine.kernels.language import tl, triton
 
 
 @triton.jit
-def exponential(word):
-    """-ln((word + 1/2) / 2^32) of uint32 words, by Cephes' polynomial (S. L. Moshier)."""
-    high = (word >> 31) != 0
-    small = tl.where(high, word ^ 0xFFFFFFFF, word).to(tl.int32, bitcast=True).to(tl.float32)
-    f = (small + 0.5) * 2.3283064365386963e-10  # 2^-32: u, or 1 - u
-    shifted = f.to(tl.int32, bitcast=True) - 0x3F3504F3  # √½
+def parts(x):
+    """E and r of x = 2^e * (1 + r), r between sqrt(1/2) - 1 and sqrt(2) - 1; of x > 0."""
+    shifted = x.to(tl.int32, bitcast=True) - 0x3F3504F3
     e = (shifted >> 23).to(tl.float32)
-    r = ((shifted & 0x007FFFFF) + 0x3F3504F3).to(tl.float32, bitcast=True) - 1.0
-    near = f < 0.29289323
-    e = tl.where(high, tl.where(near, 0.0, -1.0), e)
-    r = tl.where(high, tl.where(near, -f, 1.0 - (f + f)), r)
+    return e, ((shifted & 0x007FFFFF) + 0x3F3504F3).to(tl.float32, bitcast=True) - 1.0
+
+
+@triton.jit
+def ln_of_parts(e, r):
+    """ln(2^e * (1 + r)), by Cephes' polynomial (S. L. Moshier)."""
     square = r * r
     p = r * 7.0376836e-2 - 1.151461e-1
     p = p * r + 1.1676999e-1
@@ -32,7 +31,27 @@ def exponential(word):
     y = p * r * square
     y = y + e * -2.1219444e-4
     y = y - square * 0.5
-    return -((r + y) + e * 0.6933594)
+    return (r + y) + e * 0.6933594
+
+
+@triton.jit
+def ln(x):
+    """Ln x of normal x above 0."""
+    e, r = parts(x)
+    return ln_of_parts(e, r)
+
+
+@triton.jit
+def exponential(word):
+    """-ln((word + 1/2) / 2^32) of uint32 words."""
+    high = (word >> 31) != 0
+    small = tl.where(high, word ^ 0xFFFFFFFF, word).to(tl.int32, bitcast=True).to(tl.float32)
+    f = (small + 0.5) * 2.3283064365386963e-10  # 2^-32: u, or 1 - u
+    e, r = parts(f)
+    near = f < 0.29289323
+    e = tl.where(high, tl.where(near, 0.0, -1.0), e)
+    r = tl.where(high, tl.where(near, -f, 1.0 - (f + f)), r)
+    return -ln_of_parts(e, r)
 
 
 @triton.jit
@@ -67,3 +86,10 @@ def mass(logit, best, temperature):
     """The weight in units of 2^-30, as int64, so that sums are exact."""
     scaled = weight(logit, best, temperature) * 1073741824.0 + 0.5
     return scaled.to(tl.int32).to(tl.int64)
+
+
+@triton.jit
+def depth(logit, best, temperature):
+    """How far below the best a logit is, over the temperature: int32, in units of 2^-14."""
+    below = tl.where(logit == best, 0.0, tl.div_rn(best - logit, temperature))
+    return (tl.minimum(below, 88.0) * 16384.0 + 0.5).to(tl.int32)

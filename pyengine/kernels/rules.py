@@ -13,6 +13,8 @@ from pyengine.kernels.language import tl, triton
 
 _ROW: dict[str, Any] = sampling_row()
 _OFFSETS: dict[str, int] = dict(zip(_ROW["names"], _ROW["offsets"], strict=True))
+FIELDS: tuple[str, ...] = tuple(_ROW["names"])
+"""The names of the fields of a row."""
 _FORMATS: dict[str, str] = dict(zip(_ROW["names"], _ROW["formats"], strict=True))
 
 

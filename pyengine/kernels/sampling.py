@@ -10,8 +10,9 @@ the row is spent on them; penalties and biases are few and were done in place be
 
 A row is split between programs where rows are few, for else most of a GPU would be idle. They look
 for the best of their parts (``peak_kernel``), find where top-k and top-p cut the row off
-(:mod:`pyengine.kernels.cut`, whose kernels end at once for rows without) and what typical-p keeps
-(``typical_kernel``, likewise: one program a row, some nine passes for the few with it), run the
+(:mod:`pyengine.kernels.cut`, whose kernels end at once for rows without) and what typical-p and XTC
+keep (:mod:`pyengine.kernels.trim`, likewise), behind top-n-sigma and the dynamic temperature
+(:mod:`pyengine.kernels.shape`, likewise), run the
 race among their tokens (``sample_kernel``), and the first of the winners is the winner
 (``finish_kernel``). That is exact, for maxima, sums of integers, and minima of (time, token) do not
 depend on how they are put together.
@@ -28,13 +29,12 @@ from dataclasses import dataclass
 import torch
 
 from pyengine.kernels import cut
-from pyengine.kernels.bins import clear_bins, cuts_of, share_of
+from pyengine.kernels.bins import clear_bins, cuts_of
 from pyengine.kernels.candidates import (
     NO_TOKEN,
-    best_logit,
     best_of_parts,
     keeps,
-    load,
+    load_above,
     look,
     masks_of,
     part_of,
@@ -42,12 +42,12 @@ from pyengine.kernels.candidates import (
 from pyengine.kernels.cut import MAX_PARTS, CutScratch
 from pyengine.kernels.inputs import SamplingInputs
 from pyengine.kernels.language import tl, triton
-from pyengine.kernels.noise import exponential, mass, weight
-from pyengine.kernels.rules import long, real, word
+from pyengine.kernels.noise import exponential, weight
+from pyengine.kernels.rules import long, word
+from pyengine.kernels.shape import shape_kernel
+from pyengine.kernels.trim import kept_from, least_weight, trim_kernel, trims_of
 
-_MIN_P, _TYPICAL_P = word("min_p"), word("typical_p")
-_TEMPERATURE, _SEED = word("temperature"), word("seed")
-_FARTHEST = tl.constexpr(22 << 14)  # from the entropy, of tokens with a mass; see typical.rs
+_SEED = word("seed")
 
 BLOCK = 1024
 """Tokens that a program works on at a time; a multiple of 128."""
@@ -67,7 +67,10 @@ class SamplingScratch:
         only: int32, the last of these.
         time: float32, when the first token arrives.
         winner: int32, that token.
-        ceiling: float32 by row, the best logit that is kept; where a typical-p is.
+        floor: float32 by row, the least logit that top-n-sigma keeps.
+        temperature: float32 by row.
+        ceiling: float32 by row, the best logit that typical-p and XTC keep; where one of them is.
+        top: int32 by row, the lowest token of that logit that is kept.
         cut: For rows that top-k and top-p cut.
     """
 
@@ -77,7 +80,10 @@ class SamplingScratch:
     only: torch.Tensor
     time: torch.Tensor
     winner: torch.Tensor
+    floor: torch.Tensor
+    temperature: torch.Tensor
     ceiling: torch.Tensor
+    top: torch.Tensor
     cut: CutScratch
 
     @classmethod
@@ -90,8 +96,10 @@ class SamplingScratch:
 
         looked = (of(torch.float32), of(torch.int32), of(torch.int32), of(torch.int32))
         times = (of(torch.float32), of(torch.int32))
-        ceiling = torch.zeros(rows, device=device)
-        return cls(*looked, *times, ceiling, CutScratch.for_rows(rows, device))
+        floor, temperature, ceiling = (torch.zeros(rows, device=device) for _ in range(3))
+        top = torch.zeros(rows, dtype=torch.int32, device=device)
+        of_row = (floor, temperature, ceiling, top)
+        return cls(*looked, *times, *of_row, CutScratch.for_rows(rows, device))
 
     @property
     def looked(self) -> tuple[torch.Tensor, ...]:
@@ -123,116 +131,15 @@ def peak_kernel(
     tl.store(allowed_ptr + place, allowed_count)
     tl.store(only_ptr + place, only)
     sampling_row = tl.load(logit_row_ptr + first_row + row)
-    _top_k, _top_p, _temperature, cuts = cuts_of(sampling_ptr, sampling_row, vocabulary)
+    _top_k, _top_p, cuts = cuts_of(sampling_ptr, sampling_row, vocabulary)
     if cuts:
         clear_bins(counts_ptr, masses_ptr, gathered_ptr, PARTS, BINS)
 
 
 @triton.jit
-def least_weight(sampling_ptr, row):
-    """The least weight that min-p keeps, above 0."""
-    min_p = real(sampling_ptr, row, _MIN_P)
-    smallest = 1.1754943508222875e-38
-    return tl.where(min_p > smallest, tl.minimum(min_p, 1.0), smallest)
-
-
-@triton.jit
-def depth(logit, best, temperature):
-    """How far below the best a logit is, over the temperature: int32, in units of 2^-14."""
-    below = tl.where(logit == best, 0.0, tl.div_rn(best - logit, temperature))
-    return (tl.minimum(below, 88.0) * 16384.0 + 0.5).to(tl.int32)
-
-
-@triton.jit
-def masses_of(
-    logits, mask, masked, offsets, vocabulary, best, temperature, least, level, last
-):  # fmt: skip
-    """Logits, depths and masses of tokens; and whether all rules before typical-p keep them."""
-    value, _allowed = load(logits, mask, masked, offsets, vocabulary)
-    kept = keeps(value, offsets, level, last) & (weight(value, best, temperature) >= least)
-    each = tl.where(kept, mass(value, best, temperature), 0)
-    return value, depth(tl.where(kept, value, best), best, temperature), each, kept
-
-
-@triton.jit(do_not_specialize=["first_row", "mask_words", "parts"])
-def typical_kernel(
-    logits_ptr, logits_stride, vocabulary, first_row,
-    sampling_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
-    best_ptr, level_ptr, last_ptr, ceiling_ptr, parts,
-    MAX_PARTS: tl.constexpr, BLOCK: tl.constexpr, WAYS: tl.constexpr,
-):  # fmt: skip
-    """One program a logits row with a typical-p: the last and the best logit that it keeps.
-
-    A token's distance from the entropy is that of its depth from the mean depth, in integers; see
-    ``kernels/cpu/src/sampler/typical.rs``. Several distances are tried at a time.
-    """
-    program = tl.program_id(0)
-    logits_row = first_row + program
-    row = tl.load(logit_row_ptr + logits_row)
-    typical_p = real(sampling_ptr, row, _TYPICAL_P)
-    if typical_p < 1.0:
-        _top_k, _top_p, temperature, cuts = cuts_of(sampling_ptr, row, vocabulary)
-        best = best_logit(best_ptr, parts, MAX_PARTS)
-        if (temperature > 0.0) & (best > float("-inf")):
-            logits = logits_ptr + program.to(tl.int64) * logits_stride
-            mask, masked = masks_of(mask_ptr, mask_row_ptr, mask_words, logits_row, vocabulary)
-            level = tl.full([], float("-inf"), tl.float32)
-            last = tl.full([], NO_TOKEN, tl.int32)
-            if cuts:
-                level = tl.load(level_ptr + program)
-                last = tl.load(last_ptr + program)
-            least = least_weight(sampling_ptr, row)
-            totals = tl.zeros([BLOCK], tl.int64)
-            depths = tl.zeros([BLOCK], tl.int64)
-            for start in range(0, vocabulary, BLOCK):
-                offsets = start + tl.arange(0, BLOCK)
-                _value, deep, each, _kept = masses_of(
-                    logits, mask, masked, offsets, vocabulary, best, temperature, least, level, last
-                )  # fmt: skip
-                totals += each
-                depths += each * deep
-            total = tl.sum(totals, axis=0)
-            mean = (tl.sum(depths, axis=0) // total).to(tl.int32)
-            wanted = share_of(typical_p, total)
-
-            near = tl.full([], 0, tl.int32)
-            far = tl.full([], _FARTHEST, tl.int32)
-            ways = tl.arange(0, WAYS)
-            while near < far:
-                tried = near + (far - near) * ways // WAYS  # [WAYS], below far
-                sums = tl.zeros([BLOCK, WAYS], tl.int64)
-                for start in range(0, vocabulary, BLOCK):
-                    offsets = start + tl.arange(0, BLOCK)
-                    _value, deep, each, _kept = masses_of(
-                        logits, mask, masked, offsets, vocabulary, best, temperature, least, level,
-                        last,
-                    )  # fmt: skip
-                    inside = tl.abs(deep - mean)[:, None] <= tried[None, :]  # [BLOCK, WAYS]
-                    sums += tl.where(inside, each[:, None], 0)
-                enough = tl.sum(sums, axis=0) >= wanted
-                near = tl.max(tl.where(enough, near, tried + 1), axis=0)
-                far = tl.min(tl.where(enough, tried, far), axis=0)
-
-            floors = tl.full([BLOCK], float("inf"), tl.float32)
-            ceilings = tl.full([BLOCK], float("-inf"), tl.float32)
-            for start in range(0, vocabulary, BLOCK):
-                offsets = start + tl.arange(0, BLOCK)
-                value, deep, _each, kept = masses_of(
-                    logits, mask, masked, offsets, vocabulary, best, temperature, least, level, last
-                )  # fmt: skip
-                inside = kept & (tl.abs(deep - mean) <= far)
-                floors = tl.minimum(floors, tl.where(inside, value, float("inf")))
-                ceilings = tl.maximum(ceilings, tl.where(inside, value, float("-inf")))
-            floor = tl.min(floors, axis=0)
-            tl.store(level_ptr + program, tl.maximum(level, floor))
-            tl.store(last_ptr + program, tl.where(floor > level, NO_TOKEN, last))
-            tl.store(ceiling_ptr + program, tl.max(ceilings, axis=0))
-
-
-@triton.jit
 def first_to_arrive(
-    logits, mask, masked, begin, end, best, temperature, least, level, last, ceiling, seed,
-    position, BLOCK: tl.constexpr,
+    logits, mask, masked, begin, end, floor, best, temperature, least, level, last, ceiling, top,
+    seed, position, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Time and token of the winner of the exponential race among those of a part that are kept."""
     QUARTER: tl.constexpr = BLOCK // 4
@@ -246,7 +153,7 @@ def first_to_arrive(
         first = start + lanes // 32 * 128 + lanes % 32
         peak = tl.full([], float("-inf"), tl.float32)
         for quarter in tl.static_range(4):
-            value, _ = load(logits, mask, masked, first + quarter * 32, end)
+            value = load_above(logits, mask, masked, first + quarter * 32, end, floor)
             peak = tl.maximum(peak, tl.max(value, axis=0))
         if (peak >= level) & (peak > float("-inf")):
             counters = (start // 4 + lanes).to(tl.uint32)
@@ -254,9 +161,10 @@ def first_to_arrive(
             words = tl.philox(seed, low + zero, high + zero, counters, zero)
             for quarter in tl.static_range(4):
                 offsets = first + quarter * 32
-                value, _ = load(logits, mask, masked, offsets, end)
+                value = load_above(logits, mask, masked, offsets, end, floor)
                 heavy = weight(value, best, temperature)
-                runs = keeps(value, offsets, level, last) & (heavy >= least) & (value <= ceiling)
+                runs = keeps(value, offsets, level, last) & kept_from(value, offsets, ceiling, top)
+                runs = runs & (heavy >= least)
                 time = tl.div_rn(exponential(words[quarter]), tl.where(runs, heavy, 1.0))
                 time = tl.where(runs, time, float("inf"))
                 wins = (time < times) | ((time == times) & (offsets < tokens) & runs)
@@ -271,7 +179,8 @@ def sample_kernel(
     logits_ptr, logits_stride, vocabulary, first_row,
     sampling_ptr, position_ptr,
     logit_start_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
-    best_ptr, token_ptr, allowed_ptr, only_ptr, level_ptr, last_ptr, ceiling_ptr,
+    best_ptr, token_ptr, allowed_ptr, only_ptr,
+    floor_ptr, temperature_ptr, level_ptr, last_ptr, ceiling_ptr, top_ptr,
     time_ptr, winner_ptr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -285,7 +194,8 @@ def sample_kernel(
         best_ptr, token_ptr, allowed_ptr, only_ptr, PARTS
     )
     row = tl.load(logit_row_ptr + logits_row)
-    _top_k, _top_p, temperature, cuts = cuts_of(sampling_ptr, row, vocabulary)
+    _top_k, _top_p, cuts = cuts_of(sampling_ptr, row, vocabulary)
+    temperature = tl.load(temperature_ptr + program)
     time = tl.full([], -1.0, tl.float32)  # before any other: it is known already
     if (masked > 0) & (allowed_count == 1):
         token = only
@@ -293,19 +203,22 @@ def sample_kernel(
         level = tl.full([], float("-inf"), tl.float32)
         last = tl.full([], NO_TOKEN, tl.int32)
         ceiling = best
-        typical = real(sampling_ptr, row, _TYPICAL_P) < 1.0
-        if cuts | typical:
+        top = tl.full([], 0, tl.int32)
+        typical, excludes = trims_of(sampling_ptr, row)
+        if cuts | typical | excludes:
             level = tl.load(level_ptr + program)
             last = tl.load(last_ptr + program)
-        if typical:
+        if typical | excludes:
             ceiling = tl.load(ceiling_ptr + program)
+            top = tl.load(top_ptr + program)
+        floor = tl.load(floor_ptr + program)
         least = least_weight(sampling_ptr, row)
         seed = long(sampling_ptr, row, _SEED)
         ahead = logits_row - tl.load(logit_start_ptr + row)
         position = tl.load(position_ptr + row) + ahead
         time, token = first_to_arrive(
-            logits, mask, masked, begin, end, best, temperature, least, level, last,
-            ceiling, seed, position, BLOCK,
+            logits, mask, masked, begin, end, floor, best, temperature, least, level, last,
+            ceiling, top, seed, position, BLOCK,
         )  # fmt: skip
     tl.store(time_ptr + place, time)
     tl.store(winner_ptr + place, token)
@@ -332,11 +245,11 @@ def sample(
 ) -> None:
     """Choose a token for each of the logits rows ``first`` to ``first + len(logits)``.
 
-    Queues seven kernels on the current stream and returns; can be captured. A token depends on its
+    Queues eight kernels on the current stream and returns; can be captured. A token depends on its
     logits, its mask, and its sampling row's rules, seed and position alone. Rules apply in this
-    order: mask, temperature, top-k, top-p, min-p, typical-p. A mask that allows one token chooses
-    it without a look at the logits. NaN counts as minus infinity; where nothing is possible the
-    token is -1.
+    order: mask, top-n-sigma, temperature, top-k, top-p, min-p, typical-p, XTC. A mask that allows
+    one token chooses it without a look at the logits. NaN counts as minus infinity; where nothing
+    is possible the token is -1.
 
     Args:
         inputs: Of the step.
@@ -371,16 +284,21 @@ def sample(
         *of_row, rules, inputs.logit_row, *masks, *scratch.looked, *bins, scratch.cut.gathered,
         **shape, BINS=cut.BINS, enable_fp_fusion=False,
     )  # fmt: skip
-    cut.find(*of_row, rules, inputs.logit_row, masks, scratch.best, scratch.cut, grid, block)
-    limits = (scratch.cut.level, scratch.cut.last, scratch.ceiling)
-    typical_kernel[(rows,)](
-        *of_row, rules, inputs.logit_row, *masks, scratch.best, *limits, parts,
-        MAX_PARTS=MAX_PARTS, BLOCK=block, WAYS=cut.WAYS,
-        num_warps=max(4, block // 128), enable_fp_fusion=False,
+    one = {"MAX_PARTS": MAX_PARTS, "BLOCK": block, "num_warps": max(4, block // 128)}
+    shaped = (scratch.best, scratch.floor, scratch.temperature)
+    shape_kernel[(rows,)](
+        *of_row, rules, inputs.logit_row, *masks, *shaped, parts, **one, enable_fp_fusion=False
+    )
+    cut.find(*of_row, rules, inputs.logit_row, masks, shaped, scratch.cut, grid, block)
+    limits = (scratch.cut.level, scratch.cut.last, scratch.ceiling, scratch.top)
+    places = (inputs.sample_position, inputs.logit_start, inputs.logit_row)
+    trim_kernel[(rows,)](
+        *of_row, rules, *places, *masks, *shaped, *limits, parts,
+        **one, WAYS=cut.WAYS, enable_fp_fusion=False,
     )  # fmt: skip
     sample_kernel[grid](
-        *of_row, rules, inputs.sample_position, inputs.logit_start,
-        inputs.logit_row, *masks, *scratch.looked, *limits, scratch.time, scratch.winner,
+        *of_row, rules, *places, *masks, *scratch.looked, *shaped[1:], *limits,
+        scratch.time, scratch.winner,
         **shape, num_warps=max(4, block // 128), enable_fp_fusion=False,
     )  # fmt: skip
     finish_kernel[(rows,)](

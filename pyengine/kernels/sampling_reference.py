@@ -7,6 +7,7 @@ and of the Triton kernel bit by bit, for every operation is the same IEEE operat
 import torch
 
 from pyengine.kernels.inputs import SamplingInputs
+from pyengine.kernels.rules import FIELDS
 
 _LOW = 0xFFFFFFFF
 _INFINITY = float("inf")
@@ -24,10 +25,24 @@ def noise_words(seed: torch.Tensor, position: torch.Tensor, vocabulary: int) -> 
         vocabulary: Number of tokens.
     """
     blocks = -(-vocabulary // 128)
-    c2 = torch.arange(blocks * 32, device=seed.device).expand(len(seed), -1)
+    counters = torch.arange(blocks * 32, device=seed.device).expand(len(seed), -1)
+    words = torch.stack(_philox(seed, position, counters, 0), dim=1)  # [rows, word, counter]
+    words = words.view(len(seed), 4, blocks, 32).transpose(1, 2)
+    return words.reshape(len(seed), blocks * 128)[:, :vocabulary]
+
+
+def common_words(seed: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+    """The word of each row that is no token's, as int64 below 2^32 [rows]; see ``random.rs``."""
+    return _philox(seed, position, torch.zeros_like(seed)[:, None], 1)[0][:, 0]
+
+
+def _philox(
+    seed: torch.Tensor, position: torch.Tensor, c2: torch.Tensor, last: int
+) -> tuple[torch.Tensor, ...]:
+    """The four words of the counters ``position``, ``c2`` [rows, counters] and ``last``."""
     c0 = (position & _LOW)[:, None].expand_as(c2)
     c1 = ((position >> 32) & _LOW)[:, None].expand_as(c2)
-    c3 = torch.zeros_like(c2)
+    c3 = torch.full_like(c2, last)
     k0, k1 = (seed & _LOW)[:, None], ((seed >> 32) & _LOW)[:, None]
     for _ in range(10):
         # Products of 32 bits by halves, for they do not fit into a signed 64-bit number.
@@ -35,9 +50,7 @@ def noise_words(seed: torch.Tensor, position: torch.Tensor, vocabulary: int) -> 
         right_high, right = _multiply(c2, 0xCD9E8D57)
         c0, c1, c2, c3 = right_high ^ c1 ^ k0, right, left_high ^ c3 ^ k1, left
         k0, k1 = (k0 + 0x9E3779B9) & _LOW, (k1 + 0xBB67AE85) & _LOW
-    words = torch.stack([c0, c1, c2, c3], dim=1)  # [rows, word, counter]
-    words = words.view(len(seed), 4, blocks, 32).transpose(1, 2)
-    return words.reshape(len(seed), blocks * 128)[:, :vocabulary]
+    return c0, c1, c2, c3
 
 
 def _multiply(word: torch.Tensor, by: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -51,12 +64,26 @@ def exponential(words: torch.Tensor) -> torch.Tensor:
     high = words >= 2**31
     small = torch.where(high, _LOW - words, words).to(torch.float32)
     f = (small + 0.5) * 2.0**-32
-    shifted = f.view(torch.int32) - 0x3F3504F3
-    e = (shifted >> 23).to(torch.float32)
-    r = ((shifted & 0x007FFFFF) + 0x3F3504F3).view(torch.float32) - 1.0
+    e, r = _parts(f)
     near = f < torch.tensor(0.29289323, dtype=torch.float32)
     e = torch.where(high, torch.where(near, 0.0, -1.0), e)
     r = torch.where(high, torch.where(near, -f, 1.0 - (f + f)), r)
+    return -_ln_of_parts(e, r)
+
+
+def ln(x: torch.Tensor) -> torch.Tensor:
+    """Ln x in float32 of normal x above 0."""
+    return _ln_of_parts(*_parts(x))
+
+
+def _parts(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """E and r of x = 2^e * (1 + r), r between sqrt(1/2) - 1 and sqrt(2) - 1."""
+    shifted = x.view(torch.int32) - 0x3F3504F3
+    e = (shifted >> 23).to(torch.float32)
+    return e, ((shifted & 0x007FFFFF) + 0x3F3504F3).view(torch.float32) - 1.0
+
+
+def _ln_of_parts(e: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
     square = r * r
     p = r * 7.0376836e-2 - 1.151461e-1
     p = p * r + 1.1676999e-1
@@ -69,7 +96,7 @@ def exponential(words: torch.Tensor) -> torch.Tensor:
     y = p * r * square
     y = y + e * -2.1219444e-4
     y = y - square * 0.5
-    return -((r + y) + e * 0.6933594)
+    return (r + y) + e * 0.6933594
 
 
 def exp(x: torch.Tensor) -> torch.Tensor:
@@ -128,7 +155,7 @@ def kept_tokens(
     order = logits.argsort(dim=1, descending=True, stable=True)
     place = torch.arange(logits.shape[1], device=logits.device)
     inside = (top_k <= 0)[:, None] | (place < top_k[:, None])
-    mass = (weight * 1073741824.0 + 0.5).to(torch.int64).gather(1, order) * inside
+    mass = mass_of(weight).gather(1, order) * inside
     total = mass.sum(dim=1)
     wanted = (top_p.double() * total.double()).ceil().to(torch.int64).clamp(min=1)
     before = mass.cumsum(dim=1) - mass
@@ -137,6 +164,91 @@ def kept_tokens(
     kept = torch.zeros_like(inside).scatter(1, order, inside)
     least = torch.where(min_p > 2.0**-126, min_p.clamp(max=1.0), 2.0**-126)
     return kept & (weight >= least[:, None])
+
+
+def mass_of(weight: torch.Tensor) -> torch.Tensor:
+    """Weights in units of 2^-30, int64, so that sums are exact."""
+    return (weight * 1073741824.0 + 0.5).to(torch.int64)
+
+
+def depth_of(logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+    """How far below the best logits are, over the temperature [rows]: int64, in units of 2^-14."""
+    best = logits.amax(dim=1, keepdim=True)
+    below = torch.where(logits == best, 0.0, (best - logits) / temperature[:, None])
+    return (below.nan_to_num(nan=88.0).clamp(max=88.0) * 16384.0 + 0.5).to(torch.int64)
+
+
+def near_tokens(logits: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    """What top-n-sigma keeps: bool [rows, vocabulary]; see ``top_n_sigma.rs``.
+
+    Args:
+        logits: float32 [rows, vocabulary], without NaN.
+        n: float32 [rows]; 0 is off.
+    """
+    best = logits.amax(dim=1, keepdim=True)
+    possible = logits > -_INFINITY
+    below = torch.where(possible, best - logits, 0.0).nan_to_num(nan=0.0).clamp(max=2048.0)
+    depth = (below * 2048.0 + 0.5).to(torch.int64) * possible
+    count = possible.sum(dim=1).clamp(min=1)
+    mean = depth.sum(dim=1) // count
+    squares = ((depth - mean[:, None]) ** 2 * possible).sum(dim=1)
+    widest = n.double() * n.double() * squares.double()
+    inside = (depth * depth).double() * count.double()[:, None] <= widest[:, None]
+    off = ~(n > 0.0)[:, None] | (best == _INFINITY)
+    return possible & (inside | off)
+
+
+def dynamic_temperature(
+    logits: torch.Tensor, temperature: torch.Tensor, around: torch.Tensor, exponent: torch.Tensor
+) -> torch.Tensor:
+    """The temperatures, float32 [rows]; see ``dynamic.rs``.
+
+    Args:
+        logits: float32 [rows, vocabulary], without NaN.
+        temperature: float32 [rows], above 0.
+        around: float32 [rows]; 0 is off.
+        exponent: float32 [rows], above 0.
+    """
+    one = torch.ones_like(temperature)
+    best = logits.amax(dim=1, keepdim=True)
+    possible = (logits > -_INFINITY) & ((best < _INFINITY) | (logits == best))
+    mass = mass_of(weights(logits, one)) * possible
+    count, total = (part.sum(dim=1).to(torch.float32) for part in (possible, mass))
+    mean = (mass * depth_of(logits, one)).sum(dim=1).to(torch.float32) / total * 2.0**-14
+    entropy = ln(total * 2.0**-30) + mean
+    share = torch.where(count > 1.0, entropy / ln(count.clamp(min=2.0)), 0.0)
+    power = exp(exponent * ln(share.clamp(min=2.0**-126)))
+    share = torch.where(share >= 1.0, 1.0, torch.where(share < 2.0**-126, 0.0, power))
+    low, high = (temperature - around).clamp(min=0.0), temperature + around
+    dynamic = (low + (high - low) * share).clamp(min=2.0**-126)
+    return torch.where(around > 0.0, dynamic, temperature)
+
+
+def tokens_without_top_choices(
+    logits: torch.Tensor,
+    weight: torch.Tensor,
+    kept: torch.Tensor,
+    threshold: torch.Tensor,
+    happens: torch.Tensor,
+) -> torch.Tensor:
+    """What XTC leaves of the tokens ``kept``: bool [rows, vocabulary]; see ``xtc.rs``.
+
+    Args:
+        logits: float32 [rows, vocabulary], without NaN.
+        weight: float32 [rows, vocabulary].
+        kept: bool [rows, vocabulary].
+        threshold: float32 [rows].
+        happens: bool [rows]: what is drawn says so.
+    """
+    order = logits.argsort(dim=1, descending=True, stable=True)
+    mass = mass_of(weight) * kept
+    total = mass.sum(dim=1)
+    wanted = (threshold.double() * total.double()).ceil().to(torch.int64).clamp(min=1)
+    likely = (mass >= wanted[:, None]).gather(1, order)
+    place = torch.arange(logits.shape[1], device=logits.device)
+    last = torch.where(likely, place, -1).amax(dim=1, keepdim=True)
+    dropped = torch.zeros_like(kept).scatter(1, order, place < last)
+    return kept & ~(dropped & (happens & (threshold <= 0.5))[:, None])
 
 
 def typical_tokens(
@@ -155,10 +267,8 @@ def typical_tokens(
         kept: bool [rows, vocabulary].
         typical_p: float32 [rows]; 1 is off.
     """
-    best = logits.amax(dim=1, keepdim=True)
-    below = torch.where(logits == best, 0.0, (best - logits) / temperature[:, None])
-    depth = (below.nan_to_num(nan=88.0).clamp(max=88.0) * 16384.0 + 0.5).to(torch.int64)
-    mass = (weight * 1073741824.0 + 0.5).to(torch.int64) * kept
+    depth = depth_of(logits, temperature)
+    mass = mass_of(weight) * kept
     total = mass.sum(dim=1)
     mean = (mass * depth).sum(dim=1) // total.clamp(min=1)
     distance, order = (depth - mean[:, None]).abs().sort(dim=1)
@@ -188,14 +298,20 @@ def sample(
     temperature = inputs.rule("temperature")[row]
     sampled = temperature > 0.0
 
-    warm = torch.where(sampled, temperature, 1.0)
-    weight = weights(clean, warm)
-    limits = [inputs.rule(name)[row] for name in ("top_k", "top_p", "min_p")]
-    kept = kept_tokens(clean, weight, *limits)
-    kept = typical_tokens(clean, warm, weight, kept, inputs.rule("typical_p")[row])
+    rule = {name: inputs.rule(name)[row] for name in FIELDS}
     start = inputs.logit_start[row]
-    ahead = torch.arange(first, first + rows, device=logits.device) - start
-    words = noise_words(inputs.rule("seed")[row], inputs.sample_position[row] + ahead, vocabulary)
+    position = inputs.sample_position[row] + torch.arange(first, first + rows).to(start) - start
+    near = near_tokens(clean, rule["top_n_sigma"])
+    clean = torch.where(near | ~sampled[:, None], clean, -_INFINITY)
+    warm = torch.where(sampled, temperature, 1.0)
+    warm = dynamic_temperature(clean, warm, rule["dynatemp_range"], rule["dynatemp_exponent"])
+    weight = weights(clean, warm)
+    kept = kept_tokens(clean, weight, rule["top_k"], rule["top_p"], rule["min_p"])
+    kept = typical_tokens(clean, warm, weight, kept, rule["typical_p"])
+    chance = rule["xtc_probability"].double() * 2.0**32
+    happens = common_words(rule["seed"], position).double() < chance
+    kept = tokens_without_top_choices(clean, weight, kept, rule["xtc_threshold"], happens)
+    words = noise_words(rule["seed"], position, vocabulary)
     times = torch.where(kept, exponential(words) / weight, _INFINITY)
     # argmax and argmin of a bool or float take any of equals: the first is asked for by number.
     greedy = (clean == clean.amax(dim=1, keepdim=True)).int().argmax(dim=1)

@@ -6,7 +6,7 @@ of one program over it; :mod:`pyengine.kernels.cut` does it only where there are
 nearly equal logits for what it does else.
 """
 
-from pyengine.kernels.candidates import NO_TOKEN, float_of, keeps, load, order_key
+from pyengine.kernels.candidates import NO_TOKEN, float_of, keeps, load_above, order_key
 from pyengine.kernels.language import tl, triton
 from pyengine.kernels.noise import mass
 
@@ -25,7 +25,7 @@ def amount(value, best, temperature, BY_MASS: tl.constexpr):
 
 @triton.jit
 def first_until(
-    logits, mask, masked, vocabulary, best, temperature, target,
+    logits, mask, masked, vocabulary, floor, best, temperature, target,
     BY_MASS: tl.constexpr, BLOCK: tl.constexpr, WAYS: tl.constexpr,
 ):  # fmt: skip
     """The fewest tokens, first in order, whose amounts reach ``target``; all, if those do not.
@@ -40,7 +40,7 @@ def first_until(
         sums = tl.zeros([BLOCK, WAYS], tl.int64)
         for start in range(0, vocabulary, BLOCK):
             offsets = start + tl.arange(0, BLOCK)
-            value, _ = load(logits, mask, masked, offsets, vocabulary)
+            value = load_above(logits, mask, masked, offsets, vocabulary, floor)
             each = amount(value, best, temperature, BY_MASS)
             hit = order_key(value)[:, None] >= tried[None, :]  # [BLOCK, WAYS]
             sums += tl.where(hit, each[:, None], 0)
@@ -52,7 +52,7 @@ def first_until(
     sums_above = tl.zeros([BLOCK], tl.int64)
     for start in range(0, vocabulary, BLOCK):
         offsets = start + tl.arange(0, BLOCK)
-        value, _ = load(logits, mask, masked, offsets, vocabulary)
+        value = load_above(logits, mask, masked, offsets, vocabulary, floor)
         each = amount(value, best, temperature, BY_MASS)
         sums_above += tl.where(value > level, each, 0)
     above = tl.sum(sums_above, axis=0)
@@ -63,7 +63,7 @@ def first_until(
     last = tl.full([], NO_TOKEN, tl.int32)
     for start in range(0, vocabulary, BLOCK):
         offsets = start + tl.arange(0, BLOCK)
-        value, _ = load(logits, mask, masked, offsets, vocabulary)
+        value = load_above(logits, mask, masked, offsets, vocabulary, floor)
         equal = (value == level).to(tl.int32)
         number = seen + tl.cumsum(equal, axis=0)
         found = (equal != 0) & (number == wanted)
@@ -74,7 +74,7 @@ def first_until(
 
 @triton.jit
 def limits(
-    logits, mask, masked, vocabulary, best, temperature, top_k, top_p,
+    logits, mask, masked, vocabulary, floor, best, temperature, top_k, top_p,
     BLOCK: tl.constexpr, WAYS: tl.constexpr,
 ):  # fmt: skip
     """Logit and id of the last token that top-k and then top-p keep."""
@@ -82,20 +82,20 @@ def limits(
     last = tl.full([], NO_TOKEN, tl.int32)
     if (top_k > 0) & (top_k < vocabulary):
         level, last = first_until(
-            logits, mask, masked, vocabulary, best, temperature, top_k.to(tl.int64),
+            logits, mask, masked, vocabulary, floor, best, temperature, top_k.to(tl.int64),
             False, BLOCK, WAYS,
         )  # fmt: skip
     if top_p < 1.0:
         masses = tl.zeros([BLOCK], tl.int64)
         for start in range(0, vocabulary, BLOCK):
             offsets = start + tl.arange(0, BLOCK)
-            value, _ = load(logits, mask, masked, offsets, vocabulary)
+            value = load_above(logits, mask, masked, offsets, vocabulary, floor)
             each = mass(value, best, temperature)
             masses += tl.where(keeps(value, offsets, level, last), each, 0)
         total = tl.sum(masses, axis=0)
         wanted = tl.ceil(top_p.to(tl.float64) * total.to(tl.float64)).to(tl.int64)
         level, last = first_until(
-            logits, mask, masked, vocabulary, best, temperature, tl.maximum(wanted, 1),
+            logits, mask, masked, vocabulary, floor, best, temperature, tl.maximum(wanted, 1),
             True, BLOCK, WAYS,
         )  # fmt: skip
     return level, last

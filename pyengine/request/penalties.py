@@ -1,5 +1,6 @@
-"""The biases and bad words of a request, by token ids as the scheduler takes them."""
+"""The biases, bad words and tokens of a request, by token ids as the scheduler takes them."""
 
+from array import array
 from collections.abc import Iterator
 
 from pyengine.errors import InvalidRequestError
@@ -24,6 +25,50 @@ def logit_bias(params: SamplingParams, vocab_size: int) -> tuple[tuple[int, floa
             param="logit_bias",
         )
     return tuple((token, float(bias)) for token, bias in params.logit_bias.items() if bias)
+
+
+def allowed_tokens(params: SamplingParams, vocab_size: int) -> bytes:
+    """The tokens that the answer may have, u32 each; empty where all are.
+
+    Args:
+        params: Validated sampling parameters.
+        vocab_size: Logits of a row.
+
+    Raises:
+        InvalidRequestError: A token is not in the vocabulary.
+    """
+    allowed = params.allowed_token_ids or ()
+    beyond = next((token for token in allowed if token >= vocab_size), None)
+    if beyond is not None:
+        raise InvalidRequestError(
+            f"'allowed_token_ids' must name tokens from 0 to {vocab_size - 1}, not {beyond}",
+            param="allowed_token_ids",
+        )
+    return array("I", sorted(set(allowed))).tobytes()
+
+
+def dry_breakers(params: SamplingParams, tokenizer: Tokenizer) -> bytes:
+    """The tokens at which sequences end, u32 each; empty where repetitions cost nothing.
+
+    Args:
+        params: Validated sampling parameters.
+        tokenizer: Whose tokens are searched.
+
+    Raises:
+        InvalidRequestError: A text is in no token, so that no sequence would end there.
+    """
+    if params.dry_multiplier == 0.0:
+        return b""
+    for index, text in enumerate(params.dry_sequence_breakers):
+        # A byte that is in no token cannot be written at all.
+        if len(text.encode("utf-8", "surrogatepass")) > 1 and not tokenizer.containing(text):
+            raise InvalidRequestError(
+                f"'dry_sequence_breakers[{index}]' is in no single token of the model; "
+                "give shorter texts",
+                param=f"dry_sequence_breakers[{index}]",
+            )
+    found = {t for text in params.dry_sequence_breakers for t in tokenizer.containing(text)}
+    return array("I", sorted(found)).tobytes()
 
 
 def bad_words(

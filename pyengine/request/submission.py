@@ -19,7 +19,7 @@ from pyengine.engine import EngineInfo
 from pyengine.errors import ContextLengthError, InvalidGrammarError, InvalidRequestError
 from pyengine.grammar.description import Grammar
 from pyengine.messages import RequestKey, Submit
-from pyengine.request.penalties import bad_words, logit_bias
+from pyengine.request.penalties import allowed_tokens, bad_words, dry_breakers, logit_bias
 from pyengine.sampling import SamplingParams, check_priority, pack_sampling
 from pyengine.tokenizer import Tokenizer, longest_prediction
 
@@ -152,6 +152,8 @@ class RequestBuilder:
             close_grammar=options.close_grammar,
             prediction=self._prediction(options.prediction, info),
             logprobs=params.logprobs,
+            dry_breakers=dry_breakers(params, self.tokenizer),
+            allowed_tokens=allowed_tokens(params, info.vocab_size),
         )
 
     def _prediction(self, prediction: str | Sequence[int] | None, info: EngineInfo) -> bytes:

@@ -82,6 +82,17 @@ async def test_parameters_reach_the_engine(http: httpx.AsyncClient, engine: Fake
         "top_p": 0.9,
         "min_p": 0.1,
         "typical_p": 0.8,
+        "top_n_sigma": -1,
+        "dynatemp_range": 0.5,
+        "dynatemp_exponent": 2,
+        "xtc_probability": 0.25,
+        "xtc_threshold": 0.2,
+        "dry_multiplier": 0.5,
+        "dry_base": 2,
+        "dry_allowed_length": 3,
+        "dry_penalty_last_n": 64,
+        "dry_sequence_breakers": ["x", "\n"],
+        "allowed_token_ids": [5, 4],
         "presence_penalty": 0.25,
         "frequency_penalty": -0.5,
         "repetition_penalty": 1.5,
@@ -108,7 +119,12 @@ async def test_parameters_reach_the_engine(http: httpx.AsyncClient, engine: Fake
     assert (asked.priority, asked.cache_salt, asked.tenant) == (-1, "mine", "somebody")
     params = asked.params
     assert (params.temperature, params.top_k, params.top_p, params.min_p) == (0.5, 7, 0.9, 0.1)
-    assert params.typical_p == 0.8
+    assert (params.typical_p, params.top_n_sigma) == (0.8, 0.0)
+    assert (params.dynatemp_range, params.dynatemp_exponent) == (0.5, 2.0)
+    assert (params.xtc_probability, params.xtc_threshold) == (0.25, 0.2)
+    assert (params.dry_multiplier, params.dry_base, params.dry_allowed_length) == (0.5, 2.0, 3)
+    assert (params.dry_penalty_last_n, params.dry_sequence_breakers) == (64, ("x", "\n"))
+    assert params.allowed_token_ids == (5, 4)
     penalties = (params.presence_penalty, params.frequency_penalty, params.repetition_penalty)
     assert penalties == (0.25, -0.5, 1.5)
     assert (params.logit_bias, params.bad_words) == ({5: 3.0, 7: -100.0}, ("x", "y z"))

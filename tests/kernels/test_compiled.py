@@ -59,7 +59,7 @@ def test_sampling_rounds_as_the_cpu(tmp_path: Path) -> None:
     """What has the bits of the CPU fuses nothing; and nothing is kept in memory."""
     found = figures("sampler", tmp_path)
     exact = {one["kernel"].removesuffix("_kernel") for one in found if one["exact"]}
-    sampling = {"peak", "spread", "gather", "cut", "typical", "sample", "finish"}
+    sampling = {"peak", "shape", "spread", "gather", "cut", "trim", "sample", "finish"}
     assert exact == sampling | {"greedy", "penalty", "verify", "feed"}
     assert {one["kernel"] for one in found if not one["exact"]} == {"top_logprobs_kernel"}
     for one in found:

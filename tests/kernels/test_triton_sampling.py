@@ -158,6 +158,8 @@ def test_three_tokens_of_triton(masked: bool) -> None:
     """Few, for they are interpreted; on a GPU tests/gpu draws as many as the distribution needs."""
     language, sequences = Language(4), len(SMALL_RULES)
     plain = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0}
+    plain |= {"top_n_sigma": 0.0, "dynatemp_range": 0.0, "dynatemp_exponent": 1.0}
+    plain |= {"xtc_probability": 0.0, "xtc_threshold": 0.1}
     each = [plain | SMALL_RULES[sequence % len(SMALL_RULES)] for sequence in range(sequences)]
     rules = {name: np.array([rule[name] for rule in each]) for name in plain}
     given: dict[str, Any] = {
@@ -185,7 +187,8 @@ def test_extremes(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     logits[:, ::wide] = rows
     several: list[dict[str, Any]] = [
         {"temperature": 0.0}, {}, {"temperature": 1e-38}, {"top_k": 2, "top_p": 0.9},
-        {"typical_p": 0.5},
+        {"typical_p": 0.5}, {"top_n_sigma": 1.0, "dynatemp_range": 0.5}, {"dynatemp_range": 2.0},
+        {"xtc_probability": 1.0, "xtc_threshold": 0.2},
     ]  # fmt: skip
     for rules in several:
         step = Step(len(rows), **rules)

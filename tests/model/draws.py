@@ -29,6 +29,12 @@ RULES: list[dict[str, Any]] = [
     {"min_p": 0.1},
     {"typical_p": 0.6},
     {"temperature": 1.5, "top_k": 90, "min_p": 0.01, "typical_p": 0.8},
+    {"top_n_sigma": 1.5},
+    {"temperature": 1.6, "top_n_sigma": 2.5, "top_p": 0.9},
+    {"dynatemp_range": 0.6},
+    {"temperature": 0.7, "dynatemp_range": 1.2, "dynatemp_exponent": 0.4, "top_k": 50},
+    {"xtc_probability": 0.5, "xtc_threshold": 0.05},
+    {"xtc_probability": 1.0, "xtc_threshold": 0.02, "typical_p": 0.9, "temperature": 1.2},
     {"temperature": 1.3, "top_k": 20, "top_p": 0.9},
     {"temperature": 0.8, "top_p": 0.95, "min_p": 0.05},
     {"temperature": 1.5, "top_k": 90, "top_p": 0.97, "min_p": 0.02},
@@ -49,6 +55,11 @@ class Step:
     top_p: Any = 1.0
     min_p: Any = 0.0
     typical_p: Any = 1.0
+    top_n_sigma: Any = 0.0
+    dynatemp_range: Any = 0.0
+    dynatemp_exponent: Any = 1.0
+    xtc_probability: Any = 0.0
+    xtc_threshold: Any = 0.1
     seed: Any = None
     position: Any = 7
     mask: NDArray[np.uint32] | None = None
@@ -76,6 +87,11 @@ class Step:
                 top_p=self.top_p,
                 min_p=self.min_p,
                 typical_p=self.typical_p,
+                top_n_sigma=self.top_n_sigma,
+                dynatemp_range=self.dynatemp_range,
+                dynatemp_exponent=self.dynatemp_exponent,
+                xtc_probability=self.xtc_probability,
+                xtc_threshold=self.xtc_threshold,
                 seed=np.arange(self.rows) if self.seed is None else self.seed,
             ),
             "sample_position": full(self.position, np.int64),
@@ -140,12 +156,28 @@ def exact(
     top_p: float = 1.0,
     min_p: float = 0.0,
     typical_p: float = 1.0,
+    top_n_sigma: float = 0.0,
+    dynatemp_range: float = 0.0,
+    dynatemp_exponent: float = 1.0,
+    xtc_probability: float = 0.0,
+    xtc_threshold: float = 0.1,
     allowed: NDArray[np.bool_] | None = None,
 ) -> Floats:
     """The distribution of one row by its definition, in float64."""
-    scaled = logits.astype(np.float64) / temperature
+    exact_logits = logits.astype(np.float64)
     if allowed is not None:
-        scaled = np.where(allowed, scaled, -np.inf)
+        exact_logits = np.where(allowed, exact_logits, -np.inf)
+    if top_n_sigma > 0.0:
+        least = exact_logits.max() - top_n_sigma * exact_logits[exact_logits > -np.inf].std()
+        exact_logits[exact_logits < least] = -np.inf
+    if dynatemp_range > 0.0:
+        p = np.exp(exact_logits - exact_logits.max())
+        p = p[p > 0] / p.sum()
+        share = -(p * np.log(p)).sum() / np.log(len(p)) if len(p) > 1 else 0.0
+        low = max(0.0, temperature - dynatemp_range)
+        high = temperature + dynatemp_range
+        temperature = max(low + (high - low) * share**dynatemp_exponent, 1e-30)
+    scaled = exact_logits / temperature
     p = np.exp(scaled - scaled.max())
     p /= p.sum()
     order = np.lexsort((np.arange(len(p)), -p))
@@ -166,6 +198,13 @@ def exact(
         order = np.argsort(distance, kind="stable")
         count = int(np.searchsorted(np.cumsum(p[order]), np.float32(typical_p), side="left")) + 1
         p[distance > distance[order[:count]].max() + 1e-9] = 0.0
+        p /= p.sum()
+    if xtc_probability > 0.0:
+        order = np.lexsort((np.arange(len(p)), -p))
+        likely = int((p >= xtc_threshold).sum())
+        excluded = p.copy()
+        excluded[order[: max(likely, 1) - 1]] = 0.0
+        p = (1 - xtc_probability) * p + xtc_probability * excluded / excluded.sum()
     probabilities: Floats = p / p.sum()
     return probabilities
 
@@ -217,6 +256,11 @@ def random_step(random: np.random.Generator, rows: int, vocabulary: int) -> Step
         top_p=random.choice([1.0, 1.0, 0.0, 0.4, 0.95], rows),
         min_p=random.choice([0.0, 0.0, 0.02, 1.0], rows),
         typical_p=random.choice([1.0, 1.0, 0.2, 0.9], rows),
+        top_n_sigma=random.choice([0.0, 0.0, 0.3, 1.0, 2.5], rows),
+        dynatemp_range=random.choice([0.0, 0.0, 0.5, 2.0], rows),
+        dynatemp_exponent=random.choice([1.0, 0.3, 2.0], rows),
+        xtc_probability=random.choice([0.0, 0.5, 1.0], rows),
+        xtc_threshold=random.choice([0.0, 0.03, 0.1, 0.5, 0.6], rows),
         seed=random.integers(0, 2**64, rows, dtype=np.uint64),
         position=random.integers(0, 2**40, rows),
         mask=pack(allowed),
@@ -249,6 +293,9 @@ SMALL_RULES: list[dict[str, Any]] = [
     {"min_p": 0.2},
     {"typical_p": 0.5},
     {"temperature": 1.2, "top_k": 4, "typical_p": 0.8},
+    {"top_n_sigma": 1.1},
+    {"dynatemp_range": 0.7, "dynatemp_exponent": 1.5},
+    {"xtc_probability": 0.6, "xtc_threshold": 0.15, "temperature": 1.3},
     {"temperature": 1.4, "top_k": 4, "top_p": 0.9, "min_p": 0.05},
 ]
 PREFIXES = sum(VOCABULARY**n for n in range(LENGTH))

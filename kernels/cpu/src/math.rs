@@ -44,6 +44,39 @@ pub fn exp<const FMA: bool>(x: f32) -> f32 {
     if x > -87.3 { p * scale } else { 0.0 }
 }
 
+/// e and r of x = 2^e * (1 + r), r between √½ - 1 and √2 - 1; of a normal x above 0.
+#[inline(always)]
+pub fn parts(x: f32) -> (f32, f32) {
+    const HALF_SQRT: u32 = 0x3f35_04f3; // √½
+    let shifted = x.to_bits().wrapping_sub(HALF_SQRT);
+    (((shifted as i32) >> 23) as f32, f32::from_bits((shifted & 0x007f_ffff) + HALF_SQRT) - 1.0)
+}
+
+/// ln(2^e * (1 + r)), rounded after every operation and none fused: Cephes' `logf` (S. L. Moshier).
+#[inline(always)]
+pub fn ln_of_parts(e: f32, r: f32) -> f32 {
+    let square = r * r;
+    let mut p = 7.037_683_6e-2 * r - 1.151_461e-1;
+    p = p * r + 1.167_699_9e-1;
+    p = p * r - 1.242_014_1e-1;
+    p = p * r + 1.424_932_3e-1;
+    p = p * r - 1.666_805_8e-1;
+    p = p * r + 2.000_071_5e-1;
+    p = p * r - 2.499_999_4e-1;
+    p = p * r + 3.333_333e-1;
+    let mut y = p * r * square;
+    y += e * -2.121_944_4e-4;
+    y -= square * 0.5;
+    (r + y) + e * 0.693_359_4
+}
+
+/// ln x of a normal x above 0, within 2 units in the last place; the same bits on every device.
+#[inline(always)]
+pub fn ln(x: f32) -> f32 {
+    let (e, r) = parts(x);
+    ln_of_parts(e, r)
+}
+
 /// tanh x, within 2e-7.
 #[inline(always)]
 pub fn tanh<const FMA: bool>(x: f32) -> f32 {

@@ -14,6 +14,8 @@
 //! word     (t / 32) % 4 of the four
 //! ```
 //!
+//! What is drawn once for all tokens has the first word of the counter that ends in 0, 1.
+//!
 //! From the word `b`, `u = (b + 1/2) / 2^32`, and the token's exponential number is `-ln(u)`, computed by
 //! [`exponential`] to full relative precision at both ends: the smallest is 2^-33.
 
@@ -48,6 +50,12 @@ impl Stream {
         let counter = block * LANES as u32 + within % LANES as u32;
         let words = philox([self.position[0], self.position[1], counter, 0], self.key);
         words[within as usize / LANES]
+    }
+
+    /// A word that is no token's: for what is drawn once for all tokens.
+    #[inline]
+    pub fn common_word(self) -> u32 {
+        philox([self.position[0], self.position[1], 0, 1], self.key)[0]
     }
 
     /// The words of a block: those of token `128 * block + 32 * i + j` at `[i][j]`.
@@ -151,32 +159,16 @@ pub fn philox(counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 #[inline(always)]
 pub fn exponential(word: u32) -> f32 {
     const SCALE: f32 = 1.0 / 4_294_967_296.0;
-    const HALF_SQRT: u32 = 0x3f35_04f3; // √½
     let high = word >> 31 != 0;
     let small = (if high { !word } else { word }) as i32 as f32;
     let f = (small + 0.5) * SCALE; // 2^-33 to 1/2: u, or 1 - u
-    // u = 2^e * (1 + r)
-    let shifted = f.to_bits().wrapping_sub(HALF_SQRT);
-    let (mut e, mut r) =
-        (((shifted as i32) >> 23) as f32, f32::from_bits((shifted & 0x007f_ffff) + HALF_SQRT) - 1.0);
+    let (mut e, mut r) = crate::math::parts(f);
     if high {
         let near = f < 0.292_893_23;
         e = if near { 0.0 } else { -1.0 };
         r = if near { -f } else { 1.0 - (f + f) };
     }
-    let square = r * r;
-    let mut p = 7.037_683_6e-2 * r - 1.151_461e-1;
-    p = p * r + 1.167_699_9e-1;
-    p = p * r - 1.242_014_1e-1;
-    p = p * r + 1.424_932_3e-1;
-    p = p * r - 1.666_805_8e-1;
-    p = p * r + 2.000_071_5e-1;
-    p = p * r - 2.499_999_4e-1;
-    p = p * r + 3.333_333e-1;
-    let mut y = p * r * square;
-    y += e * -2.121_944_4e-4;
-    y -= square * 0.5;
-    -((r + y) + e * 0.693_359_4)
+    -crate::math::ln_of_parts(e, r)
 }
 
 #[cfg(test)]

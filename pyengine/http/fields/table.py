@@ -122,7 +122,6 @@ _VLLM: dict[str, Effect] = {
     "truncation_side": Refused(neutral=("left",)),
     "return_token_ids": OFF,
     "return_tokens_as_token_ids": OFF,
-    "allowed_token_ids": Refused("say 'logit_bias', or a grammar."),
     "min_reasoning_tokens": Refused(neutral=(0,)),
 }
 
@@ -162,16 +161,6 @@ _LLAMA_CPP: dict[str, Effect] = {
     "mirostat": Refused("say 'typical_p', 'top_p' or 'min_p'.", (0,)),
     "mirostat_tau": Hint(ONLY_WITH.format("mirostat")),
     "mirostat_eta": Hint(ONLY_WITH.format("mirostat")),
-    "dynatemp_range": Refused(neutral=(0.0,)),
-    "dynatemp_exponent": Hint(ONLY_WITH.format("dynatemp_range")),
-    "dry_multiplier": Refused(neutral=(0.0,)),
-    **dict.fromkeys(
-        ("dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"),
-        Hint(ONLY_WITH.format("dry_multiplier")),
-    ),
-    "xtc_probability": Refused(neutral=(0.0,)),
-    "xtc_threshold": Hint(ONLY_WITH.format("xtc_probability")),
-    "top_n_sigma": Refused(neutral=(-1.0, 0.0)),
     "adaptive_target": Refused(neutral=(-1.0,)),
     "adaptive_decay": Hint(ONLY_WITH.format("adaptive_target")),
     "min_keep": Refused(neutral=(0, 1)),

@@ -71,6 +71,12 @@ pub struct Submit {
     pub prediction: Vec<u8>,
     /// Number of most likely tokens to report beside each token's own log-probability; `None` reports none at all.
     pub logprobs: Option<u8>,
+    /// Tokens at which a sequence ends that must not be repeated, token ids as in `tokens`; for the rule DRY.
+    #[serde(with = "serde_bytes")]
+    pub dry_breakers: Vec<u8>,
+    /// The only tokens that the answer may have, in that form; empty allows all.
+    #[serde(with = "serde_bytes")]
+    pub allowed_tokens: Vec<u8>,
 }
 
 /// A sampling row on the wire: its bytes.

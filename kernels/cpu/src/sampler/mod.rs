@@ -18,7 +18,7 @@
 //! Logits may be penalized before all of that ([`penalties`]), in place.
 //!
 //! Candidates are *in order*: the larger logit first, the lower id first of equals. Every rule but
-//! min-p and typical-p keeps the first of them ([`order::Cut`]).
+//! min-p, typical-p and XTC keeps the first of them ([`order::Cut`]).
 //!
 //! A NaN counts as minus infinity; where logits are plus infinity, those tokens alone share the
 //! probability; where nothing is possible there is no token, which is said by -1. A mask that allows
@@ -26,6 +26,7 @@
 //!
 //! O(vocabulary) per row, and O(n log n) for the n tokens that top-k or top-p sorts.
 
+pub mod dynamic;
 pub mod greedy;
 pub mod logprobs;
 pub mod mask;
@@ -39,9 +40,11 @@ pub mod temperature;
 #[cfg(test)]
 mod tests;
 pub mod top_k;
+pub mod top_n_sigma;
 pub mod top_p;
 pub mod typical;
 pub mod verify;
+pub mod xtc;
 
 use std::cell::RefCell;
 
@@ -96,11 +99,14 @@ fn choose<T: Element>(logits: &[T], rules: &Rules<'_>, logits_row: usize, row: &
     if rule.temperature.is_nan() || rule.temperature <= 0.0 {
         return greedy::most_likely(row) as i32;
     }
-    let scale = temperature::Scale::new(row, rule.temperature);
+    top_n_sigma::keep(row, rule.top_n_sigma);
+    let warmth = dynamic::temperature(row, rule.temperature, rule.dynatemp_range, rule.dynatemp_exponent);
+    let scale = temperature::Scale::new(row, warmth);
     top_k::keep(row, rule.top_k);
     top_p::keep(row, rule.top_p, scale);
     let least = min_p::least_weight(rule.min_p);
     typical::keep(row, rule.typical_p, scale, least);
     let stream = Stream::new(rule.seed, rules.position(logits_row));
+    xtc::exclude(row, rule.xtc_probability, rule.xtc_threshold, scale, least, stream);
     race::first_to_arrive(row, scale, least, stream) as i32
 }

@@ -22,8 +22,9 @@ pub const GROUP: usize = LANES;
 pub struct Candidate(u64);
 
 impl Candidate {
+    /// A token with its logit.
     #[inline]
-    fn new(logit: f32, token: u32) -> Self {
+    pub fn new(logit: f32, token: u32) -> Self {
         let bits = logit.to_bits();
         // Ascending as a number where the float descends.
         let descending = if bits >> 31 == 0 { !bits & 0x7fff_ffff } else { bits };

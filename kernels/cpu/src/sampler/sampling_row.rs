@@ -39,7 +39,7 @@ impl Number for f32 {
 }
 
 macro_rules! sampling_row {
-    ($($(#[doc = $doc:literal])* $name:ident: $number:ty = $neutral:literal;)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident: $number:ty = $neutral:expr;)*) => {
         /// Bytes behind the last field, so that every row of a slice begins aligned.
         const PADDING: usize = (0 $(+ size_of::<$number>())*).wrapping_neg() % align_of::<u64>();
 
@@ -89,12 +89,30 @@ sampling_row! {
     min_p: f32 = 0.0;
     /// Keeps the tokens nearest to the entropy whose probabilities reach this; 1 keeps all.
     typical_p: f32 = 1.0;
+    /// Keeps the tokens whose logits are within this many standard deviations of the largest; 0 keeps all.
+    top_n_sigma: f32 = 0.0;
+    /// The temperature is up to so much less where the model is sure, and more where it is not; 0 is off.
+    dynatemp_range: f32 = 0.0;
+    /// The power of the normalized entropy that the temperature follows.
+    dynatemp_exponent: f32 = 1.0;
+    /// The chance that all but the last of the likely tokens are dropped; 0 is never.
+    xtc_probability: f32 = 0.0;
+    /// From which probability on a token is likely in that sense; above 0.5 is never.
+    xtc_threshold: f32 = 0.1;
     /// Taken once from the logit of every token that was generated; 0 is off.
     presence_penalty: f32 = 0.0;
     /// Taken from it as often as the token was generated; 0 is off.
     frequency_penalty: f32 = 0.0;
     /// Divides positive logits of tokens of the prompt and the answer, and multiplies others; 1 is off.
     repetition_penalty: f32 = 1.0;
+    /// Taken from the logit of a token that would repeat what the last tokens were followed by before; 0 is off.
+    dry_multiplier: f32 = 0.0;
+    /// By what that grows with each token that the repetition is longer.
+    dry_base: f32 = 1.75;
+    /// The length of a repetition from which on it is penalized.
+    dry_allowed_length: i32 = 2;
+    /// How many of the last tokens are searched for repetitions; -1 is all, 0 none.
+    dry_penalty_last_n: i32 = -1;
 }
 
 impl SamplingRow {
@@ -116,6 +134,11 @@ impl SamplingRow {
     /// Whether any of its penalties changes a logit.
     pub fn has_penalties(&self) -> bool {
         (self.presence_penalty, self.frequency_penalty, self.repetition_penalty) != (0.0, 0.0, 1.0)
+    }
+
+    /// Whether it penalizes repetitions of sequences.
+    pub fn has_dry(&self) -> bool {
+        self.dry_multiplier > 0.0 && self.dry_penalty_last_n != 0
     }
 }
 

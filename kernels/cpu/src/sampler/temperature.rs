@@ -3,6 +3,12 @@
 use super::order::Row;
 use crate::math::exp;
 
+/// Units of a nat in [`Scale::depth`].
+const UNITS: f32 = 16384.0;
+
+/// Beyond all exponents of a token with a weight.
+const DEEPEST: f32 = 88.0;
+
 /// Makes logits into weights: 1 for the best.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
@@ -33,6 +39,24 @@ impl Scale {
     #[inline(always)]
     pub fn weight(self, logit: f32) -> f32 {
         exp::<false>(self.exponent(logit))
+    }
+
+    /// How far below the best a token is, over the temperature: in units of 2^-14.
+    pub fn depth(self, logit: f32) -> u32 {
+        let below = -self.exponent(logit);
+        (below.min(DEEPEST) * UNITS + 0.5) as u32
+    }
+
+    /// The logits of what the rules have kept so far, with a weight of at least `least`; minus infinity for the others.
+    pub fn left(self, row: &Row, least: f32) -> Vec<f32> {
+        let cut = row.cut();
+        let mut logits = row.logits()[..row.vocabulary()].to_vec();
+        for (token, logit) in logits.iter_mut().enumerate() {
+            if !cut.keeps(*logit, token as u32) || self.weight(*logit) < least {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        logits
     }
 
     /// The weight in units of 2^-30, to be added up exactly: one of fewer than half a unit counts 0.

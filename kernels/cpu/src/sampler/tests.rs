@@ -49,8 +49,20 @@ fn defined(logits: &[f32], rule: SamplingRow, mask: Option<&[u32]>, stream: Stre
         return best as i32;
     }
     let mut row = Row::new();
+    if rule.top_n_sigma > 0.0 && logits[best] < f32::INFINITY {
+        let depth = |t: usize| ((logits[best] - logits[t]).min(2048.0) * 2048.0 + 0.5) as i64;
+        let count = order.len() as i64;
+        let mean = order.iter().map(|&t| depth(t)).sum::<i64>() / count;
+        let variance = order.iter().map(|&t| (depth(t) - mean).pow(2)).sum::<i64>() as f64 / count as f64;
+        let n = f64::from(rule.top_n_sigma);
+        order.retain(|&t| depth(t).pow(2) as f64 <= n * n * variance * (1.0 + 1e-12));
+    }
+    let left: Vec<f32> = order.iter().map(|&t| logits[t]).collect();
+    row.load(&left, None);
+    let warmth =
+        dynamic::temperature(&mut row, rule.temperature, rule.dynatemp_range, rule.dynatemp_exponent);
     row.load(&[logits[best]], None);
-    let scale = temperature::Scale::new(&mut row, rule.temperature);
+    let scale = temperature::Scale::new(&mut row, warmth);
     if rule.top_k > 0 {
         order.truncate(rule.top_k as usize);
     }
@@ -81,6 +93,14 @@ fn defined(logits: &[f32], rule: SamplingRow, mask: Option<&[u32]>, stream: Stre
         let farthest = distance(*last.unwrap());
         order.retain(|&t| distance(t) <= farthest);
     }
+    let happens = f64::from(stream.common_word()) / 4_294_967_296.0 < f64::from(rule.xtc_probability);
+    if happens && rule.xtc_threshold <= 0.5 {
+        let mass = |t: usize| u64::from(scale.mass(logits[t]));
+        let total: u64 = order.iter().map(|&t| mass(t)).sum();
+        let wanted = f64::from(rule.xtc_threshold) * total as f64;
+        let likely = order.iter().filter(|&&t| mass(t) > 0 && mass(t) as f64 >= wanted).count();
+        order.drain(..likely.max(1) - 1);
+    }
     let time = |t: usize| exponential(stream.word(t as u32)) / scale.weight(logits[t]);
     order.into_iter().min_by(|&a, &b| time(a).total_cmp(&time(b)).then(a.cmp(&b))).unwrap() as i32
 }
@@ -92,14 +112,24 @@ fn rule() -> impl Strategy<Value = SamplingRow> {
         prop_oneof![1 => Just(1.0f32), 2 => 0.0f32..1.0],
         prop_oneof![2 => Just(0.0f32), 1 => 0.0f32..1.0],
         prop_oneof![1 => Just(1.0f32), 1 => 0.0f32..1.0],
+        prop_oneof![2 => Just(0.0f32), 1 => 0.0f32..4.0],
+        prop_oneof![2 => Just((0.0f32, 1.0f32)), 1 => (0.0f32..2.0, 0.1f32..3.0)],
+        prop_oneof![1 => Just((0.0f32, 0.1f32)), 1 => (0.0f32..1.2, 0.0f32..0.6)],
     )
-        .prop_map(|(temperature, top_k, top_p, min_p, typical_p)| SamplingRow {
-            temperature,
-            top_k,
-            top_p,
-            min_p,
-            typical_p,
-            ..PLAIN
+        .prop_map(|(temperature, top_k, top_p, min_p, typical_p, top_n_sigma, dynamic, xtc)| {
+            SamplingRow {
+                temperature,
+                top_k,
+                top_p,
+                min_p,
+                typical_p,
+                top_n_sigma,
+                dynatemp_range: dynamic.0,
+                dynatemp_exponent: dynamic.1,
+                xtc_probability: xtc.0,
+                xtc_threshold: xtc.1,
+                ..PLAIN
+            }
         })
 }
 

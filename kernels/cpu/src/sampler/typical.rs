@@ -10,20 +10,8 @@
 use super::order::Row;
 use super::temperature::Scale;
 
-/// Units of a nat.
-const UNITS: f32 = 16384.0;
-
-/// Beyond all e of a token with a weight.
-const DEEPEST: f32 = 88.0;
-
 /// A distance that no token with a mass exceeds: masses end before e^-22.
 const FARTHEST: u32 = 22 << 14;
-
-/// How far below the best a token is, in units.
-fn depth(scale: Scale, logit: f32) -> u32 {
-    let below = -scale.exponent(logit);
-    (below.min(DEEPEST) * UNITS + 0.5) as u32
-}
 
 /// Keeps the tokens nearest to the entropy whose probabilities among those kept so far, with a weight of at least `least`,
 /// reach `p`: the fewest, but all that are as near as the last of these. 1 or more keeps all of them; NaN too.
@@ -33,18 +21,12 @@ pub fn keep(row: &mut Row, p: f32, scale: Scale, least: f32) {
     if p.is_nan() || p >= 1.0 {
         return;
     }
-    let cut = row.cut();
-    let mut logits = row.logits()[..row.vocabulary()].to_vec();
-    for (token, logit) in logits.iter_mut().enumerate() {
-        if !cut.keeps(*logit, token as u32) || scale.weight(*logit) < least {
-            *logit = f32::NEG_INFINITY;
-        }
-    }
+    let mut logits = scale.left(row, least);
     let likely: Vec<(u32, u64)> = logits
         .iter()
         .map(|&logit| (logit, u64::from(scale.mass(logit))))
         .filter(|&(_, mass)| mass > 0)
-        .map(|(logit, mass)| (depth(scale, logit), mass))
+        .map(|(logit, mass)| (scale.depth(logit), mass))
         .collect();
     let total: u64 = likely.iter().map(|&(_, mass)| mass).sum();
     let mean = (likely.iter().map(|&(depth, mass)| u64::from(depth) * mass).sum::<u64>() / total) as u32;
@@ -60,7 +42,7 @@ pub fn keep(row: &mut Row, p: f32, scale: Scale, least: f32) {
         }
     }
     for logit in &mut logits {
-        if depth(scale, *logit).abs_diff(mean) > far {
+        if scale.depth(*logit).abs_diff(mean) > far {
             *logit = f32::NEG_INFINITY;
         }
     }

@@ -17,7 +17,8 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Fields of every request that generates. None is "not given", as in OpenAI's.
 
     Sampling parameters mean what :class:`pyengine.SamplingParams` says of the field of the same
-    name; ``include_stop_str_in_output`` is its ``include_stop``, and a ``top_k`` of -1 keeps all.
+    name; ``include_stop_str_in_output`` is its ``include_stop``, and a ``top_k`` or
+    ``top_n_sigma`` of -1 keeps all.
     Beyond OpenAI's and these: priority (lower runs first), cache_salt (cached prefixes are shared
     only under the same one) and timeout (seconds until the request ends with an error).
 
@@ -39,6 +40,16 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     top_k: int | None = None
     min_p: float | None = None
     typical_p: float | None = None
+    top_n_sigma: float | None = None
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: list[str] | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
     stop_token_ids: list[int] | None = None
@@ -53,6 +64,7 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     repetition_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
     bad_words: list[str] | None = None
+    allowed_token_ids: list[int] | None = None
 
 
 def sampling_params(
@@ -72,8 +84,9 @@ def sampling_params(
         if value is not None:
             given[name] = tuple(value) if isinstance(value, list) else value
     given |= {"max_tokens": max_tokens, "logprobs": logprobs}
-    if given.get("top_k") == -1:
-        given["top_k"] = 0
+    for name in ("top_k", "top_n_sigma"):
+        if given.get(name) == -1:
+            given[name] = 0
     return over(defaults, given)
 
 

@@ -122,6 +122,12 @@ impl Vocabulary {
         ((token as usize) < self.len()).then(|| self.pieces.get(token as usize))
     }
 
+    /// The tokens whose bytes contain `text`, ascending. O(bytes of the vocabulary).
+    pub fn containing(&self, text: &[u8]) -> Vec<u32> {
+        let holds = |bytes: &[u8]| bytes.windows(text.len().max(1)).any(|window| window == text);
+        (0..self.len() as u32).filter(|token| holds(self.pieces.get(*token as usize))).collect()
+    }
+
     /// Whether the token is left out of the text when special tokens are skipped.
     pub fn is_special(&self, token: u32) -> bool {
         self.flags.get(token as usize).is_some_and(|flags| flags & SPECIAL != 0)
@@ -279,6 +285,9 @@ mod tests {
             None,
         ];
         assert_eq!(bytes, expected);
+        assert_eq!(vocabulary.containing(b"\n"), [4]);
+        assert_eq!(vocabulary.containing(b"t"), [1, 7]);
+        assert_eq!(vocabulary.containing(b"wos"), [0u32; 0]);
         assert_eq!(vocabulary.piece(3, false), None, "a hole");
         assert!(vocabulary.is_special(6) && !vocabulary.is_special(7) && !vocabulary.is_special(99));
     }

@@ -51,12 +51,16 @@ impl Mask {
         Self { tokens: Tokens::Few(tokens.into()), used: AtomicU32::new(0) }
     }
 
-    /// Overwrites `mask` with it; words that it lacks become 0.
+    /// Overwrites `mask` with it; words that it lacks become 0, and tokens that `mask` has no place for are left out.
     pub fn write(&self, mask: &mut [u32]) {
         match &self.tokens {
             Tokens::Few(ids) => {
                 mask.fill(0);
-                ids.iter().for_each(|id| mask[*id as usize / 32] |= 1 << (id % 32));
+                for id in ids {
+                    if let Some(word) = mask.get_mut(*id as usize / 32) {
+                        *word |= 1 << (id % 32);
+                    }
+                }
             }
             Tokens::Many(words) => {
                 let common = words.len().min(mask.len());

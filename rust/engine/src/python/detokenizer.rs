@@ -45,6 +45,10 @@ impl PyVocabulary {
         }
     }
 
+    fn containing(&self, py: Python<'_>, text: &str) -> Vec<u32> {
+        py.detach(|| self.inner.containing(text.as_bytes()))
+    }
+
     fn is_special(&self, token: u32) -> bool {
         self.inner.is_special(token)
     }

@@ -1,4 +1,5 @@
-//! Requests with a grammar: their grammars are compiled, bring masks into steps, and follow the tokens.
+//! Requests with a grammar: their grammars are compiled, bring masks into steps, and follow the tokens. Requests that
+//! allow some tokens only bring a mask that stays the same.
 //!
 //! ```text
 //!   ask ──► compiling ──verdict──► start: the grammar stands behind what was generated before a restart
@@ -23,6 +24,7 @@ use crate::grammar::masks::Mask;
 use crate::grammar::{Compiled, Compiler, Grammar, Refusal, Verdict};
 use crate::messages::{FinishReason, RequestKey, Submit};
 use crate::scheduler::queue::requests::Taken;
+use crate::scheduler::queue::submit::token_ids;
 use crate::scheduler::step::StepRecord;
 use crate::scheduler::step::buffers::{StepBuffers, StepLayout, header};
 use crate::scheduler::step::fill::SampledRow;
@@ -34,12 +36,16 @@ const GRAMMAR_NS: u64 = 2_000_000_000;
 /// ... and for each token besides: more, and every stream would be held up for one.
 const GRAMMAR_NS_PER_TOKEN: u64 = 5_000_000;
 
-/// The state of a request with a grammar.
+/// The state of a request with masks.
 struct Answer {
     key: RequestKey,
     tenant: u64,
     prompt_length: u32,
     min_tokens: u32,
+    /// The tokens that it allows at all; none where those are all.
+    allowed: Option<Arc<Mask>>,
+    /// It has a grammar.
+    constrained: bool,
     compiling: bool,
     /// How far the answer has come in it, at the last known token. None while it compiles or its masks are filled.
     grammar: Option<Box<dyn Grammar>>,
@@ -234,7 +240,10 @@ impl Grammars {
             let (drafts, others) = rest.split_at(row.drafts);
             rest = others;
             match look(table, &mut self.requests, &row, drafts) {
-                Look::Known(allowed) => out.mask_row[row.first_logit] = self.distinct.index(allowed),
+                Look::Known(allowed) => {
+                    let mask = self.distinct.index(allowed);
+                    out.mask_row[row.first_logit..=row.first_logit + row.drafts].fill(mask);
+                }
                 Look::Job(job) => jobs.push(job),
                 // Its sequence has ended meanwhile: whatever is sampled is dropped.
                 Look::Ended => out.mask_row[row.first_logit..=row.first_logit + row.drafts].fill(-1),
@@ -273,7 +282,8 @@ impl Grammars {
 
 impl RowFeature for Grammars {
     fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32]) -> Result<()> {
-        if submit.grammar.is_some() {
+        let allowed: Vec<u32> = token_ids(&submit.allowed_tokens);
+        if submit.grammar.is_some() || !allowed.is_empty() {
             self.requests.insert(
                 id,
                 Answer {
@@ -281,6 +291,8 @@ impl RowFeature for Grammars {
                     tenant: submit.tenant,
                     prompt_length: submit.prompt_length,
                     min_tokens: submit.min_tokens,
+                    allowed: (!allowed.is_empty()).then(|| Arc::new(Mask::of(allowed))),
+                    constrained: submit.grammar.is_some(),
                     compiling: false,
                     grammar: None,
                     spent_ns: 0,
@@ -293,14 +305,14 @@ impl RowFeature for Grammars {
     }
 
     fn limit_drafts(&mut self, id: RequestId, drafts: &[u32], limits: &mut DraftLimits) {
-        let Some(grammar) = self.requests.get_mut(id).and_then(|answer| answer.grammar.as_mut()) else {
-            return;
-        };
-        // A draft that the grammar forbids is wrong for certain. The device's model knows no grammar.
+        let Some(answer) = self.requests.get_mut(id) else { return };
+        // The device's model knows no masks.
+        limits.device = false;
+        let Some(grammar) = answer.grammar.as_mut() else { return };
+        // A draft that the grammar forbids is wrong for certain.
         let allowed = drafts.iter().take_while(|draft| grammar.advance(**draft)).count();
         grammar.roll_back(allowed);
         limits.host = limits.host.min(allowed);
-        limits.device = false;
     }
 
     fn begin_step(&mut self) {
@@ -365,7 +377,12 @@ fn look<'a>(
     let Some(answer) = requests.get_mut(request) else { return Look::Ended };
     if let Some(only) = answer.only() {
         // An answer that is being closed has no drafts.
-        return Look::Known(Allowed::Tokens { mask: Arc::new(Mask::of(vec![only])), held: false });
+        let mask = Arc::new(Mask::of(vec![only]));
+        return Look::Known(Allowed::Tokens { mask, only: answer.allowed.clone(), held: false });
+    }
+    if !answer.constrained {
+        let Some(mask) = answer.allowed.clone() else { return Look::Ended };
+        return Look::Known(Allowed::Tokens { mask, only: None, held: false });
     }
     let next = table.progress[at].known + 1 - answer.prompt_length;
     let held = answer.min_tokens.saturating_sub(next) as usize;
@@ -373,9 +390,20 @@ fn look<'a>(
     if drafts.is_empty()
         && let Some(mask) = grammar.known_mask()
     {
-        return Look::Known(Allowed::Tokens { mask, held: held > 0 });
+        return Look::Known(Allowed::Tokens { mask, only: answer.allowed.clone(), held: held > 0 });
     }
     let Some(grammar) = answer.grammar.take() else { return Look::Ended };
     let (first_logit, allowed) = (row.first_logit, Vec::with_capacity(drafts.len() + 1));
-    Look::Job(Job { request, grammar, held, drafts, first_logit, allowed, spent_ns: 0, complaint: None })
+    let only = answer.allowed.clone();
+    Look::Job(Job {
+        request,
+        grammar,
+        only,
+        held,
+        drafts,
+        first_logit,
+        allowed,
+        spent_ns: 0,
+        complaint: None,
+    })
 }

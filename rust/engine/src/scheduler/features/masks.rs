@@ -38,9 +38,10 @@ pub(super) fn threads() -> Result<ThreadPool> {
 #[derive(Clone)]
 pub(super) enum Allowed {
     Everything,
-    /// The tokens of the mask, without the end tokens if `held` and anything else may come.
+    /// The tokens of the mask that are among `only`, without the end tokens if `held` and anything else may come.
     Tokens {
         mask: Arc<Mask>,
+        only: Option<Arc<Mask>>,
         held: bool,
     },
 }
@@ -49,6 +50,8 @@ pub(super) enum Allowed {
 pub(super) struct Job<'a> {
     pub request: RequestId,
     pub grammar: Box<dyn Grammar>,
+    // The tokens that the request allows at all.
+    pub only: Option<Arc<Mask>>,
     // At so many of the logits `min_tokens` forbids the end, if anything else may come.
     pub held: usize,
     pub drafts: &'a [u32],
@@ -79,8 +82,9 @@ impl Job<'_> {
             if at > 0 && advanced == at - 1 && self.grammar.advance(self.drafts[at - 1]) {
                 advanced = at;
             }
+            let only = self.only.clone();
             self.allowed.push(match advanced == at && !self.grammar.is_terminated() {
-                true => Allowed::Tokens { mask: self.grammar.mask(), held: at < self.held },
+                true => Allowed::Tokens { mask: self.grammar.mask(), only, held: at < self.held },
                 false => Allowed::Everything,
             });
         }
@@ -112,18 +116,19 @@ pub(super) fn find<'a>(jobs: Vec<Job<'a>>, threads: Option<&ThreadPool>) -> impl
 /// The masks of a step, each once.
 #[derive(Default)]
 pub(super) struct Distinct {
-    masks: Vec<(Arc<Mask>, bool)>,
-    known: FxHashMap<(usize, bool), i32>,
+    masks: Vec<(Arc<Mask>, Option<Arc<Mask>>, bool)>,
+    known: FxHashMap<(usize, Option<usize>, bool), i32>,
 }
 
 impl Distinct {
     /// The index of a mask; -1 where everything may come.
     pub fn index(&mut self, allowed: Allowed) -> i32 {
-        let Allowed::Tokens { mask, held } = allowed else { return -1 };
-        match self.known.entry((Arc::as_ptr(&mask).addr(), held)) {
+        let Allowed::Tokens { mask, only, held } = allowed else { return -1 };
+        let address = |mask: &Arc<Mask>| Arc::as_ptr(mask).addr();
+        match self.known.entry((address(&mask), only.as_ref().map(address), held)) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
-                self.masks.push((mask, held));
+                self.masks.push((mask, only, held));
                 *new.insert(self.masks.len() as i32 - 1)
             }
         }
@@ -138,8 +143,13 @@ impl Distinct {
     pub fn write(&self, out: &mut [u32], words: usize, end_tokens: &[u32], threads: Option<&ThreadPool>) {
         let rows: Vec<_> = out.chunks_mut(words).take(self.masks.len()).map(Mutex::new).collect();
         let write = |at: usize| {
-            let ((mask, held), mut row) = (&self.masks[at], lock(&rows[at]));
+            let ((mask, only, held), mut row) = (&self.masks[at], lock(&rows[at]));
             mask.write(&mut row);
+            if let Some(only) = only {
+                let mut among = vec![0; words];
+                only.write(&mut among);
+                row.iter_mut().zip(among).for_each(|(word, among)| *word &= among);
+            }
             if *held {
                 go_on(&mut row, end_tokens);
             }

@@ -13,6 +13,7 @@
 
 mod closing;
 pub(super) mod drafts;
+mod dry;
 mod grammars;
 pub(super) mod logprobs;
 mod masks;

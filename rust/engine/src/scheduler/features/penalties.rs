@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A logit `l` becomes `(l > 0 ? l / factor : l * factor) + add`: the repetition penalty of Keskar et al., "CTRL"
-//! (2019), over prompt and answer, then presence and frequency penalties over the answer and the bias; a token that
-//! would complete a bad word gets minus infinity. The penalties are a function of the tokens before a logits row alone, so
+//! (2019), over prompt and answer, then presence and frequency penalties over the answer, [repetitions](super::dry) and the
+//! bias; a token that would complete a bad word gets minus infinity. The penalties are a function of the tokens before a logits row alone, so
 //! neither drafts nor preemption change any token. [`penalty_budget`](super::penalty_budget) puts them into steps.
 //!
 //! O(1) a token; a row costs O(penalties + tokens of bad words).
@@ -15,6 +15,7 @@
 use pyengine_kernels_cpu::sampler::SamplingRow;
 use rustc_hash::FxHashMap;
 
+use super::dry::Dry;
 use crate::error::{Error, Result};
 
 /// A token whose logit is, or may be, changed.
@@ -55,6 +56,22 @@ pub(in crate::scheduler) struct PenaltyFields<'a> {
     pub end: usize,
 }
 
+impl PenaltyFields<'_> {
+    /// Writes a token's penalty, if it changes something. `InvalidArgument` if there is no room for it.
+    fn write(&mut self, token: u32, factor: f32, add: f32) -> Result<()> {
+        if factor == 1.0 && add == 0.0 {
+            return Ok(());
+        }
+        let at = self.end;
+        if at == self.token.len() {
+            return Err(Error::InvalidArgument("a step's penalties do not fit its buffers".into()));
+        }
+        (self.token[at], self.factor[at], self.add[at]) = (token as i32, factor, add);
+        self.end += 1;
+        Ok(())
+    }
+}
+
 /// The penalties of one request, at its last known token.
 #[derive(Debug)]
 pub struct Penalties {
@@ -63,16 +80,18 @@ pub struct Penalties {
     entries: Vec<Entry>,
     by_token: FxHashMap<u32, usize>,
     words: Vec<Word>,
+    dry: Option<Dry>,
 }
 
 impl Penalties {
     /// The penalties of a request whose tokens are `prompt`, then `generated`; `logit_bias` and `bad_words` as in
-    /// [`Submit`](crate::messages::Submit). `InvalidArgument` for rules that no frontend sends: tokens beyond the
+    /// [`Submit`](crate::messages::Submit); `dry` knows these tokens. `InvalidArgument` for rules that no frontend sends: tokens beyond the
     /// vocabulary, penalties that are no numbers.
     pub fn new(
         rules: &SamplingRow,
         logit_bias: &[(u32, f32)],
         bad_words: &[Vec<u32>],
+        dry: Option<Dry>,
         vocab_size: usize,
         prompt: &[u32],
         generated: &[u32],
@@ -88,6 +107,7 @@ impl Penalties {
             entries: Vec::new(),
             by_token: FxHashMap::default(),
             words: Vec::new(),
+            dry,
         };
         for &(token, bias) in logit_bias {
             if !bias.is_finite() || token >= penalties.vocab_size {
@@ -119,7 +139,7 @@ impl Penalties {
                 }
             }
         }
-        generated.iter().for_each(|token| penalties.push(*token));
+        generated.iter().for_each(|token| penalties.count(*token));
         Ok(penalties)
     }
 
@@ -141,8 +161,16 @@ impl Penalties {
         self.rules.has_penalties()
     }
 
-    /// Counts a generated token.
+    /// Takes a token of the answer in.
     pub fn push(&mut self, token: u32) {
+        self.count(token);
+        if let Some(dry) = &mut self.dry {
+            dry.push(token);
+        }
+    }
+
+    /// Counts a generated token.
+    fn count(&mut self, token: u32) {
         if self.counts()
             && let Some(at) = self.entry(token)
         {
@@ -150,7 +178,7 @@ impl Penalties {
         }
     }
 
-    /// Takes the last pushed token back.
+    /// Takes the last counted token back.
     fn pop(&mut self, token: u32) {
         let Some(&at) = self.by_token.get(&token).filter(|_| self.counts()) else { return };
         self.entries[at].generated -= 1;
@@ -164,7 +192,8 @@ impl Penalties {
 
     /// The most penalties of a logits row `ahead` tokens beyond the known ones.
     pub fn bound(&self, ahead: usize) -> usize {
-        (self.entries.len() + ahead).min(self.vocab_size as usize)
+        let repeats = self.dry.as_ref().map_or(0, |dry| dry.bound(ahead));
+        (self.entries.len() + ahead + repeats).min(self.vocab_size as usize)
     }
 
     /// Writes the penalties of a row's logits: `drafts.len() + 1`, `starts` being where each of them begins. `known` are
@@ -180,12 +209,13 @@ impl Penalties {
         let mut pushed = 0;
         for (at, start) in starts.iter_mut().enumerate() {
             if at > 0 {
-                self.push(drafts[at - 1]);
+                self.count(drafts[at - 1]);
                 pushed = at;
             }
             *start = out.end as i32;
             self.forbid(known, &drafts[..at], true);
-            filled = filled.and(self.write(out));
+            let repeats = self.dry.as_mut().map(|dry| dry.find(known, &drafts[..at]));
+            filled = filled.and(self.write(repeats.unwrap_or_default(), out));
             self.forbid(known, &drafts[..at], false);
         }
         drafts[..pushed].iter().rev().for_each(|draft| self.pop(*draft));
@@ -205,20 +235,15 @@ impl Penalties {
         }
     }
 
-    fn write(&self, out: &mut PenaltyFields<'_>) -> Result<()> {
+    /// Writes the penalties of a logits row, `repeats` taken from the logits of these tokens besides.
+    fn write(&self, mut repeats: FxHashMap<u32, f32>, out: &mut PenaltyFields<'_>) -> Result<()> {
         for entry in &self.entries {
             let (factor, add) = self.penalty(entry);
-            if factor == 1.0 && add == 0.0 {
-                continue;
-            }
-            let at = out.end;
-            if at == out.token.len() {
-                return Err(Error::InvalidArgument("a step's penalties do not fit its buffers".into()));
-            }
-            (out.token[at], out.factor[at], out.add[at]) = (entry.token as i32, factor, add);
-            out.end += 1;
+            let repeat = repeats.remove(&entry.token).unwrap_or(0.0);
+            out.write(entry.token, factor, add - repeat)?;
         }
-        Ok(())
+        let others = repeats.into_iter().filter(|(token, _)| *token < self.vocab_size);
+        others.into_iter().try_for_each(|(token, repeat)| out.write(token, 1.0, -repeat))
     }
 
     /// The penalty of a token: a function of how often it was generated, not of the order.
@@ -243,7 +268,7 @@ mod tests {
         let message = rmp_serde::to_vec(&[(5, 1e-50), (6, -3.0)]).unwrap();
         let logit_bias: Vec<(u32, f32)> = rmp_serde::from_slice(&message).unwrap();
         let rules = SamplingRow { presence_penalty: 0.5, ..SamplingRow::NEUTRAL };
-        let mut penalties = Penalties::new(&rules, &logit_bias, &[], 16, &[], &[]).unwrap();
+        let mut penalties = Penalties::new(&rules, &logit_bias, &[], None, 16, &[], &[]).unwrap();
         let mut filled = || {
             let (mut token, mut factor, mut add) = ([0; 8], [0.0; 8], [0.0; 8]);
             let mut out = PenaltyFields { token: &mut token, factor: &mut factor, add: &mut add, end: 0 };

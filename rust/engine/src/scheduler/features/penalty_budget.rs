@@ -10,11 +10,13 @@
 //! that is granted in the next step. Granting costs O(running) a step, filling what the rows'
 //! [penalties](super::penalties) cost; both cost nothing where no request has penalties.
 
+use super::dry::Dry;
 use super::penalties::{Penalties, PenaltyFields};
 use super::{DraftLimits, NewToken, PerRequest, RowFeature};
 use crate::error::{Error, Result};
 use crate::messages::Submit;
 use crate::scheduler::queue::requests::Taken;
+use crate::scheduler::queue::submit::token_ids;
 use crate::scheduler::step::buffers::{StepBuffers, StepLayout, header};
 use crate::scheduler::step::fill::SampledRow;
 use crate::scheduler::step::sequence_table::{RequestId, SequenceTable};
@@ -152,10 +154,12 @@ impl PenaltyBudget {
 impl RowFeature for PenaltyBudget {
     fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32]) -> Result<()> {
         let Submit { sampling, logit_bias, bad_words, .. } = submit;
-        if sampling.has_penalties() || !logit_bias.is_empty() || !bad_words.is_empty() {
+        let penalized = sampling.has_penalties() || sampling.has_dry();
+        if penalized || !logit_bias.is_empty() || !bad_words.is_empty() {
             let (prompt, generated) = tokens.split_at(submit.prompt_length as usize);
+            let dry = Dry::new(sampling, token_ids(&submit.dry_breakers), tokens);
             let penalties =
-                Penalties::new(sampling, logit_bias, bad_words, self.vocab_size, prompt, generated)?;
+                Penalties::new(sampling, logit_bias, bad_words, dry, self.vocab_size, prompt, generated)?;
             self.requests.insert(id, penalties);
         }
         Ok(())

@@ -164,7 +164,8 @@ fn a_row_without_room_for_its_penalties_comes_first_in_the_next_step() {
 fn penalties_of_a_sequence_that_ended_are_none_and_unsound_ones_are_an_error() {
     let mut world = World::new(&roomy());
     let frequency = |frequency_penalty| SamplingRow { frequency_penalty, ..SamplingRow::NEUTRAL };
-    let rules = PenaltyRules { sampling: frequency(1.0), logit_bias: vec![(3, 1.0)], bad_words: Vec::new() };
+    let (logit_bias, bad_words, dry_breakers) = (vec![(3, 1.0)], Vec::new(), Vec::new());
+    let rules = PenaltyRules { sampling: frequency(1.0), logit_bias, bad_words, dry_breakers };
     let unsound = [
         PenaltyRules { logit_bias: vec![(64, 1.0)], ..rules.clone() },
         PenaltyRules { logit_bias: vec![(3, f32::NAN)], ..rules.clone() },

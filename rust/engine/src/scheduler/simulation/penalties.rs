@@ -5,6 +5,7 @@ use pyengine_kernels_cpu::sampler::SamplingRow;
 
 use super::model::{VOCABULARY, mix};
 use crate::messages::Submit;
+use crate::scheduler::queue::submit::token_ids;
 
 /// The penalties of a request.
 #[derive(Debug, Clone)]
@@ -12,15 +13,16 @@ pub(super) struct PenaltyRules {
     pub(super) sampling: SamplingRow,
     pub(super) logit_bias: Vec<(u32, f32)>,
     pub(super) bad_words: Vec<Vec<u32>>,
+    pub(super) dry_breakers: Vec<u32>,
 }
 
 impl PenaltyRules {
     /// Asks for these in `submit`.
     pub(super) fn ask(self, submit: &mut Submit) {
-        let SamplingRow { presence_penalty, frequency_penalty, repetition_penalty, .. } = self.sampling;
-        submit.sampling =
-            SamplingRow { presence_penalty, frequency_penalty, repetition_penalty, ..submit.sampling };
+        let SamplingRow { seed, temperature, .. } = submit.sampling;
+        submit.sampling = SamplingRow { seed, temperature, ..self.sampling };
         (submit.logit_bias, submit.bad_words) = (self.logit_bias, self.bad_words);
+        submit.dry_breakers = self.dry_breakers.iter().flat_map(|token| token.to_le_bytes()).collect();
     }
 }
 
@@ -39,10 +41,34 @@ pub(super) fn recount(submit: &Submit, prompt: &[u32], answer: &[u32]) -> Vec<(u
             if count > 0.0 { rules.presence_penalty } else { 0.0 } + rules.frequency_penalty * count;
         let bias: f32 =
             submit.logit_bias.iter().filter(|(other, _)| *other == token).map(|(_, bias)| bias).sum();
-        (token, factor, if forbidden { f32::NEG_INFINITY } else { bias - penalty })
+        let repeat = repeated(submit, &all, token);
+        (token, factor, if forbidden { f32::NEG_INFINITY } else { bias - penalty - repeat })
     };
     let changes = |(_, factor, add): &(u32, f32, f32)| *factor != 1.0 || *add != 0.0;
     (0..VOCABULARY as u32).map(penalty).filter(changes).collect()
+}
+
+/// What DRY takes from a token's logit behind `text`, by every pair of a sequence at its end and one before the token.
+fn repeated(submit: &Submit, text: &[u32], token: u32) -> f32 {
+    let rules = &submit.sampling;
+    let breakers: Vec<u32> = token_ids(&submit.dry_breakers);
+    if !rules.has_dry() || breakers.contains(&token) {
+        return 0.0;
+    }
+    let allowed = rules.dry_allowed_length as usize;
+    let length = (1..text.len())
+        .filter(|&end| text[end] == token)
+        .flat_map(|end| (1..=end.min(allowed + 50)).map(move |length| (end, length)))
+        .filter(|&(end, length)| text.ends_with(&text[end - length..end]))
+        .filter(|&(_, length)| !text[text.len() - length..].iter().any(|t| breakers.contains(t)))
+        .map(|(_, length)| length)
+        .max();
+    match length {
+        Some(length) if length >= allowed => {
+            (allowed..length).fold(rules.dry_multiplier, |penalty, _| penalty * rules.dry_base)
+        }
+        _ => 0.0,
+    }
 }
 
 /// A number that says of two lists whether they are the same, in whatever order.
@@ -67,16 +93,24 @@ pub(super) fn penalty_rules() -> impl Strategy<Value = PenaltyRules> {
     // Of few tokens, so that they come about.
     let word = prop::collection::vec(0..6u32, 1..4);
     let words = prop::collection::vec(prop_oneof![word, prop::collection::vec(token(), 1..3)], 0..12);
-    (penalty(), penalty(), repetition, bias, words).prop_map(
-        |(presence_penalty, frequency_penalty, repetition_penalty, bias, bad_words)| PenaltyRules {
-            sampling: SamplingRow {
-                presence_penalty,
-                frequency_penalty,
-                repetition_penalty,
-                ..SamplingRow::NEUTRAL
-            },
-            logit_bias: bias.into_iter().collect(),
-            bad_words,
+    let dry = prop_oneof![1 => Just((0.0f32, 1)), 1 => (prop_oneof![Just(0.5f32), Just(2.0)], 0..4i32)];
+    let breakers = prop::collection::vec(token(), 0..3);
+    (penalty(), penalty(), repetition, bias, words, dry, breakers).prop_map(
+        |(presence_penalty, frequency_penalty, repetition_penalty, bias, bad_words, dry, dry_breakers)| {
+            PenaltyRules {
+                sampling: SamplingRow {
+                    presence_penalty,
+                    frequency_penalty,
+                    repetition_penalty,
+                    dry_multiplier: dry.0,
+                    dry_allowed_length: dry.1,
+                    dry_base: 1.5,
+                    ..SamplingRow::NEUTRAL
+                },
+                logit_bias: bias.into_iter().collect(),
+                bad_words,
+                dry_breakers,
+            }
         },
     )
 }

@@ -116,7 +116,7 @@ def test_links_lead_to_files(page: Path) -> None:
 
 
 def test_the_commands_are_those_of_the_command_line() -> None:
-    assert set(re.findall(r"^\| `pyengine (\w+)", README, re.MULTILINE)) == set(main.commands)
+    assert set(re.findall(r"^\| `pyengine ([\w-]+)", README, re.MULTILINE)) == set(main.commands)
 
 
 def test_the_settings_are_those_of_the_configuration() -> None:
@@ -140,5 +140,5 @@ def test_the_modes_are_those_of_the_configuration() -> None:
 
 def test_the_endpoints_are_those_of_the_application() -> None:
     page = (REPOSITORY / "docs" / "reference" / "http.md").read_text()
-    rows = re.findall(r"^\| `(GET|POST) (/\S*)` \|", page, re.MULTILINE)
+    rows = re.findall(r"^\| `(GET|POST|DELETE) (/\S*)` \|", page, re.MULTILINE)
     assert {(method, path) for path, methods in ROUTES.items() for method in methods} == set(rows)

@@ -12,6 +12,7 @@ import click
 from pyengine.cli.chat import chat
 from pyengine.cli.complete import complete
 from pyengine.cli.profile import profile
+from pyengine.cli.run_batch import run_batch
 from pyengine.cli.serve import serve
 from pyengine.errors import PyengineError
 
@@ -60,3 +61,4 @@ main.add_command(serve)
 main.add_command(chat)
 main.add_command(complete)
 main.add_command(profile)
+main.add_command(run_batch)

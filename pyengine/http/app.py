@@ -10,6 +10,7 @@ from typing import Any
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import PyengineError
 from pyengine.http.access.door import Door
+from pyengine.http.access.keys import ApiKey
 from pyengine.http.admin import endpoints as admin
 from pyengine.http.admin.administration import Administration
 from pyengine.http.admin.own_requests import OwnRequests
@@ -18,6 +19,7 @@ from pyengine.http.anthropic import messages
 from pyengine.http.errors import MethodNotAllowedError, NoSuchPathError, error_body
 from pyengine.http.exchange import Exchange
 from pyengine.http.limits import Limits
+from pyengine.http.local import LocalProtocol, LocalScope
 from pyengine.http.ollama import answer as ollama_answer
 from pyengine.http.ollama import endpoints as ollama
 from pyengine.http.openai import (
@@ -127,10 +129,14 @@ class App(Service):
         """Serve one request, if ``has`` says that its path is served where it came in."""
         if scope.proto != "http":
             return
+        exchange = self._exchange(scope, proto)
+        await self.running.serve(exchange, self._serve(exchange, has))
+
+    def _exchange(self, scope: Scope, proto: Any) -> Exchange:
         exchange = Exchange(self, scope, proto)
         forms = (form for begin, form in _ERROR_FORMS if exchange.path.startswith(begin))
         exchange.error_body = next(forms, error_body)
-        await self.running.serve(exchange, self._serve(exchange, has))
+        return exchange
 
     async def _serve(self, exchange: Exchange, has: Callable[[str], bool]) -> None:
         scope = exchange.scope
@@ -143,6 +149,33 @@ class App(Service):
         handler = self._route(exchange)
         exchange.key = self.door.enter(scope, exchange.path)
         await handler(exchange)
+
+    async def perform(
+        self, path: str, body: bytes, key: ApiKey | None = None, priority: int = 0
+    ) -> tuple[int, bytes, str]:
+        """Answer a request that comes from within the process, behind the door.
+
+        Cancelling it aborts what is generated.
+
+        Args:
+            path: Its path.
+            body: JSON.
+            key: The API key that is charged.
+            priority: Is added to the request's own.
+
+        Returns:
+            The answer's status and body, and the request's id.
+        """
+        scope: Any = LocalScope("POST", path)
+        proto: Any = LocalProtocol(body)
+        exchange = self._exchange(scope, proto)
+        exchange.key, exchange.priority = key, priority
+
+        async def work() -> None:
+            await self._route(exchange)(exchange)
+
+        await self.running.serve(exchange, work())
+        return proto.status, proto.answer, exchange.request_id
 
     def _route(self, exchange: Exchange) -> Handler:
         """The handler of a path and method, under the path that OpenAI's clients use."""

@@ -83,9 +83,13 @@ def test_a_usage_error_is_named_and_exits_with_2(
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_model_that_is_not_there_is_one_line_and_exits_with_1(
-    command: str, pyengine: Run
+    command: str, pyengine: Run, tmp_path: Path
 ) -> None:
-    arguments = ["--port", "0"] if command == "serve" else []
+    line = '{"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "Hello"}}\n'
+    (tmp_path / "in").write_text(line)
+    files = ["-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
+    given = {"serve": ["--port", "0"], "run-batch": files}
+    arguments = given.get(command, [])
     done = pyengine(command, "./nowhere", *arguments, given="Hello")
     assert done.returncode == 1
     assert done.stderr == (

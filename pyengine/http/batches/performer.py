@@ -1,0 +1,42 @@
+"""Answers the requests of batches by the server's own endpoints."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from pyengine.http.access.keys import ApiKey
+from pyengine.http.batches.lines import AnswerLine, LineAnswer, RequestLine
+
+Perform = Callable[[str, bytes, ApiKey | None, int], Awaitable[tuple[int, bytes, str]]]
+"""Answers a request of a path and a body, for a key, at a priority: status, body, request id."""
+
+_encode = msgspec.json.Encoder().encode
+# What says that there is no room now.
+_LATER = (429, 503)
+_PAUSE_S = 0.5
+
+
+async def answer(
+    perform: Perform,
+    request: RequestLine,
+    line_id: str,
+    key: ApiKey | None = None,
+    priority: int = 0,
+) -> AnswerLine:
+    """The answer to one request; while the engine is full, it waits and asks again.
+
+    Args:
+        perform: Asks the endpoint.
+        request: The request.
+        line_id: The id of the answer's line.
+        key: The API key that is charged.
+        priority: Is added to the request's own.
+    """
+    body = _encode(request.body)
+    while True:
+        status, answered, request_id = await perform(request.url, body, key, priority)
+        if status not in _LATER:
+            made = LineAnswer(status, request_id, msgspec.Raw(answered))
+            return AnswerLine(line_id, request.custom_id, made, None)
+        await asyncio.sleep(_PAUSE_S)

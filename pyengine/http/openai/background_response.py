@@ -20,7 +20,7 @@ import msgspec
 from pyengine.chat.generation import ChatGeneration
 from pyengine.errors import PyengineError
 from pyengine.http import sse
-from pyengine.http.errors import internal_error
+from pyengine.http.errors import InternalError
 from pyengine.http.event_stream import KEEP_ALIVE, EventStream
 from pyengine.http.openai.response_output import ResponseEvents
 from pyengine.http.openai.response_request import KIND
@@ -148,7 +148,7 @@ class Job:
             raise
         except Exception:
             if events.response.status in ACTIVE:
-                self._recorder.send_bytes(events.error(internal_error()))
+                self._recorder.send_bytes(events.error(InternalError()))
             raise
         finally:
             await self._recorder.finish(_encode(events.response))

@@ -1,4 +1,4 @@
-"""Folders of Qwen and Mistral as the hub has them: their family, their ends, their tool calls."""
+"""Folders of families as the hub has them: their chat format, their ends, their tool calls."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,21 @@ from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defin
 from tokenizers import AddedToken, Tokenizer
 
 from pyengine import AsyncEngine, SamplingParams
+from pyengine.chat.tools import Tool
 from pyengine.model.weights.folder import model_folder
+from tests.chat.test_formats import parse, told
+from tests.hub_templates import (
+    CHATML,
+    COMMAND,
+    EXAONE,
+    GLM,
+    GRANITE,
+    INST,
+    INST_NAMED,
+    MINIMAX,
+    OLMO,
+    SEED,
+)
 from tests.model.families import FAMILIES
 from tests.models import VOCAB_SIZE, random_model
 
@@ -28,36 +42,6 @@ WEATHER = {
         },
     },
 }
-
-# A template of our own words; the marks are those of the families.
-CHATML = """
-{%- if tools %}<|im_start|>system
-Tools: {{ tools | tojson }} <tool_call>
-{"name": ..., "arguments": ...}
-</tool_call><|im_end|>
-{% endif %}
-{%- for message in messages %}<|im_start|>{{ message.role }}
-{{ message.content }}
-{%- for call in message.tool_calls or [] %}
-<tool_call>
-{{ call.function | tojson }}
-</tool_call>
-{%- endfor %}<|im_end|>
-{% endfor %}
-{%- if add_generation_prompt %}<|im_start|>assistant
-{%- if enable_thinking is defined and not enable_thinking %}
-NO THINKING
-{%- endif %}
-{% endif %}"""
-INST = """{{ bos_token }}
-{%- if tools %}[AVAILABLE_TOOLS] {{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}
-{%- for message in messages %}
-{%- if message.tool_calls %}[TOOL_CALLS] [
-{%- for call in message.tool_calls %}{{ call.function | tojson }}{% endfor %}]{{ eos_token }}
-{%- elif message.role == 'user' %}[INST] {{ message.content }}[/INST]
-{%- else %}{{ message.content }}{{ eos_token }}
-{%- endif %}
-{%- endfor %}"""
 
 
 @dataclass(frozen=True)
@@ -81,6 +65,12 @@ class Hub:
     chat_format: str
 
 
+def special(*tokens: str) -> dict[str, bool]:
+    """These, as special tokens."""
+    return dict.fromkeys(tokens, True)
+
+
+_THINK = {"<think>": False, "</think>": False}
 _QWEN = {"<|endoftext|>": True, "<|im_start|>": True, "<|im_end|>": True, "<tool_call>": False}
 HUBS = {
     "Qwen2.5": Hub(
@@ -107,10 +97,91 @@ HUBS = {
         ("</s>",),
         "mistral",
     ),
+    "Ministral": Hub(
+        "ministral",
+        INST_NAMED,
+        special("<s>", "</s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[ARGS]"),
+        "</s>",
+        ("</s>",),
+        "mistral_args",
+    ),
+    "GLM-4.5": Hub(
+        "glm 4.5",
+        GLM,
+        special("[gMASK]", "<sop>", "<|endoftext|>", "<|user|>", "<|assistant|>", "<|observation|>")
+        | _THINK
+        | {"<tool_call>": False, "</tool_call>": False},
+        "<|endoftext|>",
+        ("<|endoftext|>", "<|user|>", "<|observation|>"),
+        "glm45",
+    ),
+    "MiniMax-M2": Hub(
+        "minimax-m2",
+        MINIMAX,
+        special("]~!b[", "]~b]", "[e~[", "<minimax:tool_call>", "</minimax:tool_call>") | _THINK,
+        "[e~[",
+        ("[e~[",),
+        "minimax_m2",
+    ),
+    "Seed-OSS": Hub(
+        "seed-oss",
+        SEED,
+        special("<seed:bos>", "<seed:eos>", "<seed:think>", "</seed:think>", "<seed:tool_call>"),
+        "<seed:eos>",
+        ("<seed:eos>",),
+        "seed_oss",
+    ),
+    "Command R7B": Hub(
+        "cohere2",
+        COMMAND,
+        special(
+            *("<s>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|USER_TOKEN|>"),
+            *("<|CHATBOT_TOKEN|>", "<|SYSTEM_TOKEN|>", "<|START_ACTION|>", "<|END_ACTION|>"),
+            *("<|START_THINKING|>", "<|END_THINKING|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+        ),
+        "<|END_OF_TURN_TOKEN|>",
+        ("<|END_OF_TURN_TOKEN|>",),
+        "command",
+    ),
+    "Granite 3.3": Hub(
+        "granite",
+        GRANITE,
+        special("<|end_of_text|>", "<|start_of_role|>", "<|end_of_role|>", "<|tool_call|>"),
+        "<|end_of_text|>",
+        ("<|end_of_text|>",),
+        "granite_thinking",
+    ),
+    "OLMo 3": Hub(
+        "olmo 3",
+        OLMO,
+        special("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
+        "<|endoftext|>",
+        ("<|im_end|>", "<|endoftext|>"),
+        "olmo3",
+    ),
+    "EXAONE 4": Hub(
+        "exaone 4",
+        EXAONE,
+        special("[|endofturn|]", "[|assistant|]", "[|user|]", "[|system|]") | _THINK,
+        "[|endofturn|]",
+        ("[|endofturn|]",),
+        "qwen3",
+    ),
+    "SmolLM3": Hub(
+        "smollm 3",
+        CHATML.replace("NO THINKING", "<think>\n\n</think>\n"),
+        _QWEN | _THINK,
+        "<|im_end|>",
+        ("<|im_end|>",),
+        "qwen3",
+    ),
 }
+QUICK = ("Qwen2.5", "Qwen3", "Mistral")
 
 
-@pytest.fixture(params=HUBS)
+@pytest.fixture(
+    params=[pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in HUBS]
+)
 def hub(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Hub, Path]:
     """A family, and a folder of a random model."""
     hub = HUBS[request.param]
@@ -129,7 +200,7 @@ def hub(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Hub, Path]:
         tmp_path / "tokenizer_config.json",
         chat_template=hub.template,
         eos_token=hub.eos_token,
-        bos_token=None if hub.family.startswith("qwen") else "<s>",
+        bos_token="<s>" if "<s>" in hub.tokens else None,
     )
     config = json.loads((tmp_path / "config.json").read_text())
     write(tmp_path / "config.json", **config | {"eos_token_id": ids[0], "vocab_size": VOCAB_SIZE})
@@ -192,16 +263,18 @@ async def test_the_family_and_its_ends(hub: tuple[Hub, Path]) -> None:
 
 async def test_a_call_comes_in_the_familys_words_and_is_read(hub: tuple[Hub, Path]) -> None:
     _, folder = hub
-    params = SamplingParams(temperature=0, max_tokens=150)
     async with AsyncEngine(folder) as engine:
-        reasoning = False if engine.handler.reasons else None
+        form, template = engine.handler.format, engine.handler.template
+        assert form is not None
+        assert template is not None
+        switched = {"enable_thinking", "thinking"} & set(template.variables)
         answer = await engine.chat(
             QUESTION,
-            params,
+            _ending_thoughts(engine),
             tools=[WEATHER],
             tool_choice="required",
             parallel_tool_calls=False,
-            reasoning=reasoning,
+            reasoning=False if switched else None,
         )
         assert answer.finish_reason == "tool_calls"
         (call,) = answer.tool_calls
@@ -209,4 +282,20 @@ async def test_a_call_comes_in_the_familys_words_and_is_read(hub: tuple[Hub, Pat
         assert json.loads(call.arguments)["city"] in ("Paris", "Oslo")
         result = {"role": "tool", "tool_call_id": call.id, "content": "Rain."}
         prompt = engine.render([*QUESTION, answer.message, result], tools=[WEATHER])
-        assert '"arguments": {"city": "' in engine.tokenizer.decode(prompt)
+        # What the template writes of the call is read as that call.
+        said = engine.tokenizer.decode(prompt).partition(QUESTION[0]["content"])[2]
+        parser = form.parser([Tool.from_openai(WEATHER)])
+        _, _, read = told(parse(parser, [said]))
+        assert [(name, json.loads(text)) for name, text in read] == [
+            (call.name, json.loads(call.arguments))
+        ]
+
+
+def _ending_thoughts(engine: AsyncEngine) -> SamplingParams:
+    """Sampling by which a random model ends its thoughts at once."""
+    ends = [
+        engine.tokenizer.token_id(mark)
+        for mark in ("</think>", "</seed:think>", "<|END_THINKING|>")
+    ]
+    bias = {token: 100.0 for token in ends if token is not None}
+    return SamplingParams(temperature=0, max_tokens=150, logit_bias=bias)

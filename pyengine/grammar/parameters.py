@@ -33,7 +33,6 @@ _OF_OTHERS = frozenset(
     "maxProperties items prefixItems minItems maxItems uniqueItems contains minimum maximum "
     "exclusiveMinimum exclusiveMaximum multipleOf".split()
 )
-_TAG_NAME = re.compile(r"[^<>\n]+")
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 
 
@@ -198,7 +197,8 @@ def parameters_of(schema: Mapping[str, Any], strict: bool, tool: str | None = No
 def ignored_in(schema: Mapping[str, Any], *, values: bool = True) -> list[str]:
     """What of a schema is not enforced when calls are written parameter by parameter.
 
-    One sentence each; ``values``: also what strings as they are (:func:`xml_parameter`) leave out.
+    One sentence each; ``values``: also what strings as they are (:func:`tagged_parameter`) leave
+    out.
 
     Raises:
         InvalidRequestError: The schema is malformed.
@@ -232,22 +232,49 @@ def _required(schema: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(required)
 
 
-def xml_parameter(parameter: Parameter, strict: bool) -> Grammar:
-    """One parameter as Qwen3-coder writes it: its value on lines of its own, strings as they are.
+@dataclass(frozen=True)
+class ParameterTags:
+    """What a format writes before, between and after the name of a parameter and its value.
+
+    The defaults are Qwen3-coder's, whose values stand on lines of their own.
+    """
+
+    before: str = "<parameter="
+    between: str = ">\n"
+    after: str = "\n</parameter>"
+
+    @property
+    def end(self) -> str:
+        """The marker that ends a value, and that no value may hold."""
+        return self.after.strip()
+
+    @property
+    def name(self) -> re.Pattern[str]:
+        """The names that can be written."""
+        return re.compile(f"[^<>\n{re.escape(self.between.strip()[0])}]+")
+
+
+QWEN_TAGS = ParameterTags()
+
+
+def tagged_parameter(
+    parameter: Parameter, strict: bool, tags: ParameterTags = QWEN_TAGS
+) -> Grammar:
+    """One parameter between tags, strings as they are.
 
     Raises:
         InvalidRequestError: As :meth:`Parameter.plain_grammar`; or its name cannot stand in a tag.
     """
-    if not _TAG_NAME.fullmatch(parameter.name):
+    if not tags.name.fullmatch(parameter.name):
         raise InvalidRequestError(
             f"the name of parameter '{parameter.name}' cannot be written in this model's format of "
             "tool calls, which has it in a tag"
         )
-    value = parameter.plain_grammar("</parameter>", strict)
+    value = parameter.plain_grammar(tags.end, strict)
     return sequence(
-        text(f"<parameter={parameter.name}>\n"),
+        text(f"{tags.before}{parameter.name}{tags.between}"),
         value.tagged(("argument", parameter)),
-        text("\n</parameter>"),
+        text(tags.after),
     )
 
 

@@ -14,7 +14,7 @@ from pyengine.errors import InvalidRequestError
 from pyengine.grammar import algebra
 from pyengine.grammar.algebra import any_of, free_text, optional, repeat, sequence, text
 from pyengine.grammar.description import Grammar
-from pyengine.grammar.parameters import parameters_of, xml_parameter
+from pyengine.grammar.parameters import parameters_of, tagged_parameter
 
 Follow = tuple[str, ...] | None
 """Strings of which one comes next; None where that is not known to be a fixed string."""
@@ -94,7 +94,7 @@ def _qwen_xml(given: Mapping[str, Any], at: str, follow: Follow) -> Grammar:
         raise InvalidRequestError(f"'{at}.json_schema' must be the schema of an object")
     parts = []
     for parameter in parameters_of(schema, strict=True).listed:
-        part = sequence(xml_parameter(parameter, strict=True), optional(text("\n")))
+        part = sequence(tagged_parameter(parameter, strict=True), optional(text("\n")))
         parts.append(part if parameter.required else optional(part))
     return sequence(*parts)
 

@@ -41,6 +41,19 @@ DEEPSEEK = "'<｜tool▁calls▁begin｜>'"
         ("functools[{", "phi4_functools"),
         ("<start_of_turn> ```tool_code", "gemma_tool_code"),
         ('<start_of_turn> {"name": , "parameters": }', "gemma_json"),
+        ("<tool_call>{name}\n<arg_key>{key}</arg_key> {{ '</think>' }}", "glm45"),
+        ("{%- set mark = '<minimax:tool_call>' -%}<invoke name= <think>", "minimax_m2"),
+        ("<seed:tool_call>\n<function=x> </seed:think>", "seed_oss"),
+        ("<|START_ACTION|> [func_name1", "command"),
+        ("<|start_of_role|>{{ '<|tool_call|>' }}", "granite"),
+        ("<|start_of_role|>{{ '<|tool_call|>' }} <think></think>", "granite_thinking"),
+        ("<|start_of_role|> <tool_call>", "hermes"),  # Granite 4
+        ("[|assistant|] <tool_call> <think>", "qwen3"),  # EXAONE 4
+        ("<|im_start|> <tool_call> /no_think <think>", "qwen3"),  # SmolLM3
+        ("<|im_start|> <function_calls>", "olmo3"),
+        ("<|im_start|> <function_calls> assistant\n<think>", "olmo3_thinking"),
+        ("<|start_header_id|> <TOOLCALL> <think>", "nemotron"),
+        ('<|header_start|> {"name": function name, "parameters": dictionary}', "llama4_json"),
         ("<start_of_turn>", None),
         (LLAMA, None),
         ("<|im_start|>", None),

@@ -170,6 +170,71 @@ CASES: list[tuple[str, str, tuple[str, str, list[tuple[str, Any]]]]] = [
     ),
     ("gpt_oss", "<|channel|>commentary to=browser.open<|message|>{}", ("{}", "", [])),
     ("gpt_oss", "plain text", ("plain text", "", [])),
+    (
+        "glm45",
+        "\n<think>It rains?</think>\nI look.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n"
+        "<arg_value>Oslo</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n"
+        "</tool_call>",
+        ("I look.", "It rains?", [(W, OSLO)]),
+    ),
+    (
+        "glm45",
+        "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call>"
+        "<tool_call>now</tool_call>",
+        ("", "", [(W, PARIS), ("now", {})]),
+    ),
+    (
+        "glm45",
+        "<tool_call>set-light.v2\n<arg_key>room</arg_key>\n<arg_value>\na\n</arg_value>\n"
+        '<arg_key>tags</arg_key>\n<arg_value>["</arg_value>"]</arg_value>\n</tool_call>',
+        ("", "", [("set-light.v2", {"room": "\na\n", "tags": ["</arg_value>"]})]),
+    ),
+    ("glm45", "\nHello\n", ("Hello\n", "", [])),
+    ("glm45", "<tool_call>rm\n</tool_call>", ("<tool_call>rm\n</tool_call>", "", [])),
+    (
+        "minimax_m2",
+        '<think>\nTwo.\n</think>\n\nI look.\n<minimax:tool_call>\n<invoke name="get_weather">\n'
+        '<parameter name="city">Paris</parameter>\n</invoke>\n<invoke name="now">\n</invoke>\n'
+        "</minimax:tool_call>",
+        ("I look.", "Two.", [(W, PARIS), ("now", {})]),
+    ),
+    (
+        "seed_oss",
+        "<seed:think>So.</seed:think>\n\n<seed:tool_call>\n<function=get_weather>\n"
+        "<parameter=city>Oslo</parameter>\n<parameter=days>2</parameter>\n</function>\n"
+        "</seed:tool_call>",
+        ("", "So.", [(W, OSLO)]),
+    ),
+    (
+        "command",
+        "<|START_THINKING|>I look.<|END_THINKING|><|START_ACTION|>[\n    "
+        '{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Paris"}},\n'
+        '    {"tool_call_id": "1", "tool_name": "now", "parameters": {}}\n]<|END_ACTION|>',
+        ("", "I look.", [(W, PARIS), ("now", {})]),
+    ),
+    ("command", "<|START_RESPONSE|>It rains.<|END_RESPONSE|>", ("It rains.", "", [])),
+    ("command", "It rains.<|END_RESPONSE|>", ("It rains.", "", [])),
+    ("granite", f"<|tool_call|>[{JSON}, {JSON}]", ("", "", [(W, PARIS)] * 2)),
+    (
+        "granite_thinking",
+        "<think>So.</think><response>It rains.</response>",
+        ("It rains.", "So.", []),
+    ),
+    (
+        "olmo3",
+        '<function_calls>\nget_weather(city="Paris")\nnow()\n</function_calls>',
+        ("", "", [(W, PARIS), ("now", {})]),
+    ),
+    (
+        "nemotron",
+        f"<think>\n\n</think>\n\n<TOOLCALL>[{JSON}]</TOOLCALL>",
+        ("", "", [(W, PARIS)]),
+    ),
+    (
+        "llama4_json",
+        '{"name": "get_weather", "parameters": {"city": "Paris"}}',
+        ("", "", [(W, PARIS)]),
+    ),
     ("phi4_mini", f"<|tool_call|>[{JSON}]<|/tool_call|>", ("", "", [(W, PARIS)])),
     ("phi4_functools", f"functools[{JSON}, {JSON}]", ("", "", [(W, PARIS)] * 2)),
     ("phi4_functools", "Use functools.", ("Use functools.", "", [])),

@@ -20,6 +20,10 @@ HOSTILE = [
     *("<function=", "</function>", "<parameter", "</parameter>", "to=functions."),
     *("[TOOL_CALLS]", "[ARGS]", "[THINK]", "<|python_tag|>", "<|tool_call|>", "<|/tool_call|>"),
     *("<|channel|>", "<|end|>", "<|message|>", "<|start|>", "<|constrain|>", "<|call|>"),
+    *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", '<invoke name="', "</invoke>"),
+    *("<minimax:tool_call>", "<seed:tool_call>", "</seed:tool_call>", "<|START_ACTION|>"),
+    *("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<response>", "</response>", "<TOOLCALL>"),
+    *("<function_calls>", "</function_calls>", "<seed:think>", "<|END_THINKING|>"),
     *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
 ]
 """What might lead a parser astray."""

@@ -11,7 +11,7 @@ from pyengine.chat.formats import json_text
 from pyengine.chat.formats.sink import Sink
 from pyengine.chat.formats.stream import NotACall, Reading, Stream
 from pyengine.chat.tools import Tool
-from pyengine.grammar import Grammar, json_schema, sequence, text
+from pyengine.grammar import Grammar, json_schema, regex, sequence, text
 
 _NAME = re.compile(r"[\w.-]+")
 
@@ -49,14 +49,26 @@ class JsonCall:
 
     Read in any order of the keys, with further keys, and under either common name of the arguments;
     arguments that come as a string of JSON are unpacked.
+
+    Attributes:
+        arguments: The key of the arguments.
+        name: The key of the function's name.
+        number: The key of the call's number, which comes first; None: calls have none.
     """
 
     arguments: str = "arguments"
+    name: str = "name"
+    number: str | None = None
 
     def grammar(self, tool: Tool) -> Grammar:
         """As of :class:`Body`."""
-        head = f'{{"name": "{tool.name}", "{self.arguments}": '
-        return sequence(text(head), arguments_of(tool), text("}"))
+        head = f'"{self.name}": "{tool.name}", "{self.arguments}": '
+        if self.number is None:
+            begin = text(f"{{{head}")
+        else:
+            number = text(f'{{"{self.number}": "'), regex("[0-9]{1,3}")
+            begin = sequence(*number, text(f'", {head}'))
+        return sequence(begin, arguments_of(tool), text("}"))
 
     def ignored(self, tool: Tool) -> list[str]:
         """As of :class:`Body`."""
@@ -70,7 +82,7 @@ class JsonCall:
         while True:
             key = yield from json_text.string(stream)
             yield from stream.literal(":")
-            if key == "name" and not begun:
+            if key == self.name and not begun:
                 sink.start((yield from json_text.string(stream)))
                 stream.release()
                 begun = True

@@ -31,11 +31,18 @@ from pyengine.grammar.description import bounded
 
 @dataclass(frozen=True)
 class Reasoning:
-    """The markers around a family's reasoning; ``after`` follows the closing one."""
+    """The markers around a family's reasoning.
+
+    Attributes:
+        open, close: The markers.
+        after: What follows the closing one.
+        before: What a model writes first, with reasoning and without.
+    """
 
     open: str = "<think>"
     close: str = "</think>"
     after: str = "\n\n"
+    before: str = ""
 
     def grammar(self, is_open: bool) -> Grammar:
         """An optional reasoning part; ``is_open``: the prompt ends with its opening marker."""
@@ -43,7 +50,10 @@ class Reasoning:
         end = text(self.close + self.after)
         if is_open:
             return sequence(thoughts, end)
-        return optional(sequence(text(self.open), thoughts, end))
+        begin = text(self.open)
+        if self.before:
+            begin = sequence(optional(text(self.before)), begin)
+        return optional(sequence(begin, thoughts, end))
 
 
 @dataclass(frozen=True)
@@ -140,10 +150,17 @@ class Calls:
 
 @dataclass(frozen=True)
 class Delimited:
-    """An answer layout in which markers delimit reasoning and calls; see the module."""
+    """An answer layout in which markers delimit reasoning and calls; see the module.
+
+    Attributes:
+        calls: How calls are written.
+        reasoning: What stands around the reasoning; None: there is none.
+        around: The markers that a model may write around its text, or may not.
+    """
 
     calls: Calls
     reasoning: Reasoning | None = None
+    around: tuple[str, ...] = ()
 
     @property
     def markers(self) -> frozenset[str]:
@@ -152,6 +169,7 @@ class Delimited:
         found = {*calls.markers, *calls.closers, *calls.open, *calls.close, calls.begin, calls.end}
         if self.reasoning is not None:
             found |= {self.reasoning.open, self.reasoning.close}
+        found |= set(self.around)
         return frozenset(marker.strip() for marker in found if marker.strip())
 
     def ignored(self, tool: Tool) -> list[str]:
@@ -174,11 +192,11 @@ class Delimited:
     ) -> Grammar | None:
         """See :meth:`ChatFormat.grammar`; ``least`` to ``most`` calls of any of the tools."""
         if content is not None:
-            content = content.tagged(("content",))
+            content = self._surrounded(content.tagged(("content",)))
         if most == 0:
             answer = content
             if answer is None and tools:
-                answer = self._text()
+                answer = self._surrounded(self._text())
         elif least:
             answer = self.calls.grammar(tools, most, bare=True)
         elif content is not None:
@@ -195,8 +213,8 @@ class Delimited:
     ) -> Reading[None]:
         """Read a whole answer."""
         yield from self._read_reasoning(stream, sink, reasoning_open)
-        before = markers(*(self.calls.markers if calls else ()))
-        after = markers(*self.calls.markers, *self.calls.closers)
+        before = markers(*(self.calls.markers if calls else ()), *self.around)
+        after = markers(*self.calls.markers, *self.calls.closers, *self.around)
         # As in the grammar: content with its own grammar may begin as a bare call does.
         bare = self.calls.bare if calls and not (content and self.calls.markers) else None
         if bare is not None and (yield from stream.comes(bare.first)):
@@ -209,7 +227,9 @@ class Delimited:
             if marker is None:
                 sink.content.end()
                 return
-            if marker in self.calls.markers:
+            if marker in self.around:
+                sink.content.border()
+            elif marker in self.calls.markers:
                 stream.at -= len(marker)
                 yield from self._read_calls(stream, sink, marker)
 
@@ -230,6 +250,7 @@ class Delimited:
             return
         written = yield from stream.next_of([self.reasoning.open])
         if written is None and not is_open:
+            sink.content.begun = not self.reasoning.before
             return
         sink.reasoning.begun = False
         if (yield from stream.until(markers(self.reasoning.close), sink.reasoning)) is not None:
@@ -240,7 +261,14 @@ class Delimited:
     def _text(self) -> Grammar:
         """Text without a marker in it."""
         opens = () if self.reasoning is None else (self.reasoning.open,)
-        return free_text((*self.calls.markers, *opens)).tagged(("content",))
+        return free_text((*self.calls.markers, *opens, *self.around)).tagged(("content",))
+
+    def _surrounded(self, content: Grammar) -> Grammar:
+        """The text, or the text between its markers."""
+        if not self.around:
+            return content
+        before, after = self.around
+        return any_of(content, sequence(text(before), content, text(after)))
 
     def _auto(self, tools: Sequence[Tool], most: int | None) -> Grammar:
         """Text, or calls, or text and then calls."""
@@ -248,7 +276,7 @@ class Delimited:
         bare = self.calls.bare
         if bare is None:
             assert marked is not None, "calls need a marker, or must be bare"
-            return sequence(self._text(), marked)
+            return sequence(self._surrounded(self._text()), marked)
         # Text must not begin as a call does; a marker within it still leads to calls.
         begins = regex(any_but([bare.first, *self.calls.markers])).tagged(("content",))
         parts = (begins, self._text(), *([] if marked is None else [marked]))

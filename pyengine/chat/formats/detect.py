@@ -4,14 +4,21 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from pyengine.chat.formats.families import (
+    cohere,
     deepseek,
     gemma,
+    glm,
+    granite,
     harmony,
     hermes,
     llama,
+    minimax,
     mistral,
+    nemotron,
+    olmo,
     phi4,
     qwen3_coder,
+    seed_oss,
 )
 from pyengine.chat.formats.format import ChatFormat
 
@@ -19,29 +26,54 @@ FORMATS: Mapping[str, ChatFormat] = MappingProxyType(
     {
         each.name: each
         for each in (
+            cohere.COMMAND,
             deepseek.DEEPSEEK_R1,
             deepseek.DEEPSEEK_V3,
             deepseek.DEEPSEEK_V31,
             gemma.GEMMA_JSON,
             gemma.GEMMA_TOOL_CODE,
+            glm.GLM45,
+            granite.GRANITE,
+            granite.GRANITE_THINKING,
             harmony.GPT_OSS,
             hermes.HERMES,
             hermes.QWEN3,
             llama.LLAMA3_JSON,
+            llama.LLAMA4_JSON,
             llama.LLAMA4_PYTHONIC,
             llama.LLAMA_PYTHONIC,
+            minimax.MINIMAX_M2,
             mistral.MAGISTRAL,
             mistral.MISTRAL,
             mistral.MISTRAL_ARGS,
             mistral.MISTRAL_TEKKEN,
+            nemotron.NEMOTRON,
+            olmo.OLMO3,
+            olmo.OLMO3_THINKING,
             phi4.PHI4_FUNCTOOLS,
             phi4.PHI4_MINI,
             qwen3_coder.QWEN3_CODER,
             qwen3_coder.QWEN3_CODER_THINKING,
+            seed_oss.SEED_OSS,
         )
     }
 )
 """Every format by its name."""
+
+
+_MARKS: tuple[tuple[str, ChatFormat, ChatFormat], ...] = (
+    ("<minimax:tool_call>", minimax.MINIMAX_M2, minimax.MINIMAX_M2),
+    ("<seed:tool_call>", seed_oss.SEED_OSS, seed_oss.SEED_OSS),
+    ("<|START_ACTION|>", cohere.COMMAND, cohere.COMMAND),
+    ("<|channel|>", harmony.GPT_OSS, harmony.GPT_OSS),
+    ("<TOOLCALL>", nemotron.NEMOTRON, nemotron.NEMOTRON),
+    ("<arg_key>", glm.GLM45, glm.GLM45),
+    ("<function_calls>", olmo.OLMO3, olmo.OLMO3_THINKING),
+    ("<function=", qwen3_coder.QWEN3_CODER, qwen3_coder.QWEN3_CODER_THINKING),
+    ("<tool_call>", hermes.HERMES, hermes.QWEN3),
+)
+"""What only the templates of a format have, before what others have too; the format, and that of
+models that think."""
 
 
 def detect(source: str) -> ChatFormat | None:
@@ -49,21 +81,20 @@ def detect(source: str) -> ChatFormat | None:
 
     None where the template holds the markers of no known family.
     """
-    thinks = "</think>" in source
-    if "<|channel|>" in source:
-        return harmony.GPT_OSS
+    thinks = "<think>" in source or "</think>" in source
     if "<｜tool▁calls▁begin｜>" in source:
         if "```json" not in source:
             return deepseek.DEEPSEEK_V31
         return deepseek.DEEPSEEK_R1 if thinks else deepseek.DEEPSEEK_V3
-    if "<function=" in source:
-        return qwen3_coder.QWEN3_CODER_THINKING if thinks else qwen3_coder.QWEN3_CODER
-    if "<tool_call>" in source:
-        return hermes.QWEN3 if thinks else hermes.HERMES
+    for mark, plain, thinking in _MARKS:
+        if mark in source:
+            return thinking if thinks else plain
     if "[TOOL_CALLS]" in source:
         return _mistral(source, "[THINK]" in source)
     if "functools[" in source:
         return phi4.PHI4_FUNCTOOLS
+    if "<|tool_call|>" in source and "<|start_of_role|>" in source:
+        return granite.GRANITE_THINKING if thinks else granite.GRANITE
     if "<|tool|>" in source or "<|tool_call|>" in source:
         return phi4.PHI4_MINI
     return _by_the_prompt(source)
@@ -80,7 +111,8 @@ def _mistral(source: str, thinks: bool) -> ChatFormat:
 def _by_the_prompt(source: str) -> ChatFormat | None:
     """Families whose template describes calls in words, without markers."""
     if "<|header_start|>" in source:
-        return llama.LLAMA4_PYTHONIC
+        asks_for_json = '"parameters"' in source and "[func_name1(" not in source
+        return llama.LLAMA4_JSON if asks_for_json else llama.LLAMA4_PYTHONIC
     if "[func_name1(" in source:
         return llama.LLAMA_PYTHONIC
     if "<|start_header_id|>" in source and '"parameters"' in source:

@@ -1,8 +1,8 @@
 """Llama 3 and 4: a JSON object or a Python list of calls as the whole answer.
 
 As Meta's prompt formats describe them: 3.1 and 3.2 write ``{"name", "parameters"}``, sometimes
-behind ``<|python_tag|>``; 3.2 (by choice) and 4 write ``[f(a=1), g()]``, 4 sometimes between
-``<|python_start|>`` and ``<|python_end|>``.
+behind ``<|python_tag|>``, and so does 4 where its template describes them; 3.2 (by choice) and 4
+write ``[f(a=1), g()]``, 4 sometimes between ``<|python_start|>`` and ``<|python_end|>``.
 """
 
 from pyengine.chat.formats.bodies import JsonCall
@@ -22,6 +22,20 @@ LLAMA_PYTHONIC = ChatFormat(
     "llama_pythonic",
     Delimited(Calls(PythonCall(), between=", ", bare=Bare(first="[", open="[", close="]"))),
     stop_tokens=("<|eom_id|>", "<|eot_id|>"),
+)
+
+LLAMA4_JSON = ChatFormat(
+    "llama4_json",
+    Delimited(
+        Calls(
+            JsonCall("parameters"),
+            between="; ",
+            open=("<|python_start|>",),
+            close=("<|python_end|>",),
+            bare=Bare(first="{"),
+        )
+    ),
+    stop_tokens=("<|eom|>", "<|eot|>"),
 )
 
 LLAMA4_PYTHONIC = ChatFormat(

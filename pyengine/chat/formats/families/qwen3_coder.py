@@ -5,10 +5,10 @@ The model often leaves out ``<tool_call>``; ``<function=`` alone begins a call t
 
 from pyengine.chat.formats.delimited import Calls, Delimited, Reasoning
 from pyengine.chat.formats.format import ChatFormat
-from pyengine.chat.formats.xml_call import XmlCall
+from pyengine.chat.formats.tagged_call import TaggedCall
 
 _CALLS = Calls(
-    XmlCall(),
+    TaggedCall(),
     begin="<tool_call>\n",
     end="\n</tool_call>",
     between="\n",

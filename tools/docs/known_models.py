@@ -1,0 +1,106 @@
+"""What no code says of models: their names, how their templates write, why some are refused."""
+
+_QWEN = ("hermes", "qwen3")
+_MISTRAL = ("mistral", "mistral_tekken", "mistral_args", "magistral")
+_LLAMA = ("llama3_json", "llama_pythonic", "hermes", "nemotron")
+
+SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "ArceeForCausalLM": ("AFM", ("hermes",)),
+    "Cohere2ForCausalLM": ("Command R7B, Command A", ("command",)),
+    "CohereForCausalLM": ("Command R, R+, Aya", ()),
+    "Ernie4_5ForCausalLM": ("ERNIE 4.5, dense", ()),
+    "Exaone4ForCausalLM": ("EXAONE 4", ("qwen3",)),
+    "Gemma2ForCausalLM": ("Gemma 2", ()),
+    "Gemma3ForCausalLM": ("Gemma 3 270M and 1B", ("gemma_json", "gemma_tool_code")),
+    "Gemma3ForConditionalGeneration": (
+        "Gemma 3 4B and larger",
+        ("gemma_json", "gemma_tool_code"),
+    ),
+    "GemmaForCausalLM": ("Gemma 1", ()),
+    "Glm4ForCausalLM": ("GLM-4-0414", ()),
+    "Glm4MoeForCausalLM": ("GLM-4.5 to 4.7", ("glm45",)),
+    "GlmForCausalLM": ("GLM-4, GLM-Edge", ()),
+    "GptOssForCausalLM": ("gpt-oss 20b and 120b, experts in MXFP4 or dense", ("gpt_oss",)),
+    "GraniteForCausalLM": (
+        "Granite 3 and 4, dense",
+        ("granite", "granite_thinking", "hermes"),
+    ),
+    "HeliumForCausalLM": ("Helium 1", ()),
+    "LlamaForCausalLM": (
+        "Llama 2 and 3, Llama-Nemotron, Falcon 3, SmolLM 1 and 2, Yi and more",
+        _LLAMA,
+    ),
+    "MiniMaxM2ForCausalLM": ("MiniMax-M2", ("minimax_m2",)),
+    "MinistralForCausalLM": ("Ministral", _MISTRAL),
+    "Mistral3ForConditionalGeneration": ("Mistral Small 3.1 and later", _MISTRAL),
+    "MistralForCausalLM": ("Mistral 7B, Nemo, Small 2 and 3, Magistral", _MISTRAL),
+    "MixtralForCausalLM": ("Mixtral 8x7B and 8x22B", _MISTRAL),
+    "NemotronForCausalLM": ("Nemotron 3 and 4, Minitron", ()),
+    "Olmo2ForCausalLM": ("OLMo 2", ()),
+    "Olmo3ForCausalLM": ("OLMo 3", ("olmo3", "olmo3_thinking")),
+    "OlmoeForCausalLM": ("OLMoE", ()),
+    "Phi3ForCausalLM": (
+        "Phi-3 of 4k and 128k, Phi-4, Phi-4-mini",
+        ("phi4_mini", "phi4_functools"),
+    ),
+    "Qwen2ForCausalLM": ("Qwen2, Qwen2.5, DeepSeek-R1-Distill-Qwen", ("hermes", "deepseek_r1")),
+    "Qwen3ForCausalLM": ("Qwen3, dense", _QWEN),
+    "Qwen3MoeForCausalLM": (
+        "Qwen3-30B-A3B and larger, Qwen3-Coder",
+        (*_QWEN, "qwen3_coder", "qwen3_coder_thinking"),
+    ),
+    "Qwen3VLForConditionalGeneration": ("Qwen3-VL, dense", _QWEN),
+    "SeedOssForCausalLM": ("Seed-OSS 36B", ("seed_oss",)),
+    "SmolLM3ForCausalLM": ("SmolLM3", ("qwen3",)),
+    "StableLmForCausalLM": ("StableLM 2", ()),
+    "Starcoder2ForCausalLM": ("StarCoder2", ()),
+}
+"""Models of each architecture, and the chat formats that their templates are found to have."""
+
+MISSING: dict[str, frozenset[str]] = {
+    "a recurrent state beside the cache (Gated DeltaNet, Mamba, short convolutions)": frozenset(
+        """
+        BailingHybridForCausalLM BambaForCausalLM FalconH1ForCausalLM FalconMambaForCausalLM
+        GraniteMoeHybridForCausalLM JambaForCausalLM KimiLinearForCausalLM Lfm2ForCausalLM
+        Lfm2MoeForCausalLM Lfm3ForCausalLM Mamba2ForCausalLM MambaForCausalLM MiniMaxForCausalLM
+        NemotronHForCausalLM OlmoHybridForCausalLM Qwen3NextForCausalLM Qwen3_5ForCausalLM
+        Qwen3_5MoeForCausalLM Qwen4ExpForCausalLM RecurrentGemmaForCausalLM RwkvForCausalLM
+        Zamba2ForCausalLM ZambaForCausalLM xLSTMForCausalLM
+        """.split()
+    ),
+    "multi-head latent attention": frozenset(
+        """
+        AXK1ForCausalLM AXK2ForCausalLM Dots3NoteForCausalLM HYV4ForCausalLM
+        DeepseekV2ForCausalLM DeepseekV32ForCausalLM DeepseekV3ForCausalLM DeepseekV4ForCausalLM
+        Glm4MoeLiteForCausalLM GlmMoeDsaForCausalLM LongcatFlashForCausalLM MiniCPM3ForCausalLM
+        YoutuForCausalLM
+        """.split()
+    ),
+    "heads of another width, or keys and values of another layer": frozenset(
+        """
+        Gemma3nForCausalLM Gemma3nForConditionalGeneration Gemma4ForCausalLM
+        Gemma4ForConditionalGeneration Gemma4UnifiedForCausalLM
+        Gemma4UnifiedForConditionalGeneration MiMoV2FlashForCausalLM
+        """.split()
+    ),
+    "attention within chunks": frozenset(["Llama4ForCausalLM"]),
+    "positions that are learned, or added to scores": frozenset(
+        """
+        BloomForCausalLM CTRLLMHeadModel GPT2LMHeadModel GPTBigCodeForCausalLM GPTNeoForCausalLM
+        MptForCausalLM OPTForCausalLM OpenAIGPTLMHeadModel XGLMForCausalLM
+        """.split()
+    ),
+    "a decoder: these are encoders, or read an encoder": frozenset(
+        """
+        BartForCausalLM BertGenerationDecoder BertLMHeadModel BigBirdForCausalLM
+        BigBirdPegasusForCausalLM BlenderbotForCausalLM BlenderbotSmallForCausalLM
+        CamembertForCausalLM Data2VecTextForCausalLM ElectraForCausalLM ErnieForCausalLM
+        MBartForCausalLM MarianForCausalLM MegatronBertForCausalLM MvpForCausalLM
+        PLBartForCausalLM PegasusForCausalLM ProphetNetForCausalLM RemBertForCausalLM
+        RoCBertForCausalLM RoFormerForCausalLM RobertaForCausalLM
+        RobertaPreLayerNormForCausalLM TrOCRForCausalLM WhisperForCausalLM
+        XLMRobertaForCausalLM XLMRobertaXLForCausalLM XmodForCausalLM
+        """.split()
+    ),
+}
+"""What architectures of transformers need that there is no part for."""

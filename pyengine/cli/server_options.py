@@ -34,6 +34,7 @@ SERVER_OPTIONS: dict[str, str] = {
     "* is any.",
     "allow_host": "Further name that requests may call the server by, in their Host header.",
     "body_bytes": "Longest request body [default: 4 MiB].",
+    "file_bytes": "Longest file that is uploaded [default: 64 MiB].",
     "max_connections": "Most connections at once, of each worker [default: 8192].",
     "max_prompts": "Most prompts of one completions request [default: 128].",
     "max_choices": "Most answers of one request, prompts times n [default: 128].",

@@ -16,6 +16,8 @@ from pyengine.http.admin.administration import Administration
 from pyengine.http.admin.own_requests import OwnRequests
 from pyengine.http.anthropic import answer as anthropic
 from pyengine.http.anthropic import messages
+from pyengine.http.batches.run import Means
+from pyengine.http.batches.runner import BatchRunner
 from pyengine.http.errors import MethodNotAllowedError, NoSuchPathError, error_body
 from pyengine.http.exchange import Exchange
 from pyengine.http.limits import Limits
@@ -23,8 +25,10 @@ from pyengine.http.local import LocalProtocol, LocalScope
 from pyengine.http.ollama import answer as ollama_answer
 from pyengine.http.ollama import endpoints as ollama
 from pyengine.http.openai import (
+    batches,
     chat_completions,
     completions,
+    files,
     models,
     responses,
     stored_chat,
@@ -58,6 +62,12 @@ ROUTES: dict[str, dict[str, Handler]] = {
     },
     "/v1/responses/{response}/cancel": {"POST": stored_responses.cancel},
     "/v1/responses/{response}/input_items": {"GET": stored_responses.list_input_items},
+    "/v1/files": {"POST": files.upload, "GET": files.list_all},
+    "/v1/files/{file}": {"GET": files.retrieve, "DELETE": files.delete},
+    "/v1/files/{file}/content": {"GET": files.content},
+    "/v1/batches": {"POST": batches.create, "GET": batches.list_all},
+    "/v1/batches/{batch}": {"GET": batches.retrieve},
+    "/v1/batches/{batch}/cancel": {"POST": batches.cancel},
     "/v1/messages": {"POST": messages.create},
     "/v1/messages/count_tokens": {"POST": messages.count_tokens},
     "/v1/models": {"GET": models.list_all},
@@ -87,6 +97,9 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/admin/is_sleeping": {"GET": admin.is_sleeping},
 }
 _ROUTES = Routes(ROUTES)
+
+# A batch has at most this part of the engine's sequences, whatever else there is to do.
+_SHARE_OF_BATCHES = 4
 
 # How errors look to the clients of others, by the beginning of their paths.
 _ERROR_FORMS: tuple[tuple[str, Callable[[PyengineError], bytes]], ...] = (
@@ -120,6 +133,18 @@ class App(Service):
         super().__init__(engine, limits, tracing, door, request_log, store)
         self.own_requests = OwnRequests(lambda: self.running.exchanges)
         self.administration: Administration = self.own_requests
+        workers = max(1, engine.config.limits.max_sequences // _SHARE_OF_BATCHES)
+        means = Means(self.store, self.perform, self.new_id, tuple(ROUTES), workers)
+        self.batches = BatchRunner(means, self.door)
+
+    def start(self) -> None:
+        """Go on with batches that an earlier process has begun."""
+        self.batches.start()
+
+    async def close(self) -> None:
+        """Let go of batches and of the store. Idempotent."""
+        await self.batches.stop()
+        await self.store.close()
 
     async def __rsgi__(self, scope: Scope, proto: Any) -> None:
         """Serve one request; granian's entry."""
@@ -205,4 +230,5 @@ class App(Service):
         number.
         """
         self.draining = True
+        await self.batches.stop()
         return await self.running.drain(seconds)

@@ -52,10 +52,11 @@ class AsgiApp:
         except Exception as error:  # noqa: BLE001 - the server ends, and prints the message
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
+        self.app.start()
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self.app.drain(self.app.limits.drain_seconds)
-        await self.app.store.close()
+        await self.app.close()
         if own:
             await self._engine.close()
         await send({"type": "lifespan.shutdown.complete"})

@@ -1,7 +1,7 @@
 """Bounds of requests, and the reading of bodies within them."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyengine.errors import InvalidRequestError, PayloadTooLargeError
 from pyengine.http.errors import BodyTimeoutError, UnsupportedMediaError
@@ -18,6 +18,8 @@ class Limits:
             connection, or from the answer before, on; then its connection is closed.
         body_bytes: Longest request body; more is answered by 413.
         body_seconds: Longest time a client may take to send it; more is answered by 408.
+        file_bytes: Longest body with a file; more is answered by 413.
+        file_seconds: Longest time a client may take to send it; more is answered by 408.
         discard_bytes: How much of a body that is too long is read and thrown away, so that the
             client gets to read its answer instead of a reset connection.
         prompts: Most prompts in one completions request.
@@ -36,6 +38,8 @@ class Limits:
     header_seconds: float = 30.0
     body_bytes: int = 4 << 20
     body_seconds: float = 30.0
+    file_bytes: int = 64 << 20
+    file_seconds: float = 600.0
     discard_bytes: int = 64 << 20
     prompts: int = 128
     choices: int = 128
@@ -53,6 +57,7 @@ class Limits:
         """The limits that a configuration gives."""
         return cls(
             body_bytes=config.body_bytes,
+            file_bytes=config.file_bytes,
             prompts=config.max_prompts,
             choices=config.max_choices,
             tools=config.max_tools,
@@ -62,6 +67,11 @@ class Limits:
             page=config.page,
             unknown_fields=config.unknown_fields,
         )
+
+    @property
+    def of_files(self) -> "Limits":
+        """The limits of a body that has a file."""
+        return replace(self, body_bytes=self.file_bytes, body_seconds=self.file_seconds)
 
 
 async def read_body(proto: HTTPProtocol, headers: Headers, limits: Limits) -> bytes:

@@ -1,7 +1,7 @@
 """The query of a request's path, as a type that names its fields."""
 
 import re
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -16,17 +16,19 @@ T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 
 _INNER = re.compile(r"(\w+)\[(\w*)\]")
-_MOST_LISTED = 100
 
 
 class ListQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Which part of a list is wanted.
 
     Attributes:
+        most: The largest ``limit``.
         after: The id behind which it begins.
         limit: How many objects it has at most.
         order: The first added first, or last.
     """
+
+    most: ClassVar[int] = 100
 
     after: str | None = None
     limit: int = 20
@@ -52,9 +54,9 @@ def read_query(text: str, kind: type[T]) -> T:
         query = msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise refusal(error, kind) from None
-    if isinstance(query, ListQuery) and not 1 <= query.limit <= _MOST_LISTED:
+    if isinstance(query, ListQuery) and not 1 <= query.limit <= query.most:
         raise InvalidRequestError(
-            f"'limit' must be from 1 to {_MOST_LISTED}, not {query.limit}.", param="limit"
+            f"'limit' must be from 1 to {query.most}, not {query.limit}.", param="limit"
         )
     return query
 

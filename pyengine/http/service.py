@@ -24,6 +24,7 @@ from pyengine.http.store.store import Store
 
 if TYPE_CHECKING:
     from pyengine.http.admin.administration import Administration
+    from pyengine.http.batches.runner import BatchRunner
 
 
 class Service:
@@ -31,6 +32,7 @@ class Service:
 
     Attributes:
         administration: Lists and aborts requests; the application's.
+        batches: Runs batches; the application's.
         engine: The engine that generates.
         limits: Bounds of requests.
         fields: What becomes of fields that requests may have beside the honoured ones.
@@ -44,6 +46,7 @@ class Service:
     """
 
     administration: "Administration"
+    batches: "BatchRunner"
 
     def __init__(
         self,

@@ -42,6 +42,7 @@ class ServerConfig:
         allow_host: Further names in a request's Host header. On a loopback address others than
             its own are refused: a web page could reach the server by a name that it points there.
         body_bytes: Longest request body.
+        file_bytes: Longest file that is uploaded.
         max_connections: Most connections at once, of each worker.
         max_prompts: Most prompts of one completions request.
         max_choices: Most answers of one request: prompts times ``n``.
@@ -78,6 +79,7 @@ class ServerConfig:
     allow_origin: tuple[str, ...] = ()
     allow_host: tuple[str, ...] = ()
     body_bytes: int = 4 << 20
+    file_bytes: int = 64 << 20
     max_connections: int = 8192
     max_prompts: int = 128
     max_choices: int = 128
@@ -139,7 +141,7 @@ _RULES: tuple[Rule[ServerConfig], ...] = (
     *map(
         at_least_one,
         (
-            "workers", "body_bytes", "max_connections", "max_prompts", "max_choices",
+            "workers", "body_bytes", "file_bytes", "max_connections", "max_prompts", "max_choices",
             "max_tools", "max_messages",
         ),
     ),

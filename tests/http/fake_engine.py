@@ -81,6 +81,7 @@ class FakeEngine(AsyncEngine):
     """
 
     model_names: tuple[str, ...] = ("org/fake",)
+    config: EngineConfig = field(default_factory=EngineConfig)
     max_context: int = 512
     tokenizer: Tokenizer = field(default_factory=small_tokenizer)
     generation_config: GenerationConfig = field(default_factory=GenerationConfig)

@@ -95,7 +95,7 @@ async def test_errors_are_those_of_the_endpoint(mounted: openai.AsyncOpenAI, ser
     async with httpx.AsyncClient(base_url=service) as http:
         missing = await http.get("/llm/nothing")
         assert missing.json()["error"]["code"] == "unknown_url"
-        refused = await http.get("/llm/v1/chat/completions")
+        refused = await http.get("/llm/v1/completions")
         assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
         large = await http.post("/llm/v1/completions", content=b" " * (5 << 20))
         assert large.status_code in (413, 415)

@@ -27,6 +27,9 @@ from pyengine.http.rsgi import Headers, Scope
 OPEN_PATHS = frozenset({"/", "/health", "/ready", "/ping", "/version", "/docs", "/openapi.json"})
 """Paths that need no key; every other path does."""
 
+FORM_PATHS = frozenset({"/v1/files", "/files"})
+"""Paths whose bodies are forms; pages of other origins, which could send one, are refused."""
+
 MAX_AGE_S = 600
 """How long a browser remembers what an origin may do."""
 
@@ -102,16 +105,20 @@ class Door:
         Raises:
             AuthenticationError: It has no key, or one that lets nowhere in.
             ForbiddenError: Its key does not let in here.
-            UnsupportedMediaError: Its body is not JSON.
+            UnsupportedMediaError: Its body is not of the path's content type.
             RateLimitError: Its key has used what it may.
         """
         key = self._key(scope.headers, path)
         # No web page has the admin key, and few of its requests have a body.
         if scope.method == "POST" and not _of_admin(path):
-            _check_json(scope.headers)
+            _check_content(scope.headers, path)
             if key is not None:
                 self._count(key)
         return key
+
+    def named(self, name: str) -> ApiKey | None:
+        """The key of that name, or None."""
+        return next((key for key in self.rules.keys or () if key.name == name), None)
 
     def charge(self, key: ApiKey, tokens: int) -> None:
         """Count tokens that a key's request has used."""
@@ -194,7 +201,7 @@ def _unauthenticated(given: str | None) -> AuthenticationError:
     )
 
 
-def _check_json(headers: Headers) -> None:
+def _check_content(headers: Headers, path: str) -> None:
     kind = (headers.get("content-type") or "").partition(";")[0].strip().lower()
     if (
         not kind
@@ -202,9 +209,11 @@ def _check_json(headers: Headers) -> None:
         and "transfer-encoding" not in headers
     ):
         return  # no body; a page that sends one has an Origin
-    if kind != "application/json":
+    wanted = "multipart/form-data" if path in FORM_PATHS else "application/json"
+    if kind != wanted:
+        what = "a form with the file" if path in FORM_PATHS else "JSON"
         raise UnsupportedMediaError(
-            f"The body must be JSON, with the header 'Content-Type: application/json', not "
+            f"The body must be {what}, with the header 'Content-Type: {wanted}', not "
             f"{kind[:100] or 'none'!r}."
         )
 

@@ -24,6 +24,8 @@ from pyengine.http.ollama.schema import (
     OllamaGenerateRequest,
     OllamaShowRequest,
 )
+from pyengine.http.openai.files import Upload
+from pyengine.http.openai.schema.batches import BatchObject, BatchRequest, FileObject
 from pyengine.http.openai.schema.chat import ChatRequest, ChatResponse
 from pyengine.http.openai.schema.completions import CompletionRequest, CompletionResponse
 from pyengine.http.openai.schema.models import Model, ModelList
@@ -121,6 +123,7 @@ class Operation:
         parameters: OpenAPI's objects of its parameters.
         stream: The media type of an answer that comes in parts, if it may.
         error: The type of the body of its own errors.
+        media: The media type of its body.
     """
 
     summary: str
@@ -129,6 +132,7 @@ class Operation:
     parameters: tuple[dict[str, Any], ...] = ()
     stream: str | None = None
     error: Any = ErrorBody
+    media: str = _JSON
 
 
 def _query(name: str, text: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -225,6 +229,27 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "The items of a stored response's input.",
         ObjectList,
         parameters=(_id("response"), *_LISTED),
+    ),
+    ("POST", "/v1/files"): Operation(
+        "Store a file.", FileObject, Upload, media="multipart/form-data"
+    ),
+    ("GET", "/v1/files"): Operation(
+        "The stored files.",
+        ObjectList,
+        parameters=(*_LISTED, _query("purpose", "Those of that purpose.", {"type": "string"})),
+    ),
+    ("GET", "/v1/files/{file}"): Operation("A file.", FileObject, parameters=(_id("file"),)),
+    ("DELETE", "/v1/files/{file}"): Operation("Remove a file.", Deleted, parameters=(_id("file"),)),
+    ("GET", "/v1/files/{file}/content"): Operation(
+        "The content of a file.", "application/octet-stream", parameters=(_id("file"),)
+    ),
+    ("POST", "/v1/batches"): Operation(
+        "Answer the requests of a file, when there is room.", BatchObject, BatchRequest
+    ),
+    ("GET", "/v1/batches"): Operation("The batches.", ObjectList, parameters=_LISTED),
+    ("GET", "/v1/batches/{batch}"): Operation("A batch.", BatchObject, parameters=(_id("batch"),)),
+    ("POST", "/v1/batches/{batch}/cancel"): Operation(
+        "Answer no more of a batch's requests.", BatchObject, parameters=(_id("batch"),)
     ),
     ("POST", "/v1/messages"): Operation(
         "Answer in the form of Anthropic's Messages.",
@@ -365,7 +390,7 @@ def _operation(
     if operation.request is not None:
         described["requestBody"] = {
             "required": True,
-            "content": {_JSON: {"schema": names[operation.request]}},
+            "content": {operation.media: {"schema": names[operation.request]}},
         }
     error = names[operation.error]
     for status in _OF_GET if method == "GET" else _ERRORS:

@@ -123,6 +123,7 @@ class HttpServer:
                 Port(rest, listener, connections, certificate),
                 Port(part, metrics, SCRAPERS, certificate),
             ]
+        self.app.start()
         return self.url
 
     def renew_certificate(self) -> None:
@@ -158,7 +159,7 @@ class HttpServer:
             await port.stop()
         if self.app.request_log is not None:
             await self.app.request_log.close()
-        await self.app.store.close()
+        await self.app.close()
 
 
 async def serve(

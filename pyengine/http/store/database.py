@@ -70,6 +70,9 @@ _OLDEST = """
 SELECT id FROM objects WHERE owner = ? AND held < ? AND id != ? ORDER BY number LIMIT 1
 """
 
+CONTENT = "content"
+"""The parts of a file."""
+
 Change = Callable[[bytes], bytes | None]
 """A new body in the place of another; None leaves it."""
 
@@ -260,6 +263,40 @@ class Database:
         """The numbers of the parts of that name."""
         sql = "SELECT number FROM parts WHERE id = ? AND name = ?"
         return {number for (number,) in self._connection.execute(sql, (name, part))}
+
+    def split_off(
+        self,
+        source: str,
+        part: str,
+        row: tuple[str, str, str],
+        make: Callable[[int], bytes],
+        expires: float,
+    ) -> bool:
+        """Make an object of the parts of another, which loses them. Does nothing the second time.
+
+        Args:
+            source: The id of the object that has the parts.
+            part: Their name; they are called ``content`` then.
+            row: Kind, id and owner of the new object.
+            make: Its body, given the bytes of the parts.
+            expires: When it expires.
+
+        Returns:
+            Whether there is such an object now: without parts there is none.
+        """
+        kind, name, owner = row
+        with self._transaction() as at:
+            sql = "SELECT coalesce(sum(length(data)), 0) FROM parts WHERE id = ? AND name = ?"
+            [(size,)] = at.execute(sql, (source, part))
+            if size:
+                at.execute(
+                    "INSERT INTO objects (id, kind, owner, body, expires) VALUES (?,?,?,?,?)",
+                    (name, kind, owner, make(size), expires),
+                )
+                sql = "UPDATE parts SET id = ?, name = ? WHERE id = ? AND name = ?"
+                at.execute(sql, (name, CONTENT, source, part))
+            found = at.execute("SELECT 1 FROM objects WHERE id = ?", (name,)).fetchone()
+            return found is not None
 
     def claim(self, kind: str, until: float, wanted: Callable[[bytes], bool]) -> Row | None:
         """Hold an object of that kind that nothing holds and ``wanted`` says yes to."""

@@ -206,6 +206,18 @@ class Store:
         """The numbers of the parts of that name."""
         return await self._run(lambda data: data.numbers(name, part))
 
+    async def split_off(
+        self,
+        source: str,
+        part: str,
+        row: tuple[str, str, str],
+        make: Callable[[int], bytes],
+        seconds: float | None = None,
+    ) -> bool:
+        """Make an object of the parts of another; see :meth:`Database.split_off`."""
+        expires = time.time() + (self.limits.seconds if seconds is None else seconds)
+        return await self._run(lambda data: data.split_off(source, part, row, make, expires))
+
     async def claim(self, kind: str, wanted: Callable[[bytes], bool]) -> Row | None:
         """Hold an unfinished object whose process has died; None: there is none."""
         until = time.time() + HOLD_S

@@ -1,0 +1,140 @@
+"""``/v1/files``: uploaded, listed, retrieved, their content, deleted."""
+
+import asyncio
+import io
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from pyengine.errors import InvalidRequestError
+from pyengine.http.batches.files import KIND, content_of, put_file
+from pyengine.http.limits import read_body
+from pyengine.http.openai.schema.batches import ExpiresAfter, FileObject, Purpose
+from pyengine.http.query import Deleted, ListQuery, listed, read_query
+from pyengine.validation.decoding import refusal
+
+if TYPE_CHECKING:
+    from pyengine.http.exchange import Exchange
+
+_encode = msgspec.json.Encoder().encode
+_LONGEST_NAME = 255
+
+
+class FilesQuery(ListQuery, kw_only=True, forbid_unknown_fields=True):
+    """Which files are wanted: those of a purpose."""
+
+    most: ClassVar[int] = 10_000
+
+    limit: int = 10_000
+    purpose: str | None = None
+
+
+class Upload(msgspec.Struct, forbid_unknown_fields=True):
+    """The form of an upload beside its file."""
+
+    purpose: Purpose
+    expires_after: ExpiresAfter | None = None
+
+
+async def upload(exchange: "Exchange") -> None:
+    """Store a file."""
+    service = exchange.service
+    service.store.require()
+    headers = exchange.scope.headers
+    body = await read_body(exchange.proto, headers, service.limits.of_files)
+    kind = headers.get("content-type") or ""
+    fields, filename, data = await asyncio.to_thread(_form, kind, body)
+    try:
+        given = msgspec.convert(fields, Upload, strict=False)
+    except msgspec.ValidationError as error:
+        raise refusal(error, Upload) from None
+    now, kept = int(time.time()), given.expires_after
+    described = FileObject(
+        id=service.new_id("file-"),
+        bytes=len(data),
+        created_at=now,
+        expires_at=None if kept is None else now + kept.seconds,
+        filename=filename,
+        purpose=given.purpose,
+    )
+    seconds = None if kept is None else float(kept.seconds)
+    await put_file(service.store, exchange.owner, data, described, seconds)
+    exchange.reply(_encode(described))
+
+
+def _form(kind: str, body: bytes) -> tuple[dict[str, Any], str, bytes]:
+    """The fields of a form, and its file: name and content.
+
+    Raises:
+        InvalidRequestError: It is malformed, or has no file.
+    """
+    from python_multipart import parse_form
+    from python_multipart.exceptions import FormParserError
+    from python_multipart.multipart import Field, File
+
+    fields: dict[str, Any] = {}
+    files: list[tuple[str, bytes]] = []
+
+    def on_field(field: Field) -> None:
+        name = (field.field_name or b"").decode("utf-8", "replace")
+        value = (field.value or b"").decode("utf-8", "replace")
+        outer, _, inner = name.partition("[")
+        if inner:
+            fields.setdefault(outer, {})[inner.rstrip("]")] = value
+        else:
+            fields[name] = value
+
+    def on_file(file: File) -> None:
+        file.file_object.seek(0)
+        name = (file.file_name or b"").decode("utf-8", "replace")[:_LONGEST_NAME]
+        files.append((name, file.file_object.read()))
+
+    headers = {"Content-Type": kind.encode("latin-1"), "Content-Length": str(len(body)).encode()}
+    try:
+        parse_form(headers, io.BytesIO(body), on_field, on_file)
+    except FormParserError as error:
+        raise InvalidRequestError(f"The form is malformed: {error}.") from None
+    if len(files) != 1:
+        raise InvalidRequestError(
+            "The form needs one 'file'.", param="file", code="missing_required_parameter"
+        )
+    return fields, *files[0]
+
+
+async def list_all(exchange: "Exchange") -> None:
+    """The files, the newest first."""
+    query = read_query(exchange.scope.query_string, FilesQuery)
+
+    def wanted(body: bytes) -> bool:
+        return query.purpose in (None, msgspec.json.decode(body)["purpose"])
+
+    page = await exchange.service.store.page(
+        KIND,
+        exchange.owner,
+        after=query.after,
+        limit=query.limit,
+        descending=query.order == "desc",
+        keep=wanted,
+    )
+    exchange.reply(_encode(listed(page)))
+
+
+async def retrieve(exchange: "Exchange") -> None:
+    """One file."""
+    row = await exchange.service.store.get(KIND, exchange.owner, exchange.parameter)
+    exchange.reply(row.body)
+
+
+async def content(exchange: "Exchange") -> None:
+    """The content of a file."""
+    store = exchange.service.store
+    row = await store.get(KIND, exchange.owner, exchange.parameter)
+    data = await content_of(store, row.id)
+    exchange.reply(data, content_type="application/octet-stream")
+
+
+async def delete(exchange: "Exchange") -> None:
+    """Remove a file."""
+    await exchange.service.store.delete(KIND, exchange.owner, exchange.parameter)
+    exchange.reply(_encode(Deleted(exchange.parameter, "file")))

@@ -1,0 +1,258 @@
+"""Files and batches through OpenAI's client."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from pyengine.http.access.door import Door
+from pyengine.http.access.source import AccessSource
+from pyengine.http.limits import Limits
+from pyengine.http.serving.server import HttpServer
+from pyengine.http.store.store import Store, StoreLimits
+from pyengine.settings.config import EngineConfig
+from pyengine.settings.server import ServerConfig
+from tests.http.fake_engine import ANSWER, FakeEngine
+
+CHAT = "/v1/chat/completions"
+HELLO: Any = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine(config=EngineConfig(max_sequences=16))
+
+
+@pytest.fixture
+def limits() -> Limits:
+    return Limits(file_bytes=100_000)
+
+
+def lines(count: int, url: str = CHAT, **body: Any) -> list[dict[str, Any]]:
+    body = body or {"messages": HELLO}
+    return [
+        {"custom_id": f"r{number}", "method": "POST", "url": url, "body": body}
+        for number in range(count)
+    ]
+
+
+def encoded(requests: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(each) + "\n" for each in requests).encode()
+
+
+async def begun(
+    client: openai.AsyncOpenAI, data: bytes, endpoint: Any = CHAT, **given: Any
+) -> openai.types.Batch:
+    file = await client.files.create(file=("in.jsonl", data), purpose="batch")
+    return await client.batches.create(
+        input_file_id=file.id, endpoint=endpoint, completion_window="24h", **given
+    )
+
+
+async def ended(client: openai.AsyncOpenAI, server: HttpServer, name: str) -> openai.types.Batch:
+    """The batch, when it has."""
+    while True:
+        batch = await client.batches.retrieve(name)
+        if batch.status in ("failed", "completed", "expired", "cancelled"):
+            return batch
+        await server.app.store.look()
+
+
+async def answers(client: openai.AsyncOpenAI, name: str | None) -> dict[str, Any]:
+    assert name is not None
+    data = (await client.files.content(name)).content
+    made = [json.loads(line) for line in data.splitlines()]
+    assert len({line["id"] for line in made}) == len(made)
+    return {line["custom_id"]: line for line in made}
+
+
+async def test_files(client: openai.AsyncOpenAI, http: httpx.AsyncClient) -> None:
+    data = bytes(range(256)) * 100
+    made = await client.files.create(file=("Grüße.bin", data), purpose="user_data")
+    assert (made.bytes, made.filename, made.purpose) == (len(data), "Grüße.bin", "user_data")
+    assert (await client.files.retrieve(made.id)) == made
+    assert (await client.files.content(made.id)).content == data
+    kept = await client.files.create(
+        file=b"x", purpose="batch", expires_after={"anchor": "created_at", "seconds": 3600}
+    )
+    assert kept.expires_at == kept.created_at + 3600
+    assert [file.id async for file in client.files.list()] == [kept.id, made.id]
+    assert [file.id async for file in client.files.list(order="asc", limit=1)] == [
+        made.id,
+        kept.id,
+    ]
+    assert [file.id async for file in client.files.list(purpose="batch")] == [kept.id]
+    gone = await client.files.delete(made.id)
+    assert (gone.id, gone.deleted) == (made.id, True)
+    with pytest.raises(openai.NotFoundError, match="No file with the id"):
+        await client.files.content(made.id)
+    empty = await client.files.create(file=("empty", b""), purpose="batch")
+    assert (await client.files.content(empty.id)).content == b""
+
+
+@pytest.mark.parametrize(
+    ("form", "files", "param"),
+    [
+        ({"purpose": "batch"}, None, "file"),
+        ({}, {"file": b"x"}, "purpose"),
+        ({"purpose": "fun"}, {"file": b"x"}, "purpose"),
+        ({"purpose": "batch", "more": "1"}, {"file": b"x"}, "more"),
+        (
+            {"purpose": "batch", "expires_after[seconds]": "1"},
+            {"file": b"x"},
+            "expires_after.anchor",
+        ),
+    ],
+)
+async def test_forms_that_are_refused(
+    http: httpx.AsyncClient, form: dict[str, str], files: Any, param: str
+) -> None:
+    del http.headers["content-type"]
+    files = files or {"other": (None, "x")}
+    answer = await http.post("/v1/files", data=form, files=files)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] in (param, "other")
+
+
+async def test_bodies_that_are_no_forms(http: httpx.AsyncClient) -> None:
+    assert (await http.post("/v1/files", json={})).status_code == 415
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    assert (await http.post("/v1/files", content=b"nothing", headers=headers)).status_code == 400
+    headers = {"content-type": "multipart/form-data"}
+    assert (await http.post("/v1/files", content=b"nothing", headers=headers)).status_code == 400
+    del http.headers["content-type"]
+    large = {"file": b"x" * 200_000}
+    answer = await http.post("/v1/files", data={"purpose": "batch"}, files=large)
+    assert answer.status_code == 413
+    assert "100000" in answer.json()["error"]["message"]
+
+
+async def test_a_batch(client: openai.AsyncOpenAI, server: HttpServer, engine: FakeEngine) -> None:
+    data = encoded([*lines(20), *[{**lines(1, max_tokens=-1)[0], "custom_id": "bad"}]])
+    made = await begun(client, data, metadata={"a": "b"})
+    assert (made.status, made.metadata, made.endpoint) == ("validating", {"a": "b"}, CHAT)
+    done = await ended(client, server, made.id)
+    assert done.status == "completed", done.errors
+    assert done.request_counts is not None
+    assert done.request_counts.model_dump() == {"total": 21, "completed": 20, "failed": 1}
+    good, bad = (
+        await answers(client, done.output_file_id),
+        await answers(client, done.error_file_id),
+    )
+    assert set(good) == {f"r{number}" for number in range(20)}
+    answer = good["r7"]
+    assert answer["error"] is None
+    assert answer["response"]["status_code"] == 200
+    assert answer["response"]["request_id"].startswith("req-")
+    assert answer["response"]["body"]["choices"][0]["message"]["content"] == ANSWER
+    assert list(bad) == ["bad"]
+    assert bad["bad"]["response"]["status_code"] == 400
+    # Others go first, and the batch has no more than its share.
+    assert {asked.priority for asked in engine.asked} == {1000}
+    file = await client.files.retrieve(done.output_file_id or "")
+    assert file.purpose == "batch_output"
+    assert file.bytes == len((await client.files.content(file.id)).content)
+    assert [batch.id async for batch in client.batches.list()] == [made.id]
+    with pytest.raises(openai.BadRequestError, match="completed"):
+        await client.batches.cancel(made.id)
+
+
+async def test_its_share(
+    client: openai.AsyncOpenAI, server: HttpServer, engine: FakeEngine
+) -> None:
+    engine.hold_after = 1
+    made = await begun(client, encoded(lines(10)))
+    await engine.until(lambda: len(engine.running) == 4)
+    assert len(engine.running) == engine.config.limits.max_sequences // 4
+    cancelling = await client.batches.cancel(made.id)
+    assert cancelling.status == "cancelling"
+    done = await ended(client, server, made.id)
+    assert (done.status, done.output_file_id, done.error_file_id) == ("cancelled", None, None)
+    assert engine.aborted == 4
+    assert len(engine.asked) == 4
+
+
+async def test_all_endpoints(client: openai.AsyncOpenAI, server: HttpServer) -> None:
+    bodies: dict[str, Any] = {
+        "/v1/completions": {"prompt": "a"},
+        "/v1/responses": {"input": "a", "store": False},
+        "/v1/messages": {"messages": HELLO, "max_tokens": 3},
+    }
+    for url, body in bodies.items():
+        made = await begun(client, encoded(lines(1, url, **body)), url)
+        done = await ended(client, server, made.id)
+        [answer] = (await answers(client, done.output_file_id)).values()
+        assert answer["response"]["status_code"] == 200
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", "empty_file"),
+        (b"{\n", "invalid_json"),
+        (encoded(lines(1, "/v1/completions")), "invalid_url"),
+        (encoded(lines(1) * 2), "duplicate_custom_id"),
+        (encoded(lines(1, messages=HELLO, stream=True)), "invalid_body"),
+    ],
+)
+async def test_malformed_inputs(
+    client: openai.AsyncOpenAI, server: HttpServer, engine: FakeEngine, data: bytes, code: str
+) -> None:
+    done = await ended(client, server, (await begun(client, data)).id)
+    assert done.status == "failed"
+    assert done.errors is not None
+    assert done.errors.data is not None
+    assert done.errors.data[0].code == code
+    assert not engine.asked
+
+
+async def test_what_is_refused_at_once(client: openai.AsyncOpenAI) -> None:
+    file = await client.files.create(file=b"x", purpose="user_data")
+    given: Any = {"input_file_id": file.id, "endpoint": CHAT, "completion_window": "24h"}
+    for wrong, param in (
+        ({}, "input_file_id"),
+        ({"input_file_id": "file-none"}, "input_file_id"),
+        ({"endpoint": "/v1/models"}, "endpoint"),
+        ({"completion_window": "1h"}, "completion_window"),
+        ({"metadata": {"a": "x" * 513}}, "metadata"),
+    ):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.batches.create(**{**given, **wrong})
+        assert refused.value.param == param
+    with pytest.raises(openai.NotFoundError, match="No batch with the id"):
+        await client.batches.retrieve("batch_none")
+
+
+async def test_a_later_server_goes_on(tmp_path: Path, engine: FakeEngine) -> None:
+    """Lines that were answered are not asked again."""
+    door = Door(AccessSource(ServerConfig(api_key=("sk-alice-1",))).rules())
+    path = str(tmp_path / "store")
+
+    async def serve(over: FakeEngine) -> tuple[HttpServer, openai.AsyncOpenAI]:
+        await over.start()
+        server = HttpServer(over, port=0, door=door, store=Store(StoreLimits(path=path)))
+        await server.start()
+        url = f"{server.url}/v1"
+        return server, openai.AsyncOpenAI(base_url=url, api_key="sk-alice-1", max_retries=0)
+
+    engine.hold_after = 1
+    server, client = await serve(engine)
+    made = await begun(client, encoded(lines(12)))
+    await engine.until(lambda: len(engine.running) == 4)
+    engine.release()
+    await engine.until(lambda: len(engine.asked) >= 6)
+    engine.hold_after = 1
+    await server.stop(0)
+    await client.close()
+    later = FakeEngine(config=engine.config)
+    server, client = await serve(later)
+    done = await ended(client, server, made.id)
+    assert (done.status, done.request_counts and done.request_counts.completed) == ("completed", 12)
+    assert len(await answers(client, done.output_file_id)) == 12
+    assert len(later.asked) < 12
+    assert {asked.tenant for asked in later.asked} <= {"api-key"}
+    await client.close()
+    await server.stop(0)

@@ -6,7 +6,6 @@
 //!                ► ends with it      nothing longer may match
 //! ```
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
@@ -17,24 +16,15 @@ use llguidance::earley::lexerspec::{LexemeClass, LexemeIdx, LexerSpec};
 use llguidance::earley::regexvec::{LexemeSet, RegexVec};
 use rustc_hash::FxHashMap;
 
+use super::alphabet::Alphabets;
+use super::plain::PlainCharacters;
+
 /// The number of a set of lexemes.
 pub(super) type SetId = u32;
 /// Of a state that was not looked at.
 const UNKNOWN: SetId = u32::MAX;
 /// The set without lexemes.
 pub(super) const NO_SET: SetId = 0;
-/// Characters of several bytes: the first, the second, and how many come behind.
-const UTF8: [(RangeInclusive<u8>, RangeInclusive<u8>, usize); 8] = [
-    (0xc2..=0xdf, 0x80..=0xbf, 0),
-    (0xe0..=0xe0, 0xa0..=0xbf, 1),
-    (0xe1..=0xec, 0x80..=0xbf, 1),
-    (0xed..=0xed, 0x80..=0x9f, 1),
-    (0xee..=0xef, 0x80..=0xbf, 1),
-    (0xf0..=0xf0, 0x90..=0xbf, 2),
-    (0xf1..=0xf3, 0x80..=0xbf, 2),
-    (0xf4..=0xf4, 0x80..=0x8f, 2),
-];
-
 /// Where a byte leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Move {
@@ -55,14 +45,6 @@ pub(crate) struct SkippedOnce {
     pub own: bool,
 }
 
-/// Where a plain character leads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AfterPlain {
-    State(StateID),
-    Nothing,
-    Differs,
-}
-
 /// The lexer of a grammar.
 pub(super) struct Lexer {
     automaton: RegexVec,
@@ -73,8 +55,8 @@ pub(super) struct Lexer {
     known: FxHashMap<Box<[u32]>, SetId>,
     /// The lexemes that have ended in a state, and those that end with the byte that leads there; by state.
     ended: Vec<[SetId; 2]>,
-    /// By state.
-    after_plain: FxHashMap<u32, AfterPlain>,
+    pub(super) plain: PlainCharacters,
+    alphabets: Alphabets,
     /// By class, whether its white space comes once.
     once: Vec<bool>,
     /// Lexemes that are special tokens, each with its tokens once they were wanted.
@@ -91,6 +73,7 @@ impl Lexer {
         let mut automaton = spec.to_regex_vec(&mut limits)?;
         let all = automaton.initial_state(&spec.all_lexemes());
         let first = std::array::from_fn(|byte| !automaton.transition(all, byte as u8).is_dead());
+        let plain = PlainCharacters::new(|byte| automaton.alpha().map(byte));
         let mut special = FxHashMap::default();
         for (number, _) in spec.lexemes.iter().enumerate() {
             let mut one = spec.alloc_lexeme_set();
@@ -106,7 +89,8 @@ impl Lexer {
             sets: Vec::new(),
             known: FxHashMap::default(),
             ended: Vec::new(),
-            after_plain: FxHashMap::default(),
+            plain,
+            alphabets: Alphabets::new(),
             once: skipped_once(spec, once)?,
             special,
             limits,
@@ -132,7 +116,7 @@ impl Lexer {
 
     /// About how many bytes it holds.
     pub fn memory(&self) -> usize {
-        self.automaton.num_bytes() + self.ended.len() * 8
+        self.automaton.num_bytes() + self.alphabets.memory() + self.ended.len() * 8
     }
 
     /// How many states it has.
@@ -155,7 +139,7 @@ impl Lexer {
 
     #[inline]
     pub fn advance(&mut self, state: StateID, byte: u8) -> Move {
-        let next = self.automaton.transition(state, byte);
+        let next = self.automaton.transition(state, self.alphabets.stand_in(state.as_usize(), byte));
         if next.is_dead() {
             if !self.first[byte as usize] {
                 return Move::Nowhere;
@@ -173,6 +157,12 @@ impl Lexer {
             true => Move::Nowhere,
             false => Move::EndsWith(self.ends_with(next)),
         }
+    }
+
+    /// Lets one byte stand for all that the lexemes of a state do not tell apart.
+    pub fn find_alphabet(&mut self, state: StateID) {
+        let lexemes = self.automaton.state_desc(state).possible.iter().map(|lexeme| lexeme.0).collect();
+        self.alphabets.find(self.grammar.lexer_spec(), &self.limits, state.as_usize(), lexemes);
     }
 
     /// The state after the first byte of a lexeme.
@@ -237,69 +227,6 @@ impl Lexer {
     pub fn hint(&mut self, state: StateID) -> NextByte {
         let hint = self.automaton.next_byte(state);
         if self.ended(state) == NO_SET { hint } else { hint.make_fuzzy() }
-    }
-
-    /// How many plain characters may come in a state, whichever they are; None if that depends on them. At most `most`.
-    pub fn plain(&mut self, mut state: StateID, most: usize) -> Option<usize> {
-        for count in 0..=most {
-            match self.after_plain(state) {
-                AfterPlain::State(next) => state = next,
-                AfterPlain::Nothing => return Some(count),
-                AfterPlain::Differs => return None,
-            }
-        }
-        Some(most)
-    }
-
-    /// Where a plain character leads from a state, if all lead to the same.
-    fn after_plain(&mut self, state: StateID) -> AfterPlain {
-        if let Some(known) = self.after_plain.get(&(state.as_usize() as u32)) {
-            return *known;
-        }
-        let all = |lexer: &mut Self, state: StateID, bytes: &mut dyn Iterator<Item = u8>| {
-            // The one state that all these bytes lead to.
-            let mut one = None;
-            for byte in bytes {
-                let next = match lexer.advance(state, byte) {
-                    Move::To(next) => AfterPlain::State(next),
-                    Move::Nowhere => AfterPlain::Nothing,
-                    Move::EndedBefore(_) | Move::EndsWith(_) => AfterPlain::Differs,
-                };
-                if *one.get_or_insert(next) != next {
-                    return AfterPlain::Differs;
-                }
-            }
-            one.unwrap_or(AfterPlain::Differs)
-        };
-        let after = 'found: {
-            let mut ascii = (b' '..=b'~').filter(|byte| !matches!(byte, b'"' | b'\\'));
-            let first = all(self, state, &mut ascii);
-            if first == AfterPlain::Differs {
-                break 'found first;
-            }
-            // The first bytes of UTF-8, with what may come second, and how many come behind that.
-            for (lead, second, behind) in UTF8 {
-                for byte in lead {
-                    let AfterPlain::State(begun) = all(self, state, &mut std::iter::once(byte)) else {
-                        if first == AfterPlain::Nothing && self.advance(state, byte) == Move::Nowhere {
-                            continue;
-                        }
-                        break 'found AfterPlain::Differs;
-                    };
-                    let mut now = all(self, begun, &mut second.clone());
-                    for _ in 0..behind {
-                        let AfterPlain::State(next) = now else { break 'found AfterPlain::Differs };
-                        now = all(self, next, &mut (0x80..=0xbf));
-                    }
-                    if now != first {
-                        break 'found AfterPlain::Differs;
-                    }
-                }
-            }
-            first
-        };
-        self.after_plain.insert(state.as_usize() as u32, after);
-        after
     }
 
     /// The first lexeme that may come in a state and is this special token.

@@ -16,8 +16,10 @@
 //!
 //! A token is O(its bytes), a mask that is kept a look-up. Another costs the ways out of the lexer's state.
 
+mod alphabet;
 mod lexer;
 mod moves;
+mod plain;
 mod rows;
 mod rules;
 mod shortest;

@@ -1,0 +1,147 @@
+//! Plain characters, those that a JSON string may have as they are: where all of them lead from a state of the lexer.
+//!
+//! ```text
+//!  classes of bytes    a b c ... z │ 0 ... 9 │ é's first byte ...      bytes that no lexeme tells apart are one class
+//!  tried               a             0         one sequence a class
+//! ```
+//!
+//! O(classes of bytes) a state; known afterwards.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use llguidance::derivre::StateID;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::lexer::{Lexer, Move};
+
+/// What may come behind the first two bytes of a character.
+const CONTINUATION: RangeInclusive<u8> = 0x80..=0xbf;
+/// Characters of several bytes: the first, the second, and how many come behind.
+const UTF8: [(RangeInclusive<u8>, RangeInclusive<u8>, usize); 8] = [
+    (0xc2..=0xdf, 0x80..=0xbf, 0),
+    (0xe0..=0xe0, 0xa0..=0xbf, 1),
+    (0xe1..=0xec, 0x80..=0xbf, 1),
+    (0xed..=0xed, 0x80..=0x9f, 1),
+    (0xee..=0xef, 0x80..=0xbf, 1),
+    (0xf0..=0xf0, 0x90..=0xbf, 2),
+    (0xf1..=0xf3, 0x80..=0xbf, 2),
+    (0xf4..=0xf4, 0x80..=0x8f, 2),
+];
+
+/// So many classes lead to the same state before the others are taken for likely to.
+const PROBE: usize = 2;
+
+/// Where a plain character leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AfterPlain {
+    State(StateID),
+    Nothing,
+    Differs,
+}
+
+/// Where plain characters lead, by state.
+pub(super) struct PlainCharacters {
+    bytes: Arc<Bytes>,
+    after: FxHashMap<u32, AfterPlain>,
+}
+
+/// The bytes of plain characters, one of each class.
+struct Bytes {
+    ascii: Vec<u8>,
+    /// First bytes, each with what may come second and how many come behind.
+    longer: Vec<(u8, Vec<u8>, usize)>,
+    continuation: Vec<u8>,
+}
+
+impl PlainCharacters {
+    /// Where nothing is known yet; `class` gives the class of a byte.
+    pub fn new(class: impl Fn(u8) -> usize) -> Self {
+        let one_each = |bytes: &mut dyn Iterator<Item = u8>| {
+            let mut seen = FxHashSet::default();
+            bytes.filter(|byte| seen.insert(class(*byte))).collect::<Vec<u8>>()
+        };
+        let ascii = one_each(&mut (b' '..=b'~').filter(|byte| !matches!(byte, b'"' | b'\\')));
+        let (mut seen, mut longer) = (FxHashSet::default(), Vec::new());
+        for (leads, second, behind) in UTF8 {
+            let second = one_each(&mut second.clone());
+            for lead in leads {
+                let classes: Vec<_> = second.iter().map(|byte| class(*byte)).collect();
+                if seen.insert((class(lead), classes, behind)) {
+                    longer.push((lead, second.clone(), behind));
+                }
+            }
+        }
+        let continuation = one_each(&mut CONTINUATION.clone());
+        Self { bytes: Arc::new(Bytes { ascii, longer, continuation }), after: FxHashMap::default() }
+    }
+}
+
+impl Lexer {
+    /// How many plain characters may come in a state, whichever they are; None if that depends on them. At most `most`.
+    pub fn plain(&mut self, mut state: StateID, most: usize) -> Option<usize> {
+        for count in 0..=most {
+            match self.after_plain(state) {
+                AfterPlain::State(next) => state = next,
+                AfterPlain::Nothing => return Some(count),
+                AfterPlain::Differs => return None,
+            }
+        }
+        Some(most)
+    }
+
+    /// Where a plain character leads from a state, if all lead to the same.
+    fn after_plain(&mut self, state: StateID) -> AfterPlain {
+        let key = state.as_usize() as u32;
+        if let Some(known) = self.plain.after.get(&key) {
+            return *known;
+        }
+        let bytes = self.plain.bytes.clone();
+        let after = self.after_all(state, &bytes);
+        self.plain.after.insert(key, after);
+        after
+    }
+
+    fn after_all(&mut self, state: StateID, bytes: &Bytes) -> AfterPlain {
+        if let AfterPlain::State(_) = self.after_each(state, &bytes.ascii[..bytes.ascii.len().min(PROBE)]) {
+            self.find_alphabet(state);
+        }
+        let first = self.after_each(state, &bytes.ascii);
+        if first == AfterPlain::Differs {
+            return first;
+        }
+        for (lead, second, behind) in &bytes.longer {
+            let AfterPlain::State(begun) = self.after_each(state, &[*lead]) else {
+                if first == AfterPlain::Nothing && self.advance(state, *lead) == Move::Nowhere {
+                    continue;
+                }
+                return AfterPlain::Differs;
+            };
+            let mut now = self.after_each(begun, second);
+            for _ in 0..*behind {
+                let AfterPlain::State(next) = now else { return AfterPlain::Differs };
+                now = self.after_each(next, &bytes.continuation);
+            }
+            if now != first {
+                return AfterPlain::Differs;
+            }
+        }
+        first
+    }
+
+    /// The one state that all these bytes lead to.
+    fn after_each(&mut self, state: StateID, bytes: &[u8]) -> AfterPlain {
+        let mut one = None;
+        for byte in bytes {
+            let next = match self.advance(state, *byte) {
+                Move::To(next) => AfterPlain::State(next),
+                Move::Nowhere => AfterPlain::Nothing,
+                Move::EndedBefore(_) | Move::EndsWith(_) => return AfterPlain::Differs,
+            };
+            if *one.get_or_insert(next) != next {
+                return AfterPlain::Differs;
+            }
+        }
+        one.unwrap_or(AfterPlain::Differs)
+    }
+}

@@ -16,12 +16,18 @@ Whitespace = Literal["single_line", "compact", "flexible"]
 Unenforceable = Literal["refuse", "ignore"]
 """How a keyword that no grammar can enforce is treated: an error that names it, or a warning."""
 
+KeyOrder = Literal["schema", "any"]
+"""Of an object's keys: as the schema names them and then others, or any. In any order an object may
+have 64 properties, and costs a state of the grammar for each set of keys that an answer has come
+to, in place of one for each key."""
+
 
 def json_schema(
     schema: Mapping[str, Any] | bool | str | type | Any,
     *,
     whitespace: Whitespace = "single_line",
     unenforceable: Unenforceable = "refuse",
+    key_order: KeyOrder = "schema",
     name: str | None = None,
 ) -> Grammar:
     """JSON that satisfies a schema.
@@ -31,6 +37,7 @@ def json_schema(
             msgspec Struct or TypedDict, whose objects then have no further properties.
         whitespace: See :data:`Whitespace`.
         unenforceable: See :data:`Unenforceable`.
+        key_order: See :data:`KeyOrder`.
         name: Stands before what a refusal or a warning says about it; for one of several schemas.
 
     Raises:
@@ -52,6 +59,8 @@ def json_schema(
         "whitespace": _one_of("whitespace", whitespace, Whitespace),
         "unenforceable": _one_of("unenforceable", unenforceable, Unenforceable),
     }
+    if _one_of("key_order", key_order, KeyOrder) != "schema":
+        fields["key_order"] = key_order
     if name is not None:
         fields["name"] = _string("name", name)
     return Grammar("json_schema", fields)

@@ -69,6 +69,15 @@ COMPACT = {"whitespace": "compact"}
             _schema(unenforceable="ignore"),
         ),
         (
+            {"structured_outputs": {"json": SCHEMA, "key_order": "any"}},
+            _schema() | {"key_order": "any"},
+        ),
+        (
+            {"response_format": _format(), "structured_outputs": {"key_order": "any"}},
+            _schema() | {"key_order": "any"},
+        ),
+        ({"structured_outputs": {"json": SCHEMA, "key_order": "schema"}}, _schema()),
+        (
             {"response_format": _format(), "structured_outputs": {"whitespace": "flexible"}},
             _schema(whitespace="flexible"),
         ),
@@ -158,6 +167,9 @@ async def test_structural_tags(
         ({"structured_outputs": {"regex": "a", "unenforceable": "ignore"}}, ()),
         ({"structured_outputs": {"json_object": True, "unenforceable": "ignore"}}, ()),
         ({"structured_outputs": {"unenforceable": "refuse"}}, ()),
+        ({"structured_outputs": {"regex": "a", "key_order": "any"}}, ()),
+        ({"structured_outputs": {"json_object": True, "key_order": "any"}}, ()),
+        ({"structured_outputs": {"json": {}, "key_order": "sorted"}}, ()),
         (
             {
                 "response_format": _format(strict=True),

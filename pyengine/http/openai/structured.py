@@ -29,6 +29,8 @@ from pyengine.http.openai.schema.structured import (
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _COMMENT = re.compile(r"(#|//).*")
 CLOSE = "structured_outputs.close_within_max_tokens"
+# Options of grammars that are JSON.
+_JSON_OPTIONS = ("whitespace", "unenforceable", "key_order")
 _NO_OPTIONS = StructuredOutputs()
 
 
@@ -57,7 +59,7 @@ def constraint(request: StructuredFields) -> Constraint:
     close = bool(options.close_within_max_tokens)
     given = list(_given(request, options))
     if not given:
-        for name in ("whitespace", "unenforceable"):
+        for name in _JSON_OPTIONS:
             if getattr(options, name) is not None:
                 at = f"structured_outputs.{name}"
                 raise InvalidRequestError(f"'{at}' needs a JSON Schema to go with.", param=at)
@@ -117,7 +119,7 @@ def _with_options(
     """The maker of a grammar; options that it cannot take are refused by name."""
     if make is _schema or make is _any_object:
         return lambda: make(value, options)
-    for name in ("whitespace", "unenforceable"):
+    for name in _JSON_OPTIONS:
         if getattr(options, name) is not None:
             at = f"structured_outputs.{name}"
             raise InvalidRequestError(f"'{at}' does not go with '{field}'.", param=at)
@@ -182,13 +184,15 @@ def _schema(
         schema,
         whitespace=options.whitespace or "single_line",
         unenforceable=options.unenforceable or unenforceable,
+        key_order=options.key_order or "schema",
     )
 
 
 def _any_object(_: bool, options: StructuredOutputs) -> Grammar:
-    if options.unenforceable is not None:
-        at = "structured_outputs.unenforceable"
-        raise InvalidRequestError(f"'{at}' needs a JSON Schema to go with.", param=at)
+    for name in _JSON_OPTIONS[1:]:
+        if getattr(options, name) is not None:
+            at = f"structured_outputs.{name}"
+            raise InvalidRequestError(f"'{at}' needs a JSON Schema to go with.", param=at)
     return json_object(whitespace=options.whitespace or "single_line")
 
 

@@ -176,6 +176,12 @@ impl Writer<'_, '_> {
         {
             out.insert("multipleOf".to_owned(), value);
         }
+        if let Some((false, path)) = case.whole
+            && self.normalizer.compiler.fractions
+            && !case.open.contains(&path)
+        {
+            out.insert("not".to_owned(), json!({"multipleOf": 1}));
+        }
         Ok(Err(out))
     }
 
@@ -312,9 +318,13 @@ impl Writer<'_, '_> {
     ///
     /// llguidance's `additionalProperties` would do, but accepts a known name that is written with `\u` escapes.
     fn other_names(&mut self, case: &ObjectCase, names: u32, value: Expr) -> Result<String, Refusal> {
+        let itself = !self.normalizer.compiler.names_apart;
+        if !itself && names == ANY {
+            return Ok(ANY_NAME.to_owned());
+        }
         let langs = &mut self.normalizer.langs;
-        let apart =
-            value == TRUE || case.properties.keys().all(|name| langs.matches(names, name) == Some(false));
+        let apart = itself && value == TRUE
+            || case.properties.keys().all(|name| langs.matches(names, name) == Some(false));
         if apart {
             if names == ANY {
                 return Ok(ANY_NAME.to_owned());

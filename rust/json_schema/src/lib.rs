@@ -27,7 +27,7 @@ mod refusal;
 
 use serde_json::Value;
 
-pub use options::{Limits, Options, Unenforceable};
+pub use options::{Compiler, Limits, Options, Unenforceable};
 pub use refusal::Refusal;
 
 /// A schema in normal form.

@@ -10,7 +10,7 @@ use crate::document::{Document, Place, short};
 use crate::expression::{Expr, Expressions, Kind, Path};
 use crate::language::Languages;
 use crate::normal_form::case::Case;
-use crate::{Limits, Options, Refusal, Unenforceable};
+use crate::{Compiler, Limits, Options, Refusal, Unenforceable};
 
 /// The cases of an expression.
 pub(crate) enum Known {
@@ -36,6 +36,7 @@ pub(crate) struct Normalizer<'a> {
     /// Cases of that expression were merged.
     pub merged: bool,
     pub unenforceable: Unenforceable,
+    pub compiler: Compiler,
     pub schemas: Vec<(Place, usize, Option<Expr>)>,
     pub schema_numbers: HashMap<(Place, usize), u32>,
     /// Dynamic scopes: the outermost place of each dynamic anchor.
@@ -68,6 +69,7 @@ impl<'a> Normalizer<'a> {
             lenient: false,
             merged: false,
             unenforceable: options.unenforceable,
+            compiler: options.compiler,
             schemas: Vec::new(),
             schema_numbers: HashMap::new(),
             scopes: vec![BTreeMap::new()],

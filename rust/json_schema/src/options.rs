@@ -11,6 +11,15 @@ pub enum Unenforceable {
     Ignore,
 }
 
+/// What the compiler of the result takes beyond the [normal form](crate#the-normal-form).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Compiler {
+    /// Numbers that are not whole: `not: {"multipleOf": 1}` beside whole bounds.
+    pub fractions: bool,
+    /// It does not exclude the names in `properties` from `patternProperties` itself, save from the pattern of all names.
+    pub names_apart: bool,
+}
+
 /// Bounds on the work and the memory of one call; a schema beyond one of them is refused as
 /// [too large](crate::Refusal::TooLarge). The defaults hold one call to about a second and some 100 MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +65,8 @@ impl Default for Limits {
 pub struct Options<'a> {
     /// What is done with a keyword that has no exact form.
     pub unenforceable: Unenforceable,
+    /// What the compiler of the result takes beyond the [normal form](crate#the-normal-form).
+    pub compiler: Compiler,
     /// Bounds on work and memory.
     pub limits: Limits,
     /// Asked every few hundred steps; true ends the call with [`Refusal::Cancelled`](crate::Refusal::Cancelled).
@@ -64,6 +75,11 @@ pub struct Options<'a> {
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        Options { unenforceable: Unenforceable::default(), limits: Limits::default(), cancelled: &|| false }
+        Options {
+            unenforceable: Unenforceable::default(),
+            compiler: Compiler::default(),
+            limits: Limits::default(),
+            cancelled: &|| false,
+        }
     }
 }

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pyengine.grammar.algebra import Unenforceable, Whitespace
+from pyengine.grammar.algebra import KeyOrder, Unenforceable, Whitespace
 from pyengine.http.openai.schema.sampling import SamplingFields
 
 
@@ -67,6 +67,8 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
             ``compact`` (none) or ``flexible`` (a bounded amount).
         unenforceable: What to do with a keyword of a schema that cannot be enforced: ``refuse``, or
             ``ignore`` with a warning.
+        key_order: Of the keys of a schema's objects: ``schema`` (as it names them, then others) or
+            ``any``, with at most 64 properties an object.
         close_within_max_tokens: End what the grammar has begun before ``max_tokens`` are over, so
             that the answer parses.
     """
@@ -80,6 +82,7 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
 
     whitespace: Whitespace | None = None
     unenforceable: Unenforceable | None = None
+    key_order: KeyOrder | None = None
     close_within_max_tokens: bool | None = None
 
 

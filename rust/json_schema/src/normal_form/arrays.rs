@@ -102,7 +102,7 @@ impl Normalizer<'_> {
         let mut out = Vec::new();
         if settled {
             out.extend(by_length(case, &count, &likes, rest));
-        } else if rest == Like::Never && self.choose(&case, &count, &likes, 0, 0, &mut out) {
+        } else if rest != Like::Maybe && self.choose(&case, &count, &likes, rest, 0, 0, &mut out) {
             // `out` has the cases.
         } else if !self.choose_early(&case, &count, &likes, rest, &mut out) {
             add(&mut case.open, count.path);
@@ -138,16 +138,19 @@ impl Normalizer<'_> {
             }
             add(&mut case.narrowed, count.path);
             out.clear();
-            self.choose(&case, count, &likes, 0, 0, out)
+            self.choose(&case, count, &likes, Like::Never, 0, 0, out)
         })
     }
 
     /// Splits by which item is the next match, from `start` on with `hits` before it; false if there are too many cases.
+    /// `rest` says whether the items behind match: never or always.
+    #[allow(clippy::too_many_arguments)]
     fn choose(
         &mut self,
         case: &ArrayCase,
         count: &Count,
         likes: &[Like],
+        rest: Like,
         start: usize,
         hits: u64,
         out: &mut Vec<ArrayCase>,
@@ -167,14 +170,24 @@ impl Normalizer<'_> {
                 with.prefix[at] = self.exprs.and(&[with.prefix[at], count.item]);
                 with.min = with.min.max(at as u64 + 1);
                 if with.max.is_none_or(|max| with.min <= max)
-                    && !self.choose(&with, count, likes, at + 1, hits + 1, out)
+                    && !self.choose(&with, count, likes, rest, at + 1, hits + 1, out)
                 {
                     return false;
                 }
             }
             before.prefix[at] = self.exprs.and(&[before.prefix[at], other]);
         }
-        if hits >= count.min {
+        if rest == Like::Always {
+            // The items behind match, each of them.
+            let known = likes.len() as u64;
+            before.min = before.min.max(match count.min.saturating_sub(hits) {
+                0 => 0,
+                missing => known.saturating_add(missing),
+            });
+            let most = count.max.map(|max| known.saturating_add(max - hits));
+            before.max = [before.max, most].into_iter().flatten().min();
+            out.extend(Some(before).filter(|case| case.max.is_none_or(|max| case.min <= max)));
+        } else if hits >= count.min {
             out.push(before);
         }
         out.len() <= MAX_CASES

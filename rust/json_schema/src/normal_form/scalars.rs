@@ -2,12 +2,12 @@
 //!
 //! Cost: the values that a case spells out, and for strings the states of their language.
 
-use crate::Refusal;
 use crate::expression::Path;
 use crate::language::NEVER;
 use crate::normal_form::case::{Bound, Case, NumberCase, TextCase, add};
 use crate::normalizer::Normalizer;
 use crate::number::Decimal;
+use crate::{Compiler, Refusal};
 
 /// So many multiples in a range are spelled out.
 const MAX_SPELLED: i128 = 64;
@@ -19,7 +19,7 @@ impl Normalizer<'_> {
     pub(crate) fn settle(&mut self, case: Case) -> Result<Vec<Case>, Refusal> {
         self.step()?;
         Ok(match case {
-            Case::Number(case) => settle_number(case).into_iter().map(Case::Number).collect(),
+            Case::Number(case) => settle_number(case, self.compiler).into_iter().map(Case::Number).collect(),
             Case::Text(case) => self.settle_text(case).into_iter().map(Case::Text).collect(),
             Case::Array(case) => self.settle_array(case)?.into_iter().map(Case::Array).collect(),
             Case::Object(case) => self.settle_object(case)?.into_iter().map(Case::Object).collect(),
@@ -75,6 +75,13 @@ impl NumberCase {
             && !self.except.contains(&number)
     }
 
+    /// Whether all that is asked of it is not to be whole, and to lie between whole numbers.
+    fn is_fraction(&self) -> bool {
+        let whole =
+            |bound: Option<Bound>| bound.is_none_or(|(bound, ..)| bound.is_whole() && bound.is_exact_bound());
+        self.multiple.is_none() && self.except.is_empty() && whole(self.min) && whole(self.max)
+    }
+
     /// The bound that the compiler would let through: one that is left out itself, is whole, and is nearer to zero
     /// than the other one, which has the same whole part. It takes the part behind the point for optional then.
     fn ends_at_a_whole(&self) -> Option<Path> {
@@ -117,7 +124,7 @@ impl NumberCase {
     }
 }
 
-fn settle_number(mut case: NumberCase) -> Vec<NumberCase> {
+fn settle_number(mut case: NumberCase, compiler: Compiler) -> Vec<NumberCase> {
     if let Some(among) = case.among.take() {
         return case.spelled(among).into_iter().collect();
     }
@@ -130,6 +137,15 @@ fn settle_number(mut case: NumberCase) -> Vec<NumberCase> {
         case.whole = Some((true, path));
     }
     let one = Decimal::whole(1).unwrap();
+    if let Some(&(_, path)) = case.no_multiple.iter().find(|(of, _)| *of == one) {
+        if matches!(case.whole, Some((true, _))) {
+            return Vec::new();
+        }
+        case.whole = Some((false, path));
+    }
+    if matches!(case.whole, Some((false, _))) {
+        case.no_multiple.retain(|(of, _)| !of.is_whole());
+    }
     if let Some((true, path)) = case.whole {
         match case.multiple.map_or(Some(one), |(of, _)| of.common_multiple(one)) {
             Some(of) => case.multiple = Some((of, case.multiple.map_or(path, |(_, path)| path))),
@@ -182,9 +198,9 @@ fn settle_number(mut case: NumberCase) -> Vec<NumberCase> {
         case.multiple = None;
     }
     if let Some((low, high)) = case.halves() {
-        return settle_number(low).into_iter().chain(settle_number(high)).collect();
+        return [low, high].into_iter().flat_map(|half| settle_number(half, compiler)).collect();
     }
-    pieces(case)
+    pieces(case, compiler)
 }
 
 /// Moves bounds to multiples of the divisor. The compiler takes a number in one form only at a bound away from zero, and
@@ -208,12 +224,13 @@ fn snap(case: &mut NumberCase, of: Decimal) {
 }
 
 /// The range without the numbers that are taken out of it.
-fn pieces(mut case: NumberCase) -> Vec<NumberCase> {
+fn pieces(mut case: NumberCase, compiler: Compiler) -> Vec<NumberCase> {
     let except = std::mem::take(&mut case.except);
     let path = std::mem::take(&mut case.except_path);
     let except: Vec<Decimal> = except.into_iter().filter(|&number| case.holds(number)).collect();
     for path in [
-        case.whole.and_then(|(whole, path)| (!whole).then_some(path)),
+        case.whole
+            .and_then(|(whole, path)| (!(whole || compiler.fractions && case.is_fraction())).then_some(path)),
         case.min.and_then(|bound| (!case.can_write(bound, true)).then_some(bound.2)),
         case.max.and_then(|bound| (!case.can_write(bound, false)).then_some(bound.2)),
         case.multiple.and_then(|(of, path)| (!of.is_exact_divisor()).then_some(path)),
@@ -245,7 +262,7 @@ fn pieces(mut case: NumberCase) -> Vec<NumberCase> {
     out.push(rest);
     if out.len() > 1 && out[0].multiple.is_some_and(|(of, _)| !of.is_whole()) {
         // Their new ends have to be multiples too.
-        return out.into_iter().flat_map(settle_number).collect();
+        return out.into_iter().flat_map(|piece| settle_number(piece, compiler)).collect();
     }
     out.retain(|piece| match (piece.min, piece.max) {
         (Some(min), Some(max)) => min.0 < max.0 || min.0 == max.0 && !min.1 && !max.1,

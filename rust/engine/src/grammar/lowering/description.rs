@@ -34,6 +34,9 @@ pub enum Description {
         /// Begins the errors and warnings about it.
         #[serde(default)]
         name: Option<String>,
+        /// The order of an object's keys.
+        #[serde(default)]
+        key_order: KeyOrder,
     },
     /// Any JSON object.
     JsonObject {
@@ -121,6 +124,17 @@ pub enum Whitespace {
     Flexible,
 }
 
+/// The order in which the keys of an object come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyOrder {
+    /// As its schema names them, then those that it does not name.
+    #[default]
+    Schema,
+    /// Any.
+    Any,
+}
+
 impl Description {
     /// Reads a description.
     ///
@@ -205,6 +219,7 @@ mod tests {
                 whitespace: Whitespace::SingleLine,
                 unenforceable: Unenforceable::Refuse,
                 name: None,
+                key_order: KeyOrder::Schema,
             }
         );
         assert!(matches!(parts[2], Description::Repeat { min: 1, max: None, separator: Some(_), .. }));

@@ -14,17 +14,19 @@
 
 pub(crate) mod description;
 pub(crate) mod ebnf;
+mod fractions;
+mod json;
 pub(crate) mod lark;
 pub(crate) mod limits;
 pub(crate) mod pattern;
 
-use json_schema_normal_form::{Options, normalize};
+use json_schema_normal_form::{Compiler, Options, normalize};
 use serde_json::{Value, json};
 
 use crate::grammar::Refusal;
 use crate::grammar::cancellation::CancelToken;
 use crate::grammar::context::Tokens;
-use crate::grammar::lowering::description::{Description, Whitespace, refusal};
+use crate::grammar::lowering::description::{Description, KeyOrder, Whitespace, refusal};
 use crate::grammar::lowering::lark::{Lexeme, Node, Writer, literal, regex};
 use crate::grammar::lowering::limits::{check_lark, check_schema};
 
@@ -53,7 +55,11 @@ pub(crate) fn lower(
             Ok(Lowered::Lark(source))
         }
         Description::JsonSchema { .. } | Description::JsonObject { .. } | Description::JsonValue { .. } => {
-            Ok(Lowered::Json(json_schema(description, cancel, warnings)?))
+            let mut writer = Writer::default();
+            Ok(match json_schema(description, &mut writer, cancel, warnings)? {
+                Json::Schema(schema) => Lowered::Json(schema),
+                Json::Rules(rule) => Lowered::Lark(writer.finish(Node::Opaque(rule))?),
+            })
         }
         description => {
             let mut lowering = Lowering { tokens, cancel, warnings, writer: Writer::default() };
@@ -94,7 +100,10 @@ impl Lowering<'_> {
             json @ (Description::JsonSchema { .. }
             | Description::JsonObject { .. }
             | Description::JsonValue { .. }) => {
-                Ok(Node::Opaque(format!("%json {}", json_schema(json, self.cancel, self.warnings)?)))
+                Ok(Node::Opaque(match json_schema(json, &mut self.writer, self.cancel, self.warnings)? {
+                    Json::Schema(schema) => format!("%json {schema}"),
+                    Json::Rules(rule) => rule,
+                }))
             }
             Description::Sequence { parts } => {
                 let parts = parts.into_iter().map(|part| self.node(part)).collect::<Result<Vec<_>, _>>()?;
@@ -144,29 +153,44 @@ impl Lowering<'_> {
     }
 }
 
-/// The schema of a JSON description, in normal form and with its white space.
+/// A JSON description for llguidance.
+enum Json {
+    /// It compiles all of it.
+    Schema(Value),
+    /// An expression of rules that are written.
+    Rules(String),
+}
+
+/// The schema of a JSON description, in normal form and with its white space; or its rules.
 fn json_schema(
     description: Description,
+    writer: &mut Writer,
     cancel: &CancelToken,
     warnings: &mut Vec<String>,
-) -> Result<Value, Refusal> {
-    let (schema, whitespace) = match description {
-        Description::JsonSchema { schema, whitespace, unenforceable, name } => {
+) -> Result<Json, Refusal> {
+    let (schema, whitespace, any_order) = match description {
+        Description::JsonSchema { schema, whitespace, unenforceable, name, key_order } => {
             let named = |said: String| match &name {
                 Some(name) => format!("{name}: {said}"),
                 None => said,
             };
-            let options =
-                Options { unenforceable, cancelled: &|| cancel.check().is_err(), ..Options::default() };
+            let any_order = key_order == KeyOrder::Any;
+            let compiler = Compiler { fractions: true, names_apart: any_order };
+            let options = Options {
+                unenforceable,
+                compiler,
+                cancelled: &|| cancel.check().is_err(),
+                ..Options::default()
+            };
             let normal = normalize(&schema, &options);
             cancel.check()?;
             let normal = normal.map_err(|refused| refusal(named(refused.to_string())))?;
             check_schema(&normal.schema).map_err(|refused| refusal(named(refused.message)))?;
             warnings.extend(normal.warnings.into_iter().map(named));
-            (normal.schema, whitespace)
+            (normal.schema, whitespace, any_order)
         }
-        Description::JsonObject { whitespace } => (json!({"type": "object"}), whitespace),
-        Description::JsonValue { whitespace } => (json!({}), whitespace),
+        Description::JsonObject { whitespace } => (json!({"type": "object"}), whitespace, false),
+        Description::JsonValue { whitespace } => (json!({}), whitespace, false),
         _ => unreachable!("only JSON is given here"),
     };
     let mut schema = match schema {
@@ -184,6 +208,10 @@ fn json_schema(
     };
     // A string may be written with escapes wherever JSON has them.
     options["json_allow_general_unicode_escapes"] = Value::Bool(true);
+    if let Some(rule) = json::write(writer, &Value::Object(schema.clone()), any_order, whitespace, &options)?
+    {
+        return Ok(Json::Rules(rule));
+    }
     schema.insert("x-guidance".to_owned(), options);
-    Ok(Value::Object(schema))
+    Ok(Json::Schema(Value::Object(schema)))
 }

@@ -1,0 +1,364 @@
+//! Schemas in normal form that llguidance's own compiler of JSON Schemas cannot write: objects whose keys come in any
+//! order, and numbers that are not whole.
+//!
+//! ```text
+//!  {a, b}     r1: "{" r2::0                         the parameter has a bit for each key that has come
+//!             r2: "}"             if a and b have
+//!               | "\"a\": " ...   if a has not
+//! ```
+//!
+//! What needs none of that stays a schema, and llguidance compiles it. O(schema); the parser's rows are made as answers
+//! reach them, one for each set of keys.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::grammar::Refusal;
+use crate::grammar::lowering::description::{Whitespace, refusal};
+use crate::grammar::lowering::fractions;
+use crate::grammar::lowering::lark::{Writer, literal};
+
+type Object = Map<String, Value>;
+
+/// A parameter's bits: one for each key, the rest count others.
+const BITS: usize = 64;
+/// Every name that a schema in normal form does not mention.
+const ANY_NAME: &str = "^(?s:.*)$";
+/// A key as it is written in one way only: what may stand for itself does.
+const KEY: &str = r#"/"([^"\\\x00-\x1f\x7f]|\\["\\bfnrt]|\\u00(0[0-7be]|1[0-9a-f]|7f))*"/"#;
+
+/// The rules of one schema.
+pub(crate) struct Schemas<'a> {
+    writer: &'a mut Writer,
+    definitions: Object,
+    /// The rules of definitions, by name.
+    rules: BTreeMap<String, String>,
+    /// Definitions that llguidance cannot compile itself.
+    special: Vec<String>,
+    any_order: bool,
+    options: Value,
+    white: Option<&'static str>,
+    comma: &'static str,
+    colon: &'static str,
+}
+
+/// Writes the rules of a schema in normal form; gives an expression for it. None if llguidance compiles all of it.
+/// `options` go to llguidance with each part that it compiles.
+///
+/// # Errors
+/// An object has too many keys for any order.
+pub(crate) fn write(
+    writer: &mut Writer,
+    schema: &Value,
+    any_order: bool,
+    whitespace: Whitespace,
+    options: &Value,
+) -> Result<Option<String>, Refusal> {
+    let definitions = schema.get("$defs").and_then(Value::as_object).cloned().unwrap_or_default();
+    let (white, comma, colon) = match whitespace {
+        Whitespace::SingleLine => (None, ", ", ": "),
+        Whitespace::Compact => (None, ",", ":"),
+        Whitespace::Flexible => (Some(r"[ \t\r\n]{0,32}"), ",", ":"),
+    };
+    let mut schemas = Schemas {
+        writer,
+        definitions,
+        rules: BTreeMap::new(),
+        special: Vec::new(),
+        any_order,
+        options: options.clone(),
+        white,
+        comma,
+        colon,
+    };
+    schemas.find_special();
+    if !schemas.is_special(schema) {
+        return Ok(None);
+    }
+    let mut root = schema.as_object().cloned().unwrap_or_default();
+    root.remove("$defs");
+    schemas.expression(&Value::Object(root)).map(Some)
+}
+
+impl Schemas<'_> {
+    /// Definitions that name special ones are special too.
+    fn find_special(&mut self) {
+        loop {
+            let known = self.special.len();
+            let found: Vec<String> = self
+                .definitions
+                .iter()
+                .filter(|(name, value)| !self.special.contains(name) && self.is_special(value))
+                .map(|(name, _)| name.clone())
+                .collect();
+            self.special.extend(found);
+            if self.special.len() == known {
+                return;
+            }
+        }
+    }
+
+    /// Whether some part of a schema is written here.
+    fn is_special(&self, schema: &Value) -> bool {
+        let Some(schema) = schema.as_object() else { return false };
+        let own = schema.contains_key("not")
+            || self.any_order
+                && schema.get("properties").and_then(Value::as_object).is_some_and(|keys| !keys.is_empty())
+            || target(schema).is_some_and(|name| self.special.iter().any(|known| known == name));
+        own || schema.iter().any(|(key, value)| match (key.as_str(), value) {
+            ("$defs" | "enum" | "const" | "required" | "not", _) => false,
+            ("properties" | "patternProperties", Value::Object(parts)) => {
+                parts.values().any(|part| self.is_special(part))
+            }
+            (_, Value::Array(parts)) => parts.iter().any(|part| self.is_special(part)),
+            (_, part) => self.is_special(part),
+        })
+    }
+
+    fn expression(&mut self, schema: &Value) -> Result<String, Refusal> {
+        let object = match schema.as_object() {
+            Some(object) if self.is_special(schema) => object,
+            _ => return self.leaf(schema),
+        };
+        if let Some(name) = target(object) {
+            return self.definition(name);
+        }
+        if let Some(options) = object.get("anyOf").and_then(Value::as_array) {
+            return self.any_of(options);
+        }
+        if object.contains_key("not") {
+            return self.writer.define("T", &fractions::regex(object)?);
+        }
+        match object.get("type").and_then(Value::as_str) {
+            Some("array") => self.array(object),
+            Some("object") => self.object(object),
+            _ => Err(refusal("the schema's normal form has a part without a type")),
+        }
+    }
+
+    fn definition(&mut self, name: &str) -> Result<String, Refusal> {
+        if let Some(rule) = self.rules.get(name) {
+            return Ok(rule.clone());
+        }
+        let rule = self.writer.reserve()?;
+        self.rules.insert(name.to_owned(), rule.clone());
+        let value = self.definitions.get(name).cloned().unwrap_or_default();
+        let body = self.expression(&value)?;
+        self.writer.write(&rule, &body);
+        Ok(rule)
+    }
+
+    fn any_of(&mut self, options: &[Value]) -> Result<String, Refusal> {
+        let (special, plain): (Vec<_>, Vec<_>) = options.iter().partition(|option| self.is_special(option));
+        let mut rules = Vec::new();
+        if !plain.is_empty() {
+            rules.push(self.leaf(&json!({ "anyOf": plain }))?);
+        }
+        for option in special {
+            rules.push(self.expression(option)?);
+        }
+        self.writer.define("r", &rules.join(" | "))
+    }
+
+    /// What llguidance compiles, with the definitions that it needs.
+    fn leaf(&mut self, schema: &Value) -> Result<String, Refusal> {
+        let mut schema = schema.as_object().cloned().unwrap_or_default();
+        let mut needed = Object::new();
+        let mut todo = vec![Value::Object(schema.clone())];
+        while let Some(value) = todo.pop() {
+            if let Some(name) = value.as_object().and_then(target)
+                && !needed.contains_key(name)
+                && let Some(definition) = self.definitions.get(name)
+            {
+                needed.insert(name.to_owned(), definition.clone());
+                todo.push(definition.clone());
+            }
+            match value {
+                Value::Array(parts) => todo.extend(parts),
+                Value::Object(parts) => todo.extend(parts.into_iter().map(|(_, part)| part)),
+                _ => {}
+            }
+        }
+        if !needed.is_empty() {
+            schema.insert("$defs".to_owned(), Value::Object(needed));
+        }
+        schema.insert("x-guidance".to_owned(), self.options.clone());
+        self.writer.define("r", &format!("%json {}", Value::Object(schema)))
+    }
+
+    /// A terminal of a text with white space around it where any may come.
+    fn mark(&mut self, before: bool, text: &str, after: bool) -> Result<String, Refusal> {
+        let text = literal(text);
+        let Some(white) = self.white else { return Ok(text) };
+        let white = format!("/{white}/");
+        let parts = [before.then_some(white.as_str()), Some(text.as_str()), after.then_some(white.as_str())];
+        self.writer.define("T", &parts.into_iter().flatten().collect::<Vec<_>>().join(" "))
+    }
+
+    fn array(&mut self, array: &Object) -> Result<String, Refusal> {
+        let count = |key: &str| array.get(key).and_then(Value::as_u64);
+        let (min, max) = (count("minItems").unwrap_or(0), count("maxItems"));
+        let (open, comma, close) =
+            (self.mark(false, "[", true)?, self.mark(true, self.comma, true)?, self.mark(true, "]", false)?);
+        let prefix = array.get("prefixItems").and_then(Value::as_array).cloned().unwrap_or_default();
+        let rest = array.get("items").cloned().unwrap_or(json!({}));
+        let first = prefix.len() as u64;
+        // What comes behind so many items, the last first.
+        let mut tail = close.clone();
+        if rest != json!(false) && max.is_none_or(|max| max > first) {
+            let item = self.expression(&rest)?;
+            let more = |done: u64| {
+                let least = min.saturating_sub(done);
+                match max.map(|max| max - done) {
+                    Some(0) => String::new(),
+                    Some(most) => format!("({comma} {item}){{{least},{most}}}"),
+                    None => format!("({comma} {item}){{{least},}}"),
+                }
+            };
+            tail = match first {
+                0 if min == 0 => format!("({item} {})? {close}", more(1)),
+                0 => format!("{item} {} {close}", more(1)),
+                _ => format!("{} {close}", more(first)),
+            };
+        }
+        for (at, item) in prefix.iter().enumerate().rev() {
+            let item = self.expression(item)?;
+            let between = if at == 0 { "" } else { comma.as_str() };
+            let rest = self.writer.define("r", &tail)?;
+            let ends = if min <= at as u64 { format!("{close} | ") } else { String::new() };
+            tail = format!("{ends}{between} {item} {rest}");
+        }
+        let tail = self.writer.define("r", &tail)?;
+        self.writer.define("r", &format!("{open} {tail}"))
+    }
+
+    /// An object: a rule whose parameter has the keys that have come, and counts the others.
+    fn object(&mut self, object: &Object) -> Result<String, Refusal> {
+        let count = |key: &str| object.get(key).and_then(Value::as_u64);
+        let properties = object.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+        let keys: Vec<(&String, &Value)> =
+            properties.iter().filter(|(_, value)| **value != json!(false)).collect();
+        let required = object.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+        let required: Vec<usize> =
+            (0..keys.len()).filter(|at| required.iter().any(|name| name == keys[*at].0)).collect();
+        let least = count("minProperties").unwrap_or(0).saturating_sub(required.len() as u64);
+        let most = count("maxProperties").map(|most| most.saturating_sub(required.len() as u64));
+        let bits = Bits::new(keys.len(), least.max(most.unwrap_or(0)), self.any_order);
+        if bits.end > BITS {
+            return Err(self.too_many(&keys, bits));
+        }
+        let others = self.others(object)?;
+        let (open, comma, close) =
+            (self.mark(false, "{", true)?, self.mark(true, self.comma, true)?, self.mark(true, "}", false)?);
+        let colon = self.mark(true, self.colon, true)?;
+        let (first, more) = (self.writer.reserve()?, self.writer.reserve()?);
+        let mut members = Vec::new();
+        for (at, (name, value)) in keys.into_iter().enumerate() {
+            // The colon is a lexeme of its own: in another case of the schema the same key may be one of the others.
+            let key = literal(&Value::String(name.clone()).to_string());
+            let value = self.expression(value)?;
+            let open = bits.open(at);
+            members.push(format!("{key} {colon} {value} {more}::set_bit({at}) %if {open}"));
+        }
+        for other in others.iter().filter(|_| most != Some(0)) {
+            let room = most.map(|most| format!(" %if lt({}, {most})", bits.counter())).unwrap_or_default();
+            members.push(format!("{other} {more}::{}{room}", bits.counted()));
+        }
+        let enough = (least > 0).then(|| format!("ge({}, {least})", bits.counter()));
+        let there = required.iter().map(|at| format!("bit_set({at})")).chain(enough);
+        let ended = there.reduce(|all, one| format!("and({one}, {all})"));
+        let ended = ended.map(|ended| format!(" %if {ended}")).unwrap_or_default();
+        for (rule, before) in [(&first, ""), (&more, comma.as_str())] {
+            let members = members.iter().map(|member| format!("{before} {member}"));
+            let ways: Vec<String> = [format!("{close}{ended}")].into_iter().chain(members).collect();
+            self.writer.write(&format!("{rule}::_"), &ways.join(" | "));
+        }
+        self.writer.define("r", &format!("{open} {first}::0"))
+    }
+
+    fn too_many(&self, keys: &[(&String, &Value)], bits: Bits) -> Refusal {
+        let shown = keys.iter().take(3).map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+        let most = BITS - (bits.end - bits.keys);
+        let why = match self.any_order {
+            true => "'key_order': in any order",
+            false => "'not': beside a number that is not whole",
+        };
+        refusal(format!(
+            "{why} at most {most} properties may come, but an object has {}: {shown}, ...",
+            keys.len()
+        ))
+    }
+
+    /// The members besides known ones: their names and values.
+    fn others(&mut self, object: &Object) -> Result<Vec<String>, Refusal> {
+        let mut out = Vec::new();
+        let colon = self.mark(true, self.colon, true)?;
+        let patterns =
+            object.get("patternProperties").and_then(Value::as_object).cloned().unwrap_or_default();
+        let mut others: Vec<(String, Value)> = patterns.into_iter().collect();
+        match object.get("additionalProperties") {
+            Some(Value::Bool(false)) => {}
+            value => others.push((ANY_NAME.to_owned(), value.cloned().unwrap_or(json!({})))),
+        }
+        for (pattern, value) in others {
+            let name = if pattern == ANY_NAME {
+                let known = object.get("properties").and_then(Value::as_object).into_iter().flatten();
+                let known: Vec<_> =
+                    known.map(|(name, _)| literal(&Value::String(name.clone()).to_string())).collect();
+                let but =
+                    if known.is_empty() { String::new() } else { format!(" & ~({})", known.join(" | ")) };
+                self.writer.define("T", &format!("{KEY}{but}"))?
+            } else {
+                self.leaf(&json!({"type": "string", "pattern": pattern}))?
+            };
+            let value = self.expression(&value)?;
+            out.push(format!("{name} {colon} {value}"));
+        }
+        Ok(out)
+    }
+}
+
+/// The bits of an object's parameter: one for each key, and those that count others.
+#[derive(Clone, Copy)]
+struct Bits {
+    keys: usize,
+    end: usize,
+    counts: bool,
+    any_order: bool,
+}
+
+impl Bits {
+    /// With room to count up to `counted`.
+    fn new(keys: usize, counted: u64, any_order: bool) -> Self {
+        let width = (u64::BITS - counted.leading_zeros()) as usize;
+        // In the schema's order one bit says that others have begun.
+        Self { keys, end: keys + width.max(usize::from(!any_order)), counts: width > 0, any_order }
+    }
+
+    /// Whether a key may come.
+    fn open(self, at: usize) -> String {
+        match self.any_order {
+            true => format!("bit_clear({at})"),
+            false => format!("is_zeros([{at}:{}])", self.end),
+        }
+    }
+
+    fn counter(self) -> String {
+        format!("[{}:{}]", self.keys, self.end)
+    }
+
+    /// The parameter behind one of the others.
+    fn counted(self) -> String {
+        match (self.counts, self.any_order) {
+            (true, _) => format!("incr({})", self.counter()),
+            (false, true) => "_".to_owned(),
+            (false, false) => format!("set_bit({})", self.keys),
+        }
+    }
+}
+
+/// The name of the definition that a schema refers to.
+fn target(schema: &Object) -> Option<&str> {
+    schema.get("$ref").and_then(Value::as_str)?.strip_prefix("#/$defs/")
+}

@@ -1,0 +1,184 @@
+"""``key_order: any``: the keys of objects in every order, each once, and the schema kept."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.grammar.schema_suite import Accepts, RefusedError, read, run, written
+from tests.grammar.test_grammar import demo
+from tests.grammar.test_schema_suite import LEAST_ACCEPTED, Engine
+from tests.reference import SCHEMA_SUITE, fetched
+
+POINT: dict[str, Any] = {
+    "type": "object",
+    "properties": {"x": {"type": "null"}, "y": {"type": "boolean"}},
+    "required": ["x", "y"],
+    "additionalProperties": False,
+}
+ORDER = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "string"}, "c": POINT},
+    "required": ["a", "c"],
+    "additionalProperties": False,
+}
+VALUE: dict[str, Any] = {"a": 1, "b": "two", "c": {"x": None, "y": True}}
+SEPARATORS = {"single_line": (", ", ": "), "compact": (",", ":"), "flexible": (" ,\n", " : ")}
+
+
+def accepts(schema: Any, text: str, **options: Any) -> bool:
+    options = {"key_order": "any", **options}
+    grammar = demo().compile({"kind": "json_schema", "schema": schema, **options})
+    return demo().accepted(grammar, text) is None
+
+
+def reordered(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The value with each choice and order of its keys."""
+    for count in range(len(value) + 1):
+        for keys in itertools.permutations(value, count):
+            yield {key: value[key] for key in keys}
+
+
+@pytest.mark.parametrize("whitespace", SEPARATORS)
+def test_every_order_is_taken_and_required_keys_are_kept(whitespace: str) -> None:
+    separators = SEPARATORS[whitespace]
+    for value in reordered(VALUE):
+        for point in reordered(POINT["properties"]) if "c" in value else [{}]:
+            inner = {key: VALUE["c"][key] for key in point}
+            made = value | ({"c": inner} if "c" in value else {})
+            valid = value.keys() >= {"a", "c"} and len(inner) == 2
+            text = json.dumps(made, separators=separators)
+            assert accepts(ORDER, text, whitespace=whitespace) == valid, text
+
+
+def test_a_schema_orders_keys_where_nothing_else_is_said() -> None:
+    kept, turned = '{"a": 1, "c": {"x": null, "y": true}}', '{"c": {"x": null, "y": true}, "a": 1}'
+    for options in ({"key_order": "schema"}, {}):
+        assert accepts(ORDER, kept, **{"key_order": "schema"} | options)
+        assert not accepts(ORDER, turned, **{"key_order": "schema"} | options)
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        pytest.param(
+            {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+            ['{"z": [1], "a": 1}', '{"a": 1, "z": {"a": "b"}}', '{"z": 1, "a": 2, "z": 3}'],
+            ['{"z": 1}', '{"a": "x"}', '{"a": 1, "a": 2}', '{"\\u0061": "x", "a": 1}'],
+            id="others-between",
+        ),
+        pytest.param(
+            {
+                "type": "object",
+                "properties": {"a": {"const": 1}},
+                "patternProperties": {"^x-": {"type": "integer"}},
+                "required": ["a"],
+            },
+            ['{"x-1": 2, "a": 1}', '{"y": "s", "a": 1, "x-": 3}'],
+            ['{"x-1": "s", "a": 1}', '{"a": 2}'],
+            id="patterns",
+        ),
+        pytest.param(
+            {
+                "type": "object",
+                "properties": {"a": {"const": 1}},
+                "required": ["a"],
+                "maxProperties": 2,
+                "additionalProperties": {"type": "boolean"},
+            },
+            ['{"a": 1}', '{"x": true, "a": 1}', '{"a": 1, "x": true}'],
+            ['{"a": 1, "x": true, "y": true}', '{"x": true, "y": true, "a": 1}', '{"x": 2}'],
+            id="counted-others",
+        ),
+        pytest.param(
+            {
+                "type": "object",
+                "properties": {"a": {}, "b": {}, "c": {}},
+                "minProperties": 2,
+                "additionalProperties": False,
+            },
+            ['{"c": 1, "a": 2}', '{"b": 1, "c": [], "a": 2}'],
+            ['{"c": 1}', "{}"],
+            id="counted",
+        ),
+        pytest.param(
+            {"type": "array", "prefixItems": [POINT], "items": POINT, "minItems": 1, "maxItems": 2},
+            ['[{"y": true, "x": null}]', '[{"x": null, "y": true}, {"y": false, "x": null}]'],
+            ["[]", '[{"y": true}]', str([{}] * 3)],
+            id="arrays",
+        ),
+        pytest.param(
+            {
+                "$defs": {
+                    "node": {
+                        "type": "object",
+                        "properties": {
+                            "value": {"type": "integer"},
+                            "below": {"type": "array", "items": {"$ref": "#/$defs/node"}},
+                        },
+                        "required": ["value", "below"],
+                        "additionalProperties": False,
+                    }
+                },
+                "$ref": "#/$defs/node",
+            },
+            ['{"below": [{"value": 1, "below": []}, {"below": [], "value": 2}], "value": 0}'],
+            ['{"below": [{"below": []}], "value": 0}'],
+            id="recursion",
+        ),
+    ],
+)
+def test_what_else_a_schema_asks_is_kept(schema: Any, good: list[str], bad: list[str]) -> None:
+    assert all(accepts(schema, text) for text in good)
+    assert not any(accepts(schema, text) for text in bad)
+
+
+def test_an_answer_is_closed_whatever_came_first() -> None:
+    state = demo().compile({"kind": "json_schema", "schema": ORDER, "key_order": "any"}).start()
+    assert all(map(state.advance, demo().ids('{"b": "so far')))
+    closing = demo().tokenizer.decode(state.closing_tokens() or [])
+    value = json.loads('{"b": "so far' + closing)
+    assert next(iter(value)) == "b"
+    assert value.keys() == VALUE.keys()
+
+
+def test_many_keys_are_taken_and_too_many_refused_by_name() -> None:
+    many = {f"key{at}": {"type": "integer"} for at in range(64)}
+    schema: dict[str, Any] = {"type": "object", "properties": many, "required": list(many)}
+    schema["additionalProperties"] = False
+    backwards = json.dumps(dict.fromkeys(reversed(many), 1))
+    assert accepts(schema, backwards)
+    assert not accepts(schema, backwards.replace("key7", "key8"))
+    schema["properties"] = many | {"more": {}}
+    with pytest.raises(ValueError, match="'key_order': in any order at most 64 properties may"):
+        accepts(schema, backwards)
+
+
+@pytest.mark.slow
+def test_the_suite_is_kept_in_any_order() -> None:
+    """The engine takes every valid instance in the order in which the suite writes it."""
+    engine = Engine(fetched("tokenizers/qwen2.json"))
+
+    def compile_schema(schema: Any) -> Accepts:
+        try:
+            grammar = engine.compiled(schema, key_order="any")
+        except ValueError as error:
+            raise RefusedError(str(error)) from None
+        return lambda text: engine.accepts(grammar, text)
+
+    groups = read(SCHEMA_SUITE)
+    outcome = run(groups, compile_schema)
+    assert outcome.wrong == []
+    assert outcome.accepted >= LEAST_ACCEPTED
+    for group in groups:
+        # Formats narrow strings that are valid all the same.
+        if group.file == "format":
+            continue
+        try:
+            taken = compile_schema(group.schema)
+        except RefusedError:
+            continue
+        for name, instance, valid in group.tests:
+            assert taken(written(instance)) == valid, (group.description, name)

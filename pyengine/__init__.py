@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from pyengine.http.asgi import asgi_app
     from pyengine.logprobs import TokenLogprob, TopLogprob
+    from pyengine.request.embedding import Embedding
     from pyengine.request.generation import Generation
     from pyengine.sampling import SamplingParams
     from pyengine.settings.config import EngineConfig
@@ -54,6 +55,7 @@ __all__ = [
     "Completion",
     "ConfigError",
     "ContextLengthError",
+    "Embedding",
     "Engine",
     "EngineConfig",
     "EngineDeadError",
@@ -91,6 +93,7 @@ __all__ = [
 
 _MODULES = {
     "pyengine.http.asgi": ("asgi_app",),
+    "pyengine.request.embedding": ("Embedding",),
     "pyengine.request.generation": ("Generation",),
     "pyengine.async_engine": ("AsyncEngine",),
     "pyengine.chat.answer": (

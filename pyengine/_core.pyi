@@ -253,6 +253,8 @@ class StepHeader:
     NUM_PENALTIES: Final[int]
     NUM_LOGPROBS_ROWS: Final[int]
     MAX_LOGPROBS: Final[int]
+    NUM_POOLED_ROWS: Final[int]
+    NUM_POOLED_TOKENS: Final[int]
 
 @final
 class StepLayout:
@@ -438,6 +440,7 @@ class Planner:
         sampled: _Buffer,
         counts: _Buffer,
         logprobs: tuple[_Buffer, _Buffer, _Buffer] | None = None,
+        pooled: _Buffer | None = None,
     ) -> int:
         """Append the sampled tokens of the oldest step in flight to its sequences.
 
@@ -451,6 +454,7 @@ class Planner:
             logprobs: If the step wants log-probabilities, by logits row: the most likely tokens
                 (int32, the same number for each row, -1 where there are no more), their
                 log-probabilities (float32), and those of the sampled tokens (float32).
+            pooled: If rows of the step pool, for each the sum of its states (float32).
 
         Raises:
             ValueError: No step is in flight, or the lengths are not those of the step.

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast, overload
 
 from pyengine._core import Stage, Track
 from pyengine.chat.content_tokens import Prompt
@@ -16,7 +16,7 @@ from pyengine.chat.options import ChatOptions, made_options
 from pyengine.chat.sandbox import TemplateTimeoutError
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool, ToolChoice
-from pyengine.errors import ConfigError
+from pyengine.errors import ConfigError, InvalidRequestError
 from pyengine.grammar.description import Grammar
 from pyengine.logprobs import TokenLogprob
 from pyengine.messages import (
@@ -26,14 +26,17 @@ from pyengine.messages import (
     encode_forget_answers,
 )
 from pyengine.model.runner import Progress
+from pyengine.model.vectors import VectorSpec, read_vectors
 from pyengine.model.weights.folder import fetched, model_folder, served_names
 from pyengine.placement import Placement, PlacementName, placed
 from pyengine.request.admission import Admission
 from pyengine.request.connection import Connection
+from pyengine.request.embedding import Embedding, VectorForm
 from pyengine.request.generation import Generation
 from pyengine.request.generation_config import GenerationConfig, generation_config
 from pyengine.request.prompt_logprobs import prompt_logprobs
 from pyengine.request.submission import (
+    EmbedKeywords,
     GenerateKeywords,
     RequestBuilder,
     RequestKeywords,
@@ -81,6 +84,7 @@ class AsyncEngine(Connection):
         tokenizer: The model's tokenizer, once started.
         generation_config: What the model's folder says of sampling, once started.
         handler: The model's chat template and chat format, once started.
+        vectors: How the model makes vectors of texts, once started.
         recorder: The spans of all parts of the engine; may be switched off.
         timeline: The spans of this loop.
         admission: Counts requests whose answers are still to be prepared, for an HTTP layer.
@@ -88,6 +92,7 @@ class AsyncEngine(Connection):
 
     tokenizer: Tokenizer
     handler: ChatHandler
+    vectors: VectorSpec
     _request_builder: RequestBuilder
 
     def __init__(
@@ -128,6 +133,7 @@ class AsyncEngine(Connection):
         self.handler = await asyncio.to_thread(self._chat_handler, folder)
         if self.config.generation_config == "auto":
             self.generation_config = await asyncio.to_thread(generation_config, folder)
+        self.vectors = await asyncio.to_thread(read_vectors, folder)
         self._request_builder = RequestBuilder(self.tokenizer, self.timeline)
 
     def _chat_handler(self, folder: Path) -> ChatHandler:
@@ -201,6 +207,10 @@ class AsyncEngine(Connection):
     ) -> Generation:
         """As :meth:`generate`, with ``params`` that were validated: once for many answers."""
         frontend = self._connected()
+        if options.pooling is None and not self.vectors.generates:
+            raise InvalidRequestError(
+                f"{self.model_name} has no head for tokens: it gives embeddings only"
+            )
         submit = self._request_builder.submit(
             frontend.next_key(), prompt, params, options, self.info
         )
@@ -228,6 +238,63 @@ class AsyncEngine(Connection):
         SamplingParams(logprobs=top).validate()
         token_ids = await self.encode(prompt) if isinstance(prompt, str) else list(prompt)
         return await prompt_logprobs(self.begin, token_ids, top, RequestOptions(**options))
+
+    # To a type checker a str is also a sequence of prompts; the first overload that fits counts.
+    @overload
+    async def embed(  # type: ignore[overload-overlap]
+        self,
+        prompt: str | Sequence[int],
+        *,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        **options: Unpack[EmbedKeywords],
+    ) -> Embedding: ...
+    @overload
+    async def embed(
+        self,
+        prompt: Sequence[str | Sequence[int]],
+        *,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        **options: Unpack[EmbedKeywords],
+    ) -> list[Embedding]: ...
+    async def embed(
+        self,
+        prompt: str | Sequence[int] | Sequence[str | Sequence[int]],
+        *,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        **options: Unpack[EmbedKeywords],
+    ) -> Embedding | list[Embedding]:
+        """The vector of a prompt, or of several in one batch, as the model's folder wants it made.
+
+        A folder without ``modules.json`` is of a model that was not trained for vectors
+        (``engine.vectors.declared`` is false): its last token's state is what there is.
+
+        Args:
+            prompt: Text or token ids, or several of them.
+            dimensions: How many numbers, the first of those that there are; None is all.
+            normalize: Whether a vector has length 1; None is as the model has it.
+            options: As :meth:`generate` takes them: priority, tenant, cache_salt and timeout.
+
+        Raises:
+            InvalidRequestError: The model gives no vectors, or a parameter is out of its range.
+            PyengineError: As :meth:`generate`.
+        """
+        self._connected()
+        form = VectorForm(dimensions, normalize)
+        form.check(self.vectors)
+        one = isinstance(prompt, str) or (bool(prompt) and all(isinstance(t, int) for t in prompt))
+        prompts = cast("Sequence[str | Sequence[int]]", [prompt] if one else prompt)
+        token_ids = [await self.encode(each) if isinstance(each, str) else each for each in prompts]
+        asked = RequestOptions(**options, pooling=self.vectors.pooling)
+        params = SamplingParams()
+        generations = [self.begin(each, params, asked) for each in token_ids]
+        embeddings = []
+        for generation in generations:
+            usage = (await generation).usage
+            embeddings.append(Embedding(form.of(generation.vector, self.vectors), usage))
+        return embeddings[0] if one else embeddings
 
     def chat(
         self,

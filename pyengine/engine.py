@@ -246,11 +246,14 @@ def _set_grammars(
     scheduler: Mailbox,
 ) -> None:
     """Start the compiler's threads, which send their results to ``scheduler``."""
+    # A grammar must allow the tokens that end a turn where the answer may end, or a model
+    # that was taught to end with them could not end at all.
+    ends = sorted({*tokenizer.eos_token_ids, *turn_ends})
+    if not ends:
+        return  # as bodies that give vectors are: an answer under a grammar could not end
     planner.set_grammars(
         tokenizer.tokenizer_json,
-        # A grammar must allow the tokens that end a turn where the answer may end, or a model
-        # that was taught to end with them could not end at all.
-        sorted({*tokenizer.eos_token_ids, *turn_ends}),
+        ends,
         runner.info.vocab_size,
         scheduler,
         timeout_s=config.grammar_timeout_s,

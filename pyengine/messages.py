@@ -21,6 +21,7 @@ from pyengine.telemetry.histogram import HistogramTotal
 from pyengine.telemetry.totals import Totals
 
 FinishReason = Literal["stop", "length", "abort", "timeout", "overloaded", "error", "refused"]
+Pooling = Literal["last", "mean"]
 
 
 class RequestKey(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -55,6 +56,8 @@ class Submit(msgspec.Struct, array_like=True, gc=False, kw_only=True):
         dry_breakers: Tokens at which a sequence ends that must not be repeated, in the form of
             ``tokens``.
         allowed_tokens: The only tokens that the answer may have, in that form; empty allows all.
+        pooling: The answer is a vector, made of the last hidden state of the prompt's last token,
+            or of the mean of all; then ``max_tokens`` is 1, and no token is generated.
     """
 
     key: RequestKey
@@ -80,6 +83,7 @@ class Submit(msgspec.Struct, array_like=True, gc=False, kw_only=True):
     logprobs: int | None = None
     dry_breakers: bytes = b""
     allowed_tokens: bytes = b""
+    pooling: Pooling | None = None
 
 
 class Delta(msgspec.Struct, array_like=True, gc=False):
@@ -101,6 +105,7 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
             are not enforced.
         logprobs: If the request wants log-probabilities, a record for each of ``tokens``, in the
             form that :mod:`pyengine.logprobs` reads.
+        pooled: With the end of a request that pools, its vector: float32 little-endian.
     """
 
     request: int
@@ -117,6 +122,7 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
     rejected_drafts: int = 0
     notice: str | None = None
     logprobs: bytes = b""
+    pooled: bytes = b""
 
 
 class ReportRequest(msgspec.Struct, array_like=True, gc=False):

@@ -10,7 +10,8 @@ from pyengine.async_engine import AsyncEngine, ChatKeywords
 from pyengine.chat.answer import ChatAnswer, ChatUpdate
 from pyengine.completion import Completion, Update
 from pyengine.errors import EngineDeadError
-from pyengine.request.submission import GenerateKeywords
+from pyengine.request.embedding import Embedding
+from pyengine.request.submission import EmbedKeywords, GenerateKeywords
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
 
@@ -102,6 +103,29 @@ class Engine:
     ) -> ChatAnswer:
         """Answer a conversation. Options as :meth:`AsyncEngine.chat`."""
         return self._run(self._whole(lambda: self.engine.chat(messages, params, **options)))
+
+    @overload
+    def embed(  # type: ignore[overload-overlap]
+        self,
+        prompt: Prompt,
+        *,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        **options: Unpack[EmbedKeywords],
+    ) -> Embedding: ...
+    @overload
+    def embed(
+        self,
+        prompt: Sequence[Prompt],
+        *,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        **options: Unpack[EmbedKeywords],
+    ) -> list[Embedding]: ...
+    def embed(self, prompt: Any, **options: Any) -> Embedding | list[Embedding]:
+        """The vector of a prompt, or of several in one batch; see :meth:`AsyncEngine.embed`."""
+        made: Embedding | list[Embedding] = self._run(self.engine.embed(prompt, **options))
+        return made
 
     def stream(
         self,

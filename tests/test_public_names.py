@@ -8,7 +8,12 @@ import pytest
 import pyengine
 from pyengine import AsyncEngine, Engine
 from pyengine.async_engine import ChatKeywords
-from pyengine.request.submission import GenerateKeywords, RequestKeywords, RequestOptions
+from pyengine.request.submission import (
+    EmbedKeywords,
+    GenerateKeywords,
+    RequestKeywords,
+    RequestOptions,
+)
 from tests.programs import python
 
 
@@ -37,10 +42,12 @@ def _keywords(method: Any) -> set[str]:
 
 def test_keywords_that_are_passed_on_are_those_that_are_taken() -> None:
     shared = set(RequestKeywords.__annotations__)
-    assert set(GenerateKeywords.__annotations__) == _keywords(RequestOptions)
+    assert {*GenerateKeywords.__annotations__, "pooling"} == _keywords(RequestOptions)
+    assert set(EmbedKeywords.__annotations__) < shared
     assert set(ChatKeywords.__annotations__) - shared == _keywords(AsyncEngine.chat)
     assert shared < set(ChatKeywords.__annotations__)
     takes: dict[Any, Any] = {
+        AsyncEngine.embed: EmbedKeywords,
         AsyncEngine.generate: GenerateKeywords,
         Engine.generate: GenerateKeywords,
         Engine.stream: GenerateKeywords,

@@ -219,7 +219,7 @@ class SchedulerActor(ThreadActor):
                 self.timeline.end_span(Stage.COPY_BACK)
                 # Before the commit, which says that this step's time on the device is known.
                 self.record_device(step.number, handle)
-                self.planner.commit(sampled.tokens, sampled.counts, sampled.logprobs)
+                self.planner.commit(*sampled)
                 return
         ended = self.planner.fail_step(f"a model step failed: {_in_a_line(error)}")
         logger.error("a model step failed; %d requests end with it", ended, exc_info=error)

@@ -2,9 +2,9 @@
 
 ::
 
-    plan      header | fields ..... | page_indices used | ····· | late fields ··········
-    LAUNCH    └──────────── one range ────────────────┘
-    SAMPLE                                                        └ used ┘ └ used ┘
+    plan      header | fields ..... | page_indices used | ····· | pool ···· | late fields ···
+    LAUNCH    └──────────── one range ────────────────┘           └ used ┘
+    SAMPLE                                                                    └ used ┘ └ used ┘
 
 Fields that are filled late (masks, penalties) are sent once they are filled, in messages of their
 own, after which the ranks sample, as rank 0 does. A message is its kind, an offset and the bytes
@@ -25,6 +25,7 @@ PIECE_BYTES = 1 << 20
 RING_BYTES = 8 * PIECE_BYTES
 _HEAD = struct.Struct("<qq")
 
+POOL = ("pool_token", "pool_start")
 LATE = ("penalty_start", "penalty_token", "penalty_factor", "penalty_add", "mask")
 
 Range = tuple[int, int]
@@ -43,7 +44,9 @@ class Ranges:
     """The used byte ranges of step buffers. Any thread."""
 
     def __init__(self, layout: StepLayout) -> None:
-        """For steps of ``layout``, whose page indices and late fields lie behind all others."""
+        """For steps of ``layout``, whose page indices, pooled tokens and late fields lie behind all
+        others.
+        """
         fields = layout.fields()
         self._fields = {
             name: (start, np.dtype(kind).itemsize) for name, (kind, start, _) in fields.items()
@@ -51,12 +54,16 @@ class Ranges:
         self._mask_words = layout.mask_words
         pages, _ = self._fields["page_indices"]
         behind = {name for name, (start, _) in self._fields.items() if start > pages}
-        if behind - set(LATE):
-            raise ValueError(f"{behind - set(LATE)} lie behind the page indices")
+        if stray := behind - {*POOL, *LATE}:
+            raise ValueError(f"{stray} lie behind the page indices")
 
     def early(self, step: StepBuffers) -> list[Range]:
         """The bytes that are filled when a step is planned: [start, end)."""
-        return [(0, self._first("page_indices", step.num_pages)[1])]
+        ranges = [(0, self._first("page_indices", step.num_pages)[1])]
+        if rows := step.num_pooled_rows:
+            counts = zip(POOL, (step.num_pooled_tokens, rows + 1), strict=True)
+            ranges += [self._first(name, count) for name, count in counts]
+        return ranges
 
     def late(self, step: StepBuffers) -> list[Range]:
         """The bytes that are filled by the time the step is sampled."""

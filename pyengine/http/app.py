@@ -23,13 +23,16 @@ from pyengine.http.exchange import Exchange
 from pyengine.http.limits import Limits
 from pyengine.http.local import LocalProtocol, LocalScope
 from pyengine.http.ollama import answer as ollama_answer
+from pyengine.http.ollama import embeddings as ollama_embeddings
 from pyengine.http.ollama import endpoints as ollama
 from pyengine.http.openai import (
     batches,
     chat_completions,
     completions,
+    embeddings,
     files,
     models,
+    rerank,
     responses,
     stored_chat,
     stored_responses,
@@ -70,10 +73,16 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/batches/{batch}/cancel": {"POST": batches.cancel},
     "/v1/messages": {"POST": messages.create},
     "/v1/messages/count_tokens": {"POST": messages.count_tokens},
+    "/v1/embeddings": {"POST": embeddings.create},
+    "/v1/rerank": {"POST": rerank.rerank},
+    "/v2/rerank": {"POST": rerank.rerank},
+    "/v1/score": {"POST": rerank.score},
     "/v1/models": {"GET": models.list_all},
     "/v1/models/{model}": {"GET": models.retrieve},
     "/api/chat": {"POST": ollama.chat},
     "/api/generate": {"POST": ollama.generate},
+    "/api/embed": {"POST": ollama_embeddings.embed},
+    "/api/embeddings": {"POST": ollama_embeddings.embeddings},
     "/api/show": {"POST": ollama.show},
     "/api/tags": {"GET": ollama.tags},
     "/api/ps": {"GET": ollama.running},

@@ -60,6 +60,8 @@ class StepBuffers(StepFields[NDArray[Any]]):
     num_penalties = _Number(StepHeader.NUM_PENALTIES)
     num_logprobs_rows = _Number(StepHeader.NUM_LOGPROBS_ROWS)
     max_logprobs = _Number(StepHeader.MAX_LOGPROBS)
+    num_pooled_rows = _Number(StepHeader.NUM_POOLED_ROWS)
+    num_pooled_tokens = _Number(StepHeader.NUM_POOLED_TOKENS)
 
     def __init__(self, layout: StepLayout, memory: NDArray[np.uint8] | None = None) -> None:
         """Views of ``memory`` (uint8 [layout.nbytes], zeroed), or of fresh memory."""

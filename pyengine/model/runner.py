@@ -92,11 +92,14 @@ class Sampled(NamedTuple):
         counts: int32 [num_sampled], how many tokens of each row count: those up to and with the
             first that differs from its draft.
         logprobs: Where a row of the step wants them.
+        pooled: float32 [num_pooled_rows, hidden_size] where rows of the step pool: the sum of the
+            last hidden states that each wants, behind the model's last norm.
     """
 
     tokens: NDArray[np.int32]
     counts: NDArray[np.int32]
     logprobs: LogProbs | None = None
+    pooled: NDArray[np.float32] | None = None
 
 
 class StepHandle(Protocol):

@@ -154,7 +154,13 @@ class SimulatedRunner:
             counts = matching(buffers, tokens)
         last = buffers.logit_start[:rows] + counts - 1
         self._last_token[buffers.sample_sequence[:rows]] = tokens[last]
-        return Sampled(tokens, counts, self._logprobs(buffers, count))
+        return Sampled(tokens, counts, self._logprobs(buffers, count), self._pooled(buffers))
+
+    def _pooled(self, buffers: StepBuffers) -> NDArray[np.float32] | None:
+        """Every state is of ones."""
+        rows = buffers.num_pooled_rows
+        counts = np.diff(buffers.pool_start[: rows + 1]).astype(np.float32)
+        return np.repeat(counts[:, None], self.info.hidden_size, axis=1) if rows else None
 
     def _logprobs(self, buffers: StepBuffers, count: int) -> LogProbs | None:
         """Log-probabilities of made-up tokens: all tokens are equally likely."""

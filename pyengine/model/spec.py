@@ -24,6 +24,7 @@ from pyengine.model.dtypes import ITEM_BYTES
 from pyengine.model.positions import max_positions
 from pyengine.model.runner import ModelInfo
 from pyengine.model.text_part import text_part
+from pyengine.model.vectors import has_head
 from pyengine.model.weights.folder import (
     config_folder,
     draft_folder,
@@ -165,6 +166,9 @@ def check_same_tokens(folder: Path, drafts: Path) -> None:
 def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dict[str, Any]]:
     """The model in ``folder``, with all of its context, and its config.json."""
     model = text_part(read_json(folder / "config.json"))
+    if not has_head(model):
+        # Nothing is made of logits then, and the embedding serves as well as any head.
+        model["tie_word_embeddings"] = True
     check_numbers(model, folder / "config.json")
 
     def number(key: str, default: int | None = None) -> int:

@@ -75,6 +75,8 @@ class StepFields(Generic[Array]):
     feed_sequence: Array
     logprobs: Array
     page_indices: Array
+    pool_token: Array
+    pool_start: Array
     penalty_start: Array
     penalty_token: Array
     penalty_factor: Array

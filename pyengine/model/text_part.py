@@ -26,6 +26,8 @@ PREFIXES = {
     "language_model.model.": "model.",
     "language_model.lm_head.": "lm_head.",
 }
+# The names of a body that was saved without its head.
+BODY = ("embed_tokens.", "layers.", "norm.")
 # What stands outside, whatever the text part says.
 OUTSIDE = ("architectures", "quantization_config", "tie_word_embeddings", "eos_token_id")
 
@@ -48,8 +50,8 @@ def text_part(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain_name(name: str) -> str:
-    """A weight's name in a file, without what says that it is the text part's."""
+    """A weight's name in a file, as it is in a checkpoint of a language model alone."""
     for prefix, instead in PREFIXES.items():
         if name.startswith(prefix):
             return instead + name.removeprefix(prefix)
-    return name
+    return f"model.{name}" if name.startswith(BODY) else name

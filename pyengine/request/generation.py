@@ -5,6 +5,9 @@ from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pyengine.completion import Completion, Outcome, Update
 from pyengine.logprobs import TokenLogprob
 from pyengine.messages import RequestKey
@@ -39,6 +42,11 @@ class Generation:
     def outcome(self) -> Outcome:
         """How the request stands, or how it ended: reason, counts and times."""
         return self._actor.outcome
+
+    @property
+    def vector(self) -> NDArray[np.float32]:
+        """The vector of a request that pools, float32 [hidden_size], once it was awaited."""
+        return np.frombuffer(self._actor.last.pooled, np.float32)
 
     def pass_text(self, sink: Callable[[str], None]) -> None:
         """Give text that comes alone to ``sink``, on the loop, while a task waits for an update.

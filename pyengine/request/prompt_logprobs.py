@@ -55,7 +55,7 @@ async def prompt_logprobs(
     for wave in waves:
         if gone():
             raise RequestAbortedError("the request was aborted")
-        asked = [begin(token_ids[:place], _only(token_ids[place], top), options) for place in wave]
+        asked = [begin(token_ids[:place], alone(token_ids[place], top), options) for place in wave]
         try:
             for place, generation in zip(wave, asked, strict=True):
                 await generation
@@ -67,8 +67,8 @@ async def prompt_logprobs(
     return found
 
 
-def _only(token: int, top: int) -> SamplingParams:
-    """The parameters of a request whose answer is ``token``."""
+def alone(token: int, top: int) -> SamplingParams:
+    """The parameters of a request whose answer is ``token``, with ``top`` likely ones told."""
     return SamplingParams(
         temperature=0.0,
         max_tokens=1,

@@ -18,7 +18,7 @@ from pyengine._core import Stage, Timeline
 from pyengine.engine import EngineInfo
 from pyengine.errors import ContextLengthError, InvalidGrammarError, InvalidRequestError
 from pyengine.grammar.description import Grammar
-from pyengine.messages import RequestKey, Submit
+from pyengine.messages import Pooling, RequestKey, Submit
 from pyengine.request.penalties import allowed_tokens, bad_words, dry_breakers, logit_bias
 from pyengine.sampling import SamplingParams, check_priority, pack_sampling
 from pyengine.tokenizer import Tokenizer, longest_prediction
@@ -46,6 +46,8 @@ class RequestOptions:
             is found. Only with a grammar, or with tools.
         prediction: Text or token ids that the answer is expected to repeat in parts. Changes how
             fast the answer comes, not what it is.
+        pooling: The answer is a vector, made like this of the prompt's last hidden states, and no
+            text; see :attr:`pyengine.request.generation.Generation.vector`.
         grammar_description: The grammar as the compiler reads it; made from ``grammar``.
 
     Raises:
@@ -59,6 +61,7 @@ class RequestOptions:
     grammar: Grammar | None = None
     close_grammar: bool = False
     prediction: str | Sequence[int] | None = None
+    pooling: Pooling | None = None
     grammar_description: bytes | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -68,13 +71,18 @@ class RequestOptions:
         object.__setattr__(self, "grammar_description", description)
 
 
-class RequestKeywords(TypedDict, total=False):
-    """The keywords that ``generate`` and ``chat`` share; see :class:`RequestOptions`."""
+class EmbedKeywords(TypedDict, total=False):
+    """The keywords of ``embed``; see :class:`RequestOptions`."""
 
     priority: int
     tenant: str | None
     cache_salt: str | None
     timeout: float | None
+
+
+class RequestKeywords(EmbedKeywords, total=False):
+    """The keywords that ``generate`` and ``chat`` share; see :class:`RequestOptions`."""
+
     close_grammar: bool
     prediction: str | Sequence[int] | None
 
@@ -125,7 +133,8 @@ class RequestBuilder:
         """
         ids = self.tokens(prompt, info) if isinstance(prompt, str) else prompt
         token_ids = _packed("prompt", ids, info)
-        max_tokens = _max_tokens(len(token_ids), params, info)
+        pools = options.pooling is not None
+        max_tokens = (_no_tokens if pools else _max_tokens)(len(token_ids), params, info)
         now, timeout = time.monotonic_ns(), options.timeout
         return Submit(
             key=key,
@@ -154,6 +163,7 @@ class RequestBuilder:
             logprobs=params.logprobs,
             dry_breakers=dry_breakers(params, self.tokenizer),
             allowed_tokens=allowed_tokens(params, info.vocab_size),
+            pooling=options.pooling,
         )
 
     def _prediction(self, prediction: str | Sequence[int] | None, info: EngineInfo) -> bytes:
@@ -211,6 +221,19 @@ def _check_timeout(timeout: float | None) -> None:
         raise InvalidRequestError(
             f"'timeout' must be above 0 and at most {MAX_TIMEOUT_S} seconds", param="timeout"
         )
+
+
+def _no_tokens(prompt_tokens: int, params: SamplingParams, info: EngineInfo) -> int:
+    """The token that a request with a vector ends without; refuses a prompt that cannot fit."""
+    if not prompt_tokens:
+        raise InvalidRequestError("the prompt is empty", param="prompt")
+    if prompt_tokens > info.max_context:
+        raise ContextLengthError(
+            f"this model's maximum context length is {info.max_context} tokens; the prompt has "
+            f"{prompt_tokens}",
+            param="prompt",
+        )
+    return 1
 
 
 def _max_tokens(prompt_tokens: int, params: SamplingParams, info: EngineInfo) -> int:

@@ -2,7 +2,16 @@ import numpy as np
 import pytest
 
 from pyengine._core import StepLayout
-from pyengine.distributed.wire import LATE, PIECE_BYTES, Kind, Ranges, kind_of, messages, write
+from pyengine.distributed.wire import (
+    LATE,
+    PIECE_BYTES,
+    POOL,
+    Kind,
+    Ranges,
+    kind_of,
+    messages,
+    write,
+)
 from pyengine.model.batch import StepBuffers
 
 LAYOUT = StepLayout(64, 8, 300, max_draft=3, vocab_size=1000)
@@ -33,11 +42,22 @@ def test_a_step_arrives_without_what_does_not_count() -> None:
     step, there = filled(), StepBuffers(LAYOUT)
     assert sent(Kind.LAUNCH, step, there) == [Kind.LAUNCH]
     for name in LAYOUT.fields():
-        if name not in ("page_indices", *LATE):
+        if name not in ("page_indices", *POOL, *LATE):
             assert np.array_equal(getattr(there, name), getattr(step, name)), name
     assert np.array_equal(there.page_indices[:17], step.page_indices[:17])
     assert not there.page_indices[17:].any()
     assert not there.mask.any()
+    assert not there.pool_token.any()
+
+
+def test_the_tokens_of_rows_that_pool_arrive_with_the_step() -> None:
+    step, there = filled(), StepBuffers(LAYOUT)
+    step.num_pooled_rows, step.num_pooled_tokens = 2, 5
+    assert sent(Kind.LAUNCH, step, there)[-1] == Kind.LAUNCH
+    for name, count in {"pool_token": 5, "pool_start": 3}.items():
+        field = getattr(there, name)
+        assert np.array_equal(field[:count], getattr(step, name)[:count])
+        assert not field[count:].any()
 
 
 def test_masks_and_penalties_come_later_with_the_number_of_penalties() -> None:

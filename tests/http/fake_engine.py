@@ -26,6 +26,7 @@ from pyengine.errors import (
     RequestAbortedError,
 )
 from pyengine.model.runner import Progress
+from pyengine.model.vectors import VectorSpec
 from pyengine.request.admission import Admission
 from pyengine.request.generation import Generation
 from pyengine.request.generation_config import GenerationConfig
@@ -87,6 +88,7 @@ class FakeEngine(AsyncEngine):
     generation_config: GenerationConfig = field(default_factory=GenerationConfig)
     template: ChatTemplate | None = field(default_factory=lambda: ChatTemplate(CHATML))
     chat_format: str | None = None
+    vectors: VectorSpec = field(default_factory=VectorSpec)
     ready: bool = False
     failure: BaseException | None = None
     dead: asyncio.Event = field(default_factory=asyncio.Event)

@@ -21,6 +21,8 @@ from pyengine.http.anthropic.schema import (
 from pyengine.http.fields.policy import Alias, Effect, Hint, Refused, Table
 from pyengine.http.ollama.schema import (
     OllamaCall,
+    OllamaEmbeddingsRequest,
+    OllamaEmbedRequest,
     OllamaFunction,
     OllamaGenerateRequest,
     OllamaMessage,
@@ -31,6 +33,13 @@ from pyengine.http.ollama.schema import (
 from pyengine.http.openai.schema.chat import ChatRequest
 from pyengine.http.openai.schema.common import GenerationRequest, StreamOptions
 from pyengine.http.openai.schema.completions import CompletionRequest
+from pyengine.http.openai.schema.embeddings import EmbeddingRequest
+from pyengine.http.openai.schema.rerank import (
+    DocumentObject,
+    RelevanceRequest,
+    RerankRequest,
+    ScoreRequest,
+)
 from pyengine.http.openai.schema.responses import (
     FunctionCallItem,
     FunctionCallOutputItem,
@@ -284,7 +293,47 @@ _OLLAMA: dict[str, Effect] = {
 }
 _MACHINE = Hint("is about the machine, which the server's own settings are for.")
 
+_VECTORS: dict[str, Effect] = {
+    **_OPENAI,
+    **_LITELLM,
+    "request_id": BOOKKEEPING,
+    "use_activation": Alias("normalize"),
+    "truncation_side": Refused(neutral=("left",)),
+    "messages": Refused("embed texts: give them as 'input'.", ([],)),
+    "embed_dtype": Refused("numbers are float32.", ("float32",)),
+    "endianness": Refused("numbers are little-endian.", ("native", "little")),
+    "input_type": Refused("write the model's instruction into the text."),
+    "task": Refused("write the model's instruction into the text."),
+    "mm_processor_kwargs": MEDIA,
+}
+_OLLAMA_VECTORS: dict[str, Effect] = {
+    "keep_alive": _OLLAMA["keep_alive"],
+    "options": Hint("is about answers and the machine; a text's vector has no options."),
+    "name": Alias("model"),
+}
+
 TABLE: Table = {
+    EmbeddingRequest: _VECTORS,
+    RelevanceRequest: {
+        **_OPENAI,
+        **_LITELLM,
+        "request_id": BOOKKEEPING,
+        "instruct": Alias("instruction"),
+        "truncate_prompt_tokens": Refused("shorten the documents."),
+        "max_tokens_per_doc": Refused("shorten the documents."),
+        "max_chunks_per_doc": Refused("a document is one text."),
+        "use_activation": Refused(neutral=(True,)),
+        "mm_processor_kwargs": MEDIA,
+    },
+    RerankRequest: {"return_embeddings": OFF, "rank_fields": Refused("documents are texts.")},
+    ScoreRequest: {
+        "queries": Alias("text_1"),
+        "documents": Alias("text_2"),
+        "items": Alias("text_2"),
+    },
+    DocumentObject: {},
+    OllamaEmbedRequest: _OLLAMA_VECTORS,
+    OllamaEmbeddingsRequest: _OLLAMA_VECTORS,
     OllamaRequest: _OLLAMA,
     OllamaGenerateRequest: {
         "suffix": Refused("the model does not fill gaps.", ("",)),

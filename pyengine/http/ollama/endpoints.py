@@ -57,7 +57,7 @@ async def generate(exchange: "Exchange") -> None:
     """Continue a prompt: as a message to the model, or as it is."""
     exchange.names = _NAMES
     request = await exchange.decode(_generate)
-    engine = exchange.service.require_model(_name(exchange, request.model))
+    engine = exchange.service.require_model(known_name(exchange, request.model))
     if not request.raw and engine.handler.template is not None:
         system = [Message("system", request.system)] if request.system else []
         messages = [*system, Message("user", request.prompt)]
@@ -84,7 +84,7 @@ async def _answer(
     *,
     chat: bool,
 ) -> None:
-    engine = exchange.service.require_model(_name(exchange, request.model))
+    engine = exchange.service.require_model(known_name(exchange, request.model))
     arguments = {"reasoning_effort": request.think} if isinstance(request.think, str) else {}
     reasoning = request.think if isinstance(request.think, bool) else None
     if reasoning is not None and not engine.handler.reasons:
@@ -148,7 +148,7 @@ def _streams(request: OllamaRequest) -> bool:
     return request.stream is not False
 
 
-def _name(exchange: "Exchange", name: str | None) -> str | None:
+def known_name(exchange: "Exchange", name: str | None) -> str | None:
     """A model's name without the tag that Ollama's clients add."""
     known = exchange.service.engine.model_name
     return known if name == f"{known}:latest" else name
@@ -170,7 +170,7 @@ async def running(exchange: "Exchange") -> None:
 async def show(exchange: "Exchange") -> None:
     """What the model is and can do."""
     request = await exchange.decode(_show)
-    engine = exchange.service.require_model(_name(exchange, request.model))
+    engine = exchange.service.require_model(known_name(exchange, request.model))
     handler = engine.handler
     abilities = ["completion"]
     if handler.format is not None and handler.template is not None:

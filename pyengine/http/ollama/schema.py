@@ -77,6 +77,41 @@ class OllamaShowRequest(msgspec.Struct, forbid_unknown_fields=True):
     model: str | None = None
 
 
+class OllamaEmbedRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """``POST /api/embed``: of a text or texts, which are cut to the context unless ``truncate`` is
+    false.
+    """
+
+    input: str | list[str]
+    model: str | None = None
+    truncate: bool | None = None
+    dimensions: int | None = None
+
+
+class OllamaEmbedAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The vectors, and what they took; times in nanoseconds."""
+
+    model: str
+    embeddings: list[list[float]]
+    total_duration: int
+    load_duration: int
+    prompt_eval_count: int
+    warnings: list[str] | None = None
+
+
+class OllamaEmbeddingsRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """``POST /api/embeddings``: of one text."""
+
+    prompt: str
+    model: str | None = None
+
+
+class OllamaEmbeddingsAnswer(msgspec.Struct):
+    """The vector."""
+
+    embedding: list[float]
+
+
 class OllamaAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A line of a stream, or the whole answer; counts and times, in nanoseconds, are in the last.
 

@@ -150,8 +150,10 @@ def without_answer(whole: Completion) -> Completion:
     return replace(whole, text="", token_ids=[], logprobs=None, finish_reason="length", usage=usage)
 
 
-def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[int]]:
-    """The prompts in a request: a string, strings, token ids, or lists of token ids.
+def split_prompts(
+    prompt: str | list[str | int | list[int]], param: str = "prompt"
+) -> list[str | list[int]]:
+    """The prompts in a request's ``param``: a string, strings, token ids, or lists of token ids.
 
     Raises:
         InvalidRequestError: It mixes them.
@@ -162,8 +164,8 @@ def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[
         return [[item for item in prompt if isinstance(item, int)]]
     if any(isinstance(item, int) for item in prompt) or len({type(item) for item in prompt}) > 1:
         raise InvalidRequestError(
-            "'prompt' must be a string, strings, token ids, or lists of token ids, not a mix.",
-            param="prompt",
+            f"'{param}' must be a string, strings, token ids, or lists of token ids, not a mix.",
+            param=param,
         )
     return [item for item in prompt if not isinstance(item, int)]
 

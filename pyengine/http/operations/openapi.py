@@ -21,6 +21,10 @@ from pyengine.http.anthropic.schema import (
 from pyengine.http.ollama.schema import (
     OllamaAnswer,
     OllamaChatRequest,
+    OllamaEmbedAnswer,
+    OllamaEmbeddingsAnswer,
+    OllamaEmbeddingsRequest,
+    OllamaEmbedRequest,
     OllamaGenerateRequest,
     OllamaShowRequest,
 )
@@ -28,7 +32,14 @@ from pyengine.http.openai.files import Upload
 from pyengine.http.openai.schema.batches import BatchObject, BatchRequest, FileObject
 from pyengine.http.openai.schema.chat import ChatRequest, ChatResponse
 from pyengine.http.openai.schema.completions import CompletionRequest, CompletionResponse
+from pyengine.http.openai.schema.embeddings import EmbeddingRequest, EmbeddingResponse
 from pyengine.http.openai.schema.models import Model, ModelList
+from pyengine.http.openai.schema.rerank import (
+    RerankRequest,
+    RerankResponse,
+    ScoreRequest,
+    ScoreResponse,
+)
 from pyengine.http.openai.schema.responses import (
     InputTokens,
     InputTokensRequest,
@@ -166,8 +177,13 @@ GENERATING = (
     CompletionRequest,
     ResponsesRequest,
     MessagesRequest,
+    EmbeddingRequest,
+    RerankRequest,
+    ScoreRequest,
     OllamaChatRequest,
     OllamaGenerateRequest,
+    OllamaEmbedRequest,
+    OllamaEmbeddingsRequest,
 )
 """Requests that name the model that is to answer."""
 
@@ -259,6 +275,26 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ),
     ("POST", "/v1/messages/count_tokens"): Operation(
         "Count the tokens of a conversation.", TokenCount, CountTokensRequest
+    ),
+    ("POST", "/v1/embeddings"): Operation(
+        "The vectors of texts.", EmbeddingResponse, EmbeddingRequest
+    ),
+    ("POST", "/v1/rerank"): Operation(
+        "Order documents by how well they answer a query.", RerankResponse, RerankRequest
+    ),
+    ("POST", "/v2/rerank"): Operation("As /v1/rerank.", RerankResponse, RerankRequest),
+    ("POST", "/v1/score"): Operation("Score pairs of texts.", ScoreResponse, ScoreRequest),
+    ("POST", "/api/embed"): Operation(
+        "The vectors of texts, in Ollama's form.",
+        OllamaEmbedAnswer,
+        OllamaEmbedRequest,
+        error=OllamaError,
+    ),
+    ("POST", "/api/embeddings"): Operation(
+        "The vector of a text, in Ollama's older form.",
+        OllamaEmbeddingsAnswer,
+        OllamaEmbeddingsRequest,
+        error=OllamaError,
     ),
     ("POST", "/api/chat"): Operation(
         "Answer a conversation in Ollama's form.",

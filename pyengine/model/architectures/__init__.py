@@ -46,11 +46,18 @@ class Architecture(Protocol):
     def logits_rows(self) -> Buffer:
         """Where ``logits`` writes: its rows are the most that one call takes."""
 
+    @property
+    def states_rows(self) -> Buffer:
+        """Where ``states`` writes, likewise."""
+
     def forward(self, step: Step, tokens: int) -> None:
         """Compute the first ``tokens`` tokens of a step, and store their keys and values."""
 
     def logits(self, step: Step, rows: int, first: int = 0) -> None:
         """Logits after the tokens ``logit_token[first : first + rows]``, in ``logits_rows``."""
+
+    def states(self, step: Step, rows: int, first: int = 0) -> None:
+        """Last hidden states of ``pool_token[first : first + rows]``, in ``states_rows``."""
 
 
 Build = Callable[[ModelInfo, Mapping[str, Any], Weights, Parts], Architecture]
@@ -99,7 +106,9 @@ def find_architecture(name: str) -> Build:
     Raises:
         ModelLoadError: There is none of that name, or its package cannot be imported.
     """
-    build = ARCHITECTURES.get(name)
+    # A body that was saved without its head, as models that give vectors are.
+    whole = f"{name.removesuffix('Model')}ForCausalLM" if name.endswith("Model") else name
+    build = ARCHITECTURES.get(whole)
     if build is not None:
         return build
     outside = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}

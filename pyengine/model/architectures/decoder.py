@@ -92,6 +92,7 @@ class Decoder:
 
     Attributes:
         logits_rows: [rows, vocabulary], where :meth:`logits` writes.
+        states_rows: [rows, hidden], where :meth:`states` writes.
     """
 
     def __init__(self, made: Projections) -> None:
@@ -121,7 +122,7 @@ class Decoder:
         self._headed = capping(parts, made.traits.logits_cap)
         self._last_residual = parts.buffer(rows, hidden)
         self._last_branch = parts.buffer(rows, hidden)
-        self._last_normed = parts.buffer(rows, hidden)
+        self.states_rows = parts.buffer(rows, hidden)
         self.logits_rows = parts.buffer(rows, info.vocab_size)
 
     def forward(self, step: Step, tokens: int) -> None:
@@ -137,15 +138,22 @@ class Decoder:
 
     def logits(self, step: Step, rows: int, first: int = 0) -> None:
         """Logits after the tokens ``logit_token[first : first + rows]``, in ``logits_rows``."""
-        parts, stream = self._parts, self._stream
-        parts.gather(stream.residual, step.logit_token, self._last_residual, rows, first)
-        parts.gather(stream.branch, step.logit_token, self._last_branch, rows, first)
-        self._norm(self._last_residual, self._last_branch, self._last_normed, rows)
+        self._last_states(step.logit_token, rows, first)
         for adjust in self._normed_last:
-            adjust(self._last_normed, rows)
-        self._head(self._last_normed, self.logits_rows, rows)
+            adjust(self.states_rows, rows)
+        self._head(self.states_rows, self.logits_rows, rows)
         for adjust in self._headed:
             adjust(self.logits_rows, rows)
+
+    def states(self, step: Step, rows: int, first: int = 0) -> None:
+        """Last hidden states of ``pool_token[first : first + rows]``, in ``states_rows``."""
+        self._last_states(step.pool_token, rows, first)
+
+    def _last_states(self, index: Any, rows: int, first: int) -> None:
+        parts, stream = self._parts, self._stream
+        parts.gather(stream.residual, index, self._last_residual, rows, first)
+        parts.gather(stream.branch, index, self._last_branch, rows, first)
+        self._norm(self._last_residual, self._last_branch, self.states_rows, rows)
 
 
 class Blocks:
@@ -273,8 +281,8 @@ def _soft_cap(parts: Parts, cap: float, x: Buffer, rows: int) -> None:
 
 def _check(made: Projections) -> None:
     config, info, ranks = made.config, made.info, made.parts.ranks
-    # Qwen2.5 of a million tokens, and models that also see.
-    refuse(config, "dual_chunk_attention_config", "use_mrope")
+    # Qwen2.5 of a million tokens, models that also see, and those whose tokens see all others.
+    refuse(config, "dual_chunk_attention_config", "use_mrope", "use_bidirectional_attention")
     mixture = made.traits.mixture
     for name, count in (
         ("kv heads", info.num_kv_heads),

@@ -77,10 +77,12 @@ class Step(Protocol):
     Attributes:
         token_ids: int32 [T], as the device's kernels take it.
         logit_token: int32 [L], the tokens whose logits are wanted.
+        pool_token: int32 [P], the tokens whose last hidden states are wanted.
     """
 
     token_ids: Any
     logit_token: Any
+    pool_token: Any
 
 
 class Table(Protocol):

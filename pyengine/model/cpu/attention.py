@@ -54,11 +54,13 @@ class CpuStepTensors:
     Attributes:
         token_ids: int32 [T].
         logit_token: int32 [L].
+        pool_token: int32 [P].
         attention: What attention reads, by page table.
     """
 
     token_ids: CpuTensor
     logit_token: CpuTensor
+    pool_token: CpuTensor
     attention: list[CpuStep]
 
 

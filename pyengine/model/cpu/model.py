@@ -1,5 +1,8 @@
 """A model on the CPU with what its steps need: buffers, weights and cache, a sampler."""
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pyengine._core import CpuKernels, CpuProgram, CpuStep, CpuTensor, StepLayout
 from pyengine.model.architectures import Architecture, find_architecture
 from pyengine.model.architectures.parts import Buffer
@@ -21,7 +24,7 @@ class CpuModel:
         sampler: Chooses the tokens.
         num_parameters: Of the model.
         weight_bytes: Of its linear layers and tables, in memory.
-        programs: Its forward pass and its logits, recorded.
+        programs: Its forward pass, its logits and its last hidden states, recorded.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class CpuModel:
         self._step = CpuStepTensors(
             CpuTensor(buffers.token_ids),
             CpuTensor(buffers.logit_token),
+            CpuTensor(buffers.pool_token),
             [
                 CpuStep(
                     buffers.header,
@@ -74,12 +78,14 @@ class CpuModel:
         self.weight_bytes = self._parts.weight_bytes
         self.programs = self._record()
 
-    def _record(self) -> tuple[CpuProgram, CpuProgram]:
+    def _record(self) -> tuple[CpuProgram, CpuProgram, CpuProgram]:
         with self._parts.executor.recording() as forward:
             self._model.forward(self._step, 0)
         with self._parts.executor.recording() as logits:
             self._model.logits(self._step, 0)
-        return forward, logits
+        with self._parts.executor.recording() as states:
+            self._model.states(self._step, 0)
+        return forward, logits, states
 
     @property
     def logits_rows(self) -> Buffer:
@@ -99,3 +105,18 @@ class CpuModel:
             self.programs[1].run(rows, first)
             self.sampler.sample(workspace.kernel, first, rows)
         return count
+
+    def pool(self) -> NDArray[np.float32] | None:
+        """Of each row that pools the sum of its states, [rows, hidden]; None where none does."""
+        step, states = self.buffers, self._model.states_rows.tensor
+        rows, tokens = step.num_pooled_rows, step.num_pooled_tokens
+        if not rows:
+            return None
+        sums = np.zeros((rows, states.shape[1]), np.float32)
+        row_of = np.repeat(np.arange(rows), np.diff(step.pool_start[: rows + 1]))
+        for first in range(0, tokens, len(states)):
+            count = min(len(states), tokens - first)
+            self.programs[2].run(count, first)
+            pooled, begin = np.unique(row_of[first : first + count], return_index=True)
+            sums[pooled] += np.add.reduceat(states[:count].astype(np.float32), begin, axis=0)
+        return sums

@@ -170,7 +170,9 @@ class CpuRunner:
     def _sample(self, model: CpuModel, buffers: StepBuffers) -> Sampled:
         count, rows = model.choose(), buffers.num_sampled
         sampler = model.sampler
-        sampled = Sampled(sampler.tokens[:count], sampler.verify(rows), sampler.logprobs(count))
+        sampled = Sampled(
+            sampler.tokens[:count], sampler.verify(rows), sampler.logprobs(count), model.pool()
+        )
         self._last_token[buffers.sample_sequence[:rows]] = sampled.tokens[
             buffers.logit_start[:rows] + sampled.counts - 1
         ]

@@ -72,6 +72,9 @@ class DeviceStep(StepFields[torch.Tensor]):
         self.host = host
         if not self._shared:
             self._copy(memory, 0, self._starts["page_indices"] + 4 * pages)
+            if rows := host.num_pooled_rows:
+                self._copy(memory, self._starts["pool_token"], 4 * host.num_pooled_tokens)
+                self._copy(memory, self._starts["pool_start"], 4 * (rows + 1))
         elif memory.data_ptr() != self.memory.data_ptr():
             raise ValueError("where memory is shared, a step is where it was planned")
 

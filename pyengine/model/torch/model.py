@@ -66,6 +66,16 @@ class TorchModel:
         logits: torch.Tensor = self._model.logits_rows.tensor[:rows]
         return logits
 
+    def states(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
+        """Last hidden states of ``pool_token[first : first + rows]`` of the forward pass.
+
+        Returns [rows, hidden_size] in the model's data type: the same memory every call.
+        """
+        with torch.inference_mode():
+            self._model.states(step, rows, first)
+        states: torch.Tensor = self._model.states_rows.tensor[:rows]
+        return states
+
     def resize_cache(self, num_blocks: int) -> None:
         """An empty cache of so many blocks, in the place of the one that there is."""
         kinds = [(keys.shape[1:], keys.dtype, keys.device) for keys, _ in self.caches]

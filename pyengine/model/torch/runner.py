@@ -26,6 +26,7 @@ from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.clock import DeviceClock
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.graphs import MAX_TOKENS, Graphs, Key, bucket
+from pyengine.model.torch.pool import TorchPool
 from pyengine.model.torch.queue import DeviceQueue
 from pyengine.model.torch.results import Wanted
 from pyengine.model.torch.sampler import TorchSampler
@@ -43,6 +44,9 @@ class StepModel(Protocol):
 
     def logits(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
         """Logits [rows, vocab_size] after ``logit_token[first : first + rows]``."""
+
+    def states(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
+        """Last hidden states [rows, hidden_size] of ``pool_token[first : first + rows]``."""
 
 
 class Drafter(Protocol):
@@ -127,6 +131,7 @@ class TorchRunner:
             layout, queue.device, self._sets[0].buffers, shared=self.overlap == 0
         )
         self._sampler = TorchSampler(self._step, layout, max_sequences, model.rows_per_call)
+        self._pool = TorchPool(self._step, self._max_rows, info.hidden_size, queue)
         self._unsampled: TorchStep | None = None
         if graphs is not None:
             graphs.on_evict = self._on_graph_evicted
@@ -175,6 +180,8 @@ class TorchRunner:
                     self._step.take_late(host_set.memory, self._logits_bucket(model, logits))
                 self._queue_sampling(model, step, logits, wanted)
                 host_set.results.take(self._sampler.results, logits, wanted.top)
+                if step.buffers.num_pooled_rows:
+                    host_set.pooled = self._pool.queue(model, host_set.pooled)
                 step.end = self._queue.mark()
                 if step.capture is not None and self.graphs is not None:
                     self.graphs.capture(*step.capture)
@@ -206,6 +213,9 @@ class TorchRunner:
             slept=slept,
         )
         sampled = step.host_set.results.read(step.buffers)
+        if rows := step.buffers.num_pooled_rows:
+            assert step.host_set.pooled is not None
+            sampled = sampled._replace(pooled=step.host_set.pooled[:rows].numpy())
         if self.draft is not None:
             self.draft.learn(step.buffers, sampled)
         return sampled

@@ -31,6 +31,7 @@ class HostSet:
         memory: uint8 [layout.nbytes], the buffers' memory.
         buffers: The planned step.
         results: Its sampled tokens.
+        pooled: float32 [most rows, hidden_size], sums of its rows that pool; None before the first.
     """
 
     def __init__(self, layout: StepLayout, queue: DeviceQueue) -> None:
@@ -38,6 +39,7 @@ class HostSet:
         self.buffers = StepBuffers(layout, self.memory.numpy())
         memory = queue.host_memory(4 * Results.size(layout))
         self.results = Results(layout, memory.view(torch.int32))
+        self.pooled: torch.Tensor | None = None
 
 
 class TorchStep:

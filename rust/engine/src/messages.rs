@@ -77,6 +77,19 @@ pub struct Submit {
     /// The only tokens that the answer may have, in that form; empty allows all.
     #[serde(with = "serde_bytes")]
     pub allowed_tokens: Vec<u8>,
+    /// The answer is a vector, made like this of the prompt's hidden states; then `max_tokens` is 1, and no token is
+    /// generated.
+    pub pooling: Option<Pooling>,
+}
+
+/// Which of a prompt's last hidden states make its vector. Serialized by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// That of its last token.
+    Last,
+    /// The mean of all.
+    Mean,
 }
 
 /// A sampling row on the wire: its bytes.
@@ -170,6 +183,16 @@ pub struct Notice {
     pub text: String,
 }
 
+/// The vector of a request that pools, before its end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pooled {
+    /// The request.
+    pub key: RequestKey,
+    /// As in [`Delta`].
+    #[serde(with = "serde_bytes")]
+    pub vector: Vec<u8>,
+}
+
 /// New text and tokens of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Delta {
@@ -203,6 +226,9 @@ pub struct Delta {
     /// characters from the beginning of the answer; -1 for a token that has no text.
     #[serde(with = "serde_bytes")]
     pub logprobs: Vec<u8>,
+    /// The vector of a request that pools, with its end: f32 little-endian.
+    #[serde(with = "serde_bytes")]
+    pub pooled: Vec<u8>,
 }
 
 /// A message on a ring. On the wire: `[tag, fields...]`.
@@ -226,6 +252,8 @@ pub enum Message {
     TokensOut(Vec<SequenceTokens>),
     /// `["notice", ...]`: scheduler to detokenizer, which passes it on.
     Notice(Notice),
+    /// `["pooled", ...]`: scheduler to detokenizer, which passes it on.
+    Pooled(Pooled),
     /// `["grammars_ready", nil]`: compiler to scheduler. Verdicts wait to be collected.
     GrammarsReady(()),
     /// `["deltas", [...]]`: detokenizer to one frontend, one a step.
@@ -244,6 +272,7 @@ impl Message {
             Self::OpenStream(body) => rmp_serde::encode::write(out, &("open_stream", body)),
             Self::TokensOut(body) => rmp_serde::encode::write(out, &("tokens_out", body)),
             Self::Notice(body) => rmp_serde::encode::write(out, &("notice", body)),
+            Self::Pooled(body) => rmp_serde::encode::write(out, &("pooled", body)),
             Self::GrammarsReady(()) => rmp_serde::encode::write(out, &("grammars_ready", ())),
             Self::Deltas(body) => rmp_serde::encode::write(out, &("deltas", body)),
         };
@@ -266,6 +295,7 @@ impl Message {
             "open_stream" => body(bytes).map(Self::OpenStream),
             "tokens_out" => body(bytes).map(Self::TokensOut),
             "notice" => body(bytes).map(Self::Notice),
+            "pooled" => body(bytes).map(Self::Pooled),
             "grammars_ready" => body(bytes).map(Self::GrammarsReady),
             "deltas" => body(bytes).map(Self::Deltas),
             other => Err(Error::MalformedMessage(format!("unknown tag {other:?}"))),
@@ -306,6 +336,7 @@ mod tests {
             rejected_drafts: 5,
             notice: Some("so".into()),
             logprobs: vec![1, 2],
+            pooled: vec![3],
         };
         for message in [
             Message::Abort(key),
@@ -313,6 +344,7 @@ mod tests {
             Message::StopMatched(key),
             Message::ForgetAnswers((u64::MAX, 3)),
             Message::Notice(Notice { key, text: "ü".into() }),
+            Message::Pooled(Pooled { key, vector: vec![0; 8] }),
             Message::GrammarsReady(()),
             Message::Deltas(vec![delta]),
         ] {

@@ -124,7 +124,7 @@ impl Engine {
     fn commit(&mut self) {
         self.sampled.clear();
         self.sampled.resize(SEQUENCES, 7);
-        assert_eq!(self.planner.commit(&mut self.kv, &self.sampled, &self.counts, None, 1).unwrap(), 0);
+        assert_eq!(self.planner.commit(&mut self.kv, &self.sampled, &self.counts, None, &[], 1).unwrap(), 0);
         while self.detokenizer.receive(&mut self.received).unwrap() {}
     }
 }

@@ -68,11 +68,20 @@ def truncated(
     Raises:
         InvalidRequestError: It is neither -1 nor positive.
     """
-    most = request.truncate_prompt_tokens
+    room = max(1, max_context - (max_tokens or 1))
+    return last_tokens(token_ids, request.truncate_prompt_tokens, room)
+
+
+def last_tokens(token_ids: list[int], most: int | None, room: int) -> list[int]:
+    """The last ``most`` tokens of a prompt: None is all of them, -1 as many as there is room for.
+
+    Raises:
+        InvalidRequestError: ``most`` is neither -1 nor positive.
+    """
     if most is None:
         return token_ids
     if most == -1:
-        most = max(1, max_context - (max_tokens or 1))
+        most = room
     if most < 1:
         raise InvalidRequestError(
             f"'truncate_prompt_tokens' must be -1 or at least 1, not {most}.",

@@ -21,8 +21,8 @@ use crate::error::{Error, Result};
 use crate::mailbox::Mailbox;
 use crate::messages::{Delta, Message};
 
-/// Bytes of a delta on the wire at most, besides text, tokens, log-probabilities, stop string and notice.
-const DELTA_OVERHEAD: usize = 104;
+/// Bytes of a delta on the wire at most, besides text, tokens, log-probabilities, vector, stop string and notice.
+const DELTA_OVERHEAD: usize = 109;
 /// Bytes of a token on the wire at most.
 const TOKEN_BYTES: usize = 5;
 
@@ -173,7 +173,7 @@ impl FrontendOutbox {
 /// Bytes on the wire, at most.
 fn size(delta: &Delta) -> usize {
     let words = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    let besides = words(&delta.stop_string) + words(&delta.notice);
+    let besides = words(&delta.stop_string) + words(&delta.notice) + delta.pooled.len();
     DELTA_OVERHEAD + delta.text.len() + besides + delta.tokens.len() * TOKEN_BYTES + delta.logprobs.len()
 }
 
@@ -213,6 +213,7 @@ fn cut(delta: &mut Delta, limit: usize) -> Option<Delta> {
         stop_string: None,
         stop_token: None,
         notice: delta.notice.take(),
+        pooled: Vec::new(),
         completion_tokens: delta.completion_tokens - delta.tokens.len() as u32,
         ..*delta
     };
@@ -290,6 +291,7 @@ mod tests {
             rejected_drafts: 0,
             notice: None,
             logprobs: &[],
+            pooled: &[],
         }
     }
 

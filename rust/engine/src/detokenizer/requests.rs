@@ -15,7 +15,7 @@ use super::vocabulary::Vocabulary;
 use super::wire::{DeltaRef, empty_row, read_tokens_out};
 use crate::error::{Error, Result};
 use crate::mailbox::Mailbox;
-use crate::messages::{FinishReason, Message, Notice, OpenStream, RequestKey, SequenceTokens, tag};
+use crate::messages::{FinishReason, Message, Notice, OpenStream, Pooled, RequestKey, SequenceTokens, tag};
 
 /// The detokenizer's state of one request.
 struct Request {
@@ -28,6 +28,8 @@ struct Request {
     rejected_drafts: u32,
     /// The notice that its next delta carries.
     notice: Option<String>,
+    /// The vector that its last delta carries.
+    pooled: Vec<u8>,
 }
 
 /// All open requests, and the outboxes.
@@ -85,6 +87,13 @@ impl Requests {
                 }
                 _ => unreachable!("the tag is that of Notice"),
             },
+            "pooled" => match Message::decode(message)? {
+                Message::Pooled(pooled) => {
+                    self.keep_vector(pooled);
+                    Ok(())
+                }
+                _ => unreachable!("the tag is that of Pooled"),
+            },
             other => Err(Error::MalformedMessage(format!("the detokenizer takes no {other:?}"))),
         }
     }
@@ -93,6 +102,14 @@ impl Requests {
     fn keep_notice(&mut self, notice: Notice) {
         match self.open.get_mut(&notice.key) {
             Some(request) => request.notice = Some(notice.text),
+            None => self.ignored += 1,
+        }
+    }
+
+    /// Keeps a vector for the last delta of its request.
+    fn keep_vector(&mut self, pooled: Pooled) {
+        match self.open.get_mut(&pooled.key) {
+            Some(request) => request.pooled = pooled.vector,
             None => self.ignored += 1,
         }
     }
@@ -141,6 +158,7 @@ impl Requests {
             accepted_drafts: 0,
             rejected_drafts: 0,
             notice: None,
+            pooled: Vec::new(),
         };
         // The client has this text already; what was withheld is withheld again.
         self.text.clear();
@@ -176,6 +194,7 @@ impl Requests {
             rejected_drafts: 0,
             notice: Some("its stop strings are too large for the engine"),
             logprobs: &[],
+            pooled: &[],
         };
         self.frontends[open.key.frontend as usize].add(delta)?;
         self.scheduler.send(&Message::Abort(open.key))
@@ -220,9 +239,11 @@ impl Requests {
         let finish = if found.is_some() { Some(FinishReason::Stop) } else { row.finish };
         if taken > 0 || finish.is_some() || !self.text.is_empty() {
             let notice = request.notice.take();
+            let pooled = std::mem::take(&mut request.pooled);
             let delta = DeltaRef {
                 finish,
                 notice: notice.as_deref(),
+                pooled: &pooled,
                 stop_string: found.map(|found| request.stream.stop_string(found.index)),
                 stop_token: if found.is_some() { None } else { row.stop_token },
                 logprobs: &self.logprobs[..self.logprobs.len() / row.tokens.len().max(1) * taken],
@@ -258,6 +279,7 @@ impl Request {
             rejected_drafts: self.rejected_drafts,
             notice: None,
             logprobs: &[],
+            pooled: &[],
         }
     }
 }

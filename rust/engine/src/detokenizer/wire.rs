@@ -28,6 +28,8 @@ pub(super) struct DeltaRef<'a> {
     pub notice: Option<&'a str>,
     #[serde(with = "serde_bytes")]
     pub logprobs: &'a [u8],
+    #[serde(with = "serde_bytes")]
+    pub pooled: &'a [u8],
 }
 
 /// A Deltas message to which deltas are added one by one.
@@ -264,6 +266,7 @@ mod tests {
                         rejected_drafts: 6,
                         notice: Some("n"),
                         logprobs: &[7; 3],
+                        pooled: &[8; 4],
                     })
                     .unwrap();
                 expected.push(Delta {
@@ -281,6 +284,7 @@ mod tests {
                     rejected_drafts: 6,
                     notice: Some("n".into()),
                     logprobs: vec![7; 3],
+                    pooled: vec![8; 4],
                 });
             }
             assert_eq!(Message::decode(batch.message()).unwrap(), Message::Deltas(expected));

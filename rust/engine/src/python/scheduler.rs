@@ -214,12 +214,13 @@ impl PyPlanner {
         self.work(|planner, _| planner.fill_penalties(buffer.bytes()))
     }
 
-    #[pyo3(signature = (sampled, counts, logprobs = None))]
+    #[pyo3(signature = (sampled, counts, logprobs = None, pooled = None))]
     fn commit(
         &self,
         sampled: &Bound<'_, PyAny>,
         counts: &Bound<'_, PyAny>,
         logprobs: Option<(Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+        pooled: Option<Bound<'_, PyAny>>,
     ) -> PyResult<usize> {
         let (sampled, counts) = (int32(sampled)?, int32(counts)?);
         let (sampled, counts) = (elements(&sampled), elements(&counts));
@@ -233,7 +234,9 @@ impl PyPlanner {
             logprobs: elements(logprobs),
             chosen: elements(chosen),
         });
-        self.work(|planner, blocks| planner.commit(blocks, sampled, counts, logprobs, now_ns()))
+        let pooled = pooled.map(|pooled| numbers::<f32>(&pooled)).transpose()?;
+        let pooled = pooled.as_ref().map_or(&[][..], elements);
+        self.work(|planner, blocks| planner.commit(blocks, sampled, counts, logprobs, pooled, now_ns()))
     }
 
     fn fail_step(&self, why: &str) -> PyResult<usize> {
@@ -318,7 +321,7 @@ pub(super) fn int32(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<i32>> {
 
 fn numbers<T: Element>(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<T>> {
     let buffer: PyBuffer<T> = PyBuffer::get(object)
-        .map_err(|_| PyTypeError::new_err("log-probabilities must be buffers of float32"))?;
+        .map_err(|_| PyTypeError::new_err("log-probabilities and vectors must be buffers of float32"))?;
     if !buffer.is_c_contiguous() {
         return Err(PyBufferError::new_err("what was sampled must be contiguous"));
     }

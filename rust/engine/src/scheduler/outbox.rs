@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use serde::{Serialize, Serializer};
 
 use crate::error::{Error, Result};
-use crate::messages::{FinishReason, Message, Notice, OpenStream, RequestKey};
+use crate::messages::{FinishReason, Message, OpenStream, RequestKey};
 
 /// Sends one message, or says that the ring is full.
 pub type DetokenizerSink = Box<dyn FnMut(&[u8]) -> Result<()> + Send>;
@@ -100,10 +100,10 @@ impl Outbox {
         &mut self.logprobs
     }
 
-    /// Sends a request a notice besides its tokens, before the rows of this call.
-    pub fn notice(&mut self, notice: Notice) -> Result<()> {
+    /// Sends a notice or a vector of a request besides its tokens, before the rows of this call.
+    pub fn beside(&mut self, message: &Message) -> Result<()> {
         self.scratch.clear();
-        Message::Notice(notice).encode_into(&mut self.scratch)?;
+        message.encode_into(&mut self.scratch)?;
         // As in `open`.
         let _ = self.send_scratch();
         Ok(())

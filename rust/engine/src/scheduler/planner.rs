@@ -272,19 +272,20 @@ impl Planner {
     /// `sampled` has one token for each of the step's logits, `counts` for each sampling row how many of its tokens
     /// count: those up to and with the first that differs from its draft. A negative token says that the sampler found
     /// none (its logits were not finite): that request ends with an error. `logprobs` are needed if a row of the step
-    /// wants them. If the detokenizer's mailbox is closed, that is the error; the state is whole all the same.
+    /// wants them, and `pooled` has for each row that pools the sum of its states. If the detokenizer's mailbox is closed, that is the error; the state is whole all the same.
     pub fn commit(
         &mut self,
         kv: &mut KvAllocator,
         sampled: &[i32],
         counts: &[i32],
         logprobs: Option<LogProbs<'_>>,
+        pooled: &[f32],
         now_ns: u64,
     ) -> Result<usize> {
-        let record = self.land_checked(sampled, counts, logprobs)?;
+        let record = self.land_checked(sampled, counts, logprobs, pooled)?;
         self.now_ns = now_ns;
         let before = self.requests.len();
-        let accepted = self.commit_rows(kv, &record, sampled, counts, logprobs);
+        let accepted = self.commit_rows(kv, &record, sampled, counts, logprobs, pooled);
         let ended = before - self.requests.len();
         self.features.drafts.observe(&record, accepted, ended, now_ns);
         self.recycle(record);

@@ -1,4 +1,5 @@
-//! Features that only some requests have: grammars, penalties, log-probabilities, drafts. Each is a [`RowFeature`].
+//! Features that only some requests have: grammars, penalties, log-probabilities, pooling, drafts. Each is a
+//! [`RowFeature`].
 //!
 //! ```text
 //!   submit         begin ──────────────► the feature's state of the request, in a `PerRequest`
@@ -19,6 +20,7 @@ pub(super) mod logprobs;
 mod masks;
 mod penalties;
 mod penalty_budget;
+pub(super) mod pooling;
 mod thread_pool;
 
 use super::planner::PlannerConfig;
@@ -34,6 +36,7 @@ use drafts::Drafts;
 use grammars::Grammars;
 use logprobs::WantedLogProbs;
 use penalty_budget::PenaltyBudget;
+use pooling::Pools;
 
 /// A token that was sampled for a request.
 pub(super) struct NewToken {
@@ -85,6 +88,7 @@ pub(super) struct Features {
     pub grammars: Grammars,
     pub penalties: PenaltyBudget,
     pub logprobs: WantedLogProbs,
+    pub pooling: Pools,
     pub drafts: Drafts,
 }
 
@@ -94,6 +98,7 @@ impl Features {
             grammars: Grammars::default(),
             penalties: PenaltyBudget::new(layout, config.max_sequences),
             logprobs: WantedLogProbs::default(),
+            pooling: Pools::default(),
             drafts: Drafts::default(),
         }
     }
@@ -102,16 +107,18 @@ impl Features {
     pub fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32]) -> Result<()> {
         self.logprobs.begin(id, submit, tokens)?;
         self.penalties.begin(id, submit, tokens)?;
+        self.pooling.begin(id, submit, tokens)?;
         self.drafts.begin(id, submit, tokens)?;
         self.grammars.begin(id, submit, tokens)
     }
 
     /// Collects what may be drafted for the rows that decode.
     pub fn propose(&mut self, steps: &Steps) {
-        let Self { grammars, penalties, drafts, .. } = self;
+        let Self { grammars, penalties, pooling, drafts, .. } = self;
         drafts.propose(steps, grammars, |grammars, id, drafts, limits| {
             grammars.limit_drafts(id, drafts, limits);
             penalties.limit_drafts(id, drafts, limits);
+            pooling.limit_drafts(id, drafts, limits);
         });
     }
 
@@ -119,6 +126,7 @@ impl Features {
         self.grammars.begin_step();
         self.penalties.begin_step();
         self.logprobs.begin_step();
+        self.pooling.begin_step();
         self.drafts.begin_step();
     }
 
@@ -133,6 +141,7 @@ impl Features {
         self.grammars.end_step(header, record);
         self.penalties.end_step(header, record);
         self.logprobs.end_step(header, record);
+        self.pooling.end_step(header, record);
         self.drafts.end_step(header, record);
     }
 
@@ -158,6 +167,7 @@ impl Features {
         self.grammars.leave(id);
         self.penalties.leave(id);
         self.logprobs.leave(id);
+        self.pooling.leave(id);
         self.drafts.leave(id);
     }
 }

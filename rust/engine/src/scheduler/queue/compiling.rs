@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::grammar::Verdict;
 use crate::kv_allocator::KvAllocator;
-use crate::messages::{FinishReason, Notice};
+use crate::messages::{FinishReason, Message, Notice};
 use crate::scheduler::planner::Planner;
 use crate::scheduler::step::sequence_table::RequestId;
 
@@ -42,7 +42,7 @@ impl Planner {
         let compiled = match verdict {
             Ok(compiled) => compiled,
             Err(refusal) => {
-                self.outbox.notice(Notice { key, text: shortened(refusal.message) })?;
+                self.outbox.beside(&Message::Notice(Notice { key, text: shortened(refusal.message) }))?;
                 let reason = if refusal.busy { FinishReason::Overloaded } else { FinishReason::Refused };
                 self.finish(kv, id, reason);
                 return Ok(());
@@ -50,7 +50,7 @@ impl Planner {
         };
         if !compiled.warnings().is_empty() {
             let text = shortened(compiled.warnings().join("\n"));
-            self.outbox.notice(Notice { key, text })?;
+            self.outbox.beside(&Message::Notice(Notice { key, text }))?;
         }
         // A request that goes on after a restart has generated tokens already: the grammar is advanced through them.
         let generated = &request.tokens[request.prompt_length as usize..];

@@ -38,6 +38,8 @@ pub struct Request {
     pub sampling: SamplingRow,
     /// Tokens that end it.
     pub stop_token_ids: Vec<u32>,
+    /// Every token of its prompt is computed for it: it takes none from the prefix cache.
+    pub computes_all: bool,
     /// It shares prefixes with requests of the same salt only.
     pub salt: u64,
     /// Clock at which it is given up; 0 is never.

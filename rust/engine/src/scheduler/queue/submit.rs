@@ -12,7 +12,7 @@ use super::policy::Ticket;
 use super::requests::Request;
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
-use crate::messages::{FinishReason, OpenStream, Submit};
+use crate::messages::{FinishReason, OpenStream, Pooling, Submit};
 use crate::scheduler::outbox::OutRow;
 use crate::scheduler::planner::Planner;
 use crate::scheduler::step::sequence_table::RequestId;
@@ -87,7 +87,12 @@ impl Planner {
             key: body.key,
             tokens,
             prompt_length: body.prompt_length,
-            limit: body.prompt_length.saturating_add(body.max_tokens).min(context),
+            // The token that a request ends without needs no room.
+            limit: match body.pooling {
+                Some(_) => body.prompt_length + 1,
+                None => body.prompt_length.saturating_add(body.max_tokens).min(context),
+            },
+            computes_all: body.pooling == Some(Pooling::Mean),
             min_tokens: body.min_tokens,
             sampling: body.sampling,
             stop_token_ids: body.stop_token_ids,

@@ -122,7 +122,7 @@ fn a_step_that_wants_log_probabilities_must_get_them() {
         logprobs(&[1], &[0.0; 1], &[0.0]),
         logprobs(&[1, 2], &[0.0; 3], &[0.0]),
     ] {
-        assert!(planner.commit(kv, &[1], &[1], given, 1).is_err());
+        assert!(planner.commit(kv, &[1], &[1], given, &[], 1).is_err());
     }
     let key = world.submit(&prompt(1, 6), 0, |submit| submit.logprobs = Some(21));
     world.cut.insert(key, FinishReason::Error);
@@ -203,7 +203,7 @@ fn penalties_of_a_sequence_that_ended_are_none_and_unsound_ones_are_an_error() {
     // SAFETY: as above.
     let bytes = unsafe { world.words.align_to_mut::<u8>() }.1;
     assert_eq!(world.planner.fill_penalties(bytes).unwrap(), 0);
-    world.planner.commit(&mut world.kv, &[1], &[1], None, 1).unwrap();
+    world.planner.commit(&mut world.kv, &[1], &[1], None, &[], 1).unwrap();
     world.finish();
 }
 
@@ -412,7 +412,7 @@ fn abort_all_leaves_nothing() {
     world.plan();
     assert_eq!(world.planner.abort_all(&mut world.kv).unwrap(), 4);
     world.cut.extend(keys.iter().map(|key| (*key, FinishReason::Error)));
-    assert!(world.planner.commit(&mut world.kv, &[], &[], None, 0).is_err());
+    assert!(world.planner.commit(&mut world.kv, &[], &[], None, &[], 0).is_err());
     world.verify();
 }
 
@@ -487,7 +487,7 @@ fn tokens_of_another_count_are_refused_and_nothing_is_lost() {
     world.submit(&prompt(0, 6), 0, |_| {});
     world.drain();
     world.plan();
-    assert!(world.planner.commit(&mut world.kv, &[1, 2], &[1, 1], None, 0).is_err());
+    assert!(world.planner.commit(&mut world.kv, &[1, 2], &[1, 1], None, &[], 0).is_err());
     world.finish();
 }
 

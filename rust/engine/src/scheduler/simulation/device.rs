@@ -7,7 +7,7 @@ use super::grammar::Threes;
 use super::model::{STOP_TOKEN, VOCABULARY, choose, extend, logprob, mix};
 use super::penalties::{digest, recount};
 use crate::grammar::Grammar;
-use crate::messages::{FinishReason, Submit};
+use crate::messages::{FinishReason, Pooling, Submit};
 use crate::scheduler::step::buffers::{StepBuffers, StepLayout, header};
 
 /// A request's features, and the tokens it would have if nothing ever ended it.
@@ -47,6 +47,9 @@ impl Expected {
     /// The length at which the request ends by itself, and why.
     pub(super) fn end(&self, context: usize) -> (usize, FinishReason) {
         let prompt = self.submit.prompt_length as usize;
+        if self.submit.pooling.is_some() {
+            return (prompt, FinishReason::Stop);
+        }
         let limit = (prompt + self.submit.max_tokens as usize).min(context);
         if let Some(length) = &self.submit.grammar {
             let answer = self.tokens[prompt..].iter().position(|token| *token == STOP_TOKEN);
@@ -64,12 +67,36 @@ impl Expected {
     }
 }
 
+/// The stand-in for the hidden state behind a prefix, by its chain: whole numbers, of which sums are exact.
+fn state(chain: u64) -> [f32; 2] {
+    [(chain % 64) as f32, 1.0]
+}
+
+/// The vector of a prompt.
+pub(super) fn vector(pooling: Pooling, prompt: &[u32]) -> [f32; 2] {
+    let mut chain = 0;
+    let states = prompt.iter().map(|token| {
+        chain = extend(chain, *token);
+        state(chain)
+    });
+    match pooling {
+        Pooling::Last => states.last().unwrap(),
+        Pooling::Mean => sum(states).map(|sum| sum / prompt.len() as f32),
+    }
+}
+
+fn sum(states: impl Iterator<Item = [f32; 2]>) -> [f32; 2] {
+    states.fold([0.0; 2], |sum, state| [sum[0] + state[0], sum[1] + state[1]])
+}
+
 /// The results of a step.
 pub(super) struct Outcome {
     pub(super) tokens: Vec<i32>,
     pub(super) counts: Vec<i32>,
     // The log-probability of each token is a function of its position; other rows get two of them.
     pub(super) logprobs: Option<Vec<f32>>,
+    // Of the rows that pool, one behind the other.
+    pub(super) pooled: Vec<f32>,
     pub(super) rows: Vec<RowTrace>,
 }
 
@@ -80,6 +107,8 @@ pub(super) struct RowTrace {
     pub(super) written: Vec<usize>,
     // Its logits, none if it did not sample.
     pub(super) logits: Range<usize>,
+    // Its numbers in `pooled`, none if it did not pool.
+    pub(super) pooled: Range<usize>,
 }
 
 /// The device: KV cache and `last_token`, and the results of steps not fetched yet.
@@ -91,6 +120,15 @@ pub(super) struct Device {
     pub(super) cells: Vec<Option<(u64, u64)>>,
     pub(super) last_token: Vec<u32>,
     pub(super) results: VecDeque<Outcome>,
+}
+
+/// The tokens whose states the `at`th row that pools wants, if that is the row that ends with token `last`.
+fn pooled_tokens_of<'a>(step: &'a StepBuffers<'_>, at: usize, rows: usize, last: usize) -> &'a [i32] {
+    if at >= rows {
+        return &[];
+    }
+    let tokens = &step.pool_token[step.pool_start[at] as usize..step.pool_start[at + 1] as usize];
+    if tokens.last() == Some(&(last as i32)) { tokens } else { &[] }
 }
 
 impl Device {
@@ -111,12 +149,16 @@ impl Device {
         let (mut longest_query, mut longest_kv, mut prefills) = (0, 0, false);
         let mut chains = vec![0; tokens];
         let mut traces = Vec::new();
+        let [pooled_rows, pooled_tokens] =
+            [header::NUM_POOLED_ROWS, header::NUM_POOLED_TOKENS].map(|at| step.header[at] as usize);
+        let mut pooled = Vec::new();
         for row in 0..rows {
             let sequence = step.row_sequence[row] as u32;
             let expected = owner(sequence);
             let salt = expected.submit.cache_salt;
             let tokens = step.query_start[row] as usize..step.query_start[row + 1] as usize;
             assert!(!tokens.is_empty());
+            let last = tokens.end - 1;
             let length = step.positions[tokens.end - 1] as usize + 1;
             // By table: the tokens before its first page, and its pages.
             let tables: Vec<(usize, &[i32])> = (0..tables)
@@ -188,12 +230,19 @@ impl Device {
             }
             let logits =
                 sampling.map_or(0..0, |at| step.logit_start[at] as usize..step.logit_start[at + 1] as usize);
-            traces.push(RowTrace { read, written, logits });
+            let before = pooled.len();
+            let states = pooled_tokens_of(&step, before / 2, pooled_rows, last);
+            if !states.is_empty() {
+                pooled.extend(sum(states.iter().map(|token| state(chains[*token as usize]))));
+            }
+            traces.push(RowTrace { read, written, logits, pooled: before..pooled.len() });
         }
         assert_eq!(
             (step.header[header::MAX_QUERY_LENGTH] as usize, step.header[header::MAX_KV_LENGTH] as usize),
             (longest_query, longest_kv)
         );
+        assert_eq!(pooled.len(), 2 * pooled_rows);
+        assert!(pooled_rows == 0 || step.pool_start[pooled_rows] as usize == pooled_tokens);
         let (tokens, counts) = self.sample(&step, &chains, owner);
         let logprobs = (step.header[header::NUM_LOGPROBS_ROWS] > 0).then(|| {
             let place = |logit: usize| {
@@ -203,7 +252,7 @@ impl Device {
             };
             (0..tokens.len()).map(place).collect()
         });
-        self.results.push_back(Outcome { tokens, counts, logprobs, rows: traces });
+        self.results.push_back(Outcome { tokens, counts, logprobs, pooled, rows: traces });
     }
 
     /// What row `row` of the oldest step wrote is garbage, or what all rows of it did; and so is what was made from it
@@ -217,6 +266,7 @@ impl Device {
                     spoiled.extend(&trace.written);
                     let tokens = &mut outcome.tokens[trace.logits.clone()];
                     tokens.iter_mut().for_each(|token| *token = (*token + 1) % VOCABULARY as i32);
+                    outcome.pooled[trace.pooled.clone()].iter_mut().for_each(|number| *number += 1.0);
                 } else {
                     trace.written.iter().for_each(|cell| _ = spoiled.remove(cell));
                 }

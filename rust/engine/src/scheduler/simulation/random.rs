@@ -9,7 +9,7 @@ use proptest::test_runner::TestRunner;
 use super::penalties::{PenaltyRules, penalty_rules};
 use super::world::{Drafts, Setup, World, prompt};
 use crate::kv_allocator::Group;
-use crate::messages::{FinishReason, Message};
+use crate::messages::{FinishReason, Message, Pooling};
 
 /// One thing that happens.
 #[derive(Debug, Clone)]
@@ -26,6 +26,7 @@ pub(super) enum Event {
         grammar: Option<u8>,
         penalties: Option<PenaltyRules>,
         logprobs: Option<u8>,
+        pooling: Option<Pooling>,
     },
     Deadline {
         after_ns: u64,
@@ -46,8 +47,11 @@ pub(super) enum Event {
 pub(super) fn event() -> impl Strategy<Value = Event> {
     let submit = (0..3u64, 1..24usize, 1..50u32, 0..6u32, 0..6usize, -1..2i32, 0..3u64, 0..2u64);
     let grammar = prop_oneof![3 => Just(None), 1 => (0..30u8).prop_map(Some)];
-    let submit = (submit, grammar, prop::option::of(penalty_rules()), prop::option::of(0..3u8)).prop_map(
-        |(submit, grammar, penalties, logprobs)| {
+    let pooling =
+        prop_oneof![6 => Just(None), 1 => Just(Some(Pooling::Last)), 1 => Just(Some(Pooling::Mean))];
+    let logprobs = prop::option::of(0..3u8);
+    let submit = (submit, grammar, prop::option::of(penalty_rules()), logprobs, pooling).prop_map(
+        |(submit, grammar, penalties, logprobs, pooling)| {
             let (family, length, max, min, resumed, class, tenant, salt) = submit;
             let resumed = resumed.saturating_sub(3);
             Event::Submit {
@@ -62,6 +66,7 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
                 grammar,
                 penalties,
                 logprobs,
+                pooling,
             }
         },
     );
@@ -143,6 +148,7 @@ pub(super) fn happen(world: &mut World, event: &Event) {
             grammar,
             ref penalties,
             logprobs,
+            pooling: None,
         } => {
             world.submit(&prompt(family, length), resumed, |submit| {
                 submit.max_tokens = max;
@@ -155,6 +161,15 @@ pub(super) fn happen(world: &mut World, event: &Event) {
                     penalties.clone().ask(submit);
                 }
                 submit.logprobs = logprobs;
+            });
+        }
+        Event::Submit { family, length, class, tenant, salt, pooling, .. } => {
+            world.submit(&prompt(family, length), 0, |submit| {
+                submit.max_tokens = 1;
+                submit.priority = class;
+                submit.tenant = tenant;
+                submit.cache_salt = salt;
+                submit.pooling = pooling;
             });
         }
         Event::Deadline { after_ns } => {
@@ -238,8 +253,8 @@ proptest! {
 fn random_work_reaches_every_way_to_end_and_preemption() {
     let mut runner = TestRunner::deterministic();
     let mut sums: HashMap<&str, u64> = HashMap::new();
-    let mut cut = 0;
-    for _ in 0..150 {
+    let (mut cut, mut vectors) = (0, 0);
+    for _ in 0..220 {
         let example = (setup(), prop::collection::vec(event(), 1..120)).new_tree(&mut runner).unwrap();
         let (setup, events) = example.current();
         let mut world = World::new(&setup);
@@ -247,10 +262,12 @@ fn random_work_reaches_every_way_to_end_and_preemption() {
         world.finish();
         world.planner.stats().into_iter().for_each(|(name, count)| *sums.entry(name).or_default() += count);
         cut += world.cut_in_verification;
+        vectors += world.streams.values().filter(|stream| !stream.vector.is_empty()).count();
     }
     for name in ["preemptions", "prefix_hits", "cached_tokens", "steps"] {
         assert!(sums[name] >= 100, "{name}: {sums:?}");
     }
+    assert!(vectors >= 100, "{vectors} vectors");
     assert!(cut >= 10, "{cut} ended while drafts of theirs were verified");
     for name in ["stop", "length", "abort", "timeout", "overloaded", "error"] {
         assert!(sums[format!("finished_{name}").as_str()] >= 20, "{name}: {sums:?}");

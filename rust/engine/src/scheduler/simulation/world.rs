@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use super::super::{DetokenizerSink, LogProbs, Planner, PlannerConfig, StepLayout};
-use super::device::{Device, Expected};
+use super::device::{Device, Expected, vector};
 use super::grammar::Slow;
 use super::model::{STOP_TOKEN, VOCABULARY, logprob, mix, rules};
 use crate::error::Error;
@@ -19,6 +19,7 @@ use crate::telemetry::Timeline;
 pub(super) struct Stream {
     pub(super) tokens: Vec<u32>,
     pub(super) finish: Option<FinishReason>,
+    pub(super) vector: Vec<f32>,
 }
 
 /// How a world is made.
@@ -260,7 +261,9 @@ impl World {
         let values: Vec<f32> = pairs.iter().map(|pair| *pair as f32).collect();
         let logprobs = result.logprobs.as_ref();
         let logprobs = logprobs.map(|chosen| LogProbs { tokens: &pairs, logprobs: &values, chosen });
-        self.planner.commit(&mut self.kv, &result.tokens, &result.counts, logprobs, self.now_ns).unwrap();
+        self.planner
+            .commit(&mut self.kv, &result.tokens, &result.counts, logprobs, &result.pooled, self.now_ns)
+            .unwrap();
         self.check();
         true
     }
@@ -330,13 +333,19 @@ impl World {
                 Message::OpenStream(open) => {
                     let tokens =
                         open.generated.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
-                    let stream = Stream { tokens: tokens.collect(), finish: None };
+                    let stream = Stream { tokens: tokens.collect(), ..Stream::default() };
                     assert!(self.streams.insert(open.key, stream).is_none(), "announced twice");
                 }
                 Message::Notice(notice) => {
                     if notice.text == "no length" {
                         self.cut.insert(notice.key, FinishReason::Refused);
                     }
+                }
+                Message::Pooled(pooled) => {
+                    let stream = self.streams.get_mut(&pooled.key).expect("announced before its vector");
+                    assert!(stream.finish.is_none() && stream.vector.is_empty());
+                    let words = pooled.vector.as_chunks::<4>().0;
+                    stream.vector = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
                 }
                 Message::TokensOut(rows) => {
                     for row in rows {
@@ -400,6 +409,10 @@ impl World {
             let (length, reason) = expected.end(context);
             let longest = length.saturating_sub(prompt).max(expected.submit.tokens.len() / 4 - prompt);
             assert!(stream.tokens.len() <= longest, "{key:?} overshot");
+            let pooled = expected.submit.pooling.filter(|_| stream.finish == Some(FinishReason::Stop));
+            let wanted =
+                pooled.map_or_else(Vec::new, |pooling| vector(pooling, &expected.tokens[..prompt]).to_vec());
+            assert_eq!(stream.vector, wanted, "{key:?}");
             if prompt > self.setup.max_context.min(self.capacity()) {
                 assert_eq!(stream.finish, Some(FinishReason::Error), "{key:?}");
             } else if matches!(stream.finish, Some(FinishReason::Stop | FinishReason::Length)) {

@@ -61,6 +61,10 @@ macro_rules! header_numbers {
             NUM_LOGPROBS_ROWS = 15;
             /// The most likely tokens that a row wants the log-probabilities of, beside the chosen one's.
             MAX_LOGPROBS = 16;
+            /// Rows that pool.
+            NUM_POOLED_ROWS = 17;
+            /// Tokens whose last hidden states they want.
+            NUM_POOLED_TOKENS = 18;
         }
     };
 }
@@ -224,6 +228,11 @@ step_fields! {
     /// The blocks that cover `kv_length` of each row, row after row. Behind the fields that a step has from the
     /// beginning, so that a device copies these and what is used of it in one piece.
     page_indices: i32 = |layout: &StepLayout| layout.max_pages * layout.tables;
+    /// The tokens of the step whose last hidden states are wanted, by row that pools. Only as much as `num_pooled_rows`
+    /// and `num_pooled_tokens` say is written, of this and the next field.
+    pool_token: i32 = |layout: &StepLayout| layout.max_tokens;
+    /// `pool_start[pooled row]..pool_start[pooled row + 1]` of those are summed for a row.
+    pool_start: i32 = |layout: &StepLayout| layout.max_rows + 1;
     /// `penalty_start[l]..penalty_start[l + 1]` are the penalties of logits row `l`. Written by `fill_penalties`, as the three that
     /// follow; not at all where `num_penalties` is 0.
     penalty_start: i32 = |layout: &StepLayout| layout.max_logits + 1;

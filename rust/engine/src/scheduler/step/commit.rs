@@ -3,6 +3,7 @@
 //! ```text
 //!   for each row:  void (its sequence has ended or was preempted)   its tokens are dropped
 //!                  a chunk of a prompt                              nothing: its blocks are known since it was planned
+//!                  the end of a prompt that pools                   its vector goes to the detokenizer, and it ends
 //!                  sampled tokens: one, and one more for each       append, test for the end, send to the detokenizer;
 //!                  draft before it that was right                   blocks of wrong drafts go back
 //! ```
@@ -12,8 +13,9 @@
 use super::{RowRecord, StepRecord};
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
-use crate::messages::FinishReason;
+use crate::messages::{FinishReason, Message, Pooled};
 use crate::scheduler::features::logprobs::{self, LogProbs};
+use crate::scheduler::features::pooling;
 use crate::scheduler::features::{DraftedRow, NewToken};
 use crate::scheduler::outbox::OutRow;
 use crate::scheduler::planner::Planner;
@@ -32,12 +34,14 @@ impl Planner {
         sampled: &[i32],
         counts: &[i32],
         logprobs: Option<LogProbs<'_>>,
+        pooled: &[f32],
     ) -> Result<StepRecord> {
         let record = self.steps.land()?;
         let checked = check_sampled(&record, sampled, counts)
-            .and_then(|()| logprobs::check(record.logprobs, record.num_logits, logprobs));
+            .and_then(|()| logprobs::check(record.logprobs, record.num_logits, logprobs))
+            .and_then(|()| pooling::width(record.pooled_rows, pooled));
         match checked {
-            Ok(()) => Ok(record),
+            Ok(_) => Ok(record),
             Err(error) => {
                 self.steps.put_back(record);
                 Err(error)
@@ -53,8 +57,10 @@ impl Planner {
         mut sampled: &[i32],
         counts: &[i32],
         logprobs: Option<LogProbs<'_>>,
+        pooled: &[f32],
     ) -> usize {
         let (mut counts, mut logit, mut accepted) = (counts.iter(), 0, 0);
+        let mut vectors = pooled.chunks((pooled.len() / record.pooled_rows.max(1)).max(1));
         for row in &record.rows {
             let tokens = match row.samples {
                 true => {
@@ -64,12 +70,16 @@ impl Planner {
                 }
                 false => &[],
             };
+            let states = if row.pooled { vectors.next().unwrap_or_default() } else { &[] };
             if self.steps.table.is_current(row.slot, row.generation) {
+                self.features.pooling.add(self.steps.table.request[row.slot as usize], states);
                 let logprobs = logprobs.map(|logprobs| (logprobs, logit));
                 accepted += self.commit_row(kv, row, tokens, logprobs);
             }
             // A row that found no token to sample has computed nothing that others may build on.
-            if row.publishes && tokens.first().is_some_and(|token| *token < 0) {
+            let failed = tokens.first().is_some_and(|token| *token < 0)
+                || states.iter().any(|number| !number.is_finite());
+            if row.publishes && failed {
                 self.retract(kv, record);
             }
             logit += if row.samples { row.drafts as usize + 1 } else { 0 };
@@ -89,7 +99,26 @@ impl Planner {
         progress.committed += row.count - row.drafts;
         progress.planned -= row.drafts;
         progress.drafted = 0;
-        if row.samples { self.append(kv, row, sampled, logprobs) } else { 0 }
+        match row {
+            RowRecord { samples: true, .. } => self.append(kv, row, sampled, logprobs),
+            RowRecord { completes: true, .. } => self.deliver(kv, row.slot),
+            _ => 0,
+        }
+    }
+
+    /// Ends a request that pools with its vector; it has no drafts.
+    fn deliver(&mut self, kv: &mut KvAllocator, slot: u32) -> usize {
+        let id = self.steps.table.request[slot as usize];
+        self.steps.table.progress[slot as usize].pending -= 1;
+        let request = self.requests.get(id);
+        let Some(vector) = self.features.pooling.vector(id, request.prompt_length) else {
+            self.finish_failed(kv, id, "the model's hidden states are not finite");
+            return 0;
+        };
+        // Bytes can always be encoded.
+        let _ = self.outbox.beside(&Message::Pooled(Pooled { key: request.key, vector }));
+        self.finish(kv, id, FinishReason::Stop);
+        0
     }
 
     /// Appends what a row sampled to its sequence, accounts for it and sends it. Returns how many drafts were right.

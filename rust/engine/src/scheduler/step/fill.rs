@@ -82,14 +82,28 @@ impl Steps {
 
         let progress = &mut self.table.progress[slot as usize];
         let (start, end) = (progress.planned, progress.planned + count);
-        let samples = end - drafts == progress.total();
+        let completes = end - drafts == progress.total();
         progress.planned = end;
         progress.drafted = drafts;
-        progress.pending += u32::from(samples);
+        progress.pending += u32::from(completes);
+        let request = self.table.request[slot as usize];
+        let samples = completes && !features.pooling.has(request);
+        let tokens = (tally.tokens - count as usize, tally.tokens);
+        let pooled = features.pooling.write_row(request, tokens, completes, out);
         let generation = self.table.generation(slot);
         let block_size = self.block_size as u32;
         let publishes = row >= self.decodes.len() && start / block_size < end / block_size;
-        record.rows.push(RowRecord { slot, generation, count, drafts, segments, samples, publishes });
+        record.rows.push(RowRecord {
+            slot,
+            generation,
+            count,
+            drafts,
+            segments,
+            completes,
+            samples,
+            pooled,
+            publishes,
+        });
         if samples {
             self.fill_sampling(out, tally, features, row, grant);
         }

@@ -7,7 +7,7 @@
 use super::sequence_table::RequestId;
 use super::{StepRecord, Steps};
 use crate::kv_allocator::KvAllocator;
-use crate::messages::{FinishReason, Notice, RequestKey};
+use crate::messages::{FinishReason, Message, Notice, RequestKey};
 use crate::scheduler::outbox::OutRow;
 use crate::scheduler::planner::Planner;
 
@@ -63,7 +63,7 @@ impl Planner {
 
     /// Sends a request's client a text. One that cannot be encoded is not sent.
     pub(in crate::scheduler) fn tell(&mut self, key: RequestKey, text: String) {
-        let _ = self.outbox.notice(Notice { key, text });
+        let _ = self.outbox.beside(&Message::Notice(Notice { key, text }));
     }
 
     /// Ends a request whose end the detokenizer knows, or learns from the caller.
@@ -103,6 +103,7 @@ impl Planner {
         let id = self.steps.table.request[slot as usize];
         let tokens = self.steps.vacate(kv, slot);
         self.features.drafts.close(slot, false);
+        self.features.pooling.begin_again(id);
         self.queue.requeue(self.requests.requeue(id, tokens));
         self.counters.preemptions += 1;
     }

@@ -58,7 +58,10 @@ pub(super) struct RowRecord {
     // The last of them are drafts, proposed by the sources in `segments`.
     pub drafts: u32,
     pub segments: Segments,
+    // It computes the last token of its sequence, behind which a token is sampled, or the request's vector is there.
+    pub completes: bool,
     pub samples: bool,
+    pub pooled: bool,
     // It fills up blocks that are in the prefix tree already.
     pub publishes: bool,
 }
@@ -73,6 +76,7 @@ pub(super) struct StepRecord {
     pub published: Vec<BlockId>,
     pub num_sampled: usize,
     pub num_logits: usize,
+    pub pooled_rows: usize,
     pub prefills: usize,
     // When it was planned.
     pub planned_ns: u64,
@@ -207,9 +211,9 @@ impl Steps {
             let rows = self.in_flight.iter().flat_map(|step| &step.rows);
             let live = rows.filter(|row| row.slot == slot && row.generation == generation);
             let (count, sampled) =
-                live.fold((0, 0), |sum, row| (sum.0 + row.count, sum.1 + u32::from(row.samples)));
+                live.fold((0, 0), |sum, row| (sum.0 + row.count, sum.1 + u32::from(row.completes)));
             holds(progress.planned - progress.committed == count, "steps in flight compute what is planned")?;
-            holds(progress.pending == sampled, "steps in flight sample what is pending")?;
+            holds(progress.pending == sampled, "steps in flight complete what is pending")?;
         }
         Ok(())
     }

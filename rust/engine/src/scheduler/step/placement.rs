@@ -55,7 +55,8 @@ impl Steps {
         let at = slot as usize;
         let held = &mut self.table.held[at];
         // At least one token is left to compute, or there would be no logits to sample from.
-        let cached = kv.begin(held, request.salt, &request.tokens, (known - 1) / self.block_size);
+        let most = if request.computes_all { 0 } else { (known - 1) / self.block_size };
+        let cached = kv.begin(held, request.salt, &request.tokens, most);
         timeline.end_span(Stage::Match);
         let (blocks, needed) = (known.div_ceil(self.block_size), kv.demand(held, known));
         let computed = (cached * self.block_size) as u32;

@@ -136,9 +136,11 @@ impl Planner {
         for next in 0..self.steps.running.len() {
             let slot = self.steps.running[next].slot;
             if self.steps.table.progress[slot as usize].remaining() > 1 && room.tokens > 0 {
-                let salt = self.requests.get(self.steps.table.request[slot as usize]).salt;
-                let skipped = self.steps.catch_up(kv, slot, salt);
-                self.counters.prefix_hits += u64::from(skipped);
+                let request = self.requests.get(self.steps.table.request[slot as usize]);
+                if !request.computes_all {
+                    let skipped = self.steps.catch_up(kv, slot, request.salt);
+                    self.counters.prefix_hits += u64::from(skipped);
+                }
                 self.grant_prefill(kv, slot, room);
             }
         }

@@ -1,0 +1,115 @@
+"""How well a document answers a query, by what the model is.
+
+A model whose folder says how to make vectors gives the cosine of two. Any other is asked, as
+Qwen3-Reranker is: the conversation says what to judge, and the score is the softmax over the logits
+of ``yes`` and ``no`` in the place of the answer's first token. A bias leaves ``yes`` alone there,
+which tells its log-probability and those of the likeliest tokens; where ``no`` is not among these,
+a second request asks for its own.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyengine.chat.messages import Message
+from pyengine.chat.options import ChatOptions
+from pyengine.completion import Usage
+from pyengine.errors import InvalidRequestError
+from pyengine.http.openai.embeddings import embedded
+from pyengine.http.operations.tracing import Asked
+from pyengine.request.embedding import VectorForm, similarity
+from pyengine.request.prompt_logprobs import alone
+from pyengine.request.submission import RequestOptions
+from pyengine.sampling import MAX_LOGPROBS, SamplingParams
+
+if TYPE_CHECKING:
+    from pyengine.http.exchange import Exchange
+
+SYSTEM = (
+    "Judge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".'
+)
+INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+NOT_TRAINED = (
+    "the model's name has no 'rerank' in it: scores are its own yes or no to a reranker's prompt."
+)
+
+Pair = tuple[str, str]
+Scored = tuple[list[float], list[Usage]]
+
+
+async def scores(
+    exchange: "Exchange", pairs: Sequence[Pair], instruction: str | None, options: RequestOptions
+) -> Scored:
+    """The score of each pair of a query and a document, and the usage of each prompt.
+
+    Raises:
+        InvalidRequestError: The model can do neither, or does not take an instruction.
+        PyengineError: The engine refused a prompt.
+    """
+    if not exchange.service.engine.vectors.declared:
+        return await _judged(exchange, pairs, instruction or INSTRUCTION, options)
+    if instruction is not None:
+        raise InvalidRequestError(
+            "'instruction' is for rerankers; this model compares embeddings.", param="instruction"
+        )
+    return await _compared(exchange, pairs, options)
+
+
+async def _compared(exchange: "Exchange", pairs: Sequence[Pair], options: RequestOptions) -> Scored:
+    """Cosines of vectors; a text that is in several pairs has one."""
+    engine = exchange.service.engine
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    token_ids = [await engine.encode(text) for text in texts]
+    made = await embedded(exchange, token_ids, VectorForm(), options)
+    of = dict(zip(texts, made, strict=True))
+    found = [similarity(of[one].vector, of[other].vector) for one, other in pairs]
+    return found, [each.usage for each in made]
+
+
+async def _judged(
+    exchange: "Exchange", pairs: Sequence[Pair], instruction: str, options: RequestOptions
+) -> Scored:
+    engine = exchange.service.engine
+    if "rerank" not in engine.model_name.lower():
+        exchange.warn(NOT_TRAINED)
+    yes, no = _token(exchange, "yes"), _token(exchange, "no")
+    chat = ChatOptions(reasoning=False if engine.handler.reasons else None)
+    prompts = []
+    for query, document in pairs:
+        asked = f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
+        messages = [Message("system", SYSTEM), Message("user", asked)]
+        _, token_ids = await engine.prepare(messages, SamplingParams(), chat)
+        prompts.append(token_ids)
+    params = alone(yes, MAX_LOGPROBS)
+    generations = exchange.generate(
+        ((ids, params) for ids in prompts),
+        options,
+        Asked("rerank", exchange.service.new_id("score-"), params, False),
+    )
+    found, usages = [], []
+    for ids, generation in zip(prompts, generations, strict=True):
+        usages.append((await generation).usage)
+        (entry,) = generation.token_logprobs()
+        of_no = next((top.logprob for top in entry.top if top.token_id == no), None)
+        if of_no is None:
+            other = engine.begin(ids, alone(no, 0), options)
+            await other
+            of_no = other.token_logprobs()[0].logprob
+        found.append(1 / (1 + math.exp(min(of_no - entry.logprob, 700.0))))
+    return found, usages
+
+
+def _token(exchange: "Exchange", word: str) -> int:
+    """The id of a word that the model can answer with.
+
+    Raises:
+        InvalidRequestError: It is no token of the model.
+    """
+    ids = exchange.service.engine.tokenizer.encode(word, add_special_tokens=False)
+    if len(ids) != 1:
+        raise InvalidRequestError(
+            f"this model scores no documents: its tokenizer has no token {word!r}, and its folder "
+            "has no modules.json that says how to make embeddings"
+        )
+    return ids[0]

@@ -1,0 +1,111 @@
+"""``POST /v1/rerank``, also as ``/v2/rerank``, and ``/v1/score``."""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pyengine.completion import Usage
+from pyengine.errors import InvalidRequestError
+from pyengine.http.openai.embeddings import check_inputs
+from pyengine.http.openai.relevance import scores
+from pyengine.http.openai.schema.rerank import (
+    DocumentObject,
+    RelevanceRequest,
+    RelevanceUsage,
+    RerankRequest,
+    RerankResponse,
+    RerankResult,
+    ScoreObject,
+    ScoreRequest,
+    ScoreResponse,
+)
+from pyengine.request.submission import RequestOptions
+
+if TYPE_CHECKING:
+    from pyengine.http.exchange import Exchange
+
+_rerank = msgspec.json.Decoder(RerankRequest)
+_score = msgspec.json.Decoder(ScoreRequest)
+_encode = msgspec.json.Encoder().encode
+
+
+async def rerank(exchange: "Exchange") -> None:
+    """Order documents by how well they answer a query."""
+    request = await exchange.decode(_rerank)
+    engine = exchange.service.require_model(request.model)
+    texts = [each if isinstance(each, str) else each.text for each in request.documents]
+    check_inputs("documents", len(texts))
+    if request.top_n is not None and request.top_n < 0:
+        raise InvalidRequestError("'top_n' must be at least 0; 0 is all.", param="top_n")
+    pairs = [(request.query, text) for text in texts]
+    found, usages = await scores(exchange, pairs, request.instruction, _options(request))
+    results = [RerankResult(index, score) for index, score in enumerate(found)]
+    results.sort(key=lambda result: -result.relevance_score)
+    results = results[: request.top_n or None]
+    if request.return_documents is not False:
+        for result in results:
+            result.document = DocumentObject(texts[result.index])
+    response = RerankResponse(
+        id=exchange.answer_id or "",
+        model=request.model or engine.model_name,
+        results=results,
+        usage=_usage(usages),
+    )
+    if exchange.warnings:
+        response.warnings = list(exchange.warnings)
+    exchange.reply(_encode(response))
+
+
+async def score(exchange: "Exchange") -> None:
+    """Score pairs of texts."""
+    request = await exchange.decode(_score)
+    engine = exchange.service.require_model(request.model)
+    pairs = paired(request.text_1, request.text_2)
+    found, usages = await scores(exchange, pairs, request.instruction, _options(request))
+    response = ScoreResponse(
+        id=exchange.answer_id or "",
+        created=int(time.time()),
+        model=request.model or engine.model_name,
+        data=[ScoreObject(index, score) for index, score in enumerate(found)],
+        usage=_usage(usages),
+    )
+    if exchange.warnings:
+        response.warnings = list(exchange.warnings)
+    exchange.reply(_encode(response))
+
+
+def paired(one: str | list[str], other: str | list[str]) -> list[tuple[str, str]]:
+    """The pairs of two texts or lists; one text goes with each of the other side.
+
+    Raises:
+        InvalidRequestError: The lists have different lengths, or are too long or empty.
+    """
+    first = [one] if isinstance(one, str) else one
+    second = [other] if isinstance(other, str) else other
+    check_inputs("text_1", len(first))
+    check_inputs("text_2", len(second))
+    if len(first) == 1:
+        first = first * len(second)
+    if len(first) != len(second):
+        raise InvalidRequestError(
+            f"'text_1' must hold one text, or as many as 'text_2': {len(first)} are not "
+            f"{len(second)}.",
+            param="text_1",
+        )
+    return list(zip(first, second, strict=True))
+
+
+def _options(request: RelevanceRequest) -> RequestOptions:
+    return RequestOptions(
+        priority=request.priority or 0,
+        tenant=request.user,
+        cache_salt=request.cache_salt,
+        timeout=request.timeout,
+    )
+
+
+def _usage(usages: Sequence[Usage]) -> RelevanceUsage:
+    tokens = sum(usage.prompt_tokens for usage in usages)
+    return RelevanceUsage(tokens, tokens)

@@ -1,0 +1,53 @@
+"""Vectors of texts: OpenAI's requests and answers."""
+
+from typing import Literal
+
+import msgspec
+
+
+class EmbeddingRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/embeddings``: of a string, strings, token ids, or lists of token ids.
+
+    ``dimensions`` leaves the first so many numbers of each vector, which is then normalized again.
+    ``normalize`` says whether vectors have length 1, where that is not to be as the model's folder
+    has it. ``truncate_prompt_tokens`` leaves so many tokens of each input, its last ones; -1 as
+    many as fit. ``user``, ``priority``, ``cache_salt`` and ``timeout`` are as in completions.
+    """
+
+    # A string, strings, token ids, or lists of token ids; see completions.split_prompts().
+    input: str | list[str | int | list[int]]
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+    normalize: bool | None = None
+    add_special_tokens: bool | None = None
+    truncate_prompt_tokens: int | None = None
+    user: str | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+    timeout: float | None = None
+
+
+class EmbeddingObject(msgspec.Struct, gc=False):
+    """A vector: numbers, or in base64 the bytes of little-endian float32."""
+
+    index: int
+    embedding: list[float] | str
+    object: str = "embedding"
+
+
+class EmbeddingUsage(msgspec.Struct, gc=False):
+    """Tokens of all inputs."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingResponse(msgspec.Struct, gc=False, kw_only=True):
+    """The vectors, in the order of the inputs."""
+
+    object: str = "list"
+    data: list[EmbeddingObject]
+    model: str
+    usage: EmbeddingUsage
+    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET

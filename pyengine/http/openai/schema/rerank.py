@@ -1,0 +1,87 @@
+"""How well documents answer a query: Jina's and Cohere's rerank, and vLLM's score."""
+
+import msgspec
+
+
+class DocumentObject(msgspec.Struct, forbid_unknown_fields=True):
+    """A document as an object."""
+
+    text: str
+
+
+class RelevanceRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Fields of both requests. ``instruction`` says to a reranker what to look for.
+
+    ``user``, ``priority``, ``cache_salt`` and ``timeout`` are as in completions.
+    """
+
+    model: str | None = None
+    instruction: str | None = None
+    user: str | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+    timeout: float | None = None
+
+
+class RerankRequest(RelevanceRequest, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/rerank``: the documents, or the best ``top_n``, in the order of their scores.
+
+    The answer has their texts unless ``return_documents`` is false.
+    """
+
+    query: str
+    documents: list[str | DocumentObject]
+    top_n: int | None = None
+    return_documents: bool | None = None
+
+
+class RerankResult(msgspec.Struct, gc=False):
+    """A document by its place in the request, and its score from 0 to 1 (a cosine from -1)."""
+
+    index: int
+    relevance_score: float
+    document: DocumentObject | msgspec.UnsetType = msgspec.UNSET
+
+
+class RelevanceUsage(msgspec.Struct, gc=False):
+    """Tokens of all prompts."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class RerankResponse(msgspec.Struct, gc=False, kw_only=True):
+    """The best document first."""
+
+    id: str
+    model: str
+    results: list[RerankResult]
+    usage: RelevanceUsage
+    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ScoreRequest(RelevanceRequest, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/score``: of pairs of texts, or of one text with each of several."""
+
+    text_1: str | list[str]
+    text_2: str | list[str]
+
+
+class ScoreObject(msgspec.Struct, gc=False):
+    """The score of a pair."""
+
+    index: int
+    score: float
+    object: str = "score"
+
+
+class ScoreResponse(msgspec.Struct, gc=False, kw_only=True):
+    """The scores, in the order of the pairs."""
+
+    id: str
+    object: str = "list"
+    created: int
+    model: str
+    data: list[ScoreObject]
+    usage: RelevanceUsage
+    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET

@@ -1,0 +1,74 @@
+"""Vectors of prompts: what is asked of the engine, and what becomes of the states that it pools."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyengine.completion import Usage
+from pyengine.errors import InvalidRequestError
+from pyengine.model.vectors import VectorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """The vector of a prompt.
+
+    Attributes:
+        vector: float32 [dimensions].
+        usage: Its token counts.
+    """
+
+    vector: NDArray[np.float32]
+    usage: Usage
+
+
+@dataclass(frozen=True)
+class VectorForm:
+    """The form in which vectors are wanted.
+
+    Attributes:
+        dimensions: So many numbers, the first of those that the model gives; None is all. Models
+            trained with Matryoshka representation learning keep most of a text's meaning there.
+        normalize: Whether vectors have length 1, once they are cut; None is as the model has it.
+    """
+
+    dimensions: int | None = None
+    normalize: bool | None = None
+
+    def check(self, spec: VectorSpec) -> None:
+        """Refuse what the model cannot do.
+
+        Raises:
+            InvalidRequestError: Names the parameter, or says why there are no vectors at all.
+        """
+        if spec.refusal is not None:
+            raise InvalidRequestError(f"this model gives no embeddings: {spec.refusal}")
+        if self.dimensions is not None and self.dimensions < 1:
+            raise InvalidRequestError(
+                f"'dimensions' must be at least 1, not {self.dimensions}", param="dimensions"
+            )
+
+    def of(self, states: NDArray[np.float32], spec: VectorSpec) -> NDArray[np.float32]:
+        """The vector made of pooled states, float32 [hidden_size].
+
+        Raises:
+            InvalidRequestError: It has fewer numbers than are wanted.
+        """
+        if self.dimensions is not None and self.dimensions > len(states):
+            raise InvalidRequestError(
+                f"'dimensions' may be {len(states)} at most, not {self.dimensions}",
+                param="dimensions",
+            )
+        vector = states[: self.dimensions]
+        if spec.normalize if self.normalize is None else self.normalize:
+            length = np.float32(max(float(np.linalg.norm(vector)), 1e-12))
+            vector = vector / length
+        return vector
+
+
+def similarity(one: Sequence[float] | NDArray[np.float32], other: NDArray[np.float32]) -> float:
+    """The cosine of two vectors."""
+    lengths = float(np.linalg.norm(one)) * float(np.linalg.norm(other))
+    return float(np.dot(one, other)) / max(lengths, 1e-12)

@@ -246,6 +246,13 @@ def test_settings_that_are_wrong(settings: dict[str, Any], says: str) -> None:
         ServerConfig(**settings)
 
 
+def test_connections_send_small_chunks_at_once() -> None:
+    with listen("127.0.0.1", 0, 8) as listener:
+        listener.setblocking(True)
+        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_certificate_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="the certificate"):
         Certificate.of(ServerConfig(tls_cert=__file__, tls_key=__file__))

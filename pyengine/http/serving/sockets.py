@@ -43,6 +43,9 @@ def listen(host: str, port: int, backlog: int, *, shared: bool = False) -> socke
                 param="port",
             ) from None
         raise ConfigError(f"cannot listen on {host}:{port}: {error}", param="host") from error
+    # Connections inherit it. Without, a small chunk waits for the client to acknowledge the one
+    # before, which it puts off for 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setblocking(False)
     return listener
 

@@ -84,7 +84,7 @@ format: $(CORE)  ## let the formatters write
 	$(BIN)/ruff check --fix .
 
 lock: .venv/installed  ## raise the pinned versions
-	$(UV) pip compile --quiet --upgrade --universal --extra dev --extra docs --extra scale --extra clients --no-header --no-annotate \
+	$(UV) pip compile --quiet --upgrade --universal --extra dev --extra docs --extra scale --extra clients --extra plot --no-header --no-annotate \
 		--python-version 3.11 --output-file constraints.txt pyproject.toml
 	cargo update
 
@@ -104,7 +104,7 @@ lock: .venv/installed  ## raise the pinned versions
 	@touch $@
 
 .venv/clients: .venv/installed
-	$(UV) pip install --constraint constraints.txt --extra clients --requirement pyproject.toml
+	$(UV) pip install --constraint constraints.txt --extra clients --extra plot --requirement pyproject.toml
 	@touch $@
 
 $(CORE): .venv/installed $(RUST)

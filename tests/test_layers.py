@@ -17,7 +17,7 @@ LAYERS = (
     ("__main__",),
     ("cli", "ray"),
     ("pyengine",),  # its public names
-    ("http",),
+    ("http", "benchmark"),
     ("sync_engine", "profiling"),
     ("async_engine",),
     ("request.connection", "request.prompt_logprobs"),

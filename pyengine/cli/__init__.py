@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from pyengine.cli.bench import bench
 from pyengine.cli.chat import chat
 from pyengine.cli.complete import complete
 from pyengine.cli.profile import profile
@@ -62,3 +63,4 @@ main.add_command(chat)
 main.add_command(complete)
 main.add_command(profile)
 main.add_command(run_batch)
+main.add_command(bench)

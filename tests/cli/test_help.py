@@ -14,6 +14,8 @@ from tests.cli.conftest import Run
 from tests.programs import python
 
 COMMANDS = sorted(main.commands)
+# The commands that load a model.
+OF_MODELS = [command for command in COMMANDS if command != "bench"]
 HEAVY = ("torch", "transformers", "granian", "tokenizers", "huggingface_hub", "numpy", "rich")
 
 
@@ -33,7 +35,7 @@ print("loaded:", *(name for name in {HEAVY!r} if name in sys.modules))
     assert printed.splitlines()[-1].split() == ["loaded:"]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", OF_MODELS)
 def test_every_setting_has_its_flag_and_variable_in_the_help(command: str, pyengine: Run) -> None:
     text = pyengine(command, "--help").stdout
     for setting in (*ENGINE_OPTIONS, *(SERVER_OPTIONS if command == "serve" else ())):
@@ -81,7 +83,7 @@ def test_a_usage_error_is_named_and_exits_with_2(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", OF_MODELS)
 def test_a_model_that_is_not_there_is_one_line_and_exits_with_1(
     command: str, pyengine: Run, tmp_path: Path
 ) -> None:

@@ -34,14 +34,14 @@ test: $(CORE)  ## what shows within 5 minutes that nothing is broken: Rust, then
 	PROPTEST_RNG_SEED=1 PROPTEST_CASES=$(QUICK_CASES) cargo test --workspace --quiet
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
-test-all: $(CORE) .venv/scale .venv/clients  ## what `make test` leaves out: all cases of Rust's property tests, slow tests
+test-all: $(CORE) .venv/scale .venv/clients build/clients  ## what `make test` leaves out: all cases of Rust's property tests, slow tests
 	PROPTEST_RNG_SEED=1 cargo test --workspace --quiet -- --include-ignored
 	$(BIN)/python -m pytest $(PARALLEL) -m slow
 
 test-data: .venv/installed  ## download the traces and tokenizers that a few tests and benches read
 	$(BIN)/python -m tools.reference_data
 
-coverage: $(CORE) .venv/scale .venv/clients  ## lines that no test runs: Python by all its tests, Rust by cargo-llvm-cov
+coverage: $(CORE) .venv/scale .venv/clients build/clients  ## lines that no test runs: Python by all its tests, Rust by cargo-llvm-cov
 	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report term:skip-covered
 	@if cargo llvm-cov --version >/dev/null 2>&1; then \
 		PROPTEST_RNG_SEED=1 cargo llvm-cov --workspace --summary-only; \
@@ -86,6 +86,9 @@ format: $(CORE)  ## let the formatters write
 lock: .venv/installed  ## raise the pinned versions
 	$(UV) pip compile --quiet --upgrade --universal --extra dev --extra docs --extra scale --extra clients --extra plot --no-header --no-annotate \
 		--python-version 3.11 --output-file constraints.txt pyproject.toml
+	$(UV) pip compile --quiet --upgrade --universal --no-header --no-annotate --python-version 3.11 \
+		--override $(JOBS_OF_CLIENTS)/overrides.txt --output-file $(JOBS_OF_CLIENTS)/requirements.txt \
+		$(JOBS_OF_CLIENTS)/requirements.in
 	cargo update
 
 .venv/bin/uv:
@@ -106,6 +109,15 @@ lock: .venv/installed  ## raise the pinned versions
 .venv/clients: .venv/installed
 	$(UV) pip install --constraint constraints.txt --extra clients --extra plot --requirement pyproject.toml
 	@touch $@
+
+# Clients whose pins do not go with this project's: 1 GB; torch is looked for in .venv.
+JOBS_OF_CLIENTS := tests/http/client_jobs
+build/clients: .venv/installed $(JOBS_OF_CLIENTS)/requirements.txt
+	$(UV) venv --quiet --clear --python $(BIN)/python $@
+	$(UV) pip install --quiet --python $@/bin/python --override $(JOBS_OF_CLIENTS)/overrides.txt \
+		--requirement $(JOBS_OF_CLIENTS)/requirements.txt
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > \
+		$$($@/bin/python -c 'import site; print(site.getsitepackages()[0])')/beside.pth
 
 $(CORE): .venv/installed $(RUST)
 	VIRTUAL_ENV=$(CURDIR)/.venv PATH="$(CURDIR)/.venv/bin:$$PATH" $(BIN)/maturin develop --release --uv

@@ -390,7 +390,7 @@ def attention(
             queries.stride(0), out.stride(0), *keys.stride()[:3], *values.stride()[:3],
             GROUP=group, HEAD_DIM=head_dim, DIM=dim, BLOCK_SIZE=keys.shape[1],
             ROWS=cut.rows, KEYS=cut.keys, WHOLE=count == 1,
-            ONE_QUERY=one_query, SHARES=shared is not None, PREFIX=is_prefix,
+            ONE_QUERY=one_query and not is_prefix, SHARES=shared is not None, PREFIX=is_prefix,
             WINDOWED=window is not None, CAPPED=soft_cap is not None, SINKS=sinks is not None,
             num_warps=cut.warps, num_stages=cut.stages, enable_fp_fusion=True,
         )  # fmt: skip

@@ -97,6 +97,16 @@ def prefix_tiling_for(
     return _split(tile, tiles * heads.kv, context, processors, splits)
 
 
+def token_counts(heads: Heads, rows: int, most: int) -> list[int]:
+    """For so many rows, the numbers of tokens up to ``most`` at which tiles begin to be larger or
+    splits are fewest: whatever :func:`tiling_for` gives, it gives for one of them in kind.
+    """
+    # A tile is for a power of two of query heads; see tiling_for.
+    sizes = [rows * (1 << power) // heads.group for power in range(4, 8)]
+    bounds = [size + more for size in (rows, 8 * rows, *sizes) for more in (0, 1)]
+    return sorted({count for count in (*bounds, most) if rows <= count <= most})
+
+
 def parts_size(processors: int) -> int:
     """Most tokens * heads * parts of a launch that cuts keys and in which no prefix is shared."""
     return processors * max(3 * 16, 2 * 128)

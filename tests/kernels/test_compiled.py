@@ -82,6 +82,16 @@ def test_attention_is_of_the_kind_that_it_is_meant_to_be(tmp_path: Path) -> None
         assert one["stack"] <= 64, one
 
 
+@pytest.mark.timeout(300)
+def test_no_step_asks_for_a_kernel_that_the_start_did_not_compile() -> None:
+    """Nor does the start compile what no step asks for."""
+    found = [json.loads(line) for line in run("-m", "tests.kernels.reaching") if line[:1] == "{"]
+    assert [each["model"] for each in found] == ["plain", "windows"]
+    for each in found:
+        assert each["started"] > 20
+        assert each["missing"] == each["unneeded"] == []
+
+
 WITHOUT_TRITON = """
 import importlib.util, sys
 find = importlib.util.find_spec

@@ -115,6 +115,9 @@ class Recorder:
     def attend(self, step: Any, queries: Any, *more: Any) -> None:
         assert queries.count_nonzero() == 0
 
+    def rehearsals(self) -> tuple[()]:
+        return ()
+
     def forget(self, variant: str, tokens: int) -> None:
         """Nothing is captured."""
 

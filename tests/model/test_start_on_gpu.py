@@ -108,7 +108,7 @@ async def test_what_is_left_of_the_memory_is_the_caches(gpu: Gpu) -> None:
     assert "graphs 0.10" in notes["memory"]
     assert "others 0.10" in notes["memory"]
     (queue,) = gpu.queues
-    assert queue.replays > 10
+    assert queue.replays > 3 * 20  # forward passes and sampling, from the first step on
     assert queue.done == queue.asked
 
 

@@ -5,10 +5,11 @@ queue them; a graph queues them all at once. A graph is for one size, so a step 
 next *bucket* (1, 2, 4, 8, 16, 24, 32, ... tokens), and a graph is kept for each *key*: the part of
 the step, its bucket, and what else its kernels depend on.
 
-No step waits for its graph. Steps of a key are queued kernel by kernel until the key was asked for
-:data:`CAPTURE_AFTER` times; that step is computed in its bucket, which also compiles what the
-capture must find compiled, and when all of it is queued, its sampling too, the CPU captures the
-graph while the device works::
+The start captures the graphs of steps that only decode, of 1, 2, 4, 8, 16, ... rows
+(:meth:`Graphs.at_once`). No other step waits for its graph: steps of a key are queued kernel by
+kernel until the key was asked for :data:`CAPTURE_AFTER` times; that step is computed in its bucket,
+which also compiles what the capture must find compiled, and when all of it is queued, its sampling
+too, the CPU captures the graph while the device works::
 
     CPU     queue ── capture ───┐ plan, queue the next step
     device     ├── the step ────┼──┤     ├── ...
@@ -22,7 +23,8 @@ delayed by one capture at a time; :attr:`Graphs.longest_s` is the longest.
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 CAPTURE_AFTER = 3
@@ -91,6 +93,7 @@ class Graphs:
         self._misses: dict[Key, int] = {}
         self._refused: set[Key] = set()
         self._cooldown = 0
+        self._at_once = False
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -113,12 +116,19 @@ class Graphs:
 
     def is_due(self, key: Key) -> bool:
         """Whether the step that found no graph of ``key`` shall capture one."""
-        return (
-            self._cooldown == 0
-            and self._misses.get(key, 0) >= CAPTURE_AFTER
-            and key not in self._kept
-            and key not in self._refused
-        )
+        if key in self._kept or key in self._refused:
+            return False
+        wanted = self._cooldown == 0 and self._misses.get(key, 0) >= CAPTURE_AFTER
+        return self._at_once or wanted
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Inside, every step that finds no graph captures one."""
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
 
     def capture(self, key: Key, work: Callable[[], None]) -> None:
         """Capture ``work``, which this step has queued. A failure is logged, not raised.

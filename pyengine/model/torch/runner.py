@@ -12,7 +12,7 @@ is done; the last token of each sequence also stays on the device, where the nex
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from pyengine._core import StepLayout
 from pyengine.errors import EngineDeadError
 from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.runner import ModelInfo, Sampled
-from pyengine.model.torch.attention.backend import AttentionBackend
+from pyengine.model.torch.attention.backend import AttentionBackend, Rehearsal
 from pyengine.model.torch.clock import DeviceClock
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.graphs import MAX_TOKENS, Graphs, Key, bucket
@@ -219,6 +219,29 @@ class TorchRunner:
         if self.draft is not None:
             self.draft.learn(step.buffers, sampled)
         return sampled
+
+    def rehearse(self, buffers: StepBuffers, variant: str) -> None:
+        """Compute the forward pass of ``buffers``, attending by ``variant``, and wait for it.
+
+        Nothing is in flight, and nothing is sampled.
+        """
+        model, device = self._open_model(), self._step
+        rows, tokens = buffers.num_rows, buffers.num_tokens
+        memory = next(each.memory for each in self._sets if each.buffers is buffers)
+        with self._queue.working():
+            device.host = buffers
+            model.backend.variant(device)  # notes what rows share
+            self.layout.pad(buffers.memory, rows, tokens, buffers.num_logits)
+            device.take(buffers, memory, buffers.num_pages)
+            model.backend.plan(device, variant, rows, tokens, captured=False)
+            self._sampler.feed()
+            model.forward(device, tokens)
+        self._queue.finish()
+
+    @property
+    def rehearsals(self) -> Sequence[Rehearsal]:
+        """Steps that between them take every kernel of attention that a step may take."""
+        return self._open_model().backend.rehearsals()
 
     def close(self) -> None:
         """Give weights, cache and graphs back. Idempotent."""

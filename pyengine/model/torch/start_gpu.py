@@ -1,7 +1,8 @@
 """The start on a GPU: load, measure, divide the memory.
 
 The models are loaded with a cache for their largest step, which is computed once and makes torch
-compile kernels and load libraries. The memory that all this took determines the size of the cache.
+compile kernels and load libraries; smaller steps reach the kernels that it does not. The memory
+that all this took determines the size of the cache. Then graphs of decodes are captured.
 """
 
 import gc
@@ -22,7 +23,7 @@ from pyengine.model.torch.loading import LoadedModels, attention_spec, graph_byt
 from pyengine.model.torch.memory import Measured, Memory, divide, stage
 from pyengine.model.torch.queue import CudaCapturer, CudaQueue
 from pyengine.model.torch.runner import TorchRunner
-from pyengine.model.torch.warm_up import warm_up
+from pyengine.model.torch.warm_up import capture_graphs, warm_up
 from pyengine.settings.config import EngineConfig
 
 
@@ -72,12 +73,16 @@ def start_on_gpu(
     with stage("the KV cache", "Lower 'gpu_memory_fraction'.", "gpu_memory_fraction"):
         for model in filter(None, (models.model, models.draft)):
             model.resize_cache(memory.num_blocks)
-    return models.runner(
+    runner = models.runner(
         describe(config, memory.num_blocks),
         name,
         {"attention": attention, "memory": str(memory)},
         *_graphs(memory.graphs, drafts=models.draft is not None),
     )
+    for each in (runner, runner.draft):
+        if isinstance(each, TorchRunner):
+            capture_graphs(each)
+    return runner
 
 
 def measured(total: int, free: int, taken: int, weights: int, cache: int) -> Measured:

@@ -10,6 +10,7 @@ import numpy as np
 
 from pyengine.model.batch import StepBuffers
 from pyengine.model.step_fields import sampling_rows
+from pyengine.model.torch.graphs import MAX_TOKENS
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.sampling import MAX_LOGPROBS
 
@@ -29,9 +30,41 @@ def warm_up(runner: TorchRunner, longest: int) -> None:
     compute(runner, lengths)
     for power in range(min(most_rows, most_tokens).bit_length()):
         compute(runner, [1] * (1 << power))
+    for variant, rows, tokens in runner.rehearsals:
+        rehearse(runner, variant, rows, tokens, longest)
     compute(runner, [1], greedy=True)
     for logprobs in (False, True):
         compute(runner, [1], penalties=1, logprobs=logprobs)
+
+
+def capture_graphs(runner: TorchRunner) -> None:
+    """Capture the graphs of steps that only decode, of 1, 2, 4, 8, 16, ... rows; others, and those
+    of steps with drafts, are captured when steps want them.
+    """
+    if runner.graphs is None:
+        return
+    fields = runner.layout.fields()
+    most = min(fields["sample_rows"][2], fields["token_ids"][2], MAX_TOKENS)
+    with runner.graphs.at_once():
+        for power in range(most.bit_length()):
+            # A step captures one graph: of its forward pass, or else of its sampling.
+            for greedy in (True, True, False):
+                compute(runner, [1] * (1 << power), greedy=greedy)
+
+
+def rehearse(runner: TorchRunner, variant: str, rows: int, tokens: int, longest: int) -> None:
+    """Compute a step of so many rows and tokens behind one full page, unless it has no room in
+    rows of ``longest`` tokens.
+    """
+    size = runner.info.block_size
+    counts = [tokens // rows + (row < tokens % rows) for row in range(rows)]
+    if counts[0] + size > longest:
+        return
+    buffers = runner.buffers()
+    write_step(buffers, counts, size, 1, context=size)
+    # The last token of the first row comes from the step before.
+    buffers.num_feeds, buffers.feed_token[0], buffers.feed_sequence[0] = 1, 0, 0
+    runner.rehearse(buffers, variant)
 
 
 def compute(
@@ -58,15 +91,17 @@ def compute(
     step.wait()
 
 
-def write_step(buffers: StepBuffers, lengths: Sequence[int], block_size: int, logits: int) -> None:
-    """Write a step of rows of ``lengths`` tokens from position 0 on, all in the blocks from 0 on.
+def write_step(
+    buffers: StepBuffers, lengths: Sequence[int], block_size: int, logits: int, context: int = 0
+) -> None:
+    """Write a step of rows of ``lengths`` tokens behind ``context``, all in the blocks from 0 on.
 
     One row samples, ``logits`` logits rows with its drafts.
     """
     tokens = sum(lengths)
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    pages = [np.arange(-(-length // block_size)) for length in lengths]
-    positions = np.concatenate([np.arange(length) for length in lengths])
+    pages = [np.arange(-(-(context + length) // block_size)) for length in lengths]
+    positions = np.concatenate([context + np.arange(length) for length in lengths])
     indices = np.concatenate(pages)
     rows = len(lengths)
     buffers.token_ids[:tokens] = 0
@@ -74,7 +109,7 @@ def write_step(buffers: StepBuffers, lengths: Sequence[int], block_size: int, lo
     buffers.query_start[: rows + 1] = starts
     for table in buffers.page_tables:
         table.slot_mapping[:tokens] = positions
-        table.kv_length[:rows] = lengths
+        table.kv_length[:rows] = [context + length for length in lengths]
         table.page_indptr[: rows + 1] = np.concatenate([[0], np.cumsum([len(p) for p in pages])])
     buffers.page_indices[: len(indices)] = indices
     buffers.row_sequence[:rows] = buffers.sample_rows[:1] = buffers.sample_sequence[:1] = 0
@@ -87,5 +122,5 @@ def write_step(buffers: StepBuffers, lengths: Sequence[int], block_size: int, lo
     buffers.header[:] = 0
     buffers.num_rows, buffers.num_tokens, buffers.num_pages = rows, tokens, len(indices)
     buffers.num_decode_rows = rows if tokens == rows else 0
-    buffers.max_query_length = buffers.max_kv_length = max(lengths)
+    buffers.max_query_length, buffers.max_kv_length = max(lengths), context + max(lengths)
     buffers.num_sampled, buffers.num_logits = 1, logits

@@ -3,12 +3,27 @@
 A layer's keys and values are [blocks, block_size, kv heads, head_dim] each.
 """
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.device_step import DeviceStep
+
+
+class Rehearsal(NamedTuple):
+    """A kind of step.
+
+    Attributes:
+        variant: What :meth:`AttentionBackend.variant` may say of it.
+        rows: Its rows.
+        tokens: Their query tokens, as many as rows or more.
+    """
+
+    variant: str
+    rows: int
+    tokens: int
 
 
 class AttentionBackend(Protocol):
@@ -62,6 +77,12 @@ class AttentionBackend(Protocol):
             tokens: Tokens of the step, or of its graph's bucket.
             layer: Scale, window, soft cap and sinks of the layer.
             table: The page table that its cache is in.
+        """
+
+    def rehearsals(self) -> Sequence[Rehearsal]:
+        """Steps that between them take every kernel that a step or a graph may take.
+
+        Computed at the start, so that no request waits for a compiler.
         """
 
     def forget(self, variant: str, tokens: int) -> None:

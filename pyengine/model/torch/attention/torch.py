@@ -1,10 +1,13 @@
 """Paged attention in plain torch: row by row over gathered blocks. The reference, on any device."""
 
+from collections.abc import Sequence
+
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from pyengine.kernels.attention_reference import gathered
 from pyengine.model.architectures.parts import LayerAttention
+from pyengine.model.torch.attention.backend import Rehearsal
 from pyengine.model.torch.device_step import DeviceStep
 
 
@@ -80,6 +83,10 @@ class TorchAttention:
             else:
                 attended = _attend(query, key, value, allowed, layer)
             out[first:end] = attended.transpose(0, 1)
+
+    def rehearsals(self) -> Sequence[Rehearsal]:
+        """Nothing is compiled."""
+        return ()
 
     def forget(self, variant: str, tokens: int) -> None:
         """Nothing is kept for a graph."""

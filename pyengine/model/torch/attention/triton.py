@@ -1,16 +1,20 @@
 """Paged attention by our own kernel, :mod:`pyengine.kernels.attention`."""
 
+from collections.abc import Sequence
+
 import torch
 
-from pyengine.kernels.attention import Pages, Parts, attention
+from pyengine.kernels.attention import FEW_PARTS, Pages, Parts, attention
 from pyengine.kernels.attention_tiling import (
     Heads,
     Tiling,
     parts_size,
     prefix_tiling_for,
     tiling_for,
+    token_counts,
 )
 from pyengine.model.architectures.parts import LayerAttention
+from pyengine.model.torch.attention.backend import Rehearsal
 from pyengine.model.torch.attention.cascade import variant_of
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.device_step import DeviceStep
@@ -79,17 +83,53 @@ class TritonAttention:
         self, step: DeviceStep, variant: str, rows: int, tokens: int, *, captured: bool
     ) -> None:
         """Cut the launch, by its size alone; and tell the device what is shared."""
+        one_query, tiling, prefix = self._cut(variant, rows, tokens)
+        if prefix is not None:
+            # The number goes along with the launch: no host memory is read later.
+            self._shared.fill_(self._found)
+        self._launch = rows, one_query, tiling, prefix
+
+    def _cut(self, variant: str, rows: int, tokens: int) -> tuple[bool, Tiling, Tiling | None]:
+        """Whether each row has one query; how the launch is cut, and that over a shared prefix."""
         one_query = variant.startswith("decode") and rows == tokens
         given = {"context": self._spec.max_context, "processors": self._processors}
         tiling = tiling_for(self._heads, rows, tokens, one_query=one_query, **given)
-        prefix = None
-        if variant.endswith("_cascade"):
-            splits = self._room // max(1, tokens * self._heads.query) - tiling.splits
-            if splits > 0:
-                prefix = prefix_tiling_for(self._heads, tokens, splits=splits, **given)
-                # The number goes along with the launch: no host memory is read later.
-                self._shared.fill_(self._found)
-        self._launch = rows, one_query, tiling, prefix
+        if not variant.endswith("_cascade"):
+            return one_query, tiling, None
+        splits = self._room // max(1, tokens * self._heads.query) - tiling.splits
+        if splits <= 0:
+            return one_query, tiling, None
+        return one_query, tiling, prefix_tiling_for(self._heads, tokens, splits=splits, **given)
+
+    def rehearsals(self) -> Sequence[Rehearsal]:
+        """One step for each kernel: a size of tiles, with parts to merge, few or many, or without.
+
+        What a launch is compiled for depends on its size alone, and so do its kernels.
+        """
+        spec, found = self._spec, dict[tuple[object, ...], Rehearsal]()
+        for rows in range(1, min(spec.max_rows, spec.max_tokens) + 1):
+            counts = token_counts(self._heads, rows, spec.max_tokens)
+            steps = [Rehearsal("decode", rows, rows)]
+            steps += [Rehearsal("ragged", rows, tokens) for tokens in counts]
+            for step in steps:
+                more = [step._replace(variant=f"{step.variant}_cascade")] if rows > 1 else []
+                for each in (step, *more):
+                    for kernel in self._kernels(each):
+                        found.setdefault(kernel, each)
+        return list(dict.fromkeys(found.values()))
+
+    def _kernels(self, step: Rehearsal) -> list[tuple[object, ...]]:
+        """What the kernels of a step are compiled for."""
+        one_query, tiling, prefix = self._cut(*step)
+        parts = tiling.splits + (0 if prefix is None else prefix.splits)
+        kernels: list[tuple[object, ...]] = [
+            ("attend", one_query, tiling.rows, parts == 1, prefix is not None)
+        ]
+        if prefix is not None:
+            kernels.append(("prefix", prefix.rows))
+        if parts > 1:
+            kernels.append(("merge", parts <= FEW_PARTS))
+        return kernels
 
     def attend(
         self,

@@ -6,11 +6,13 @@ that differ by scale, window or soft cap have a wrapper each; which there are is
 first step.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
 from pyengine.model.architectures.parts import LayerAttention
+from pyengine.model.torch.attention.backend import Rehearsal
 from pyengine.model.torch.attention.cascade import variant_of
 from pyengine.model.torch.attention.flashinfer.launches import (
     Cascade,
@@ -145,6 +147,16 @@ class FlashInferAttention:
             self._layers.append(scores)
             launches = self._plan_for(scores, self._planned)
         launches.run(queries[:tokens], (keys, values), out[:tokens])
+
+    def rehearsals(self) -> Sequence[Rehearsal]:
+        """Decodes, short rows and prompts, and a prefix: what has kernels of its own."""
+        spec = self._spec
+        prompt = min(spec.max_tokens, spec.max_context - spec.block_size)
+        found = [Rehearsal("decode", 1, 1), Rehearsal("ragged", 1, min(4, prompt))]
+        found.append(Rehearsal("ragged", 1, prompt))
+        if min(spec.max_rows, spec.max_tokens) > 1:
+            found.append(Rehearsal("decode_cascade", 2, 2))
+        return [each for each in found if each.tokens > 0]
 
     def forget(self, variant: str, tokens: int) -> None:
         """Give the wrapper of a graph back: it has pinned memory of its own, of megabytes."""

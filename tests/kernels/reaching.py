@@ -1,0 +1,139 @@
+"""What a runner compiles at its start, and what steps of every kind ask for afterwards: a program,
+for Triton is not to interpret here. Nothing is computed; a launch is noted by what Triton would
+compile it for.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from triton.compiler import make_backend
+from triton.runtime.jit import JITFunction, create_function_from_signature
+
+from pyengine.kernels import (
+    feed,
+    greedy,
+    penalties,
+    sampling,
+    sampling_reference,
+    top_logprobs,
+    verify,
+)
+from pyengine.model.torch.attention.triton import TritonAttention
+from pyengine.model.torch.ops import KERNELS
+from pyengine.model.torch.runner import TorchRunner
+from pyengine.model.torch.start_cpu import start_on_cpu
+from pyengine.model.torch.warm_up import compute, rehearse, warm_up
+from pyengine.settings.config import EngineConfig
+from tests.kernels.machine_code import TARGET
+from tests.models import random_llama
+from tests.torch_devices import OverlappingQueue
+
+ROWS, TOKENS, LONGEST = 32, 512, 512
+SHAPE: dict[str, Any] = {
+    "hidden_size": 64, "head_dim": 16, "intermediate_size": 64, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "num_hidden_layers": 1, "max_position_embeddings": 2048,
+}  # fmt: skip
+# Models whose layers ask for other kernels.
+MODELS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "windows": {"architectures": ["MistralForCausalLM"], "sliding_window": 64},
+}  # fmt: skip
+
+
+@contextmanager
+def noted(found: set[str]) -> Iterator[None]:
+    """Launches are noted in ``found``, and not done."""
+    backend = make_backend(TARGET)
+    binders: dict[Any, Any] = {}
+
+    def note(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        if self not in binders:
+            binders[self] = create_function_from_signature(self.signature, self.params, backend)
+        bound, specialization, options = binders[self](*args, **kwargs, debug=False)
+        constants = {param.name: bound[param.name] for param in self.params if param.is_constexpr}
+        found.add(f"{self.__name__} {specialization} {options} {constants}")
+
+    with patch.object(JITFunction, "run", note):
+        yield
+
+
+def like_a_gpu() -> list[Any]:
+    """Patches by which a runner on the CPU launches the kernels of a GPU."""
+    scratch = sampling.SamplingScratch.for_rows(ROWS * 9, 512, "cpu")
+    kernels = [
+        patch.object(module, f"{name}_reference", getattr(module, name))
+        for module, name in (
+            (penalties, "apply_penalties"), (penalties, "restore"), (feed, "feed"),
+            (greedy, "greedy"), (top_logprobs, "top_logprobs"), (verify, "verify"),
+        )
+    ]  # fmt: skip
+    sample = partial(sampling.sample, scratch=scratch)
+    kernels.append(patch.object(sampling_reference, "sample", sample))
+    kernels.append(patch("pyengine.model.torch.layers.torch_ops", lambda _device: KERNELS))
+    return kernels
+
+
+def start(folder: Path) -> TorchRunner:
+    config = EngineConfig(
+        model=str(folder), device="cpu", max_sequences=ROWS, max_tokens_per_step=TOKENS,
+        num_blocks=512, max_context=LONGEST,
+    )  # fmt: skip
+    return start_on_cpu(
+        config,
+        attention=lambda spec: TritonAttention(spec, torch.device("cpu"), processors=132),
+        queue=OverlappingQueue(),
+    )
+
+
+def serve(runner: TorchRunner) -> None:
+    """Steps of every number of rows and many of tokens, by every way to attend and to sample."""
+    random = np.random.default_rng(0)
+    for rows in (1, 2, 3, 5, 8, 13, 21, ROWS):
+        compute(runner, [1] * rows)
+        compute(runner, [1] * rows, greedy=True)
+        compute(runner, [1] * rows, penalties=2)
+        compute(runner, [1] * rows, penalties=1, logprobs=True)
+        compute(runner, [1] * rows, logprobs=True)
+        variants = ("ragged", "ragged_cascade")[: 1 + (rows > 1)]
+        few = range(rows, min(TOKENS, 18 * rows) + 1, max(1, rows // 4))
+        for tokens in (*few, *random.integers(rows, TOKENS + 1, 4).tolist()):
+            for variant in variants:
+                rehearse(runner, variant, rows, tokens, LONGEST)
+        if rows > 1:
+            rehearse(runner, "decode_cascade", rows, rows, LONGEST)
+
+
+def main() -> None:
+    for name, more in MODELS.items():
+        started: set[str] = set()
+        served: set[str] = set()
+        with tempfile.TemporaryDirectory() as folder:
+            random_llama(Path(folder), **SHAPE)
+            config = Path(folder) / "config.json"
+            config.write_text(json.dumps(json.loads(config.read_text()) | more))
+            patches = like_a_gpu()
+            for each in patches:
+                each.start()
+            runner = start(Path(folder))
+            with noted(started):
+                warm_up(runner, LONGEST)
+            with noted(served):
+                serve(runner)
+            runner.close()
+            for each in patches:
+                each.stop()
+        missing, unneeded = sorted(served - started), sorted(started - served)
+        found = {"model": name, "started": len(started), "missing": missing, "unneeded": unneeded}
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

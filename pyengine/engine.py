@@ -34,7 +34,7 @@ from pyengine.actors.heartbeat import Heartbeat
 from pyengine.actors.scheduler import SchedulerActor
 from pyengine.chat.handler import format_of, turn_ends
 from pyengine.chat.template import ChatTemplate
-from pyengine.model.devices import load_runner
+from pyengine.model.devices import load_runner, sized
 from pyengine.model.runner import ModelRunner, Progress
 from pyengine.model.weights.folder import model_folder
 from pyengine.settings.config import EngineConfig
@@ -85,6 +85,8 @@ class EngineInfo:
         vocab_size: Token ids are below this.
         num_blocks: Blocks of the KV cache.
         device: The device in words: its kind (``2 x cpu`` of several ranks), a comma, the rest.
+        max_sequences: Most sequences in one step.
+        max_tokens_per_step: Most tokens in one step.
         notes: Further facts about the started engine for the user, by name.
     """
 
@@ -92,6 +94,8 @@ class EngineInfo:
     vocab_size: int
     num_blocks: int
     device: str
+    max_sequences: int
+    max_tokens_per_step: int
     notes: dict[str, str] = field(default_factory=dict)
 
 
@@ -122,6 +126,8 @@ class EngineActors:
             vocab_size=runner.info.vocab_size,
             num_blocks=runner.num_blocks,
             device=runner.device,
+            max_sequences=config.limits.max_sequences,
+            max_tokens_per_step=config.limits.max_tokens_per_step,
             notes=dict(runner.notes),
         )
         scheduler_ref = ActorRef("scheduler", queues.scheduler)
@@ -168,6 +174,7 @@ class EngineActors:
         tokenizer = Tokenizer.from_folder(folder)
         form = format_of(ChatTemplate.from_folder(folder), config.chat_format)
         ends = turn_ends(form, tokenizer)
+        config = sized(config)
         runner = load_runner(config, progress)
         try:
             return cls(config, runner, tokenizer, queues, ends)

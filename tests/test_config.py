@@ -98,6 +98,33 @@ def test_settings_are_checked() -> None:
         EngineConfig(max_sequences=64, max_tokens_per_step=32).limits.max_sequences  # noqa: B018
 
 
+def limits(config: EngineConfig) -> tuple[int, int]:
+    return config.limits.max_sequences, config.limits.max_tokens_per_step
+
+
+def test_limits_of_a_server_are_those_of_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    h200, small = 139 << 30, 24 << 30
+    server = EngineConfig(mode="server")
+    assert limits(server.sized(h200)) == (1024, 8192)
+    assert limits(server.sized(small)) == (256, 2048)
+    assert limits(EngineConfig(mode="local").sized(h200)) == (16, 1024)
+    given = EngineConfig(mode="server", max_sequences=64)
+    assert limits(given.sized(h200)) == (64, 8192)
+    given = EngineConfig(mode="server", max_tokens_per_step=512)
+    assert limits(given.sized(h200)) == (256, 512)
+    # Frontends, which know no GPU, turn nobody away whom the engine has room for.
+    assert server.most_requests == 1024 + server.max_waiting
+    assert EngineConfig(mode="server", device="cpu").most_requests == 256 + server.max_waiting
+    assert given.most_requests >= 256 + given.max_waiting
+
+    monkeypatch.setattr(devices, "_gpu_bytes", lambda: h200)
+    monkeypatch.setattr(devices, "_torch_has_cuda", lambda: True)
+    assert limits(devices.sized(server)) == (1024, 8192)
+    assert limits(devices.sized(EngineConfig(mode="server", device="cpu"))) == (256, 2048)
+    monkeypatch.setattr(devices, "_torch_has_cuda", lambda: False)  # auto is the CPU then
+    assert limits(devices.sized(server)) == (256, 2048)
+
+
 def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYENGINE_MODE", "server")
     monkeypatch.setenv("PYENGINE_MAX_SEQUENCES", "12")

@@ -27,16 +27,18 @@ def test_every_setting_of_gpus_is_there() -> None:
 
 
 def test_what_is_refused_on_a_gpu() -> None:
-    assert "`threads` is refused on a GPU, and `draft_model` with several." in DOCS
+    assert "`threads` is refused on a GPU, and `draft_model` with several." in " ".join(
+        DOCS.split()
+    )
     EngineConfig(device="cuda", draft_model="demo")
     refusals: list[tuple[str, dict[str, Any]]] = [
         ("threads", {"threads": 2}),
         ("draft_model", {"draft_model": "demo", "tensor_parallel": 2}),
     ]
     for name, given in refusals:
-        with pytest.raises(ConfigError) as refused:
+        with pytest.raises(ConfigError) as raised:
             EngineConfig(device="cuda", **given)
-        assert refused.value.param == name
+        assert raised.value.param == name
 
 
 def test_flags_exist() -> None:

@@ -28,8 +28,8 @@ SHOWN_CHOICES = 6
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 ENGINE_OPTIONS: dict[str, str] = {
-    "mode": "Preset of limits: 1, 16 or 256 sequences at once, and as much cache "
-    "[default: {mode}].",
+    "mode": "Preset of limits: 1, 16 or 256 sequences at once (1,024 on a GPU of more than "
+    "64 GiB), and as much cache [default: {mode}].",
     "load_format": "'dummy' fills the weights at random, to measure a model without its files; "
     "MODEL may then also be llama-3-8b or llama-3-70b.",
     "served_name": "Name that the model answers to [default: the folder's, or the hub's].",

@@ -167,14 +167,14 @@ async def _load(engine: "AsyncEngine") -> None:
 
 def summary(engine: "AsyncEngine", url: str, placement: "PlacementName", workers: int = 1) -> str:
     """The settings of a started engine, and a request to try at ``url``."""
-    config, limits, info = engine.config, engine.config.limits, engine.info
+    config, info = engine.config, engine.info
     drafting = ", ".join(config.proposers if config.max_draft else ())
     drafting += " (where they are expected to save time)" if drafting else ""
     cache = f"{info.num_blocks} blocks of {config.block_size} tokens"
     lines = {
         "model": engine.model_name if config.model is None else config.model,
-        "mode": f"{config.mode}: up to {limits.max_sequences} sequences and "
-        f"{limits.max_tokens_per_step} tokens in a step",
+        "mode": f"{config.mode}: up to {info.max_sequences} sequences and "
+        f"{info.max_tokens_per_step} tokens in a step",
         "device": f"{info.device}, engine "
         + ("in a process of its own" if placement == "process" else "on a thread")
         + (f", {workers} HTTP workers" if workers > 1 else ""),

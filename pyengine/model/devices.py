@@ -4,6 +4,7 @@ import ctypes
 import importlib.util
 import os
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 
 from pyengine.errors import ConfigError
 from pyengine.model.runner import ModelRunner, Progress
@@ -30,6 +31,16 @@ def settled(config: EngineConfig) -> EngineConfig:
             param="device",
         )
     return config
+
+
+def sized(config: EngineConfig) -> EngineConfig:
+    """``config`` with the limits for this machine's GPU, if that is where the model goes.
+
+    Asks the driver, and imports no torch.
+    """
+    if config.device not in ("auto", "cuda") or not _torch_has_cuda():
+        return config
+    return config.sized(_gpu_bytes())
 
 
 def load_runner(config: EngineConfig, progress: Progress | None = None) -> ModelRunner:
@@ -104,6 +115,24 @@ def _driver_sees_gpu() -> bool:
         and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
         and count.value > 0
     )
+
+
+def _gpu_bytes() -> int:
+    """Memory of the first GPU that this process sees; 0 where there is none."""
+    if not _driver_sees_gpu():
+        return 0
+    driver, device, size = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(0), ctypes.c_size_t(0)
+    if driver.cuDeviceGet(ctypes.byref(device), 0):
+        return 0
+    return 0 if driver.cuDeviceTotalMem_v2(ctypes.byref(size), device) else size.value
+
+
+def _torch_has_cuda() -> bool:
+    """Whether torch is installed, in a build that is not the CPU's own."""
+    try:
+        return not version("torch").endswith("+cpu")
+    except PackageNotFoundError:
+        return False
 
 
 def _require_torch(param: str, value: object, extra: str) -> None:

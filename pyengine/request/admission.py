@@ -25,7 +25,7 @@ class Admission:
     @cached_property
     def most(self) -> int:
         """Requests that an engine of this configuration can have, running and waiting."""
-        return self._config.limits.max_sequences + self._config.max_waiting
+        return self._config.most_requests
 
     def enter(self) -> None:
         """Count a request.

@@ -8,7 +8,7 @@ from pyengine._core import DEFAULT_PROPOSERS, PROPOSERS
 from pyengine.errors import ConfigError
 from pyengine.settings.checks import at_least_one, check_rules, check_types, setting_types
 from pyengine.settings.environment import check_environment, settings_from_environment
-from pyengine.settings.modes import MODES, Limits, Mode
+from pyengine.settings.modes import LARGE_GPU_BYTES, MODES, ON_LARGE_GPUS, Limits, Mode
 from pyengine.settings.server import SERVER_TYPES
 from pyengine.validation.rules import Rule
 
@@ -83,7 +83,8 @@ class EngineConfig:
         max_template_characters: Longest text that the chat template may make.
         generation_config: ``auto`` takes the sampling parameters that a request leaves out from the
             model's generation_config.json; ``none`` takes those of :class:`SamplingParams`.
-        mode: Preset of limits: interactive (1 sequence), local (16) or server (256).
+        mode: Preset of limits: interactive (1 sequence), local (16) or server (256; 1,024 on a
+            GPU of more than 64 GiB).
         device: ``cpu``, ``cuda``, or ``simulated``: a device that takes ``simulated_step_ms`` for a
             step and needs no weights. ``auto`` is ``cuda`` where torch sees a GPU, else ``cpu``.
         dtype: Type of weights and computation; ``auto`` is float32 on the CPU and bfloat16 on a
@@ -254,6 +255,27 @@ class EngineConfig:
     def drafts_with_model(self) -> bool:
         """Whether a draft model is loaded."""
         return self.max_draft > 0 and "draft_model" in self.proposers
+
+    def sized(self, gpu_bytes: int) -> Self:
+        """The configuration for a GPU of so much memory: on a large one the mode's limits are
+        others, unless tokens in a step are given.
+        """
+        preset = ON_LARGE_GPUS.get(self.mode)
+        if preset is None or gpu_bytes <= LARGE_GPU_BYTES or self.max_tokens_per_step is not None:
+            return self
+        sequences = self.max_sequences or preset.max_sequences
+        return replace(
+            self, max_sequences=sequences, max_tokens_per_step=preset.max_tokens_per_step
+        )
+
+    @property
+    def most_requests(self) -> int:
+        """Requests that an engine of this configuration may have, on whatever device."""
+        large = ON_LARGE_GPUS.get(self.mode)
+        most = self.limits.max_sequences
+        if large is not None and self.device in ("auto", "cuda") and self.max_sequences is None:
+            most = large.max_sequences
+        return most + self.max_waiting
 
     @property
     def limits(self) -> Limits:

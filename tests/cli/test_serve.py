@@ -72,7 +72,7 @@ def _engine(info: EngineInfo, **settings: Any) -> Any:
 
 
 def test_the_summary_says_how_requests_are_sampled() -> None:
-    engine = _engine(EngineInfo(2048, 512, 99, "cpu", {}))
+    engine = _engine(EngineInfo(2048, 512, 99, "cpu", 16, 1024))
     assert "  sampling  as requests say" in summary(engine, "u", "process").splitlines()
     params = SamplingParams(temperature=0.6, top_k=20)
     engine.generation_config = GenerationConfig(params, ("num_beams",))
@@ -82,13 +82,20 @@ def test_the_summary_says_how_requests_are_sampled() -> None:
 
 def test_the_summary_says_what_the_device_settled() -> None:
     info = EngineInfo(
-        2048, 512, 99, "cuda, A GPU, bfloat16", {"attention": "triton 3", "memory": "80.0 GiB: ..."}
+        2048,
+        512,
+        99,
+        "cuda, A GPU, bfloat16",
+        1024,
+        8192,
+        {"attention": "triton 3", "memory": "80.0 GiB: ..."},
     )
     engine = _engine(info)
     lines = summary(engine, "http://here", "process").splitlines()
     assert "  device    cuda, A GPU, bfloat16, engine in a process of its own" in lines
     assert "  cache     99 blocks of 16 tokens, prefix cache on" in lines
     assert "  attention triton 3" in lines
+    assert "  mode      local: up to 1024 sequences and 8192 tokens in a step" in lines
     assert "  memory    80.0 GiB: ..." in lines
 
 
@@ -106,7 +113,7 @@ WHERE = " (where they are expected to save time)"
     ],
 )
 def test_the_summary_names_the_draft_sources(settings: dict[str, Any], says: str) -> None:
-    info = EngineInfo(2048, 512, 99, "cpu", {})
+    info = EngineInfo(2048, 512, 99, "cpu", 16, 1024)
     engine = _engine(info, **settings)
     assert f"  drafts    {says}" in summary(engine, "http://here", "process").splitlines()
 

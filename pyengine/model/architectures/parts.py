@@ -38,9 +38,6 @@ ACTIVATIONS = {
 }
 """The kernels' activations, by their names in a config.json."""
 
-LOGITS_BYTES = 64 << 20
-"""Most memory of the logits of one call; a step that samples more rows takes several calls."""
-
 
 @dataclass(frozen=True)
 class Activation:
@@ -56,6 +53,10 @@ class Activation:
 
 
 SILU = Activation("silu")
+
+
+LOGITS_BYTES = 64 << 20
+"""Memory of the logits of one call on a CPU, or a GPU that is not a large one."""
 
 
 @dataclass(frozen=True)
@@ -169,11 +170,14 @@ class Parts(Protocol):
         ranks: Ranks that share the model.
         max_tokens: Most tokens in a step.
         max_sampled: Most rows whose logits are wanted in a step.
+        logits_bytes: Most memory of the logits of one call; a step that samples more rows takes
+            several calls, each of which reads the head's weights.
     """
 
     ranks: int
     max_tokens: int
     max_sampled: int
+    logits_bytes: int
 
     def buffer(self, rows: int, width: int) -> Buffer:
         """Zeros [rows, width] in the model's data type."""
@@ -270,7 +274,9 @@ class Parts(Protocol):
 def logits_rows(parts: Parts, info: ModelInfo) -> int:
     """Rows of logits that one call computes."""
     row = info.vocab_size * ITEM_BYTES[info.dtype]
-    return max(1, min(parts.max_sampled, LOGITS_BYTES // row))
+    rows = min(parts.max_sampled, parts.logits_bytes // row)
+    # Whole sixteens, so that what follows a call's rows lies as well in memory as they do.
+    return max(1, rows // 16 * 16 if 16 <= rows < parts.max_sampled else rows)
 
 
 def check_heads(info: ModelInfo, multiple: int) -> None:

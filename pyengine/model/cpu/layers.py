@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pyengine._core import CpuExperts, CpuKernels, CpuLinear, CpuTensor
 from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.architectures.parts import (
+    LOGITS_BYTES,
     Activation,
     Buffer,
     LayerAttention,
@@ -38,6 +39,7 @@ class CpuParts:
         dtype: Of buffers, cache, and weights that are not quantized.
         max_tokens: Most tokens in a step.
         max_sampled: Most rows whose logits are wanted in a step.
+        logits_bytes: See :class:`pyengine.model.architectures.parts.Parts`.
         num_blocks: KV blocks.
         weight_bytes: Of the linear layers and tables made, as they lie in memory.
         executor: Takes the calls of the parts.
@@ -56,6 +58,7 @@ class CpuParts:
         self.dtype = dtype
         self.max_tokens = max_tokens
         self.max_sampled = max_sampled
+        self.logits_bytes = LOGITS_BYTES
         self.num_blocks = num_blocks
         self.weight_bytes = 0
         # A head finds its table's weights here; they go once the model is made.

@@ -29,6 +29,7 @@ from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.experts import GroupedLinear, TorchExperts
 from pyengine.model.torch.matmul import Matmul
+from pyengine.model.torch.memory import logits_bytes
 from pyengine.model.torch.norms import (
     TorchHeadNorm,
     TorchLayerNorm,
@@ -53,6 +54,7 @@ class TorchParts:
         backend: Attends.
         max_tokens: Most tokens in a step.
         max_sampled: Most rows whose logits are wanted in a step.
+        logits_bytes: See :class:`pyengine.model.architectures.parts.Parts`.
         num_blocks: KV blocks.
         group: The ranks that share the model.
         ranks: How many they are.
@@ -81,6 +83,7 @@ class TorchParts:
         self.backend = backend
         self.max_tokens = max_tokens
         self.max_sampled = max_sampled
+        self.logits_bytes = logits_bytes(device)
         self.num_blocks = num_blocks
         self.group: Group = group or Alone()
         self.ranks = self.group.size

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import torch
 
 from pyengine.errors import ConfigError
+from pyengine.model.architectures.parts import LOGITS_BYTES
+from pyengine.settings.modes import LARGE_GPU_BYTES
 
 FRACTION = 0.9
 GRAPH_MIB = 1024
@@ -137,6 +139,16 @@ def stage(what: str, advice: str, param: str) -> Iterator[None]:
         raise ConfigError(
             f"the GPU's memory is not enough for {what}: {error}. {advice}", param=param
         ) from error
+
+
+def logits_bytes(device: torch.device) -> int:
+    """Most memory of the logits of one call on ``device``: on a large GPU those of a step of the
+    ``server`` mode's sequences.
+    """
+    if device.type != "cuda":
+        return LOGITS_BYTES
+    large = torch.cuda.get_device_properties(device).total_memory > LARGE_GPU_BYTES
+    return 8 * LOGITS_BYTES if large else LOGITS_BYTES
 
 
 def gibibytes(size: int) -> str:

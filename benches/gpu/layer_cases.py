@@ -12,7 +12,7 @@ from benches.gpu.part import Bench
 from benches.gpu.timing import Work, copies
 
 ROWS = (1, 64, 256, 8192)
-GEMV_ROWS = (1, 2, 4, 8)
+PRODUCT_ROWS = (1, 2, 4, 8, 64)
 EPSILON = 1e-5
 BLOCK_SIZE = 16
 
@@ -131,7 +131,7 @@ def silu_buffers(bench: Bench, shape: Shape, rows: int, dtype: torch.dtype) -> t
 
 
 def products(bench: Bench, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
-    """Few rows by each of a layer's matrices, and by the output matrix; 64 rows by torch alone."""
+    """Rows by each of a layer's matrices, and by the output matrix, by torch's library."""
     matrices = {
         "qkv": (shape.qkv_width, shape.hidden),
         "output": (shape.hidden, shape.heads * shape.head_dim),
@@ -140,21 +140,18 @@ def products(bench: Bench, shape: Shape, dtype: torch.dtype) -> Iterator[Case]:
         "head": (shape.vocabulary, shape.hidden),
     }
     for name, (outputs, inputs) in matrices.items():
-        for rows in (1, 2) if bench.tiny else (*GEMV_ROWS, 64):
+        for rows in (1, 2) if bench.tiny else PRODUCT_ROWS:
 
             def buffers(rows: int = rows, outputs: int = outputs, inputs: int = inputs) -> Any:
                 size: dict[str, Any] = {"dtype": dtype, "device": bench.device}
                 weight = torch.randn(outputs, inputs, **size)
                 return torch.randn(rows, inputs, **size), weight, torch.empty(rows, outputs, **size)
 
-            implementations: dict[str, Callable[..., Any]] = {"torch": library}
-            if bench.cuda and rows <= max(GEMV_ROWS):
-                implementations["triton"] = by(bench, "gemv", "gemv")["triton"]
             weight_bytes = outputs * inputs * dtype.itemsize
             yield Case(
-                "gemv" if rows <= max(GEMV_ROWS) else "mm",
+                "mm",
                 f"{rows} rows by {name}",
-                works(bench, implementations, buffers, weight_bytes),
+                works(bench, {"torch": library}, buffers, weight_bytes),
                 read=weight_bytes + rows * (outputs + inputs) * dtype.itemsize,
                 flops=2 * rows * outputs * inputs,
             )

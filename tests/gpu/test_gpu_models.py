@@ -13,9 +13,7 @@ import torch
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import ConfigError, EngineDeadError
 from pyengine.grammar import regex
-from pyengine.kernels import gemv
 from pyengine.model.spec import describe
-from pyengine.model.torch.matmul import MAX_GEMV_ROWS, Matmul, cuda_timer, library
 from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.loader import open_weights
 from pyengine.settings.config import EngineConfig
@@ -64,24 +62,6 @@ async def test_every_architecture_says_what_transformers_says(name: str, tmp_pat
         asked = [engine.generate(prompt, GREEDY) for prompt in mixed_prompts()]
         answers = await asyncio.gather(*asked)
     assert [answer.token_ids for answer in answers] == expected
-
-
-def test_whatever_was_faster_the_product_is_right() -> None:
-    device = torch.device("cuda")
-    matmul = Matmul(gemv.gemv, lambda: cuda_timer(device))
-    weights = [
-        torch.randn(size, dtype=torch.bfloat16, device=device) * 0.02
-        for size in ((6144, 4096), (4096, 14336), (257, 96))
-    ]
-    matmul.measure(weights)
-    for weight in weights:
-        for rows in range(1, MAX_GEMV_ROWS + 3):
-            x = torch.randn(rows, weight.shape[1], dtype=torch.bfloat16, device=device)
-            got = x.new_empty(rows, weight.shape[0])
-            wanted = torch.empty_like(got)
-            matmul(x, weight, got)
-            library(x, weight, wanted)
-            torch.testing.assert_close(got, wanted, rtol=2e-2, atol=2e-2)
 
 
 async def test_two_gpus_say_what_one_does_and_a_rank_that_dies_is_named(tmp_path: Path) -> None:

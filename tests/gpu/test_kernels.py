@@ -13,7 +13,6 @@ from pyengine._core import StepHeader  # noqa: E402
 from pyengine.kernels import (  # noqa: E402
     activation,
     feed,
-    gemv,
     head_norm,
     norm,
     penalties,
@@ -115,20 +114,6 @@ def test_a_cache_of_more_than_two_thousand_million_numbers() -> None:
 
 
 @dtypes
-@pytest.mark.parametrize("rows", [1, 2, 3, 8])
-@pytest.mark.parametrize("shape", [(6144, WIDTH), (WIDTH, INTERMEDIATE), (VOCABULARY, WIDTH)])
-def test_gemv(shape: tuple[int, int], rows: int, dtype: Any) -> None:
-    weight, x = normal(*shape, dtype=dtype) / 64, normal(rows, shape[1], dtype=dtype, seed=1)
-    out = torch.zeros(rows, shape[0], dtype=dtype, device="cuda")
-    gemv.gemv(x, weight, out)
-    again = torch.zeros_like(out)
-    gemv.gemv(x, weight, again)
-    assert (out == again).all()
-    exact = (x.double() @ weight.double().T).to(dtype)
-    assert_close(out, exact, 1, 1e-5)
-
-
-@dtypes
 @pytest.mark.parametrize("rows", [1, 64])
 def test_penalty_and_restore(rows: int, dtype: Any) -> None:
     each = 9000
@@ -194,7 +179,6 @@ def launches() -> dict[str, tuple[Callable[[], None], list[Any]]]:
     tokens, logprobs, of_chosen = integers(0, 1, 15).view(3, 5), normal(3, 5), normal(3)
     start = torch.tensor([0, 1, 2, 3], dtype=torch.int32, device="cuda")
     penalized, factor = logits.clone(), normal(3).abs() + 1
-    weight, result = normal(WIDTH, WIDTH), normal(3, WIDTH)
     return {
         "norm": (lambda: norm.add_rms_norm(residual, branch, gain, 1e-5, out), [residual, out]),
         "head_norm": (
@@ -215,7 +199,6 @@ def launches() -> dict[str, tuple[Callable[[], None], list[Any]]]:
             lambda: top_logprobs.top_logprobs(logits, chosen, tokens, logprobs, of_chosen),
             [tokens, logprobs, of_chosen],
         ),
-        "gemv": (lambda: gemv.gemv(branch[:3], weight, result), [result]),
     }
 
 
@@ -227,7 +210,6 @@ KERNELS = (
     "feed",
     "penalty",
     "top_logprobs",
-    "gemv",
 )
 
 

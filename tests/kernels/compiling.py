@@ -19,7 +19,6 @@ from pyengine.kernels import (
     activation,
     attention,
     feed,
-    gemv,
     greedy,
     head_norm,
     norm,
@@ -68,10 +67,6 @@ def layers() -> Iterator[tuple[str, Work]]:
             gains, normed = of(dtype, dim), of(dtype, ROWS, (heads + 2 * kv_heads) * dim)
             work = partial(head_norm.head_rms_norm, normed, gains, gains, heads, 1e-6)
             yield f"{dtype} {dim}", work
-    for m in (1, 2, 3, 8):
-        weight = of(BF16, HIDDEN, INTERMEDIATE)
-        x, out = of(BF16, m, INTERMEDIATE), of(BF16, m, HIDDEN)
-        yield f"{m}", partial(gemv.gemv, x, weight, out)
 
 
 def sampler() -> Iterator[tuple[str, Work]]:

@@ -28,7 +28,6 @@ from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.experts import GroupedLinear, TorchExperts
-from pyengine.model.torch.matmul import Matmul
 from pyengine.model.torch.memory import logits_bytes
 from pyengine.model.torch.norms import (
     TorchHeadNorm,
@@ -37,7 +36,7 @@ from pyengine.model.torch.norms import (
     TorchNorm,
     WholeNorm,
 )
-from pyengine.model.torch.ops import TorchOps, torch_matmul, torch_ops
+from pyengine.model.torch.ops import TorchOps, torch_ops
 from pyengine.model.torch.packed_linear import PackedLinear, is_packed
 from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.matrix import Matrix
@@ -59,10 +58,8 @@ class TorchParts:
         group: The ranks that share the model.
         ranks: How many they are.
         ops: Norms, rotation, activation.
-        matmul: Multiplies by weights.
         caches: Keys and values of each slot of a page, [pages, block_size, kv heads, head_dim],
             once attention is made.
-        weights: Of the linear layers, this rank's.
         transfer: Brings weights to the device; they are there once it was waited for.
     """
 
@@ -88,21 +85,18 @@ class TorchParts:
         self.group: Group = group or Alone()
         self.ranks = self.group.size
         self.ops: TorchOps = torch_ops(device)
-        self.matmul: Matmul = torch_matmul(device)
         self.caches: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.weights: list[torch.Tensor] = []
         self.transfer = Transfer(device, dtype)
         self._tables: dict[Matrix, torch.Tensor] = {}
 
     def loaded(self) -> None:
-        """Wait for the weights, and settle how each shape of them is multiplied by.
+        """Wait for the weights.
 
         Raises:
             Exception: Weights could not be read.
         """
         self._tables.clear()
         self.transfer.wait()
-        self.matmul.measure(self.weights)
 
     def buffer(self, rows: int, width: int) -> Buffer:
         """Zeros [rows, width]."""
@@ -117,7 +111,7 @@ class TorchParts:
     def linear(
         self, weight: Matrix, bias: NDArray[Any] | None = None, *, reduce: bool = False
     ) -> "TorchLinear | PackedLinear":
-        """By a library, or for few rows by a GEMV; see :class:`Matmul`.
+        """By torch's library.
 
         Quantized weights stay so on a CPU; elsewhere they become dense ones of the parts' data
         type.
@@ -129,7 +123,6 @@ class TorchParts:
         tensor = self._tables.get(weight)
         if tensor is None:
             tensor = self.transfer.matrix(weight)
-        self.weights.append(tensor)
         vector = None if bias is None else self.transfer.vector(bias)
         return TorchLinear(self, tensor, vector, reduce=reduce)
 
@@ -255,7 +248,11 @@ class TorchLinear:
 
     def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, in] -> ``out`` [rows, out]."""
-        self._parts.matmul(x.tensor[:rows], self._weight, out.tensor[:rows], self._bias)
+        given, result = x.tensor[:rows], out.tensor[:rows]
+        if self._bias is None:
+            torch.mm(given, self._weight.t(), out=result)
+        else:
+            torch.addmm(self._bias, given, self._weight.t(), out=result)
         if self._reduce:
             self._parts.group.all_reduce(out.tensor[:rows])
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pyengine.kernels import activation, gemv, head_norm, norm, rope
-from pyengine.model.torch.matmul import Matmul, cuda_timer
+from pyengine.kernels import activation, head_norm, norm, rope
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,3 @@ REFERENCES = TorchOps(
 def torch_ops(device: torch.device) -> TorchOps:
     """The calls for ``device``."""
     return KERNELS if device.type == "cuda" else REFERENCES
-
-
-def torch_matmul(device: torch.device) -> Matmul:
-    """The matrix product for weights on ``device``."""
-    return Matmul(gemv.gemv, lambda: cuda_timer(device)) if device.type == "cuda" else Matmul()

@@ -13,8 +13,9 @@ import torch.distributed
 # Its type stubs lack some names that are used here.
 distributed: Any = torch.distributed
 
-# Long, as loading may take long; a rank that dies closes its connections, which ends every wait.
-EXCHANGE_TIMEOUT = timedelta(days=1)
+# Long, as one rank may load for long; a rank that dies closes its connections, which ends every
+# wait. Once all have loaded, a step's time is the limit: see TorchGroup.limit.
+LOADING_TIMEOUT = timedelta(days=1)
 MEETING_TIMEOUT_S = 60.0
 LOCALHOST = "127.0.0.1"
 
@@ -41,6 +42,9 @@ class Group(Protocol):
     def least(self, number: int) -> int:
         """The least of the ranks' numbers; waits for all ranks."""
 
+    def limit(self, seconds: float) -> None:
+        """Let an exchange that takes longer fail, from now on."""
+
 
 class Alone:
     """A group of one."""
@@ -58,6 +62,9 @@ class Alone:
     def least(self, number: int) -> int:
         """``number``."""
         return number
+
+    def limit(self, seconds: float) -> None:
+        """Nothing: nothing is waited for."""
 
 
 def host_store(port: int | None = None) -> Any:
@@ -127,6 +134,11 @@ class TorchGroup:
         _finish(self._host.allreduce([numbers], self._least))
         return int(numbers[0])
 
+    def limit(self, seconds: float) -> None:
+        """See :class:`Group`."""
+        for group in {id(each): each for each in (self._host, self._device)}.values():
+            group._set_default_timeout(timedelta(seconds=seconds))
+
     def abort(self) -> None:
         """Fail the exchanges that wait on a GPU for a rank that has died. Any thread; idempotent.
 
@@ -141,15 +153,16 @@ def _gloo(store: Any, rank: int, size: int) -> Any:
     options = gloo._Options()
     # By the machine's name gloo might listen on the network; all ranks are on this machine.
     options._devices = [gloo.create_device(hostname=LOCALHOST)]
-    options._timeout = EXCHANGE_TIMEOUT
+    options._timeout = LOADING_TIMEOUT
     return gloo(store, rank, size, options)
 
 
 def _nccl(store: Any, rank: int, size: int, device: torch.device) -> Any:
     nccl = distributed.ProcessGroupNCCL
     options = nccl.Options()
-    options._timeout = EXCHANGE_TIMEOUT
-    with _environment("NCCL_SOCKET_IFNAME", "lo"):
+    options._timeout = LOADING_TIMEOUT
+    # Buffers that are registered as a graph is captured take part of all ranks.
+    with _environment("NCCL_SOCKET_IFNAME", "lo"), _environment("NCCL_GRAPH_REGISTER", "0"):
         group = nccl(store, rank, size, options)
         group.eager_connect_single_device(device)
     return group

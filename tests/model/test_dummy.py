@@ -20,6 +20,7 @@ from pyengine.model.spec import describe
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.layers import TorchParts
 from pyengine.model.torch.model import TorchModel
+from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.dummy import DummyWeights, Noise
 from pyengine.model.weights.folder import NAMED_SPECS, model_folder
 from pyengine.model.weights.loader import open_weights
@@ -42,6 +43,8 @@ class Ranks:
     def all_gather(self, tensor: torch.Tensor, out: torch.Tensor) -> None: ...
     def least(self, number: int) -> int:
         return number
+
+    def limit(self, seconds: float) -> None: ...
 
 
 class Recorded(DummyWeights):
@@ -82,11 +85,23 @@ def test_a_named_spec_is_that_of_the_model(name: str) -> None:
     assert parts.caches[0][0].shape == (16, 16, 8, 128)
 
 
-def test_ranks_hold_their_share_of_the_memory() -> None:
+def test_ranks_hold_their_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def held(ranks: int) -> int:
-        _, parts, _ = on_meta("llama-3-70b", ranks)
+        made: list[torch.Tensor] = []
+
+        def noted(transfer: Transfer, weight: Matrix) -> torch.Tensor:
+            made.append(make(transfer, weight))
+            return made[-1]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Transfer, "matrix", noted)
+            _, parts, _ = on_meta("llama-3-70b", ranks)
         assert {keys.shape[2] for keys, _ in parts.caches} == {8 // ranks}
-        return sum(weight.numel() for weight in parts.weights)
+        table, *layers = made  # every rank has all of the embeddings
+        assert table.shape[0] > layers[0].shape[0]
+        return sum(weight.numel() for weight in layers)
+
+    make = Transfer.matrix
 
     assert held(1) == 8 * held(8) == 4 * held(4)
 

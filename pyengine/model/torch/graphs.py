@@ -34,6 +34,9 @@ CAPTURE_INTERVAL = 4
 MAX_TOKENS = 512
 """Larger steps take the device longer than it takes the CPU to queue them."""
 
+FAILED = 1 << 62
+"""Bytes of a graph that could not be captured: more than any takes."""
+
 Key = Hashable
 
 logger = logging.getLogger("pyengine")
@@ -81,8 +84,20 @@ class Graphs:
         on_evict: Called with the key of each graph that is evicted, or could not be kept.
     """
 
-    def __init__(self, capturer: Capturer, limit: int) -> None:
+    def __init__(
+        self, capturer: Capturer, limit: int, agree: Callable[[int], int] | None = None
+    ) -> None:
+        """Within ``limit`` bytes.
+
+        Args:
+            capturer: Captures.
+            limit: See above.
+            agree: Of ranks that share a model, what a capture took on the one where it took most,
+                given what it took here; waits for all of them. So they keep and give up the same
+                graphs: a library may exchange memory as one is captured, which takes all ranks.
+        """
         self._capturer = capturer
+        self._agree = agree or (lambda size: size)
         self.limit = limit
         self.used = 0
         self.captures = 0
@@ -142,10 +157,13 @@ class Graphs:
         expected = self._sizes.get(key, max(self._sizes.values(), default=0))
         self._evict_to(self.limit - min(expected, self.limit))
         begun = time.monotonic()
+        graph, size = None, FAILED
         try:
             graph, size = self._capturer.capture(work)
         except Exception:
             logger.warning("%s cannot be captured in a graph", key, exc_info=True)
+        size = self._agree(size)
+        if graph is None or size == FAILED:
             self._refuse(key)
             return
         self.captures += 1

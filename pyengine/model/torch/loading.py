@@ -38,7 +38,6 @@ class LoadedModels:
         queue: Where all of them work.
         model: The model.
         draft: The draft model, if there is one.
-        one_size: See :class:`TorchRunner`.
     """
 
     config: EngineConfig
@@ -46,7 +45,6 @@ class LoadedModels:
     queue: DeviceQueue
     model: TorchModel
     draft: TorchModel | None
-    one_size: bool
 
     def runner(
         self,
@@ -87,7 +85,6 @@ class LoadedModels:
             max_sequences=limits.max_sequences,
             graphs=graphs,
             draft=drafter,
-            one_size=self.one_size,
             device=device,
             notes=notes,
         )

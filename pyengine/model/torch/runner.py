@@ -89,7 +89,6 @@ class TorchRunner:
         max_sequences: int,
         graphs: Graphs | None = None,
         draft: Drafter | None = None,
-        one_size: bool = False,
         device: str = "torch",
         notes: Mapping[str, str] | None = None,
     ) -> None:
@@ -104,8 +103,6 @@ class TorchRunner:
             max_sequences: Slots of the sequence table.
             graphs: Keeps graphs; None: every step is queued kernel by kernel.
             draft: Fills in the drafts that steps leave open.
-            one_size: Pad a step that has no graph as if it had one. Ranks that share a model
-                exchange numbers of one size, and do not all have the same graphs.
             device: The device in words.
             notes: Other facts for the summary at the start.
         """
@@ -117,7 +114,6 @@ class TorchRunner:
         self.notes: Mapping[str, str] = notes or {}
         self.graphs = graphs
         self.draft = draft
-        self._one_size = one_size
         fields = layout.fields()
         self._max_rows, self._max_logits = fields["sample_rows"][2], fields["logit_row"][2]
         self._max_tokens = fields["token_ids"][2]
@@ -298,10 +294,9 @@ class TorchRunner:
             if backend.captures and (size := self._forward_bucket(buffers)):
                 key = ("forward", variant, size)
                 graph = self.graphs.find(key)
-                used = graph is not None or self.graphs.is_due(key)
-                if used or self._one_size:
+                if graph is not None or self.graphs.is_due(key):
                     rows, tokens = min(size, self._max_rows), size
-                if not used:
+                else:
                     key = None
         self.layout.pad(buffers.memory, rows, tokens, logits)
         pages = buffers.num_pages + rows - buffers.num_rows

@@ -54,12 +54,12 @@ def start_on_cpu(
         passes = pass_layout(layout, spec.draft.info)
         draft_backend = make(attention_spec(spec.draft.info, passes))
         draft = load_model(spec.draft, passes, device, draft_backend, progress)
-    models = LoadedModels(
-        config, layout, queue or CpuQueue(), model, draft, one_size=group is not None
-    )
+    models = LoadedModels(config, layout, queue or CpuQueue(), model, draft)
     limit, graphs, draft_graphs = graph_bytes(config), None, None
     if capturer is not None:
         graphs = Graphs(capturer, limit)
         draft_graphs = Graphs(capturer, limit) if limit else None
     name, notes = f"cpu, {spec.info.dtype}, torch", {"attention": backend.name}
+    if group is not None:
+        group.limit(config.step_timeout_s)
     return models.runner(spec, name, notes, graphs, draft_graphs)

@@ -77,11 +77,12 @@ def start_on_gpu(
         describe(config, memory.num_blocks),
         name,
         {"attention": attention, "memory": str(memory)},
-        *_graphs(memory.graphs, drafts=models.draft is not None),
+        *_graphs(memory.graphs, group, drafts=models.draft is not None),
     )
     for each in (runner, runner.draft):
         if isinstance(each, TorchRunner):
             capture_graphs(each)
+    group.limit(config.step_timeout_s)
     return runner
 
 
@@ -125,8 +126,7 @@ def _load(
             draft = load_model(draft_spec, passes, device, draft_backend, progress)
     # Memory that only loading needed is not needed by steps.
     torch.cuda.empty_cache()
-    one_size = config.tensor_parallel > 1
-    return LoadedModels(config, layout, CudaQueue(device), model, draft, one_size), why
+    return LoadedModels(config, layout, CudaQueue(device), model, draft), why
 
 
 def _weight_bytes(models: LoadedModels, spec: ModelSpec, ranks: int) -> int:
@@ -153,11 +153,15 @@ def _divide(models: LoadedModels, spec: ModelSpec, group: Group, found: Measured
     return replace(memory, num_blocks=blocks, cache=blocks * block_bytes)
 
 
-def _graphs(limit: int, *, drafts: bool) -> tuple[Graphs | None, Graphs | None]:
+def _graphs(limit: int, group: Group, *, drafts: bool) -> tuple[Graphs | None, Graphs | None]:
     """The graphs of the model and of the draft model, in ``limit`` bytes together."""
     # The passes of a small model have small graphs.
     small = limit // 4 if drafts else 0
+
+    def most(size: int) -> int:
+        return -group.least(-size)
+
     return (
-        Graphs(CudaCapturer(), limit - small) if limit else None,
+        Graphs(CudaCapturer(), limit - small, most) if limit else None,
         Graphs(CudaCapturer(), small) if small else None,
     )

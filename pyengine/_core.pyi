@@ -856,6 +856,8 @@ class Detokenizer:
 class CpuTensor:
     """A C-contiguous array for the CPU kernels: float32, uint8, int32, int64, uint32, uint64, or
     bfloat16 given as its bits in (u)int16. Shares the array's memory and keeps it alive.
+
+    There may be room between the entries of the first dimension, as a KV cache has it.
     """
 
     def __new__(cls, array: NDArray[Any]) -> CpuTensor:
@@ -1015,6 +1017,8 @@ class CpuExperts:
         groups: int = 1,
         chosen_groups: int = 1,
         limit: float | None = None,
+        scales: Sequence[float] | None = None,
+        weighs_inputs: bool = False,
     ) -> CpuExperts:
         """Experts of ``gate_up`` [2 * inner, hidden] and ``down`` [hidden, inner] each.
 
@@ -1030,6 +1034,8 @@ class CpuExperts:
             groups: Groups of neighbouring experts, judged by the sum of their best two scores.
             chosen_groups: Groups of which experts are chosen.
             limit: Of the clamped activation.
+            scales: Multiply the weights of the chosen, one for each expert.
+            weighs_inputs: Weights multiply what goes into an expert, not what comes out.
 
         Raises:
             ValueError: Shapes or numbers do not fit.
@@ -1091,12 +1097,14 @@ class CpuKernels:
         query_width: int,
         epsilon: float,
         rows: int,
+        value_weight: CpuTensor | None = None,
     ) -> None:
         """Normalize the queries and the keys of the first ``rows`` rows, in place.
 
-        A row is ``query_width`` numbers of queries, then keys and as many values, which stay.
-        Queries are normalized in pieces of len(query_weight) numbers, which are multiplied by
-        ``query_weight``: single heads, or all of them; keys by ``key_weight``.
+        A row is ``query_width`` numbers of queries, then keys and as many values. Queries are
+        normalized in pieces of len(query_weight) numbers, which are multiplied by
+        ``query_weight``: single heads, or all of them; keys by ``key_weight``, and values by
+        ``value_weight``; without one they stay.
         """
 
     def linear(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor, rows: int) -> None:
@@ -1156,6 +1164,16 @@ class CpuKernels:
     def soft_cap(self, x: CpuTensor, cap: float, rows: int) -> None:
         """Cap * tanh(x / cap) of the first ``rows`` rows of ``x``, in place."""
 
+    def multiply(self, x: CpuTensor, by: CpuTensor, column: int, rows: int) -> None:
+        """Multiply the first ``rows`` rows of ``x`` [rows, width] by as many columns of the rows of
+        ``by``, from ``column`` on, in place.
+        """
+
+    def gate(self, x: CpuTensor, gates: CpuTensor, rows: int) -> None:
+        """Multiply each of the first ``rows`` rows of ``x`` by the sigmoid of its number in
+        ``gates`` [rows], in place.
+        """
+
     def attend(
         self,
         step: CpuStep,
@@ -1168,23 +1186,30 @@ class CpuKernels:
         scale: float,
         *,
         window: int | None = None,
+        chunk: int | None = None,
         soft_cap: float | None = None,
         sinks: CpuTensor | None = None,
+        temperatures: CpuTensor | None = None,
+        stores: bool = True,
     ) -> None:
         """Rotate queries and keys, store keys and values in the cache, attend causally.
 
         Args:
             step: The step's rows, pages and slots.
-            qkv: [tokens, (num_heads + 2 * kv heads) * head_dim]: queries, keys, values.
+            qkv: [tokens, (num_heads + 2 * kv heads) * head_dim]: queries, keys, values; without
+                ``stores`` queries alone.
             angles: float32 [context, head_dim]: cosines, then sines.
-            keys: [blocks, kv heads, head_dim, block_size].
-            values: [blocks, kv heads, block_size, head_dim].
+            keys: [blocks, kv heads, head_dim, block_size], perhaps with room between blocks.
+            values: [blocks, kv heads, block_size, head_dim], with the same room.
             out: [tokens, num_heads * head_dim].
             num_heads: Query heads.
             scale: Multiplies the scores.
             window: Keys that a query sees, the last of them its own; None is all before it.
+            chunk: A query sees keys of its own chunk of so many positions alone.
             soft_cap: Scores become ``soft_cap * tanh(score / soft_cap)``.
             sinks: float32 [num_heads], logits that take a share of the softmax and have no value.
+            temperatures: float32 [context], what multiplies the scores of each position's query.
+            stores: False where another layer stores the keys and values that this one attends to.
         """
 
     def sample(
@@ -1337,6 +1362,7 @@ class CpuProgram:
         query_width: int,
         epsilon: float,
         rows: int = 0,
+        value_weight: CpuTensor | None = None,
     ) -> None: ...
     def linear(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor, rows: int = 0) -> None: ...
     def gather(
@@ -1359,6 +1385,8 @@ class CpuProgram:
     ) -> None: ...
     def scale(self, x: CpuTensor, factor: float, rows: int = 0) -> None: ...
     def soft_cap(self, x: CpuTensor, cap: float, rows: int = 0) -> None: ...
+    def multiply(self, x: CpuTensor, by: CpuTensor, column: int, rows: int = 0) -> None: ...
+    def gate(self, x: CpuTensor, gates: CpuTensor, rows: int = 0) -> None: ...
     def attend(
         self,
         step: CpuStep,
@@ -1371,8 +1399,11 @@ class CpuProgram:
         scale: float,
         *,
         window: int | None = None,
+        chunk: int | None = None,
         soft_cap: float | None = None,
         sinks: CpuTensor | None = None,
+        temperatures: CpuTensor | None = None,
+        stores: bool = True,
     ) -> None: ...
     def run(self, rows: int, first: int = 0) -> None:
         """Run all recorded kernels on the first ``rows`` rows; gathers begin at index ``first``.

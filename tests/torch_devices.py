@@ -69,7 +69,12 @@ class PaddedAttention(TorchAttention):
             assert table.slot_mapping[host.num_tokens : tokens].tolist() == [-1] * padding
             self._rows.append(
                 [
-                    (*starts[row:][:2], length, step.page_indices[slice(*pages[row:][:2])])
+                    (
+                        *starts[row:][:2],
+                        length,
+                        step.page_indices[slice(*pages[row:][:2])],
+                        int(host.positions[starts[row + 1] - 1]),
+                    )
                     for row, length in enumerate(table.kv_length[:rows].tolist())
                     if starts[row] < starts[row + 1]
                 ]

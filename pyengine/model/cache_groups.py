@@ -10,10 +10,13 @@ several *tables*, each with a page for its own layers::
             ...                                ...
             table 5: layer 4                   table 5: layers 22 24, three slots empty
 
+A layer with larger heads than others takes several neighbouring slots, and is named as often in its
+table; one that attends to another layer's keys and values takes none.
+
 Imports no torch. ``rust/engine/src/kv_allocator`` has the blocks of these groups.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 MOST_TABLES = 8
@@ -30,45 +33,67 @@ class CacheGroup:
 
     Attributes:
         window: Tokens that a query sees, its own counted in; None is all before it.
-        tables: The layers of each page table, in the order of a page's slots. The first group
-            sees all tokens, and has no tables if no layer does.
+        tables: The layers of each page table, one for each slot of a page. The first group sees
+            all tokens, and has no tables if no layer does.
     """
 
     window: int | None
     tables: tuple[tuple[int, ...], ...]
 
 
-def one_group(layers: int) -> tuple[CacheGroup, ...]:
-    """All layers in one page: those of windows keep all tokens too."""
-    return (CacheGroup(None, (tuple(range(layers)),)),)
+def one_group(slots: Sequence[int]) -> tuple[CacheGroup, ...]:
+    """All layers, which take so many slots each, in one page: those of windows keep all tokens."""
+    return (CacheGroup(None, (_named(range(len(slots)), slots),)),)
 
 
-def cache_groups(windows: Sequence[int | None]) -> tuple[CacheGroup, ...]:
+def cache_groups(
+    windows: Sequence[int | None], slots: Sequence[int] | None = None
+) -> tuple[CacheGroup, ...]:
     """The groups of a model whose layers have these windows.
 
     The slots of a page are as many as leave the least empty with at most :data:`MOST_TABLES`.
+
+    Args:
+        windows: Of each layer.
+        slots: How many slots each takes; None: one.
     """
+    slots = (1,) * len(windows) if slots is None else slots
     if not any(windows):
-        return one_group(len(windows))
+        return one_group(slots)
     kinds = [None, *sorted({window for window in windows if window is not None})]
-    layers = [[at for at, window in enumerate(windows) if window == kind] for kind in kinds]
-    counts = [len(each) for each in layers]
-    sizes = range(1, max(counts) + 1)
-    few = [size for size in sizes if sum(-(-count // size) for count in counts) <= MOST_TABLES]
-    slots = min(few or [max(counts)], key=lambda size: (_empty(counts, size), -size))
-    return tuple(
-        CacheGroup(kind, tuple(tuple(own[at : at + slots]) for at in range(0, len(own), slots)))
-        for kind, own in zip(kinds, layers, strict=True)
-    )
+    layers = [
+        [at for at, window in enumerate(windows) if window == kind and slots[at]] for kind in kinds
+    ]
+    whole = max(sum(slots[at] for at in own) for own in layers)
+    filled = {
+        size: [_tables(own, slots, size) for own in layers] for size in range(max(slots), whole + 1)
+    }
+    few = [size for size, found in filled.items() if sum(map(len, found)) <= MOST_TABLES]
+    best = min(few or [whole], key=lambda size: (_empty(filled[size], size), -size))
+    return tuple(CacheGroup(kind, tables) for kind, tables in zip(kinds, filled[best], strict=True))
 
 
-def _empty(counts: Sequence[int], slots: int) -> int:
-    full, *windows = (-count % slots for count in counts)
+def _named(layers: Iterable[int], slots: Sequence[int]) -> tuple[int, ...]:
+    return tuple(layer for layer in layers for _ in range(slots[layer]))
+
+
+def _tables(layers: Sequence[int], slots: Sequence[int], size: int) -> tuple[tuple[int, ...], ...]:
+    """The layers in as many tables of ``size`` slots as they take, in their order."""
+    tables: list[tuple[int, ...]] = []
+    for layer in layers:
+        if not tables or len(tables[-1]) + slots[layer] > size:
+            tables.append(())
+        tables[-1] += (layer,) * slots[layer]
+    return tuple(tables)
+
+
+def _empty(groups: Sequence[Sequence[tuple[int, ...]]], size: int) -> int:
+    full, *windows = (sum(size - len(table) for table in tables) for tables in groups)
     return _FULL_WEIGHT * full + sum(windows)
 
 
 def slots_of(groups: Sequence[CacheGroup]) -> int:
-    """Layers that a page has room for."""
+    """Slots of a page."""
     return max(len(layers) for group in groups for layers in group.tables)
 
 
@@ -77,15 +102,14 @@ def tables_of(groups: Sequence[CacheGroup]) -> int:
     return sum(len(group.tables) for group in groups)
 
 
-def places(groups: Sequence[CacheGroup]) -> list[tuple[int, int]]:
-    """For each layer, its page table, counted through all groups, and its slot in a page."""
+def places(groups: Sequence[CacheGroup]) -> dict[int, tuple[int, int]]:
+    """For each layer, its page table, counted through all groups, and its first slot in a page."""
     tables = [layers for group in groups for layers in group.tables]
-    found = {
-        layer: (table, slot)
+    return {
+        layer: (table, layers.index(layer))
         for table, layers in enumerate(tables)
-        for slot, layer in enumerate(layers)
+        for layer in layers
     }
-    return [found[layer] for layer in sorted(found)]
 
 
 def pages_for(groups: Sequence[CacheGroup], tokens: int, block_size: int) -> int:

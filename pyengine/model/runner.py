@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
 from pyengine.model.cache_groups import CacheGroup
+from pyengine.model.layer_heads import LayerHeads
 
 Progress = Callable[[int, int], None]
 """Called while weights load, with (bytes loaded, bytes in all)."""
@@ -40,6 +41,9 @@ class ModelInfo:
             the draft model too.
         windows: For each layer, the tokens that a query sees, its own counted in; None is all
             before it. Empty where there are no layers.
+        chunks: For each layer, the positions of a chunk that a query does not see beyond; None is
+            no chunks. Empty where no layer has them. Such a layer has a window of as many tokens.
+        layer_heads: The key and value heads of each layer, where they differ; else empty.
         cache_groups: The layers by how long their keys and values are kept, and their page tables.
         attention_sinks: Whether attention has sinks.
         num_parameters: Of the model; 0 where there are no weights.
@@ -61,10 +65,17 @@ class ModelInfo:
     block_size: int
     block_bytes: int
     windows: tuple[int | None, ...] = ()
+    chunks: tuple[int | None, ...] = ()
+    layer_heads: tuple[LayerHeads, ...] = ()
     cache_groups: tuple[CacheGroup, ...] = (CacheGroup(None, ((),)),)
     attention_sinks: bool = False
     num_parameters: int = 0
     kv_cache_dtype: str = ""
+
+    @property
+    def heads(self) -> tuple[LayerHeads, ...]:
+        """The key and value heads of each layer."""
+        return self.layer_heads or (LayerHeads(self.num_kv_heads, self.head_dim),) * self.num_layers
 
 
 class LogProbs(NamedTuple):

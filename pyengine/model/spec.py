@@ -11,6 +11,7 @@ from typing import Any
 from pyengine._core import StepLayout
 from pyengine.errors import ConfigError, ModelLoadError
 from pyengine.model.architectures import traits_of
+from pyengine.model.architectures.traits import Traits
 from pyengine.model.cache_groups import (
     cache_groups,
     longest_sequence,
@@ -21,6 +22,7 @@ from pyengine.model.cache_groups import (
 )
 from pyengine.model.config_numbers import check_numbers
 from pyengine.model.dtypes import ITEM_BYTES
+from pyengine.model.layer_heads import LayerHeads, slots_by_layer, unit_of
 from pyengine.model.positions import max_positions
 from pyengine.model.runner import ModelInfo
 from pyengine.model.text_part import text_part
@@ -122,12 +124,9 @@ def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelS
 
 def in_one_page(info: ModelInfo) -> ModelInfo:
     """The same with all layers in one group: windows are honoured, but keep all tokens."""
-    layer_bytes = info.block_bytes // slots_of(info.cache_groups)
-    return replace(
-        info,
-        cache_groups=one_group(info.num_layers),
-        block_bytes=info.num_layers * layer_bytes,
-    )
+    slot_bytes = info.block_bytes // slots_of(info.cache_groups)
+    groups = one_group(slots_by_layer(info.heads))
+    return replace(info, cache_groups=groups, block_bytes=slots_of(groups) * slot_bytes)
 
 
 def check_same_tokens(folder: Path, drafts: Path) -> None:
@@ -187,9 +186,11 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
     kv_dtype = dtype if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
     architecture = str((model.get("architectures") or ["unknown"])[0])
     traits = traits_of(architecture, model)
-    windows = layer_windows(model, layers)
-    groups = cache_groups(windows)
-    layer_bytes = 2 * kv_heads * head_dim * config.block_size * ITEM_BYTES[kv_dtype]
+    traits = traits or Traits()
+    by_layer = traits.heads or (LayerHeads(kv_heads, head_dim),) * layers
+    windows = traits.windows or layer_windows(model, layers)
+    groups = cache_groups(windows, slots_by_layer(by_layer))
+    slot_bytes = 2 * unit_of(by_layer) * config.block_size * ITEM_BYTES[kv_dtype]
     info = ModelInfo(
         name=name,
         folder=folder,
@@ -204,10 +205,12 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
         head_dim=head_dim,
         dtype=dtype,
         block_size=config.block_size,
-        block_bytes=slots_of(groups) * layer_bytes,
+        block_bytes=slots_of(groups) * slot_bytes,
         windows=windows,
+        chunks=traits.chunks,
+        layer_heads=traits.heads,
         cache_groups=groups,
-        attention_sinks=traits is not None and traits.names.sinks is not None,
+        attention_sinks=traits.names.sinks is not None,
         kv_cache_dtype=kv_dtype,
     )
     return info, model

@@ -19,7 +19,7 @@ _PATTERNS: dict[str, int] = {
 """By ``model_type``, for folders whose config.json leaves it out: of so many layers, the last sees
 all tokens and the others have the window."""
 
-_UNUSED_UNLESS_SAID = ("qwen2", "qwen3", "qwen3_moe", "smollm3")
+_UNUSED_UNLESS_SAID = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3")
 """Families whose configurations have a window that counts only with ``use_sliding_window``."""
 
 

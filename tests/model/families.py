@@ -8,18 +8,24 @@ from transformers import (
     ArceeConfig,
     Cohere2Config,
     CohereConfig,
+    Dots1Config,
+    Ernie4_5_MoeConfig,
     Ernie4_5Config,
     Exaone4Config,
     Gemma2Config,
     Gemma3TextConfig,
+    Gemma4TextConfig,
     GemmaConfig,
     Glm4Config,
     Glm4MoeConfig,
     GlmConfig,
     GptOssConfig,
     GraniteConfig,
+    GraniteMoeConfig,
     HeliumConfig,
+    Llama4TextConfig,
     MiniMaxM2Config,
+    Ministral3Config,
     MinistralConfig,
     MistralConfig,
     MixtralConfig,
@@ -29,6 +35,7 @@ from transformers import (
     OlmoeConfig,
     Phi3Config,
     Qwen2Config,
+    Qwen2MoeConfig,
     Qwen3Config,
     Qwen3MoeConfig,
     SeedOssConfig,
@@ -63,6 +70,13 @@ WIDE: dict[str, Any] = {
 ALTERNATING: dict[str, Any] = {
     "sliding_window": 24,
     "layer_types": ["sliding_attention", "full_attention"] * 2,
+}
+GEMMA4: dict[str, Any] = {
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "sliding_window": 24,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "final_logit_softcapping": 3.0,
 }
 BIASES: dict[str, Any] = {"attention_bias": True, "mlp_bias": True}
 
@@ -124,6 +138,35 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
                 "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
             },
+        },
+    ),
+    "gemma 4": (
+        Gemma4TextConfig,
+        WIDE
+        | GEMMA4
+        | {
+            "num_key_value_heads": 2,
+            "num_hidden_layers": 6,
+            "layer_types": ["sliding_attention", "full_attention"] * 3,
+            "num_kv_shared_layers": 2,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": 2600,
+            "use_double_wide_mlp": True,
+        },
+    ),
+    "gemma 4, keys as values, experts": (
+        Gemma4TextConfig,
+        WIDE
+        | GEMMA4
+        | {
+            "num_key_value_heads": 4,
+            "num_global_key_value_heads": 2,
+            "attention_k_eq_v": True,
+            "hidden_size_per_layer_input": 0,
+            "enable_moe_block": True,
+            "num_experts": 6,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 24,
         },
     ),
     "glm": (GlmConfig, WIDE | {"head_dim": 16, "attention_bias": True}),
@@ -201,6 +244,79 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
             "attention_bias": True,
         },
     ),
+    "dots.llm1": (
+        Dots1Config,
+        WIDE
+        | {
+            "head_dim": 16,
+            "n_routed_experts": 8,
+            "n_shared_experts": 2,
+            "num_experts_per_tok": 3,
+            "n_group": 4,
+            "topk_group": 2,
+            "moe_intermediate_size": 24,
+            "first_k_dense_replace": 1,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "sliding_window": 24,
+        },
+    ),
+    "ernie 4.5, experts": (
+        Ernie4_5_MoeConfig,
+        WIDE
+        | {
+            "head_dim": 16,
+            "moe_num_experts": 6,
+            "moe_k": 2,
+            "moe_intermediate_size": 24,
+            "moe_layer_start_index": 1,
+        },
+    ),
+    "granite, experts": (
+        GraniteMoeConfig,
+        WIDE
+        | {
+            "attention_multiplier": 0.2,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.3,
+            "logits_scaling": 2.0,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+        },
+    ),
+    "llama 4": (
+        Llama4TextConfig,
+        WIDE
+        | {
+            "head_dim": 16,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "intermediate_size_mlp": 48,
+            "interleave_moe_layer_step": 2,
+            "attention_chunk_size": 24,
+            "floor_scale": 16,
+            "attn_scale": 0.5,
+        },
+    ),
+    "ministral 3": (
+        Ministral3Config,
+        WIDE
+        | {
+            "head_dim": 16,
+            "rope_parameters": YARN
+            | {"original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.5},
+        },
+    ),
+    "qwen2-moe": (
+        Qwen2MoeConfig,
+        WIDE
+        | {
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "shared_expert_intermediate_size": 40,
+            "mlp_only_layers": [1],
+        },
+    ),
     "nemotron": (NemotronConfig, WIDE | BIASES),
     "olmo 2": (Olmo2Config, WIDE | {"attention_bias": True}),
     "olmo 3": (Olmo3Config, WIDE | ALTERNATING),
@@ -231,7 +347,20 @@ ONE_OF_EACH = ("mistral", "qwen2", "qwen3", "phi3")
 QUICK = (*list(FAMILIES)[:7], "gemma 3", "cohere2", "qwen3-moe")
 
 
-MIXTURES = ("gpt-oss", "mixtral", "minimax-m2", "olmoe", "qwen3-moe", "glm 4.5")
+MIXTURES = (
+    "dots.llm1",
+    "ernie 4.5, experts",
+    "gemma 4, keys as values, experts",
+    "glm 4.5",
+    "gpt-oss",
+    "granite, experts",
+    "llama 4",
+    "minimax-m2",
+    "mixtral",
+    "olmoe",
+    "qwen2-moe",
+    "qwen3-moe",
+)
 """Those with experts."""
 
 

@@ -18,8 +18,8 @@ from pyengine.model.cache_groups import (
 
 
 def test_a_model_without_windows_has_one_page_for_all_layers() -> None:
-    assert cache_groups([None] * 4) == one_group(4) == (CacheGroup(None, ((0, 1, 2, 3),)),)
-    assert (slots_of(one_group(4)), tables_of(one_group(4))) == (4, 1)
+    assert cache_groups([None] * 4) == one_group((1,) * 4) == (CacheGroup(None, ((0, 1, 2, 3),)),)
+    assert (slots_of(one_group((1,) * 4)), tables_of(one_group((1,) * 4))) == (4, 1)
 
 
 @pytest.mark.parametrize(
@@ -33,16 +33,27 @@ def test_pages_have_no_empty_slots_where_that_can_be(
     assert (slots_of(groups), tables_of(groups)) == (slots, tables)
 
 
-@given(st.lists(st.sampled_from([None, 4, 16]), min_size=1, max_size=70))
-def test_every_layer_has_a_place_of_its_own(windows: list[int | None]) -> None:
-    groups = cache_groups(windows)
+LAYERS = st.tuples(st.sampled_from([None, 4, 16]), st.sampled_from([1, 1, 2, 3, 0]))
+"""A layer's window, and how many slots it takes."""
+
+
+@given(st.lists(LAYERS, min_size=1, max_size=70).filter(lambda layers: any(s for _, s in layers)))
+def test_every_layer_has_slots_of_its_own(layers: list[tuple[int | None, int]]) -> None:
+    windows, slots = [window for window, _ in layers], [count for _, count in layers]
+    groups = cache_groups(windows, slots)
     found = places(groups)
-    assert len(set(found)) == len(found) == len(windows)
+    assert set(found) == {at for at, count in enumerate(slots) if count}
     assert groups[0].window is None
     assert tables_of(groups) <= MOST_TABLES
     tables = [group.window for group in groups for _ in group.tables]
-    assert [tables[table] for table, _ in found] == windows
-    assert all(slot < slots_of(groups) for _, slot in found)
+    assert all(tables[table] == windows[layer] for layer, (table, _) in found.items())
+    taken = {
+        (table, slot)
+        for layer, (table, first) in found.items()
+        for slot in range(first, first + slots[layer])
+    }
+    assert len(taken) == sum(slots)
+    assert all(slot < slots_of(groups) for _, slot in taken)
 
 
 @given(st.integers(1, 400), st.integers(1, 8), st.integers(1, 40))

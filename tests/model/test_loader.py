@@ -83,7 +83,7 @@ def test_a_folder_without_config(tmp_path: Path) -> None:
         ({"rope_parameters": {"rope_type": "spiral"}}, "scaling 'spiral' is not supported"),
         ({"rope_parameters": {"rope_type": "linear"}}, "lacks 'factor'"),
         ({"hidden_act": "gelu"}, "'gelu' is not supported"),
-        ({"intermediate_size": 0}, "'intermediate_size' must be positive"),
+        ({"intermediate_size": 0}, "'intermediate_size' must be a positive integer"),
         ({"quantization_config": {"bits": 4}}, "quantized"),
         ({"head_dim": 12}, "multiple of 8"),
     ],

@@ -6,11 +6,18 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from transformers import Gemma3Config, Mistral3Config, Qwen3VLConfig
+from transformers import (
+    Gemma3Config,
+    Gemma4Config,
+    Llama4Config,
+    Mistral3Config,
+    Qwen3VLConfig,
+    Qwen3VLMoeConfig,
+)
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.text_part import plain_name, text_part
-from tests.model.families import ALTERNATING, WIDE
+from tests.model.families import ALTERNATING, GEMMA4, WIDE, YARN
 from tests.model.llamas import SMALL, Loop, make_runner, prompts
 from tests.model.test_torch_model import logits_after
 
@@ -41,6 +48,79 @@ WITH_EYES: dict[str, tuple[Any, dict[str, Any]]] = {
             "config": Gemma3Config,
             "text_config": TEXT | ALTERNATING | {"model_type": "gemma3_text"},
             "vision_config": EYES,
+        },
+    ),
+    "gemma 4": (
+        transformers.Gemma4ForConditionalGeneration,
+        {
+            "config": Gemma4Config,
+            "text_config": TEXT
+            | GEMMA4
+            | {
+                "hidden_size_per_layer_input": 8,
+                "vocab_size_per_layer_input": 131,
+                "pad_token_id": 0,
+            },
+            "vision_config": {
+                "hidden_size": 32,
+                "intermediate_size": 32,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 2,
+                "head_dim": 16,
+            },
+            "audio_config": None,
+        },
+    ),
+    "llama 4": (
+        transformers.Llama4ForConditionalGeneration,
+        {
+            "config": Llama4Config,
+            "text_config": TEXT
+            | {
+                "num_local_experts": 4,
+                "intermediate_size_mlp": 48,
+                "attention_chunk_size": 24,
+                "floor_scale": 16,
+                "attn_scale": 0.5,
+            },
+            "vision_config": {
+                "hidden_size": 32,
+                "intermediate_size": 128,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "image_size": 28,
+                "projector_input_dim": 32,
+                "projector_output_dim": 32,
+                "vision_output_dim": 32,
+            },
+        },
+    ),
+    "ministral 3": (
+        transformers.Mistral3ForConditionalGeneration,
+        {
+            "config": Mistral3Config,
+            "text_config": TEXT
+            | {
+                "model_type": "ministral3",
+                "rope_parameters": YARN
+                | {"original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.5},
+            },
+            "vision_config": EYES | {"model_type": "pixtral", "head_dim": 16},
+        },
+    ),
+    "qwen3-vl, experts": (
+        transformers.Qwen3VLMoeForConditionalGeneration,
+        {
+            "config": Qwen3VLMoeConfig,
+            "text_config": TEXT
+            | {
+                "rope_parameters": MROPE,
+                "num_experts": 4,
+                "num_experts_per_tok": 2,
+                "moe_intermediate_size": 24,
+            },
+            "vision_config": QWEN_EYES,
         },
     ),
     "mistral small 3": (

@@ -8,7 +8,9 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "ArceeForCausalLM": ("AFM", ("hermes",)),
     "Cohere2ForCausalLM": ("Command R7B, Command A", ("command",)),
     "CohereForCausalLM": ("Command R, R+, Aya", ()),
+    "Dots1ForCausalLM": ("dots.llm1", ()),
     "Ernie4_5ForCausalLM": ("ERNIE 4.5, dense", ()),
+    "Ernie4_5_MoeForCausalLM": ("ERNIE 4.5 21B-A3B and 300B-A47B", ()),
     "Exaone4ForCausalLM": ("EXAONE 4", ("qwen3",)),
     "Gemma2ForCausalLM": ("Gemma 2", ()),
     "Gemma3ForCausalLM": ("Gemma 3 270M and 1B", ("gemma_json", "gemma_tool_code")),
@@ -16,6 +18,8 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
         "Gemma 3 4B and larger",
         ("gemma_json", "gemma_tool_code"),
     ),
+    "Gemma4ForCausalLM": ("Gemma 4", ()),
+    "Gemma4ForConditionalGeneration": ("Gemma 4, dense, E2B, E4B and 26B-A4B", ()),
     "GemmaForCausalLM": ("Gemma 1", ()),
     "Glm4ForCausalLM": ("GLM-4-0414", ()),
     "Glm4MoeForCausalLM": ("GLM-4.5 to 4.7", ("glm45",)),
@@ -25,14 +29,21 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
         "Granite 3 and 4, dense",
         ("granite", "granite_thinking", "hermes"),
     ),
+    "GraniteMoeForCausalLM": (
+        "Granite 3 1B-A400M and 3B-A800M",
+        ("granite", "granite_thinking", "hermes"),
+    ),
     "HeliumForCausalLM": ("Helium 1", ()),
+    "Llama4ForCausalLM": ("Llama 4", ("llama4_pythonic",)),
+    "Llama4ForConditionalGeneration": ("Llama 4 Scout and Maverick", ("llama4_pythonic",)),
     "LlamaForCausalLM": (
         "Llama 2 and 3, Llama-Nemotron, Falcon 3, SmolLM 1 and 2, Yi and more",
         _LLAMA,
     ),
     "MiniMaxM2ForCausalLM": ("MiniMax-M2", ("minimax_m2",)),
+    "Ministral3ForCausalLM": ("Ministral 3", _MISTRAL),
     "MinistralForCausalLM": ("Ministral", _MISTRAL),
-    "Mistral3ForConditionalGeneration": ("Mistral Small 3.1 and later", _MISTRAL),
+    "Mistral3ForConditionalGeneration": ("Mistral Small 3.1 and later, Ministral 3", _MISTRAL),
     "MistralForCausalLM": ("Mistral 7B, Nemo, Small 2 and 3, Magistral", _MISTRAL),
     "MixtralForCausalLM": ("Mixtral 8x7B and 8x22B", _MISTRAL),
     "NemotronForCausalLM": ("Nemotron 3 and 4, Minitron", ()),
@@ -44,12 +55,14 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
         ("phi4_mini", "phi4_functools"),
     ),
     "Qwen2ForCausalLM": ("Qwen2, Qwen2.5, DeepSeek-R1-Distill-Qwen", ("hermes", "deepseek_r1")),
+    "Qwen2MoeForCausalLM": ("Qwen1.5-MoE-A2.7B, Qwen2-57B-A14B", ("hermes",)),
     "Qwen3ForCausalLM": ("Qwen3, dense", _QWEN),
     "Qwen3MoeForCausalLM": (
         "Qwen3-30B-A3B and larger, Qwen3-Coder",
         (*_QWEN, "qwen3_coder", "qwen3_coder_thinking"),
     ),
     "Qwen3VLForConditionalGeneration": ("Qwen3-VL, dense", _QWEN),
+    "Qwen3VLMoeForConditionalGeneration": ("Qwen3-VL-30B-A3B and 235B-A22B", _QWEN),
     "SeedOssForCausalLM": ("Seed-OSS 36B", ("seed_oss",)),
     "SmolLM3ForCausalLM": ("SmolLM3", ("qwen3",)),
     "StableLmForCausalLM": ("StableLM 2", ()),
@@ -76,14 +89,16 @@ MISSING: dict[str, frozenset[str]] = {
         YoutuForCausalLM
         """.split()
     ),
-    "heads of another width, or keys and values of another layer": frozenset(
+    "four hidden states a token": frozenset(
         """
-        Gemma3nForCausalLM Gemma3nForConditionalGeneration Gemma4ForCausalLM
-        Gemma4ForConditionalGeneration Gemma4UnifiedForCausalLM
-        Gemma4UnifiedForConditionalGeneration MiMoV2FlashForCausalLM
+        Gemma3nForCausalLM Gemma3nForConditionalGeneration
         """.split()
     ),
-    "attention within chunks": frozenset(["Llama4ForCausalLM"]),
+    "values of another width than keys": frozenset(
+        """
+        MiMoV2FlashForCausalLM
+        """.split()
+    ),
     "positions that are learned, or added to scores": frozenset(
         """
         BloomForCausalLM CTRLLMHeadModel GPT2LMHeadModel GPTBigCodeForCausalLM GPTNeoForCausalLM

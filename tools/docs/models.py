@@ -127,11 +127,17 @@ def _features(name: str) -> list[str]:
 def _parts(config: Mapping[str, Any], traits: Traits) -> Iterator[str]:
     """The parts of a model that Llama does not have, in words."""
     names, mixture = traits.names, traits.mixture
-    windows = layer_windows(config, config["num_hidden_layers"])
+    windows = traits.windows or layer_windows(config, config["num_hidden_layers"])
     scales = (traits.embedding_scale, traits.branch_scale, traits.logits_scale)
     rotary = [each for each in traits.rotary if each is not None]
     words = {
-        "sliding windows": any(windows),
+        "sliding windows": any(windows) and not any(traits.chunks),
+        "attention in chunks": any(traits.chunks),
+        "temperatures of scores": any(traits.temperatures),
+        "heads by kind of layer": len({layer.head_dim for layer in traits.heads}) > 1,
+        "keys and values of other layers": any(heads.reads is not None for heads in traits.heads),
+        "values that are keys": bool(traits.keys_are_values),
+        "inputs of layers": traits.inputs is not None,
         "layers without positions": None in traits.rotary,
         "positions by kind of layer": any(each != rotary[0] for each in rotary),
         "parts of heads rotated": any(each.get("partial_rotary_factor", 1) < 1 for each in rotary),

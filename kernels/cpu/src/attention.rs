@@ -57,10 +57,14 @@ struct Piece {
 pub struct Mask<'a> {
     /// Keys that a query sees, the last of them its own; None is all before it.
     pub window: Option<usize>,
+    /// A query sees keys of its own chunk of so many positions alone (Meta, "Llama 4", 2025).
+    pub chunk: Option<usize>,
     /// Scores become `cap * tanh(score / cap)`.
     pub soft_cap: Option<f32>,
     /// A logit for each query head, which takes a share of the softmax and has no value; empty is none.
     pub sinks: &'a [f32],
+    /// Multiplies the scores of the query at each position; empty is 1.
+    pub temperatures: &'a [f32],
 }
 
 /// The inputs of attention. The keys and values of this step's tokens are in the cache already; see
@@ -75,8 +79,10 @@ pub struct Inputs<'a, T> {
     pub scale: f32,
     /// Which keys a query sees, and what becomes of its scores.
     pub mask: Mask<'a>,
-    /// \[tokens, qkv_width\], of which the queries are read, not rotated yet.
+    /// \[tokens, width\], of which the queries are read, not rotated yet.
     pub qkv: &'a [T],
+    /// From one token of `qkv` to the next: [`Heads::qkv_width`], or that of queries alone.
+    pub width: usize,
     /// \[positions, head_dim\]; see [`crate::rope`].
     pub angles: &'a [f32],
     /// Keys of the layer; see [`crate::paged`].
@@ -99,8 +105,8 @@ pub fn attend<T: Element>(threads: &Threads, inputs: &Inputs<'_, T>, out: &mut [
     let mut operations = 0;
     for row in 0..step.num_rows {
         let queries = step.tokens(row).len();
-        let keys =
-            (step.kv_length[row] as usize).min(mask.window.unwrap_or(usize::MAX).saturating_add(queries));
+        let reach = mask.window.or(mask.chunk).unwrap_or(usize::MAX);
+        let keys = (step.kv_length[row] as usize).min(reach.saturating_add(queries));
         operations += queries * keys * heads.query * heads.dim;
         for head in 0..heads.kv {
             pieces.extend((0..queries).step_by(per_piece).map(|first| Piece {
@@ -131,7 +137,7 @@ fn attend_piece_body<T: Element, const FMA: bool>(
     out: &Shared<'_, T>,
     scratch: &mut Vec<f32>,
 ) {
-    let Inputs { step, heads, scale, mask, qkv, angles, keys, values } = *inputs;
+    let Inputs { step, heads, scale, mask, qkv, width, angles, keys, values } = *inputs;
     let (dim, group) = (heads.dim, heads.group());
     let rows = piece.count * group;
     let chunk = (CHUNK / heads.block_size).max(1) * heads.block_size;
@@ -157,12 +163,21 @@ fn attend_piece_body<T: Element, const FMA: bool>(
     // The end of the keys that the piece's first query sees, and their beginning; each query after it
     // sees one more, and with a window one less.
     let seen = lead + length - tokens.len() + piece.first + 1;
-    let first_seen =
-        |query: usize| mask.window.map_or(lead, |window| (seen + query).saturating_sub(window).max(lead));
+    let position_of_border = before / heads.block_size * heads.block_size - lead;
+    let first_seen = |query: usize| {
+        let by_window = mask.window.map_or(0, |window| (seen + query).saturating_sub(window));
+        let by_chunk = mask.chunk.map_or(0, |chunk| {
+            let position = position_of_border + seen + query - 1;
+            (position / chunk * chunk).saturating_sub(position_of_border)
+        });
+        by_window.max(by_chunk).max(lead)
+    };
     for query in 0..piece.count {
         let token = first_token + query;
-        let angles = &angles[step.positions[token] as usize * dim..][..dim];
-        let source = &qkv[token * heads.qkv_width() + piece.head * group * dim..][..group * dim];
+        let position = step.positions[token] as usize;
+        let angles = &angles[position * dim..][..dim];
+        let scale = mask.temperatures.get(position).map_or(scale, |temperature| scale * temperature);
+        let source = &qkv[token * width + piece.head * group * dim..][..group * dim];
         let target = &mut queries[query * group * dim..][..group * dim];
         for (head, rotated) in source.chunks_exact(dim).zip(target.chunks_exact_mut(dim)) {
             rotate::<T, FMA>(head, angles, scale, rotated);
@@ -171,7 +186,7 @@ fn attend_piece_body<T: Element, const FMA: bool>(
 
     let keys_seen = seen + piece.count - 1;
     let all_pages = step.pages(piece.row);
-    let page_of = |block: i32| (block as usize * heads.kv + piece.head) * heads.page();
+    let page_of = |block: i32| block as usize * heads.stride + piece.head * heads.page();
     let begin = first_seen(0);
     for start in (begin / chunk * chunk..keys_seen).step_by(chunk) {
         let length = chunk.min(keys_seen - start);

@@ -55,8 +55,8 @@ impl<T: Element> Case<T> {
             heads,
             keys: Vec::new(),
             values: Vec::new(),
-            key_cache: vec![poison; num_blocks * heads.kv * heads.page()],
-            value_cache: vec![poison; num_blocks * heads.kv * heads.page()],
+            key_cache: vec![poison; num_blocks * heads.stride],
+            value_cache: vec![poison; num_blocks * heads.stride],
             qkv: Vec::new(),
             angles: (0..context * heads.dim).map(|_| numbers.float()).collect(),
             positions: Vec::new(),
@@ -131,7 +131,7 @@ impl<T: Element> Case<T> {
     fn run_masked(&self, threads: usize, mask: Mask<'_>) -> Vec<T> {
         let (mut keys, mut values) = (self.key_cache.clone(), self.value_cache.clone());
         let step = self.step();
-        let blocks = keys.len() / self.heads.kv / self.heads.page();
+        let blocks = keys.len() / self.heads.stride;
         step.check(self.heads.block_size, blocks, self.angles.len() / self.heads.dim).unwrap();
         append(&step, self.heads, &self.qkv, &self.angles, &mut keys, &mut values);
         let mut out = vec![T::from_f32(f32::NAN); step.num_tokens * self.heads.query * self.heads.dim];
@@ -142,6 +142,7 @@ impl<T: Element> Case<T> {
             scale: SCALE,
             mask,
             qkv: &self.qkv,
+            width: self.heads.qkv_width(),
             angles: &self.angles,
             keys: &keys,
             values: &values,
@@ -160,11 +161,13 @@ impl<T: Element> Case<T> {
                 for head in 0..query {
                     let mut q = vec![0.0; dim];
                     let source = &self.qkv[token * self.heads.qkv_width() + head * dim..][..dim];
-                    rotate::<T, false>(source, angles, SCALE, &mut q);
+                    let temperature = mask.temperatures.get(cached + i).copied().unwrap_or(1.0);
+                    rotate::<T, false>(source, angles, SCALE * temperature, &mut q);
                     let at = |x: &[f32], t: usize, d: usize| {
                         f64::from(x[(t * kv + head / (query / kv)) * dim + d])
                     };
-                    let first = mask.window.map_or(0, |window| (cached + i + 1).saturating_sub(window));
+                    let window = mask.window.map_or(0, |window| (cached + i + 1).saturating_sub(window));
+                    let first = mask.chunk.map_or(window, |chunk| (cached + i) / chunk * chunk);
                     let score =
                         |t| (0..dim).map(|d| f64::from(q[d]) * at(&self.keys[row], t, d)).sum::<f64>();
                     let capped = |score: f64| match mask.soft_cap.map(f64::from) {
@@ -190,20 +193,28 @@ impl<T: Element> Case<T> {
 const SCALE: f32 = 0.3;
 
 fn shapes() -> impl Strategy<Value = (Heads, Vec<(usize, usize)>, u64)> {
-    let heads = (1usize..=3, 1usize..=5, 1usize..=9, 0u32..=5).prop_map(|(kv, group, eighths, log)| Heads {
-        query: kv * group,
-        kv,
-        dim: 8 * eighths,
-        block_size: 1 << log,
-    });
+    let heads = (1usize..=3, 1usize..=5, 1usize..=9, 0u32..=5, 0usize..40).prop_map(
+        |(kv, group, eighths, log, beside)| {
+            let (dim, block_size) = (8 * eighths, 1 << log);
+            Heads { query: kv * group, kv, dim, block_size, stride: kv * dim * block_size + beside }
+        },
+    );
     let rows = prop::collection::vec((0usize..300, 1usize..40), 1..5);
     (heads, rows, any::<u64>())
 }
 
-/// A window, a soft cap and whether there are sinks.
-fn masks() -> impl Strategy<Value = (Option<usize>, Option<f32>, bool)> {
-    let window = prop_oneof![Just(None), (1usize..300).prop_map(Some)];
-    (window, prop::option::of(0.5f32..20.0), any::<bool>())
+/// A window or the size of chunks, a soft cap, and whether there are sinks and temperatures.
+fn masks() -> impl Strategy<Value = (Reach, Option<f32>, bool)> {
+    let some = || (1usize..300).prop_map(Some);
+    let reach = prop_oneof![Just((None, None)), (some(), Just(None)), (Just(None), some())];
+    (reach, prop::option::of(0.5f32..20.0), any::<bool>())
+}
+
+/// Of a window, and of chunks.
+type Reach = (Option<usize>, Option<usize>);
+
+fn temperatures(some: bool) -> Vec<f32> {
+    (0..340).filter(|_| some).map(|position| 1.0 + position as f32 / 200.0).collect()
 }
 
 fn sinks(heads: Heads, some: bool) -> Vec<f32> {
@@ -214,10 +225,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn equals_the_reference((heads, rows, seed) in shapes(), (window, soft_cap, some) in masks()) {
+    fn equals_the_reference((heads, rows, seed) in shapes(), ((window, chunk), soft_cap, some) in masks()) {
         let case = Case::<f32>::new(heads, rows, seed);
         let sinks = sinks(heads, some);
-        let mask = Mask { window, soft_cap, sinks: &sinks };
+        let temperatures = temperatures(some);
+        let mask = Mask { window, chunk, soft_cap, sinks: &sinks, temperatures: &temperatures };
         for (got, expected) in case.run_masked(2, mask).iter().zip(case.reference(mask)) {
             prop_assert!((f64::from(*got) - expected).abs() < 2e-5, "{} {}", got, expected);
         }
@@ -226,16 +238,17 @@ proptest! {
     #[test]
     fn pages_behind_the_window_may_be_left_out(
         (heads, rows, seed) in shapes(),
-        (window, soft_cap, some) in masks(),
+        ((window, chunk), soft_cap, some) in masks(),
         extra in 0usize..3,
     ) {
         let whole = Case::<f32>::new(heads, rows, seed);
         let sinks = sinks(heads, some);
-        let mask = Mask { window, soft_cap, sinks: &sinks };
+        let temperatures = temperatures(some);
+        let mask = Mask { window, chunk, soft_cap, sinks: &sinks, temperatures: &temperatures };
         let mut cut = Case::<f32>::new(heads, whole.rows.clone(), seed);
         (cut.page_indices, cut.page_indptr) = (Vec::new(), vec![0]);
         for (row, &(cached, _)) in whole.rows.iter().enumerate() {
-            let behind = (cached + 1).saturating_sub(window.unwrap_or(usize::MAX)) / heads.block_size;
+            let behind = (cached + 1).saturating_sub(window.or(chunk).unwrap_or(usize::MAX)) / heads.block_size;
             let gone = behind.saturating_sub(extra);
             cut.page_indices.extend(&whole.step().pages(row)[gone..]);
             cut.page_indptr.push(cut.page_indices.len() as i32);
@@ -256,7 +269,7 @@ proptest! {
 
 #[test]
 fn a_row_does_not_depend_on_the_others_nor_on_the_threads() {
-    let heads = Heads { query: 6, kv: 2, dim: 40, block_size: 16 };
+    let heads = Heads { query: 6, kv: 2, dim: 40, block_size: 16, stride: 2 * 40 * 16 };
     let rows = vec![(0, 33), (190, 1), (300, 17), (5, 2)];
     let together = Case::<f32>::new(heads, rows, 7);
     let out = together.run(1);

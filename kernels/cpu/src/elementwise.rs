@@ -17,6 +17,32 @@ pub fn soft_cap<T: Element>(threads: &Threads, x: &mut [T], cap: f32) {
     in_pieces(threads, x, 8, |_, x| soft_cap_piece(x, cap));
 }
 
+/// Multiplies each row of `x` by some columns of the same row of `by`, in place: `x` is \[rows, width\], and `by`
+/// \[rows, by_width\], of which the columns from `first` on count.
+///
+/// # Panics
+/// The slices do not have the same number of whole rows, or `by` not as many columns.
+pub fn multiply<T: Element>(x: &mut [T], width: usize, by: &[T], by_width: usize, first: usize) {
+    assert!(first + width <= by_width && by.len() / by_width == x.len() / width, "whole rows and columns");
+    for (x, by) in x.chunks_exact_mut(width).zip(by.chunks_exact(by_width)) {
+        for (x, by) in x.iter_mut().zip(&by[first..]) {
+            *x = T::from_f32(x.to_f32() * by.to_f32());
+        }
+    }
+}
+
+/// Multiplies each row of `x`, \[rows, width\], by the sigmoid of its gate, in place; `gates` is \[rows\].
+///
+/// # Panics
+/// There is not a gate for each row.
+pub fn gate<T: Element>(x: &mut [T], width: usize, gates: &[T]) {
+    assert!(x.len() == width * gates.len(), "a gate for each row");
+    for (x, gate) in x.chunks_exact_mut(width).zip(gates) {
+        let factor = T::from_f32(1.0 / (1.0 + (-gate.to_f32()).exp())).to_f32();
+        x.iter_mut().for_each(|x| *x = T::from_f32(x.to_f32() * factor));
+    }
+}
+
 /// Adds `branch` to `residual` in place, and copies the sum to `out`.
 ///
 /// # Panics
@@ -96,6 +122,15 @@ mod tests {
         let mut odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
         soft_cap(&threads, &mut odd, 2.0);
         assert!(odd[0].is_nan() && odd[1..] == [2.0, -2.0]);
+    }
+
+    #[test]
+    fn rows_by_columns_and_by_gates() {
+        let mut x = [1.0f32, 2.0, 3.0, 4.0];
+        multiply(&mut x, 2, &[9.0, 2.0, 3.0, 9.0, 4.0, 5.0], 3, 1);
+        assert_eq!(x, [2.0, 6.0, 12.0, 20.0]);
+        gate(&mut x, 2, &[0.0, f32::INFINITY]);
+        assert_eq!(x, [1.0, 3.0, 12.0, 20.0]);
     }
 
     #[test]

@@ -79,6 +79,8 @@ pub struct HeadNorms<'a, T> {
     pub query_weight: &'a [T],
     /// The weight of every piece of keys.
     pub key_weight: &'a [T],
+    /// The weight of every piece of values; empty: values stay.
+    pub value_weight: &'a [T],
     /// Width of a row's queries.
     pub query: usize,
     /// Width of a row's keys, and of its values.
@@ -87,17 +89,18 @@ pub struct HeadNorms<'a, T> {
     pub epsilon: f32,
 }
 
-/// Normalizes queries and keys of every row of `qkv` in place; values stay. O(rows * width).
+/// Normalizes queries, keys and perhaps values of every row of `qkv` in place. O(rows * width).
 ///
 /// Rounds where [`add_rms_norm`] does.
 ///
 /// # Panics
 /// `qkv` does not hold whole rows, or a row not whole pieces.
 pub fn head_rms_norm<T: Element>(threads: &Threads, qkv: &mut [T], norms: HeadNorms<'_, T>) {
-    let HeadNorms { query_weight, key_weight, query, kv, epsilon } = norms;
+    let HeadNorms { query_weight, key_weight, value_weight, query, kv, epsilon } = norms;
     let width = query + 2 * kv;
     assert!(qkv.len().is_multiple_of(width), "whole rows");
     assert!(query.is_multiple_of(query_weight.len()) && kv.is_multiple_of(key_weight.len()), "whole pieces");
+    assert!(value_weight.is_empty() || kv.is_multiple_of(value_weight.len()), "whole pieces");
     let rows = qkv.len() / width;
     let rows_per_piece = (8192 / width).max(1);
     let qkv = Shared::new(qkv);
@@ -108,6 +111,11 @@ pub fn head_rms_norm<T: Element>(threads: &Threads, qkv: &mut [T], norms: HeadNo
                 unsafe { (qkv.part(row * width, query), qkv.part(row * width + query, kv)) };
             normalize_heads(queries, query_weight, epsilon);
             normalize_heads(keys, key_weight, epsilon);
+            if !value_weight.is_empty() {
+                // SAFETY: as above, and its values are behind both.
+                let values = unsafe { qkv.part(row * width + query + kv, kv) };
+                normalize_heads(values, value_weight, epsilon);
+            }
         }
     });
 }
@@ -248,6 +256,7 @@ mod tests {
         let norms = HeadNorms {
             query_weight: &query_weight,
             key_weight: &key_weight,
+            value_weight: &[],
             query: query * dim,
             kv: kv * dim,
             epsilon: 1e-6,
@@ -276,7 +285,8 @@ mod tests {
             (0..3 * (query + 2 * kv)).map(|i| ((i * 53 % 97) as f32 - 40.0) / 7.0).collect();
         let weight: Vec<f32> = (0..query).map(|i| 1.0 + i as f32).collect();
         let mut qkv = before.clone();
-        let norms = HeadNorms { query_weight: &weight, key_weight: &weight[..kv], query, kv, epsilon: 1e-6 };
+        let (key_weight, value_weight) = (&weight[..kv], &[][..]);
+        let norms = HeadNorms { query_weight: &weight, key_weight, value_weight, query, kv, epsilon: 1e-6 };
         head_rms_norm(&threads, &mut qkv, norms);
         for (got, row) in qkv.chunks(query + 2 * kv).zip(before.chunks(query + 2 * kv)) {
             for (start, width) in [(0, query), (query, kv)] {

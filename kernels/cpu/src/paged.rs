@@ -24,6 +24,9 @@ pub struct Heads {
     pub dim: usize,
     /// Tokens in a block.
     pub block_size: usize,
+    /// Elements from one block's keys to the next one's, and of values: at least those of its heads. Layers whose
+    /// heads differ in size share pages, each with a part of them.
+    pub stride: usize,
 }
 
 impl Heads {
@@ -52,7 +55,7 @@ fn append_body<T: Element, const FMA: bool>(
     keys: &mut [T],
     values: &mut [T],
 ) {
-    let Heads { query, kv, dim, block_size } = heads;
+    let Heads { query, kv, dim, block_size, stride } = heads;
     let mut rotated = vec![0.0; dim];
     for token in 0..step.num_tokens {
         let slot = step.slot_mapping[token] as usize;
@@ -60,7 +63,7 @@ fn append_body<T: Element, const FMA: bool>(
         let angles = &angles[step.positions[token] as usize * dim..][..dim];
         let row = &qkv[token * heads.qkv_width()..][..heads.qkv_width()];
         for head in 0..kv {
-            let page = (block * kv + head) * heads.page();
+            let page = block * stride + head * heads.page();
             let key = &row[(query + head) * dim..][..dim];
             rotate::<T, FMA>(key, angles, 1.0, &mut rotated);
             let lanes = keys[page..][..heads.page()].chunks_exact_mut(block_size);

@@ -11,6 +11,7 @@ from pyengine.model.architectures.parts import (
     HeadNorm,
     Linear,
     Norm,
+    Parts,
     Step,
 )
 
@@ -93,6 +94,50 @@ class ExpertLayer:
         """See :class:`Block`."""
         self.router(x, self.logits, tokens)  # [tokens, experts]
         self.experts(self.logits, x, out, tokens)
+
+
+@dataclass(frozen=True)
+class BesideExperts:
+    """A mixture that reads hidden states as they were before the layer's norm, by norms of its own.
+
+    Attributes:
+        residual: Hidden states, [tokens, hidden].
+        before_router: The norm of what goes into the router.
+        before: The norm of what goes into the experts.
+        experts: The mixture.
+        routed: What the router reads.
+        given: What the experts read.
+    """
+
+    residual: Buffer
+    before_router: Norm
+    before: Norm
+    experts: ExpertLayer
+    routed: Buffer
+    given: Buffer
+
+    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        """See :class:`Block`; ``x`` is not read."""
+        self.before_router(self.residual, None, self.routed, tokens)
+        self.before(self.residual, None, self.given, tokens)
+        self.experts.router(self.routed, self.experts.logits, tokens)
+        self.experts.experts(self.experts.logits, self.given, out, tokens)
+
+
+@dataclass(frozen=True)
+class Gated:
+    """A block whose output each token multiplies by the sigmoid of a number of its own."""
+
+    block: Block
+    to_gate: Linear
+    parts: Parts
+    gates: Buffer
+
+    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        """See :class:`Block`."""
+        self.block(step, x, out, tokens)
+        self.to_gate(x, self.gates, tokens)  # [tokens, 1]
+        self.parts.gate(out, self.gates, tokens)
 
 
 @dataclass(frozen=True)

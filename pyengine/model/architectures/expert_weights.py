@@ -22,8 +22,11 @@ def expert_weights(weights: Weights, mlp: str, mixture: Mixture, hidden: int) ->
         ModelLoadError: A tensor is missing, or has another shape.
     """
     names, inner, experts = mixture.names, mixture.inner, range(mixture.count)
-    # The checkpoint's biases of outputs are whole on every rank, and added once.
     down_bias = names.down_bias
+
+    def vector(name: str | None) -> NDArray[np.floating] | None:
+        return None if name is None else weights.vector(f"{mlp}{name}", mixture.count)
+
     return ExpertWeights(
         [_gate_up(weights, mlp, names, expert, inner, hidden) for expert in experts],
         [weights.inputs(f"{mlp}{names.down.format(expert)}", hidden, inner) for expert in experts],
@@ -36,6 +39,8 @@ def expert_weights(weights: Weights, mlp: str, mixture: Mixture, hidden: int) ->
         [weights.vector(f"{mlp}{down_bias.format(expert)}", hidden) for expert in experts]
         if down_bias
         else (),
+        vector(mixture.bias),
+        vector(mixture.scales),
     )
 
 

@@ -20,6 +20,7 @@ class Routing:
         scale: Multiplies the weights.
         groups: Groups of neighbouring experts, judged by the sum of their best two scores.
         chosen_groups: Groups of which experts are chosen.
+        weighs_inputs: Weights multiply what goes into an expert, not what comes out.
     """
 
     chosen: int
@@ -28,6 +29,7 @@ class Routing:
     scale: float = 1.0
     groups: int = 1
     chosen_groups: int = 1
+    weighs_inputs: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +41,13 @@ class ExpertWeights:
         down: Of each expert: [hidden, inner].
         gate_up_bias: Of each expert, floats [2 * inner]; none at all, or one each.
         down_bias: Of each expert, floats [hidden], which all ranks have; none at all, or one each.
+        choice_bias: Floats [experts], added to the scores where experts are chosen.
+        scales: Floats [experts], which multiply the weights of the chosen.
     """
 
     gate_up: Sequence[Matrix]
     down: Sequence[Matrix]
     gate_up_bias: Sequence[NDArray[Any]] = ()
     down_bias: Sequence[NDArray[Any]] = ()
+    choice_bias: NDArray[Any] | None = None
+    scales: NDArray[Any] | None = None

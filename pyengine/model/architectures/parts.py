@@ -128,16 +128,21 @@ class LayerAttention:
         scale: Multiplies the scores; mostly ``head_dim ** -0.5``.
         window: Keys that a query sees, the last of them its own; None is all before it. It is the
             layer's in :attr:`pyengine.model.runner.ModelInfo.windows`.
+        chunk: A query sees keys of its own chunk of so many positions alone; None: any.
         soft_cap: Scores become ``soft_cap * tanh(score / soft_cap)`` (Gemma 2).
         sinks: float32 [heads of this rank], a logit for each query head that takes a share of the
             softmax and has no value (gpt-oss). A device's layers hold its own copy.
+        temperatures: float32 [context], what multiplies the scores of the query at each position;
+            None: nothing.
     """
 
     angles: NDArray[np.float32]
     scale: float
     window: int | None = None
+    chunk: int | None = None
     soft_cap: float | None = None
     sinks: Any = None
+    temperatures: NDArray[np.float32] | None = None
 
 
 class Attention(Protocol):
@@ -147,7 +152,8 @@ class Attention(Protocol):
         """Rotate queries and keys, store keys and values, attend.
 
         ``qkv`` is [tokens, (heads + 2 * kv heads) * head_dim], ``out`` [tokens, heads * head_dim];
-        both may be written.
+        both may be written. Where the layer reads another one's keys and values, ``qkv`` has
+        queries alone.
         """
 
 
@@ -217,9 +223,10 @@ class Parts(Protocol):
         query_weight: NDArray[Any],
         key_weight: NDArray[Any],
         epsilon: float,
-        info: ModelInfo,
+        heads: int,
         *,
         whole: bool = False,
+        values: bool = False,
     ) -> HeadNorm:
         """Norms of this rank's queries and keys.
 
@@ -228,8 +235,10 @@ class Parts(Protocol):
                 weight of all queries.
             key_weight: The same for keys.
             epsilon: Added to the mean of the squares.
-            info: The model.
+            heads: Query heads of this rank. What a row has behind them are keys and values, as
+                many of one as of the other; none at all are possible.
             whole: A row's queries are normalized as one, over all ranks, and so are its keys.
+            values: Each head of values is normalized, too, without a weight.
         """
 
     def experts(
@@ -237,7 +246,6 @@ class Parts(Protocol):
         routing: Routing,
         weights: ExpertWeights,
         activation: Activation,
-        bias: NDArray[Any] | None = None,
     ) -> Experts:
         """A mixture of experts.
 
@@ -245,7 +253,6 @@ class Parts(Protocol):
             routing: How tokens are sent to them.
             weights: Of the experts.
             activation: Of the gates.
-            bias: [experts], added to the scores where experts are chosen.
         """
 
     def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> Attention:
@@ -270,6 +277,14 @@ class Parts(Protocol):
     def soft_cap(self, x: Buffer, cap: float, rows: int) -> None:
         """Cap * tanh(x / cap) of the first rows, in place."""
 
+    def multiply(self, x: Buffer, by: Buffer, column: int, rows: int) -> None:
+        """Multiply the first rows of ``x`` [rows, width] by the columns of ``by`` from ``column``
+        on, in place.
+        """
+
+    def gate(self, x: Buffer, gates: Buffer, rows: int) -> None:
+        """Multiply the first rows of ``x`` by the sigmoids of ``gates`` [rows, 1], in place."""
+
 
 def logits_rows(parts: Parts, info: ModelInfo) -> int:
     """Rows of logits that one call computes."""
@@ -285,8 +300,9 @@ def check_heads(info: ModelInfo, multiple: int) -> None:
     Raises:
         ModelLoadError: It cannot; says what must hold.
     """
-    if info.head_dim % multiple or info.num_heads % info.num_kv_heads:
-        raise ModelLoadError(
-            f"heads of {info.head_dim} elements, {info.num_heads} over {info.num_kv_heads}, "
-            f"are not supported: head_dim must be a multiple of {multiple} and the heads divisible"
-        )
+    for layer in info.heads:
+        if layer.head_dim % multiple or info.num_heads % layer.kv_heads:
+            raise ModelLoadError(
+                f"heads of {layer.head_dim} elements, {info.num_heads} over {layer.kv_heads}, are "
+                f"not supported: head_dim must be a multiple of {multiple} and the heads divisible"
+            )

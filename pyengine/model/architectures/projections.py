@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.expert_weights import expert_weights
 from pyengine.model.architectures.heads import Order, head_order, rows_order
 from pyengine.model.architectures.parts import (
@@ -22,7 +21,7 @@ from pyengine.model.architectures.parts import (
     Norm,
     Parts,
 )
-from pyengine.model.architectures.reading import whole_heads
+from pyengine.model.architectures.reading import count, whole_heads
 from pyengine.model.architectures.rotary import rotary_table, rotated_elements, still
 from pyengine.model.architectures.traits import Mixture, Traits
 from pyengine.model.runner import ModelInfo
@@ -56,41 +55,41 @@ class Projections:
         self.traits = traits
         self.rotary = traits.rotary or (whole_heads(config),) * info.num_layers
 
-    @property
-    def inner(self) -> int:
-        """Width of the feed-forward layer, over all ranks.
+    def inner(self, layer: int) -> int:
+        """Width of a layer's dense feed-forward layer, over all ranks.
 
         Raises:
             ModelLoadError: config.json does not say.
         """
-        inner = self.config.get("intermediate_size")
-        if not isinstance(inner, int) or inner < 1:
-            raise ModelLoadError(
-                f"config.json: 'intermediate_size' must be positive, not {inner!r}"
-            )
-        return inner
+        return (
+            self.traits.inner[layer]
+            if self.traits.inner
+            else count(self.config, "intermediate_size")
+        )
 
     def attention(self) -> list[LayerAttention]:
         """How each layer attends."""
-        dim, context = self.info.head_dim, self.info.max_context
+        info, traits, context = self.info, self.traits, self.info.max_context
         tables: dict[str, NDArray[np.float32]] = {}
-        scale = self.traits.attention_scale or dim**-0.5
         layers = []
-        for index, (rotary, window) in enumerate(zip(self.rotary, self.info.windows, strict=True)):
-            key = json.dumps(rotary, sort_keys=True)
+        for index, (rotary, heads) in enumerate(zip(self.rotary, info.heads, strict=True)):
+            dim, key = heads.head_dim, json.dumps((rotary, heads.head_dim), sort_keys=True)
             if key not in tables:
                 tables[key] = (
                     still(context, dim)
                     if rotary is None
                     else rotary_table(self.config, dim, context, rotary)
                 )
+            temperatures = traits.temperatures[index] if traits.temperatures else None
             layers.append(
                 LayerAttention(
                     angles=tables[key],
-                    scale=scale,
-                    window=window,
-                    soft_cap=self.traits.attention_cap,
+                    scale=traits.attention_scale or dim**-0.5,
+                    window=info.windows[index],
+                    chunk=info.chunks[index] if info.chunks else None,
+                    soft_cap=traits.attention_cap,
                     sinks=self.sinks(index),
+                    temperatures=None if temperatures is None else temperatures.table(context),
                 )
             )
         return layers
@@ -107,50 +106,73 @@ class Projections:
         return self.parts.layer_norm(weight, bias, traits.epsilon)
 
     def qkv(self, layer: int, attention: str) -> Linear:
-        """From hidden states to queries, keys and values; ``attention`` begins the names."""
-        names, info = self.traits.names.qkv, self.info
-        queries, kv = info.num_heads * info.head_dim, info.num_kv_heads * info.head_dim
-        widths = (queries, kv, kv)
-        order = self._order(layer)
+        """From hidden states to queries, keys and values; ``attention`` begins the names.
+
+        To queries alone where the layer reads another one's keys and values.
+        """
+        names, info, heads = self.traits.names.qkv, self.info, self.info.heads[layer]
+        has_bias = self.traits.qkv_bias
+        queries, kv = info.num_heads * heads.head_dim, heads.size
         if len(names) == 1:
-            name = f"{attention}{names[0]}"
+            name, widths = f"{attention}{names[0]}", (queries, kv, kv)
             weight = self.weights.fused(f"{name}.weight", widths, info.hidden_size)
-            bias = (
-                self.weights.fused_vector(f"{name}.bias", widths) if self.traits.qkv_bias else None
-            )
+            bias = self.weights.fused_vector(f"{name}.bias", widths) if has_bias else None
         else:
-            rows = {f"{attention}{name}": w for name, w in zip(names, widths, strict=True)}
-            weight, bias = self._outputs(rows, has_bias=self.traits.qkv_bias)
+            query, key, value = (f"{attention}{name}" for name in names)
+            rows = {query: queries}
+            if kv:
+                rows |= {key: kv}
+            if kv and layer not in self.traits.keys_are_values:
+                rows |= {value: kv}
+            weight, bias = self._outputs(rows, has_bias=has_bias)
+            if kv and layer in self.traits.keys_are_values:
+                shared = kv // self.parts.ranks
+                weight = weight.repeating_last(shared)
+                bias = None if bias is None else np.concatenate((bias, bias[-shared:]))
+        order = self._order(layer)
         if order is not None:
-            ranks, dim = self.parts.ranks, info.head_dim
-            heads = (info.num_heads + info.num_kv_heads) // ranks
-            rows_in_order = rows_order(order, heads, info.num_kv_heads // ranks * dim)
+            ranks, dim = self.parts.ranks, heads.head_dim
+            count = (queries + kv) // dim // ranks
+            rows_in_order = rows_order(order, count, kv // ranks)
             weight = weight.reordered(rows_in_order)
             bias = None if bias is None else bias[rows_in_order]
         return self.parts.linear(weight, bias)
 
-    def qk_norm(self, layer: int, attention: str) -> HeadNorm:
-        """Of queries and keys."""
+    def qk_norm(self, layer: int, attention: str) -> tuple[HeadNorm, ...]:
+        """Of queries and keys, and perhaps values; none where they are not normalized."""
         info, names, order = self.info, self.traits.names, self._order(layer)
-        whole = self.traits.qk_norm == "all"
+        kind, layers = self.traits.qk_norm, self.traits.qk_norm_layers
+        if kind is None or (layers is not None and layer not in layers):
+            return ()
+        heads, ranks = info.heads[layer], self.parts.ranks
 
-        def weight(name: str, heads: int) -> NDArray[Any]:
+        def weight(name: str, count: int) -> NDArray[Any]:
+            if kind == "plain":
+                return np.ones(heads.head_dim, np.float32)
             name = f"{attention}{name}.weight"
-            if not whole:
-                vector, count = self.weights.vector(name, info.head_dim), 1
+            if kind == "head":
+                vector, count = self.weights.vector(name, heads.head_dim), 1
             else:
-                vector = self.weights.vectors({name: heads * info.head_dim})
-                count = heads // self.parts.ranks
+                vector = self.weights.vectors({name: count * heads.head_dim})
+                count //= ranks
             vector = self._norm_weight(vector)
             return vector if order is None else vector[rows_order(order, count, 0)]
 
         query = weight(names.query_norm, info.num_heads)
-        key = weight(names.key_norm, info.num_kv_heads)
-        return self.parts.head_norm(query, key, self.traits.epsilon, info, whole=whole)
+        key = query if heads.reads is not None else weight(names.key_norm, heads.kv_heads)
+        norm = self.parts.head_norm(
+            query,
+            key,
+            self.traits.epsilon,
+            info.num_heads // ranks,
+            whole=kind == "all",
+            values=self.traits.v_norm and heads.reads is None,
+        )
+        return (norm,)
 
-    def out(self, attention: str) -> Linear:
+    def out(self, layer: int, attention: str) -> Linear:
         """From attention's output to hidden states."""
-        width = self.info.num_heads * self.info.head_dim
+        width = self.info.num_heads * self.info.heads[layer].head_dim
         return self._inputs(f"{attention}{self.traits.names.out}", width, self.traits.out_bias)
 
     def gate_up(self, mlp: str, inner: int) -> Linear:
@@ -189,20 +211,28 @@ class Projections:
     def experts(self, mlp: str, mixture: Mixture) -> Experts:
         """The feed-forward layers of all experts."""
         weights = expert_weights(self.weights, mlp, mixture, self.info.hidden_size)
-        bias = mixture.bias
-        return self.parts.experts(
-            mixture.routing,
-            weights,
-            self.traits.activation,
-            None if bias is None else self.weights.vector(f"{mlp}{bias}", mixture.count),
-        )
+        return self.parts.experts(mixture.routing, weights, self.traits.activation)
+
+    def shared_gate(self, mlp: str, name: str) -> Linear:
+        """From hidden states to the gate of the shared expert, on every rank."""
+        return self.whole(f"{mlp}{name}", 1, self.info.hidden_size)
+
+    def whole(self, name: str, outputs: int, inputs: int) -> Linear:
+        """A linear layer that every rank has as a whole."""
+        return self.parts.linear(self.weights.table(f"{name}.weight", outputs, inputs))
+
+    def router_norm(self, name: str) -> Norm:
+        """Of what goes into a router: its weight is ``name`` / sqrt(hidden)."""
+        width = self.info.hidden_size
+        weight = self.weights.vector(name, width).astype(np.float32) * np.float32(width**-0.5)
+        return self.parts.norm(weight, self.traits.epsilon)
 
     def _norm_weight(self, weight: NDArray[Any]) -> NDArray[Any]:
         offset = self.traits.norm_offset
         return weight.astype(np.float32) + np.float32(offset) if offset else weight
 
     def _order(self, layer: int) -> Order | None:
-        rotary, dim = self.rotary[layer], self.info.head_dim
+        rotary, dim = self.rotary[layer], self.info.heads[layer].head_dim
         rotated = 0 if rotary is None else rotated_elements(rotary, dim)
         interleaved = self.traits.interleaved
         return head_order(dim, rotated, interleaved=interleaved)

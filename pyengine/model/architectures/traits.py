@@ -4,8 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pyengine.model.architectures.experts import Routing
 from pyengine.model.architectures.parts import SILU, Activation
+from pyengine.model.layer_heads import LayerHeads
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class Names:
         query_norm: The norm of queries.
         key_norm: The norm of keys.
         sinks: The attention sinks of a layer's heads; None: there are none.
+        layer_scale: What multiplies hidden states behind a layer; None: nothing does.
         mlp: What the feed-forward layer's names begin with.
         gate_up: Gates and ups; one name where a file has one weight of both, or without gates.
         down: The feed-forward layer's output.
@@ -42,6 +47,7 @@ class Names:
     query_norm: str = "q_norm"
     key_norm: str = "k_norm"
     sinks: str | None = None
+    layer_scale: str | None = None
     mlp: str = "mlp."
     gate_up: tuple[str, ...] = ("gate_proj", "up_proj")
     down: str = "down_proj"
@@ -82,6 +88,24 @@ class ExpertNames:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """What is about a mixture that stands beside the layer's dense feed-forward layer (Gemma 4).
+
+    Attributes:
+        before: The norm of what goes into the experts.
+        after: The norm of what comes out of them.
+        router_scale: The weight of the norm of what goes into the router, which 1 / sqrt(hidden)
+            multiplies.
+        dense_after: The norm of what comes out of the dense layer.
+    """
+
+    before: str
+    after: str
+    router_scale: str
+    dense_after: str
+
+
+@dataclass(frozen=True)
 class Mixture:
     """The experts of a family's feed-forward layers.
 
@@ -95,8 +119,11 @@ class Mixture:
         router_bias: Whether the router has a bias.
         names: Of the experts' weights.
         bias: The name of what is added to scores where experts are chosen; None: nothing is.
+        scales: The name of what multiplies each expert's weight; None: nothing does.
         shared: The name of the expert that all tokens go through; None: there is none.
         shared_inner: Its width.
+        shared_gate: The name of the layer whose sigmoid multiplies it; None: there is none.
+        beside: How it goes with a dense layer beside it; None: there is none.
     """
 
     count: int
@@ -108,8 +135,55 @@ class Mixture:
     router_bias: bool = False
     names: ExpertNames = field(default_factory=ExpertNames)
     bias: str | None = None
+    scales: str | None = None
     shared: str | None = None
     shared_inner: int = 0
+    shared_gate: str | None = None
+    beside: Beside | None = None
+
+
+@dataclass(frozen=True)
+class LayerInputs:
+    """What each layer gets of a token beside its hidden states (Gemma Team, "Gemma 3n", 2025).
+
+    Attributes:
+        width: Numbers for each layer.
+        vocab: Rows of their table.
+        table: The name of the table, of all layers side by side.
+        projection: From embeddings to the same.
+        norm: Of each layer's part of that.
+        gate: In a layer, from hidden states.
+        out: In a layer, to hidden states.
+        after: The norm of that.
+    """
+
+    width: int
+    vocab: int
+    table: str = "model.embed_tokens_per_layer"
+    projection: str = "model.per_layer_model_projection"
+    norm: str = "model.per_layer_projection_norm"
+    gate: str = "per_layer_input_gate"
+    out: str = "per_layer_projection"
+    after: str = "post_per_layer_input_norm"
+
+
+@dataclass(frozen=True)
+class Temperatures:
+    """Scores of a query are multiplied by 1 + scale * log(1 + floor((position + first) / every)).
+
+    (Nakanishi, "Scalable-Softmax Is Superior for Attention", 2025, as Llama 4 has it.)
+    """
+
+    scale: float
+    every: float
+    first: int = 0
+
+    def table(self, context: int) -> NDArray[np.float32]:
+        """By position, float32 [context]."""
+        positions = np.arange(context, dtype=np.float32) + np.float32(self.first)
+        steps = np.floor(positions / np.float32(self.every))
+        factors: NDArray[np.float32] = np.log1p(steps) * np.float32(self.scale) + np.float32(1)
+        return factors
 
 
 @dataclass(frozen=True)
@@ -126,17 +200,29 @@ class Traits:
         norm_bias: Norms have a bias, too; of those that subtract the mean.
         norm_offset: Is added to every norm's weight: 1 where a file has what differs from 1.
         epsilon: Of norms.
-        qk_norm: Queries and keys are normalized before they are rotated: each head, or all heads
-            of a token as one.
+        qk_norm: Queries and keys are normalized before they are rotated: each head, all heads of
+            a token as one, or each head without a weight.
+        qk_norm_layers: The layers in which they are; None: all.
+        v_norm: Each head of values is normalized, too, without a weight.
+        heads: The key and value heads of each layer, where they differ; empty: config.json's.
+        keys_are_values: Layers without a projection of values: those are what keys are before
+            they are normalized.
+        windows: The window of each layer; empty: as config.json says.
+        chunks: The positions of a chunk that a layer's queries do not see beyond, by layer; empty:
+            there are none.
         parallel: Attention and the feed-forward layer both read the first norm's output, and both
             are added.
         activation: Of the feed-forward layer.
         gated: Whether the feed-forward layer has gates.
+        inner: The width of each layer's dense feed-forward layer; empty: config.json's.
         mixture: The experts of the feed-forward layers; None: there are none.
+        inputs: What each layer gets of a token beside its hidden states; None: nothing.
         interleaved: Rotation turns neighbouring elements of a head, not those half a head apart.
         rotary: The rotary parameters of each layer, as :func:`rotary_parameters` has them; None in
             the place of a layer's: it has no positions. Empty: config.json's, for all layers.
         attention_scale: Multiplies queries times keys; None: 1 / sqrt(head_dim).
+        temperatures: Of queries by position, in each layer: what multiplies their scores. None
+            for a layer: nothing. Empty: none has them.
         attention_cap: No score leaves -cap..cap: cap * tanh(score / cap).
         embedding_scale: Multiplies the embeddings.
         branch_scale: Multiplies what attention and feed-forward layers add.
@@ -153,14 +239,23 @@ class Traits:
     norm_bias: bool = False
     norm_offset: float = 0.0
     epsilon: float = 1e-6
-    qk_norm: Literal["head", "all"] | None = None
+    qk_norm: Literal["head", "all", "plain"] | None = None
+    qk_norm_layers: frozenset[int] | None = None
+    v_norm: bool = False
+    heads: tuple[LayerHeads, ...] = ()
+    keys_are_values: frozenset[int] = frozenset()
+    windows: tuple[int | None, ...] = ()
+    chunks: tuple[int | None, ...] = ()
     parallel: bool = False
     activation: Activation = SILU
     gated: bool = True
+    inner: tuple[int, ...] = ()
     mixture: Mixture | None = None
+    inputs: LayerInputs | None = None
     interleaved: bool = False
     rotary: tuple[Mapping[str, Any] | None, ...] = ()
     attention_scale: float | None = None
+    temperatures: tuple[Temperatures | None, ...] = ()
     attention_cap: float | None = None
     embedding_scale: float = 1.0
     branch_scale: float = 1.0

@@ -110,20 +110,22 @@ class CpuParts:
         query_weight: NDArray[Any],
         key_weight: NDArray[Any],
         epsilon: float,
-        info: ModelInfo,
+        heads: int,
         *,
         whole: bool = False,
+        values: bool = False,
     ) -> HeadRmsNorm:
         """By a Rust kernel, which normalizes in pieces of the weights' length."""
         query, key = self.vector(query_weight), self.vector(key_weight)
-        return HeadRmsNorm(self.executor, query, key, epsilon, info.num_heads * info.head_dim)
+        value = np.ones_like(key) if values else None
+        width = len(query) if whole else heads * len(query)
+        return HeadRmsNorm(self.executor, (query, key, value), epsilon, width)
 
     def experts(
         self,
         routing: Routing,
         weights: ExpertWeights,
         activation: Activation,
-        bias: NDArray[Any] | None = None,
     ) -> "CpuExpertLayer":
         """By a Rust kernel, which reads the experts that some row chose."""
         gate_up = zip_longest(weights.gate_up, weights.gate_up_bias)
@@ -135,13 +137,15 @@ class CpuParts:
                 [self._pack(matrix, bias) for matrix, bias in down],
                 activation.kind,
                 limit=activation.limit,
-                bias=None if bias is None else [float(number) for number in bias],
+                bias=_floats(weights.choice_bias),
+                scales=_floats(weights.scales),
                 chosen=routing.chosen,
                 sigmoid=routing.sigmoid,
                 normalized=routing.normalized,
                 scale=routing.scale,
                 groups=routing.groups,
                 chosen_groups=routing.chosen_groups,
+                weighs_inputs=routing.weighs_inputs,
             ),
         )
 
@@ -176,6 +180,18 @@ class CpuParts:
     def soft_cap(self, x: Buffer, cap: float, rows: int) -> None:
         """Cap * tanh(x / cap), in place."""
         self.executor.target.soft_cap(x.kernel, cap, rows)
+
+    def multiply(self, x: Buffer, by: Buffer, column: int, rows: int) -> None:
+        """Multiply by columns, in place."""
+        self.executor.target.multiply(x.kernel, by.kernel, column, rows)
+
+    def gate(self, x: Buffer, gates: Buffer, rows: int) -> None:
+        """Multiply by sigmoids, in place."""
+        self.executor.target.gate(x.kernel, gates.kernel, rows)
+
+
+def _floats(numbers: NDArray[Any] | None) -> list[float] | None:
+    return None if numbers is None else [float(number) for number in numbers]
 
 
 class Table:

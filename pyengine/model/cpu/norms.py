@@ -71,19 +71,27 @@ class HeadRmsNorm:
     def __init__(
         self,
         executor: Executor,
-        query_weight: NDArray[Any],
-        key_weight: NDArray[Any],
+        weights: tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None],
         epsilon: float,
         query_width: int,
     ) -> None:
+        """The weights are those of queries, keys and values; None: values stay."""
         self._executor = executor
-        self._query_weight = cpu_tensor(query_weight)
-        self._key_weight = cpu_tensor(key_weight)
+        query, key, value = weights
+        self._query_weight = cpu_tensor(query)
+        self._key_weight = cpu_tensor(key)
+        self._value_weight = None if value is None else cpu_tensor(value)
         self._epsilon = epsilon
         self._query_width = query_width
 
     def __call__(self, qkv: Buffer, rows: int) -> None:
         """Normalize in place."""
         self._executor.target.head_rms_norm(
-            qkv.kernel, self._query_weight, self._key_weight, self._query_width, self._epsilon, rows
+            qkv.kernel,
+            self._query_weight,
+            self._key_weight,
+            self._query_width,
+            self._epsilon,
+            rows,
+            self._value_weight,
         )

@@ -63,6 +63,7 @@ class TorchExperts:
         down: GroupedLinear,
         activation: Activation,
         bias: torch.Tensor | None,
+        scales: torch.Tensor | None,
     ) -> None:
         self._group = group
         self._ops = ops
@@ -71,11 +72,14 @@ class TorchExperts:
         self._down = down
         self._activation = activation
         self._bias = bias
+        self._scales = scales
 
     def __call__(self, logits: Buffer, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, experts], [rows, hidden] -> ``out`` [rows, hidden], the sum over all ranks."""
         given, to = x.tensor[:rows], out.tensor[:rows]
         experts, weights = route(logits.tensor[:rows].float(), self._routing, self._bias)
+        if self._scales is not None:
+            weights = weights * self._scales.float()[experts]
         if given.is_cuda and given.dtype == torch.bfloat16:
             to.copy_(self._grouped(given, experts, weights))
         else:
@@ -85,8 +89,12 @@ class TorchExperts:
     def _each(self, x: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         total = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
         for index in range(len(self._down)):
-            weight = (weights * (experts == index)).sum(1, keepdim=True)  # [rows, 1]
-            inner = self._active(self._gate_up.one(index, x))
+            chosen = experts == index
+            weight = (weights * chosen).sum(1, keepdim=True)  # [rows, 1]
+            given = x
+            if self._routing.weighs_inputs:
+                given, weight = (x * weight).to(x.dtype), chosen.any(1, keepdim=True)
+            inner = self._active(self._gate_up.one(index, given))
             total += weight * self._down.one(index, inner).float()
         return total
 
@@ -99,7 +107,11 @@ class TorchExperts:
         counts = torch.zeros(len(self._down), dtype=torch.int32, device=x.device)
         counts.scatter_add_(0, of_rows, torch.ones_like(order, dtype=torch.int32))
         ends = counts.cumsum(0, dtype=torch.int32)
-        inner = self._active(self._gate_up.sorted(x[order // chosen], of_rows, ends))
+        given = x[order // chosen]
+        if self._routing.weighs_inputs:
+            given = (given * weights.flatten()[order, None]).to(x.dtype)
+            weights = torch.ones_like(weights)
+        inner = self._active(self._gate_up.sorted(given, of_rows, ends))
         results = self._down.sorted(inner, of_rows, ends)
         by_row = torch.empty_like(results)
         by_row[order] = results

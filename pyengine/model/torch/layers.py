@@ -5,7 +5,6 @@ in a CUDA graph, if its attention can.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -23,10 +22,9 @@ from pyengine.model.architectures.parts import (
     check_heads,
     logits_rows,
 )
-from pyengine.model.cache_groups import places, slots_of
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
-from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.attention.paged import PagedAttention, PagedCache
 from pyengine.model.torch.experts import GroupedLinear, TorchExperts
 from pyengine.model.torch.memory import logits_bytes
 from pyengine.model.torch.norms import (
@@ -59,7 +57,7 @@ class TorchParts:
         ranks: How many they are.
         ops: Norms, rotation, activation.
         caches: Keys and values of each slot of a page, [pages, block_size, kv heads, head_dim],
-            once attention is made.
+            or of whole pages where heads differ, once attention is made.
         transfer: Brings weights to the device; they are there once it was waited for.
     """
 
@@ -156,22 +154,22 @@ class TorchParts:
         query_weight: NDArray[Any],
         key_weight: NDArray[Any],
         epsilon: float,
-        info: ModelInfo,
+        heads: int,
         *,
         whole: bool = False,
+        values: bool = False,
     ) -> TorchHeadNorm | WholeNorm:
-        """By the device's kernel; of all heads as one, by torch's."""
+        """By the device's kernel; of all heads as one, and of values, by torch's."""
         query, key = self.transfer.vector(query_weight), self.transfer.vector(key_weight)
         if whole:
             return WholeNorm(self.group, query, key, epsilon)
-        return TorchHeadNorm(self.ops, query, key, epsilon, info.num_heads // self.ranks)
+        return TorchHeadNorm(self.ops, query, key, epsilon, heads, values=values)
 
     def experts(
         self,
         routing: Routing,
         weights: ExpertWeights,
         activation: Activation,
-        bias: NDArray[Any] | None = None,
     ) -> TorchExperts:
         """By torch's grouped products where there are, and one after the other elsewhere."""
         matrix, vector = self.transfer.matrix, self.transfer.vector
@@ -186,13 +184,16 @@ class TorchParts:
             ),
             GroupedLinear(list(map(matrix, weights.down)), list(map(vector, down_bias))),
             activation,
-            None if bias is None else vector(bias),
+            None if weights.choice_bias is None else vector(weights.choice_bias),
+            None if weights.scales is None else vector(weights.scales),
         )
 
-    def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> "TorchPagedAttention":
+    def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> PagedAttention:
         """By the backend, over a cache of this rank's heads."""
         check_heads(info, 8)
-        return TorchPagedAttention(self, info, layers)
+        cache = PagedCache(info, self.ranks)
+        self.caches += cache.arrays(self.num_blocks, self.kv_dtype, self.device)
+        return PagedAttention(self.backend, self.ops, self.device, cache, self.caches, layers)
 
     def gather(
         self, source: Buffer, index: torch.Tensor, out: Buffer, rows: int, first: int = 0
@@ -217,6 +218,15 @@ class TorchParts:
         """Cap * tanh(x / cap), in place."""
         numbers = x.tensor[:rows]
         numbers.copy_((numbers.float() / cap).tanh_() * cap)
+
+    def multiply(self, x: Buffer, by: Buffer, column: int, rows: int) -> None:
+        """Multiply by columns, in place."""
+        width = x.tensor.shape[1]
+        x.tensor[:rows].mul_(by.tensor[:rows, column : column + width])
+
+    def gate(self, x: Buffer, gates: Buffer, rows: int) -> None:
+        """Multiply by sigmoids, in place."""
+        x.tensor[:rows].mul_(gates.tensor[:rows].sigmoid())
 
 
 class TorchTable:
@@ -282,53 +292,3 @@ class GatheredHead:
         for rank, shared in enumerate(gathered.view(-1, rows, self._share)):
             columns = out.tensor[:rows, rank * self._share : (rank + 1) * self._share]
             columns.copy_(shared[:, : columns.shape[1]])
-
-
-class TorchPagedAttention:
-    """Rotation, the cache, and the backend over it."""
-
-    def __init__(
-        self, parts: TorchParts, info: ModelInfo, layers: Sequence[LayerAttention]
-    ) -> None:
-        self._parts = parts
-        tables = {id(layer.angles): layer.angles for layer in layers}
-        angles = {at: torch.from_numpy(table).to(parts.device) for at, table in tables.items()}
-        self._angles = [angles[id(layer.angles)] for layer in layers]
-        self._layers = [
-            layer
-            if layer.sinks is None
-            else replace(
-                layer,
-                sinks=torch.tensor(layer.sinks, dtype=torch.float32, device=parts.device),
-            )
-            for layer in layers
-        ]
-        self._dim = info.head_dim
-        self._heads = info.num_heads // parts.ranks
-        kv_heads = info.num_kv_heads // parts.ranks
-        cache = (parts.num_blocks, info.block_size, kv_heads, info.head_dim)
-        self._places = places(info.cache_groups)
-        for _ in range(slots_of(info.cache_groups)):
-            keys, values = (
-                torch.zeros(cache, dtype=parts.kv_dtype, device=parts.device) for _ in range(2)
-            )
-            parts.caches.append((keys, values))
-
-    def __call__(self, layer: int, step: DeviceStep, qkv: Buffer, out: Buffer, tokens: int) -> None:
-        """Rotate queries and keys, store keys and values, attend."""
-        table, slot = self._places[layer]
-        keys, values = self._parts.caches[slot]
-        fused = qkv.tensor[:tokens]
-        self._parts.ops.rope_append(
-            fused,
-            self._angles[layer],
-            step.positions[:tokens],
-            step.page_tables[table].slot_mapping[:tokens],
-            keys,
-            values,
-            self._heads,
-        )
-        queries = fused[:, : self._heads * self._dim].view(tokens, self._heads, self._dim)
-        attended = out.tensor[:tokens].view(tokens, self._heads, self._dim)
-        how = self._layers[layer]
-        self._parts.backend.attend(step, queries, keys, values, attended, tokens, how, table)

@@ -142,6 +142,8 @@ def attention_spec(info: ModelInfo, layout: StepLayout, ranks: int = 1) -> Atten
         max_pages=lengths["page_indices"],
         max_context=info.max_context,
         sinks=info.attention_sinks,
+        chunks=any(info.chunks),
+        alike=len({(heads.kv_heads, heads.head_dim) for heads in info.heads}) == 1,
     )
 
 

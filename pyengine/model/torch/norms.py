@@ -57,7 +57,7 @@ class TorchNoNorm:
 
 
 class TorchHeadNorm:
-    """Root mean square normalization of each query and key head, of this rank's."""
+    """Root mean square normalization of each query and key head of this rank, or values too."""
 
     def __init__(
         self,
@@ -66,18 +66,27 @@ class TorchHeadNorm:
         key_weight: torch.Tensor,
         epsilon: float,
         num_heads: int,
+        *,
+        values: bool,
     ) -> None:
         self._ops = ops
         self._query_weight = query_weight
         self._key_weight = key_weight
         self._epsilon = epsilon
         self._num_heads = num_heads
+        self._values = values
 
     def __call__(self, qkv: Buffer, rows: int) -> None:
         """Normalize in place."""
         self._ops.head_rms_norm(
             qkv.tensor[:rows], self._query_weight, self._key_weight, self._num_heads, self._epsilon
         )
+        if self._values:
+            dim = len(self._query_weight)
+            kv = (qkv.tensor.shape[1] // dim - self._num_heads) // 2
+            values = qkv.tensor[:rows, (self._num_heads + kv) * dim :].unflatten(1, (kv, dim))
+            mean = values.float().square().mean(dim=2, keepdim=True)
+            values.copy_(values.float() * (mean + self._epsilon).rsqrt())
 
 
 class WholeNorm:

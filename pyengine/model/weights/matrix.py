@@ -282,6 +282,12 @@ class Matrix:
             start = stop
         return Matrix(tuple(parts))
 
+    def repeating_last(self, rows: int) -> "Matrix":
+        """The same with its last ``rows`` outputs a second time, which are one part's."""
+        last = self.parts[-1]
+        count = last.shape[0]
+        return Matrix((*self.parts, last.rows(slice(count - rows, count))))
+
     def dequantized(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         """The numbers that are meant, rounded to ``dtype``: [out, in], contiguous.
 

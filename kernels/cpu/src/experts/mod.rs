@@ -25,6 +25,8 @@ pub struct Layers<'a> {
     pub down: Vec<&'a Linear>,
     /// Of the gates.
     pub activation: Activation,
+    /// Weights multiply what goes into an expert, in place of what comes out (Meta, "Llama 4", 2025).
+    pub weighs_inputs: bool,
 }
 
 /// `x` \[rows, hidden\] through the experts that `logits` \[rows, experts\] choose, into `out` \[rows, hidden\].
@@ -59,8 +61,13 @@ pub fn experts<T: Element>(
     for (expert, routes) in routes.iter().enumerate().filter(|(_, routes)| !routes.is_empty()) {
         let (gate_up, down) = (layers.gate_up[expert], layers.down[expert]);
         given.clear();
-        for &(row, _) in routes {
-            given.extend_from_slice(&x[row * hidden..][..hidden]);
+        for &(row, weight) in routes {
+            let x = &x[row * hidden..][..hidden];
+            if layers.weighs_inputs {
+                given.extend(x.iter().map(|x| T::from_f32(x.to_f32() * weight)));
+            } else {
+                given.extend_from_slice(x);
+            }
         }
         gates.resize(routes.len() * gate_up.outputs(), T::ZERO);
         inner.resize(routes.len() * down.inputs(), T::ZERO);
@@ -69,6 +76,7 @@ pub fn experts<T: Element>(
         activation::gated(threads, layers.activation, &gates, down.inputs(), &mut inner);
         linear(threads, down, &inner, &mut results);
         for (&(row, weight), result) in routes.iter().zip(results.chunks_exact(hidden)) {
+            let weight = if layers.weighs_inputs { 1.0 } else { weight };
             for (sum, result) in sums[row * hidden..][..hidden].iter_mut().zip(result) {
                 *sum += weight * result;
             }
@@ -106,6 +114,7 @@ mod tests {
             gate_up: gate_up.iter().collect(),
             down: down.iter().collect(),
             activation: Activation::Silu,
+            weighs_inputs: false,
         };
         let router = Router { chosen: 2, scale: 1.0, normalized: true, ..Router::default() };
         let mut out = vec![0.0; x.len()];

@@ -9,6 +9,8 @@ pub struct Router {
     pub normalized: bool,
     /// Multiplies the weights.
     pub scale: f32,
+    /// Multiplies each expert's weight; a number an expert, or none.
+    pub scales: Vec<f32>,
     /// Is added to scores where experts are chosen, not where they are weighted; a number an expert, or none.
     pub bias: Vec<f32>,
     /// Experts that a token goes to.
@@ -54,7 +56,9 @@ impl Router {
         into.sort_unstable_by_key(|&(expert, _)| expert);
         let sum: f32 = into.iter().map(|&(_, weight)| weight).sum();
         let factor = if self.normalized { self.scale / (sum + 1e-20) } else { self.scale };
-        into.iter_mut().for_each(|(_, weight)| *weight *= factor);
+        for (expert, weight) in into {
+            *weight *= self.scales.get(*expert).map_or(factor, |scale| scale * factor);
+        }
     }
 
     /// Whether each group is looked at; empty where there is one group.

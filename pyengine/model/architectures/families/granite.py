@@ -1,10 +1,12 @@
-"""Granite 3 and 4, dense (Granite Team, IBM, 2024): a Llama with four multipliers."""
+"""Granite 3 and 4 (Granite Team, IBM, 2024): a Llama with four multipliers, or one with experts."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from pyengine.model.architectures.reading import common, number
-from pyengine.model.architectures.traits import Traits
+from pyengine.model.architectures.experts import Routing
+from pyengine.model.architectures.reading import common, count, number
+from pyengine.model.architectures.traits import ExpertNames, Mixture, Traits
 
 
 def granite(config: Mapping[str, Any]) -> Traits:
@@ -20,3 +22,17 @@ def granite(config: Mapping[str, Any]) -> Traits:
         logits_scale=1.0 / number(config, "logits_scaling", 1.0),
         **common(config),
     )
+
+
+def granite_moe(config: Mapping[str, Any]) -> Traits:
+    """The traits of a Granite with experts."""
+    mixture = Mixture(
+        count=count(config, "num_local_experts"),
+        inner=count(config, "intermediate_size"),
+        # Among the chosen, a softmax of all logits is that of theirs.
+        routing=Routing(count(config, "num_experts_per_tok"), normalized=True),
+        mlp="block_sparse_moe.",
+        router="router.layer",
+        names=ExpertNames(gate_up=("input_linear.weight[{}]",), down="output_linear.weight[{}]"),
+    )
+    return replace(granite(config), mixture=mixture)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyengine.model.architectures.experts import Routing
 from pyengine.model.architectures.reading import common, count, layer_count, refuse
-from pyengine.model.architectures.traits import Mixture, Traits
+from pyengine.model.architectures.traits import ExpertNames, Mixture, Traits
 
 
 def qwen3(config: Mapping[str, Any]) -> Traits:
@@ -21,9 +21,6 @@ def qwen3(config: Mapping[str, Any]) -> Traits:
 
 def qwen3_moe(config: Mapping[str, Any]) -> Traits:
     """The traits of a Qwen3 with experts."""
-    layers, every = layer_count(config), config.get("decoder_sparse_step") or 1
-    only = config.get("mlp_only_layers") or ()
-    dense = {layer for layer in range(layers) if layer in only or (layer + 1) % every}
     mixture = Mixture(
         # transformers 5 writes its own name for all families.
         count=count(config, "num_experts" if config.get("num_experts") else "num_local_experts"),
@@ -32,6 +29,22 @@ def qwen3_moe(config: Mapping[str, Any]) -> Traits:
             count(config, "num_experts_per_tok"),
             normalized=bool(config.get("norm_topk_prob")),
         ),
-        dense=frozenset(dense),
+        dense=dense_layers(config),
     )
     return replace(qwen3(config), mixture=mixture)
+
+
+def qwen3_vl_moe(config: Mapping[str, Any]) -> Traits:
+    """The traits of the text part of a Qwen3-VL with experts, all of a layer's in one tensor."""
+    traits = qwen3_moe({**config, "norm_topk_prob": True})
+    if traits.mixture is None:
+        return traits
+    names = ExpertNames(gate_up=("experts.gate_up_proj[{}].T",), down="experts.down_proj[{}].T")
+    return replace(traits, mixture=replace(traits.mixture, names=names))
+
+
+def dense_layers(config: Mapping[str, Any]) -> frozenset[int]:
+    """The layers without experts."""
+    every, only = config.get("decoder_sparse_step") or 1, config.get("mlp_only_layers") or ()
+    layers = range(layer_count(config))
+    return frozenset(layer for layer in layers if layer in only or (layer + 1) % every)

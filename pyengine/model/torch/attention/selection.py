@@ -124,6 +124,13 @@ def _heads(spec: AttentionSpec) -> str | None:
     return None
 
 
+def _layers(spec: AttentionSpec) -> str | None:
+    """What our own kernel and FlashInfer do not do."""
+    if spec.chunks:
+        return "layers that attend in chunks are not asked of it"
+    return None if spec.alike else "its layers all have the same heads"
+
+
 def _torch(spec: AttentionSpec, machine: Capabilities) -> str | None:
     return _heads(spec)
 
@@ -135,7 +142,7 @@ def _triton(spec: AttentionSpec, machine: Capabilities) -> str | None:
         return f"heads of {spec.head_dim} elements are too large for it: at most 256"
     fp8 = spec.kv_dtype == FLOAT8
     least, why = ((8, 9), " for a cache of float8") if fp8 else ((8, 0), "")
-    return _needs_gpu(machine, least, why) or _heads(spec)
+    return _needs_gpu(machine, least, why) or _layers(spec) or _heads(spec)
 
 
 def _flashinfer(spec: AttentionSpec, machine: Capabilities) -> str | None:
@@ -155,7 +162,7 @@ def _flashinfer(spec: AttentionSpec, machine: Capabilities) -> str | None:
         return f"heads of {spec.head_dim} elements are not among its sizes: 64, 128, 256"
     if spec.sinks:
         return "attention sinks are not asked of it here"
-    return _needs_gpu(machine, (8, 0)) or _heads(spec)
+    return _needs_gpu(machine, (8, 0)) or _layers(spec) or _heads(spec)
 
 
 _REFUSALS: dict[str, Callable[[AttentionSpec, Capabilities], str | None]] = {

@@ -19,6 +19,8 @@ class AttentionSpec:
         max_pages: Most page indices of a step.
         max_context: Most tokens of a sequence.
         sinks: Whether layers have attention sinks.
+        chunks: Whether queries of some layers see their own chunk alone.
+        alike: Whether all layers have the same heads; the numbers here are then those of any.
     """
 
     num_heads: int
@@ -32,3 +34,5 @@ class AttentionSpec:
     max_pages: int
     max_context: int
     sinks: bool = False
+    chunks: bool = False
+    alike: bool = True

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -23,8 +24,9 @@ class TorchAttention:
     captures = False
 
     def __init__(self) -> None:
-        # By page table and row: first token, end, tokens in the cache, its pages.
-        self._rows: list[list[tuple[int, int, int, torch.Tensor]]] = []
+        # By page table and row: first token, end, tokens in the cache, its pages, and the position
+        # of the last token.
+        self._rows: list[list[tuple[int, int, int, torch.Tensor, int]]] = []
 
     def variant(self, step: DeviceStep) -> str:
         """The only one."""
@@ -42,12 +44,18 @@ class TorchAttention:
             raise ValueError("attention in torch cannot be captured in a graph")
         host = step.host
         starts = host.query_start.tolist()
+        lasts = host.positions[np.maximum(host.query_start[1 : host.num_rows + 1] - 1, 0)].tolist()
         self._rows = []
         for table in host.page_tables:
             pages, lengths = table.page_indptr.tolist(), table.kv_length.tolist()
             self._rows.append(
                 [
-                    (*starts[row:][:2], lengths[row], step.page_indices[slice(*pages[row:][:2])])
+                    (
+                        *starts[row:][:2],
+                        lengths[row],
+                        step.page_indices[slice(*pages[row:][:2])],
+                        lasts[row],
+                    )
                     for row in range(host.num_rows)
                 ]
             )
@@ -64,13 +72,15 @@ class TorchAttention:
         table: int = 0,
     ) -> None:
         """Softmax(Q K^T * scale) V of each row, over the tokens that the layer's queries see."""
-        for first, end, length, pages in self._rows[table]:
+        for first, end, length, pages, last in self._rows[table]:
             query = queries[first:end].transpose(0, 1)  # [heads, queries, head_dim]
             key, value = (
                 gathered(cache, pages).flatten(0, 1)[:length].to(queries.dtype).transpose(0, 1)
                 for cache in (keys, values)
             )  # [kv heads, length, head_dim]
             allowed = _allowed(end - first, length, layer.window, queries.device)
+            if layer.chunk is not None:
+                allowed = _of_chunk(end - first, length, last, layer.chunk, queries.device)
             if layer.soft_cap is None and layer.sinks is None:
                 attended = scaled_dot_product_attention(
                     query[None],
@@ -101,6 +111,18 @@ def _allowed(
     every = torch.ones(queries, length, dtype=torch.bool, device=device)
     last = length - queries
     return every.tril(last) if window is None else every.tril(last).triu(last + 1 - window)
+
+
+def _of_chunk(
+    queries: int, length: int, last: int, chunk: int, device: torch.device
+) -> torch.Tensor:
+    """Which keys of its own chunk each query sees, bool [queries, length].
+
+    Position ``last`` is that of the last query and key.
+    """
+    keys = torch.arange(last + 1 - length, last + 1, device=device)[None, :]
+    positions = torch.arange(last + 1 - queries, last + 1, device=device)[:, None]
+    return (keys <= positions) & (keys >= positions // chunk * chunk)
 
 
 def _attend(

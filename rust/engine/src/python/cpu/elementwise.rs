@@ -77,6 +77,30 @@ pub(super) fn soft_cap(threads: &Threads, x: &CpuTensor, cap: f32, rows: usize) 
     })
 }
 
+/// x * by\[:, column..column + width of x\], in place.
+pub(super) fn multiply(x: &CpuTensor, by: &CpuTensor, column: usize, rows: usize) -> Result<(), Error> {
+    let (width, by_width) = (x.width(), by.width());
+    if width == 0 || column.saturating_add(width) > by_width {
+        return invalid(format!("there are no {width} columns from {column} on in rows of {by_width}"));
+    }
+    by_element!(x, T => {
+        let factors = by.read::<T>("by", rows.saturating_mul(by_width))?;
+        let numbers = x.write::<T>("x", rows.saturating_mul(width), &[by])?;
+        elementwise::multiply(numbers, width, factors, by_width, column);
+        Ok(())
+    })
+}
+
+/// x * sigmoid(gates), in place.
+pub(super) fn gate(x: &CpuTensor, gates: &CpuTensor, rows: usize) -> Result<(), Error> {
+    by_element!(x, T => {
+        let factors = gates.read::<T>("gates", rows)?;
+        let numbers = x.write::<T>("x", rows.saturating_mul(x.width()), &[gates])?;
+        elementwise::gate(numbers, x.width(), factors);
+        Ok(())
+    })
+}
+
 /// Adds `branch` to `residual`, and copies the sum to `out`.
 pub(super) fn add(
     threads: &Threads,

@@ -18,13 +18,14 @@ pub(crate) struct CpuExperts {
     down: Vec<Py<CpuLinear>>,
     activation: Activation,
     router: Router,
+    weighs_inputs: bool,
 }
 
 #[pymethods]
 impl CpuExperts {
     #[new]
     #[pyo3(signature = (gate_up, down, activation, *, chosen, sigmoid = false, normalized = false, scale = 1.0,
-        bias = None, groups = 1, chosen_groups = 1, limit = None))]
+        bias = None, groups = 1, chosen_groups = 1, limit = None, scales = None, weighs_inputs = false))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         gate_up: Vec<Py<CpuLinear>>,
@@ -38,9 +39,11 @@ impl CpuExperts {
         groups: usize,
         chosen_groups: usize,
         limit: Option<f32>,
+        scales: Option<Vec<f32>>,
+        weighs_inputs: bool,
     ) -> PyResult<Self> {
         let activation = elementwise::activation(activation, limit)?;
-        let bias = bias.unwrap_or_default();
+        let (bias, scales) = (bias.unwrap_or_default(), scales.unwrap_or_default());
         guarded(|| {
             let count = gate_up.len();
             let fits = gate_up.iter().zip(&down).all(|(gate_up, down)| {
@@ -59,11 +62,13 @@ impl CpuExperts {
             if !(1..=count).contains(&chosen) || groups == 0 || !count.is_multiple_of(groups) {
                 return invalid(format!("{chosen} of {count} experts in {groups} groups cannot be chosen"));
             }
-            if !bias.is_empty() && bias.len() != count {
-                return invalid(format!("a bias has {count} numbers, not {}", bias.len()));
+            for (name, numbers) in [("a bias has", &bias), ("scales have", &scales)] {
+                if !numbers.is_empty() && numbers.len() != count {
+                    return invalid(format!("{name} {count} numbers, not {}", numbers.len()));
+                }
             }
-            let router = Router { sigmoid, normalized, scale, bias, chosen, groups, chosen_groups };
-            Ok::<_, Error>(Self { gate_up, down, activation, router })
+            let router = Router { sigmoid, normalized, scale, scales, bias, chosen, groups, chosen_groups };
+            Ok::<_, Error>(Self { gate_up, down, activation, router, weighs_inputs })
         })
     }
 }
@@ -82,6 +87,7 @@ impl CpuExperts {
             gate_up: self.gate_up.iter().map(|one| &one.get().inner).collect(),
             down: self.down.iter().map(|one| &one.get().inner).collect(),
             activation: self.activation,
+            weighs_inputs: self.weighs_inputs,
         };
         let length = rows.saturating_mul(layers.gate_up[0].inputs());
         by_element!(x, T => {

@@ -8,10 +8,11 @@ use pyengine_kernels_cpu::sampler::{self, mask, verify};
 use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
+use super::attend::{Attend, LayerMask};
 use super::elementwise;
 use super::experts::CpuExperts;
 use super::linear::CpuLinear;
-use super::op::{LayerMask, Op};
+use super::op::Op;
 use super::step::{CpuPenalties, CpuRules, CpuStep};
 use super::tensor::{CpuTensor, by_element, invalid};
 use crate::error::Error;
@@ -88,7 +89,7 @@ impl CpuKernels {
         self.run(py, &Op::Add { residual, branch, out }, rows)
     }
 
-    #[pyo3(signature = (qkv, query_weight, key_weight, query_width, epsilon, rows))]
+    #[pyo3(signature = (qkv, query_weight, key_weight, query_width, epsilon, rows, value_weight = None))]
     #[allow(clippy::too_many_arguments)]
     fn head_rms_norm(
         &self,
@@ -99,8 +100,10 @@ impl CpuKernels {
         query_width: usize,
         epsilon: f32,
         rows: usize,
+        value_weight: Option<Py<CpuTensor>>,
     ) -> PyResult<()> {
-        self.run(py, &Op::HeadRmsNorm { qkv, query_weight, key_weight, query_width, epsilon }, rows)
+        let op = Op::HeadRmsNorm { qkv, query_weight, key_weight, value_weight, query_width, epsilon };
+        self.run(py, &op, rows)
     }
 
     #[pyo3(signature = (activation, gate_up, out, rows, limit = None))]
@@ -153,6 +156,23 @@ impl CpuKernels {
         self.run(py, &Op::SoftCap { x, cap }, rows)
     }
 
+    #[pyo3(signature = (x, by, column, rows))]
+    fn multiply(
+        &self,
+        py: Python<'_>,
+        x: Py<CpuTensor>,
+        by: Py<CpuTensor>,
+        column: usize,
+        rows: usize,
+    ) -> PyResult<()> {
+        self.run(py, &Op::Multiply { x, by, column }, rows)
+    }
+
+    #[pyo3(signature = (x, gates, rows))]
+    fn gate(&self, py: Python<'_>, x: Py<CpuTensor>, gates: Py<CpuTensor>, rows: usize) -> PyResult<()> {
+        self.run(py, &Op::Gate { x, gates }, rows)
+    }
+
     fn linear(
         &self,
         py: Python<'_>,
@@ -194,7 +214,8 @@ impl CpuKernels {
         py.detach(|| guarded(|| op.run(&self.threads, first, rows)))
     }
 
-    #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale, *, window = None, soft_cap = None, sinks = None))]
+    #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale, *, window = None, chunk = None,
+        soft_cap = None, sinks = None, temperatures = None, stores = true))]
     #[allow(clippy::too_many_arguments)]
     fn attend(
         &self,
@@ -208,11 +229,15 @@ impl CpuKernels {
         num_heads: usize,
         scale: f32,
         window: Option<usize>,
+        chunk: Option<usize>,
         soft_cap: Option<f32>,
         sinks: Option<Py<CpuTensor>>,
+        temperatures: Option<Py<CpuTensor>>,
+        stores: bool,
     ) -> PyResult<()> {
-        let mask = LayerMask { window, soft_cap, sinks };
-        self.run(py, &Op::Attend { step, qkv, angles, keys, values, out, num_heads, scale, mask }, 0)
+        let mask = LayerMask { window, chunk, soft_cap, sinks, temperatures };
+        let attend = Attend { step, qkv, angles, keys, values, out, num_heads, scale, mask, stores };
+        self.run(py, &Op::Attend(attend), 0)
     }
 
     #[pyo3(signature = (rules, logits, out, first, rows))]

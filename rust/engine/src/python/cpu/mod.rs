@@ -4,6 +4,7 @@
 //!  tensor ◄── step, linear ◄── op ◄── kernels ◄── program
 //! ```
 
+mod attend;
 mod elementwise;
 mod experts;
 mod kernels;

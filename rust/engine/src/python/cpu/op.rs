@@ -9,16 +9,14 @@
 //! Checks are O(1), but for a gather's indices and a step's rows and pages.
 
 use pyengine_kernels_cpu::activation::Activation;
-use pyengine_kernels_cpu::attention::{self, Inputs};
 use pyengine_kernels_cpu::norm;
-use pyengine_kernels_cpu::paged::{self, Heads};
 use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
+use super::attend::Attend;
 use super::elementwise;
 use super::experts::CpuExperts;
 use super::linear::CpuLinear;
-use super::step::CpuStep;
 use super::tensor::{CpuTensor, by_element, invalid};
 use crate::error::Error;
 
@@ -48,6 +46,7 @@ pub(super) enum Op {
         qkv: Py<CpuTensor>,
         query_weight: Py<CpuTensor>,
         key_weight: Py<CpuTensor>,
+        value_weight: Option<Py<CpuTensor>>,
         query_width: usize,
         epsilon: f32,
     },
@@ -75,6 +74,15 @@ pub(super) enum Op {
         x: Py<CpuTensor>,
         cap: f32,
     },
+    Multiply {
+        x: Py<CpuTensor>,
+        by: Py<CpuTensor>,
+        column: usize,
+    },
+    Gate {
+        x: Py<CpuTensor>,
+        gates: Py<CpuTensor>,
+    },
     Linear {
         weights: Py<CpuLinear>,
         x: Py<CpuTensor>,
@@ -90,24 +98,7 @@ pub(super) enum Op {
         index: Py<CpuTensor>,
         out: Py<CpuTensor>,
     },
-    Attend {
-        step: Py<CpuStep>,
-        qkv: Py<CpuTensor>,
-        angles: Py<CpuTensor>,
-        keys: Py<CpuTensor>,
-        values: Py<CpuTensor>,
-        out: Py<CpuTensor>,
-        num_heads: usize,
-        scale: f32,
-        mask: LayerMask,
-    },
-}
-
-/// What a layer does to its scores; see [`attention::Mask`].
-pub(super) struct LayerMask {
-    pub window: Option<usize>,
-    pub soft_cap: Option<f32>,
-    pub sinks: Option<Py<CpuTensor>>,
+    Attend(Attend),
 }
 
 impl Op {
@@ -126,9 +117,10 @@ impl Op {
             Self::Add { residual, branch, out } => {
                 elementwise::add(threads, residual.get(), branch.as_ref().map(Py::get), out.get(), rows)
             }
-            Self::HeadRmsNorm { qkv, query_weight, key_weight, query_width, epsilon } => {
+            Self::HeadRmsNorm { qkv, query_weight, key_weight, value_weight, query_width, epsilon } => {
                 let weights = [query_weight.get(), key_weight.get()];
-                head_rms_norm(threads, qkv.get(), weights, *query_width, *epsilon, rows)
+                let value_weight = value_weight.as_ref().map(Py::get);
+                head_rms_norm(threads, qkv.get(), weights, value_weight, *query_width, *epsilon, rows)
             }
             Self::Gated { activation, gate_up, out } => {
                 elementwise::gated(threads, *activation, gate_up.get(), out.get(), rows)
@@ -141,16 +133,14 @@ impl Op {
             }
             Self::Scale { x, factor } => elementwise::scale(threads, x.get(), *factor, rows),
             Self::SoftCap { x, cap } => elementwise::soft_cap(threads, x.get(), *cap, rows),
+            Self::Multiply { x, by, column } => elementwise::multiply(x.get(), by.get(), *column, rows),
+            Self::Gate { x, gates } => elementwise::gate(x.get(), gates.get(), rows),
             Self::Linear { weights, x, out } => weights.get().run(threads, x.get(), out.get(), rows),
             Self::Gather { table, index, out } => gather(table.get(), index.get(), out.get(), first, rows),
             Self::GatherWeights { table, index, out } => {
                 table.get().gather(threads, index.get(), out.get(), first, rows)
             }
-            Self::Attend { step, qkv, angles, keys, values, out, num_heads, scale, mask } => {
-                let cache = [keys.get(), values.get()];
-                let (step, qkv, angles, out) = (step.get(), qkv.get(), angles.get(), out.get());
-                attend(threads, step, qkv, angles, cache, out, *num_heads, *scale, mask)
-            }
+            Self::Attend(attend) => attend.run(threads),
         }
     }
 }
@@ -210,6 +200,7 @@ fn head_rms_norm(
     threads: &Threads,
     qkv: &CpuTensor,
     [query_weight, key_weight]: [&CpuTensor; 2],
+    value_weight: Option<&CpuTensor>,
     query_width: usize,
     epsilon: f32,
     rows: usize,
@@ -217,7 +208,9 @@ fn head_rms_norm(
     let (width, query, key) = (qkv.width(), query_weight.width(), key_weight.width());
     let kv = width.saturating_sub(query_width) / 2;
     let whole = |width: usize, piece: usize| piece > 0 && width.is_multiple_of(piece);
-    if width == 0 || query_width + 2 * kv != width || !whole(query_width, query) || !whole(kv, key) {
+    let value = value_weight.map_or(1, CpuTensor::width);
+    let pieces = whole(query_width, query) && whole(kv, key) && whole(kv, value);
+    if width == 0 || query_width + 2 * kv != width || !pieces {
         return invalid(format!(
             "rows of {width} are not {query_width} of queries by {query}, then keys by {key} and as many values"
         ));
@@ -226,6 +219,7 @@ fn head_rms_norm(
         let norms = norm::HeadNorms {
             query_weight: query_weight.read::<T>("query_weight", query)?,
             key_weight: key_weight.read::<T>("key_weight", key)?,
+            value_weight: value_weight.map_or(Ok(&[][..]), |weight| weight.read::<T>("value_weight", value))?,
             query: query_width,
             kv,
             epsilon,
@@ -258,79 +252,4 @@ fn gather(
         }
         Ok(())
     })
-}
-
-#[allow(clippy::too_many_arguments, reason = "as Python passes them")]
-fn attend(
-    threads: &Threads,
-    step: &CpuStep,
-    qkv: &CpuTensor,
-    angles: &CpuTensor,
-    [keys, values]: [&CpuTensor; 2],
-    out: &CpuTensor,
-    num_heads: usize,
-    scale: f32,
-    mask: &LayerMask,
-) -> Result<(), Error> {
-    let (heads, num_blocks) = cache_shape(keys, values, num_heads)?;
-    let sinks =
-        mask.sinks.as_ref().map_or(Ok(&[][..]), |sinks| sinks.get().read::<f32>("sinks", num_heads))?;
-    let mask = attention::Mask { window: mask.window, soft_cap: mask.soft_cap, sinks };
-    if mask.window == Some(0) || mask.soft_cap.is_some_and(|cap| cap.is_nan() || cap <= 0.0) {
-        return invalid("a window and a soft cap are more than 0".into());
-    }
-    let step = step.view()?;
-    let angles = angles.read_all::<f32>("angles")?;
-    step.check(heads.block_size, num_blocks, angles.len() / heads.dim)?;
-    let out_length = step.num_tokens * heads.query * heads.dim;
-    by_element!(qkv, T => {
-        let qkv_length = step.num_tokens * heads.qkv_width();
-        let inputs = qkv.read::<T>("qkv", qkv_length)?;
-        let cache = num_blocks * heads.kv * heads.page();
-        // The cache is written first; these borrows end before it is read.
-        paged::append(
-            &step,
-            heads,
-            inputs,
-            angles,
-            keys.write::<T>("keys", cache, &[values, qkv, out])?,
-            values.write::<T>("values", cache, &[keys, qkv, out])?,
-        );
-        let inputs = Inputs {
-            step,
-            heads,
-            scale,
-            mask,
-            qkv: inputs,
-            angles,
-            keys: keys.read::<T>("keys", cache)?,
-            values: values.read::<T>("values", cache)?,
-        };
-        let outputs = out.write::<T>("out", out_length, &[keys, values, qkv])?;
-        attention::attend(threads, &inputs, outputs);
-        Ok(())
-    })
-}
-
-/// The heads and blocks of a cache: keys are \[blocks, kv heads, head_dim, block_size\].
-fn cache_shape(keys: &CpuTensor, values: &CpuTensor, num_heads: usize) -> Result<(Heads, usize), Error> {
-    let &[blocks, kv, dim, block_size] = keys.buffer.shape() else {
-        return invalid("keys must be [blocks, kv heads, head_dim, block_size]".into());
-    };
-    if values.buffer.shape() != [blocks, kv, block_size, dim] {
-        return invalid("values must be [blocks, kv heads, block_size, head_dim]".into());
-    }
-    let heads = Heads { query: num_heads, kv, dim, block_size };
-    if kv == 0
-        || block_size == 0
-        || dim == 0
-        || !dim.is_multiple_of(8)
-        || !num_heads.is_multiple_of(kv)
-        || num_heads == 0
-    {
-        return invalid(format!(
-            "attention does not do {heads:?}: head_dim is a multiple of 8, kv divides query"
-        ));
-    }
-    Ok((heads, blocks))
 }

@@ -13,11 +13,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
+use super::attend::{Attend, LayerMask};
 use super::elementwise;
 use super::experts::CpuExperts;
 use super::kernels::CpuKernels;
 use super::linear::CpuLinear;
-use super::op::{LayerMask, Op};
+use super::op::Op;
 use super::step::CpuStep;
 use super::tensor::{CpuTensor, invalid};
 use crate::error::Error;
@@ -81,7 +82,7 @@ impl CpuProgram {
         self.record(Op::Add { residual, branch, out })
     }
 
-    #[pyo3(signature = (qkv, query_weight, key_weight, query_width, epsilon, rows = 0))]
+    #[pyo3(signature = (qkv, query_weight, key_weight, query_width, epsilon, rows = 0, value_weight = None))]
     #[allow(clippy::too_many_arguments)]
     fn head_rms_norm(
         &self,
@@ -91,9 +92,10 @@ impl CpuProgram {
         query_width: usize,
         epsilon: f32,
         rows: usize,
+        value_weight: Option<Py<CpuTensor>>,
     ) -> PyResult<()> {
         let _ = rows;
-        self.record(Op::HeadRmsNorm { qkv, query_weight, key_weight, query_width, epsilon })
+        self.record(Op::HeadRmsNorm { qkv, query_weight, key_weight, value_weight, query_width, epsilon })
     }
 
     #[pyo3(signature = (activation, gate_up, out, rows = 0, limit = None))]
@@ -142,6 +144,18 @@ impl CpuProgram {
         self.record(Op::SoftCap { x, cap })
     }
 
+    #[pyo3(signature = (x, by, column, rows = 0))]
+    fn multiply(&self, x: Py<CpuTensor>, by: Py<CpuTensor>, column: usize, rows: usize) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::Multiply { x, by, column })
+    }
+
+    #[pyo3(signature = (x, gates, rows = 0))]
+    fn gate(&self, x: Py<CpuTensor>, gates: Py<CpuTensor>, rows: usize) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::Gate { x, gates })
+    }
+
     #[pyo3(signature = (weights, x, out, rows = 0))]
     fn linear(
         &self,
@@ -180,7 +194,8 @@ impl CpuProgram {
         self.record(Op::GatherWeights { table, index, out })
     }
 
-    #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale, *, window = None, soft_cap = None, sinks = None))]
+    #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale, *, window = None, chunk = None,
+        soft_cap = None, sinks = None, temperatures = None, stores = true))]
     #[allow(clippy::too_many_arguments)]
     fn attend(
         &self,
@@ -193,11 +208,15 @@ impl CpuProgram {
         num_heads: usize,
         scale: f32,
         window: Option<usize>,
+        chunk: Option<usize>,
         soft_cap: Option<f32>,
         sinks: Option<Py<CpuTensor>>,
+        temperatures: Option<Py<CpuTensor>>,
+        stores: bool,
     ) -> PyResult<()> {
-        let mask = LayerMask { window, soft_cap, sinks };
-        self.record(Op::Attend { step, qkv, angles, keys, values, out, num_heads, scale, mask })
+        let mask = LayerMask { window, chunk, soft_cap, sinks, temperatures };
+        let attend = Attend { step, qkv, angles, keys, values, out, num_heads, scale, mask, stores };
+        self.record(Op::Attend(attend))
     }
 
     #[pyo3(signature = (rows, first = 0), name = "run")]

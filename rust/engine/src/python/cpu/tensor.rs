@@ -36,11 +36,13 @@ macro_rules! numbers {
 }
 numbers!(f32 => Float32, bf16 => Bfloat16, u8 => Uint8, i32 => Int32, i64 => Int64, u32 => Uint32, u64 => Uint64);
 
-/// A C-contiguous buffer of numbers, looked at once.
+/// A buffer of numbers, looked at once: C-contiguous, or blocks \[blocks, ...\] that are, with room between them.
 #[pyclass(frozen, module = "pyengine._core")]
 pub(crate) struct CpuTensor {
     pub(super) buffer: PyUntypedBuffer,
     pub(super) kind: Kind,
+    /// Elements from one entry of the first dimension to the next.
+    pub(super) stride: usize,
 }
 
 #[pymethods]
@@ -60,10 +62,11 @@ impl CpuTensor {
             ElementType::UnsignedInteger { bytes: 8 } => Kind::Uint64,
             other => invalid(format!("a CpuTensor cannot hold {other:?}"))?,
         };
-        if !buffer.is_c_contiguous() || buffer.buf_ptr().align_offset(buffer.item_size()) != 0 {
-            invalid::<()>("a CpuTensor must be C-contiguous and aligned".into())?;
-        }
-        Ok(Self { buffer, kind })
+        let stride = block_stride(&buffer);
+        let Some(stride) = stride.filter(|_| buffer.buf_ptr().align_offset(buffer.item_size()) == 0) else {
+            return Ok(invalid("a CpuTensor must be C-contiguous and aligned".into())?);
+        };
+        Ok(Self { buffer, kind, stride })
     }
 
     #[getter]
@@ -85,13 +88,38 @@ impl CpuTensor {
     }
 }
 
+/// Elements from one entry of the first dimension to the next; None if entries overlap or are not in one piece.
+fn block_stride(buffer: &PyUntypedBuffer) -> Option<usize> {
+    let (shape, item) = (buffer.shape(), buffer.item_size());
+    let entry: usize = shape.iter().skip(1).product();
+    if buffer.is_c_contiguous() {
+        return Some(entry);
+    }
+    let mut expected = entry;
+    for (&size, &stride) in shape.iter().zip(buffer.strides()).skip(1) {
+        expected /= size.max(1);
+        if size > 1 && usize::try_from(stride) != Ok(expected * item) {
+            return None;
+        }
+    }
+    let first = usize::try_from(*buffer.strides().first()?).ok()?;
+    (first.is_multiple_of(item) && first / item >= entry).then_some(first / item)
+}
+
 impl CpuTensor {
+    /// Elements from the first to the last, those between blocks counted in.
+    pub(super) fn extent(&self) -> usize {
+        let shape = self.buffer.shape();
+        let entry: usize = shape.iter().skip(1).product();
+        shape.first().map_or(1, |&blocks| blocks.saturating_sub(1) * self.stride + entry)
+    }
+
     pub(super) fn check<T: Number>(&self, name: &str, length: usize) -> Result<*mut T, Error> {
         if self.kind != T::KIND {
             return invalid(format!("{name} must be {:?}, not {:?}", T::KIND, self.kind));
         }
-        if self.buffer.item_count() < length {
-            return invalid(format!("{name} has {} elements, needs {length}", self.buffer.item_count()));
+        if self.extent() < length {
+            return invalid(format!("{name} has {} elements, needs {length}", self.extent()));
         }
         Ok(self.buffer.buf_ptr().cast())
     }
@@ -102,15 +130,15 @@ impl CpuTensor {
         if length == 0 {
             return Ok(&[]);
         }
-        // SAFETY: contiguous, aligned, of this type and at least this long, checked when it was made and
-        // just now; alive as long as the buffer. That no other thread writes to it during a call is the contract
+        // SAFETY: one piece of memory, if there is room between blocks, too, which are views of one array; aligned,
+        // of this type and at least this long, checked when it was made and just now; alive as long as the buffer. That no other thread writes to it during a call is the contract
         // of the Python class: one thread at a time.
         Ok(unsafe { std::slice::from_raw_parts(start, length) })
     }
 
     /// The whole of it.
     pub(in crate::python) fn read_all<T: Number>(&self, name: &str) -> Result<&[T], Error> {
-        self.read(name, self.buffer.item_count())
+        self.read(name, self.extent())
     }
 
     /// The first `length` elements, to write; they must overlap none of `others`.
@@ -127,7 +155,7 @@ impl CpuTensor {
         }
         let range = |tensor: &CpuTensor| {
             let start = tensor.buffer.buf_ptr() as usize;
-            start..start + tensor.buffer.len_bytes()
+            start..start + tensor.extent() * tensor.buffer.item_size()
         };
         let mine = range(self);
         if others

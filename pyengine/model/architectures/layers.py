@@ -1,0 +1,255 @@
+"""The layers of a decoder: composed of blocks by its traits, once, when the model is loaded."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from pyengine.model.architectures.blocks import (
+    Adjusted,
+    Adjustment,
+    BesideExperts,
+    Block,
+    ExpertLayer,
+    FeedForward,
+    Gated,
+    NormedAfter,
+    SelfAttention,
+    Sum,
+)
+from pyengine.model.architectures.layer_inputs import GatedInputs, InputTable
+from pyengine.model.architectures.parts import Buffer, Norm, Parts, Step
+from pyengine.model.architectures.projections import Projections
+from pyengine.model.architectures.traits import Beside, Mixture
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The hidden states between layers, [tokens, hidden] each.
+
+    Attributes:
+        residual: The sum of what was added so far.
+        branch: What the next norm adds first.
+        normed: What a block reads.
+        other: What a second block wrote, or one whose output is normalized yet.
+    """
+
+    residual: Buffer
+    branch: Buffer
+    normed: Buffer
+    other: Buffer
+
+
+class Layer(Protocol):
+    """A layer of a decoder."""
+
+    def __call__(self, step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
+        """Add ``branch`` and what the layer computes; leave its last part in ``stream.branch``."""
+
+
+class SequentialLayer:
+    """Attention, then a feed-forward layer."""
+
+    def __init__(self, norms: tuple[Norm, Norm], attention: Block, mlp: Block) -> None:
+        self._before_attention, self._before_mlp = norms
+        self._attention = attention
+        self._mlp = mlp
+
+    def __call__(self, step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
+        """See :class:`Layer`."""
+        self._before_attention(stream.residual, branch, stream.normed, tokens)
+        self._attention(step, stream.normed, stream.branch, tokens)
+        self._before_mlp(stream.residual, stream.branch, stream.normed, tokens)
+        self._mlp(step, stream.normed, stream.branch, tokens)
+
+
+class ParallelLayer:
+    """Attention and a feed-forward layer, both of the same norm's output."""
+
+    def __init__(self, norm: Norm, add: Norm, attention: Block, mlp: Block) -> None:
+        self._norm = norm
+        self._add = add
+        self._attention = attention
+        self._mlp = mlp
+
+    def __call__(self, step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
+        """See :class:`Layer`."""
+        self._norm(stream.residual, branch, stream.normed, tokens)
+        self._attention(step, stream.normed, stream.other, tokens)
+        self._mlp(step, stream.normed, stream.branch, tokens)
+        self._add(stream.residual, stream.other, stream.normed, tokens)
+
+
+@dataclass(frozen=True)
+class LayerWithInputs:
+    """A layer, and what it gets of a token beside hidden states."""
+
+    layer: Layer
+    add: Norm
+    inputs: GatedInputs
+
+    def __call__(self, step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
+        """See :class:`Layer`."""
+        self.layer(step, stream, branch, tokens)
+        self.add(stream.residual, stream.branch, stream.normed, tokens)
+        self.inputs(step, stream.normed, stream.branch, tokens)
+
+
+@dataclass(frozen=True)
+class ScaledLayer:
+    """A layer behind which hidden states are multiplied."""
+
+    layer: Layer
+    adjustment: Adjustment
+
+    def __call__(self, step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
+        """See :class:`Layer`."""
+        self.layer(step, stream, branch, tokens)
+        self.adjustment(stream.residual, tokens)
+        self.adjustment(stream.branch, tokens)
+
+
+class Layers:
+    """Makes the layers of a decoder, which share their buffers."""
+
+    def __init__(self, made: Projections, stream: Stream, inputs: InputTable | None) -> None:
+        self._made = made
+        self._stream = stream
+        self._inputs = inputs
+        self._buffers: dict[tuple[str, int], Buffer] = {}
+        self._attention = made.parts.attention(made.info, made.attention())
+
+    def _buffer(self, use: str, width: int) -> Buffer:
+        """The buffer [tokens, width] of a use, the same for all layers."""
+        key = use, width
+        if key not in self._buffers:
+            self._buffers[key] = self._made.parts.buffer(self._made.parts.max_tokens, width)
+        return self._buffers[key]
+
+    def _hidden(self, use: str) -> Buffer:
+        return self._buffer(use, self._made.info.hidden_size)
+
+    def layer(self, index: int) -> Layer:
+        """The layer of that number."""
+        made, names = self._made, self._made.traits.names
+        start = names.layer.format(index)
+        layer = self._layer(index, start)
+        if self._inputs is not None:
+            given = self._inputs.block(made, index, start, self._hidden("unnormalized inputs"))
+            layer = LayerWithInputs(layer, made.parts.no_norm(), given)
+        if names.layer_scale is not None:
+            (factor,) = made.weights.vector(f"{start}{names.layer_scale}", 1)
+            for adjustment in scaling(made.parts, float(factor)):
+                layer = ScaledLayer(layer, adjustment)
+        return layer
+
+    def _layer(self, index: int, start: str) -> Layer:
+        made, names = self._made, self._made.traits.names
+
+        def named(norm: str | None) -> str | None:
+            return None if norm is None else f"{start}{norm}"
+
+        first = made.norm(named(names.before_attention))
+        attention = self._wrapped(self._self_attention(index, start), named(names.after_attention))
+        if made.traits.parallel:
+            mlp = self._wrapped(self._mlp(index, start), named(names.after_mlp))
+            return ParallelLayer(first, made.parts.no_norm(), attention, mlp)
+        second = made.norm(named(names.before_mlp))
+        mlp = self._wrapped(self._mlp(index, start), named(names.after_mlp))
+        return SequentialLayer((first, second), attention, mlp)
+
+    def _self_attention(self, index: int, start: str) -> Block:
+        made, prefix = self._made, f"{start}{self._made.traits.names.attention}"
+        heads, ranks = made.info.heads[index], made.parts.ranks
+        queries = made.info.num_heads * heads.head_dim // ranks
+        return SelfAttention(
+            index,
+            made.qkv(index, prefix),
+            made.qk_norm(index, prefix),
+            self._attention,
+            made.out(index, prefix),
+            self._buffer("queries, keys and values", queries + 2 * heads.size // ranks),
+            self._buffer("attended", queries),
+        )
+
+    def _mlp(self, index: int, start: str) -> Block:
+        made, mixture = self._made, self._made.traits.mixture
+        if mixture is not None and mixture.beside is None and index not in mixture.dense:
+            return self._experts(f"{start}{mixture.mlp}", mixture)
+        dense = self._dense(f"{start}{made.traits.names.mlp}", made.inner(index))
+        if mixture is None or mixture.beside is None:
+            return dense
+        return self._beside(start, dense, mixture, mixture.beside)
+
+    def _experts(self, prefix: str, mixture: Mixture) -> Block:
+        made, layer = self._made, self._mixture(prefix, mixture)
+        if mixture.shared is None:
+            return layer
+        shared: Block = self._dense(f"{prefix}{mixture.shared}.", mixture.shared_inner)
+        if mixture.shared_gate is not None:
+            gate = made.shared_gate(prefix, mixture.shared_gate)
+            shared = Gated(shared, gate, made.parts, self._buffer("gate", 1))
+        return self._sum(layer, shared)
+
+    def _mixture(self, prefix: str, mixture: Mixture) -> ExpertLayer:
+        made = self._made
+        router, experts = made.router(prefix, mixture), made.experts(prefix, mixture)
+        return ExpertLayer(router, experts, self._buffer("router's logits", mixture.count))
+
+    def _sum(self, first: Block, second: Block) -> Sum:
+        other, copy = self._hidden("second summand"), self._hidden("copy of the sum")
+        return Sum(first, second, self._made.parts.no_norm(), other, copy)
+
+    def _beside(self, start: str, dense: Block, mixture: Mixture, names: Beside) -> Block:
+        """The dense layer and the experts, each normalized by itself."""
+        made, residual = self._made, self._stream.residual
+        experts = BesideExperts(
+            residual,
+            made.router_norm(f"{start}{names.router_scale}"),
+            made.norm(f"{start}{names.before}"),
+            self._mixture(f"{start}{mixture.mlp}", mixture),
+            self._hidden("what the router reads"),
+            self._hidden("what the experts read"),
+        )
+        raw = self._hidden("unnormalized summand")
+        return self._sum(
+            NormedAfter(dense, made.norm(f"{start}{names.dense_after}"), raw),
+            NormedAfter(experts, made.norm(f"{start}{names.after}"), raw),
+        )
+
+    def _dense(self, prefix: str, inner: int) -> Block:
+        made, traits = self._made, self._made.traits
+        width = inner // made.parts.ranks
+        operation = made.parts.gated if traits.gated else made.parts.activate
+        return FeedForward(
+            made.gate_up(prefix, inner),
+            partial(operation, traits.activation),
+            made.down(prefix, inner),
+            self._buffer("before the activation", width * (2 if traits.gated else 1)),
+            self._buffer("behind the activation", width),
+        )
+
+    def _wrapped(self, block: Block, norm: str | None) -> Block:
+        """``block`` with what comes after it."""
+        if norm is not None:
+            block = NormedAfter(block, self._made.norm(norm), self._stream.other)
+        for adjustment in scaling(self._made.parts, self._made.traits.branch_scale):
+            block = Adjusted(block, adjustment)
+        return block
+
+
+def scaling(parts: Parts, factor: float) -> list[Adjustment]:
+    """What multiplies by ``factor``: nothing for 1."""
+    return [] if factor == 1.0 else [partial(_scale, parts, factor)]
+
+
+def capping(parts: Parts, cap: float | None) -> list[Adjustment]:
+    """What caps softly: nothing without a cap."""
+    return [] if cap is None else [partial(_soft_cap, parts, cap)]
+
+
+def _scale(parts: Parts, factor: float, x: Buffer, rows: int) -> None:
+    parts.scale(x, factor, rows)
+
+
+def _soft_cap(parts: Parts, cap: float, x: Buffer, rows: int) -> None:
+    parts.soft_cap(x, cap, rows)

@@ -143,7 +143,9 @@ class App(Service):
         self.own_requests = OwnRequests(lambda: self.running.exchanges)
         self.administration: Administration = self.own_requests
         workers = max(1, engine.config.limits.max_sequences // _SHARE_OF_BATCHES)
-        means = Means(self.store, self.perform, self.new_id, tuple(ROUTES), workers)
+        means = Means(
+            self.store, self.perform, self.door.admit, self.new_id, tuple(ROUTES), workers
+        )
         self.batches = BatchRunner(means, self.door)
 
     def start(self) -> None:

@@ -132,7 +132,8 @@ async def test_bodies_that_are_no_forms(http: httpx.AsyncClient) -> None:
 
 async def test_a_batch(client: openai.AsyncOpenAI, server: HttpServer, engine: FakeEngine) -> None:
     data = encoded([*lines(20), *[{**lines(1, max_tokens=-1)[0], "custom_id": "bad"}]])
-    made = await begun(client, data, metadata={"a": "b"})
+    expiry: Any = {"anchor": "created_at", "seconds": 3600}
+    made = await begun(client, data, metadata={"a": "b"}, output_expires_after=expiry)
     assert (made.status, made.metadata, made.endpoint) == ("validating", {"a": "b"}, CHAT)
     done = await ended(client, server, made.id)
     assert done.status == "completed", done.errors
@@ -154,6 +155,7 @@ async def test_a_batch(client: openai.AsyncOpenAI, server: HttpServer, engine: F
     assert {asked.priority for asked in engine.asked} == {1000}
     file = await client.files.retrieve(done.output_file_id or "")
     assert file.purpose == "batch_output"
+    assert file.expires_at == file.created_at + 3600
     assert file.bytes == len((await client.files.content(file.id)).content)
     assert [batch.id async for batch in client.batches.list()] == [made.id]
     with pytest.raises(openai.BadRequestError, match="completed"):
@@ -256,3 +258,43 @@ async def test_a_later_server_goes_on(tmp_path: Path, engine: FakeEngine) -> Non
     assert {asked.tenant for asked in later.asked} <= {"api-key"}
     await client.close()
     await server.stop(0)
+
+
+async def test_the_limits_of_a_key_hold(tmp_path: Path, engine: FakeEngine) -> None:
+    """The upload and the batch are two of its six requests a minute."""
+    keys = '[[keys]]\nname = "alice"\nkey = "sk-alice-1"\nrequests_per_minute = 6\n'
+    (tmp_path / "keys").write_text(keys)
+    rules = AccessSource(ServerConfig(api_key_file=str(tmp_path / "keys"))).rules()
+    await engine.start()
+    server = HttpServer(engine, port=0, door=Door(rules))
+    await server.start()
+    url = f"{server.url}/v1"
+    async with openai.AsyncOpenAI(base_url=url, api_key="sk-alice-1", max_retries=0) as client:
+        made = await begun(client, encoded(lines(12)))
+        while True:
+            batch = await client.batches.retrieve(made.id)
+            assert batch.request_counts is not None
+            if batch.request_counts.completed == 4:
+                break
+            await server.app.store.look()
+        assert len(engine.asked) == 4
+        assert {asked.tenant for asked in engine.asked} == {"alice"}
+    await server.stop(0)
+
+
+async def test_answers_against_the_client(
+    client: openai.AsyncOpenAI, http: httpx.AsyncClient, server: HttpServer
+) -> None:
+    """Strictly: the client itself takes anything."""
+    made = await begun(client, encoded(lines(1)))
+    await ended(client, server, made.id)
+    failed = await begun(client, b"{")
+    await ended(client, server, failed.id)
+    page = (await http.get("/v1/batches")).json()
+    assert [each["id"] for each in page["data"]] == [failed.id, made.id]
+    for each in page["data"]:
+        openai.types.Batch.model_validate(each, strict=True)
+    files = (await http.get("/v1/files")).json()
+    assert len(files["data"]) == 3
+    for each in files["data"]:
+        openai.types.FileObject.model_validate(each, strict=True)

@@ -318,6 +318,28 @@ async def test_one_that_fails(
     assert done.error.message == str(error)
 
 
+async def test_one_whose_process_has_died(
+    client: openai.AsyncOpenAI, http: httpx.AsyncClient, server: HttpServer, engine: FakeEngine
+) -> None:
+    """What a process holds no more, and has not ended, has failed."""
+    engine.hold_after = 3
+    made = await client.responses.create(model=MODEL, input="hello", background=True)
+    await engine.until(lambda: any(each.shown >= 3 for each in engine.running))
+    store = server.app.store
+    copy = (await store.get("response", "", made.id)).body.replace(b"resp_", b"resp_lost")
+    name = made.id.replace("resp_", "resp_lost")
+    await store.put("response", "", name, copy)
+    lost = await client.responses.retrieve(name)
+    assert (lost.status, lost.error and lost.error.code) == ("failed", "server_error")
+    [event] = [event async for event in await client.responses.retrieve(name, stream=True)]
+    assert event.type == "response.failed"
+    assert event.sequence_number == 0
+    assert (await client.responses.cancel(name)).status == "failed"
+    valid((await http.get(f"/v1/responses/{name}")).json())
+    engine.release()
+    assert (await finished(client, made.id)).status == "completed"
+
+
 async def test_what_the_engine_refuses_is_not_stored(
     client: openai.AsyncOpenAI, server: HttpServer, engine: FakeEngine
 ) -> None:

@@ -120,6 +120,14 @@ class Door:
         """The key of that name, or None."""
         return next((key for key in self.rules.keys or () if key.name == name), None)
 
+    def admit(self, key: ApiKey) -> float:
+        """Count a request of a key, unless it has used what it may.
+
+        Returns:
+            0 if it was counted, else the seconds until there is room.
+        """
+        return self._rates.admit(key.slot, key.limits)
+
     def charge(self, key: ApiKey, tokens: int) -> None:
         """Count tokens that a key's request has used."""
         self._rates.charge(key.slot, key.limits, tokens)
@@ -170,7 +178,7 @@ class Door:
         raise _unauthenticated(given)
 
     def _count(self, key: ApiKey) -> None:
-        seconds = self._rates.admit(key.slot, key.limits)
+        seconds = self.admit(key)
         if seconds:
             limits = {"requests": key.limits.requests, "tokens": key.limits.tokens}
             text = " and ".join(f"{n} {kind}" for kind, n in limits.items() if n is not None)

@@ -59,6 +59,7 @@ class Means:
     Attributes:
         store: Has the batch.
         perform: Answers a request.
+        admit: Counts a request of a key; the seconds until there is room, if there is none.
         new_id: Makes ids.
         served: The paths that the server has.
         workers: Requests at once.
@@ -66,6 +67,7 @@ class Means:
 
     store: Store
     perform: Perform
+    admit: Callable[[ApiKey], float]
     new_id: Callable[[str], str]
     served: Iterable[str]
     workers: int
@@ -176,6 +178,7 @@ class BatchRun:
 
         async def work() -> None:
             for number, request in todo:
+                await self._admitted()
                 means = self._means
                 line_id = means.new_id("batch_req_")
                 line = await answer(means.perform, request, line_id, self._key, PRIORITY)
@@ -191,6 +194,11 @@ class BatchRun:
                 working.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await working
+
+    async def _admitted(self) -> None:
+        """Wait until the key has room within its limits; the next request is counted then."""
+        while self._key is not None and (seconds := self._means.admit(self._key)):  # noqa: ASYNC110
+            await asyncio.sleep(seconds)
 
     async def _unanswered(self) -> list[tuple[int, RequestLine]]:
         done = await self._store.numbers(self._name, OUTPUT)

@@ -8,6 +8,7 @@ import time
 import msgspec
 
 from pyengine.http.access.door import Door
+from pyengine.http.batches.lines import ENDPOINTS
 from pyengine.http.batches.run import BatchRun, Means, decode_batch
 from pyengine.http.openai.schema.batches import BatchError, BatchErrors
 from pyengine.http.store.database import Row
@@ -31,6 +32,11 @@ class BatchRunner:
         self._task: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
         self._running: BatchRun | None = None
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The paths that a batch may name."""
+        return [path for path in ENDPOINTS if path in self._means.served]
 
     def start(self) -> None:
         """Go on with what an earlier process has begun, where the store is a file."""

@@ -7,7 +7,6 @@ import msgspec
 
 from pyengine.errors import InvalidRequestError
 from pyengine.http.batches import files
-from pyengine.http.batches.lines import ENDPOINTS
 from pyengine.http.batches.run import OPTIONS, decode_batch
 from pyengine.http.batches.runner import KIND
 from pyengine.http.openai.schema.batches import BatchObject, BatchRequest, RequestCounts
@@ -29,9 +28,9 @@ async def create(exchange: "Exchange") -> None:
     request = await exchange.read(_decoder)
     service = exchange.service
     check_metadata(request.metadata)
-    if request.endpoint not in ENDPOINTS:
+    if request.endpoint not in (there := service.batches.endpoints):
         raise InvalidRequestError(
-            f"'endpoint' must be one of {', '.join(ENDPOINTS)}, not '{request.endpoint[:100]}'.",
+            f"'endpoint' must be one of {', '.join(there)}, not '{request.endpoint[:100]}'.",
             param="endpoint",
         )
     try:

@@ -39,6 +39,8 @@ async def test_objects_and_parts(store: Store) -> None:
     assert await store.change("1", lambda body: body + b" ", Part("p", 5, b"c")) == b"{} "
     assert await store.change("1", lambda _: None) == b"{} "
     assert await store.change("none", lambda _: b"x") is None
+    # What another process has done already is not done again.
+    assert await store.change("1", lambda _: b"twice", Part("p", 5, b"d")) == b"{} "
     assert await store.parts("1", "p", after=0) == [Part("p", 1, b"b"), Part("p", 5, b"c")]
     assert await store.parts("1", "p", limit=1) == [Part("p", 0, b"a")]
     assert await store.numbers("1", "p") == {0, 1, 5}
@@ -80,11 +82,11 @@ async def test_what_has_expired_is_not_there(store: Store) -> None:
 
 async def test_the_bound(store: Store) -> None:
     await store.put("x", "alice", "a", b"1" * 100)
-    await store.put("x", "bob", "held", b"1" * 100, hold=True)
+    await store.put("x", "bob", "lease", b"1" * 100, lease=True)
     for number in range(20):
         await store.put("x", "bob", f"{number}", b"1" * 50, Part("p", 0, b"1" * 50))
     await store.get("x", "alice", "a")
-    await store.get("x", "bob", "held")
+    await store.get("x", "bob", "lease")
     with pytest.raises(NoSuchObjectError):
         await store.get("x", "bob", "0")
     await store.get("x", "bob", "19")
@@ -95,17 +97,17 @@ async def test_the_bound(store: Store) -> None:
 
 
 async def test_claims(store: Store) -> None:
-    await store.put("x", "", "held", b"active", hold=True)
+    await store.put("x", "", "lease", b"active", lease=True)
     await store.put("x", "", "done", b"done")
     await store.put("x", "", "lost", b"active")
     claimed = await store.claim("x", lambda body: body == b"active")
     assert claimed is not None
     assert claimed.id == "lost"
     assert await store.claim("x", lambda body: body == b"active") is None
-    await store.change("held", lambda _: None, hold=False)
+    await store.change("lease", lambda _: None, lease=False)
     again = await store.claim("x", lambda body: body == b"active")
     assert again is not None
-    assert again.id == "held"
+    assert again.id == "lease"
 
 
 def _same(body: bytes, _: bytes) -> bytes:

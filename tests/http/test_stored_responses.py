@@ -294,6 +294,49 @@ async def test_cancelled(client: openai.AsyncOpenAI, engine: FakeEngine) -> None
         await client.responses.retrieve(plain.id, stream=True)
 
 
+@pytest.mark.parametrize(
+    ("end", "background"),
+    [
+        ("incomplete", False),
+        ("incomplete", True),
+        ("failed", False),
+        ("failed", True),
+        ("cancelled", True),
+    ],
+)
+async def test_every_end_is_in_the_specification(
+    client: openai.AsyncOpenAI,
+    http: httpx.AsyncClient,
+    server: HttpServer,
+    engine: FakeEngine,
+    end: str,
+    background: bool,
+) -> None:
+    engine.answer = THOUGHT + "I look.\n" + CALLS
+    body: Any = {"input": "hello", "stream": True, "background": background}
+    body |= {"tools": [WEATHER], "include": ["reasoning.encrypted_content"]}
+    if end == "incomplete":
+        body["max_output_tokens"] = len(engine.answer) - 5
+    elif end == "failed":
+        engine.fail_after = (40, EngineDeadError("it fell"))
+    else:
+        engine.hold_after = 40
+        answer = await client.responses.create(**{**body, "model": MODEL, "stream": False})
+        await engine.until(lambda: any(each.shown >= 40 for each in engine.running))
+        await client.responses.cancel(answer.id)
+    if end == "cancelled":
+        text = (await http.get(f"/v1/responses/{answer.id}?stream=true")).text
+    else:
+        text = (await http.post("/v1/responses", json=body)).text
+    events = [json.loads(event.split("\ndata: ")[1]) for event in text.split("\n\n")[:-1]]
+    schemas, kinds = specified()
+    for event in events:
+        check(schemas, kinds[event["type"]], event)
+    assert events[-1]["response"]["status"] == end
+    numbers = [event["sequence_number"] for event in events]
+    assert numbers == list(range(len(events)))
+
+
 async def test_deleted_while_it_is_generated(
     client: openai.AsyncOpenAI, server: HttpServer, engine: FakeEngine
 ) -> None:

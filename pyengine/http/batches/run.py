@@ -74,7 +74,7 @@ class Means:
 
 
 class BatchRun:
-    """A batch that this process holds. Used on the serving loop."""
+    """A batch that this process has a lease on. Used on the serving loop."""
 
     def __init__(self, row: Row, key: ApiKey | None, means: Means) -> None:
         """Charge ``key`` for the batch in ``row``."""
@@ -106,14 +106,14 @@ class BatchRun:
             keeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await keeping
-            await self._store.change(self._name, lambda _: None, hold=False)
-            await self._store.change(self._batch.input_file_id, lambda _: None, hold=False)
+            await self._store.change(self._name, lambda _: None, lease=False)
+            await self._store.change(self._batch.input_file_id, lambda _: None, lease=False)
 
     async def _keep(self) -> None:
-        """Hold the batch and its input, and see when it is cancelled or expires."""
+        """Renew the leases on the batch and its input; see when it is cancelled or expires."""
         while True:
             batch = await self._change(lambda batch: None)
-            await self._store.change(self._batch.input_file_id, lambda _: None, hold=True)
+            await self._store.change(self._batch.input_file_id, lambda _: None, lease=True)
             if batch is None or batch.status == "cancelling" or batch.expires_at < time.time():
                 self._stop.set()
             with contextlib.suppress(TimeoutError):
@@ -130,7 +130,7 @@ class BatchRun:
             change(batch)
             return _encode(batch)
 
-        body = await self._store.change(self._name, changed, *parts, hold=True)
+        body = await self._store.change(self._name, changed, *parts, lease=True)
         if body is None:
             self._gone = True
             return None

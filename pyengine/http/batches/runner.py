@@ -92,7 +92,7 @@ class BatchRunner:
             batch.errors = BatchErrors([BatchError(code, message)])
             return _encode(batch)
 
-        await self._means.store.change(row.id, failed, hold=False)
+        await self._means.store.change(row.id, failed, lease=False)
 
 
 def _unfinished(body: bytes) -> bool:

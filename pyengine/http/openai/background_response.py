@@ -6,8 +6,8 @@
                                                                                      │
     GET ?stream=true&starting_after=N, or the POST with `stream` ◄── follow ◄────────┘
 
-An event is numbered by its ``sequence_number``. The process that generates holds the response in
-the store; if it dies, readers see that from the hold, and the response has failed.
+An event is numbered by its ``sequence_number``. The process that generates has a lease on the
+response; if it dies, readers see that from the lease, and the response has failed.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class EventRecorder:
     async def _write(self) -> None:
         try:
             while self._said:
-                await self._put(lambda _: None, hold=True)
+                await self._put(lambda _: None, lease=True)
         finally:
             self._writing = None
 
@@ -85,13 +85,13 @@ class EventRecorder:
         """Store the rest of the events with the response as it ended."""
         if self._writing is not None:
             await asyncio.wait({self._writing})
-        await self._put(lambda _: body, hold=False)
+        await self._put(lambda _: body, lease=False)
 
-    async def _put(self, change: Any, *, hold: bool) -> None:
+    async def _put(self, change: Any, *, lease: bool) -> None:
         data, self._waiting, self._said = self._waiting, b"", False
         self._last += data.count(_END)
         parts = [Part(_EVENTS, self._last, data)] if data else []
-        if await self._store.change(self._name, change, *parts, hold=hold) is None:
+        if await self._store.change(self._name, change, *parts, lease=lease) is None:
             self._forgotten.set()
 
 
@@ -127,7 +127,7 @@ class Job:
         try:
             answer = generate(self.exchange)
             await self._front.service.store.put(
-                KIND, self._front.owner, response.id, body, items, hold=True
+                KIND, self._front.owner, response.id, body, items, lease=True
             )
         except BaseException:
             self.exchange.end()
@@ -171,11 +171,11 @@ async def follow(exchange: "Exchange", name: str, after: int) -> None:
             data = b"".join(_since(parts, after))
             after = max([after, *(part.number for part in parts)])
             response = msgspec.json.decode(row.body)
-            if response["status"] in ACTIVE and row.held < time.time():
+            if response["status"] in ACTIVE and row.lease < time.time():
                 data += _lost(response, after + 1)
             if data:
                 await stream.write(data)
-            if response["status"] not in ACTIVE or row.held < time.time():
+            if response["status"] not in ACTIVE or row.lease < time.time():
                 return
             await store.look()
     finally:

@@ -94,6 +94,6 @@ async def _response(exchange: "Exchange") -> dict[str, Any]:
     """The response as it stands."""
     row = await exchange.service.store.get(KIND, exchange.owner, exchange.parameter)
     response: dict[str, Any] = msgspec.json.decode(row.body)
-    if response["status"] in ACTIVE and row.held < time.time():
+    if response["status"] in ACTIVE and row.lease < time.time():
         return failed(response)
     return response

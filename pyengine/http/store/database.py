@@ -2,14 +2,14 @@
 
 ::
 
-    objects  number, id, kind, owner, body, expires, held     one row an object; the body is JSON
+    objects  number, id, kind, owner, body, expires, lease     one row an object; the body is JSON
        │ 1:n
     parts    id, name, number, data, bytes                    what is read apart from the body
 
     totals   bytes                                            kept by triggers: O(1) to read
 
-An object is *held* until a time by the process that works on it: it is not evicted until then, and
-one that is still unfinished after that has lost its process.
+The process that works on an object has a lease on it until a time: it is not evicted until then,
+and one that is still unfinished after that has lost its process.
 """
 
 import os
@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS objects (
     owner TEXT NOT NULL,
     body BLOB NOT NULL,
     expires REAL NOT NULL,
-    held REAL NOT NULL DEFAULT 0
+    lease REAL NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS objects_of_owner ON objects (owner, kind, number);
 CREATE INDEX IF NOT EXISTS objects_by_expiry ON objects (expires);
@@ -61,13 +61,14 @@ _VERSION = 1
 _BUSY_S = 30.0
 # Eviction makes room for more than one object, since it looks at all of them.
 _EVICT_TO = 0.9
-# The bytes that each owner has; what is held, or is another's, stays.
+# The owner with most bytes; what a process has a lease on stays.
 _LARGEST_OWNER = """
-SELECT owner FROM objects LEFT JOIN parts USING (id) WHERE held < ? AND objects.id != ?
+SELECT owner FROM objects LEFT JOIN parts USING (id) WHERE lease < ? AND objects.id != ?
 GROUP BY owner ORDER BY sum(coalesce(length(data), 0)) + sum(length(body)) DESC LIMIT 1
 """
+_ADD_PART = "INSERT OR IGNORE INTO parts VALUES (?,?,?,?)"
 _OLDEST = """
-SELECT id FROM objects WHERE owner = ? AND held < ? AND id != ? ORDER BY number LIMIT 1
+SELECT id FROM objects WHERE owner = ? AND lease < ? AND id != ? ORDER BY number LIMIT 1
 """
 
 CONTENT = "content"
@@ -84,7 +85,7 @@ class Row(NamedTuple):
     id: str
     owner: str
     body: bytes
-    held: float
+    lease: float
 
 
 class Part(NamedTuple):
@@ -152,7 +153,12 @@ class Database:
         self._connection.execute("COMMIT")
 
     def put(
-        self, kind: str, row: tuple[str, str, bytes], expires: float, held: float, parts: list[Part]
+        self,
+        kind: str,
+        row: tuple[str, str, bytes],
+        expires: float,
+        lease: float,
+        parts: list[Part],
     ) -> None:
         """Add an object: ``row`` is its id, owner and body. O(1) while there is room.
 
@@ -165,8 +171,8 @@ class Database:
         with self._transaction() as at:
             at.execute("DELETE FROM objects WHERE expires < ?", (time.time(),))
             at.execute(
-                "INSERT INTO objects (id, kind, owner, body, expires, held) VALUES (?,?,?,?,?,?)",
-                (name, kind, owner, body, expires, held),
+                "INSERT INTO objects (id, kind, owner, body, expires, lease) VALUES (?,?,?,?,?,?)",
+                (name, kind, owner, body, expires, lease),
             )
             at.executemany("INSERT INTO parts VALUES (?,?,?,?)", [(name, *part) for part in parts])
             self._make_room(name)
@@ -209,7 +215,7 @@ class Database:
         return self._rows(where, tuple(values), f"ORDER BY number {order}")
 
     def _rows(self, where: str, values: tuple[Any, ...], rest: str = "") -> Iterator[Row]:
-        sql = "SELECT number, id, owner, body, held FROM objects WHERE"
+        sql = "SELECT number, id, owner, body, lease FROM objects WHERE"
         rows = self._connection.execute(
             f"{sql} {where} AND expires >= ? {rest}", (*values, time.time())
         )
@@ -222,14 +228,16 @@ class Database:
             return at.execute(sql, (name, kind, owner)).rowcount > 0
 
     def change(
-        self, name: str, change: Change, held: float | None, parts: Sequence[Part] = ()
+        self, name: str, change: Change, lease: float | None, parts: Sequence[Part] = ()
     ) -> bytes | None:
         """Give an object the body that ``change`` makes of it, and add parts.
+
+        Where it has one of the parts already, another process has done the same: nothing changes.
 
         Args:
             name: Its id.
             change: Called within the transaction.
-            held: Until when it is held from now on; None leaves that.
+            lease: Until when a process has a lease on it from now on; None leaves that.
             parts: Those to add.
 
         Returns:
@@ -242,9 +250,11 @@ class Database:
             found = at.execute("SELECT body FROM objects WHERE id = ?", (name,)).fetchone()
             if found is None:
                 return None
-            at.executemany("INSERT INTO parts VALUES (?,?,?,?)", [(name, *part) for part in parts])
-            if held is not None:
-                at.execute("UPDATE objects SET held = ? WHERE id = ?", (held, name))
+            for part in parts:
+                if not at.execute(_ADD_PART, (name, *part)).rowcount:
+                    return bytes(found[0])
+            if lease is not None:
+                at.execute("UPDATE objects SET lease = ? WHERE id = ?", (lease, name))
             body = change(found[0])
             if body is not None:
                 at.execute("UPDATE objects SET body = ? WHERE id = ?", (body, name))
@@ -299,12 +309,12 @@ class Database:
             return found is not None
 
     def claim(self, kind: str, until: float, wanted: Callable[[bytes], bool]) -> Row | None:
-        """Hold an object of that kind that nothing holds and ``wanted`` says yes to."""
+        """Take a lease on an object of that kind that has none and ``wanted`` says yes to."""
         with self._transaction() as at:
             now = time.time()
-            for row in self._rows("kind = ? AND held < ?", (kind, now), "ORDER BY number"):
+            for row in self._rows("kind = ? AND lease < ?", (kind, now), "ORDER BY number"):
                 if wanted(row.body):
-                    at.execute("UPDATE objects SET held = ? WHERE id = ?", (until, row.id))
+                    at.execute("UPDATE objects SET lease = ? WHERE id = ?", (until, row.id))
                     return row
         return None
 

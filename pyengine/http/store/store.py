@@ -23,8 +23,8 @@ from pyengine.settings.server import ServerConfig
 
 T = TypeVar("T")
 
-HOLD_S = 30.0
-"""How long an object is held by a process that says nothing more of it."""
+LEASE_S = 30.0
+"""How long the lease of a process is that says nothing more of it."""
 # How soon a process sees what another has written, where it waits for it.
 _LOOK_S = 0.1
 
@@ -99,7 +99,7 @@ class Store:
         body: bytes,
         *parts: Part,
         seconds: float | None = None,
-        hold: bool = False,
+        lease: bool = False,
     ) -> None:
         """Add an object.
 
@@ -110,7 +110,7 @@ class Store:
             body: JSON.
             parts: What is read apart from the body.
             seconds: How long it is kept; None is as long as usual.
-            hold: Whether this process goes on to work on it.
+            lease: Whether this process goes on to work on it.
 
         Raises:
             StoreFullError: There is no room for it.
@@ -119,9 +119,9 @@ class Store:
         self.require()
         now = time.time()
         expires = now + (self.limits.seconds if seconds is None else seconds)
-        held = now + HOLD_S if hold else 0.0
+        until = now + LEASE_S if lease else 0.0
         row = (name, owner, body)
-        await self._run(lambda data: data.put(kind, row, expires, held, list(parts)))
+        await self._run(lambda data: data.put(kind, row, expires, until, list(parts)))
 
     async def get(self, kind: str, owner: str, name: str) -> Row:
         """The owner's object of that id.
@@ -177,7 +177,7 @@ class Store:
             raise _no_such(kind, name)
 
     async def change(
-        self, name: str, change: Change, *parts: Part, hold: bool | None = None
+        self, name: str, change: Change, *parts: Part, lease: bool | None = None
     ) -> bytes | None:
         """Give an object the body that ``change`` makes of it, and add parts, both or neither.
 
@@ -185,13 +185,13 @@ class Store:
             name: Its id.
             change: Called on the store's thread, while nothing else changes the object.
             parts: Those to add.
-            hold: Whether this process goes on to work on it; None leaves that as it is.
+            lease: Whether this process goes on to work on it; None leaves that as it is.
 
         Returns:
             Its body then; None: it is gone.
         """
-        held = None if hold is None else time.time() + HOLD_S if hold else 0.0
-        body = await self._run(lambda data: data.change(name, change, held, parts))
+        until = None if lease is None else time.time() + LEASE_S if lease else 0.0
+        body = await self._run(lambda data: data.change(name, change, until, parts))
         self._written.set()
         self._written = asyncio.Event()
         return body
@@ -219,8 +219,8 @@ class Store:
         return await self._run(lambda data: data.split_off(source, part, row, make, expires))
 
     async def claim(self, kind: str, wanted: Callable[[bytes], bool]) -> Row | None:
-        """Hold an unfinished object whose process has died; None: there is none."""
-        until = time.time() + HOLD_S
+        """Take a lease on an unfinished object whose process has died; None: there is none."""
+        until = time.time() + LEASE_S
         return await self._run(lambda data: data.claim(kind, until, wanted))
 
     async def look(self) -> None:

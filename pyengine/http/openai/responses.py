@@ -27,6 +27,7 @@ from pyengine.http.openai.schema.responses import (
 from pyengine.http.openai.schema.sampling import request_options
 from pyengine.http.operations.tracing import Asked
 from pyengine.http.store.database import Part
+from pyengine.http.store.store import NOT_STORED
 from pyengine.telemetry.timing import server_timing
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 _decoder = msgspec.json.Decoder(ResponsesRequest)
 _counted = msgspec.json.Decoder(InputTokensRequest)
 _encode = msgspec.json.Encoder().encode
-NOT_STORED = "'store': this server stores no answers."
 
 
 async def create(exchange: "Exchange") -> None:

@@ -8,6 +8,7 @@ from pyengine.http.openai.schema.chat import ChatRequest, ChatResponse
 from pyengine.http.openai.schema.common import check_metadata
 from pyengine.http.query import Deleted, ListQuery, listed, page_of, read_query
 from pyengine.http.store.database import Part
+from pyengine.http.store.store import NOT_STORED
 from pyengine.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 _encode = msgspec.json.Encoder().encode
 KIND = "chat completion"
 _MESSAGES = "messages"
-NOT_STORED = "'store': this server stores no answers."
 UNSTORED_METADATA = "'metadata' is kept with stored completions; this one is not stored."
 
 

@@ -23,6 +23,9 @@ from pyengine.settings.server import ServerConfig
 
 T = TypeVar("T")
 
+NOT_STORED = "'store': this server stores no answers."
+"""Is told to who asks for a store where there is none."""
+
 LEASE_S = 30.0
 """How long the lease of a process is that says nothing more of it."""
 # How soon a process sees what another has written, where it waits for it.

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyengine.async_engine import AsyncEngine
     from pyengine.chat.answer import ChatAnswer, ChatUpdate, ToolCall, ToolCallDelta
     from pyengine.chat.generation import ChatGeneration
     from pyengine.chat.tools import Named, Tool
@@ -40,12 +39,12 @@ if TYPE_CHECKING:
         structural_tag,
     )
     from pyengine.http.asgi import asgi_app
+    from pyengine.library.engines import AsyncEngine, Engine
     from pyengine.logprobs import TokenLogprob, TopLogprob
     from pyengine.request.embedding import Embedding
     from pyengine.request.generation import Generation
     from pyengine.sampling import SamplingParams
     from pyengine.settings.config import EngineConfig
-    from pyengine.sync_engine import Engine
 
 __all__ = [
     "AsyncEngine",
@@ -95,7 +94,7 @@ _MODULES = {
     "pyengine.http.asgi": ("asgi_app",),
     "pyengine.request.embedding": ("Embedding",),
     "pyengine.request.generation": ("Generation",),
-    "pyengine.async_engine": ("AsyncEngine",),
+    "pyengine.library.engines": ("AsyncEngine", "Engine"),
     "pyengine.chat.answer": (
         "ChatAnswer",
         "ChatUpdate",
@@ -137,7 +136,6 @@ _MODULES = {
     ),
     "pyengine.logprobs": ("TokenLogprob", "TopLogprob"),
     "pyengine.sampling": ("SamplingParams",),
-    "pyengine.sync_engine": ("Engine",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

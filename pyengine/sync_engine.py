@@ -41,7 +41,10 @@ class Engine:
 
     Attributes:
         engine: The async engine, on a loop in a thread of its own.
+        kind: The class of that engine.
     """
+
+    kind: type[AsyncEngine] = AsyncEngine
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class Engine:
         **settings: Any,
     ) -> None:
         """Take what :class:`AsyncEngine` takes; returns when the model is loaded."""
-        self.engine = AsyncEngine(model, config=config, **settings)
+        self.engine = self.kind(model, config=config, **settings)
         self._lock = threading.Lock()
         self._closed = False
         self._loop = asyncio.new_event_loop()

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.programs import REPOSITORY, environment
+from tests.programs import REPOSITORY, environment, served
 
 
 @pytest.mark.slow
@@ -48,6 +48,41 @@ async def test_fastapi_service() -> None:
         assert models.json()["data"][0]["id"] == "pyengine-demo"
         summary = await http.get("/summary", params={"text": "The cat sat on the mat."})
         assert summary.json()["summary"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("example", "package", "end"),
+    [
+        ("langchain_chat", "langchain_openai", "vectors: 192 192"),
+        ("llama_index_chat", "llama_index.llms.openai_like", "vector: 192"),
+    ],
+)
+def test_frameworks(example: str, package: str, end: str) -> None:
+    try:
+        found = importlib.util.find_spec(package)
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        pytest.skip(
+            f"{package} is not here; LlamaIndex needs openai below 3, others need .venv/clients"
+        )
+    with served("--port", "0") as server:
+        done = subprocess.run(
+            [
+                sys.executable,
+                REPOSITORY / "examples" / f"{example}.py",
+                "--url",
+                f"{server.url()}/v1",
+            ],
+            capture_output=True,
+            text=True,
+            env=environment(),
+            timeout=100,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["The capital of France is Paris.", end]
 
 
 def test_every_example_is_in_the_list() -> None:

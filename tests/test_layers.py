@@ -17,6 +17,7 @@ LAYERS = (
     ("__main__",),
     ("cli", "ray"),
     ("pyengine",),  # its public names
+    ("library",),
     ("http", "benchmark"),
     ("sync_engine", "profiling"),
     ("async_engine",),

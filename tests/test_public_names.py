@@ -7,7 +7,9 @@ import pytest
 
 import pyengine
 from pyengine import AsyncEngine, Engine
+from pyengine.async_engine import AsyncEngine as PlainEngine
 from pyengine.async_engine import ChatKeywords
+from pyengine.library.namespaces import BlockingChat, Chat
 from pyengine.request.submission import (
     EmbedKeywords,
     GenerateKeywords,
@@ -44,14 +46,15 @@ def test_keywords_that_are_passed_on_are_those_that_are_taken() -> None:
     shared = set(RequestKeywords.__annotations__)
     assert {*GenerateKeywords.__annotations__, "pooling"} == _keywords(RequestOptions)
     assert set(EmbedKeywords.__annotations__) < shared
-    assert set(ChatKeywords.__annotations__) - shared == _keywords(AsyncEngine.chat)
+    assert set(ChatKeywords.__annotations__) - shared == _keywords(PlainEngine.chat)
     assert shared < set(ChatKeywords.__annotations__)
     takes: dict[Any, Any] = {
         AsyncEngine.embed: EmbedKeywords,
         AsyncEngine.generate: GenerateKeywords,
         Engine.generate: GenerateKeywords,
         Engine.stream: GenerateKeywords,
-        Engine.chat: ChatKeywords,
+        Chat.__call__: ChatKeywords,
+        BlockingChat.__call__: ChatKeywords,
         Engine.stream_chat: ChatKeywords,
     }
     for method, keywords in takes.items():

@@ -202,16 +202,24 @@ class App(Service):
         Returns:
             The answer's status and body, and the request's id.
         """
+        proto = LocalProtocol(body)
+        exchange = await self.local(path, proto, key, priority)
+        return proto.status, proto.answer, exchange.request_id
+
+    async def local(
+        self, path: str, proto: LocalProtocol, key: ApiKey | None = None, priority: int = 0
+    ) -> Exchange:
+        """As :meth:`perform`, with the connection that takes the answer; returns the exchange."""
         scope: Any = LocalScope("POST", path)
-        proto: Any = LocalProtocol(body)
-        exchange = self._exchange(scope, proto)
+        connection: Any = proto
+        exchange = self._exchange(scope, connection)
         exchange.key, exchange.priority = key, priority
 
         async def work() -> None:
             await self._route(exchange)(exchange)
 
         await self.running.serve(exchange, work())
-        return proto.status, proto.answer, exchange.request_id
+        return exchange
 
     def _route(self, exchange: Exchange) -> Handler:
         """The handler of a path and method, under the path that OpenAI's clients use."""

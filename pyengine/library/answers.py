@@ -1,0 +1,75 @@
+"""Chunks of streamed answers as objects. Whole answers are the endpoint's own types."""
+
+from typing import Any
+
+import msgspec
+
+from pyengine.http.openai.schema.common import UsageObject
+
+
+class ChunkFunction(msgspec.Struct, gc=False):
+    """A part of a call: its name comes first, then pieces of its arguments."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ChunkToolCall(msgspec.Struct, gc=False):
+    """A part of the call ``index``."""
+
+    index: int
+    id: str | None = None
+    function: ChunkFunction | None = None
+    type: str | None = None
+
+
+class ChunkDelta(msgspec.Struct, gc=False):
+    """What a chunk adds to a message; None is nothing."""
+
+    role: str | None = None
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ChunkToolCall] | None = None
+
+
+class ChunkChoice(msgspec.Struct, gc=False):
+    """A choice's part of a chunk."""
+
+    index: int
+    delta: ChunkDelta
+    finish_reason: str | None = None
+    logprobs: dict[str, Any] | None = None
+
+
+class ChatChunk(msgspec.Struct, gc=False, kw_only=True):
+    """A chunk of a chat completion; the last has no choices where usage is asked for."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: UsageObject | None = None
+    warnings: list[str] | None = None
+
+
+class TextChoice(msgspec.Struct, gc=False):
+    """A text's part of a chunk."""
+
+    index: int
+    text: str
+    finish_reason: str | None = None
+    logprobs: dict[str, Any] | None = None
+
+
+class TextChunk(msgspec.Struct, gc=False, kw_only=True):
+    """A chunk of a text completion."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: UsageObject | None = None
+    warnings: list[str] | None = None

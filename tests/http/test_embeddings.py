@@ -134,6 +134,24 @@ async def test_ollama(http: httpx.AsyncClient) -> None:
     np.testing.assert_allclose(unit, wanted[0]["embedding"], atol=1e-6)
 
 
+async def test_what_ollama_shows(http: httpx.AsyncClient) -> None:
+    shown = (await http.post("/api/show", json={"model": "tiny"})).json()
+    assert shown["capabilities"] == ["embedding"]
+
+
+@pytest.mark.slow
+async def test_ollamas_client(server: HttpServer) -> None:
+    ollama = pytest.importorskip("ollama", reason="make .venv/clients installs it")
+    async with ollama.AsyncClient(host=server.url) as client:
+        found = await client.embed(model="tiny", input=TEXTS, dimensions=8, keep_alive="5m")
+        assert [len(vector) for vector in found.embeddings] == [8, 8, 8]
+        older = await client.embeddings(model="tiny", prompt=TEXTS[0])
+        cut = np.array(older.embedding[:8])
+        np.testing.assert_allclose(found.embeddings[0], cut / np.linalg.norm(cut), atol=1e-6)
+        with pytest.raises(ollama.ResponseError, match="maximum context length"):
+            await client.embed(model="tiny", input="so it goes " * 200, truncate=False)
+
+
 class TestReranker:
     """A model that answers yes or no, in the shape of Qwen3-Reranker."""
 

@@ -172,10 +172,11 @@ async def show(exchange: "Exchange") -> None:
     request = await exchange.decode(_show)
     engine = exchange.service.require_model(known_name(exchange, request.model))
     handler = engine.handler
-    abilities = ["completion"]
-    if handler.format is not None and handler.template is not None:
+    abilities = ["embedding"] if engine.vectors.declared else []
+    abilities += ["completion"] if engine.vectors.generates else []
+    if engine.vectors.generates and handler.format is not None and handler.template is not None:
         abilities += ["tools"] if "tools" in handler.template.variables else []
-    abilities += ["thinking"] if handler.reasons else []
+    abilities += ["thinking"] if engine.vectors.generates and handler.reasons else []
     made: dict[str, Any] = {
         "modelfile": "",
         "parameters": parameters(engine.generation_config.given),

@@ -105,7 +105,7 @@ def test_more_sampled_rows_than_the_logits_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_llama(tmp_path)
-    monkeypatch.setattr("pyengine.model.architectures.parts.LOGITS_BYTES", 3 * 131 * 4)
+    monkeypatch.setattr("pyengine.model.cpu.layers.LOGITS_BYTES", 3 * 131 * 4)
     runner = make_runner(tmp_path)
     assert runner._model is not None
     assert len(runner._model.logits_rows.tensor) == 3

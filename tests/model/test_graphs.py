@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyengine.model.torch.graphs import CAPTURE_AFTER, CAPTURE_INTERVAL, Graphs, bucket
+from pyengine.model.torch.graphs import (
+    CAPTURE_AFTER,
+    CAPTURE_INTERVAL,
+    Graphs,
+    bucket,
+    mixed_bucket,
+)
 
 
 @dataclass
@@ -54,6 +60,24 @@ def test_buckets() -> None:
     assert bucket(13, 14) == 14
     for count in range(1, 700):
         assert count <= bucket(count, 700) <= max(count + 7, 8)
+
+
+def test_sizes_of_steps_with_prompts() -> None:
+    sizes = sorted({mixed_bucket(count, 512) for count in range(1, 513)})
+    assert sizes == [
+        *range(8, 65, 8),
+        *range(80, 129, 16),
+        *range(160, 257, 32),
+        320,
+        384,
+        448,
+        512,
+    ]
+    for count in range(1, 513):
+        assert count <= mixed_bucket(count, 512) <= max(count + 7, count * 5 / 4)
+    padded = sum(mixed_bucket(count, 512) for count in range(1, 513))
+    assert padded / sum(range(1, 513)) < 1.09
+    assert mixed_bucket(13, 14) == 14
 
 
 def test_a_key_is_captured_when_it_was_asked_for_a_few_times() -> None:

@@ -15,7 +15,7 @@ from pyengine.errors import RequestAbortedError, RequestFailedError
 from pyengine.grammar import choice, json_schema, regex
 from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.torch.graphs import CAPTURE_AFTER
-from pyengine.model.torch.warm_up import capture_graphs, warm_up
+from pyengine.model.torch.warm_up import capture_graphs, warm_up, write_step
 from pyengine.settings.config import EngineConfig
 from tests.answers import assert_nothing_is_left, settled
 from tests.models import greedy, mixed_prompts, random_llama
@@ -174,14 +174,30 @@ def test_graphs_of_decodes_are_captured_at_the_start() -> None:
     assert "capture" not in model.log
 
 
-def test_steps_with_prompts_and_large_ones_are_not_captured() -> None:
+def test_steps_with_prompts_are_replayed_too() -> None:
+    """Decodes with a prompt beside them, of another length each time."""
     runner, model = table_runner(graphs=1 << 30)
-    for _ in range(20):
-        buffers = plan(runner, 3, 2)
-        buffers.num_decode_rows = 2
+    for tokens in itertools.islice(itertools.cycle((9, 11, 13, 15)), 24):
+        buffers = runner.buffers()
+        write_step(buffers, [1, 1, 1, tokens], 16, 3)
+        buffers.num_decode_rows = buffers.num_sampled = buffers.num_greedy = 3
+        buffers.logit_start[:4] = range(4)
         step = runner.launch(buffers)
         step.sample()
         step.wait()
+    plans = [entry for entry in model.log if entry[0] == "plan"]
+    assert plans[0] == ("plan", "ragged", 4, 12, False)
+    assert plans[-4:] == [
+        ("plan", "ragged", 16, 16, True), ("plan", "ragged", 16, 16, True),
+        ("plan", "ragged", 16, 16, True), ("plan", "ragged", 16, 24, True),
+    ]  # fmt: skip
+
+
+def test_large_steps_are_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyengine.model.torch.runner.MAX_TOKENS", 5)
+    runner, model = table_runner(graphs=1 << 30)
+    for _ in range(20):
+        run(runner, 3, 2)
     assert ("plan", "ragged", 3, 6, False) in model.log
     assert not any(entry[-1] is True for entry in model.log if entry[0] == "plan")
 

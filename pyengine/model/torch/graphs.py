@@ -68,6 +68,17 @@ def bucket(count: int, most: int) -> int:
     return min(size, most)
 
 
+def mixed_bucket(count: int, most: int) -> int:
+    """The same for a step with prompts, whose number of tokens is another each time: sizes are an
+    eighth of a power of two apart, or 8 where that is less, so that there are few of them.
+
+    A step of any number of tokens up to 512 gets 8% more on average, at most a quarter where it has
+    more than 32.
+    """
+    step = max(8, 1 << max(0, (count - 1).bit_length() - 3))
+    return min(-(-count // step) * step, most)
+
+
 class Graphs:
     """The graphs that are kept within a limit of memory. One thread at a time.
 

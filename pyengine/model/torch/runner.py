@@ -25,7 +25,7 @@ from pyengine.model.runner import ModelInfo, Sampled
 from pyengine.model.torch.attention.backend import AttentionBackend, Rehearsal
 from pyengine.model.torch.clock import DeviceClock
 from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.graphs import MAX_TOKENS, Graphs, Key, bucket
+from pyengine.model.torch.graphs import MAX_TOKENS, Graphs, Key, bucket, mixed_bucket
 from pyengine.model.torch.pool import TorchPool
 from pyengine.model.torch.queue import DeviceQueue
 from pyengine.model.torch.results import Wanted
@@ -341,12 +341,13 @@ class TorchRunner:
         return work
 
     def _forward_bucket(self, buffers: StepBuffers) -> int | None:
-        """Tokens of the forward graph for a step; None for steps with prompts and large ones."""
+        """Tokens of the forward graph for a step; None for large steps."""
         rows, tokens = buffers.num_rows, buffers.num_tokens
         most = self._max_rows if rows == tokens else self._max_tokens
-        if buffers.num_decode_rows < rows or tokens > MAX_TOKENS:
+        if tokens > MAX_TOKENS:
             return None
-        return bucket(tokens, min(most, self._max_tokens))
+        size_of = bucket if buffers.num_decode_rows == rows else mixed_bucket
+        return size_of(tokens, min(most, self._max_tokens))
 
     def _logits_bucket(self, model: StepModel, logits: int) -> int:
         most = min(model.rows_per_call, self._max_logits)

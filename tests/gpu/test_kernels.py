@@ -16,6 +16,7 @@ from pyengine.kernels import (  # noqa: E402
     head_norm,
     norm,
     penalties,
+    quantize,
     rope,
     sampling,
     top_logprobs,
@@ -111,6 +112,26 @@ def test_a_cache_of_more_than_two_thousand_million_numbers() -> None:
     for cache in (keys, values):
         assert (cache[-1, -1].float() == 1).all()
         assert cache.view(torch.uint8).count_nonzero() == KV_HEADS * DIM
+
+
+@pytest.mark.parametrize("rows", [1, 3, 64, 2048])
+@pytest.mark.parametrize("shape", [(6144, WIDTH), (WIDTH, INTERMEDIATE)])
+def test_products_of_8_bits(shape: tuple[int, int], rows: int) -> None:
+    """Against the product of the numbers that are meant; where the library has it by rows."""
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("no product of 8 bits with a scale for each row")
+    outputs, inputs = shape
+    x = normal(rows, inputs, dtype=torch.bfloat16)
+    weight = normal(outputs, inputs, seed=1).to(FLOAT8)
+    of_outputs = normal(1, outputs, seed=2).abs() / 64 + 0.01
+    quantized, scales = torch.empty_like(x, dtype=FLOAT8), torch.zeros(rows, 1, device="cuda")
+    quantize.quantize_rows(x, quantized, scales)
+    out = torch.empty(rows, outputs, dtype=torch.bfloat16, device="cuda")
+    torch._scaled_mm(
+        quantized, weight.t(), scale_a=scales, scale_b=of_outputs, out_dtype=out.dtype, out=out
+    )
+    meant = (quantized.float() * scales) @ (weight.float() * of_outputs.T).T
+    torch.testing.assert_close(out.float(), meant, rtol=2e-2, atol=2e-2 * meant.std().item())
 
 
 @dtypes

@@ -23,6 +23,7 @@ from pyengine.kernels import (
     head_norm,
     norm,
     penalties,
+    quantize,
     rope,
     sampling,
     top_logprobs,
@@ -58,6 +59,8 @@ def layers() -> Iterator[tuple[str, Work]]:
             kind = f"{dtype} {hidden}"
             yield kind, partial(norm.add_rms_norm, x, x, gain, 1e-5, x)
             yield kind, partial(activation.gated, gates, out)
+            scales = of(FP32, ROWS, 1)
+            yield kind, partial(quantize.quantize_rows, x, of(FP8, ROWS, hidden), scales)
         for heads, kv_heads, dim in ((32, 8, 128), (32, 8, 64), (6, 2, 32)):
             for kv_dtype in dict.fromkeys((dtype, FP8)):
                 qkv = of(dtype, ROWS, (heads + 2 * kv_heads) * dim)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pyengine._core import CpuKernels
 from pyengine.distributed.group import Alone, Group
 from pyengine.kernels.activation import activated
+from pyengine.kernels.quantize import FLOAT8
 from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.architectures.parts import (
     Activation,
@@ -26,6 +27,7 @@ from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.paged import PagedAttention, PagedCache
 from pyengine.model.torch.experts import GroupedLinear, TorchExperts
+from pyengine.model.torch.float8_linear import Float8Linear, is_float8
 from pyengine.model.torch.memory import logits_bytes
 from pyengine.model.torch.norms import (
     TorchHeadNorm,
@@ -86,6 +88,7 @@ class TorchParts:
         self.caches: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.transfer = Transfer(device, dtype)
         self._tables: dict[Matrix, torch.Tensor] = {}
+        self._float8_rows: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def loaded(self) -> None:
         """Wait for the weights.
@@ -108,15 +111,17 @@ class TorchParts:
 
     def linear(
         self, weight: Matrix, bias: NDArray[Any] | None = None, *, reduce: bool = False
-    ) -> "TorchLinear | PackedLinear":
+    ) -> "TorchLinear | PackedLinear | Float8Linear":
         """By torch's library.
 
-        Quantized weights stay so on a CPU; elsewhere they become dense ones of the parts' data
-        type.
+        Quantized weights stay so on a CPU, and on a GPU floats of 8 bits with a scale for each
+        output; others become dense ones of the parts' data type.
         """
         reduce = reduce and self.ranks > 1
         if is_packed(weight, self.device, self.dtype):
             return PackedLinear(self.kernels, self.group, weight, bias, self.dtype, reduce=reduce)
+        if is_float8(weight, self.device, self.dtype):
+            return Float8Linear(self, weight, bias, reduce=reduce)
         # A head may have the weights of a table.
         tensor = self._tables.get(weight)
         if tensor is None:
@@ -124,12 +129,23 @@ class TorchParts:
         vector = None if bias is None else self.transfer.vector(bias)
         return TorchLinear(self, tensor, vector, reduce=reduce)
 
+    def float8_rows(self, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Room for the quantized rows of any layer of ``width`` inputs: float8_e4m3fn [tokens,
+        width], and float32 [tokens, 1] for their scales.
+        """
+        if width not in self._float8_rows:
+            rows = torch.zeros(self.max_tokens, width, device=self.device).to(FLOAT8)
+            self._float8_rows[width] = rows, torch.zeros(self.max_tokens, 1, device=self.device)
+        return self._float8_rows[width]
+
     @cached_property
     def kernels(self) -> CpuKernels:
         """The Rust kernels, on as many threads as torch has."""
         return CpuKernels(torch.get_num_threads())
 
-    def head(self, weight: Matrix, info: ModelInfo) -> "TorchLinear | PackedLinear | GatheredHead":
+    def head(
+        self, weight: Matrix, info: ModelInfo
+    ) -> "TorchLinear | PackedLinear | Float8Linear | GatheredHead":
         """Gathers the shares of all ranks."""
         linear = self.linear(weight)
         return linear if self.ranks == 1 else GatheredHead(self, linear, info)
@@ -275,7 +291,10 @@ class GatheredHead:
     """
 
     def __init__(
-        self, parts: TorchParts, linear: TorchLinear | PackedLinear, info: ModelInfo
+        self,
+        parts: TorchParts,
+        linear: TorchLinear | PackedLinear | Float8Linear,
+        info: ModelInfo,
     ) -> None:
         self._parts = parts
         self._linear = linear

@@ -18,6 +18,7 @@ class TorchModel:
 
     Attributes:
         num_parameters: Of the whole model.
+        weight_bytes: Of this rank's weights, as the device holds them.
         backend: Attends.
         rows_per_call: The most rows of :meth:`logits`.
         caches: Keys and values of each slot of a page, [pages, block_size, kv heads, head_dim].
@@ -47,6 +48,7 @@ class TorchModel:
             self._model: Architecture = build(spec.info, spec.config, weights, parts)
             parts.loaded()
         self.num_parameters = weights.num_parameters
+        self.weight_bytes = parts.transfer.nbytes
         self.backend: AttentionBackend = parts.backend
         self.caches = parts.caches
         self.rows_per_call = len(self._model.logits_rows.tensor)

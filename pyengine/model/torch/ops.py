@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pyengine.kernels import activation, head_norm, norm, rope
+from pyengine.kernels import activation, head_norm, norm, quantize, rope
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class TorchOps:
         rope_append: (qkv, angles, positions, slot_mapping, keys, values, num_heads), see
             :mod:`pyengine.kernels.rope`.
         gated: (gate_up, out, activation, limit), see :mod:`pyengine.kernels.activation`.
+        quantize_rows: (x, out, scales), see :mod:`pyengine.kernels.quantize`.
     """
 
     add_rms_norm: Callable[
@@ -39,6 +40,7 @@ class TorchOps:
         None,
     ]
     gated: Callable[[torch.Tensor, torch.Tensor, str, float | None], None]
+    quantize_rows: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
 
 
 KERNELS = TorchOps(
@@ -46,12 +48,14 @@ KERNELS = TorchOps(
     head_rms_norm=head_norm.head_rms_norm,
     rope_append=rope.rope_append,
     gated=activation.gated,
+    quantize_rows=quantize.quantize_rows,
 )
 REFERENCES = TorchOps(
     add_rms_norm=norm.add_rms_norm_reference,
     head_rms_norm=head_norm.head_rms_norm_reference,
     rope_append=rope.rope_append_reference,
     gated=activation.gated_reference,
+    quantize_rows=quantize.quantize_rows_reference,
 )
 
 

@@ -12,7 +12,6 @@ import torch
 
 from pyengine.distributed.group import Alone, Group
 from pyengine.model.cache_groups import tables_of
-from pyengine.model.dtypes import ITEM_BYTES
 from pyengine.model.runner import Progress
 from pyengine.model.spec import ModelSpec, describe, make_layout
 from pyengine.model.torch.attention.selection import detect
@@ -67,7 +66,7 @@ def start_on_gpu(
     taken = free - torch.cuda.mem_get_info(device)[0]
     # The runner that stays takes buffers of the same sizes: they are counted once.
     del runner
-    weights = _weight_bytes(models, spec, group.size)
+    weights = sum(each.weight_bytes for each in (models.model, models.draft) if each is not None)
     cache = probe.num_blocks * (spec.info.block_bytes // group.size)
     memory = _divide(models, spec, group, measured(total, free, taken, weights, cache))
     with stage("the KV cache", "Lower 'gpu_memory_fraction'.", "gpu_memory_fraction"):
@@ -127,13 +126,6 @@ def _load(
     # Memory that only loading needed is not needed by steps.
     torch.cuda.empty_cache()
     return LoadedModels(config, layout, CudaQueue(device), model, draft), why
-
-
-def _weight_bytes(models: LoadedModels, spec: ModelSpec, ranks: int) -> int:
-    weights = models.model.num_parameters // ranks * ITEM_BYTES[spec.info.dtype]
-    if models.draft is not None and spec.draft is not None:
-        weights += models.draft.num_parameters * ITEM_BYTES[spec.draft.info.dtype]
-    return weights
 
 
 def _divide(models: LoadedModels, spec: ModelSpec, group: Group, found: Measured) -> Memory:

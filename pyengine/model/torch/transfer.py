@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from pyengine.model.dtypes import bits
-from pyengine.model.weights.matrix import Matrix, Part
+from pyengine.model.weights.matrix import Float8, Matrix, Part
 
 READERS = 8
 AHEAD = 2 * READERS
@@ -25,6 +25,9 @@ class Transfer:
     """Makes tensors of one device and type; they are filled by the end of :meth:`wait`.
 
     One thread at a time, after :meth:`wait` as before.
+
+    Attributes:
+        nbytes: Of all tensors made so far.
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
@@ -32,14 +35,20 @@ class Transfer:
         self._dtype = dtype
         self._pool: ThreadPoolExecutor | None = None
         self._under_way: deque[Future[None]] = deque()
+        self.nbytes = 0
 
-    def vector(self, values: NDArray[Any]) -> torch.Tensor:
-        """``values``, filled at once."""
-        return _tensor(np.array(values)).to(self._device, self._dtype)
+    def vector(self, values: NDArray[Any], dtype: torch.dtype | None = None) -> torch.Tensor:
+        """``values``, filled at once; of ``dtype`` or that of all."""
+        out = _tensor(np.array(values)).to(self._device, dtype or self._dtype)
+        self.nbytes += out.nbytes
+        return out
 
-    def matrix(self, weight: Matrix) -> torch.Tensor:
-        """The numbers that ``weight`` means, [out, in]."""
-        out = torch.empty(weight.shape, dtype=self._dtype, device=self._device)
+    def matrix(self, weight: Matrix, stored: torch.dtype | None = None) -> torch.Tensor:
+        """The numbers that ``weight`` means, [out, in]; or with ``stored``, those of 8 bits that it
+        has, without their scales.
+        """
+        out = torch.empty(weight.shape, dtype=stored or self._dtype, device=self._device)
+        self.nbytes += out.nbytes
         if out.is_meta:
             return out
         start = 0
@@ -73,13 +82,19 @@ class Transfer:
 
     def _copy(self, out: torch.Tensor, part: Part) -> None:
         with torch.inference_mode(out.is_inference()):
+            if out.dtype == torch.float8_e4m3fn:
+                assert isinstance(part, Float8)
+                numbers = torch.from_numpy(np.array(part.values).view(np.uint8))
+                numbers = numbers.view(out.dtype)
+            else:
+                numbers = _tensor(part.dequantized())
             if self._device.type != "cuda":
-                out.copy_(_tensor(part.dequantized()))
+                out.copy_(numbers)
                 return
             # A stream for each copy: those of several threads go on beside each other.
             stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
             with torch.cuda.stream(stream):
-                out.copy_(_tensor(part.dequantized()))
+                out.copy_(numbers)
             stream.synchronize()
 
 

@@ -124,9 +124,40 @@ def test_what_cannot_be_enforced_is_refused_by_name(engine: Engine) -> None:
             ['["a", "b"]', '[1, 2, "a", "b"]', '[1, "a", "b", "c"]', '["a", "b", "c"]'],
             ['[1, "a"]', '[1, 2, "a"]', '["a", "b", "c", "d"]', '[1, 2, "a", "b", "c", "d"]'],
         ),
+        (
+            {"type": "integer", "minimum": 0, "maximum": 2**64 - 1},
+            ["0", "9007199254740993", "18446744073709551615"],
+            ["-1", "18446744073709551616"],
+        ),
+        (
+            {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+            ["-9223372036854775808", "9223372036854775807"],
+            ["-9223372036854775809", "9223372036854775808"],
+        ),
+        (
+            {"items": {"enum": [*"abcdefg", None, 1]}, "type": "array", "uniqueItems": True},
+            ["[]", '["g", "a"]', '[null, 1, "a", "b", "c", "d", "e", "f", "g"]'],
+            ['["a", "a"]', '[1, null, "b", 1]', '["x"]'],
+        ),
+        (
+            {
+                "type": "array",
+                "items": {"type": "integer", "minimum": 1, "maximum": 20},
+                "uniqueItems": True,
+                "minItems": 2,
+                "maxItems": 5,
+            },
+            ["[1, 20]", "[11, 1]", "[1, 2, 3, 4, 5]"],
+            ["[1]", "[1, 2, 1]", "[1, 2, 3, 4, 5, 6]", "[21, 1]"],
+        ),
+        (
+            {"type": "object", "patternProperties": {"[0-9a-f]{32}": {"type": "integer"}}},
+            ['{"' + "0af1" * 8 + '": 1, "x": "y"}', '{"x' + "0af1" * 8 + 'y": 2}', "{}"],
+            ['{"' + "0af1" * 8 + '": "x"}', '{"x' + "0af1" * 8 + 'y": null}'],
+        ),
     ],
 )
-def test_numbers_that_are_not_whole_and_items_that_are_counted(
+def test_what_schemas_ask_beyond_the_compiler_is_kept(
     engine: Engine, schema: Any, good: list[str], bad: list[str]
 ) -> None:
     grammar = engine.compiled(schema)

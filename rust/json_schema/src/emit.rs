@@ -164,7 +164,7 @@ impl Writer<'_, '_> {
             [(case.min, "minimum", "exclusiveMinimum"), (case.max, "maximum", "exclusiveMaximum")]
         {
             if let Some((bound, out_itself, _)) =
-                bound.filter(|bound| case.can_write(*bound, included == "minimum"))
+                bound.filter(|bound| case.can_write(*bound, included == "minimum", self.normalizer.compiler))
                 && let Some(value) = bound.to_value()
             {
                 out.insert(if out_itself { left_out } else { included }.to_owned(), value);
@@ -252,6 +252,9 @@ impl Writer<'_, '_> {
         } else if case.rest != TRUE {
             let rest = self.child(case.rest)?;
             out.insert("items".to_owned(), rest);
+        }
+        if case.distinct {
+            out.insert("uniqueItems".to_owned(), Value::Bool(true));
         }
         if case.min > 0 {
             out.insert("minItems".to_owned(), json!(case.min));

@@ -162,7 +162,8 @@ impl Decimal {
 
     fn written(self) -> Option<Number> {
         if self.places == 0 {
-            return i64::try_from(self.digits).ok().map(Number::from);
+            let signed = i64::try_from(self.digits).ok().map(Number::from);
+            return signed.or_else(|| u64::try_from(self.digits).ok().map(Number::from));
         }
         let number = Number::from_f64(format!("{}e-{}", self.digits, self.places).parse().ok()?)?;
         (Decimal::from_number(&number) == Some(self)).then_some(number)

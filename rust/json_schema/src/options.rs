@@ -16,6 +16,10 @@ pub enum Unenforceable {
 pub struct Compiler {
     /// Numbers that are not whole: `not: {"multipleOf": 1}` beside whole bounds.
     pub fractions: bool,
+    /// Bounds of whole numbers of any size that JSON writes: those of 64 bits, with a sign and without.
+    pub wide: bool,
+    /// `uniqueItems` beside `items` with at most 64 values, where there are no `prefixItems`.
+    pub distinct: bool,
     /// It does not exclude the names in `properties` from `patternProperties` itself, save from the pattern of all names.
     pub names_apart: bool,
 }

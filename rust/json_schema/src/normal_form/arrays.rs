@@ -17,6 +17,8 @@ const MAX_ITEMS: u64 = 12;
 /// Where any item of a long array may match, those that count come among so many: the most for which the cases are few.
 const WINDOWS: [usize; 3] = [8, 5, 3];
 const MAX_CASES: usize = 200;
+/// The compiler of the result tells so many values apart.
+const MAX_DISTINCT: usize = 64;
 
 /// Whether an item matches the counted schema.
 #[derive(Clone, Copy, PartialEq)]
@@ -198,18 +200,34 @@ impl Normalizer<'_> {
             return self.settle_array(case);
         }
         if let Some(max) = case.max.filter(|&max| max <= MAX_ITEMS) {
-            case.unfold(max as usize);
-            if self.are_apart(&case.prefix)? {
-                return self.settle_array(case);
+            let mut unfolded = case.clone();
+            unfolded.unfold(max as usize);
+            if self.are_apart(&unfolded.prefix)? {
+                return self.settle_array(unfolded);
             }
         }
         match self.permutations(&case, path)? {
             Some(cases) => Ok(cases),
             None => {
-                add(&mut case.open, path);
+                if !self.settle_distinct(&mut case, path)? {
+                    add(&mut case.open, path);
+                }
                 self.settle_array(case)
             }
         }
+    }
+
+    /// Leaves it to the compiler of the result that all items differ; false if it cannot see to that.
+    fn settle_distinct(&mut self, case: &mut ArrayCase, path: Path) -> Result<bool, Refusal> {
+        if !self.compiler.distinct || !case.prefix.is_empty() {
+            return Ok(false);
+        }
+        let Some(values) = self.few_values(case.rest, MAX_DISTINCT)? else { return Ok(false) };
+        let count = values.len() as u64;
+        case.max = Some(case.max.map_or(count, |max| max.min(count)));
+        case.rest = self.any_of_values(&values, path)?;
+        case.distinct = true;
+        Ok(true)
     }
 
     fn are_apart(&mut self, items: &[Expr]) -> Result<bool, Refusal> {
@@ -228,7 +246,7 @@ impl Normalizer<'_> {
     fn permutations(&mut self, case: &ArrayCase, path: Path) -> Result<Option<Vec<ArrayCase>>, Refusal> {
         let mut values = Vec::new();
         for &item in case.prefix.iter().chain([&case.rest]) {
-            match self.few_values(item)? {
+            match self.few_values(item, MAX_ITEMS as usize)? {
                 Some(found) => values.push(found),
                 None => return Ok(None),
             }
@@ -266,6 +284,7 @@ impl Normalizer<'_> {
                 counts: Vec::new(),
                 unique: None,
                 open: case.open.clone(),
+                distinct: false,
                 narrowed: case.narrowed.clone(),
             });
         }
@@ -277,13 +296,13 @@ impl Normalizer<'_> {
         if let Some(known) = self.values.get(&expr) {
             return Ok(known.clone());
         }
-        let values = self.few_values(expr)?.map(Rc::new);
+        let values = self.few_values(expr, MAX_ITEMS as usize)?.map(Rc::new);
         self.values.insert(expr, values.clone());
         Ok(values)
     }
 
-    /// All values that an expression allows, if they are few and neither arrays nor objects.
-    fn few_values(&mut self, expr: Expr) -> Result<Option<Vec<Value>>, Refusal> {
+    /// All values that an expression allows, if they are at most so many and neither arrays nor objects.
+    fn few_values(&mut self, expr: Expr, most: usize) -> Result<Option<Vec<Value>>, Refusal> {
         if expr == FALSE {
             return Ok(Some(Vec::new()));
         }
@@ -298,7 +317,7 @@ impl Normalizer<'_> {
                         out.extend(yes.then_some(json!(true)));
                     }
                     Case::Number(case) if case.open.is_empty() => {
-                        let Some(among) = &case.among else { return Ok(None) };
+                        let Some(among) = case.listed(most) else { return Ok(None) };
                         for number in among {
                             let Some(number) = number.to_value() else { return Ok(None) };
                             out.push(number);
@@ -311,7 +330,7 @@ impl Normalizer<'_> {
                     _ => return Ok(None),
                 }
             }
-            if out.len() > MAX_ITEMS as usize {
+            if out.len() > most {
                 return Ok(None);
             }
         }

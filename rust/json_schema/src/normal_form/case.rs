@@ -58,6 +58,8 @@ pub(crate) struct ArrayCase {
     pub rest: Expr,
     pub counts: Vec<Count>,
     pub unique: Option<Path>,
+    /// All items differ, and the compiler of the result sees to it.
+    pub distinct: bool,
     pub open: Vec<Path>,
     /// Keywords that are fulfilled by the first items only.
     pub narrowed: Vec<Path>,
@@ -142,6 +144,7 @@ impl Case {
                 counts: Vec::new(),
                 unique: None,
                 open: Vec::new(),
+                distinct: false,
                 narrowed: Vec::new(),
             }),
             Kind::Object => Case::Object(ObjectCase {

@@ -60,10 +60,27 @@ impl Normalizer<'_> {
 
 impl NumberCase {
     /// Whether a bound of the case can be written without rounding.
-    pub(crate) fn can_write(&self, (bound, ..): Bound, at_least: bool) -> bool {
+    pub(crate) fn can_write(&self, (bound, ..): Bound, at_least: bool, compiler: Compiler) -> bool {
         let both = self.min.is_some() && self.max.is_some();
         let whole = matches!(self.whole, Some((true, _))) && self.multiple.is_none();
-        bound.is_exact_bound() || whole && bound.is_exact_whole_bound(at_least, both)
+        let wide = compiler.wide && bound.to_value().is_some();
+        bound.is_exact_bound() || whole && (wide || bound.is_exact_whole_bound(at_least, both))
+    }
+
+    /// All its values, if they are whole numbers and at most so many.
+    pub(crate) fn listed(&self, most: usize) -> Option<Vec<Decimal>> {
+        if let Some(among) = &self.among {
+            return Some(among.clone());
+        }
+        let (min, max) = (self.min?, self.max?);
+        if !matches!(self.whole, Some((true, _))) {
+            return None;
+        }
+        let (first, last) = Decimal::multiples((min.0, min.1), (max.0, max.1), Decimal::whole(1)?);
+        if last.checked_sub(first)? >= most as i128 {
+            return None;
+        }
+        Some((first..=last).filter_map(Decimal::whole).filter(|&number| self.holds(number)).collect())
     }
 
     fn holds(&self, number: Decimal) -> bool {
@@ -231,8 +248,8 @@ fn pieces(mut case: NumberCase, compiler: Compiler) -> Vec<NumberCase> {
     for path in [
         case.whole
             .and_then(|(whole, path)| (!(whole || compiler.fractions && case.is_fraction())).then_some(path)),
-        case.min.and_then(|bound| (!case.can_write(bound, true)).then_some(bound.2)),
-        case.max.and_then(|bound| (!case.can_write(bound, false)).then_some(bound.2)),
+        case.min.and_then(|bound| (!case.can_write(bound, true, compiler)).then_some(bound.2)),
+        case.max.and_then(|bound| (!case.can_write(bound, false, compiler)).then_some(bound.2)),
         case.multiple.and_then(|(of, path)| (!of.is_exact_divisor()).then_some(path)),
         case.no_multiple.first().map(|&(_, path)| path),
     ]

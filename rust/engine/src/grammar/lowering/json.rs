@@ -1,5 +1,5 @@
 //! Schemas in normal form that llguidance's own compiler of JSON Schemas cannot write: objects whose keys come in any
-//! order, and numbers that are not whole.
+//! order, arrays of different items, and numbers that are not whole or need more than a double.
 //!
 //! ```text
 //!  {a, b}     r1: "{" r2::0                         the parameter has a bit for each key that has come
@@ -16,13 +16,15 @@ use serde_json::{Map, Value, json};
 
 use crate::grammar::Refusal;
 use crate::grammar::lowering::description::{Whitespace, refusal};
-use crate::grammar::lowering::fractions;
 use crate::grammar::lowering::lark::{Writer, literal};
+use crate::grammar::lowering::numbers;
 
 type Object = Map<String, Value>;
 
 /// A parameter's bits: one for each key, the rest count others.
 const BITS: usize = 64;
+/// Patterns of names that are longer together are matched one by one.
+const LONG_PATTERNS: usize = 1000;
 /// Every name that a schema in normal form does not mention.
 const ANY_NAME: &str = "^(?s:.*)$";
 /// A key as it is written in one way only: what may stand for itself does.
@@ -103,6 +105,9 @@ impl Schemas<'_> {
     fn is_special(&self, schema: &Value) -> bool {
         let Some(schema) = schema.as_object() else { return false };
         let own = schema.contains_key("not")
+            || numbers::is_wide(schema)
+            || schema.contains_key("uniqueItems")
+            || schema.get("patternProperties").and_then(Value::as_object).is_some_and(are_long)
             || self.any_order
                 && schema.get("properties").and_then(Value::as_object).is_some_and(|keys| !keys.is_empty())
             || target(schema).is_some_and(|name| self.special.iter().any(|known| known == name));
@@ -128,9 +133,13 @@ impl Schemas<'_> {
             return self.any_of(options);
         }
         if object.contains_key("not") {
-            return self.writer.define("T", &fractions::regex(object)?);
+            return self.writer.define("T", &numbers::fractions(object)?);
+        }
+        if numbers::is_wide(object) {
+            return self.writer.define("T", &numbers::whole(object)?);
         }
         match object.get("type").and_then(Value::as_str) {
+            Some("array") if object.contains_key("uniqueItems") => self.distinct(object),
             Some("array") => self.array(object),
             Some("object") => self.object(object),
             _ => Err(refusal("the schema's normal form has a part without a type")),
@@ -231,6 +240,34 @@ impl Schemas<'_> {
         }
         let tail = self.writer.define("r", &tail)?;
         self.writer.define("r", &format!("{open} {tail}"))
+    }
+
+    /// An array of different items: a rule whose parameter has the values that have come.
+    fn distinct(&mut self, array: &Object) -> Result<String, Refusal> {
+        let count = |key: &str| array.get(key).and_then(Value::as_u64);
+        let values = array.get("items").map(values_of).unwrap_or_default();
+        let bits = format!("[0:{}]", values.len());
+        let room = count("maxItems").filter(|max| (*max as usize) < values.len());
+        let enough =
+            count("minItems").map(|min| format!(" %if bit_count_ge({bits}, {min})")).unwrap_or_default();
+        let (open, comma, close) =
+            (self.mark(false, "[", true)?, self.mark(true, self.comma, true)?, self.mark(true, "]", false)?);
+        let (first, more) = (self.writer.reserve()?, self.writer.reserve()?);
+        let mut items = Vec::new();
+        for (bit, value) in values.iter().enumerate() {
+            let value = self.leaf(&json!({ "enum": [value] }))?;
+            let open = match room {
+                Some(max) => format!("and(bit_clear({bit}), bit_count_lt({bits}, {max}))"),
+                None => format!("bit_clear({bit})"),
+            };
+            items.push(format!("{value} {more}::set_bit({bit}) %if {open}"));
+        }
+        for (rule, before) in [(&first, ""), (&more, comma.as_str())] {
+            let items = items.iter().map(|item| format!("{before} {item}"));
+            let ways: Vec<String> = [format!("{close}{enough}")].into_iter().chain(items).collect();
+            self.writer.write(&format!("{rule}::_"), &ways.join(" | "));
+        }
+        self.writer.define("r", &format!("{open} {first}::0"))
     }
 
     /// An object: a rule whose parameter has the keys that have come, and counts the others.
@@ -355,6 +392,21 @@ impl Bits {
             (false, true) => "_".to_owned(),
             (false, false) => format!("set_bit({})", self.keys),
         }
+    }
+}
+
+/// Whether patterns of names are so long that llguidance may not find that they are apart.
+fn are_long(patterns: &Object) -> bool {
+    patterns.len() > 1 && patterns.keys().map(String::len).sum::<usize>() > LONG_PATTERNS
+}
+
+/// All values of a schema in normal form that has few.
+fn values_of(schema: &Value) -> Vec<Value> {
+    let part = |key: &str| schema.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+    match schema.get("type").and_then(Value::as_str) {
+        Some("null") => vec![Value::Null],
+        Some("boolean") => vec![json!(false), json!(true)],
+        _ => part("enum").into_iter().chain(part("anyOf").iter().flat_map(values_of)).collect(),
     }
 }
 

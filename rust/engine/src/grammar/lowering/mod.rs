@@ -14,10 +14,10 @@
 
 pub(crate) mod description;
 pub(crate) mod ebnf;
-mod fractions;
 mod json;
 pub(crate) mod lark;
 pub(crate) mod limits;
+mod numbers;
 pub(crate) mod pattern;
 
 use json_schema_normal_form::{Compiler, Options, normalize};
@@ -175,7 +175,7 @@ fn json_schema(
                 None => said,
             };
             let any_order = key_order == KeyOrder::Any;
-            let compiler = Compiler { fractions: true, names_apart: any_order };
+            let compiler = Compiler { fractions: true, wide: true, distinct: true, names_apart: any_order };
             let options = Options {
                 unenforceable,
                 compiler,

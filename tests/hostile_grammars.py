@@ -1,14 +1,19 @@
-"""Two hundred grammars made to hurt, of all kinds; :func:`hostile` makes the same each time."""
+"""Grammars made to hurt, of all kinds, and what becomes of a request with one.
+
+:func:`hostile` makes the same two hundred each time.
+"""
 
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pyengine.errors import InvalidRequestError
+from pyengine import AsyncEngine, SamplingParams
+from pyengine.errors import InvalidRequestError, OverloadedError, RequestFailedError
 from pyengine.grammar import Grammar, choice, ebnf, json_schema, lark, regex
 
 Schema = dict[str, Any]
 INTEGER: Schema = {"type": "integer"}
+ANSWER = SamplingParams(seed=1, max_tokens=24)
 
 
 def properties(count: int, each: Any = INTEGER, **more: Any) -> Schema:
@@ -60,9 +65,9 @@ def chain(size: int) -> Schema:
     return {"$defs": {**links, f"d{size}": {}}, "$ref": "#/$defs/d0"}
 
 
-def nested(size: int) -> Schema:
+def nested(size: int, most: int = 100) -> Schema:
     schema: Schema = INTEGER
-    for at in range(min(size, 100)):
+    for at in range(min(size, most)):
         schema = {"type": "array", "items": schema, "minItems": at % 3, "maxItems": 99}
     return schema
 
@@ -166,6 +171,21 @@ GRAMMARS: tuple[Callable[[int], Grammar], ...] = (
     rules,
     ambiguous,
 )
+
+
+async def outcome(engine: AsyncEngine, make: Callable[[], Grammar], close: bool = False) -> str:
+    """What becomes of a request with a grammar: the refusal, or the finish reason.
+
+    Where too many others are compiled, it is asked again.
+    """
+    while True:
+        try:
+            generation = engine.generate("Go on", ANSWER, grammar=make(), close_grammar=close)
+            return (await generation).finish_reason
+        except OverloadedError:
+            await engine.report()
+        except (InvalidRequestError, RequestFailedError) as error:
+            return error.message
 
 
 def hostile(count: int = 200) -> Iterator[tuple[str, Grammar]]:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pyengine import AsyncEngine, SamplingParams
-from pyengine.errors import InvalidRequestError, OverloadedError
+from pyengine import AsyncEngine
 from pyengine.grammar import Grammar, json_schema
 from tests.answers import assert_nothing_is_left
-from tests.hostile_grammars import hostile
+from tests.hostile_grammars import hostile, outcome
 from tests.test_placement import engine_process
 
 # MiB above the engine's memory after its first answers.
@@ -18,7 +17,6 @@ MOST_AT_PEAK = 512
 MOST_LATER = 64
 LATER_S = 10
 AT_ONCE = 12
-ANSWER = SamplingParams(seed=1, max_tokens=8)
 
 
 def resident(pid: int, *fields: str) -> float:
@@ -33,16 +31,6 @@ def own(pid: int) -> float:
     return resident(pid, "RssAnon", "RssFile")
 
 
-async def outcome(engine: AsyncEngine, grammar: Grammar) -> str:
-    while True:
-        try:
-            return (await engine.generate("Go on", ANSWER, grammar=grammar)).finish_reason
-        except OverloadedError:
-            await engine.report()
-        except InvalidRequestError as error:
-            return error.message
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_memory_is_bounded_and_given_back() -> None:
@@ -54,17 +42,20 @@ async def test_memory_is_bounded_and_given_back() -> None:
         grammar_timeout_s=2.0,
     )
     async with engine:
-        await outcome(engine, json_schema({"type": "object", "maxProperties": 3}))
+        await outcome(engine, lambda: json_schema({"type": "object", "maxProperties": 3}))
         pid = engine_process(engine)
         fresh, fresh_own = resident(pid, "VmRSS"), own(pid)
         todo = list(hostile())
         assert len(todo) > 180
         ends: dict[str, str] = {}
 
+        async def end_of(grammar: Grammar) -> str:
+            return await outcome(engine, lambda: grammar)
+
         async def ask() -> None:
             while todo:
                 name, grammar = todo.pop(0)
-                ends[name] = await outcome(engine, grammar)
+                ends[name] = await end_of(grammar)
 
         await asyncio.gather(*(ask() for _ in range(AT_ONCE)))
         assert engine_process(engine) == pid

@@ -129,8 +129,6 @@ _VLLM: dict[str, Effect] = {
     "request_id": Hint("does not name the request; the header x-request-id does."),
     "session_id": ROUTING,
     "truncation_side": Refused(neutral=("left",)),
-    "return_token_ids": OFF,
-    "return_tokens_as_token_ids": OFF,
     "min_reasoning_tokens": Refused(neutral=(0,)),
 }
 
@@ -184,7 +182,7 @@ _LLAMA_CPP: dict[str, Effect] = {
     "n_cache_reuse": CACHING,
     "t_max_predict_ms": Refused("say 'timeout', in seconds.", (0, -1)),
     "response_fields": Refused(neutral=([],)),
-    "return_tokens": OFF,
+    "return_tokens": Alias("return_token_ids"),
     "return_progress": OFF,
     "timings_per_token": OFF,
     "lora": Refused("adapters are not served.", ([],)),
@@ -405,6 +403,9 @@ TABLE: Table = {
     ResponsesRequest: {
         **_OPENAI, **_LITELLM, **_VLLM, **_SGLANG, **_LLAMA_CPP, **_RESPONSES,
         "prompt_logprobs": Refused("take /v1/completions."),
+        "return_token_ids": OFF,
+        "return_tokens_as_token_ids": OFF,
+        "return_tokens": OFF,
         "max_new_tokens": Alias("max_output_tokens"),
         "n_predict": Alias("max_output_tokens", _limit),
     },

@@ -16,8 +16,8 @@ from pyengine.http import sse
 from pyengine.http.errors import FieldNames
 from pyengine.http.limits import check_messages
 from pyengine.http.openai.chat_options import chat_options, grammar_names, predicted
-from pyengine.http.openai.chunks import AnswerChunks, ChatChunks
-from pyengine.http.openai.logprobs import chat_logprobs, wanted_in_chat
+from pyengine.http.openai.chunks import AnswerChunks, ChatChunks, TokenIds
+from pyengine.http.openai.logprobs import by_token_ids, chat_logprobs, wanted_in_chat
 from pyengine.http.openai.prompt_logprobs import (
     check_prompt_logprobs,
     entries_of_prompts,
@@ -88,10 +88,12 @@ async def create(exchange: "Exchange") -> None:
         async def stored() -> None:
             await save(exchange, request, params, await answered())
 
-        chunks: Any = _chunks(exchange, request, spec, answer_id, created)
+        chunks: Any = _chunks(exchange, request, spec, token_ids, answer_id, created)
         await sse.stream(exchange, answers, chunks, stored if keep else None)
         return
     response = await answered()
+    if request.return_token_ids:
+        response.prompt_token_ids = token_ids
     if request.prompt_logprobs is not None:
         await engine.tokenizer.load_bytes()
         (entries,) = await entries_of_prompts(
@@ -112,6 +114,7 @@ def _response(
     wholes: Sequence[Completion | ChatAnswer],
 ) -> ChatResponse:
     """The answers as one response."""
+    names = bool(request.return_tokens_as_token_ids)
     response = ChatResponse(
         id=answer_id,
         created=created,
@@ -121,7 +124,8 @@ def _response(
                 index,
                 _message(whole, request),
                 whole.finish_reason,
-                chat_logprobs(whole.logprobs),
+                chat_logprobs(by_token_ids(whole.logprobs) if names else whole.logprobs),
+                whole.token_ids if request.return_token_ids else msgspec.UNSET,
             )
             for index, whole in enumerate(wholes)
         ],
@@ -133,15 +137,22 @@ def _response(
 
 
 def _chunks(
-    exchange: "Exchange", request: ChatRequest, spec: AnswerSpec, answer_id: str, created: int
+    exchange: "Exchange",
+    request: ChatRequest,
+    spec: AnswerSpec,
+    prompt: list[int],
+    answer_id: str,
+    created: int,
 ) -> ChatChunks | AnswerChunks:
     """How the answers are streamed."""
     model, usage = request.model or exchange.service.engine.model_name, include_usage(request)
     n, warnings, continuous = request.n or 1, tuple(exchange.warnings), usage_in_chunks(request)
+    tokens = TokenIds.wanted(request, [prompt])
     if spec.plain:
         return ChatChunks(
-            answer_id, created, model, usage, n=n, warnings=warnings, continuous=continuous
-        )
+            answer_id, created, model, usage,
+            n=n, warnings=warnings, continuous=continuous, tokens=tokens,
+        )  # fmt: skip
     return AnswerChunks(
         answer_id,
         created,
@@ -150,6 +161,7 @@ def _chunks(
         n=n,
         warnings=warnings,
         continuous=continuous,
+        tokens=tokens,
         include_reasoning=request.include_reasoning is not False,
     )
 

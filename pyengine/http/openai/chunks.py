@@ -1,7 +1,8 @@
 """The chunks of completions, encoded around a prefix that is made once a stream."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import msgspec
 
@@ -9,13 +10,37 @@ from pyengine.chat.answer import ChatUpdate, ToolCallDelta
 from pyengine.completion import Update, Usage
 from pyengine.errors import PyengineError
 from pyengine.http.errors import error_body
-from pyengine.http.openai.logprobs import chat_logprobs, completion_logprobs
-from pyengine.http.openai.schema.common import usage_object
+from pyengine.http.openai.logprobs import by_token_ids, chat_logprobs, completion_logprobs
+from pyengine.http.openai.schema.common import GenerationRequest, usage_object
+from pyengine.logprobs import TokenLogprob
 
 _encode = msgspec.json.Encoder().encode
 
 DONE = b"data: [DONE]\n\n"
 _TEXT = "\0"  # no field behind the text has it
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """What the chunks of a stream tell of token ids.
+
+    Attributes:
+        prompts: Those of the prompts, if all token ids are wanted.
+        names: Log-probabilities call tokens by their ids.
+    """
+
+    prompts: Sequence[Sequence[int]] | None = None
+    names: bool = False
+
+    @classmethod
+    def wanted(cls, request: GenerationRequest, prompts: Sequence[Sequence[int]]) -> Self:
+        """What ``request`` wants of them."""
+        names = bool(request.return_tokens_as_token_ids)
+        return cls(prompts if request.return_token_ids else None, names)
+
+    def logprobs(self, update: Update | ChatUpdate) -> Sequence[TokenLogprob] | None:
+        """The log-probabilities of an update."""
+        return by_token_ids(update.logprobs) if self.names else update.logprobs
 
 
 class _Encoder:
@@ -36,6 +61,7 @@ class _Encoder:
         n: int = 1,
         warnings: Sequence[str] = (),
         continuous: bool = False,
+        tokens: TokenIds | None = None,
     ) -> None:
         fields = {"id": answer_id, "object": self.kind, "created": created, "model": model}
         self._head = b"data: " + _encode(fields)[:-1] + b',"choices":'
@@ -45,6 +71,29 @@ class _Encoder:
         self._warnings = warnings
         self._sent_warnings: set[str] = set()
         self._continuous = continuous
+        self._tokens = tokens or TokenIds()
+        self._ids = b""
+
+    @property
+    def _says_more(self) -> bool:
+        """Whether chunks of text say more than their text."""
+        return self._continuous or self._tokens.prompts is not None
+
+    def _tell(self, update: Update | ChatUpdate) -> None:
+        """Let the first chunk of ``update`` tell its token ids, if they are wanted."""
+        if self._tokens.prompts is not None and update.token_ids:
+            self._ids = b',"token_ids":%b' % _encode(update.token_ids)
+
+    def _told(self) -> bytes:
+        """The token ids that the chunk being made tells."""
+        ids, self._ids = self._ids, b""
+        return ids
+
+    def _prompt(self, index: int) -> bytes:
+        """The ids of a choice's prompt, if they are wanted."""
+        if self._tokens.prompts is None:
+            return b""
+        return b',"prompt_token_ids":%b' % _encode(self._tokens.prompts[index // self._n])
 
     def _count(self, update: Update | ChatUpdate) -> None:
         """Let the chunks of ``update`` say the usage of its choice so far, if that is wanted."""
@@ -96,14 +145,21 @@ class _ChatEncoder(_Encoder):
         tail: bytes | None = None,
         logprobs: bytes = b"null",
     ) -> bytes:
-        return b'%b[{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}]%b' % (
+        return b'%b[{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b%b}]%b' % (
             self._head,
             index,
             delta,
             logprobs,
             finish,
+            self._told(),
             self._tail if tail is None else tail,
         )
+
+    def _in_chat(self, update: Update | ChatUpdate) -> bytes:
+        """The log-probabilities of an update, or null."""
+        if update.logprobs is None:
+            return b"null"
+        return _encode(chat_logprobs(self._tokens.logprobs(update)))
 
 
 class ChatChunks(_ChatEncoder):
@@ -113,22 +169,23 @@ class ChatChunks(_ChatEncoder):
         """The role."""
         self._count(update)
         delta = b'{"role":"assistant","content":"","refusal":null}'
-        return self._choice(index, delta, b"null", self._first_tail(update))
+        return self._choice(index, delta, b"null", self._prompt(index) + self._first_tail(update))
 
     def update(self, index: int, update: Update) -> bytes:
         """The text, and the finish reason in a chunk of its own."""
         self._count(update)
+        self._tell(update)
         data = b""
-        # A token's log-probabilities may come after its text.
-        if update.text or update.logprobs:
-            data = self._text(index, update.text, _in_chat(update))
+        # A token's log-probabilities may come after its text, and its text after its id.
+        if update.text or update.logprobs or self._ids:
+            data = self._text(index, update.text, self._in_chat(update))
         if update.finish_reason is not None:
             data += self._choice(index, b"{}", _encode(update.finish_reason))
         return data
 
     def text_encoder(self, index: int) -> Callable[[str], bytes] | None:
         """What :meth:`update` makes of updates that have nothing but text; None: it says more."""
-        if self._continuous:
+        if self._says_more:
             return None
         return _around(self._text(index, _TEXT))
 
@@ -152,11 +209,13 @@ class AnswerChunks(_ChatEncoder):
         n: int = 1,
         warnings: Sequence[str] = (),
         continuous: bool = False,
+        tokens: TokenIds | None = None,
         include_reasoning: bool = True,
     ) -> None:
         super().__init__(
-            answer_id, created, model, include_usage, n=n, warnings=warnings, continuous=continuous
-        )
+            answer_id, created, model, include_usage,
+            n=n, warnings=warnings, continuous=continuous, tokens=tokens,
+        )  # fmt: skip
         self._include_reasoning = include_reasoning
 
     def first(self, index: int, update: ChatUpdate) -> bytes:
@@ -164,7 +223,7 @@ class AnswerChunks(_ChatEncoder):
         self._count(update)
         content = b'""' if update.text else b"null"
         delta = b'{"role":"assistant","content":%b,"refusal":null}' % content
-        return self._choice(index, delta, b"null", self._first_tail(update))
+        return self._choice(index, delta, b"null", self._prompt(index) + self._first_tail(update))
 
     def update(self, index: int, update: ChatUpdate) -> bytes:
         """Reasoning, text, calls and the finish reason, each in a chunk of its own.
@@ -172,11 +231,12 @@ class AnswerChunks(_ChatEncoder):
         The first of them has the log-probabilities of all.
         """
         self._count(update)
-        data, logprobs = b"", _in_chat(update) if update.logprobs else b"null"
+        self._tell(update)
+        data, logprobs = b"", self._in_chat(update) if update.logprobs else b"null"
         for delta in self._deltas(update):
             data += self._choice(index, delta, b"null", logprobs=logprobs)
             logprobs = b"null"
-        if update.finish_reason is not None or logprobs != b"null":
+        if update.finish_reason is not None or logprobs != b"null" or self._ids:
             # Tokens may come before it is clear whether they are text.
             finish = _encode(update.finish_reason)
             data += self._choice(index, b"{}", finish, logprobs=logprobs)
@@ -189,11 +249,6 @@ class AnswerChunks(_ChatEncoder):
             yield b'{"content":%b}' % _encode(update.text)
         for call in update.tool_calls:
             yield b'{"tool_calls":[%b]}' % _call(call)
-
-
-def _in_chat(update: Update | ChatUpdate) -> bytes:
-    """The log-probabilities of an update, or null."""
-    return b"null" if update.logprobs is None else _encode(chat_logprobs(update.logprobs))
 
 
 def _call(call: ToolCallDelta) -> bytes:
@@ -226,10 +281,12 @@ class CompletionChunks(_Encoder):
         echoed: Sequence[str] = (),
         warnings: Sequence[str] = (),
         continuous: bool = False,
+        tokens: TokenIds | None = None,
     ) -> None:
         super().__init__(
-            answer_id, created, model, include_usage, n=n, warnings=warnings, continuous=continuous
-        )
+            answer_id, created, model, include_usage,
+            n=n, warnings=warnings, continuous=continuous, tokens=tokens,
+        )  # fmt: skip
         self._echoed = echoed
 
     def first(self, index: int, update: Update) -> bytes:
@@ -237,23 +294,26 @@ class CompletionChunks(_Encoder):
         self._count(update)
         tail = self._first_tail(update)
         text = self._echoed[index // self._n] if self._echoed else ""
-        if tail is self._tail and not text:
+        self._ids = self._prompt(index)
+        if tail is self._tail and not text and not self._ids:
             return b""
         return self._choice(index, _encode(text), b"null", tail, None)
 
     def update(self, index: int, update: Update) -> bytes:
         """The text and the finish reason in one chunk."""
-        # A token's log-probabilities may come after its text.
-        if not update.text and not update.logprobs and update.finish_reason is None:
+        self._tell(update)
+        # A token's log-probabilities may come after its text, and its text after its id.
+        says = update.text or update.logprobs or self._ids
+        if not says and update.finish_reason is None:
             return b""
         self._count(update)
         finish = _encode(update.finish_reason)
-        logprobs = completion_logprobs(update.logprobs)
+        logprobs = completion_logprobs(self._tokens.logprobs(update))
         return self._choice(index, _encode(update.text), finish, self._tail, logprobs)
 
     def text_encoder(self, index: int) -> Callable[[str], bytes] | None:
         """What :meth:`update` makes of updates that have nothing but text; None: it says more."""
-        if self._continuous:
+        if self._says_more:
             return None
         return _around(self._choice(index, _encode(_TEXT), b"null", self._tail, None))
 
@@ -265,11 +325,12 @@ class CompletionChunks(_Encoder):
         tail: bytes,
         logprobs: dict[str, Any] | None,
     ) -> bytes:
-        return b'%b[{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b}]%b' % (
+        return b'%b[{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b%b}]%b' % (
             self._head,
             index,
             text,
             b"null" if logprobs is None else _encode(logprobs),
             finish,
+            self._told(),
             tail,
         )

@@ -14,8 +14,12 @@ from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.http import sse
 from pyengine.http.errors import FieldNames
 from pyengine.http.limits import check_prompts
-from pyengine.http.openai.chunks import CompletionChunks
-from pyengine.http.openai.logprobs import check_in_completions, completion_logprobs
+from pyengine.http.openai.chunks import CompletionChunks, TokenIds
+from pyengine.http.openai.logprobs import (
+    by_token_ids,
+    check_in_completions,
+    completion_logprobs,
+)
 from pyengine.http.openai.prompt_logprobs import (
     check_prompt_logprobs,
     echoed_logprobs,
@@ -103,18 +107,20 @@ async def create(exchange: "Exchange") -> None:
             echoed=echoed,
             warnings=tuple(exchange.warnings),
             continuous=usage_in_chunks(request),
+            tokens=TokenIds.wanted(request, token_ids),
         )
         await sse.stream(exchange, generations, chunks)
         return
     wholes = [await generation for generation in generations]
     if prompt_alone:
         wholes = [without_answer(whole) for whole in wholes]
+    names = bool(request.return_tokens_as_token_ids)
     choices = [
         CompletionChoice(
             index,
             echoed[index // n] + whole.text if echoed else whole.text,
             whole.finish_reason,
-            completion_logprobs(whole.logprobs),
+            completion_logprobs(by_token_ids(whole.logprobs) if names else whole.logprobs),
         )
         for index, whole in enumerate(wholes)
     ]
@@ -124,7 +130,12 @@ async def create(exchange: "Exchange") -> None:
             at = choice.index // n
             first = engine.tokenizer.token_bytes(token_ids[at][0])
             answer = None if prompt_alone else generation
-            choice.logprobs = echoed_logprobs(first, entries[at], echoed[at], answer)
+            name = f"token_id:{token_ids[at][0]}" if names else None
+            choice.logprobs = echoed_logprobs(first, entries[at], echoed[at], answer, name)
+    if request.return_token_ids:
+        for choice, whole in zip(choices, wholes, strict=True):
+            choice.prompt_token_ids = token_ids[choice.index // n]
+            choice.token_ids = whole.token_ids
     if request.prompt_logprobs is not None:
         await engine.tokenizer.load_bytes()
         entries = await entries_of_prompts(exchange, request, token_ids, request.prompt_logprobs)

@@ -8,7 +8,7 @@ of the answer. Minus infinity, which JSON does not have, is -9999.0.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ from pyengine.http.openai.schema.chat import ChatRequest
 from pyengine.http.openai.schema.responses import ResponsesRequest
 from pyengine.logprobs import TokenLogprob, TopLogprob
 from pyengine.sampling import MAX_LOGPROBS
+
+T = TypeVar("T", bound=TopLogprob)
 
 NEVER = -9999.0
 MOST_IN_COMPLETIONS = 5
@@ -114,6 +116,21 @@ def check_in_completions(logprobs: int | None) -> None:
         raise InvalidRequestError(
             f"'logprobs' must be from 0 to {MOST_IN_COMPLETIONS}, not {logprobs}.", param="logprobs"
         )
+
+
+def by_token_ids(entries: Iterable[TokenLogprob] | None) -> list[TokenLogprob] | None:
+    """``entries`` whose tokens are called ``token_id:N``, as vLLM calls them."""
+    if entries is None:
+        return None
+    return [
+        msgspec.structs.replace(_numbered(entry), top=tuple(map(_numbered, entry.top)))
+        for entry in entries
+    ]
+
+
+def _numbered(entry: T) -> T:
+    name = f"token_id:{entry.token_id}"
+    return msgspec.structs.replace(entry, token=name, bytes=name.encode())
 
 
 def chat_logprobs(entries: Iterable[TokenLogprob] | None) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
-from pyengine.http.openai.logprobs import completion_logprobs
+from pyengine.http.openai.logprobs import by_token_ids, completion_logprobs
 from pyengine.http.openai.schema.common import GenerationRequest
 from pyengine.http.openai.schema.sampling import request_options
 from pyengine.logprobs import TokenLogprob
@@ -72,7 +72,11 @@ def _entry(logprob: float, rank: int | None, token: str) -> dict[str, Any]:
 
 
 def echoed_logprobs(
-    first: bytes, prompt: Entries, text: str, generation: Generation | None
+    first: bytes,
+    prompt: Entries,
+    text: str,
+    generation: Generation | None,
+    first_name: str | None = None,
 ) -> dict[str, Any]:
     """``logprobs`` of a prompt and its answer: an entry for each token, with text or without.
 
@@ -81,6 +85,8 @@ def echoed_logprobs(
         prompt: The entries of its tokens.
         text: The prompt's text, as it is echoed.
         generation: Wrote the answer; None where there is none.
+        first_name: What the prompt's first token is called where tokens are called by their ids;
+            None where they are called by their text.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     offset, offsets = 0, []
@@ -88,13 +94,14 @@ def echoed_logprobs(
         offsets.append(offset)
         offset += len(decoder.decode(first if entry is None else entry.bytes))
     answer = () if generation is None else generation.token_logprobs()
-    made = completion_logprobs([*(entry for entry in prompt if entry is not None), *answer])
+    known = [*(entry for entry in prompt if entry is not None), *answer]
+    made = completion_logprobs(known if first_name is None else by_token_ids(known))
     assert made is not None
     end = len(text)
     return {
         "text_offset": offsets
         + [end + entry.text_offset if entry.text_offset >= 0 else end for entry in answer],
         "token_logprobs": [None, *made["token_logprobs"]],
-        "tokens": [first.decode("utf-8", "replace"), *made["tokens"]],
+        "tokens": [first_name or first.decode("utf-8", "replace"), *made["tokens"]],
         "top_logprobs": [None, *made["top_logprobs"]],
     }

@@ -77,6 +77,7 @@ class ChatChoice(msgspec.Struct, gc=False):
     message: AnswerMessage
     finish_reason: str
     logprobs: dict[str, Any] | None = None
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatResponse(msgspec.Struct, gc=False, kw_only=True):
@@ -89,4 +90,5 @@ class ChatResponse(msgspec.Struct, gc=False, kw_only=True):
     choices: list[ChatChoice]
     usage: UsageObject
     prompt_logprobs: list[dict[str, Any] | None] | msgspec.UnsetType = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     warnings: list[str] | msgspec.UnsetType = msgspec.UNSET

@@ -22,7 +22,9 @@ class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=Tr
 
     With ``n`` and a ``seed``, choice i of a prompt has the tokens that ``seed + i`` gives (modulo
     2**64). ``truncate_prompt_tokens`` leaves so many tokens of the prompt, its last ones; -1 as
-    many as leave room for ``max_tokens``.
+    many as leave room for ``max_tokens``. ``return_token_ids`` adds the ids of the prompt and of
+    all that the model wrote to an answer or its chunks, as vLLM does; with
+    ``return_tokens_as_token_ids`` log-probabilities name tokens ``token_id:N``.
     """
 
     stream_options: StreamOptions | None = None
@@ -30,6 +32,8 @@ class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=Tr
     n: int | None = None
     truncate_prompt_tokens: int | None = None
     prompt_logprobs: int | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
 
 
 def check_common(request: GenerationRequest, limits: Limits) -> None:

@@ -36,6 +36,8 @@ class CompletionChoice(msgspec.Struct, gc=False):
     finish_reason: str
     logprobs: dict[str, Any] | None = None
     prompt_logprobs: list[dict[str, Any] | None] | msgspec.UnsetType = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class CompletionResponse(msgspec.Struct, gc=False, kw_only=True):

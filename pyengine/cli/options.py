@@ -54,7 +54,8 @@ ENGINE_OPTIONS: dict[str, str] = {
     "kv_cache_mib": "Memory of the KV cache, in MiB [default: the mode's; on a GPU, what is left].",
     "kv_cache_dtype": "Type of the KV cache on a GPU [default: that of the weights].",
     "max_waiting": "Most requests that wait; one more is refused at once [default: 4096].",
-    "max_context": "Longest prompt and answer together, in tokens [default: the model's].",
+    "max_context": "Longest prompt and answer together, in tokens [default: the model's]; more "
+    "than that on the simulated device.",
     "attention": "Attention backend on a GPU [default: the fastest that the machine supports].",
     "gpu_memory_fraction": "Share of the GPU's memory that the engine may use [default: 0.9].",
     "graph_memory_mib": "Memory of CUDA graphs, in MiB; 0 for no graphs [default: 1024].",

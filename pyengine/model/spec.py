@@ -191,12 +191,16 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
     windows = traits.windows or layer_windows(model, layers)
     groups = cache_groups(windows, slots_by_layer(by_layer))
     slot_bytes = 2 * unit_of(by_layer) * config.block_size * ITEM_BYTES[kv_dtype]
+    context = max_positions(model, number("max_position_embeddings", 2048))
+    if config.device == "simulated":
+        # It has no positions that a model was made for.
+        context = config.max_context or context
     info = ModelInfo(
         name=name,
         folder=folder,
         architecture=architecture,
         vocab_size=number("vocab_size"),
-        max_context=max_positions(model, number("max_position_embeddings", 2048)),
+        max_context=context,
         eos_token_ids=_eos(folder, model),
         num_layers=layers,
         hidden_size=hidden,

@@ -21,8 +21,9 @@ from pyengine.grammar import Grammar
 from pyengine.model.spec import describe
 from pyengine.placement import PlacementName
 from pyengine.profiling.clients import WARM_UP_TOKENS, Readers, busy_loop
+from pyengine.profiling.ideal_cache import ideal_cached_share
 from pyengine.profiling.observe import Observation, observe
-from pyengine.profiling.report import ProfileReport, SweepPoint
+from pyengine.profiling.report import Latency, ProfileReport, SweepPoint
 from pyengine.profiling.workload import constant, read_trace
 from pyengine.settings.config import EngineConfig
 
@@ -149,6 +150,7 @@ async def _profile_trace(options: ProfileOptions) -> tuple[ProfileReport, Observ
             rate_scale=options.rate_scale,
             clip=options.clip,
         )
+        num_blocks = engine.info.num_blocks
         readers = Readers(engine, _grammars(options))
         try:
             start = time.perf_counter()
@@ -163,7 +165,17 @@ async def _profile_trace(options: ProfileOptions) -> tuple[ProfileReport, Observ
         "answered": answered,
         "clipped": workload.clipped,
     }
-    return ProfileReport.of(observation, setup, readers.tokens), observation
+    report = msgspec.structs.replace(
+        ProfileReport.of(observation, setup, readers.tokens),
+        ttft_ms=Latency.of(readers.ttft_s),
+        tpot_ms=Latency.of(readers.tpot_s),
+        cached_share=observation.stats["cached_tokens"]
+        / max(observation.stats["prompt_tokens"], 1),
+        ideal_cached_share=ideal_cached_share(
+            workload.jobs[:answered], num_blocks, config.block_size
+        ),
+    )
+    return report, observation
 
 
 def _answer_tokens(options: ProfileOptions, seconds: float, max_context: int) -> int:

@@ -1,5 +1,6 @@
 """The report of a profile: what its JSON holds, and how it is made of an observation."""
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import msgspec
@@ -78,6 +79,25 @@ class QueueWait(msgspec.Struct, frozen=True):
     max: float
 
 
+class Latency(msgspec.Struct, frozen=True):
+    """A distribution over requests, in ms."""
+
+    requests: int
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Self | None:
+        """That of ``seconds``; None where there are none."""
+        if not seconds:
+            return None
+        times = np.array(seconds) * 1e3
+        p50, p90, p99 = np.percentile(times, [50, 90, 99]).tolist()
+        return cls(len(times), float(times.mean()), p50, p90, p99)
+
+
 class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
     """The report, as ``pyengine profile --json`` writes it.
 
@@ -93,6 +113,11 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
         cpu_us_per_step: Microseconds of work by step in each track; waiting is none, nor what a
             device computes on the CPU.
         drafts: Proposed and accepted drafts, by proposer; only of proposers that drafted.
+        ttft_ms: Of a trace's requests that were answered, the time to the first token.
+        tpot_ms: And for each further one.
+        cached_share: The share of a trace's prompt tokens that the prefix cache had.
+        ideal_cached_share: The share that a cache of the same size could have had; see
+            :mod:`pyengine.profiling.ideal_cache`.
         unaccounted_ratio: The share of the wall time that is in no stage.
         timeline: (track, stage, start, duration, step) of some steps, in microseconds.
     """
@@ -115,6 +140,10 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
     exposed_cpu_ratio_busy_loop: float | None = None
     tokens_per_second_busy_loop: float | None = None
     queue_wait_s: QueueWait | None = None
+    ttft_ms: Latency | None = None
+    tpot_ms: Latency | None = None
+    cached_share: float | None = None
+    ideal_cached_share: float | None = None
     sweep: list[SweepPoint] = []
     timeline: list[tuple[str, str, float, float, int]] = []
 

@@ -72,6 +72,17 @@ def _notes(report: ProfileReport) -> list[Text]:
             f"{report.setup['requests']:,} requests answered"
             + (f", {clipped:,} clipped to the context" if clipped else "")
         )
+    if report.cached_share is not None and report.ideal_cached_share is not None:
+        notes.append(
+            f"prefix cache: {report.cached_share:.1%} of the prompts' tokens; an ideal one of the "
+            f"same size {report.ideal_cached_share:.1%}"
+        )
+    for name, latency in (("first token", report.ttft_ms), ("each further", report.tpot_ms)):
+        if latency is not None:
+            notes.append(
+                f"{name}: {latency.mean:,.1f} ms on average (p50 {latency.p50:,.1f}, "
+                f"p90 {latency.p90:,.1f}, p99 {latency.p99:,.1f})"
+            )
     for drafts in report.drafts:
         places = ", ".join(f"{place.accepted / place.reached:.0%}" for place in drafts.positions)
         notes.append(

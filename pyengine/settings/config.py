@@ -100,7 +100,8 @@ class EngineConfig:
             is ``dtype``, and the CPU has no other.
         num_blocks: Blocks of the KV cache, in all layers; None takes what ``kv_cache_mib`` holds.
         block_size: Tokens in a block.
-        max_context: Longest prompt and answer together; None takes the model's.
+        max_context: Longest prompt and answer together; None takes the model's. More than that is
+            for the simulated device alone, where it goes as far as asked.
         max_waiting: Most requests that wait; one more is refused as overloaded.
         prefill_chunk: Most prompt tokens of one sequence in one step; None is the whole budget.
         prefix_cache: Share the blocks of equal prompt prefixes.

@@ -188,6 +188,14 @@ def test_a_trace_is_replayed(tmp_path: Path) -> None:
         1,
     )
     assert report.tokens == 20 * 5 + 3
+    assert report.ttft_ms is not None
+    assert report.tpot_ms is not None
+    assert (report.ttft_ms.requests, report.tpot_ms.requests) == (21, 21)
+    assert 1.0 < report.ttft_ms.p50 <= report.ttft_ms.p99
+    # Every other prompt begins alike, for 100 tokens: all but the first two find that.
+    assert report.cached_share is not None
+    assert report.ideal_cached_share is not None
+    assert 0.3 < report.cached_share <= report.ideal_cached_share + 0.1
     assert report.queue_wait_s is not None
     assert report.queue_wait_s.requests == 21
 

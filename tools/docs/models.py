@@ -37,9 +37,9 @@ or [quantized](guides/quantized.md), and with `--quantization int8` or `int4`. O
 see or hear, the text part is served, and images are refused where a request brings them.
 
 *Compared* names the small random models with which tests hold a family to transformers: the same
-greedy tokens in float32, whole and in chunks, with prefix hits and on two ranks, and logits within
-1e-4. *Chat format* is what templates of the family are found to write; which one a model has is
-found in its own template.
+greedy tokens in float32, whole and in chunks, with prefix hits, preempted, with drafts and on two
+ranks, and logits within 1e-4. *Chat format* is what templates of the family are found to write;
+which one a model has is found in its own template.
 """
 REFUSED = """## Refused
 

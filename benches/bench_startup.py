@@ -1,9 +1,10 @@
-"""How long until pyengine is there: ``--help``, ``import pyengine``, and a served demo model.
+"""How long until pyengine is there: ``--help``, ``import pyengine``, and two served models.
 
 The floor is an interpreter that does nothing. Times are wall clock of a process of its own, the
-median of several after one that warms the file cache; for ``serve``, from its start until the port
-listens, until ``/ready`` says 200, and until the first token of an answer is there. Then the memory
-of the engine's process (RSS), in which the demo model is served.
+median of several after one that warms the file cache. ``serve`` is timed with the demo model and
+with S (random Llama, 49 million weights in bfloat16, a KV cache of 64 MiB): until the port listens,
+until ``/ready`` says 200, and until the first token of an answer is there. Then the memory of all
+its processes, pages that they share counted once (PSS).
 
     python benches/bench_startup.py [--json -] [--runs N]
 """
@@ -15,18 +16,21 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from benches.cpu_serving.models import SHAPES, tensors, write_folder
 from benches.figures import json_option, write_json
 
 T = TypeVar("T")
 
 PYTHON = [sys.executable]
 PYENGINE = [*PYTHON, "-m", "pyengine"]
+POINTS = ("port listens", "model is ready", "first token")
 
 
 def process(command: list[str]) -> float:
@@ -36,11 +40,11 @@ def process(command: list[str]) -> float:
     return time.perf_counter() - begin
 
 
-def serve() -> tuple[float, float, float, float]:
-    """Seconds until a served demo model listens, is ready, and has sent a token; and MiB of RSS."""
+def serve(*arguments: str) -> tuple[float, float, float, float]:
+    """Seconds until a served model listens, is ready, and has sent a token; and MiB of memory."""
     begin = time.perf_counter()
     server = subprocess.Popen(
-        [*PYENGINE, "serve", "--port", "0"], stdout=subprocess.PIPE, text=True
+        [*PYENGINE, "serve", *arguments, "--port", "0"], stdout=subprocess.PIPE, text=True
     )
     try:
         assert server.stdout is not None
@@ -57,7 +61,7 @@ def serve() -> tuple[float, float, float, float]:
                 connection.close()
                 first_token(*address)
                 token = time.perf_counter() - begin
-                memory = max(rss_mib(pid) for pid in children(server.pid))
+                memory = sum(map(memory_mib, (server.pid, *children(server.pid))))
                 break
         return listening, ready, token, memory
     finally:
@@ -68,7 +72,7 @@ def serve() -> tuple[float, float, float, float]:
 def first_token(host: str, port: int) -> None:
     """Return when a streamed completion has brought its first token."""
     connection = http.client.HTTPConnection(host, port, timeout=10)
-    body = {"model": "pyengine-demo", "prompt": "Hello", "stream": True, "max_tokens": 1}
+    body = {"prompt": "Hello", "stream": True, "max_tokens": 1}
     headers = {"Content-Type": "application/json"}
     connection.request("POST", "/v1/completions", json.dumps(body), headers)
     response = connection.getresponse()
@@ -84,10 +88,10 @@ def children(pid: int) -> list[int]:
     return [int(child) for task in tasks for child in task.read_text().split()]
 
 
-def rss_mib(pid: int) -> float:
-    """Memory of a process, in MiB."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+def memory_mib(pid: int) -> float:
+    """Memory of a process in MiB, its part of what it shares."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(rollup.partition("\nPss:")[2].split()[0]) / 1024
 
 
 def repeated(measure: Callable[[], T], runs: int) -> list[T]:
@@ -112,18 +116,23 @@ def main() -> None:
         name: statistics.median(repeated(partial(process, command), arguments.runs))
         for name, command in commands.items()
     }
-    starts = repeated(serve, max(1, arguments.runs // 3))
-    figures["serve: port listens"] = statistics.median(start[0] for start in starts)
-    figures["serve: model is ready"] = statistics.median(start[1] for start in starts)
-    figures["serve: first token"] = statistics.median(start[2] for start in starts)
-    memory = statistics.median(start[3] for start in starts)
+    memory = {}
+    with tempfile.TemporaryDirectory() as folder:
+        write_folder(Path(folder), SHAPES["S"], tensors(SHAPES["S"]))
+        models = {"demo": (), "S": (folder, "--dtype", "bfloat16", "--kv-cache-mib", "64")}
+        for name, model in models.items():
+            starts = repeated(partial(serve, *model), max(1, arguments.runs // 2))
+            *times, memory[name] = map(statistics.median, zip(*starts, strict=True))
+            for point, seconds in zip(POINTS, times, strict=True):
+                figures[f"serve {name}: {point}"] = seconds
     floor = figures["python -c pass"]
     rounded = {name: round(seconds, 4) for name, seconds in figures.items()}
-    rounded["engine RSS, MiB"] = round(memory, 1)
+    rounded |= {f"serve {name}: MiB": round(used, 1) for name, used in memory.items()}
     if write_json(rounded, arguments.json):
         for name, seconds in figures.items():
-            print(f"{name:<24} {seconds * 1e3:8.1f} ms  {seconds / floor:6.1f} x the floor")
-        print(f"{'engine RSS':<24} {memory:8.1f} MiB")
+            print(f"{name:<26} {seconds * 1e3:8.1f} ms  {seconds / floor:6.1f} x the floor")
+        for name, used in memory.items():
+            print(f"{f'serve {name}: memory':<26} {used:8.1f} MiB")
 
 
 if __name__ == "__main__":

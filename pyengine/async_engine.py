@@ -25,7 +25,7 @@ from pyengine.messages import (
     encode_abort_frontend,
     encode_forget_answers,
 )
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.model.vectors import VectorSpec, read_vectors
 from pyengine.model.weights.folder import fetched, model_folder, served_names
 from pyengine.placement import Placement, PlacementName, placed

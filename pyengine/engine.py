@@ -15,7 +15,6 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Self
 
 from pyengine._core import (
@@ -30,73 +29,19 @@ from pyengine._core import (
 )
 from pyengine.actors.actor import ActorRef, logger
 from pyengine.actors.detokenizer import DetokenizerActor
-from pyengine.actors.heartbeat import Heartbeat
 from pyengine.actors.scheduler import SchedulerActor
-from pyengine.chat.handler import format_of, turn_ends
-from pyengine.chat.template import ChatTemplate
+from pyengine.chat.formats import format_of
+from pyengine.chat.template_source import TemplateSource
 from pyengine.model.devices import load_runner, sized
-from pyengine.model.runner import ModelRunner, Progress
+from pyengine.model.progress import Progress
+from pyengine.model.runner import ModelRunner
 from pyengine.model.weights.folder import model_folder
+from pyengine.queues import EngineInfo, Queues
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer
 
-SCHEDULER_MAILBOX_BYTES = 1 << 24
 DETOKENIZER_MAILBOX_BYTES = 1 << 22
-FRONTEND_MAILBOX_BYTES = 1 << 22
-
-
-@dataclass(frozen=True)
-class Queues:
-    """The mailboxes that join frontends and engine, the recorder of what all of them do, and the
-    engine's signs of life.
-
-    Made before either.
-    """
-
-    scheduler: Mailbox
-    frontends: tuple[Mailbox, ...]
-    recorder: Recorder
-    heartbeat: Heartbeat
-
-    @classmethod
-    def make(cls, frontends: int = 1, recorder: Recorder | None = None) -> Self:
-        """Fresh queues for so many frontends, and the recorder, unless there is one."""
-        return cls(
-            Mailbox(SCHEDULER_MAILBOX_BYTES),
-            tuple(Mailbox(FRONTEND_MAILBOX_BYTES) for _ in range(frontends)),
-            recorder or Recorder(),
-            Heartbeat.make(frontends),
-        )
-
-    def close(self) -> None:
-        """Close them all; their readers and writers get MailboxClosed."""
-        self.scheduler.close()
-        for frontend in self.frontends:
-            frontend.close()
-
-
-@dataclass(frozen=True)
-class EngineInfo:
-    """The facts about an engine that its frontends need.
-
-    Attributes:
-        max_context: Longest prompt and answer together, in tokens.
-        vocab_size: Token ids are below this.
-        num_blocks: Blocks of the KV cache.
-        device: The device in words: its kind (``2 x cpu`` of several ranks), a comma, the rest.
-        max_sequences: Most sequences in one step.
-        max_tokens_per_step: Most tokens in one step.
-        notes: Further facts about the started engine for the user, by name.
-    """
-
-    max_context: int
-    vocab_size: int
-    num_blocks: int
-    device: str
-    max_sequences: int
-    max_tokens_per_step: int
-    notes: dict[str, str] = field(default_factory=dict)
 
 
 class EngineActors:
@@ -172,8 +117,9 @@ class EngineActors:
         """
         folder = model_folder(config.model)
         tokenizer = Tokenizer.from_folder(folder)
-        form = format_of(ChatTemplate.from_folder(folder), config.chat_format)
-        ends = turn_ends(form, tokenizer)
+        template = TemplateSource.read(folder)
+        form = format_of(None if template is None else template.for_tools, config.chat_format)
+        ends = tokenizer.token_ids(form.stop_tokens) if form else ()
         config = sized(config)
         runner = load_runner(config, progress)
         try:

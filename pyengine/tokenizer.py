@@ -150,6 +150,11 @@ class Tokenizer:
         found: int | None = self._inner.token_to_id(token)
         return found
 
+    def token_ids(self, spellings: Iterable[str]) -> tuple[int, ...]:
+        """The ids of those of ``spellings`` that are tokens."""
+        found = (self.token_id(spelling) for spelling in spellings)
+        return tuple(token for token in found if token is not None)
+
     def fewest_tokens(self, text: str) -> int:
         """A lower bound of the tokens of ``text``, without encoding it: O(length), microseconds.
 

@@ -12,7 +12,6 @@ import pytest
 from pyengine import AsyncEngine, Engine, SamplingParams
 from pyengine._core import MailboxFull
 from pyengine.actors.scheduler import SchedulerActor
-from pyengine.engine import SCHEDULER_MAILBOX_BYTES
 from pyengine.errors import (
     ConfigError,
     EngineDeadError,
@@ -26,6 +25,7 @@ from pyengine.errors import (
 )
 from pyengine.messages import RequestKey, Submit
 from pyengine.placement.thread import ThreadPlacement
+from pyengine.queues import SCHEDULER_MAILBOX_BYTES
 from tests.answers import assert_nothing_is_left
 
 LONG = SamplingParams(temperature=0, max_tokens=1500, ignore_eos=True)

@@ -27,7 +27,7 @@ LAYERS = (
     ("chat", "model.devices"),
     ("actors", "distributed", "request"),
     ("model", "completion"),
-    ("settings", "messages", "sampling"),
+    ("settings", "messages", "queues", "sampling"),
     (
         "actors.actor", "actors.heartbeat", "demo", "distributed.group", "grammar", "kernels",
         "logprobs", "logs", "placement.children", "telemetry", "tokenizer", "validation",

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import EngineDeadError, ModelLoadError, OverloadedError, RequestAbortedError
 from pyengine.messages import ReportRequest, encode_report_request
 from pyengine.placement import PlacementName, Watcher
+from pyengine.placement.children import ControlLine, Loading
 from pyengine.placement.process import ProcessPlacement
 from pyengine.placement.restarts import MAX_DEATHS
 from pyengine.placement.thread import ThreadPlacement
@@ -61,6 +63,17 @@ async def test_the_process_ends_with_its_engine() -> None:
         await engine.generate("Go on", SHORT)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_line_ends_also_where_the_other_side_has_not_read_all() -> None:
+    mine, theirs = socket.socketpair()
+    line = ControlLine(theirs.detach())
+    line.send(Loading(1, 2))
+    mine.close()
+    line.wait_for_end()
+    assert line.receive() == b""
+    line._lines.close()
+    line._socket.close()
 
 
 async def next_engine(engine: AsyncEngine, before: int) -> int:

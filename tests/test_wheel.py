@@ -11,6 +11,7 @@ import sysconfig
 import urllib.request
 import venv
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),  # a first release build takes minutes
 ]
+
+WHEELS_BYTES = 100_000_000
 
 CONTENTS = (
     "pyengine/_core.abi3.so",
@@ -83,6 +86,18 @@ def third_party() -> list[str]:
     ]
 
 
+@pytest.fixture(scope="module")
+def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and what it depends on, and nothing else."""
+    home = tmp_path_factory.mktemp("alone")
+    venv.create(home, with_pip=False, symlinks=True)
+    install = [tool("uv"), "pip", "install", "--quiet", "--python", str(home / "bin" / "python")]
+    install += ["--constraint", str(REPOSITORY / "constraints.txt"), str(wheel)]
+    if subprocess.run([*install, "--offline"], capture_output=True, check=False).returncode:
+        subprocess.run(install, check=True)
+    return home
+
+
 def test_the_wheel_is_for_every_python_from_3_11_and_complete(wheel: Path) -> None:
     assert "-cp311-abi3-" in wheel.name
     with zipfile.ZipFile(wheel) as archive:
@@ -97,6 +112,18 @@ def test_the_wheel_is_for_every_python_from_3_11_and_complete(wheel: Path) -> No
         assert strangers == {"pyengine"}
 
 
+def test_the_wheel_and_its_dependencies_are_small_and_serve(alone: Path, tmp_path: Path) -> None:
+    (packages,) = alone.glob("lib/python*/site-packages")
+    assert not (packages / "torch").exists()
+    deflated = 0  # as the wheels that are downloaded
+    for path in packages.rglob("*"):
+        if path.is_file():
+            deflated += len(zlib.compress(path.read_bytes()))
+    assert deflated < WHEELS_BYTES
+    env = {k: v for k, v in environment().items() if k != "PYTHONPATH"}
+    serve_the_demo(alone / "bin" / "pyengine", tmp_path, env)
+
+
 def test_the_installed_wheel_serves(installed: Path, tmp_path: Path) -> None:
     env = {k: v for k, v in environment().items() if k != "PYTHONPATH"}
     python = installed / "python"
@@ -106,8 +133,12 @@ def test_the_installed_wheel_serves(installed: Path, tmp_path: Path) -> None:
     )
     assert home.stdout.count(str(installed.parent) + os.sep) == 2
 
-    command = [str(installed / "pyengine")]
-    with served("--port", "0", command=command, cwd=tmp_path, env=env) as server:
+    serve_the_demo(installed / "pyengine", tmp_path, env)
+
+
+def serve_the_demo(command: Path, folder: Path, env: dict[str, str]) -> None:
+    """Ask a server of the demo model, and stop it."""
+    with served("--port", "0", command=[str(command)], cwd=folder, env=env) as server:
         question = {
             "model": "pyengine-demo",
             "temperature": 0,

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import environment, python, served
+from benches.cpu_serving.models import SHAPES, tensors, write_folder
+from tests.programs import children, environment, python, served
+
+CACHE_MIB = 16
 
 # Every process of Python writes its command, and each of these packages that it imports.
 WATCH = """
@@ -53,6 +56,33 @@ def test_no_serving_process_imports_torch(device: str, tmp_path: Path) -> None:
     assert any("engine_main" in line for line in processes)
     assert len(processes) >= 3  # the command, the engine, a worker
     assert [line for line in lines if line.startswith("import")] == []
+
+
+@pytest.mark.slow
+def test_a_small_model_takes_little_memory(tmp_path: Path) -> None:
+    """49 million weights in bfloat16, whose KV cache is filled."""
+    shape = SHAPES["S"]
+    write_folder(tmp_path, shape, tensors(shape))
+    arguments = ("--port", "0", "--dtype", "bfloat16", "--kv-cache-mib", str(CACHE_MIB))
+    with served(str(tmp_path), *arguments, "--workers", "2") as server:
+        url = server.url()
+        prompts = [[token] * 1000 for token in range(100, 103)]  # more than the cache holds
+        body = {"prompt": prompts, "max_tokens": 4, "ignore_eos": True}
+        request = urllib.request.Request(
+            f"{url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=120) as response:
+            assert json.load(response)["usage"]["completion_tokens"] == 12
+        everyone = (server.process.pid, *children(server.process.pid))
+        assert len(everyone) == 4
+        assert sum(map(memory_mib, everyone)) < 500 + CACHE_MIB
+        assert server.end(signal.SIGTERM) == 0
+
+
+def memory_mib(pid: int) -> float:
+    """Memory of a process, its part of what it shares."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(rollup.partition("\nPss:")[2].split()[0]) / 1024
 
 
 WITHOUT = """

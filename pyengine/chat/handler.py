@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from pyengine.chat.content_tokens import ContentTokens, Prompt
-from pyengine.chat.formats import FORMATS, ChatFormat, detect
+from pyengine.chat.formats import ChatFormat, format_of
 from pyengine.chat.formats.delimited import Delimited
 from pyengine.chat.generation import ChatGeneration
 from pyengine.chat.messages import Message, template_messages
@@ -103,20 +103,6 @@ class AnswerSpec:
         return ChatGeneration(generation, reader, self.warnings + self._schema_warnings)
 
 
-def format_of(template: ChatTemplate | None, name: str | None = None) -> ChatFormat | None:
-    """A model's chat format: by its name (``none`` for none), else as its template shows."""
-    if name is not None:
-        return FORMATS.get(name)
-    # Only markers that the template writes: the model was not taught others.
-    return None if template is None else detect(template.tool_source)
-
-
-def turn_ends(form: ChatFormat | None, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """The tokens that end an answer in a chat format, beside the model's own."""
-    found = (tokenizer.token_id(spelling) for spelling in (form.stop_tokens if form else ()))
-    return tuple(token for token in found if token is not None)
-
-
 def is_small(messages: Sequence[Message], options: ChatOptions) -> bool:
     """Whether a conversation may be rendered on an event loop."""
     size = _MESSAGE_CHARACTERS * len(messages) + _TOOL_CHARACTERS * len(options.tools)
@@ -161,7 +147,7 @@ class ChatHandler:
             special_tokens_in_content: What special tokens are that messages and tools spell out.
         """
         self.template = template
-        self.format = format_of(template, chat_format)
+        self.format = format_of(None if template is None else template.tool_source, chat_format)
         self._model_name = model_name
         self._tokenizer = tokenizer
         self._content: ContentTokens | None = None
@@ -265,7 +251,7 @@ class ChatHandler:
         tools = options.callable_tools
         is_open = form.opens_reasoning(prompt.text)
         grammar = self._grammar(form, tools, options, is_open)
-        if not params.ignore_eos and (stops := turn_ends(form, self._tokenizer)):
+        if not params.ignore_eos and (stops := self._tokenizer.token_ids(form.stop_tokens)):
             both = (*params.stop_token_ids, *stops)
             params = msgspec.structs.replace(params, stop_token_ids=both)
         if not tools and not self.reasons:

@@ -17,8 +17,8 @@ from jinja2.parser import Parser
 
 from pyengine.chat.sandbox import Metering, TemplateLimitError, TemplateSandbox
 from pyengine.chat.sandbox_functions import check_widths
+from pyengine.chat.template_source import TemplateSource
 from pyengine.errors import InvalidRequestError, ModelLoadError
-from pyengine.tokenizer import read_json, token_text
 
 # Templates of models have some ten thousand characters.
 MAX_SOURCE_CHARACTERS = 1 << 20
@@ -76,32 +76,15 @@ class ChatTemplate:
     def from_folder(cls, folder: str | Path, **limits: Any) -> Self | None:
         """The chat template of a model folder, or None if it has none.
 
-        Looked for in chat_template.jinja, tokenizer_config.json (one, or several by name) and
-        chat_template.json, in this order. ``limits`` are those of the constructor.
+        ``limits`` are those of the constructor.
 
         Raises:
             ModelLoadError: A file or the template is malformed.
         """
-        folder = Path(folder)
-        config = read_json(folder / "tokenizer_config.json")
-        found: Any = None
-        if (path := folder / "chat_template.jinja").is_file():
-            found = path.read_text(encoding="utf-8")
-        found = found or config.get("chat_template")
-        found = found or read_json(folder / "chat_template.json").get("chat_template")
-        if not found:
+        found = TemplateSource.read(folder)
+        if found is None:
             return None
-        tokens = {
-            key: text
-            for key, value in config.items()
-            if key.endswith("_token") and (text := token_text(value)) is not None
-        }
-        if isinstance(found, str):
-            return cls(found, tokens, **limits)
-        named = {entry["name"]: entry["template"] for entry in found}
-        if "default" not in named:
-            raise ModelLoadError(f"{folder} has chat templates {sorted(named)} but no default one")
-        return cls(named["default"], tokens, tool_source=named.get("tool_use"), **limits)
+        return cls(found.text, found.special_tokens, tool_source=found.text_with_tools, **limits)
 
     def render(
         self,

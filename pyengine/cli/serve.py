@@ -18,6 +18,7 @@ from pyengine.settings.modes import Mode
 if TYPE_CHECKING:
     from pyengine.async_engine import AsyncEngine
     from pyengine.placement import PlacementName
+    from pyengine.placement.process import ProcessPlacement
     from pyengine.request.generation_config import GenerationConfig
     from pyengine.settings.config import EngineConfig
     from pyengine.settings.server import ServerConfig
@@ -55,9 +56,6 @@ def serve(
     Ctrl-C or SIGTERM lets running requests finish; a second one stops at once. The exit status is 3
     if answers were broken off.
     """
-    import uvloop
-
-    from pyengine.http.serving.server import leave
     from pyengine.logs import configure
 
     config, server = engine_config(model, given, MODE), server_config(given)
@@ -66,6 +64,14 @@ def serve(
         refuse(server)
     for warning in (*shown_keys(given), *warnings(server, replicas)):
         click.echo(f"Warning: {warning}", err=True)
+    if server.workers > 1 and placement == "thread" and replicas == 1:
+        raise click.UsageError("more than one of --workers needs --placement process")
+    begun = _begun(config, server.workers) if placement == "process" and replicas == 1 else None
+
+    import uvloop
+
+    from pyengine.http.serving.server import leave
+
     if replicas > 1:
         if len(config.served_name) > 1:
             raise click.UsageError("more than one --served-name is not for --replicas")
@@ -76,11 +82,10 @@ def serve(
         )
         uvloop.run(running)
     elif server.workers == 1:
-        leave(broken_off=uvloop.run(_serve(config, server, placement)))
-    elif placement == "process":
-        leave(broken_off=uvloop.run(_serve_workers(config, server)))
+        leave(broken_off=uvloop.run(_serve(config, server, begun)))
     else:
-        raise click.UsageError("more than one of --workers needs --placement process")
+        assert begun is not None
+        leave(broken_off=uvloop.run(_serve_workers(config, server, begun)))
 
 
 def shown_keys(given: Mapping[str, Any]) -> list[str]:
@@ -114,8 +119,19 @@ def warnings(server: "ServerConfig", replicas: int = 1) -> list[str]:
     return found
 
 
+def _begun(config: "EngineConfig", workers: int) -> "ProcessPlacement":
+    """The engine's process, which loads while this one imports the server."""
+    from pyengine.model.weights.folder import is_here
+    from pyengine.placement.process import ProcessPlacement
+
+    placement = ProcessPlacement(frontends=1 if workers == 1 else workers + 1)
+    if is_here(config):
+        placement.begin(config)
+    return placement
+
+
 async def _serve(
-    config: "EngineConfig", server: "ServerConfig", placement: "PlacementName"
+    config: "EngineConfig", server: "ServerConfig", begun: "ProcessPlacement | None"
 ) -> bool:
     from pyengine.async_engine import AsyncEngine
     from pyengine.http.operations.tracing import Tracing
@@ -123,24 +139,26 @@ async def _serve(
 
     endpoint = server.otlp_endpoint
     tracing = None if endpoint is None else Tracing.to(endpoint)
-    engine = AsyncEngine(config=config, placement=placement)
+    engine = AsyncEngine(config=config, placement=begun or "thread")
 
     async def load(url: str) -> None:
         await _load(engine)
-        _say(summary(engine, url, placement))
+        _say(summary(engine, url, "process" if begun else "thread"))
 
     broken_off = await serve_http(engine, server, tracing=tracing, announce=_say, load=load)
     _say("stopped")
     return broken_off
 
 
-async def _serve_workers(config: "EngineConfig", server: "ServerConfig") -> bool:
+async def _serve_workers(
+    config: "EngineConfig", server: "ServerConfig", placement: "ProcessPlacement"
+) -> bool:
     from pyengine.http.operations.tracing import Tracing
     from pyengine.http.serving.supervisor import Supervisor, serve_workers
 
     if server.otlp_endpoint is not None:
         Tracing.to(server.otlp_endpoint).close()  # refuse here what the workers could not use
-    supervisor = Supervisor(config, server, announce=_say)
+    supervisor = Supervisor(config, server, announce=_say, placement=placement)
 
     async def load() -> None:
         await _load(supervisor.engine)

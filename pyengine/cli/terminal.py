@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from pyengine.model.runner import Progress
+    from pyengine.model.progress import Progress
 
 # A model may write escape sequences, which a terminal would obey.
 _UNSAFE = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
@@ -39,6 +39,10 @@ def working(text: str) -> Iterator[None]:
 @contextmanager
 def loading_bar(name: str) -> Iterator["Progress"]:
     """A progress bar on stderr while ``name`` is loaded; nothing where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -63,7 +67,6 @@ def loading_bar(name: str) -> Iterator["Progress"]:
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
-        disable=not sys.stderr.isatty(),
     )
     task = bar.add_task(name, total=None)
 

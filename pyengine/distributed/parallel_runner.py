@@ -20,7 +20,8 @@ from pyengine.distributed.start import rank_device, start_rank
 from pyengine.distributed.wire import Kind, Ranges
 from pyengine.errors import PyengineError
 from pyengine.model.batch import StepBuffers
-from pyengine.model.runner import ModelInfo, ModelRunner, Progress, Sampled, StepHandle
+from pyengine.model.progress import Progress
+from pyengine.model.runner import ModelInfo, ModelRunner, Sampled, StepHandle
 from pyengine.settings.config import EngineConfig
 
 

@@ -6,7 +6,6 @@ line ends.
 
 import gc
 import os
-import signal
 import sys
 import threading
 import time
@@ -18,7 +17,7 @@ from pyengine.distributed.wire import Kind, kind_of, write
 from pyengine.errors import PyengineError
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelRunner, StepHandle
-from pyengine.placement.children import ControlLine, Failed, Loading
+from pyengine.placement.children import ControlLine, Failed, Loading, leave_signals
 
 # A step is sent while the one before it is computed: polling for it saves the wake-up.
 SPIN_US = 50
@@ -86,8 +85,7 @@ class Follower:
 def main(descriptor: int) -> int:
     """Run a rank until its control line ends; the process's exit status."""
     # As in the engine's process: rank 0 decides what a signal to the whole group means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    leave_signals()
     line = ControlLine(descriptor)
     begin = next_message(line)
     assert isinstance(begin, Begin)

@@ -33,7 +33,7 @@ from pyengine.distributed.rank_messages import (
 )
 from pyengine.distributed.wire import RING_BYTES, Kind, Range, messages
 from pyengine.errors import EngineDeadError, PyengineError
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.placement.children import EXIT_TIMEOUT_S, Failed, Loading, encode_line, spawn
 from pyengine.settings.config import EngineConfig
 

@@ -4,7 +4,7 @@ import torch
 
 from pyengine.distributed.group import Group
 from pyengine.errors import ConfigError
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start_cpu import start_on_cpu
 from pyengine.model.torch.start_gpu import start_on_gpu

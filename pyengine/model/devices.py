@@ -7,7 +7,8 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
 from pyengine.errors import ConfigError
-from pyengine.model.runner import ModelRunner, Progress
+from pyengine.model.progress import Progress
+from pyengine.model.runner import ModelRunner
 from pyengine.settings.config import EngineConfig
 
 

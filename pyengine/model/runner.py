@@ -1,6 +1,6 @@
 """The interface behind which every device stands. Imports no torch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -12,9 +12,6 @@ from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
 from pyengine.model.cache_groups import CacheGroup
 from pyengine.model.layer_heads import LayerHeads
-
-Progress = Callable[[int, int], None]
-"""Called while weights load, with (bytes loaded, bytes in all)."""
 
 
 @dataclass(frozen=True, kw_only=True)

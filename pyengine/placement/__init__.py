@@ -7,9 +7,7 @@ The queues are the same in each; a placement only starts, watches and stops the 
 from typing import Literal
 
 from pyengine.errors import ConfigError
-from pyengine.placement.process import ProcessPlacement
 from pyengine.placement.protocol import FrontendSlot, Placement, Watcher
-from pyengine.placement.thread import ThreadPlacement
 
 __all__ = ["FrontendSlot", "Placement", "PlacementName", "Watcher", "placed"]
 
@@ -23,7 +21,11 @@ def placed(name: PlacementName) -> Placement:
         ConfigError: There is none.
     """
     if name == "thread":
+        from pyengine.placement.thread import ThreadPlacement
+
         return ThreadPlacement()
     if name == "process":
+        from pyengine.placement.process import ProcessPlacement
+
         return ProcessPlacement()
     raise ConfigError(f"'placement' must be thread or process, not {name!r}", param="placement")

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from pyengine.engine import EngineInfo
 from pyengine.errors import PyengineError
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.placement.children import Failed
 from pyengine.placement.engine_messages import Asleep, Down, GoOn, Up
 from pyengine.placement.protocol import FrontendSlot, Watcher
+from pyengine.queues import EngineInfo
 from pyengine.settings.config import EngineConfig
 
 

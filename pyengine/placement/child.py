@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import subprocess
 from collections.abc import Sequence
 
@@ -32,8 +33,12 @@ class Child:
     @classmethod
     async def start(cls, module: str, inherited: Sequence[int]) -> "Child":
         """Run ``module`` with its end of the line as argument; it inherits the descriptors."""
-        process, mine = spawn(module, inherited)  # milliseconds, once
-        return cls(process, *await asyncio.open_connection(sock=mine))
+        return await cls.of(*spawn(module, inherited))  # milliseconds, once
+
+    @classmethod
+    async def of(cls, process: "subprocess.Popen[bytes]", line: socket.socket) -> "Child":
+        """A process that was spawned before, and this side's end of its line."""
+        return cls(process, *await asyncio.open_connection(sock=line))
 
     def send(self, message: msgspec.Struct) -> None:
         """Send one message; dropped if the process has died."""

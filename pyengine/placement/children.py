@@ -5,6 +5,7 @@ A control line is a socket that carries JSON, one message a line.
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pyengine import errors
 from pyengine.errors import PyengineError
 
 EXIT_TIMEOUT_S = 10.0
+_LEFT = (signal.SIGINT, signal.SIGTERM)
 
 
 class Loading(msgspec.Struct, tag=True):
@@ -61,11 +63,14 @@ class ControlLine:
 
     def receive(self) -> bytes:
         """The next message, still encoded; empty at the end of the line."""
-        return self._lines.readline()
+        try:
+            return self._lines.readline()
+        except ConnectionResetError:  # the other side has ended before it read all messages
+            return b""
 
     def wait_for_end(self) -> None:
         """Return when the other side has closed the line, or died."""
-        while self._lines.readline():
+        while self.receive():
             pass
 
     def send(self, message: msgspec.Struct) -> None:
@@ -78,13 +83,27 @@ def spawn(module: str, inherited: Sequence[int]) -> tuple["subprocess.Popen[byte
     """Run ``module``, with its end of a new control line as argument; returns this side's end too.
 
     The process inherits the descriptors. The line ends when either process ends, however it does.
+    SIGINT and SIGTERM are held back from it until :func:`leave_signals`.
     """
     mine, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, str(theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno(), *inherited],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _LEFT)
+    try:
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno(), *inherited],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return process, mine
+
+
+def leave_signals() -> None:
+    """Leave SIGINT and SIGTERM, which reach the whole process group, to the process that started
+    this one. Called first in a child's main thread.
+    """
+    for kind in _LEFT:
+        signal.signal(kind, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEFT)

@@ -5,7 +5,6 @@ It builds the actors on the queues that it inherited, and ends when its control 
 
 import gc
 import os
-import signal
 import sys
 import threading
 
@@ -13,20 +12,21 @@ from pyengine import logs
 from pyengine._core import Mailbox, Recorder
 from pyengine.actors.actor import logger
 from pyengine.actors.heartbeat import Heartbeat
-from pyengine.engine import EngineActors, Queues
-from pyengine.placement.children import ControlLine, Failed, Loading
+from pyengine.engine import EngineActors
+from pyengine.placement.children import ControlLine, Failed, Loading, leave_signals
 from pyengine.placement.engine_messages import Ready, decode_start
+from pyengine.queues import Queues
 
 CLOSE_TIMEOUT_S = 5.0
 
 
 def main(descriptor: int) -> int:
     """Run an engine until the control line ends; the process's exit status."""
-    # Both signals reach the whole process group; the process that started this one decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    leave_signals()
     line = ControlLine(descriptor)
-    start = decode_start(line.receive())
+    if not (first := line.receive()):
+        return 0  # the other side has ended before it started the engine
+    start = decode_start(first)
     if start.logs is not None:
         logs.configure(*start.logs)
     queues = Queues(

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from pyengine.engine import EngineInfo
 from pyengine.logs import LogFormat, LogLevel
 from pyengine.placement.children import Failed, Loading
+from pyengine.queues import EngineInfo
 from pyengine.settings.config import EngineConfig
 
 

@@ -10,20 +10,23 @@
 
 import asyncio
 import contextlib
+import socket
+import subprocess
 
 from pyengine.actors.actor import logger
 from pyengine.actors.heartbeat import NOTICE_S
-from pyengine.engine import EngineInfo, Queues
 from pyengine.errors import EngineDeadError, PyengineError
 from pyengine.logs import configured
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.placement.child import Child
-from pyengine.placement.children import Failed, Loading
+from pyengine.placement.children import Failed, Loading, encode_line, spawn
 from pyengine.placement.engine_messages import Ready, Start, decode_from_engine
 from pyengine.placement.protocol import FrontendSlot, Watcher
 from pyengine.placement.restarts import MAX_DEATHS, RestartLimit
+from pyengine.queues import EngineInfo, Queues
 from pyengine.settings.config import EngineConfig
 
+ENGINE_MAIN = "pyengine.placement.engine_main"
 # How often the signs of life are read.
 WATCH_S = 0.5
 
@@ -47,11 +50,19 @@ class ProcessPlacement:
         self._task: asyncio.Task[None] | None = None
         self._config: EngineConfig | None = None
         self._asleep = False
+        self._begun: tuple[subprocess.Popen[bytes], socket.socket] | None = None
         self._switching = asyncio.Lock()
 
     def frontend_slot(self) -> FrontendSlot:
         """The slot of the last frontend."""
         return FrontendSlot.last(self.queues)
+
+    def begin(self, config: EngineConfig) -> None:
+        """Start the process before :meth:`start`, which then waits for it.
+
+        It loads ``config`` while this process imports what it needs itself. No loop need run yet.
+        """
+        self._begun = self._run(config)
 
     async def start(
         self, config: EngineConfig, progress: Progress | None, watcher: Watcher
@@ -110,21 +121,17 @@ class ProcessPlacement:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         child, self.child = self.child, None
+        if self._begun is not None:
+            child, self._begun = await Child.of(*self._begun), None
         if child is not None:
             if self.queues.heartbeat.silent_s >= NOTICE_S:
                 child.process.kill()
             await child.ended()
 
     async def _spawn(self, config: EngineConfig, progress: Progress | None) -> EngineInfo:
-        scheduler = self.queues.scheduler.descriptors()
-        frontends = [mailbox.descriptors() for mailbox in self.queues.frontends]
-        recorder = self.queues.recorder.descriptor()
-        heartbeat = self.queues.heartbeat.descriptor()
-        inherited = [recorder, heartbeat, *scheduler, *(fd for pair in frontends for fd in pair)]
-        self.queues.heartbeat.reset()
-        child = await Child.start("pyengine.placement.engine_main", inherited)
+        begun, self._begun = self._begun, None
+        child = await Child.of(*(begun or self._run(config)))
         self.child = child
-        child.send(Start(config, scheduler, frontends, recorder, heartbeat, configured()))
         while True:
             match await _next(child):
                 case Loading(done, total):
@@ -139,6 +146,20 @@ class ProcessPlacement:
                     status = await child.ended()
                     text = f"the engine's process ended while loading (status {status})"
                     raise EngineDeadError(text)
+
+    def _run(self, config: EngineConfig) -> "tuple[subprocess.Popen[bytes], socket.socket]":
+        """Start a process on the queues; returns it, and this side's end of its line."""
+        queues = self.queues
+        queues.heartbeat.reset()
+        scheduler = queues.scheduler.descriptors()
+        frontends = [mailbox.descriptors() for mailbox in queues.frontends]
+        recorder, heartbeat = queues.recorder.descriptor(), queues.heartbeat.descriptor()
+        inherited = [recorder, heartbeat, *scheduler, *(fd for pair in frontends for fd in pair)]
+        process, line = spawn(ENGINE_MAIN, inherited)
+        start = Start(config, scheduler, frontends, recorder, heartbeat, configured())
+        with contextlib.suppress(ConnectionError):  # it has died; its line says so
+            line.sendall(encode_line(start))
+        return process, line
 
     async def _watch(self, config: EngineConfig) -> None:
         restarts = RestartLimit()

@@ -6,8 +6,8 @@ from typing import Protocol, Self
 
 from pyengine._core import Mailbox, Recorder
 from pyengine.actors.heartbeat import Heartbeat
-from pyengine.engine import EngineInfo, Queues
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
+from pyengine.queues import EngineInfo, Queues
 from pyengine.settings.config import EngineConfig
 
 

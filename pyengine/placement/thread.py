@@ -1,12 +1,16 @@
 """The engine on threads of this process: it needs no subprocess, signal handler or main guard."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
-from pyengine.engine import EngineActors, EngineInfo, Queues
 from pyengine.errors import ConfigError
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.placement.protocol import FrontendSlot, Watcher
+from pyengine.queues import EngineInfo, Queues
 from pyengine.settings.config import EngineConfig
+
+if TYPE_CHECKING:
+    from pyengine.engine import EngineActors
 
 
 class ThreadPlacement:
@@ -24,6 +28,8 @@ class ThreadPlacement:
         self, config: EngineConfig, progress: Progress | None, watcher: Watcher
     ) -> EngineInfo:
         """Load on a thread, then start the actors."""
+        from pyengine.engine import EngineActors
+
         loop = asyncio.get_running_loop()
         actors = await asyncio.to_thread(EngineActors.load, config, self.queues, progress)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import Recorder, Stage, Track
-from pyengine.engine import EngineInfo
+from pyengine.queues import EngineInfo
 from pyengine.telemetry.spans import SPAN, Spans, select
 from pyengine.telemetry.totals import Totals
 

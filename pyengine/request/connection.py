@@ -4,10 +4,10 @@ import asyncio
 
 from pyengine._core import Timeline
 from pyengine.actors.actor import ActorRef
-from pyengine.engine import EngineInfo
 from pyengine.errors import EngineDeadError, NotReadyError, release_frames
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.placement import Placement, Watcher
+from pyengine.queues import EngineInfo
 from pyengine.request.frontend import Frontend
 from pyengine.settings.config import EngineConfig
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from pyengine._core import Stage, Timeline
-from pyengine.engine import EngineInfo
 from pyengine.errors import ContextLengthError, InvalidGrammarError, InvalidRequestError
 from pyengine.grammar.description import Grammar
 from pyengine.messages import Pooling, RequestKey, Submit
+from pyengine.queues import EngineInfo
 from pyengine.request.penalties import allowed_tokens, bad_words, dry_breakers, logit_bias
 from pyengine.sampling import SamplingParams, check_priority, pack_sampling
 from pyengine.tokenizer import Tokenizer, longest_prediction

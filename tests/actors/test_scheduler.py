@@ -9,8 +9,9 @@ from types import FrameType
 import pytest
 
 from pyengine.actors.scheduler import SchedulerActor
-from pyengine.engine import EngineActors, Queues
+from pyengine.engine import EngineActors
 from pyengine.messages import RequestKey, Submit, encode_abort, encode_submit
+from pyengine.queues import Queues
 from pyengine.sampling import SamplingParams, pack_sampling
 from pyengine.settings.config import EngineConfig
 

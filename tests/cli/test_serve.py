@@ -14,8 +14,8 @@ import openai
 import pytest
 
 from pyengine.cli.serve import summary
-from pyengine.engine import EngineInfo
 from pyengine.http.serving.server import BROKEN_OFF
+from pyengine.queues import EngineInfo
 from pyengine.request.generation_config import GenerationConfig
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig

@@ -16,7 +16,7 @@ from pyengine.distributed.ranks import Ranks
 from pyengine.distributed.start import start_rank
 from pyengine.distributed.wire import RING_BYTES
 from pyengine.errors import EngineDeadError
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.settings.config import EngineConfig
 
 CPU = torch.device("cpu")

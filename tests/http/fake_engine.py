@@ -25,7 +25,7 @@ from pyengine.errors import (
     InvalidRequestError,
     RequestAbortedError,
 )
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.model.vectors import VectorSpec
 from pyengine.request.admission import Admission
 from pyengine.request.generation import Generation

@@ -15,7 +15,7 @@ import pytest
 from pyengine.errors import ConfigError, NotReadyError, OverloadedError
 from pyengine.http.limits import Limits
 from pyengine.http.serving.server import BROKEN_OFF, HttpServer, serve
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.settings.server import ServerConfig
 from tests.http.fake_engine import ANSWER, FakeEngine
 

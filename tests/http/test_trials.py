@@ -2,9 +2,9 @@
 
 import pytest
 
-from pyengine.engine import EngineInfo
 from pyengine.http.serving.trials import Trials
 from pyengine.placement.engine_messages import GoOn, Up
+from pyengine.queues import EngineInfo
 
 INFO = EngineInfo(
     max_context=8, vocab_size=8, num_blocks=8, device="cpu", max_sequences=1, max_tokens_per_step=8

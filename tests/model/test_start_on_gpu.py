@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.engine import EngineInfo
 from pyengine.errors import ConfigError
 from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.runner import ModelRunner
@@ -17,6 +16,7 @@ from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.attention.warm_up import Ready, warm_up
 from pyengine.model.torch.model import TorchModel
+from pyengine.queues import EngineInfo
 from pyengine.settings.config import EngineConfig
 from tests.late_device import LateQueue, queue_kernels
 

@@ -8,7 +8,7 @@
 A format is one description from which both are made, so that they cannot disagree.
 """
 
-from pyengine.chat.formats.detect import FORMATS, detect
+from pyengine.chat.formats.detect import FORMATS, detect, format_of
 from pyengine.chat.formats.events import (
     ContentDelta,
     Event,
@@ -28,4 +28,5 @@ __all__ = [
     "ToolCallArguments",
     "ToolCallStart",
     "detect",
+    "format_of",
 ]

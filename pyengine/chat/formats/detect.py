@@ -76,6 +76,19 @@ _MARKS: tuple[tuple[str, ChatFormat, ChatFormat], ...] = (
 models that think."""
 
 
+def format_of(template: str | None, name: str | None = None) -> ChatFormat | None:
+    """A model's chat format: by its name (``none`` for none), else as its template shows.
+
+    Args:
+        template: The source of its chat template, that for tools where it has one.
+        name: The format's name; None detects it.
+    """
+    if name is not None:
+        return FORMATS.get(name)
+    # Only markers that the template writes: the model was not taught others.
+    return None if template is None else detect(template)
+
+
 def detect(source: str) -> ChatFormat | None:
     """The format of a model by its chat template, that for tools where it has one.
 

@@ -21,7 +21,6 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from pyengine.async_engine import AsyncEngine
-from pyengine.engine import EngineInfo
 from pyengine.errors import EngineDeadError
 from pyengine.http.access.rates import Rates
 from pyengine.http.access.source import AccessSource
@@ -53,6 +52,7 @@ from pyengine.placement.children import EXIT_TIMEOUT_S, Failed
 from pyengine.placement.engine_messages import Asleep, Cleared, Down
 from pyengine.placement.process import ProcessPlacement
 from pyengine.placement.restarts import MAX_DEATHS, RestartLimit
+from pyengine.queues import EngineInfo
 from pyengine.settings.config import EngineConfig
 from pyengine.settings.server import ServerConfig
 
@@ -78,8 +78,16 @@ class Supervisor:
         server: ServerConfig,
         *,
         announce: Callable[[str], None] = log.info,
+        placement: ProcessPlacement | None = None,
     ) -> None:
         """Listen; nothing else is started yet.
+
+        Args:
+            config: Of the engine.
+            server: Of the endpoint.
+            announce: Called with lines for the user.
+            placement: Of the engine, with a frontend for each worker and the supervisor; None
+                makes one.
 
         Raises:
             ConfigError: The port cannot be had, the key file not be read, or the store not be
@@ -91,7 +99,7 @@ class Supervisor:
         self._rules = self._access.rules()
         self._rates = Rates.make()
         self._store = SharedStore(StoreLimits.of(server))
-        self.placement = ProcessPlacement(frontends=server.workers + 1)
+        self.placement = placement or ProcessPlacement(frontends=server.workers + 1)
         self.placement.watchers.append(Watcher(self._down, self._up, lambda: None, self._died))
         self.engine = AsyncEngine(config=config, placement=self.placement)
         self.workers: dict[int, Child] = {}

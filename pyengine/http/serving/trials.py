@@ -13,8 +13,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from pyengine.engine import EngineInfo
 from pyengine.placement.engine_messages import GoOn, Up
+from pyengine.queues import EngineInfo
 
 
 class Trials:

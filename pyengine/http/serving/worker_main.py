@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 import sys
 
@@ -42,7 +41,7 @@ from pyengine.http.store.store import Store
 from pyengine.logs import configure
 from pyengine.placement import FrontendSlot
 from pyengine.placement.attached import AttachedPlacement
-from pyengine.placement.children import encode_line
+from pyengine.placement.children import encode_line, leave_signals
 from pyengine.placement.engine_messages import Cleared
 
 log = logging.getLogger("pyengine.http")
@@ -158,9 +157,7 @@ def _socket(descriptor: int) -> socket.socket:
 
 async def main(descriptor: int) -> bool:
     """Serve as the first message of the line says; whether answers were broken off at the end."""
-    # A signal reaches the whole process group; the supervisor passes it on as Stop.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    leave_signals()  # the supervisor passes them on as Stop
     line = socket.socket(fileno=descriptor)
     reader, writer = await asyncio.open_connection(sock=line)
     if not (first := await reader.readline()):

@@ -11,7 +11,7 @@ from pyengine.model.cpu.attention import CpuStepTensors
 from pyengine.model.cpu.layers import CpuParts
 from pyengine.model.cpu.sampler import Sampler
 from pyengine.model.dtypes import FLOATS
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.model.spec import ModelSpec
 from pyengine.model.weights.loader import open_weights
 

@@ -12,7 +12,8 @@ from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.cpu.cores import physical_cores
 from pyengine.model.cpu.draft import DraftModel
 from pyengine.model.cpu.model import CpuModel
-from pyengine.model.runner import ModelInfo, Progress, Sampled
+from pyengine.model.progress import Progress
+from pyengine.model.runner import ModelInfo, Sampled
 from pyengine.model.spec import ModelSpec, describe, make_layout
 from pyengine.model.weights.folder import weight_bytes
 from pyengine.settings.config import EngineConfig

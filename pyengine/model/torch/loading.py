@@ -6,7 +6,8 @@ import torch
 
 from pyengine._core import StepLayout
 from pyengine.distributed.group import Group
-from pyengine.model.runner import ModelInfo, Progress
+from pyengine.model.progress import Progress
+from pyengine.model.runner import ModelInfo
 from pyengine.model.spec import ModelSpec
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.spec import AttentionSpec

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from pyengine.distributed.group import Group
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.model.spec import describe, make_layout
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.spec import AttentionSpec

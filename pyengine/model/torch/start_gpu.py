@@ -12,7 +12,7 @@ import torch
 
 from pyengine.distributed.group import Alone, Group
 from pyengine.model.cache_groups import tables_of
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.model.spec import ModelSpec, describe, make_layout
 from pyengine.model.torch.attention.selection import detect
 from pyengine.model.torch.attention.warm_up import ready

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.model.weights.gguf.folder import gguf_folder
 from pyengine.model.weights.gguf.names import all_parts, is_gguf
 from pyengine.model.weights.hub import hub_folder, is_hub_name
@@ -70,6 +70,13 @@ def model_folder(model: str | None, demo: str = "leave it out") -> Path:
             param="model",
         )
     return hub_folder(model)
+
+
+def is_here(config: EngineConfig) -> bool:
+    """Whether the models are folders here: none is fetched, or written, before it is read."""
+    named = (None, DEMO_DRAFT, *NAMED_SPECS)
+    models = (config.model, config.draft_model)
+    return all(model in named or Path(str(model)).expanduser().is_dir() for model in models)
 
 
 def fetched(config: EngineConfig, progress: Progress | None = None) -> EngineConfig:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 
 if TYPE_CHECKING:
     from huggingface_hub import DryRunFileInfo

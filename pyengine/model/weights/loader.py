@@ -1,7 +1,7 @@
 """Opens a model's weights: from its folder, or made up."""
 
 from pyengine.errors import ConfigError
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.model.spec import ModelSpec
 from pyengine.model.weights.checkpoint import Checkpoint
 from pyengine.model.weights.dummy import DummyWeights

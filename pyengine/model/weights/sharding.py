@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine.model.runner import Progress
+from pyengine.model.progress import Progress
 from pyengine.model.weights.matrix import Matrix, Part, stacked, zeros
 
 

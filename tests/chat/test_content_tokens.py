@@ -32,28 +32,44 @@ MISTRAL = ("[INST] {}: ", "[/INST]")
 DEEPSEEK = ("<｜User｜>{}: ", "<｜end▁of▁sentence｜>")
 GEMMA = ("<start_of_turn>{}\n", "<end_of_turn>\n")
 PHI = ("<|{}|>", "<|end|>")
+GLM = ("<|{}|>\n", "")
+MINIMAX = ("]~b]{}\n", "[e~[\n")
+SEED_OSS = ("<seed:bos>{}\n", "<seed:eos>")
+COMMAND = ("<|START_OF_TURN_TOKEN|>{}: ", "<|END_OF_TURN_TOKEN|>")
+GRANITE = ("<|start_of_role|>{}<|end_of_role|>", "<|end_of_text|>\n")
+NEMOTRON = ("<SPECIAL_10>{}\n", "<SPECIAL_12>\n")
 HARMONY = ("<|start|>{}<|channel|>final<|message|>", "<|end|>")
 TURNS = {
     "none": CHATML,
+    "command": COMMAND,
     "deepseek_r1": DEEPSEEK,
     "deepseek_v3": DEEPSEEK,
     "deepseek_v31": DEEPSEEK,
     "gemma_json": GEMMA,
     "gemma_tool_code": GEMMA,
+    "glm45": GLM,
     "gpt_oss": HARMONY,
+    "granite": GRANITE,
+    "granite_thinking": GRANITE,
     "hermes": CHATML,
     "llama3_json": LLAMA3,
+    "llama4_json": LLAMA4,
     "llama4_pythonic": LLAMA4,
     "llama_pythonic": LLAMA3,
     "magistral": MISTRAL,
+    "minimax_m2": MINIMAX,
     "mistral": MISTRAL,
     "mistral_args": MISTRAL,
     "mistral_tekken": MISTRAL,
+    "nemotron": NEMOTRON,
+    "olmo3": CHATML,
+    "olmo3_thinking": CHATML,
     "phi4_functools": PHI,
     "phi4_mini": PHI,
     "qwen3": CHATML,
     "qwen3_coder": CHATML,
     "qwen3_coder_thinking": CHATML,
+    "seed_oss": SEED_OSS,
 }
 SPECIAL = sorted(
     {
@@ -61,7 +77,10 @@ SPECIAL = sorted(
         "<|eot_id|>", "<|header_start|>", "<|header_end|>", "<|eot|>", "[INST]", "[/INST]",
         "<｜end▁of▁sentence｜>", "<start_of_turn>", "<end_of_turn>", "<|system|>", "<|user|>",
         "<|assistant|>", "<|tool|>", "<|end|>", "<|start|>", "<|channel|>", "<|message|>",
-        "[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "<|python_tag|>",
+        "]~b]", "[e~[", "<seed:bos>", "<seed:eos>", "<|START_OF_TURN_TOKEN|>",
+        "<|END_OF_TURN_TOKEN|>", "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>",
+        "<SPECIAL_10>", "<SPECIAL_12>", "[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]",
+        "<|python_tag|>",
     }
 )  # fmt: skip
 # DeepSeek's and Qwen's tokenizers do not call these special.
@@ -160,7 +179,8 @@ def ids_of(handler: ChatHandler, messages: list[Message], **options: Any) -> lis
 
 def turn_tokens(name: str, tokenizer: Tokenizer) -> set[int]:
     """The tokens that begin and end turns."""
-    text = "".join(TURNS[name]) + TURNS[name][0].format("user")
+    before, behind = TURNS[name]
+    text = behind + "".join(before.format(role) for role in ("system", "user", "assistant"))
     found = (tokenizer.token_id(t) for t in tokenizer.added_tokens if t in text)
     return {token for token in found if token is not None}
 

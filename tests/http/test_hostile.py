@@ -89,7 +89,7 @@ async def test_unknown_path(http: httpx.AsyncClient) -> None:
         ("/completion", "there are: /, /v1/chat/completions, "),
         ("/v1/v1/chat/completions", "did you mean /v1/chat/completions? OpenAI's clients"),
         ("/v1", "there are: /, /v1/chat/completions, "),
-        ("/v1/embeddings", "there are: /, /v1/chat/completions, "),
+        ("/v1/moderations", "there are: /, /v1/chat/completions, "),
     ],
 )
 async def test_an_unknown_path_is_told_the_way(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from pyengine import AsyncEngine, SamplingParams
+from pyengine import AsyncEngine, SamplingParams, async_engine
 from pyengine._core import Stage, Track
 from pyengine.cli import main
 from pyengine.grammar import json_value
@@ -370,6 +370,6 @@ def test_what_is_asked_goes_by_the_engine_that_runs(monkeypatch: pytest.MonkeyPa
         await read(self, job, seed)
 
     monkeypatch.setattr(Readers, "read", noted)
-    monkeypatch.setattr(AsyncEngine, "max_context", property(lambda engine: 42))
+    monkeypatch.setattr(async_engine.AsyncEngine, "max_context", property(lambda engine: 42))
     run("--device", "auto", "--placement=thread", "--sequences", "2", "--seconds", "0.1")
     assert {(len(job.prompt), job.answer_tokens) for job in asked} == {(32, 10)}

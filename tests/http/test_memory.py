@@ -8,6 +8,7 @@ import httpx
 from pyengine.http.exchange import Exchange
 from pyengine.http.serving.server import HttpServer
 from tests.http.fake_engine import FakeEngine
+from tests.programs import until
 
 CHAT = {"model": "org/fake", "messages": [{"role": "user", "content": "hi"}]}
 COMPLETION = {"model": "org/fake", "prompt": "hi"}
@@ -44,5 +45,5 @@ async def test_requests_that_have_ended_leave_nothing(
         await anext(answer.aiter_lines())
     await asyncio.wait_for(engine.until(lambda: engine.aborted > 0), 10)
     await asyncio.wait_for(server.app.running.idle.wait(), 10)
-    left = exchanges()
-    assert [each.scope.path for key, each in left.items() if key not in others] == []
+    # granian's thread lets go of the client that left a moment later than its request ends.
+    await until(lambda: exchanges().keys() <= others.keys())

@@ -33,7 +33,7 @@ FORM_PATHS = frozenset({"/v1/files", "/files"})
 MAX_AGE_S = 600
 """How long a browser remembers what an origin may do."""
 
-_EXPOSED = "x-request-id, retry-after, server-timing"
+_EXPOSED = "x-request-id, x-pyengine-warnings, retry-after, server-timing"
 
 
 class Door:

@@ -75,7 +75,7 @@ def test_the_block_runs_and_answers(
     program = {"bash": ["bash", "-euc"], "python": [sys.executable, "-W", "error", "-c"]}[language]
     env = environment()
     done = subprocess.run(
-        [*program, code.replace(f":{PORT}/", f":{port}/")],
+        [*program, re.sub(rf":{PORT}\b", f":{port}", code)],
         capture_output=True,
         text=True,
         cwd=tmp_path,

@@ -105,7 +105,7 @@ def test_a_mistake_is_said_and_the_conversation_goes_on(
     assert done.returncode == 0
     assert done.stderr.startswith(says)
     assert done.stderr.count("\n") == 1
-    assert "seed                 7\n" in done.stdout
+    assert ["seed", "7"] in [line.split() for line in done.stdout.splitlines()]
 
 
 @pytest.mark.slow
@@ -113,8 +113,9 @@ def test_set_changes_the_next_answer(pyengine: Run) -> None:
     done = pyengine(
         "chat", *SIMULATED, given=f"/set temperature=0 max_tokens=1\n{FRANCE}\n/stats\n"
     )
-    assert " answer             1 tokens\n" in done.stdout
-    assert "  max_tokens           1\n" in done.stdout
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["answer", "1", "tokens"] in lines
+    assert ["max_tokens", "1"] in lines
 
 
 @pytest.mark.slow

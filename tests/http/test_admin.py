@@ -276,7 +276,7 @@ async def test_an_engine_that_cannot_wake_up_sleeps_on(
         generation = engine.generate("Go on")
         await anext(generation)
         await engine.sleep()
-        monkeypatch.setattr("pyengine.placement.process.Child.start", _refuse)
+        monkeypatch.setattr("pyengine.placement.process.spawn", _refuse)
         with pytest.raises(OSError, match="no memory"):
             await engine.wake_up()
         assert engine.asleep
@@ -286,7 +286,7 @@ async def test_an_engine_that_cannot_wake_up_sleeps_on(
         assert (await generation).usage.completion_tokens
 
 
-async def _refuse(*_: object) -> None:
+def _refuse(*_: object) -> None:
     raise OSError("no memory")
 
 

@@ -13,7 +13,7 @@ import threading
 
 import msgspec
 
-from pyengine.placement.children import ControlLine
+from pyengine.placement.children import ControlLine, admit_signals
 
 
 class Run(msgspec.Struct):
@@ -43,6 +43,7 @@ class Stop(msgspec.Struct):
 def main(descriptor: int) -> None:
     """Run the program until it ends, or the line does."""
     os.setsid()
+    admit_signals()
     line = ControlLine(descriptor)
     run = msgspec.json.decode(line.receive(), type=Run)
     os.environ.update(run.environment)

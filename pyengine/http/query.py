@@ -1,15 +1,18 @@
 """The query of a request's path, as a type that names its fields."""
 
 import re
-from typing import Any, ClassVar, Literal, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from pyengine.errors import InvalidRequestError
 from pyengine.http.store.errors import NoSuchObjectError
-from pyengine.http.store.store import Page
 from pyengine.validation.decoding import refusal
+
+if TYPE_CHECKING:
+    from pyengine.http.exchange import Exchange
 
 T = TypeVar("T")
 
@@ -71,8 +74,32 @@ class ObjectList(msgspec.Struct, kw_only=True):
     has_more: bool
 
 
-def listed(page: Page) -> ObjectList:
-    """A page of the store as a list."""
+async def stored_page(
+    exchange: "Exchange",
+    kind: str,
+    query: ListQuery,
+    keep: Callable[[bytes], bool] = lambda _: True,
+) -> ObjectList:
+    """A page of the stored objects of a kind that the exchange may see.
+
+    Args:
+        exchange: Whose owner asks.
+        kind: Of the objects.
+        query: Which part of them.
+        keep: Says yes to the bodies that the list has.
+
+    Raises:
+        NoSuchObjectError: There is no object ``after``, behind which the page begins.
+        StoreOffError: There is no store.
+    """
+    page = await exchange.service.store.page(
+        kind,
+        exchange.owner,
+        after=query.after,
+        limit=query.limit,
+        descending=query.order == "desc",
+        keep=keep,
+    )
     rows = page.rows
     return ObjectList(
         data=[msgspec.Raw(row.body) for row in rows],

@@ -11,7 +11,7 @@ from pyengine.http.batches.run import OPTIONS, decode_batch
 from pyengine.http.batches.runner import KIND
 from pyengine.http.openai.schema.batches import BatchObject, BatchRequest, RequestCounts
 from pyengine.http.openai.schema.common import check_metadata
-from pyengine.http.query import ListQuery, listed, read_query
+from pyengine.http.query import ListQuery, read_query, stored_page
 from pyengine.http.store.database import Part
 from pyengine.http.store.errors import NoSuchObjectError
 
@@ -64,14 +64,8 @@ async def create(exchange: "Exchange") -> None:
 async def list_all(exchange: "Exchange") -> None:
     """The batches, the newest first."""
     query = read_query(exchange.scope.query_string, ListQuery)
-    page = await exchange.service.store.page(
-        KIND,
-        exchange.owner,
-        after=query.after,
-        limit=query.limit,
-        descending=query.order == "desc",
-    )
-    exchange.reply(_encode(listed(page)))
+    page = await stored_page(exchange, KIND, query)
+    exchange.reply(_encode(page))
 
 
 async def retrieve(exchange: "Exchange") -> None:

@@ -11,7 +11,7 @@ from pyengine.errors import InvalidRequestError
 from pyengine.http.batches.files import KIND, content_of, put_file
 from pyengine.http.limits import read_body
 from pyengine.http.openai.schema.batches import ExpiresAfter, FileObject, Purpose
-from pyengine.http.query import Deleted, ListQuery, listed, read_query
+from pyengine.http.query import Deleted, ListQuery, read_query, stored_page
 from pyengine.validation.decoding import refusal
 
 if TYPE_CHECKING:
@@ -109,15 +109,8 @@ async def list_all(exchange: "Exchange") -> None:
     def wanted(body: bytes) -> bool:
         return query.purpose in (None, msgspec.json.decode(body)["purpose"])
 
-    page = await exchange.service.store.page(
-        KIND,
-        exchange.owner,
-        after=query.after,
-        limit=query.limit,
-        descending=query.order == "desc",
-        keep=wanted,
-    )
-    exchange.reply(_encode(listed(page)))
+    page = await stored_page(exchange, KIND, query, wanted)
+    exchange.reply(_encode(page))
 
 
 async def retrieve(exchange: "Exchange") -> None:

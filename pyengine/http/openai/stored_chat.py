@@ -6,7 +6,7 @@ import msgspec
 
 from pyengine.http.openai.schema.chat import ChatRequest, ChatResponse
 from pyengine.http.openai.schema.common import check_metadata
-from pyengine.http.query import Deleted, ListQuery, listed, page_of, read_query
+from pyengine.http.query import Deleted, ListQuery, page_of, read_query, stored_page
 from pyengine.http.store.database import Part
 from pyengine.http.store.store import NOT_STORED
 from pyengine.sampling import SamplingParams
@@ -105,15 +105,8 @@ async def list_all(exchange: "Exchange") -> None:
         wanted, there = query.metadata or {}, completion["metadata"]
         return all(there.get(name) == value for name, value in wanted.items())
 
-    page = await exchange.service.store.page(
-        KIND,
-        exchange.owner,
-        after=query.after,
-        limit=query.limit,
-        descending=query.order == "desc",
-        keep=wanted,
-    )
-    exchange.reply(_encode(listed(page)))
+    page = await stored_page(exchange, KIND, query, wanted)
+    exchange.reply(_encode(page))
 
 
 async def retrieve(exchange: "Exchange") -> None:

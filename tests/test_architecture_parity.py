@@ -72,10 +72,12 @@ async def test_so_they_do_on_ranks_with_drafts_and_preempted(
 ) -> None:
     """On one model, as most of the time goes to making it."""
     folder, expected = reference(tmp_path, name, MANY)
-    tokens, report = await answers(folder, **DRAFTS | {"draft_model": str(folder)})
-    assert tokens == expected
-    assert report["accepted_draft_model"] == report["drafted_draft_model"] > 0
-    assert report["preemptions"] > 0
+    preempted = 0
+    while not preempted:  # windows leave room, unless the requests come close together
+        tokens, report = await answers(folder, **DRAFTS | {"draft_model": str(folder)})
+        assert tokens == expected
+        assert report["accepted_draft_model"] == report["drafted_draft_model"] > 0
+        preempted = report["preemptions"]
     with monkeypatch.context() as patched:
         patched.setattr(ParallelRunner, "start", thread_runner)
         tokens, _ = await answers(folder, tensor_parallel=2, device="cpu", threads=1)

@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,8 @@ def test_an_interrupt_ends_it_without_a_word() -> None:
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
+        # A shell without job control has what it runs in the background ignore it.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert process.stdout.read(1)  # it answers, and would for most of a minute

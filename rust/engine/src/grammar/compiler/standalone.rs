@@ -21,6 +21,16 @@ const MAX_ABANDONED: usize = 16;
 /// # Errors
 /// Why the description was refused: its mistake, the timeout, or too many abandoned threads.
 pub fn compile_within(context: &Arc<GrammarContext>, description: &[u8], timeout: Duration) -> Verdict {
+    run_within(build, context, description, timeout)
+}
+
+/// [`compile_within`] with the function that compiles, which a test replaces.
+pub(super) fn run_within(
+    build: fn(&GrammarContext, &[u8], &CancelToken) -> Verdict,
+    context: &Arc<GrammarContext>,
+    description: &[u8],
+    timeout: Duration,
+) -> Verdict {
     static ABANDONED: AtomicUsize = AtomicUsize::new(0);
     const RUNNING: u8 = 0;
     const LEFT: u8 = 1;

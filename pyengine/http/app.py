@@ -25,19 +25,11 @@ from pyengine.http.local import LocalProtocol, LocalScope
 from pyengine.http.ollama import answer as ollama_answer
 from pyengine.http.ollama import embeddings as ollama_embeddings
 from pyengine.http.ollama import endpoints as ollama
-from pyengine.http.openai import (
-    batches,
-    chat_completions,
-    completions,
-    embeddings,
-    files,
-    models,
-    rerank,
-    responses,
-    stored_chat,
-    stored_responses,
-    tokenize,
-)
+from pyengine.http.openai import batches, files, models, tokenize
+from pyengine.http.openai.completions import chat, stored_chat, text
+from pyengine.http.openai.pooling import embeddings, rerank
+from pyengine.http.openai.responses import create as responses
+from pyengine.http.openai.responses import stored as stored_responses
 from pyengine.http.operations import debug, health, metrics, openapi
 from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
@@ -49,14 +41,14 @@ from pyengine.http.store.store import Store
 
 ROUTES: dict[str, dict[str, Handler]] = {
     "/": {"GET": page},
-    "/v1/chat/completions": {"POST": chat_completions.create, "GET": stored_chat.list_all},
+    "/v1/chat/completions": {"POST": chat.create, "GET": stored_chat.list_all},
     "/v1/chat/completions/{completion}": {
         "GET": stored_chat.retrieve,
         "POST": stored_chat.update,
         "DELETE": stored_chat.delete,
     },
     "/v1/chat/completions/{completion}/messages": {"GET": stored_chat.list_messages},
-    "/v1/completions": {"POST": completions.create},
+    "/v1/completions": {"POST": text.create},
     "/v1/responses": {"POST": responses.create},
     "/v1/responses/input_tokens": {"POST": responses.count_input_tokens},
     "/v1/responses/{response}": {

@@ -15,7 +15,7 @@ import torch
 
 from pyengine import AsyncEngine
 from pyengine.demo import MODEL_PATH
-from pyengine.http.openai.relevance import INSTRUCTION, SYSTEM
+from pyengine.http.openai.pooling.relevance import INSTRUCTION, SYSTEM
 from pyengine.http.serving.server import HttpServer
 from tests.embedding_models import VOCABULARY, embedding_folder, expected
 from tests.models import random_model

@@ -11,7 +11,7 @@ import pytest
 from pyengine.errors import RequestAbortedError
 from pyengine.http.errors import ShuttingDownError
 from pyengine.http.exchange import Exchange
-from pyengine.http.openai import chat_completions
+from pyengine.http.openai.completions import chat
 from pyengine.http.service import Service
 from tests.http.fake_engine import FakeEngine, small_tokenizer
 
@@ -70,7 +70,7 @@ async def test_who_leaves_while_the_prediction_is_read(stops: bool) -> None:
     scope: Any = SimpleNamespace(headers={}, path="/v1/chat/completions")
     exchange = Exchange(Service(engine), scope, connection)
     with pytest.raises(RequestAbortedError) as aborted:
-        await chat_completions.create(exchange)
+        await chat.create(exchange)
     assert isinstance(exchange.explain(aborted.value), ShuttingDownError) == stops
     exchange.end()
     assert not engine.running

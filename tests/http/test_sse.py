@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyengine.completion import Update, Usage
 from pyengine.http import sse
 from pyengine.http.limits import Limits
-from pyengine.http.openai.chunks import DONE, ChatChunks, CompletionChunks
+from pyengine.http.openai.completions.chunks import DONE, ChatChunks, CompletionChunks
 from pyengine.logprobs import TokenLogprob
 from pyengine.request.submission import RequestOptions
 from pyengine.sampling import SamplingParams

@@ -505,7 +505,7 @@ def test_chunks_are_the_clients() -> None:
     """The chunks above came through a client that takes anything: here it is strict."""
     from pyengine.chat.answer import ChatUpdate, ToolCallDelta
     from pyengine.completion import Usage
-    from pyengine.http.openai.chunks import AnswerChunks
+    from pyengine.http.openai.completions.chunks import AnswerChunks
 
     chunks = AnswerChunks("id", 1, "m", True)
     calls = (ToolCallDelta(0, "c", 'f"', ""), ToolCallDelta(0, None, None, '{"a'))

@@ -13,7 +13,7 @@ from pyengine.http.ollama.schema import (
     OllamaEmbeddingsRequest,
     OllamaEmbedRequest,
 )
-from pyengine.http.openai.embeddings import check_inputs, embedded
+from pyengine.http.openai.pooling.embeddings import check_inputs, embedded
 from pyengine.request.embedding import Embedding, VectorForm
 from pyengine.request.submission import RequestOptions
 

@@ -1,1 +1,1 @@
-"""OpenAI's API: one file for each endpoint, their bodies in schema/."""
+"""OpenAI's API: a file for each endpoint, a folder for each family, their bodies in schema/."""

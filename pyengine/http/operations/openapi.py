@@ -28,6 +28,7 @@ from pyengine.http.ollama.schema import (
     OllamaGenerateRequest,
     OllamaShowRequest,
 )
+from pyengine.http.openai.completions.stored_chat import UpdateRequest
 from pyengine.http.openai.files import Upload
 from pyengine.http.openai.schema.batches import BatchObject, BatchRequest, FileObject
 from pyengine.http.openai.schema.chat import ChatRequest, ChatResponse
@@ -54,7 +55,6 @@ from pyengine.http.openai.schema.tokenize import (
     TokenizeAnswer,
     TokenizeRequest,
 )
-from pyengine.http.openai.stored_chat import UpdateRequest
 from pyengine.http.query import Deleted, ObjectList
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pyengine.errors import InvalidRequestError
 from pyengine.http.errors import FieldNames
-from pyengine.http.openai.completions import split_prompts
+from pyengine.http.openai.completions.text import split_prompts
 from pyengine.http.openai.schema.common import last_tokens
 from pyengine.http.openai.schema.embeddings import (
     EmbeddingObject,

@@ -14,17 +14,17 @@ from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.http import sse
 from pyengine.http.errors import FieldNames
 from pyengine.http.limits import check_prompts
-from pyengine.http.openai.chunks import CompletionChunks, TokenIds
-from pyengine.http.openai.logprobs import (
-    by_token_ids,
-    check_in_completions,
-    completion_logprobs,
-)
-from pyengine.http.openai.prompt_logprobs import (
+from pyengine.http.openai.completions.chunks import CompletionChunks, TokenIds
+from pyengine.http.openai.completions.prompt_logprobs import (
     check_prompt_logprobs,
     echoed_logprobs,
     entries_of_prompts,
     vllm_logprobs,
+)
+from pyengine.http.openai.logprobs import (
+    by_token_ids,
+    check_in_completions,
+    completion_logprobs,
 )
 from pyengine.http.openai.schema.common import (
     check_common,

@@ -14,9 +14,9 @@ from pyengine.errors import ContextLengthError, InvalidRequestError
 from pyengine.grammar import Grammar, json_object
 from pyengine.http.errors import FieldNames
 from pyengine.http.limits import Limits, check_messages
-from pyengine.http.openai.chat_options import grammar_names, template_arguments
+from pyengine.http.openai.completions.chat_options import grammar_names, template_arguments
 from pyengine.http.openai.logprobs import OF_REASONING, wanted_in_response
-from pyengine.http.openai.response_input import (
+from pyengine.http.openai.responses.input import (
     InputItem,
     conversation,
     read_items,
@@ -24,7 +24,7 @@ from pyengine.http.openai.response_input import (
     stored_items,
     without_oldest,
 )
-from pyengine.http.openai.response_output import Writing
+from pyengine.http.openai.responses.output import Writing
 from pyengine.http.openai.schema.common import check_metadata
 from pyengine.http.openai.schema.responses import (
     ResponseObject,

@@ -15,14 +15,15 @@ from pyengine.errors import InvalidRequestError
 from pyengine.http import sse
 from pyengine.http.errors import FieldNames
 from pyengine.http.limits import check_messages
-from pyengine.http.openai.chat_options import chat_options, grammar_names, predicted
-from pyengine.http.openai.chunks import AnswerChunks, ChatChunks, TokenIds
-from pyengine.http.openai.logprobs import by_token_ids, chat_logprobs, wanted_in_chat
-from pyengine.http.openai.prompt_logprobs import (
+from pyengine.http.openai.completions.chat_options import chat_options, grammar_names, predicted
+from pyengine.http.openai.completions.chunks import AnswerChunks, ChatChunks, TokenIds
+from pyengine.http.openai.completions.prompt_logprobs import (
     check_prompt_logprobs,
     entries_of_prompts,
     vllm_logprobs,
 )
+from pyengine.http.openai.completions.stored_chat import kept, save
+from pyengine.http.openai.logprobs import by_token_ids, chat_logprobs, wanted_in_chat
 from pyengine.http.openai.schema.chat import (
     AnswerFunction,
     AnswerMessage,
@@ -39,7 +40,6 @@ from pyengine.http.openai.schema.common import (
     usage_object,
 )
 from pyengine.http.openai.schema.sampling import request_options, sampling_params, seeded
-from pyengine.http.openai.stored_chat import kept, save
 from pyengine.http.openai.structured import CLOSE, Constraint, constraint
 from pyengine.http.operations.tracing import Asked
 from pyengine.telemetry.timing import server_timing

@@ -15,7 +15,7 @@ from pyengine.chat.messages import Message
 from pyengine.chat.options import ChatOptions
 from pyengine.completion import Usage
 from pyengine.errors import InvalidRequestError
-from pyengine.http.openai.embeddings import embedded
+from pyengine.http.openai.pooling.embeddings import embedded
 from pyengine.http.operations.tracing import Asked
 from pyengine.request.embedding import VectorForm, similarity
 from pyengine.request.prompt_logprobs import alone

@@ -22,8 +22,8 @@ from pyengine.errors import PyengineError
 from pyengine.http import sse
 from pyengine.http.errors import InternalError
 from pyengine.http.event_stream import KEEP_ALIVE, EventStream
-from pyengine.http.openai.response_output import ResponseEvents
-from pyengine.http.openai.response_request import KIND
+from pyengine.http.openai.responses.output import ResponseEvents
+from pyengine.http.openai.responses.request import KIND
 from pyengine.http.store.database import Part
 from pyengine.http.store.store import Store
 

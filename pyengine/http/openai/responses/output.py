@@ -22,7 +22,7 @@ from pyengine.chat.answer import ChatAnswer, ChatUpdate, FinishReason
 from pyengine.completion import Usage
 from pyengine.errors import PyengineError, RequestAbortedError
 from pyengine.http.openai.logprobs import event_logprobs, response_logprobs
-from pyengine.http.openai.response_input import packed
+from pyengine.http.openai.responses.input import packed
 from pyengine.http.openai.schema.responses import (
     InputTokensDetails,
     OutputTokensDetails,

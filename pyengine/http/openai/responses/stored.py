@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pyengine.errors import InvalidRequestError
-from pyengine.http.openai.background_response import ACTIVE, failed, follow
-from pyengine.http.openai.response_request import ITEMS, KIND
+from pyengine.http.openai.responses.background import ACTIVE, failed, follow
+from pyengine.http.openai.responses.request import ITEMS, KIND
 from pyengine.http.query import Deleted, ListQuery, page_of, read_query
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import msgspec
 from pyengine.chat.generation import ChatGeneration
 from pyengine.errors import InvalidRequestError
 from pyengine.http import sse
-from pyengine.http.openai.background_response import Job
-from pyengine.http.openai.response_output import ResponseEvents, whole_response
-from pyengine.http.openai.response_request import (
+from pyengine.http.openai.responses.background import Job
+from pyengine.http.openai.responses.output import ResponseEvents, whole_response
+from pyengine.http.openai.responses.request import (
     ITEMS,
     KIND,
     Prepared,

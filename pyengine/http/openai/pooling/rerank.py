@@ -8,8 +8,8 @@ import msgspec
 
 from pyengine.completion import Usage
 from pyengine.errors import InvalidRequestError
-from pyengine.http.openai.embeddings import check_inputs
-from pyengine.http.openai.relevance import scores
+from pyengine.http.openai.pooling.embeddings import check_inputs
+from pyengine.http.openai.pooling.relevance import scores
 from pyengine.http.openai.schema.rerank import (
     DocumentObject,
     RelevanceRequest,

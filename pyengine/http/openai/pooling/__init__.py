@@ -1,0 +1,1 @@
+"""Embeddings, and the relevance of documents to a query."""

@@ -1,0 +1,1 @@
+"""Responses: created, followed as events, run in the background, stored."""

@@ -145,6 +145,33 @@ Write <|tool_call|> and a list.<|end_of_text|>
 {% endfor %}
 {%- if add_generation_prompt %}<|start_of_role|>assistant<|end_of_role|>{% endif %}"""
 
+GEMMA4 = """{{ bos_token }}
+{%- macro value(given) -%}
+{%- if given is string %}<|"|>{{ given }}<|"|>
+{%- elif given is mapping %}{
+{%- for key, each in given | dictsort %}{{ key }}:{{ value(each) }}
+{{- ',' if not loop.last }}
+{%- endfor %}}
+{%- else %}{{ given | tojson }}
+{%- endif %}
+{%- endmacro %}
+{%- if tools %}<|turn>system
+{% for tool in tools %}<|tool>declaration:{{ value(tool.function) }}<tool|>{% endfor %}<turn|>
+{% endif %}
+{%- for message in messages %}
+{%- if message.role == 'tool' %}<|tool_response>{{ value(message.content) }}<tool_response|>
+{%- else %}<|turn>{{ 'model' if message.role == 'assistant' else message.role }}
+{{ message.content }}
+{%- for call in message.tool_calls or [] %}<|tool_call>call:{{ call.function.name }}
+{{- value(call.function.arguments) }}<tool_call|>
+{%- endfor %}
+{{- '<turn|>\\n' if not message.tool_calls }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt and messages[-1].role != 'tool' %}<|turn>model
+{{ '<|channel>thought\\n<channel|>' if not enable_thinking }}
+{%- endif %}"""
+
 OLMO = """
 {%- if tools %}<|im_start|>system
 <functions>{{ tools | tojson }}</functions><|im_end|>

@@ -18,6 +18,7 @@ from tests.hub_templates import (
     CHATML,
     COMMAND,
     EXAONE,
+    GEMMA4,
     GLM,
     GRANITE,
     INST,
@@ -150,6 +151,18 @@ HUBS = {
         "<|end_of_text|>",
         ("<|end_of_text|>",),
         "granite_thinking",
+    ),
+    "Gemma 4": Hub(
+        "gemma 4",
+        GEMMA4,
+        special(
+            *("<bos>", "<eos>", "<|turn>", "<turn|>", "<|tool>", "<tool|>", "<|channel>"),
+            *("<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>"),
+            '<|"|>',
+        ),
+        "<eos>",
+        ("<eos>", "<turn|>", "<|tool_response>"),
+        "gemma4",
     ),
     "OLMo 3": Hub(
         "olmo 3",

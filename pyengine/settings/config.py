@@ -29,6 +29,7 @@ ChatFormatName = Literal[
     "deepseek_r1",
     "deepseek_v3",
     "deepseek_v31",
+    "gemma4",
     "gemma_json",
     "gemma_tool_code",
     "glm45",

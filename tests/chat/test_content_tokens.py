@@ -31,6 +31,7 @@ LLAMA4 = ("<|header_start|>{}<|header_end|>\n\n", "<|eot|>")
 MISTRAL = ("[INST] {}: ", "[/INST]")
 DEEPSEEK = ("<｜User｜>{}: ", "<｜end▁of▁sentence｜>")
 GEMMA = ("<start_of_turn>{}\n", "<end_of_turn>\n")
+GEMMA4 = ("<|turn>{}\n", "<turn|>\n")
 PHI = ("<|{}|>", "<|end|>")
 GLM = ("<|{}|>\n", "")
 MINIMAX = ("]~b]{}\n", "[e~[\n")
@@ -45,6 +46,7 @@ TURNS = {
     "deepseek_r1": DEEPSEEK,
     "deepseek_v3": DEEPSEEK,
     "deepseek_v31": DEEPSEEK,
+    "gemma4": GEMMA4,
     "gemma_json": GEMMA,
     "gemma_tool_code": GEMMA,
     "glm45": GLM,
@@ -80,7 +82,8 @@ SPECIAL = sorted(
         "]~b]", "[e~[", "<seed:bos>", "<seed:eos>", "<|START_OF_TURN_TOKEN|>",
         "<|END_OF_TURN_TOKEN|>", "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>",
         "<SPECIAL_10>", "<SPECIAL_12>", "[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]",
-        "<|python_tag|>",
+        "<|python_tag|>", "<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|tool_call>",
+        "<tool_call|>", '<|"|>',
     }
 )  # fmt: skip
 # DeepSeek's and Qwen's tokenizers do not call these special.

@@ -41,6 +41,7 @@ DEEPSEEK = "'<｜tool▁calls▁begin｜>'"
         ("functools[{", "phi4_functools"),
         ("<start_of_turn> ```tool_code", "gemma_tool_code"),
         ('<start_of_turn> {"name": , "parameters": }', "gemma_json"),
+        ("<|turn>model {{ '<|tool_call>call:' + name }} <|channel>thought", "gemma4"),
         ("<tool_call>{name}\n<arg_key>{key}</arg_key> {{ '</think>' }}", "glm45"),
         ("{%- set mark = '<minimax:tool_call>' -%}<invoke name= <think>", "minimax_m2"),
         ("<seed:tool_call>\n<function=x> </seed:think>", "seed_oss"),

@@ -214,6 +214,43 @@ CASES: list[tuple[str, str, tuple[str, str, list[tuple[str, Any]]]]] = [
     ),
     ("command", "<|START_RESPONSE|>It rains.<|END_RESPONSE|>", ("It rains.", "", [])),
     ("command", "It rains.<|END_RESPONSE|>", ("It rains.", "", [])),
+    (
+        "gemma4",
+        "<|channel>thought\nI look.\n<channel|>Well."
+        '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>}<tool_call|>'
+        "<|tool_call>call:now{}<tool_call|>",
+        ("Well.", "I look.", [(W, PARIS), ("now", {})]),
+    ),
+    (
+        "gemma4",
+        "<|tool_call>call:set-light.v2{level:1.5,more:{deep:[true,False]},"
+        'room:<|"|>a "b", {c}\n<|"|>,tags:[<|"|>x<|"|>,<|"|><|"|>]}<tool_call|>',
+        (
+            "",
+            "",
+            [
+                (
+                    "set-light.v2",
+                    {
+                        "level": 1.5,
+                        "more": {"deep": [True, False]},
+                        "room": 'a "b", {c}\n',
+                        "tags": ["x", ""],
+                    },
+                )
+            ],
+        ),
+    ),
+    (
+        "gemma4",
+        '<|tool_call>call: get_weather {"city": "Oslo", <|"|>days<|"|>: 2}<tool_call|>',
+        ("", "", [(W, OSLO)]),
+    ),
+    ("gemma4", "<|tool_call>call:get_weather{city:Paris}<tool_call|>", ("", "", [(W, PARIS)])),
+    ("gemma4", "call:get_weather{city:Paris}", ("call:get_weather{city:Paris}", "", [])),
+    ("gemma4", "<|tool_call>call:rm{}<tool_call|>", ("<|tool_call>call:rm{}<tool_call|>", "", [])),
+    ("gemma4", "<|channel>thought\n<channel|>It rains.", ("It rains.", "", [])),
+    ("gemma4", "<|channel>thought\nfor ever\n", ("", "for ever\n", [])),
     ("granite", f"<|tool_call|>[{JSON}, {JSON}]", ("", "", [(W, PARIS)] * 2)),
     (
         "granite_thinking",

@@ -12,7 +12,7 @@ from pyengine.grammar.description import MOST_BYTES
 from tests.chat.test_formats import FORMAT, parse, told
 
 ONE_BY_ONE = pytest.mark.parametrize(
-    "name", ["qwen3_coder", "llama_pythonic", "llama4_pythonic", "gemma_tool_code"]
+    "name", ["qwen3_coder", "llama_pythonic", "llama4_pythonic", "gemma_tool_code", "gemma4"]
 )
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ HOSTILE = [
     *("<minimax:tool_call>", "<seed:tool_call>", "</seed:tool_call>", "<|START_ACTION|>"),
     *("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<response>", "</response>", "<TOOLCALL>"),
     *("<function_calls>", "</function_calls>", "<seed:think>", "<|END_THINKING|>"),
+    *('<|"|>', "<|tool_call>", "<tool_call|>", "<|channel>thought", "<channel|>", "call:now{}"),
     *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
 ]
 """What might lead a parser astray."""
@@ -66,6 +68,10 @@ class Walker:
             case "arguments":
                 self._arguments = self.value(grammar.fields["schema"])
                 return json.dumps(self._arguments, ensure_ascii=False)
+            case "keyed":
+                made = self._text(grammar)
+                self._arguments[tag[1].name or self._name] = _keyed(made)
+                return made
             case "argument":
                 return self._argument(grammar, tag[1])
         return self._text(grammar)
@@ -153,3 +159,11 @@ class Walker:
             case "null":
                 return None
         raise AssertionError(schema)
+
+
+def _keyed(text: str) -> Any:
+    """A value with bare keys, and with marks around strings."""
+    pieces = text.split('<|"|>')
+    for at, piece in enumerate(pieces):
+        pieces[at] = json.dumps(piece) if at % 2 else re.sub(r"([\w.-]+):", r'"\1":', piece)
+    return json.loads("".join(pieces))

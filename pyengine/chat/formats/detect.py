@@ -7,6 +7,7 @@ from pyengine.chat.formats.families import (
     cohere,
     deepseek,
     gemma,
+    gemma4,
     glm,
     granite,
     harmony,
@@ -30,6 +31,7 @@ FORMATS: Mapping[str, ChatFormat] = MappingProxyType(
             deepseek.DEEPSEEK_R1,
             deepseek.DEEPSEEK_V3,
             deepseek.DEEPSEEK_V31,
+            gemma4.GEMMA4,
             gemma.GEMMA_JSON,
             gemma.GEMMA_TOOL_CODE,
             glm.GLM45,
@@ -62,6 +64,7 @@ FORMATS: Mapping[str, ChatFormat] = MappingProxyType(
 
 
 _MARKS: tuple[tuple[str, ChatFormat, ChatFormat], ...] = (
+    ("<|tool_call>", gemma4.GEMMA4, gemma4.GEMMA4),
     ("<minimax:tool_call>", minimax.MINIMAX_M2, minimax.MINIMAX_M2),
     ("<seed:tool_call>", seed_oss.SEED_OSS, seed_oss.SEED_OSS),
     ("<|START_ACTION|>", cohere.COMMAND, cohere.COMMAND),

@@ -8,8 +8,8 @@ from pyengine.chat.formats.sink import Sink
 from pyengine.chat.formats.stream import NotACall, Reading, Stream
 from pyengine.chat.tools import Tool
 from pyengine.errors import InvalidRequestError
-from pyengine.grammar import Grammar, any_of, optional, sequence, text
-from pyengine.grammar.description import bounded
+from pyengine.grammar import Grammar, sequence, text
+from pyengine.grammar.listed import listed
 from pyengine.grammar.parameters import Parameter, ignored_in, parameters_of
 
 _NAME = re.compile(r"[\w.-]+")
@@ -54,7 +54,7 @@ class PythonCall:
                     f"parameter '{parameter.name}' of tool '{tool.name}' cannot be written in this "
                     "model's format of tool calls, which is Python's"
                 )
-        inner = _listed(parameters.listed, tool.strict)
+        inner = listed(((p.required, _one(p, tool.strict)) for p in parameters.listed), ", ")
         return sequence(text(f"{tool.name}("), *inner, text(")"))
 
     def ignored(self, tool: Tool) -> list[str]:
@@ -83,42 +83,9 @@ class PythonCall:
         sink.arguments("{}" if before == "{" else "}")
 
 
-def _listed(parameters: tuple[Parameter, ...], strict: bool) -> list[Grammar]:
-    """``a=1, b=2`` with a comma between those that are there.
-
-    From the first required one on, each brings its comma; those before it, all optional, bring it
-    behind them. Where none is required, see :func:`_some`.
-    """
-    made = list(bounded(_one(parameter, strict) for parameter in parameters))
-    for index, parameter in enumerate(parameters):
-        if parameter.required:
-            before = [optional(sequence(each, text(", "))) for each in made[:index]]
-            rest = zip(parameters[index + 1 :], made[index + 1 :], strict=True)
-            after = [(each, sequence(text(", "), value)) for each, value in rest]
-            return [
-                *before,
-                made[index],
-                *(part if each.required else optional(part) for each, part in after),
-            ]
-    return [optional(_some(made))] if made else []
-
-
 def _one(parameter: Parameter, strict: bool) -> Grammar:
     value = parameter.literal_grammar(strict).tagged(("argument", parameter))
     return sequence(text(f"{parameter.name}="), value)
-
-
-def _some(made: list[Grammar]) -> Grammar:
-    """At least one of these, in order, with commas between them.
-
-    Some of the first half and then perhaps of the second, or only of the second: as long as
-    O(n log n) parameters.
-    """
-    if len(made) == 1:
-        return made[0]
-    left, right = made[: len(made) // 2], made[len(made) // 2 :]
-    after = [optional(sequence(text(", "), each)) for each in right]
-    return any_of(sequence(_some(left), *after), _some(right))
 
 
 def _word(stream: Stream, pattern: re.Pattern[str]) -> Reading[str]:

@@ -24,7 +24,7 @@ from pyengine.model.dtypes import cpu_tensor
 
 HIDDEN, INNER, CHOSEN = 2048, 768, 8
 ROWS = (1, 4, 16, 64)
-DTYPES = ("float32", "bfloat16", "int8", "int4")
+DTYPES = ("float32", "bfloat16", "int8", "int4", "mxfp4")
 GROUP = 32
 ROUNDS = 8
 Numbers = np.ndarray[Any, np.dtype[np.float32]]
@@ -96,6 +96,10 @@ class Mixture:
 def linear(dtype: str, inputs: int, outputs: int) -> CpuLinear:
     """A linear layer of random weights."""
     random = np.random.default_rng(inputs + outputs)
+    if dtype == "mxfp4":
+        values = random.integers(0, 256, (outputs, inputs // 2), np.uint8)
+        exponents = np.full((outputs, inputs // GROUP), 120, np.uint8)
+        return CpuLinear.microscaled(CpuTensor(values), CpuTensor(exponents))
     if dtype in ("int8", "int4"):
         bits = int(dtype[3:])
         values = random.integers(0, 256, (outputs, inputs * bits // 8), np.uint8)

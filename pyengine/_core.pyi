@@ -983,6 +983,22 @@ class CpuLinear:
         """
 
     @staticmethod
+    def microscaled(
+        values: CpuTensor, exponents: CpuTensor, bias: CpuTensor | None = None
+    ) -> CpuLinear:
+        """Copy weights in MXFP4, which keep their 4 bits; rows are quantized as :meth:`packed` has
+        it, in groups of 32.
+
+        Args:
+            values: uint8 [outputs, inputs / 2], codes of e2m1, the even input in the low half.
+            exponents: uint8 [outputs, inputs / 32], powers of two moved up by 127, below 255.
+            bias: float32 or bfloat16 [outputs].
+
+        Raises:
+            ValueError: An array has another shape, or an exponent is 255.
+        """
+
+    @staticmethod
     def stacked(layers: list[CpuLinear]) -> CpuLinear:
         """One layer of the outputs of ``layers``, in their order; shares their weights.
 

@@ -10,8 +10,12 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
+from pyengine.errors import ConfigError, ModelLoadError
+from pyengine.model.cpu.linear import pack
 from pyengine.model.spec import describe
 from pyengine.model.weights.loader import open_weights
+from pyengine.model.weights.matrix import Matrix
+from pyengine.model.weights.microscaled import NO_NUMBER, Microscaled
 from pyengine.settings.config import EngineConfig
 from tests.model.families import make_family
 from tests.model.llamas import Loop, make_runner, prompts
@@ -72,6 +76,31 @@ def test_its_numbers_are_those_that_are_meant(twins: tuple[Path, Path], ranks: i
             found.append([one.dequantized(np.dtype(np.float32)) for one in (down, gate_up)])
         for ours, theirs in zip(*found, strict=True):
             np.testing.assert_array_equal(ours, theirs)
+
+
+def test_they_keep_their_bits(twins: tuple[Path, Path]) -> None:
+    bits = 4 + 8 / 32
+    with open_weights(describe(EngineConfig(model=str(twins[0])))) as weights:
+        matrix = weights.inputs("model.layers.1.mlp.experts.down_proj[4].T", 64, 64)
+    assert pack(matrix, None, np.dtype(np.float32)).nbytes == 64 * 64 * bits / 8 + 64 * 4  # a bias
+
+
+def test_a_scale_that_is_no_number_is_refused() -> None:
+    values, exponents = np.zeros((64, 16), np.uint8), np.full((64, 1), 127, np.uint8)
+    exponents[7] = NO_NUMBER
+    part = Microscaled(values, exponents)
+    meant = part.dequantized()
+    assert np.isnan(meant[7]).all()
+    assert not meant[8].any()
+    with pytest.raises(ModelLoadError, match="a scale of weights in MXFP4 is not a number"):
+        pack(Matrix((part,)), None, np.dtype(np.float32))
+
+
+def test_ranks_do_not_divide_a_group() -> None:
+    part = Microscaled(np.zeros((4, 32), np.uint8), np.zeros((4, 2), np.uint8))
+    assert part.columns(slice(32, 64)).shape == (4, 32)
+    with pytest.raises(ConfigError, match="groups of 32 inputs"):
+        part.columns(slice(0, 48))
 
 
 def test_it_says_what_the_dense_one_says(twins: tuple[Path, Path]) -> None:

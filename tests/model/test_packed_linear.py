@@ -70,3 +70,19 @@ def test_what_cannot_be_is_refused_by_name() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             layer(weights, **changed)
+
+
+@pytest.mark.parametrize(
+    ("values", "exponents", "message"),
+    [
+        ((4, 24), (4, 1), "48 inputs are not whole groups of 32"),
+        ((4, 32), (4, 1), r"exponents must be \[4, 2\], not \[4, 1\]"),
+        ((4, 32), None, "an exponent of 255 means no number"),
+    ],
+)
+def test_microscaled_weights_that_cannot_be_are_refused(
+    values: tuple[int, int], exponents: tuple[int, int] | None, message: str
+) -> None:
+    powers = np.zeros(exponents, np.uint8) if exponents else np.full((4, 2), 255, np.uint8)
+    with pytest.raises(ValueError, match=message):
+        CpuLinear.microscaled(CpuTensor(np.zeros(values, np.uint8)), CpuTensor(powers))

@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import CpuLinear, CpuTensor
+from pyengine.errors import ModelLoadError
 from pyengine.model.dtypes import FLOATS, cpu_tensor
 from pyengine.model.weights.matrix import Dense, Matrix, Packed, Part
+from pyengine.model.weights.microscaled import NO_NUMBER, Microscaled
 
 BFLOAT16 = FLOATS["bfloat16"]
 
@@ -28,14 +30,29 @@ def pack(weight: Matrix, bias: NDArray[Any] | None, dtype: np.dtype[Any]) -> Cpu
         parts = list(alike)
         stop = start + sum(part.shape[0] for part in parts)
         given = None if bias is None else cpu_tensor(np.array(bias[start:stop], dtype))
-        packed = [part for part in parts if isinstance(part, Packed)]
-        layers.append(_packed(packed, given) if packed else _dense(parts, given, dtype))
+        layers.append(_layer(parts, given, dtype))
         start = stop
     return CpuLinear.stacked(layers)
 
 
+def is_quantized(part: Part) -> bool:
+    """Whether a layer of ``part`` multiplies integers."""
+    return isinstance(part, Packed | Microscaled)
+
+
+def _layer(parts: Sequence[Part], bias: CpuTensor | None, dtype: np.dtype[Any]) -> CpuLinear:
+    """A layer of parts of one kind."""
+    if packed := [part for part in parts if isinstance(part, Packed)]:
+        return _packed(packed, bias)
+    if microscaled := [part for part in parts if isinstance(part, Microscaled)]:
+        return _microscaled(microscaled, bias)
+    return _dense(parts, bias, dtype)
+
+
 def _kind(part: Part) -> tuple[object, ...]:
     """Equal for parts that one array can hold; empty for floats."""
+    if isinstance(part, Microscaled):
+        return (Microscaled,)
     if not isinstance(part, Packed):
         return ()
     return part.bits, part.group, part.zeros is None, part.minimums is None
@@ -60,6 +77,15 @@ def _packed(parts: Sequence[Packed], bias: CpuTensor | None) -> CpuLinear:
         parts[0].group,
         bias,
     )
+
+
+def _microscaled(parts: Sequence[Microscaled], bias: CpuTensor | None) -> CpuLinear:
+    exponents = _joined([part.exponents for part in parts])
+    if any((part.exponents == NO_NUMBER).any() for part in parts):
+        raise ModelLoadError(
+            "a scale of weights in MXFP4 is not a number; the file is damaged, or is no model"
+        )
+    return CpuLinear.microscaled(_joined([part.values for part in parts]), exponents, bias)
 
 
 def _joined(arrays: Sequence[NDArray[Any]]) -> CpuTensor:

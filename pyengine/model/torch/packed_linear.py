@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from pyengine._core import CpuKernels, CpuTensor
 from pyengine.distributed.group import Group
 from pyengine.model.architectures.parts import Buffer
-from pyengine.model.cpu.linear import pack
+from pyengine.model.cpu.linear import is_quantized, pack
 from pyengine.model.dtypes import FLOATS
-from pyengine.model.weights.matrix import Matrix, Packed
+from pyengine.model.weights.matrix import Matrix
 
 DTYPES = {torch.float32: FLOATS["float32"], torch.bfloat16: FLOATS["bfloat16"]}
 
 
 def is_packed(weight: Matrix, device: torch.device, dtype: torch.dtype) -> bool:
     """Whether :class:`PackedLinear` is for these weights, rows of ``dtype`` and this device."""
-    quantized = any(isinstance(part, Packed) for part in weight.parts)
+    quantized = any(map(is_quantized, weight.parts))
     return quantized and device.type == "cpu" and dtype in DTYPES
 
 

@@ -7,6 +7,8 @@
     ├─ Packed  k_proj         integers of 4 or 8 bits, a scale for each group of inputs
     └─ Float8  v_proj         floats of 8 bits, a scale for each block
 
+Beside them there is :class:`pyengine.model.weights.microscaled.Microscaled`, floats of 4 bits.
+
 The parts of a matrix may differ in kind: a file may quantize values otherwise than keys.
 Architectures pass a matrix from :class:`pyengine.model.weights.sharding.Weights` to a device's
 parts, and never look inside. Arrays may be views of a mapped file: a device copies what it keeps.
@@ -155,13 +157,13 @@ class Packed:
             return self
         count, a_byte = columns.stop - columns.start, 8 // self.bits
         if columns.start % a_byte or count % a_byte:
-            raise _uncut(self.group)
+            raise uncut(self.group)
         values = self.values[:, columns.start // a_byte : columns.stop // a_byte]
         if self.group == inputs:
             # Every input of a row has the same scale.
             return Packed(values, self.scales, self.zeros, self.minimums, self.bits, count)
         if columns.start % self.group or count % self.group:
-            raise _uncut(self.group)
+            raise uncut(self.group)
         groups = slice(columns.start // self.group, columns.stop // self.group)
         return Packed(
             values,
@@ -313,7 +315,8 @@ def stacked(parts: Sequence[Part]) -> Matrix:
     return Matrix(tuple(part for part in parts if part.shape[0]) or (parts[0],))
 
 
-def _uncut(group: int) -> ConfigError:
+def uncut(group: int) -> ConfigError:
+    """The error of a cut within a group of so many inputs."""
     return ConfigError(
         f"the weights are quantized in groups of {group} inputs, which 'tensor_parallel' would "
         "divide; take fewer ranks",

@@ -42,7 +42,7 @@ use activations::Activations;
 use dense_kernels::{Kernel, Tile};
 pub use gather::gather;
 use packed::Packed;
-pub use packed::Quantized;
+pub use packed::{MICROSCALED_GROUP, Microscaled, Quantized};
 use panels::{Line, Lines, WIDTH};
 
 /// Most rows in a piece of work.
@@ -77,7 +77,7 @@ enum Weights {
     Floats(Lines<f32>),
     /// bfloat16: a line for two inputs, the even one in the low half.
     Pairs(Lines<u32>),
-    /// 4 or 8 bits.
+    /// Integers of 4 or 8 bits, or floats of 4.
     Packed(Packed),
 }
 
@@ -114,6 +114,14 @@ impl Linear {
     /// An array is not of its shape, or bits or group are not those of [`Quantized`].
     pub fn packed(from: &Quantized<'_>, bias: &[f32], inputs: usize, outputs: usize) -> Self {
         Self::of(Weights::Packed(Packed::new(from, inputs, outputs)), bias, inputs, outputs)
+    }
+
+    /// Packs weights in MXFP4, and `bias`, \[outputs\] or nothing.
+    ///
+    /// # Panics
+    /// An array is not of its shape.
+    pub fn microscaled(from: &Microscaled<'_>, bias: &[f32], inputs: usize, outputs: usize) -> Self {
+        Self::of(Weights::Packed(Packed::microscaled(from, inputs, outputs)), bias, inputs, outputs)
     }
 
     fn of(weights: Weights, bias: &[f32], inputs: usize, outputs: usize) -> Self {
@@ -225,7 +233,7 @@ impl Section {
                 });
             }
             (Weights::Packed(packed), x) => ACTIVATIONS.with_borrow_mut(|activations| {
-                let kernel = packed_kernels::kernel(set, packed.bits);
+                let kernel = packed_kernels::kernel(set, packed);
                 activations.fill(threads, x, inputs, packed.group, kernel.zero - packed.zero);
                 let x = &*activations;
                 self.pieces(threads, out, |panel, rows, sums| {

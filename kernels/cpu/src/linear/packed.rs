@@ -7,6 +7,10 @@
 //!
 //! Values are unsigned here: signed ones are moved up by 128. An output's weight is `(value - zero) * scale - minimum`,
 //! where `zero` is the same number for the whole matrix; zeros that differ by group become minimums.
+//!
+//! Floats of 4 bits (e2m1) lie as integers of 4 bits do. Twice such a float is a whole number from -12 to 12: that,
+//! moved up by 12, is its value, and half of the power of two that its group has is the scale. A group has a byte for
+//! its power (Open Compute Project, "Microscaling Formats (MX) Specification", 2023).
 
 use super::panels::{self, Line, Lines, WIDTH};
 
@@ -28,6 +32,33 @@ pub struct Quantized<'a> {
     pub group: usize,
 }
 
+/// A matrix \[outputs, inputs\] in MXFP4.
+#[derive(Debug, Clone, Copy)]
+pub struct Microscaled<'a> {
+    /// Codes of e2m1, \[outputs, inputs / 2\], the even input in the low half.
+    pub values: &'a [u8],
+    /// Powers of two, moved up by 127 and none of them 255, for each 32 inputs: \[outputs, inputs / 32\].
+    pub exponents: &'a [u8],
+}
+
+/// Inputs of a group of [`Microscaled`].
+pub const MICROSCALED_GROUP: usize = 32;
+
+/// Twice the floats that codes of e2m1 stand for, moved up by [`DOUBLED_ZERO`].
+pub const DOUBLED: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
+
+/// The value of zero in [`DOUBLED`].
+const DOUBLED_ZERO: i32 = 12;
+
+/// The bits of 2^-127, the smallest power of two that an exponent means.
+pub const SMALLEST_POWER: u32 = 1 << 22;
+
+/// Half of 2^(`exponent` - 127), for an exponent below 255.
+#[inline(always)]
+pub fn half_power(exponent: u8) -> f32 {
+    f32::from_bits((u32::from(exponent) << 23).max(SMALLEST_POWER)) * 0.5
+}
+
 impl Quantized<'_> {
     fn is_symmetric(&self) -> bool {
         self.zeros.is_none() && self.minimums.is_none()
@@ -39,8 +70,10 @@ impl Quantized<'_> {
 pub struct Packed {
     /// \[panels, groups, lines of a group\].
     pub lines: Lines<u32>,
-    /// \[panels, groups\].
+    /// \[panels, groups\]; nothing where there are exponents.
     pub scales: Lines<f32>,
+    /// Of floats: \[panels, groups\].
+    pub exponents: Lines<u8>,
     /// \[panels, groups\], or nothing.
     pub minimums: Lines<f32>,
     /// What is subtracted from every value.
@@ -109,12 +142,38 @@ impl Packed {
             (None, None) => Lines::zeros(0),
         };
         let zero = if from.is_symmetric() { 1 << (bits - 1) } else { 0 };
-        Self { lines, scales, minimums, zero, bits, group, groups }
+        Self { lines, scales, exponents: Lines::zeros(0), minimums, zero, bits, group, groups }
+    }
+
+    /// Packs `from`.
+    ///
+    /// # Panics
+    /// An array has another length, or inputs are not whole groups.
+    pub fn microscaled(from: &Microscaled<'_>, inputs: usize, outputs: usize) -> Self {
+        let (bits, group) = (4, MICROSCALED_GROUP);
+        assert!(inputs.is_multiple_of(group), "whole groups");
+        let (groups, panels) = (inputs / group, outputs.div_ceil(WIDTH));
+        assert_eq!(from.values.len(), outputs * inputs / 2, "a value for every input and output");
+        assert_eq!(from.exponents.len(), outputs * groups, "an exponent for every group");
+        let per_panel = inputs * bits / 32;
+        let mut lines = Lines::zeros(panels * per_panel);
+        panels::pack::<4, _, _>(from.values, inputs / 2, &mut lines, per_panel, |pairs| {
+            interleaved(word(pairs))
+        });
+        let mut exponents = Lines::zeros(panels * groups);
+        panels::pack::<1, _, _>(from.exponents, groups, &mut exponents, groups, |exponent| exponent[0]);
+        let (scales, minimums) = (Lines::zeros(0), Lines::zeros(0));
+        Self { lines, scales, exponents, minimums, zero: DOUBLED_ZERO, bits, group, groups }
+    }
+
+    /// Whether values are floats, and scales exponents.
+    pub fn is_microscaled(&self) -> bool {
+        !self.exponents.is_empty()
     }
 
     /// Bytes of values, scales and minimums.
     pub fn nbytes(&self) -> usize {
-        self.lines.nbytes() + self.scales.nbytes() + self.minimums.nbytes()
+        self.lines.nbytes() + self.scales.nbytes() + self.exponents.nbytes() + self.minimums.nbytes()
     }
 
     /// The weight of an output for an input, rounded to float32 after each operation. O(1).
@@ -127,7 +186,11 @@ impl Packed {
             _ => word >> (input % 4 * 8) & 255,
         };
         let group = panel * self.groups + input / self.group;
-        let weight = (value as i32 - self.zero) as f32 * self.scales[group].0[lane];
+        let (value, scale) = match self.exponents.get(group) {
+            Some(exponents) => (u32::from(DOUBLED[value as usize]), half_power(exponents.0[lane])),
+            None => (value, self.scales[group].0[lane]),
+        };
+        let weight = (value as i32 - self.zero) as f32 * scale;
         match self.minimums.get(group) {
             Some(minimums) => weight - minimums.0[lane],
             None => weight,

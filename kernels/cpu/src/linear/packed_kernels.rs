@@ -15,9 +15,21 @@
 )]
 
 use super::activations::Activations;
-use super::packed::Packed;
+use super::packed::{DOUBLED, Packed, SMALLEST_POWER, half_power};
 use super::panels::{Line, WIDTH};
 use crate::isa::InstructionSet;
+
+/// [`DOUBLED`] in two words.
+#[cfg(target_arch = "x86_64")]
+const DOUBLED_HALVES: [i64; 2] = {
+    let mut words = [0u64; 2];
+    let mut code = DOUBLED.len();
+    while code > 0 {
+        code -= 1;
+        words[code / 8] = words[code / 8] << 8 | DOUBLED[code] as u64;
+    }
+    [words[0] as i64, words[1] as i64]
+};
 
 /// Some rows of activations, and a panel of weights.
 #[derive(Debug, Clone, Copy)]
@@ -34,13 +46,10 @@ pub struct Tile<'a> {
 
 impl Tile<'_> {
     /// Kernels read without further checks.
-    fn check(&self, rows: usize) {
-        let Packed { lines, scales, minimums, group, groups, .. } = self.packed;
+    fn check(&self, rows: usize, scales: usize) {
+        let Packed { lines, minimums, group, groups, .. } = self.packed;
         let (panels, end) = (self.panel + 1, self.row + rows);
-        assert!(
-            panels * self.packed.per_panel() <= lines.len() && panels * groups <= scales.len(),
-            "a panel"
-        );
+        assert!(panels * self.packed.per_panel() <= lines.len() && panels * groups <= scales, "a panel");
         assert!(minimums.is_empty() || panels * groups <= minimums.len(), "minimums of a panel");
         let Activations { values, scales, offsets, weights } = self.x;
         assert!(end * groups * group <= values.len() && end * groups <= scales.len(), "rows of activations");
@@ -59,11 +68,14 @@ pub struct Kernel {
     pub add: fn(Tile<'_>, &mut [Line<f32>]),
 }
 
-/// The kernel of an instruction set for values of 4 or 8 bits.
-pub fn kernel(set: InstructionSet, bits: usize) -> Kernel {
+/// The kernel of an instruction set for the values of `packed`.
+pub fn kernel(set: InstructionSet, packed: &Packed) -> Kernel {
     macro_rules! of {
         ($module:ident, $zero:literal) => {
-            match bits {
+            match packed.bits {
+                4 if packed.is_microscaled() => {
+                    Kernel { most_rows: $module::ROWS, zero: 0, add: $module::microscaled }
+                }
                 4 => Kernel { most_rows: $module::ROWS, zero: 0, add: $module::halves },
                 _ => Kernel { most_rows: $module::ROWS, zero: $zero, add: $module::bytes },
             }
@@ -81,12 +93,13 @@ pub fn kernel(set: InstructionSet, bits: usize) -> Kernel {
     }
 }
 
-/// One kernel: `$step` adds one line of weights to the integer sums.
+/// One kernel: `$step` adds one line of weights to the integer sums; `$load` reads scales of the type `$scale` from
+/// the packed weights' `$scales`.
 macro_rules! kernel {
-    ($name:ident, $tile:ident, $inputs:literal, [$($feature:meta)?], { $($rows:literal => $registers:literal),* },
+    ($name:ident, $tile:ident, $inputs:literal, $scales:ident: $scale:ident by $load:ident, [$($feature:meta)?], { $($rows:literal => $registers:literal),* },
      |$line:ident, $x:ident, $stride:ident, $sums:ident| $step:block) => {
         pub fn $name(tile: Tile<'_>, sums: &mut [Line<f32>]) {
-            tile.check(sums.len());
+            tile.check(sums.len(), tile.packed.$scales.len());
             #[allow(unused_unsafe, reason = "portable kernels are safe to call")]
             // SAFETY: this kernel is chosen where the processor has these instructions.
             unsafe {
@@ -107,7 +120,7 @@ macro_rules! kernel {
             // checked; from `lane` on, a line has `V` registers.
             unsafe {
                 let lines = packed.lines.as_ptr().add(panel * groups * per_group).cast::<u32>();
-                let scales = packed.scales.as_ptr().add(panel * groups).cast::<f32>();
+                let scales = packed.$scales.as_ptr().add(panel * groups).cast::<$scale>();
                 let minimums = match packed.minimums.is_empty() {
                     true => None,
                     false => Some(packed.minimums.as_ptr().add(panel * groups).cast::<f32>()),
@@ -136,7 +149,7 @@ macro_rules! kernel {
                             let place = (first + row) * groups + index;
                             let of_row = splat(*rows.scales.as_ptr().add(place));
                             for at in 0..V {
-                                let of_output = load(scales.add(index * WIDTH + lane + at * LANES));
+                                let of_output = $load(scales.add(index * WIDTH + lane + at * LANES));
                                 let factor = times(of_output, of_row);
                                 totals[row][at] = fused(floats($sums[row][at]), factor, totals[row][at]);
                             }
@@ -163,6 +176,30 @@ macro_rules! kernel {
     };
 }
 
+/// A kernel of values of 4 bits, of which `$decode` makes bytes.
+macro_rules! half_kernel {
+    ($name:ident, $tile:ident, $scales:ident: $scale:ident by $load:ident, $decode:ident, $features:tt, $tiles:tt) => {
+        kernel!($name, $tile, 8, $scales: $scale by $load, $features, $tiles, |line, x, stride, sums| {
+            let mut weights = [splat_integer(0); V];
+            for at in 0..V {
+                weights[at] = load_integers(line.add(at * LANES));
+            }
+            for half in 0..2 {
+                let mut values = [splat_integer(0); V];
+                for at in 0..V {
+                    values[at] = $decode(if half == 0 { low(weights[at]) } else { high(weights[at]) });
+                }
+                for row in 0..R {
+                    let x = splat_integer(x.add(row * stride + half * 4).cast::<i32>().read_unaligned());
+                    for at in 0..V {
+                        sums[row][at] = dot_halves(sums[row][at], values[at], x);
+                    }
+                }
+            }
+        });
+    };
+}
+
 /// The kernels of one instruction set, from its operations on registers: for each number of rows how many registers
 /// of a line are summed at once.
 macro_rules! kernels {
@@ -170,7 +207,7 @@ macro_rules! kernels {
         /// Most rows of a tile.
         pub const ROWS: usize = $most;
 
-        kernel!(bytes, bytes_tile, 4, [$($feature)?], { $($rows => $registers),* }, |line, x, stride, sums| {
+        kernel!(bytes, bytes_tile, 4, scales: f32 by load, [$($feature)?], { $($rows => $registers),* }, |line, x, stride, sums| {
             let mut weights = [splat_integer(0); V];
             for at in 0..V {
                 weights[at] = load_integers(line.add(at * LANES));
@@ -183,24 +220,10 @@ macro_rules! kernels {
             }
         });
 
-        kernel!(halves, halves_tile, 8, [$($feature)?], { $($rows => $registers),* }, |line, x, stride, sums| {
-            let mut weights = [splat_integer(0); V];
-            for at in 0..V {
-                weights[at] = load_integers(line.add(at * LANES));
-            }
-            for half in 0..2 {
-                let mut values = [splat_integer(0); V];
-                for at in 0..V {
-                    values[at] = if half == 0 { low(weights[at]) } else { high(weights[at]) };
-                }
-                for row in 0..R {
-                    let x = splat_integer(x.add(row * stride + half * 4).cast::<i32>().read_unaligned());
-                    for at in 0..V {
-                        sums[row][at] = dot_halves(sums[row][at], values[at], x);
-                    }
-                }
-            }
-        });
+        half_kernel!(halves, halves_tile, scales: f32 by load, integers, [$($feature)?], { $($rows => $registers),* });
+
+        half_kernel!(microscaled, microscaled_tile, exponents: u8 by load_half_powers, doubled, [$($feature)?],
+                     { $($rows => $registers),* });
     };
 }
 
@@ -228,7 +251,7 @@ macro_rules! operations {
 }
 
 mod portable {
-    use super::{Line, Tile, WIDTH};
+    use super::{DOUBLED, Line, Tile, WIDTH, half_power};
 
     const LANES: usize = 8;
     type Floats = [f32; LANES];
@@ -294,6 +317,22 @@ mod portable {
     }
 
     #[inline(always)]
+    fn integers(values: Integers) -> Integers {
+        values
+    }
+
+    #[inline(always)]
+    fn doubled(codes: Integers) -> Integers {
+        codes.map(|codes| i32::from_le_bytes(codes.to_le_bytes().map(|code| DOUBLED[usize::from(code & 15)])))
+    }
+
+    #[inline(always)]
+    unsafe fn load_half_powers(from: *const u8) -> Floats {
+        // SAFETY: as the caller says.
+        unsafe { from.cast::<[u8; LANES]>().read() }.map(half_power)
+    }
+
+    #[inline(always)]
     fn dot_bytes(sums: Integers, values: Integers, x: Integers) -> Integers {
         std::array::from_fn(|at| {
             let products = values[at].to_le_bytes().into_iter().zip(x[at].to_le_bytes());
@@ -309,7 +348,7 @@ mod portable {
 /// Operations that all sets with registers of 8 lanes share.
 macro_rules! eight_lanes {
     ($features:literal) => {
-        use super::{Line, Tile, WIDTH};
+        use super::{DOUBLED_HALVES, Line, SMALLEST_POWER, Tile, WIDTH};
         use std::arch::x86_64::*;
 
         const LANES: usize = 8;
@@ -326,12 +365,23 @@ macro_rules! eight_lanes {
             low(values: Integers) -> Integers = _mm256_and_si256(values, _mm256_set1_epi8(15));
             high(values: Integers) -> Integers =
                 _mm256_and_si256(_mm256_srli_epi16::<4>(values), _mm256_set1_epi8(15));
+            integers(values: Integers) -> Integers = values;
+            doubled(codes: Integers) -> Integers = {
+                let table = _mm_set_epi64x(DOUBLED_HALVES[1], DOUBLED_HALVES[0]);
+                _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), codes)
+            };
+            half_powers(exponents: __m128i) -> Floats = {
+                let powers = _mm256_slli_epi32::<23>(_mm256_cvtepu8_epi32(exponents));
+                let powers = _mm256_max_epi32(powers, _mm256_set1_epi32(SMALLEST_POWER as i32));
+                _mm256_mul_ps(_mm256_castsi256_ps(powers), _mm256_set1_ps(0.5))
+            };
         }
 
         operations! { $features, unsafe;
             load(from: *const f32) -> Floats = _mm256_loadu_ps(from);
             store(to: *mut f32, values: Floats) = _mm256_storeu_ps(to, values);
             load_integers(from: *const u32) -> Integers = _mm256_loadu_si256(from.cast());
+            load_half_powers(from: *const u8) -> Floats = half_powers(_mm_loadl_epi64(from.cast()));
         }
     };
 }
@@ -372,7 +422,7 @@ mod avx_vnni {
 
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
-    use super::{Line, Tile, WIDTH};
+    use super::{DOUBLED_HALVES, Line, SMALLEST_POWER, Tile, WIDTH};
     use std::arch::x86_64::*;
 
     const LANES: usize = 16;
@@ -389,6 +439,16 @@ mod avx512_vnni {
         low(values: Integers) -> Integers = _mm512_and_si512(values, _mm512_set1_epi8(15));
         high(values: Integers) -> Integers =
             _mm512_and_si512(_mm512_srli_epi16::<4>(values), _mm512_set1_epi8(15));
+        integers(values: Integers) -> Integers = values;
+        doubled(codes: Integers) -> Integers = {
+            let table = _mm_set_epi64x(DOUBLED_HALVES[1], DOUBLED_HALVES[0]);
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), codes)
+        };
+        half_powers(exponents: __m128i) -> Floats = {
+            let powers = _mm512_slli_epi32::<23>(_mm512_cvtepu8_epi32(exponents));
+            let powers = _mm512_max_epi32(powers, _mm512_set1_epi32(SMALLEST_POWER as i32));
+            _mm512_mul_ps(_mm512_castsi512_ps(powers), _mm512_set1_ps(0.5))
+        };
         dot_bytes(sums: Integers, values: Integers, x: Integers) -> Integers =
             _mm512_dpbusd_epi32(sums, values, x);
     }
@@ -397,6 +457,7 @@ mod avx512_vnni {
         load(from: *const f32) -> Floats = _mm512_loadu_ps(from);
         store(to: *mut f32, values: Floats) = _mm512_storeu_ps(to, values);
         load_integers(from: *const u32) -> Integers = _mm512_loadu_si512(from.cast());
+        load_half_powers(from: *const u8) -> Floats = half_powers(_mm_loadu_si128(from.cast()));
     }
 
     use dot_bytes as dot_halves;

@@ -17,6 +17,7 @@ pub trait Plain: Copy + Default + Send + Sync + 'static {}
 impl Plain for f32 {}
 impl Plain for u32 {}
 impl Plain for i32 {}
+impl Plain for u8 {}
 
 /// Pages of x86-64 and most of aarch64 that one entry of the TLB covers.
 const HUGE_PAGE: usize = 2 << 20;

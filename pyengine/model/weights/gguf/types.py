@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine.model.weights.matrix import Dense, Packed, Part
-from pyengine.model.weights.quantization.mxfp4 import doubled, half_scales
-from pyengine.model.weights.quantization.words import packed_values
+from pyengine.model.weights.microscaled import Microscaled
+from pyengine.model.weights.quantization.words import nibbles, packed_values
 
 Blocks = NDArray[np.uint8]
 """uint8 [rows, blocks of a row, bytes of a block]."""
@@ -141,8 +141,9 @@ def _q6_k(blocks: Blocks) -> Packed:
     return _packed(numbers, _half(blocks, 208)[..., None] * scales, 8, 16)
 
 
-def _mxfp4(blocks: Blocks) -> Packed:
-    return _packed(doubled(_halves(blocks[..., 1:])), half_scales(blocks[..., 0]), 8, 32)
+def _mxfp4(blocks: Blocks) -> Microscaled:
+    codes = nibbles(_halves(blocks[..., 1:]))
+    return Microscaled(codes.reshape(len(blocks), -1), blocks[..., 0])
 
 
 TYPES = {

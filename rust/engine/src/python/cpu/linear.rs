@@ -1,7 +1,7 @@
 //! `pyengine._core.CpuLinear`: the weights of a linear layer, packed for the kernels.
 
 use pyengine_kernels_cpu::element::{Element, Rows};
-use pyengine_kernels_cpu::linear::{self, Linear, Quantized};
+use pyengine_kernels_cpu::linear::{self, Linear, MICROSCALED_GROUP, Microscaled, Quantized};
 use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
@@ -37,6 +37,17 @@ impl CpuLinear {
         bias: Option<&CpuTensor>,
     ) -> PyResult<Self> {
         py.detach(|| guarded(|| packed(values, scales, [zeros, minimums], bits, group, bias)))
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (values, exponents, bias = None))]
+    fn microscaled(
+        py: Python<'_>,
+        values: &CpuTensor,
+        exponents: &CpuTensor,
+        bias: Option<&CpuTensor>,
+    ) -> PyResult<Self> {
+        py.detach(|| guarded(|| microscaled(values, exponents, bias)))
     }
 
     #[staticmethod]
@@ -154,6 +165,34 @@ fn packed(
     };
     let bias = widened(bias, outputs)?;
     Ok(CpuLinear { inner: Linear::packed(&from, &bias, inputs, outputs) })
+}
+
+fn microscaled(
+    values: &CpuTensor,
+    exponents: &CpuTensor,
+    bias: Option<&CpuTensor>,
+) -> Result<CpuLinear, Error> {
+    let &[outputs, width] = values.buffer.shape() else {
+        return invalid("values must be [outputs, bytes]".into());
+    };
+    let inputs = width * 2;
+    if !inputs.is_multiple_of(MICROSCALED_GROUP) {
+        return invalid(format!("{inputs} inputs are not whole groups of {MICROSCALED_GROUP}"));
+    }
+    let groups = inputs / MICROSCALED_GROUP;
+    if exponents.buffer.shape() != [outputs, groups] {
+        return invalid(format!(
+            "exponents must be [{outputs}, {groups}], not {:?}",
+            exponents.buffer.shape()
+        ));
+    }
+    let from =
+        Microscaled { values: values.read_all("values")?, exponents: exponents.read_all("exponents")? };
+    if from.exponents.contains(&u8::MAX) {
+        return invalid("an exponent of 255 means no number".into());
+    }
+    let bias = widened(bias, outputs)?;
+    Ok(CpuLinear { inner: Linear::microscaled(&from, &bias, inputs, outputs) })
 }
 
 /// `bias` in float32; nothing where there is none.

@@ -58,7 +58,7 @@ def children(parent: int, module: str = "") -> list[int]:
     return sorted(found)
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], object]) -> None:
     """Return when ``condition`` holds, of something that is read from memory and tells nobody."""
     async with asyncio.timeout(START_S):
         while not condition():  # noqa: ASYNC110

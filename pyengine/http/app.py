@@ -20,7 +20,7 @@ from pyengine.http.batches.run import Means
 from pyengine.http.batches.runner import BatchRunner
 from pyengine.http.errors import MethodNotAllowedError, NoSuchPathError, error_body
 from pyengine.http.exchange import Exchange
-from pyengine.http.limits import Limits
+from pyengine.http.limits import Limits, check_head
 from pyengine.http.local import LocalProtocol, LocalScope
 from pyengine.http.ollama import answer as ollama_answer
 from pyengine.http.ollama import embeddings as ollama_embeddings
@@ -168,6 +168,7 @@ class App(Service):
 
     async def _serve(self, exchange: Exchange, has: Callable[[str], bool]) -> None:
         scope = exchange.scope
+        check_head(scope, self.limits)
         exchange.cors = self.door.cors(scope)
         if (headers := self.door.preflight(scope)) is not None:
             exchange.reply(b"", 204, *headers)
@@ -218,7 +219,7 @@ class App(Service):
         method, path = exchange.scope.method, exchange.path
         found = _ROUTES.find(path)
         if found is None:
-            raise NoSuchPathError(f"Unknown URL: {method} {path}; {_ROUTES.meant(path)}")
+            raise NoSuchPathError(f"Unknown URL: {method} {path[:200]}; {_ROUTES.meant(path)}")
         methods, exchange.parameter = found
         # The bodies of answers to HEAD are left out below, by the HTTP library.
         handler = methods.get("GET" if method == "HEAD" else method)

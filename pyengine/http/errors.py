@@ -122,6 +122,20 @@ class BodyTimeoutError(HttpError):
     code = "request_timeout"
 
 
+class TargetTooLongError(HttpError):
+    """The path is too long, with its query."""
+
+    status = 414
+    code = "uri_too_long"
+
+
+class HeadersTooLargeError(HttpError):
+    """The headers are too long."""
+
+    status = 431
+    code = "headers_too_large"
+
+
 class UnsupportedMediaError(HttpError):
     """The body is compressed, or not said to be JSON."""
 

@@ -4,8 +4,13 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from pyengine.errors import InvalidRequestError, PayloadTooLargeError
-from pyengine.http.errors import BodyTimeoutError, UnsupportedMediaError
-from pyengine.http.rsgi import Headers, HTTPProtocol, ProtocolError
+from pyengine.http.errors import (
+    BodyTimeoutError,
+    HeadersTooLargeError,
+    TargetTooLongError,
+    UnsupportedMediaError,
+)
+from pyengine.http.rsgi import Headers, HTTPProtocol, ProtocolError, Scope
 from pyengine.settings.server import ServerConfig, UnknownFields
 
 
@@ -16,6 +21,8 @@ class Limits:
     Attributes:
         header_seconds: Longest time a client may take to send the head of a request, from the
             connection, or from the answer before, on; then its connection is closed.
+        head_bytes: Longest path with its query, and longest headers; more is answered by 414 and
+            431.
         body_bytes: Longest request body; more is answered by 413.
         body_seconds: Longest time a client may take to send it; more is answered by 408.
         file_bytes: Longest body with a file; more is answered by 413.
@@ -36,6 +43,7 @@ class Limits:
     """
 
     header_seconds: float = 30.0
+    head_bytes: int = 32 << 10
     body_bytes: int = 4 << 20
     body_seconds: float = 30.0
     file_bytes: int = 64 << 20
@@ -72,6 +80,23 @@ class Limits:
     def of_files(self) -> "Limits":
         """The limits of a body that has a file."""
         return replace(self, body_bytes=self.file_bytes, body_seconds=self.file_seconds)
+
+
+def check_head(scope: Scope, limits: Limits) -> None:
+    """Refuse a request whose head is longer than the limit.
+
+    Raises:
+        TargetTooLongError: Its path is, with the query.
+        HeadersTooLargeError: Its headers are, names and values together.
+    """
+    if len(scope.path) + len(scope.query_string) > limits.head_bytes:
+        raise TargetTooLongError(
+            f"The path, with its query, is longer than the limit of {limits.head_bytes} bytes."
+        )
+    if sum(len(name) + len(value) for name, value in scope.headers.items()) > limits.head_bytes:
+        raise HeadersTooLargeError(
+            f"The headers are longer than the limit of {limits.head_bytes} bytes."
+        )
 
 
 async def read_body(proto: HTTPProtocol, headers: Headers, limits: Limits) -> bytes:

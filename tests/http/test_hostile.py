@@ -212,6 +212,62 @@ async def test_no_http_at_all(server: HttpServer, http: httpx.AsyncClient) -> No
     assert (await http.post(CHAT, json=GOOD)).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "header", "status", "code"),
+    [
+        ("a" * (32 << 10), b"", 414, "uri_too_long"),
+        ("a?b=" + "c" * (60 << 10), b"", 414, "uri_too_long"),
+        ("v1/models", b"d" * (32 << 10), 431, "headers_too_large"),
+        ("v1/models", b"d" * (120 << 10), 431, "headers_too_large"),
+    ],
+    ids=range(4),
+)
+async def test_a_long_head(
+    server: HttpServer, path: str, header: bytes, status: int, code: str
+) -> None:
+    answer = await _raw(
+        server, b"GET /%b HTTP/1.1\r\nhost: x\r\nx: %b\r\n\r\n" % (path.encode(), header)
+    )
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert json.loads(body)["error"]["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET / HTTP/9.9\r\n\r\n", 400),
+        (b"G{}T / HTTP/1.1\r\nhost: x\r\n\r\n", 400),
+        (b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nbad header\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n%b\r\n" % (b"x: y\r\n" * 101), 431),
+        (b"GET /%b HTTP/1.1\r\nhost: x\r\n\r\n" % (b"a" * (66 << 10)), 414),
+    ],
+    ids=range(8),
+)
+async def test_what_the_http_library_answers_has_no_body(
+    server: HttpServer, http: httpx.AsyncClient, head: bytes, status: int
+) -> None:
+    answer = await _raw(server, head)
+    lines = answer.split(b"\r\n")
+    assert lines[0].startswith(b"HTTP/1.1 %d " % status)
+    assert b"content-length: 0" in lines
+    assert answer.endswith(b"\r\n\r\n")
+    assert (await http.post(CHAT, json=GOOD)).status_code == 200
+
+
+async def test_a_head_beyond_the_buffer(server: HttpServer, http: httpx.AsyncClient) -> None:
+    head = b"GET / HTTP/1.1\r\nhost: x\r\nx: %b\r\n\r\n" % (b"y" * (1 << 20))
+    try:
+        answer = await _raw(server, head)
+    except ConnectionError:  # closed while the rest is still being sent
+        answer = b""
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 431 ")
+    assert (await http.post(CHAT, json=GOOD)).status_code == 200
+
+
 async def test_request_ids(http: httpx.AsyncClient) -> None:
     given = await http.get("/health", headers={"x-request-id": "mine-1"})
     assert given.headers["x-request-id"] == "mine-1"

@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from pyengine.http.serving.server import HttpServer, serve
 from pyengine.http.serving.sockets import listen, listen_at
 from pyengine.settings.server import ServerConfig
 from tests.http.fake_engine import ANSWER, FakeEngine
-from tests.programs import environment, served
+from tests.programs import environment, served, until
 
 BODY: dict[str, Any] = {"model": "org/fake", "messages": [{"role": "user", "content": "hi"}]}
 CHAT = "/v1/chat/completions"
@@ -78,14 +79,6 @@ def serial(url: str, context: ssl.SSLContext) -> str:
         return str(shown["serialNumber"])
 
 
-def shown_by(url: str, context: ssl.SSLContext) -> str | None:
-    """As ``serial``; None for a connection that the listener which is replaced drops unread."""
-    try:
-        return serial(url, context)
-    except (ssl.SSLEOFError, ConnectionResetError):
-        return None
-
-
 async def test_the_openai_client_over_tls(
     engine: FakeEngine, files: tuple[Path, Path], trusted: ssl.SSLContext
 ) -> None:
@@ -130,7 +123,7 @@ async def test_a_certificate_is_replaced_while_a_stream_goes_on(
         if by_signal:
             signal.raise_signal(signal.SIGHUP)
         async with asyncio.timeout(30):
-            while await asyncio.to_thread(shown_by, url, trusted) in (None, before):
+            while await asyncio.to_thread(serial, url, trusted) == before:
                 pass
         renewed = await asyncio.to_thread(serial, url, trusted)
         chain.write_text("no certificate")
@@ -140,6 +133,35 @@ async def test_a_certificate_is_replaced_while_a_stream_goes_on(
         assert await asyncio.to_thread(serial, url, trusted) == renewed
         engine.release()
         assert [line async for line in lines][-2] == "data: [DONE]"
+
+
+def accepted(port: int) -> int:
+    """The connections of ``port`` that a process has accepted: their sockets have inodes."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" and row[9] != "0" for row in rows)
+
+
+async def test_a_handshake_goes_on_while_the_certificate_is_replaced(
+    engine: FakeEngine, files: tuple[Path, Path], authority: trustme.CA, trusted: ssl.SSLContext
+) -> None:
+    await engine.start()
+    server = HttpServer(engine, port=0, certificate=Certificate(*map(str, files)))
+    url = await server.start()
+    address = httpx.URL(url)
+    assert address.port is not None
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    await until(partial(accepted, address.port))
+    put(authority, *files)
+    for _ in range(3):
+        server.renew_certificate()
+    renewed = await asyncio.to_thread(serial, url, trusted)
+    await writer.start_tls(trusted, server_hostname="localhost")
+    assert writer.get_extra_info("peercert")["serialNumber"] != renewed
+    writer.write(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+    assert await asyncio.to_thread(serial, url, trusted) == renewed
+    writer.close()
+    await server.stop(0)
 
 
 async def httpx_get(url: str, context: ssl.SSLContext, path: str) -> httpx.Response:

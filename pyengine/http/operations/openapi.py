@@ -74,14 +74,16 @@ _ERRORS = {
     405: "The path has other methods.",
     408: "The body did not come in time.",
     413: "The body is too long.",
+    414: "The path is too long.",
     415: "The body is not JSON, or compressed.",
     429: "The key has used what it may; Retry-After says when to come again.",
+    431: "The headers are too long.",
     499: "The request was aborted.",
     500: "The engine failed, or a bug; the log has the cause.",
     503: "The model is loaded, the queue is full, or the server stops.",
     504: "The request took too long.",
 }
-_OF_GET = (400, 401, 403, 404, 405, 500, 503)
+_OF_GET = (400, 401, 403, 404, 405, 414, 431, 500, 503)
 
 
 _EVENT = {

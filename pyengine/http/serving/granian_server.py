@@ -1,6 +1,7 @@
 """granian's embedded server, over a socket that listens already, with a certificate or without."""
 
 import asyncio
+import os
 import socket
 import ssl
 from pathlib import Path
@@ -16,11 +17,15 @@ from granian.server.embed import Server
 from pyengine.errors import ConfigError
 from pyengine.http.limits import Limits
 from pyengine.http.rsgi import Scope
+from pyengine.http.serving.sockets import unknown_listener
 from pyengine.settings.server import ServerConfig
 
 # granian configures logging when it is made; this changes its own level only, and leaves the
 # process's other loggers as they are.
 _LOGGING = {"incremental": True, "formatters": {}, "handlers": {}, "loggers": {"_granian": {}}}
+
+# What is longer than a limit of the application's must reach it, to get an answer with a body.
+_HEADS_IN_A_BUFFER = 4
 
 
 class Application(Protocol):
@@ -86,7 +91,10 @@ class GranianServer(Server):
             app,
             # To tell HTTP/2 from HTTP/1 it would wait for a first byte, without a deadline.
             http=HTTPModes.http1,
-            http1_settings=HTTP1Settings(header_read_timeout=round(1000 * limits.header_seconds)),
+            http1_settings=HTTP1Settings(
+                header_read_timeout=round(1000 * limits.header_seconds),
+                max_buffer_size=_HEADS_IN_A_BUFFER * limits.head_bytes,
+            ),
             websockets=False,
             backlog=limits.backlog,
             backpressure=connections,
@@ -97,11 +105,22 @@ class GranianServer(Server):
             ssl_protocol_min=SSLProtocols.tls12,
         )
         # granian owns the descriptor from here on and closes it.
-        unix = listener.family == socket.AF_UNIX
-        self._listener = SocketHolder(listener.detach(), unix, limits.backlog)  # type: ignore[call-arg]
+        self._unix = listener.family == socket.AF_UNIX
+        self._descriptor = listener.detach()
+        self._listener = SocketHolder(self._descriptor, self._unix, limits.backlog)  # type: ignore[call-arg]
 
     def _init_shared_socket(self) -> None:
         self._shd = self._listener  # type: ignore[assignment]
+
+    def accept_no_more(self) -> None:
+        """Take no connection from now on; those that are taken go on, also with their handshakes.
+
+        granian breaks handshakes off when it is told to stop. So its descriptor becomes, in one
+        step, that of a socket which no client knows. Not for a server that was stopped: it has
+        closed the descriptor.
+        """
+        with unknown_listener(self._unix) as unknown:
+            os.dup2(unknown.fileno(), self._descriptor, inheritable=False)
 
 
 class Port:
@@ -120,6 +139,7 @@ class Port:
         self._connections = connections
         self._certificate = certificate
         self._running: dict[asyncio.Task[None], GranianServer] = {}
+        self._retiring: set[asyncio.TimerHandle] = set()
         self._serving = self._start()
 
     def _start(self) -> "asyncio.Task[None]":
@@ -134,16 +154,29 @@ class Port:
     def renew(self) -> None:
         """Take new connections with the certificate as its files are now; the old ones go on.
 
+        Until the deadline of a request's head: then a connection without a request is closed, and
+        one with a request behind its answer.
+
         Raises:
             ConfigError: It cannot be read; the old one stays.
         """
         if self._certificate is None:
             return
         self._certificate.context()
-        before = list(self._running.values())
+        before = self._running.get(self._serving)
         self._serving = self._start()
-        for server in before:
+        if before is not None:
+            before.accept_no_more()
+            self._stop_later(before)
+
+    def _stop_later(self, server: GranianServer) -> None:
+        def stop() -> None:
+            self._retiring.discard(timer)
             server.stop()  # type: ignore[no-untyped-call]
+
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(self._app.limits.header_seconds, stop)
+        self._retiring.add(timer)
 
     async def wait_closed(self) -> None:
         """Wait until the server has ended."""
@@ -152,6 +185,8 @@ class Port:
 
     async def stop(self) -> None:
         """Close the socket and all connections."""
+        for timer in self._retiring:
+            timer.cancel()
         for server in self._running.values():
             server.stop()  # type: ignore[no-untyped-call]
         await asyncio.gather(*self._running)

@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import stat
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -68,6 +69,14 @@ def listen_at(path: str, backlog: int) -> socket.socket:
         raise ConfigError(f"cannot listen at {path}: {error}", param="uds") from error
     listener.setblocking(False)
     return listener
+
+
+def unknown_listener(unix: bool) -> socket.socket:
+    """A listening socket of no use: on a port of loopback that is told to nobody, or on no path."""
+    if not unix:
+        return listen("127.0.0.1", 0, 1)
+    with tempfile.TemporaryDirectory() as folder:
+        return listen_at(f"{folder}/socket", 1)
 
 
 def _remove_stale(path: str) -> None:

@@ -1,4 +1,6 @@
-"""No process that serves on the CPU imports torch; what needs it says so where it is missing."""
+"""Serving on the CPU imports no torch, and over HTTP no numpy; what needs it says so where it is
+missing.
+"""
 
 import json
 import signal
@@ -21,7 +23,10 @@ def write(kind, text):
 class Watch:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name in ("torch", "transformers", "safetensors", "triton"):
+        engine = "engine_main" in " ".join(sys.orig_argv)
+        if name in ("torch", "transformers", "safetensors", "triton") or (
+            name in ("numpy", "ml_dtypes") and not engine
+        ):
             write("import", name)
 sys.meta_path.insert(0, Watch)
 write("process", " ".join(sys.orig_argv))
@@ -29,13 +34,15 @@ write("process", " ".join(sys.orig_argv))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", ["cpu", "simulated"])
-def test_no_serving_process_imports_torch(device: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("device", "workers"), [("cpu", 2), ("simulated", 1)])
+def test_no_serving_process_imports_what_it_does_not_need(
+    device: str, workers: int, tmp_path: Path
+) -> None:
     log = tmp_path / "log"
     (tmp_path / "sitecustomize.py").write_text(WATCH.format(log=str(log)))
     env = environment()
     env["PYTHONPATH"] = f"{tmp_path}:{env['PYTHONPATH']}"
-    arguments = ("--port", "0", "--device", device, "--workers", "2")
+    arguments = ("--port", "0", "--device", device, "--workers", str(workers))
     with served(*arguments, env=env) as server:
         question = {
             "model": "pyengine-demo",
@@ -54,7 +61,7 @@ def test_no_serving_process_imports_torch(device: str, tmp_path: Path) -> None:
     lines = log.read_text().splitlines()
     processes = [line for line in lines if line.startswith("process")]
     assert any("engine_main" in line for line in processes)
-    assert len(processes) >= 3  # the command, the engine, a worker
+    assert len(processes) >= 1 + workers  # the command, the engine, workers beside the command
     assert [line for line in lines if line.startswith("import")] == []
 
 

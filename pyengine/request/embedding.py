@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from pyengine.completion import Usage
 from pyengine.errors import InvalidRequestError
 from pyengine.model.vectors import VectorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class Embedding:
         usage: Its token counts.
     """
 
-    vector: NDArray[np.float32]
+    vector: "NDArray[np.float32]"
     usage: Usage
 
 
@@ -50,12 +52,14 @@ class VectorForm:
                 f"'dimensions' must be at least 1, not {self.dimensions}", param="dimensions"
             )
 
-    def of(self, states: NDArray[np.float32], spec: VectorSpec) -> NDArray[np.float32]:
+    def of(self, states: "NDArray[np.float32]", spec: VectorSpec) -> "NDArray[np.float32]":
         """The vector made of pooled states, float32 [hidden_size].
 
         Raises:
             InvalidRequestError: It has fewer numbers than are wanted.
         """
+        import numpy as np
+
         if self.dimensions is not None and self.dimensions > len(states):
             raise InvalidRequestError(
                 f"'dimensions' may be {len(states)} at most, not {self.dimensions}",
@@ -68,7 +72,9 @@ class VectorForm:
         return vector
 
 
-def similarity(one: Sequence[float] | NDArray[np.float32], other: NDArray[np.float32]) -> float:
+def similarity(one: "Sequence[float] | NDArray[np.float32]", other: "NDArray[np.float32]") -> float:
     """The cosine of two vectors."""
+    import numpy as np
+
     lengths = float(np.linalg.norm(one)) * float(np.linalg.norm(other))
     return float(np.dot(one, other)) / max(lengths, 1e-12)

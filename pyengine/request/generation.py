@@ -3,15 +3,16 @@
 import asyncio
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from typing import Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Self
 
 from pyengine.completion import Completion, Outcome, Update
 from pyengine.logprobs import TokenLogprob
 from pyengine.messages import RequestKey
 from pyengine.request.request import RequestActor
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Generation:
@@ -44,8 +45,10 @@ class Generation:
         return self._actor.outcome
 
     @property
-    def vector(self) -> NDArray[np.float32]:
+    def vector(self) -> "NDArray[np.float32]":
         """The vector of a request that pools, float32 [hidden_size], once it was awaited."""
+        import numpy as np  # of embeddings alone; half of the time until the port listens
+
         return np.frombuffer(self._actor.last.pooled, np.float32)
 
     def pass_text(self, sink: Callable[[str], None]) -> None:

@@ -1,13 +1,14 @@
 """``POST /v1/embeddings``."""
 
+import asyncio
 import base64
+import importlib
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from pyengine.errors import InvalidRequestError
 from pyengine.http.errors import FieldNames
@@ -26,6 +27,9 @@ from pyengine.sampling import SamplingParams
 from pyengine.telemetry.timing import server_timing
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from pyengine.http.exchange import Exchange
 
 # OpenAI's limit.
@@ -93,6 +97,8 @@ async def embedded(
     engine = exchange.service.engine
     spec = engine.vectors
     form.check(spec)
+    if "numpy" not in sys.modules:  # its import takes too long for a loop that serves
+        await asyncio.to_thread(importlib.import_module, "numpy")
     if not spec.declared:
         exchange.warn(NOT_TRAINED)
     asked = Asked("embeddings", exchange.service.new_id("embd-"), _PARAMS, False)
@@ -117,10 +123,10 @@ def check_inputs(param: str, count: int) -> None:
         )
 
 
-def _numbers(vector: NDArray[np.float32]) -> list[float]:
+def _numbers(vector: "NDArray[np.float32]") -> list[float]:
     numbers: list[float] = vector.tolist()
     return numbers
 
 
-def _base64(vector: NDArray[np.float32]) -> str:
+def _base64(vector: "NDArray[np.float32]") -> str:
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()

@@ -1,7 +1,8 @@
-"""An answer as server-sent events, kept alive while nothing comes for it."""
+"""An answer in parts, kept alive while nothing comes for it."""
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyengine.http.rsgi import HTTPStreamTransport
@@ -11,25 +12,52 @@ if TYPE_CHECKING:
 
 # Clients skip comments; proxies count them as traffic.
 KEEP_ALIVE = b": keep-alive\n\n"
+
+
+@dataclass(frozen=True)
+class StreamForm:
+    """How the parts of an answer are told apart.
+
+    Attributes:
+        content_type: Of the answer.
+        keep_alive: Written while nothing else is; None where clients would not skip it.
+    """
+
+    content_type: str
+    keep_alive: bytes | None
+
+
+EVENTS = StreamForm("text/event-stream; charset=utf-8", KEEP_ALIVE)
+LINES = StreamForm("application/x-ndjson", None)
+
 # An answer that has not begun waits for so many intervals: until then, a request that is refused,
 # by a grammar that takes long to compile for instance, gets a status of its own.
 PATIENCE = 3
+_HEADERS = (
+    ("cache-control", "no-cache"),
+    ("x-accel-buffering", "no"),  # nginx would hold chunks back
+)
 
 
 class EventStream:
     """The answer of one exchange. Lives on the serving loop, from here until :meth:`end`.
 
-    A comment is written when nothing else was for ``Limits.keep_alive_seconds``.
+    A comment is written when nothing else was for ``Limits.keep_alive_seconds``, if the form has
+    comments.
     """
 
-    def __init__(self, exchange: "Exchange") -> None:
+    def __init__(self, exchange: "Exchange", form: StreamForm = EVENTS) -> None:
         """Not begun yet."""
         self._exchange = exchange
+        self._form = form
         self._transport: HTTPStreamTransport | None = None
         self._interval = exchange.service.limits.keep_alive_seconds
         self._loop = asyncio.get_running_loop()
         self._written = self._loop.time()
-        self._timer = self._loop.call_later(PATIENCE * self._interval, self._keep_alive)
+        self._timer: asyncio.TimerHandle | None = None
+        if form.keep_alive is not None:
+            first = PATIENCE * self._interval
+            self._timer = self._loop.call_later(first, self._keep_alive, form.keep_alive)
 
     @property
     def begun(self) -> bool:
@@ -40,7 +68,8 @@ class EventStream:
         """Send the head of the answer, unless it is sent already."""
         if self._transport is None:
             self._exchange.began, self._exchange.status = True, 200
-            self._transport = self._exchange.proto.response_stream(200, _headers(self._exchange))
+            headers = [*self._exchange.headers(self._form.content_type), *_HEADERS]
+            self._transport = self._exchange.proto.response_stream(200, headers)
         return self._transport
 
     @property
@@ -53,22 +82,15 @@ class EventStream:
         self._written = self._loop.time()
         return self.begin().send_bytes(data)
 
-    def _keep_alive(self) -> None:
+    def _keep_alive(self, comment: bytes) -> None:
         left = self._written + self._interval - self._loop.time()
         if left <= 0:
-            self.write(KEEP_ALIVE)
+            self.write(comment)
             left = self._interval
-        self._timer = self._loop.call_later(left, self._keep_alive)
+        self._timer = self._loop.call_later(left, self._keep_alive, comment)
 
     def end(self) -> None:
         """Let go of the answer: granian ends it with the last reference to its transport."""
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._transport = None
-
-
-def _headers(exchange: "Exchange") -> list[tuple[str, str]]:
-    return [
-        *exchange.headers("text/event-stream; charset=utf-8"),
-        ("cache-control", "no-cache"),
-        ("x-accel-buffering", "no"),  # nginx would hold chunks back
-    ]

@@ -1,4 +1,4 @@
-"""Server-sent events: answers written as they are generated.
+"""Streams: answers written as they are generated, as server-sent events or lines of JSON.
 
 What has piled up for a stream since its last write goes out as one: a Generation gives it as one
 Update, and with several of them everything that is there is written together.
@@ -20,7 +20,7 @@ from pyengine.chat.answer import ChatUpdate
 from pyengine.completion import Update, Usage
 from pyengine.errors import PyengineError
 from pyengine.http.errors import InternalError
-from pyengine.http.event_stream import EventStream
+from pyengine.http.event_stream import EVENTS, EventStream, StreamForm
 from pyengine.http.rsgi import ProtocolClosed
 from pyengine.request.generation import Generation
 
@@ -77,18 +77,20 @@ async def stream(
     generations: Sequence[Updating[U]],
     chunks: Chunks[U],
     ended: Callable[[], Awaitable[None]] | None = None,
+    form: StreamForm = EVENTS,
 ) -> None:
     """Answer with the updates of ``generations`` as they come.
 
     The answer begins with the first update, so that a request that fails before has a status of its
-    own, or with a comment if that takes long. A later failure is an event of the stream, which then
-    ends without ``[DONE]``.
+    own, or with a comment if that takes long. A later failure is a part of the stream, which then
+    ends without :meth:`Chunks.last`.
 
     Args:
         exchange: The request.
         generations: The answers to it.
         chunks: Writes their updates.
         ended: Awaited once ``chunks`` has made the end of the stream, before that is sent.
+        form: How the parts are told apart.
 
     Raises:
         PyengineError: Before the answer began.
@@ -97,7 +99,7 @@ async def stream(
     usages: list[Usage | None] = [None] * len(generations)
     begun = [False] * len(generations)
     timeline = exchange.service.engine.timeline
-    events = EventStream(exchange)
+    events = EventStream(exchange, form)
     alone = generations[0] if len(generations) == 1 else None
     sending = None
     try:

@@ -1,6 +1,7 @@
 """Streams that wait are kept alive by comments, which clients skip."""
 
 import asyncio
+import json
 
 import httpx
 import openai
@@ -56,3 +57,19 @@ async def test_a_failure_behind_a_comment_is_an_event(
         rest = "\n".join([line async for line in lines])
     assert '"code":"overloaded"' in rest
     assert "[DONE]" not in rest
+
+
+async def test_lines_of_json_have_no_comments(http: httpx.AsyncClient, engine: FakeEngine) -> None:
+    engine.hold_after = 2
+    chat = {"messages": [{"role": "user", "content": "hi"}]}
+    async with http.stream("POST", "/api/chat", json=chat) as waits:
+        async with http.stream("POST", "/v1/completions", json=BODY) as kept_alive:
+            async with asyncio.timeout(20):
+                events = kept_alive.aiter_lines()
+                for _ in range(2):
+                    while await anext(events) != COMMENT:
+                        pass
+            engine.release()
+        found = [json.loads(line) async for line in waits.aiter_lines()]
+    assert found[-1]["done"]
+    assert "".join(line["message"]["content"] for line in found) == ANSWER

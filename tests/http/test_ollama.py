@@ -1,14 +1,16 @@
 """Ollama's API: lines of JSON, and what its clients ask of a model."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
 from pyengine.chat.template import ChatTemplate
+from pyengine.completion import Update
 from pyengine.errors import EngineDeadError
-from tests.http.fake_engine import ANSWER, FakeEngine
+from tests.http.fake_engine import ANSWER, FakeEngine, FakeGeneration
 from tests.http.test_tools import CALLS, NOW, TEMPLATE, THOUGHT, WEATHER
 
 MODEL = "org/fake"
@@ -47,6 +49,16 @@ async def test_text(http: httpx.AsyncClient, engine: FakeEngine) -> None:
     whole = (await http.post("/api/chat", json={**body, "stream": False})).json()
     assert whole["message"]["content"] == ANSWER[:9]
     assert whole["done"]
+
+
+async def test_no_task_wakes_for_a_line(
+    http: httpx.AsyncClient, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sinks: list[Callable[[Update], None]] = []
+    monkeypatch.setattr(FakeGeneration, "pass_updates", lambda _, sink: sinks.append(sink))
+    await http.post("/api/chat", json={"messages": HELLO})
+    await http.post("/api/generate", json={"prompt": "hello"})
+    assert len(sinks) == 2
 
 
 async def test_calls_there_and_back(http: httpx.AsyncClient, engine: FakeEngine) -> None:

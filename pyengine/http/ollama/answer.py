@@ -27,7 +27,7 @@ def error_body(error: PyengineError) -> bytes:
 
 
 class OllamaWriter:
-    """Writes one answer, whole or line by line."""
+    """Writes one answer, whole or line by line; its lines are the chunks of a stream."""
 
     def __init__(
         self, model: str, answer: ChatGeneration, warnings: Sequence[str], *, chat: bool
@@ -38,7 +38,11 @@ class OllamaWriter:
         self._calls: list[tuple[str, str, list[str]]] = []
         self._finish: str | None = None
 
-    def update(self, update: ChatUpdate) -> bytes:
+    def first(self, index: int, update: ChatUpdate) -> bytes:
+        """Nothing: the first line is that of the first text."""
+        return b""
+
+    def update(self, index: int, update: ChatUpdate) -> bytes:
         """A line with the new text; calls come whole, once all of them are there."""
         self._warnings = list(dict.fromkeys((*self._warnings, *update.warnings)))
         self._finish = update.finish_reason
@@ -48,13 +52,17 @@ class OllamaWriter:
             return b""
         return self._line(self._made(update.text, update.reasoning, (), done=False))
 
-    def last(self, usage: Usage) -> bytes:
+    def last(self, usages: list[Usage]) -> bytes:
         """The calls, and the line that has the counts."""
         data = b""
         if self._calls:
             calls = [_call(*call[:2], "".join(call[2])) for call in self._calls]
             data = self._line(self._made("", "", calls, done=False))
-        return data + self._line(self._ended(self._made("", "", (), done=True), usage))
+        return data + self._line(self._ended(self._made("", "", (), done=True), usages[0]))
+
+    def error(self, error: PyengineError) -> bytes:
+        """The line that ends a stream which failed."""
+        return error_body(error) + b"\n"
 
     def whole(self, answer: ChatAnswer) -> bytes:
         """The answer as one object."""

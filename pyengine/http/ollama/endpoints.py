@@ -10,9 +10,11 @@ from pyengine.chat.generation import ChatGeneration
 from pyengine.chat.messages import Message
 from pyengine.chat.options import ChatOptions
 from pyengine.chat.tools import Tool
-from pyengine.errors import InvalidRequestError, PyengineError
-from pyengine.http.errors import FieldNames, InternalError
-from pyengine.http.ollama.answer import OllamaWriter, error_body
+from pyengine.errors import InvalidRequestError
+from pyengine.http import sse
+from pyengine.http.errors import FieldNames
+from pyengine.http.event_stream import LINES
+from pyengine.http.ollama.answer import OllamaWriter
 from pyengine.http.ollama.conversation import (
     OPTION_NAMES,
     conversation,
@@ -27,7 +29,6 @@ from pyengine.http.ollama.schema import (
     OllamaShowRequest,
 )
 from pyengine.http.operations.tracing import Asked
-from pyengine.http.rsgi import ProtocolClosed
 from pyengine.request.submission import RequestOptions
 
 if TYPE_CHECKING:
@@ -118,30 +119,7 @@ async def _write(
     if not _streams(request):
         exchange.reply(writer.whole(await answer))
         return
-    transport = None
-    try:
-        async for update in answer:
-            if transport is None:
-                exchange.began, exchange.status = True, 200
-                headers = exchange.headers("application/x-ndjson")
-                transport = exchange.proto.response_stream(200, headers)
-            data = writer.update(update)
-            if update.finish_reason is not None:
-                data += writer.last(update.usage)
-            if data:
-                await transport.send_bytes(data)
-    except ProtocolClosed:
-        raise
-    except PyengineError as error:
-        if transport is None:
-            raise
-        await transport.send_bytes(error_body(exchange.explain(error)) + b"\n")
-    except Exception:
-        if transport is not None:
-            await transport.send_bytes(error_body(InternalError()) + b"\n")
-        raise
-    finally:
-        transport = None  # granian ends the answer with its last reference; a traceback may be one
+    await sse.stream(exchange, [answer], writer, form=LINES)
 
 
 def _streams(request: OllamaRequest) -> bool:

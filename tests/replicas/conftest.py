@@ -19,7 +19,7 @@ REQUESTS = 200
 
 
 class Replicas:
-    """``pyengine serve --replicas 2`` on simulated devices.
+    """``pyengine serve --replicas 2`` on simulated devices, with one store.
 
     Attributes:
         server: Its process.
@@ -59,8 +59,9 @@ def value(exposition: str, metric: str, **labels: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def replicas() -> Iterator[Replicas]:
-    with served("--port", "0", "--replicas", "2", *SIMULATED) as server:
+def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
+    store = ("--store", str(tmp_path_factory.mktemp("store") / "store"))
+    with served("--port", "0", "--replicas", "2", *SIMULATED, *store) as server:
         yield Replicas(server)
         assert server.end(signal.SIGTERM) == 0
 

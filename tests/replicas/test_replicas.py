@@ -51,6 +51,28 @@ def test_replicas_are_added_by_nobody_else(replicas: Replicas) -> None:
     assert httpx.get(f"{replicas.url}/workers").status_code == 401
 
 
+def test_what_one_replica_stores_all_of_them_have(replicas: Replicas) -> None:
+    body = {"model": "pyengine-demo", "input": "Hello!", "max_output_tokens": 8}
+    asked = f"{replicas.url}/v1/responses"
+    first = httpx.post(asked, json=body).json()
+    second = httpx.post(asked, json={**body, "previous_response_id": first["id"]}).json()
+    assert second["usage"]["input_tokens"] > first["usage"]["input_tokens"] + 8
+    for url in dict(replicas.lives()).values():
+        for each in (first, second):
+            assert httpx.get(f"{url}/v1/responses/{each['id']}").json() == each
+
+
+def test_paths_that_the_router_does_not_have(replicas: Replicas) -> None:
+    made = httpx.post(
+        f"{replicas.url}/v1/responses",
+        json={"model": "pyengine-demo", "input": "Hello!", "max_output_tokens": 1},
+    ).json()
+    _, url = replicas.lives()[-1]
+    for path in ("files", "batches", "chat/completions", f"responses/{made['id']}"):
+        assert httpx.get(f"{replicas.url}/v1/{path}").status_code in (404, 405)
+        assert httpx.get(f"{url}/v1/{path}").status_code == 200
+
+
 async def test_a_replica_killed_while_idle_costs_no_request(replicas: Replicas) -> None:
     index, url = replicas.lives()[-1]
     os.kill(listener(url), signal.SIGKILL)

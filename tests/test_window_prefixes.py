@@ -65,4 +65,4 @@ async def test_shared_prompts_are_found(own: int, tmp_path: Path, demo_model: Pa
     full = await hits(write(tmp_path / "full", demo_model), own)
     most = PROMPT / (PROMPT + own) * (1 - PROMPTS / REQUESTS)
     assert 0.2 < full < most, "nothing was evicted, or all"
-    assert await hits(write(tmp_path / "windows", demo_model, **WINDOWS), own) >= 0.95 * full
+    assert await hits(write(tmp_path / "windows", demo_model, **WINDOWS), own) >= full

@@ -204,6 +204,16 @@ impl BlockPool {
         }
     }
 
+    /// Makes what a block has in the group of a window the newest of all that is cached; nothing if it is not cached.
+    pub(super) fn renew(&mut self, block: BlockId, group: usize) {
+        let at = self.at(block, group);
+        let Entry { holds, place, .. } = self.entries[at];
+        if holds == 0 && place != NOWHERE && self.pages.has(block, group) {
+            self.unlink(at, group);
+            self.link_newest(at, group);
+        }
+    }
+
     /// Evicts what a block has in the group of a window, which is cached.
     pub(super) fn evict(&mut self, block: BlockId, group: usize) {
         self.unlink(self.at(block, group), group);

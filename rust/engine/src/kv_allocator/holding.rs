@@ -20,6 +20,8 @@ pub struct Holding {
     blocks: Vec<BlockId>,
     /// By group behind the first: which of `blocks` it holds there.
     windows: Vec<Range<usize>>,
+    /// How many blocks it found when it began.
+    found: usize,
 }
 
 impl Holding {
@@ -95,6 +97,7 @@ impl KvAllocator {
         debug_assert!(holding.blocks.is_empty());
         let count = self.match_prefix(salt, tokens, max_blocks, &mut holding.blocks);
         holding.windows.clear();
+        holding.found = count;
         for group in 1..self.groups.len() {
             let window = self.seen_behind(group, count)..count;
             holding.blocks[window.clone()].iter().for_each(|&block| self.pool.hold(block, group));
@@ -184,13 +187,21 @@ impl KvAllocator {
         least
     }
 
-    /// Releases all but the first `blocks` blocks, last first.
+    /// Releases all but the first `blocks` blocks, last first. What of them a window has left becomes as new, from where
+    /// a sequence that begins like this one would look into it: behind the prefix that was found, and before each border
+    /// where paths part in the tree. So its age is that of its tokens, as it is in the first group.
     pub fn cut(&mut self, holding: &mut Holding, blocks: usize) {
+        let mut border = holding.found;
         for at in (blocks..holding.blocks.len()).rev() {
             let block = holding.blocks[at];
+            if at < border && self.parts_behind(block) {
+                border = at + 1;
+            }
             for (group, window) in (1..).zip(&holding.windows) {
                 if window.contains(&at) {
                     self.pool.release(block, group);
+                } else if at < window.start && at >= self.seen_behind(group, border) {
+                    self.pool.renew(block, group);
                 }
             }
             self.pool.release(block, 0);
@@ -204,6 +215,10 @@ impl KvAllocator {
     /// Releases everything.
     pub fn let_go(&mut self, holding: &mut Holding) {
         self.cut(holding, 0);
+    }
+
+    fn parts_behind(&self, block: BlockId) -> bool {
+        self.pool.has_windows() && self.tree.as_ref().is_some_and(|tree| tree.parts_behind(block, &self.pool))
     }
 
     /// The first block that the first query behind `blocks` blocks sees.

@@ -204,6 +204,16 @@ impl PrefixTree {
         }
     }
 
+    /// Whether paths part behind `block`, which may be unknown. O(1).
+    pub(super) fn parts_behind(&self, block: BlockId, pool: &BlockPool) -> bool {
+        let place = pool.place(block);
+        place != NOWHERE && {
+            let node = self.node(place);
+            let child = node.first_child;
+            node.blocks.last() == Some(&block) && child != NO_NODE && self.node(child).next_sibling != NO_NODE
+        }
+    }
+
     /// The first whole blocks of `tokens`, at most `limit`.
     fn whole_blocks<'a>(&self, tokens: &'a [u32], limit: usize) -> &'a [u32] {
         &tokens[..(tokens.len() / self.block_size).min(limit) * self.block_size]

@@ -1,6 +1,7 @@
 //! The allocator case by case; `model` plays it at random against a simple model.
 
 mod groups;
+mod hits;
 mod model;
 
 use super::*;

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from pyengine.errors import InvalidRequestError
-from pyengine.http.store.errors import NoSuchObjectError
+from pyengine.http.errors import NoSuchObjectError
 from pyengine.validation.decoding import refusal
 
 if TYPE_CHECKING:

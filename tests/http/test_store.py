@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyengine.errors import ConfigError
+from pyengine.http.errors import NoSuchObjectError, StoreFullError
 from pyengine.http.store.database import Database, Part
-from pyengine.http.store.errors import NoSuchObjectError, StoreFullError
 from pyengine.http.store.store import Store, StoreLimits
 from tests.clients import client_of
 from tests.programs import served

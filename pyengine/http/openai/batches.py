@@ -9,11 +9,11 @@ from pyengine.errors import InvalidRequestError
 from pyengine.http.batches import files
 from pyengine.http.batches.run import OPTIONS, decode_batch
 from pyengine.http.batches.runner import KIND
+from pyengine.http.errors import NoSuchObjectError
 from pyengine.http.openai.schema.batches import BatchObject, BatchRequest, RequestCounts
 from pyengine.http.openai.schema.common import check_metadata
 from pyengine.http.query import ListQuery, read_query, stored_page
 from pyengine.http.store.database import Part
-from pyengine.http.store.errors import NoSuchObjectError
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange

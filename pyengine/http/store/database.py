@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyengine.errors import ConfigError
-from pyengine.http.store.errors import StoreFullError
+from pyengine.http.errors import StoreFullError
 
 if TYPE_CHECKING:
     import sqlite3

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 import msgspec
 
+from pyengine.http.errors import NoSuchObjectError, StoreOffError
 from pyengine.http.store.database import Change, Database, Part, Row
-from pyengine.http.store.errors import NoSuchObjectError, StoreOffError
 from pyengine.settings.server import ServerConfig
 
 T = TypeVar("T")

@@ -18,8 +18,9 @@ class Usage:
         completion_tokens: Tokens generated.
         accepted_drafts: Generated tokens that were drafted, by any proposer, and verified.
         rejected_drafts: Tokens that were drafted and rejected.
-        reasoning_tokens: Tokens of the reasoning before the answer; None where they are not
-            counted.
+        reasoning_tokens: Tokens of the reasoning before the answer, markers counted in where each
+            is one token; else as many as the text of the reasoning has, and None before the end.
+            None too where the model's format has no reasoning.
     """
 
     prompt_tokens: int

@@ -7,7 +7,7 @@
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -79,6 +79,7 @@ class AnswerSpec:
     _reasoning_open: bool = False
     _hidden: re.Pattern[str] | None = None
     _markers: ReasoningTokens | None = None
+    _count: Callable[[str], int] | None = None
     _content: bool = False  # whether the answer's text follows the request's grammar
     _schema_warnings: tuple[str, ...] = ()
 
@@ -98,6 +99,7 @@ class AnswerSpec:
             parser,
             hidden=self._hidden,
             markers=self._markers,
+            count=self._count,
             reasoning_open=self._reasoning_open,
         )
         return ChatGeneration(generation, reader, self.warnings + self._schema_warnings)
@@ -271,6 +273,7 @@ class ChatHandler:
             is_open,
             hidden,
             self._reasoning_tokens,
+            self._tokens_of if self.reasons else None,
             options.grammar is not None and options.tool_choice == "auto",
             form.warnings(tools),
         )
@@ -368,6 +371,9 @@ class ChatHandler:
     @cached_property
     def _special_tokens(self) -> re.Pattern[str]:
         return re.compile("|".join(map(re.escape, sorted(self._tokenizer.special_tokens))))
+
+    def _tokens_of(self, text: str) -> int:
+        return len(self._tokenizer.encode(text, add_special_tokens=False))
 
     @cached_property
     def _reasoning_tokens(self) -> ReasoningTokens | None:

@@ -1,7 +1,7 @@
 """Reads an answer as it comes: what the model writes becomes text, reasoning and tool calls."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from pyengine.chat.answer import ChatUpdate, FinishReason, ToolCallDelta
@@ -22,7 +22,10 @@ class ReasoningTokens:
 class Reader:
     """Turns the updates of one generation into those of an answer. The loop of its caller."""
 
-    __slots__ = ("_hidden", "_markers", "_of_text", "_open", "_over", "_parser", "_thought")
+    __slots__ = (
+        "_count", "_hidden", "_markers", "_of_text", "_open", "_over", "_parser", "_reasoning",
+        "_thought",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -30,6 +33,7 @@ class Reader:
         *,
         hidden: re.Pattern[str] | None = None,
         markers: ReasoningTokens | None = None,
+        count: Callable[[str], int] | None = None,
         reasoning_open: bool = False,
     ) -> None:
         """Read with a parser.
@@ -37,12 +41,15 @@ class Reader:
         Args:
             parser: A fresh parser of the model's chat format.
             hidden: Matches special tokens, which the parser needs and the text leaves out.
-            markers: Count the tokens of the reasoning by these; None does not count them.
+            markers: Count the tokens of the reasoning by these.
+            count: Gives the tokens of a text; counts the reasoning where there are no markers.
             reasoning_open: Whether the prompt has opened the reasoning.
         """
         self._parser = parser
         self._hidden = hidden
         self._markers = markers
+        self._count = count
+        self._reasoning: list[str] = []
         self._open = reasoning_open
         self._over = False  # whether the reasoning is over, or there will be none
         self._thought = 0
@@ -71,6 +78,8 @@ class Reader:
         if self._hidden is not None:
             text = self._hidden.sub("", text)
             reasoning = self._hidden.sub("", reasoning)
+        if reasoning and self._markers is None:
+            self._reasoning.append(reasoning)
         if finish == "stop" and self._parser.complete:
             finish = "tool_calls"
         return ChatUpdate(
@@ -79,7 +88,7 @@ class Reader:
             finish,
             update.stop_string,
             update.stop_token,
-            self._counted(update, bool(text or calls)),
+            self._usage(update, bool(text or calls)),
             update.warnings,
             reasoning,
             tuple(calls),
@@ -98,14 +107,21 @@ class Reader:
             return entries
         return tuple(entry for entry in entries if hidden.fullmatch(entry.token) is None)
 
-    def _counted(self, update: Update, spoke: bool) -> Usage:
-        """The usage with the reasoning's tokens, markers counted in.
+    def _usage(self, update: Update, spoke: bool) -> Usage:
+        """The usage with the reasoning's tokens.
 
         ``spoke``: anything but reasoning has come. A marker after that opens nothing any more.
         """
-        markers = self._markers
-        if markers is None:
+        if (markers := self._markers) is not None:
+            self._follow(update, markers, spoke)
+        elif self._count is None or update.finish_reason is None:
             return update.usage
+        else:
+            self._thought = self._count("".join(self._reasoning))
+        return replace(update.usage, reasoning_tokens=self._thought)
+
+    def _follow(self, update: Update, markers: ReasoningTokens, spoke: bool) -> None:
+        """Count the tokens of an update that are reasoning, markers counted in."""
         if spoke and not self._open and markers.close not in update.token_ids:
             self._over = True
         for token in update.token_ids:
@@ -114,4 +130,3 @@ class Reader:
             self._open = self._open or token == markers.open
             self._thought += self._open
             self._over = token == markers.close
-        return replace(update.usage, reasoning_tokens=self._thought)

@@ -87,6 +87,8 @@ async def test_the_tokens_of_the_reasoning(
     assert answer.usage.reasoning_tokens == count
     uncounted = await _answer(updates, reasoning_open=is_open)
     assert uncounted.usage.reasoning_tokens is None
+    of_text = await _answer(updates, count=len, reasoning_open=is_open)
+    assert of_text.usage.reasoning_tokens == len(answer.reasoning)
     assert uncounted.text == answer.text
     assert (answer.reasoning != "") == (count > 0)
 

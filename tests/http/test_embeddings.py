@@ -18,6 +18,7 @@ from pyengine.demo import MODEL_PATH
 from pyengine.http.openai.pooling.relevance import INSTRUCTION, SYSTEM
 from pyengine.http.serving.server import HttpServer
 from tests.embedding_models import VOCABULARY, embedding_folder, expected
+from tests.http.specification import Bodies
 from tests.models import random_model
 
 TEXTS = ["Once upon a time", "The capital of France", "Once upon a time there was"]
@@ -41,7 +42,9 @@ async def server(engine: AsyncEngine) -> Any:
     await engine.close()
 
 
-async def test_openai(client: openai.AsyncOpenAI, engine: AsyncEngine, tmp_path: Path) -> None:
+async def test_openai(
+    client: openai.AsyncOpenAI, engine: AsyncEngine, tmp_path: Path, bodies: Bodies
+) -> None:
     found = await client.embeddings.create(model="tiny", input=TEXTS)  # base64, as it asks
     ids = [engine.tokenizer.encode(text) for text in TEXTS]
     body = embedding_folder(tmp_path / "again", None)
@@ -56,6 +59,8 @@ async def test_openai(client: openai.AsyncOpenAI, engine: AsyncEngine, tmp_path:
     for each, whole in zip(several.data, found.data, strict=True):
         cut = np.array(whole.embedding[:8])
         np.testing.assert_allclose(each.embedding, cut / np.linalg.norm(cut), atol=1e-5)
+    bodies.check()
+    assert bodies.seen["CreateEmbeddingResponse"] == 3
 
 
 async def test_forms_and_errors(http: httpx.AsyncClient) -> None:

@@ -10,8 +10,6 @@ import pytest
 
 from pyengine import AsyncEngine
 from tests.http.test_logprob_fields import QUESTION, table
-from tests.http.test_responses import check
-from tests.http.test_responses_api import specified
 
 OF_TEXT: Any = "message.output_text.logprobs"
 WEATHER: Any = {
@@ -133,16 +131,13 @@ async def test_calls_have_none_and_an_answer_goes_back_as_it_came(
     assert (await client.responses.create(**asked)).output_text
 
 
-async def test_against_the_specification(engine: AsyncEngine, http: httpx.AsyncClient) -> None:
-    schemas, events = specified()
+async def test_whole_and_streamed(engine: AsyncEngine, http: httpx.AsyncClient) -> None:
     answer = await http.post("/v1/responses", json=_asked(engine))
     assert answer.json()["output"][0]["content"][0]["logprobs"]
-    check(schemas, schemas["Response"], answer.json())
     answer = await http.post("/v1/responses", json={**_asked(engine), "stream": True})
     told = 0
     for event in answer.text.split("\n\n")[:-1]:
         made = json.loads(event.split("\ndata: ")[1])
-        check(schemas, events[made["type"]], made)
         told += bool(made.get("logprobs"))
     assert told > 1
 

@@ -10,9 +10,7 @@ import pytest
 from pyengine.chat.template import ChatTemplate
 from pyengine.errors import EngineDeadError
 from tests.http.fake_engine import ANSWER, FakeEngine
-from tests.http.test_responses import check
 from tests.http.test_tools import CALLS, TEMPLATE, THOUGHT
-from tests.reference import openapi
 
 MODEL = "org/fake"
 WEATHER: Any = {
@@ -176,49 +174,13 @@ async def test_the_clients_own_stream(client: openai.AsyncOpenAI) -> None:
     assert len([item for item in final.output if item.type == "function_call"]) == 2
 
 
-def _flat(schemas: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """An object made of several, as one."""
-    if "$ref" in schema:
-        schema = schemas[schema["$ref"].rsplit("/", 1)[1]]
-    made = {**schema, "properties": dict(schema.get("properties", {})), "allOf": []}
-    for part in schema.get("allOf", []):
-        more = _flat(schemas, part)
-        made["properties"] |= more["properties"]
-        made["required"] = [*made.get("required", []), *more.get("required", [])]
-    return made
-
-
-def specified() -> tuple[dict[str, Any], dict[str, Any]]:
-    """OpenAI's schemas, and those of a stream's events by their type."""
-    schemas = openapi()["components"]["schemas"]
-    for name in (
-        "Response",
-        "InputMessageResource",
-        "FunctionToolCallResource",
-        "FunctionToolCallOutputResource",
-    ):
-        schemas[name] = _flat(schemas, schemas[name])
-    # What is not known here is left out rather than made up.
-    del schemas["ResponseUsage"]["properties"]["output_tokens_details"]["required"]
-    listed = [option["$ref"] for option in schemas["ResponseStreamEvent"]["anyOf"]]
-    options = [schemas[each.rsplit("/", 1)[1]] for each in listed]
-    return schemas, {option["properties"]["type"]["enum"][0]: option for option in options}
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_against_the_specification(http: httpx.AsyncClient, stream: bool) -> None:
-    schemas, events = specified()
-    body = {"model": MODEL, "input": "hello", "tools": [WEATHER, NOW], "stream": stream}
+async def test_lines_of_events_name_them(http: httpx.AsyncClient) -> None:
+    body = {"model": MODEL, "input": "hello", "tools": [WEATHER, NOW], "stream": True}
     answer = await http.post("/v1/responses", json=body)
-    if not stream:
-        check(schemas, schemas["Response"], answer.json())
-        return
     assert answer.headers["content-type"].startswith("text/event-stream")
     for event in answer.text.split("\n\n")[:-1]:
         name, data = event.split("\n")
-        made = json.loads(data.removeprefix("data: "))
-        assert made["type"] == name.removeprefix("event: ")
-        check(schemas, events[made["type"]], made)
+        assert json.loads(data.removeprefix("data: "))["type"] == name.removeprefix("event: ")
 
 
 FORMAT: Any = {

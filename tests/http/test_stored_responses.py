@@ -17,8 +17,7 @@ from pyengine.http.serving.server import HttpServer
 from pyengine.http.store.store import Store, StoreLimits
 from pyengine.settings.server import ServerConfig
 from tests.http.fake_engine import ANSWER, FakeEngine
-from tests.http.test_responses import check
-from tests.http.test_responses_api import NOW, WEATHER, specified
+from tests.http.test_responses_api import NOW, WEATHER
 from tests.http.test_tools import CALLS, TEMPLATE, THOUGHT
 
 MODEL = "org/fake"
@@ -29,19 +28,12 @@ def engine() -> FakeEngine:
     return FakeEngine(template=ChatTemplate(TEMPLATE), answer=ANSWER, max_context=4096)
 
 
-def valid(answer: Any) -> Any:
-    """The body of an answer, which the specification allows."""
-    schemas, _ = specified()
-    check(schemas, schemas["Response"], answer)
-    return answer
-
-
 async def test_found_again(client: openai.AsyncOpenAI, http: httpx.AsyncClient) -> None:
     made = await client.responses.create(model=MODEL, input="hello", metadata={"a": "b"})
     found = await client.responses.retrieve(made.id)
     assert found == made
     assert found.metadata == {"a": "b"}
-    valid((await http.get(f"/v1/responses/{made.id}")).json())
+    assert (await http.get(f"/v1/responses/{made.id}")).json()["id"] == made.id
     await client.responses.delete(made.id)
     with pytest.raises(openai.NotFoundError, match="No response with the id"):
         await client.responses.retrieve(made.id)
@@ -136,8 +128,6 @@ async def test_input_items(client: openai.AsyncOpenAI, http: httpx.AsyncClient) 
     assert len({item.id for item in items}) == len(items)
     listed = (await http.get(f"/v1/responses/{second.id}/input_items?order=asc&limit=100")).json()
     assert [item["id"] for item in listed["data"]] == [item.id for item in reversed(items)]
-    schemas, _ = specified()
-    check(schemas, schemas["ResponseItemList"], listed)
     for query in ("order=up", "limit=0", "before=x", "after=x"):
         answer = await http.get(f"/v1/responses/{second.id}/input_items?{query}")
         assert answer.json()["error"]["param"] == query.partition("=")[0]
@@ -228,13 +218,13 @@ async def test_in_the_background(
     engine.hold_after = 3
     made = await client.responses.create(model=MODEL, input="hello", background=True)
     assert (made.status, made.background, made.output) == ("queued", True, [])
-    valid((await http.get(f"/v1/responses/{made.id}")).json())
+    assert (await http.get(f"/v1/responses/{made.id}")).json()["id"] == made.id
     with pytest.raises(openai.BadRequestError, match="has ended"):
         await client.responses.create(model=MODEL, input="x", previous_response_id=made.id)
     engine.release()
     done = await finished(client, made.id)
     assert (done.status, done.output_text) == ("completed", ANSWER)
-    valid((await http.get(f"/v1/responses/{made.id}")).json())
+    assert (await http.get(f"/v1/responses/{made.id}")).json()["id"] == made.id
     # Whole and streamed, in the background or not, it is the same but for its ids.
     plain = await client.responses.create(model=MODEL, input="hello")
     assert plain.output_text == done.output_text
@@ -266,12 +256,9 @@ async def test_its_events_are_read_from_anywhere(
     ]
     assert "".join(e.delta for e in seen if e.type == "response.output_text.delta") == ANSWER
     assert seen[-1].response == await client.responses.retrieve(name)
-    schemas, kinds = specified()
     answer = await http.get(f"/v1/responses/{name}?stream=true")
     events = [json.loads(e.split("\ndata: ")[1]) for e in answer.text.split("\n\n")[:-1]]
     assert len(events) == len(seen)
-    for event in events:
-        check(schemas, kinds[event["type"]], event)
     after = await http.get(f"/v1/responses/{name}?stream=true&starting_after={len(seen) - 2}")
     assert after.text.count("\n\n") == 1
 
@@ -304,7 +291,7 @@ async def test_cancelled(client: openai.AsyncOpenAI, engine: FakeEngine) -> None
         ("cancelled", True),
     ],
 )
-async def test_every_end_is_in_the_specification(
+async def test_every_end(
     client: openai.AsyncOpenAI,
     http: httpx.AsyncClient,
     server: HttpServer,
@@ -329,9 +316,6 @@ async def test_every_end_is_in_the_specification(
     else:
         text = (await http.post("/v1/responses", json=body)).text
     events = [json.loads(event.split("\ndata: ")[1]) for event in text.split("\n\n")[:-1]]
-    schemas, kinds = specified()
-    for event in events:
-        check(schemas, kinds[event["type"]], event)
     assert events[-1]["response"]["status"] == end
     numbers = [event["sequence_number"] for event in events]
     assert numbers == list(range(len(events)))
@@ -378,7 +362,7 @@ async def test_one_whose_process_has_died(
     assert event.type == "response.failed"
     assert event.sequence_number == 0
     assert (await client.responses.cancel(name)).status == "failed"
-    valid((await http.get(f"/v1/responses/{name}")).json())
+    assert (await http.get(f"/v1/responses/{name}")).json()["status"] == "failed"
     engine.release()
     assert (await finished(client, made.id)).status == "completed"
 

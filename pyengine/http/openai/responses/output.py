@@ -42,12 +42,10 @@ class Writing:
 
     Attributes:
         new_id: Makes the ids of items.
-        reasons: Whether the model's format has reasoning.
         pack: Whether reasoning stands in ``encrypted_content`` too.
     """
 
     new_id: NewId
-    reasons: bool
     pack: bool = False
 
     def reasoning(self, item_id: str, text: str, status: str) -> dict[str, Any]:
@@ -74,7 +72,7 @@ def whole_response(
     output += [
         _call(new_id("fc_"), call.id, call.name, call.arguments, done) for call in answer.tool_calls
     ]
-    return _ended(response, output, answer.finish_reason, answer.usage, writing.reasons)
+    return _ended(response, output, answer.finish_reason, answer.usage)
 
 
 def _ended(
@@ -82,10 +80,9 @@ def _ended(
     output: list[dict[str, Any]],
     finish: FinishReason | None,
     usage: Usage,
-    reasons: bool,
 ) -> ResponseObject:
     response = msgspec.structs.replace(
-        response, status=_status(finish), output=output, usage=_usage(usage, reasons)
+        response, status=_status(finish), output=output, usage=_usage(usage)
     )
     if finish == "length":
         response.incomplete_details = {"reason": "max_output_tokens"}
@@ -98,18 +95,13 @@ def _status(finish: FinishReason | None) -> str:
     return "incomplete" if finish == "length" else "completed"
 
 
-def _usage(usage: Usage, reasons: bool) -> ResponseUsage:
-    thought: int | msgspec.UnsetType = msgspec.UNSET
-    if usage.reasoning_tokens is not None:
-        thought = usage.reasoning_tokens
-    elif not reasons:
-        thought = 0
+def _usage(usage: Usage) -> ResponseUsage:
     return ResponseUsage(
         usage.prompt_tokens,
         usage.completion_tokens,
         usage.prompt_tokens + usage.completion_tokens,
         InputTokensDetails(usage.cached_tokens, usage.prompt_tokens - usage.cached_tokens),
-        OutputTokensDetails(thought),
+        OutputTokensDetails(usage.reasoning_tokens or 0),
     )
 
 
@@ -206,9 +198,7 @@ class ResponseEvents:
         if self._open is None and not self._output:
             data = self._begin(_Open("message", self._new_id("msg_")))
         data += self._close()
-        self.response = _ended(
-            self.response, self._output, self._finish, usages[0], self._writing.reasons
-        )
+        self.response = _ended(self.response, self._output, self._finish, usages[0])
         return data + self._whole(f"response.{self.response.status}")
 
     def error(self, error: PyengineError) -> bytes:

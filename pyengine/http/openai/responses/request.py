@@ -12,7 +12,7 @@ from pyengine.chat.messages import Message
 from pyengine.chat.options import ChatOptions
 from pyengine.errors import ContextLengthError, InvalidRequestError
 from pyengine.grammar import Grammar, json_object
-from pyengine.http.errors import FieldNames
+from pyengine.http.errors import FieldNames, NoSuchObjectError
 from pyengine.http.limits import Limits, check_messages
 from pyengine.http.openai.completions.chat_options import grammar_names, template_arguments
 from pyengine.http.openai.logprobs import OF_REASONING, wanted_in_response
@@ -36,7 +36,6 @@ from pyengine.http.openai.schema.structured import JsonObjectFormat, StructuredO
 from pyengine.http.openai.structured import Constraint, named_schema
 from pyengine.http.openai.tool_choice import choice_in_response
 from pyengine.http.openai.tools import read_tools
-from pyengine.http.store.errors import NoSuchObjectError
 from pyengine.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -192,7 +191,7 @@ def writing(exchange: "Exchange", request: ResponsesRequest) -> Writing:
     """How the response is written."""
     service = exchange.service
     pack = OF_REASONING in (request.include or ())
-    return Writing(service.new_id, service.engine.handler.reasons, pack)
+    return Writing(service.new_id, pack)
 
 
 def begun(request: ResponsesRequest, answer_id: str, model: str, made: Prepared) -> ResponseObject:

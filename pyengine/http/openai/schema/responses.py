@@ -10,7 +10,11 @@ from pyengine.http.openai.schema.structured import JsonObjectFormat, TextFormat
 
 
 class TextJsonSchema(
-    msgspec.Struct, tag_field="type", tag="json_schema", forbid_unknown_fields=True
+    msgspec.Struct,
+    tag_field="type",
+    tag="json_schema",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
 ):
     """``text.format`` of type json_schema; strict as in chat completions."""
 
@@ -43,7 +47,7 @@ class NamedTool(msgspec.Struct, forbid_unknown_fields=True):
     name: str | None = None
 
 
-class ToolChoiceObject(msgspec.Struct, forbid_unknown_fields=True):
+class ToolChoiceObject(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """``tool_choice`` as an object: a named function, or those that are allowed."""
 
     type: str
@@ -164,9 +168,9 @@ class InputTokensDetails(msgspec.Struct, gc=False):
 
 
 class OutputTokensDetails(msgspec.Struct, gc=False):
-    """How many output tokens are reasoning, where they can be counted."""
+    """How many output tokens are reasoning; see :class:`pyengine.completion.Usage`."""
 
-    reasoning_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    reasoning_tokens: int
 
 
 class ResponseUsage(msgspec.Struct, gc=False):

@@ -255,6 +255,8 @@ class StepHeader:
     MAX_LOGPROBS: Final[int]
     NUM_POOLED_ROWS: Final[int]
     NUM_POOLED_TOKENS: Final[int]
+    NUM_PROMPT_LOGITS: Final[int]
+    MAX_PROMPT_LOGPROBS: Final[int]
 
 @final
 class StepLayout:
@@ -441,6 +443,7 @@ class Planner:
         counts: _Buffer,
         logprobs: tuple[_Buffer, _Buffer, _Buffer] | None = None,
         pooled: _Buffer | None = None,
+        prompt_logprobs: tuple[_Buffer, _Buffer, _Buffer] | None = None,
     ) -> int:
         """Append the sampled tokens of the oldest step in flight to its sequences.
 
@@ -455,6 +458,9 @@ class Planner:
                 (int32, the same number for each row, -1 where there are no more), their
                 log-probabilities (float32), and those of the sampled tokens (float32).
             pooled: If rows of the step pool, for each the sum of its states (float32).
+            prompt_logprobs: If the step has logits of prompts, as ``logprobs``, by these: the
+                chosen tokens are the prompt's own. One that is not finite ends its request with
+                ``error``.
 
         Raises:
             ValueError: No step is in flight, or the lengths are not those of the step.
@@ -1261,7 +1267,6 @@ class CpuKernels:
 
     def top_logprobs(
         self,
-        rules: CpuRules,
         wanted: CpuTensor,
         logits: CpuTensor,
         chosen: CpuTensor,
@@ -1274,8 +1279,7 @@ class CpuKernels:
         """Write the log-probabilities of logits rows ``first`` to ``first + rows``, where wanted.
 
         Args:
-            rules: The sampling rules of the step.
-            wanted: int32 by sampling row: for how many most likely tokens; -1 is none, and not for
+            wanted: int32 by logits row: for how many most likely tokens; -1 is none, and not for
                 the chosen token either.
             logits: [rows or more, vocabulary], beginning with logits row ``first``.
             chosen: int32 by logits row of the step: the chosen token, or -1.

@@ -34,7 +34,6 @@ from pyengine.request.connection import Connection
 from pyengine.request.embedding import Embedding, VectorForm
 from pyengine.request.generation import Generation
 from pyengine.request.generation_config import GenerationConfig, generation_config
-from pyengine.request.prompt_logprobs import prompt_logprobs
 from pyengine.request.submission import (
     EmbedKeywords,
     GenerateKeywords,
@@ -189,7 +188,8 @@ class AsyncEngine(Connection):
             params: How tokens are chosen and when to end; None is
                 :attr:`default_sampling_params`.
             options: As :class:`~pyengine.request.submission.RequestOptions` has them: priority,
-                tenant, cache_salt, timeout, grammar, close_grammar and prediction.
+                tenant, cache_salt, timeout, grammar, close_grammar, prediction, prompt_logprobs and
+                prompt_logprobs_from.
 
         Raises:
             InvalidRequestError: A parameter is out of its range, or the prompt is empty.
@@ -215,29 +215,35 @@ class AsyncEngine(Connection):
             frontend.next_key(), prompt, params, options, self.info
         )
         actor = frontend.submit(submit, self.tokenizer.token_bytes)
-        ready = None if params.logprobs is None else self.tokenizer.load_bytes
+        spelled = params.logprobs is not None or options.prompt_logprobs is not None
+        ready = self.tokenizer.load_bytes if spelled else None
         return Generation(actor, frontend.abort, ready)
 
     async def prompt_logprobs(
         self,
         prompt: str | Sequence[int],
         top: int = 0,
-        **options: Unpack[RequestKeywords],
+        first: int = 0,
+        **options: Unpack[EmbedKeywords],
     ) -> list[TokenLogprob | None]:
         """The log-probability of each token of ``prompt`` after those before it; None of the first.
 
         Args:
             prompt: Text, or token ids.
             top: How many most likely tokens are told in the place of each, 0 to 20.
-            options: As :meth:`generate` takes them.
+            first: Tokens up to this one are left out, and are None: what lies before it may come
+                from the prefix cache.
+            options: As :meth:`generate` takes them: priority, tenant, cache_salt and timeout.
 
         Raises:
             PyengineError: As :meth:`generate`.
         """
         self._connected()
-        SamplingParams(logprobs=top).validate()
-        token_ids = await self.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        return await prompt_logprobs(self.begin, token_ids, top, RequestOptions(**options))
+        token_ids = await self.encode(prompt) if isinstance(prompt, str) else prompt
+        asked = RequestOptions(**options, prompt_logprobs=top, prompt_logprobs_from=first)
+        scored = (await self.begin(token_ids, _PROMPT_ALONE, asked)).prompt_logprobs
+        assert scored is not None
+        return scored
 
     # To a type checker a str is also a sequence of prompts; the first overload that fits counts.
     @overload
@@ -474,6 +480,9 @@ class AsyncEngine(Connection):
     async def drained(self) -> None:
         """Wait until no request is left."""
         await self._connected().drained()
+
+
+_PROMPT_ALONE = SamplingParams(max_tokens=0)
 
 
 def _config(model: str | Path | None, settings: dict[str, Any]) -> EngineConfig:

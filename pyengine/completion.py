@@ -60,7 +60,13 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A whole answer; the fields are those of :class:`Update`, over the whole request."""
+    """A whole answer; the fields are those of :class:`Update`, over the whole request.
+
+    Attributes:
+        prompt_logprobs: If log-probabilities of the prompt are wanted, an entry for each of its
+            tokens: the log-probability after the tokens before it. None for the first, and for
+            those that were left out; an entry's place in the text means nothing.
+    """
 
     text: str
     token_ids: list[int]
@@ -70,6 +76,7 @@ class Completion:
     usage: Usage
     warnings: tuple[str, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
+    prompt_logprobs: list[TokenLogprob | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ reported, and text and entries agree. Tokens that make up one character are repo
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -66,7 +66,7 @@ class LogprobRecords:
         self._characters = 0  # of the text that was reported
         self._read = 0  # records that were reported, or never will be
 
-    def add(self, tokens: tuple[int, ...], records: bytes) -> None:
+    def add(self, tokens: Sequence[int], records: bytes) -> None:
         """Take in the records that came with ``tokens``."""
         size = self._format.size
         if len(records) != len(tokens) * size:
@@ -74,6 +74,16 @@ class LogprobRecords:
         for at, token in enumerate(tokens):
             self._records += token.to_bytes(4, "little")
             self._records += records[at * size : (at + 1) * size]
+
+    @property
+    def count(self) -> int:
+        """Records that came."""
+        return len(self._records) // (4 + self._format.size)
+
+    def add_next(self, tokens: Sequence[int], records: bytes) -> None:
+        """Take in records of those of all ``tokens`` that follow the ones that came."""
+        first = self.count
+        self.add(tokens[first : first + len(records) // self._format.size], records)
 
     def report(self, text: str) -> tuple[TokenLogprob, ...]:
         """The tokens whose text begins in ``text``, which follows all text before."""

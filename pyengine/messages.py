@@ -38,7 +38,8 @@ class Submit(msgspec.Struct, array_like=True, gc=False, kw_only=True):
         tokens: Token ids as u32 little-endian: the prompt, then what was generated before a
             restart.
         prompt_length: How many of ``tokens`` are the prompt.
-        max_tokens: Most tokens to generate, including tokens from before a restart.
+        max_tokens: Most tokens to generate, including tokens from before a restart; 0 computes the
+            prompt alone.
         sampling: How tokens are chosen; see :func:`pyengine.sampling.pack_sampling`.
         logit_bias: Pairs of a token and the number added to its logit; each token once.
         bad_words: Sequences of tokens of which the last must not follow the others.
@@ -58,6 +59,10 @@ class Submit(msgspec.Struct, array_like=True, gc=False, kw_only=True):
         allowed_tokens: The only tokens that the answer may have, in that form; empty allows all.
         pooling: The answer is a vector, made of the last hidden state of the prompt's last token,
             or of the mean of all; then ``max_tokens`` is 1, and no token is generated.
+        prompt_logprobs: Number of most likely tokens to report beside the log-probability of each
+            token of the prompt but the first; None reports none of the prompt.
+        prompt_logprobs_from: So many of those, the first, are not wanted, or known from before a
+            restart.
     """
 
     key: RequestKey
@@ -84,6 +89,8 @@ class Submit(msgspec.Struct, array_like=True, gc=False, kw_only=True):
     dry_breakers: bytes = b""
     allowed_tokens: bytes = b""
     pooling: Pooling | None = None
+    prompt_logprobs: int | None = None
+    prompt_logprobs_from: int = 0
 
 
 class Delta(msgspec.Struct, array_like=True, gc=False):
@@ -106,6 +113,8 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
         logprobs: If the request wants log-probabilities, a record for each of ``tokens``, in the
             form that :mod:`pyengine.logprobs` reads.
         pooled: With the end of a request that pools, its vector: float32 little-endian.
+        prompt_logprobs: Records as in ``logprobs``, for the next tokens of the prompt; their places
+            mean nothing.
     """
 
     request: int
@@ -123,6 +132,7 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
     notice: str | None = None
     logprobs: bytes = b""
     pooled: bytes = b""
+    prompt_logprobs: bytes = b""
 
 
 class ReportRequest(msgspec.Struct, array_like=True, gc=False):

@@ -91,7 +91,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             request fails.
         seed: Key of the random numbers: the same one gives the same tokens; without it, one is
             taken at random.
-        max_tokens: Most tokens to generate; without it, up to the end of the context.
+        max_tokens: Most tokens to generate; without it, up to the end of the context. With 0 the
+            prompt alone is computed: for the cache, or for its log-probabilities.
         min_tokens: Fewest tokens before an end-of-sequence or stop token ends the request; at most
             ``max_tokens``. Under a grammar those tokens are held back while the grammar lets the
             answer go on; where it does not, the answer ends, shorter than this.
@@ -220,7 +221,7 @@ _RULES: tuple[Rule[SamplingParams], ...] = (
     Rule(
         "max_tokens",
         "at least 1, below 2**31",
-        lambda p: p.max_tokens is None or 1 <= p.max_tokens < 2**31,
+        lambda p: p.max_tokens is None or 0 <= p.max_tokens < 2**31,
     ),
     Rule("min_tokens", "0 or more, below 2**31", lambda p: 0 <= p.min_tokens < 2**31),
     Rule(

@@ -41,6 +41,9 @@ class Table:
             raise RuntimeError("no logits")
         return self.table[first : first + rows]
 
+    def prompt_logits(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
+        return self.logits(step, rows, first)
+
     def states(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
         raise RuntimeError("no layers, no states")
 

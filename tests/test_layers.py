@@ -21,7 +21,7 @@ LAYERS = (
     ("http", "benchmark"),
     ("sync_engine", "profiling"),
     ("async_engine",),
-    ("request.connection", "request.prompt_logprobs"),
+    ("request.connection",),
     ("placement", "request.submission"),
     ("engine",),
     ("chat", "model.devices"),

@@ -51,7 +51,7 @@ async def test_what_a_chat_was_given_wrongly_is_refused_by_name(engine: AsyncEng
         ("hi", SamplingParams(temperature=float("nan")), "temperature"),
         ("hi", SamplingParams(top_p=0), "top_p"),
         ("hi", SamplingParams(stop=("",)), "stop"),
-        ("hi", SamplingParams(max_tokens=0), "max_tokens"),
+        ("hi", SamplingParams(max_tokens=-1), "max_tokens"),
         ("hi", SamplingParams(max_tokens=2.0), "max_tokens"),  # type: ignore[arg-type]
         ("hi", SamplingParams(min_tokens=2**32), "min_tokens"),
         ("hi", SamplingParams(min_tokens=9, max_tokens=8), "min_tokens"),

@@ -2,9 +2,9 @@
 
 ::
 
-    plan      header | fields ..... | page_indices used | ····· | pool ···· | late fields ···
-    LAUNCH    └──────────── one range ────────────────┘           └ used ┘
-    SAMPLE                                                                    └ used ┘ └ used ┘
+    plan      header | fields ..... | page_indices used | ··· | pool, prompt · | late fields ···
+    LAUNCH    └──────────── one range ────────────────┘         └ used ┘ └ used ┘
+    SAMPLE                                                                       └ used ┘ └ used ┘
 
 Fields that are filled late (masks, penalties) are sent once they are filled, in messages of their
 own, after which the ranks sample, as rank 0 does. A message is its kind, an offset and the bytes
@@ -26,6 +26,7 @@ RING_BYTES = 8 * PIECE_BYTES
 _HEAD = struct.Struct("<qq")
 
 POOL = ("pool_token", "pool_start")
+PROMPT = ("prompt_token", "prompt_target")
 LATE = ("penalty_start", "penalty_token", "penalty_factor", "penalty_add", "mask")
 
 Range = tuple[int, int]
@@ -44,8 +45,8 @@ class Ranges:
     """The used byte ranges of step buffers. Any thread."""
 
     def __init__(self, layout: StepLayout) -> None:
-        """For steps of ``layout``, whose page indices, pooled tokens and late fields lie behind all
-        others.
+        """For steps of ``layout``, whose page indices, lists of tokens and late fields lie behind
+        all others.
         """
         fields = layout.fields()
         self._fields = {
@@ -54,7 +55,7 @@ class Ranges:
         self._mask_words = layout.mask_words
         pages, _ = self._fields["page_indices"]
         behind = {name for name, (start, _) in self._fields.items() if start > pages}
-        if stray := behind - {*POOL, *LATE}:
+        if stray := behind - {*POOL, *PROMPT, *LATE}:
             raise ValueError(f"{stray} lie behind the page indices")
 
     def early(self, step: StepBuffers) -> list[Range]:
@@ -63,6 +64,8 @@ class Ranges:
         if rows := step.num_pooled_rows:
             counts = zip(POOL, (step.num_pooled_tokens, rows + 1), strict=True)
             ranges += [self._first(name, count) for name, count in counts]
+        if logits := step.num_prompt_logits:
+            ranges += [self._first(name, logits) for name in PROMPT]
         return ranges
 
     def late(self, step: StepBuffers) -> list[Range]:

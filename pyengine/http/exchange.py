@@ -168,6 +168,8 @@ class Exchange:
         prompts: Iterable[tuple[list[int], SamplingParams]],
         options: RequestOptions,
         asked: Asked,
+        *,
+        n: int = 1,
     ) -> list[Generation]:
         """Begin an answer to each prompt.
 
@@ -176,6 +178,8 @@ class Exchange:
         Args:
             prompts: Token ids and validated parameters of each answer.
             options: The options of every answer.
+            n: Answers to the same prompt that follow each other; the first of them alone tells of
+                the prompt.
             asked: The facts of the request for its spans.
 
         Raises:
@@ -192,8 +196,10 @@ class Exchange:
             options = replace(options, tenant=self.key.name)
         if self.priority:
             options = replace(options, priority=options.priority + self.priority)
-        for token_ids, params in prompts:
-            self._generations.append(engine.begin(token_ids, params, options))
+        alike = replace(options, prompt_logprobs=None, prompt_logprobs_from=0)
+        for index, (token_ids, params) in enumerate(prompts):
+            asked_of = alike if index % n else options
+            self._generations.append(engine.begin(token_ids, params, asked_of))
         return self._generations
 
     def _client_left(self, watch: asyncio.Future[None]) -> None:

@@ -62,6 +62,8 @@ class StepBuffers(StepFields[NDArray[Any]]):
     max_logprobs = _Number(StepHeader.MAX_LOGPROBS)
     num_pooled_rows = _Number(StepHeader.NUM_POOLED_ROWS)
     num_pooled_tokens = _Number(StepHeader.NUM_POOLED_TOKENS)
+    num_prompt_logits = _Number(StepHeader.NUM_PROMPT_LOGITS)
+    max_prompt_logprobs = _Number(StepHeader.MAX_PROMPT_LOGPROBS)
 
     def __init__(self, layout: StepLayout, memory: NDArray[np.uint8] | None = None) -> None:
         """Views of ``memory`` (uint8 [layout.nbytes], zeroed), or of fresh memory."""

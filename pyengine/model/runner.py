@@ -78,7 +78,8 @@ class ModelInfo:
 class LogProbs(NamedTuple):
     """The log-softmax of logits as the model gave them: before penalties, mask and temperature.
 
-    By logits of the step, those behind wrong drafts too; rows that want none hold anything.
+    By logits of the step, those behind wrong drafts too; rows that want none hold anything. Or by
+    logits of prompts, whose chosen tokens are the prompt's own.
 
     Attributes:
         tokens: int32 [num_logits, K], the most likely tokens in order, K being at least what the
@@ -102,12 +103,14 @@ class Sampled(NamedTuple):
         logprobs: Where a row of the step wants them.
         pooled: float32 [num_pooled_rows, hidden_size] where rows of the step pool: the sum of the
             last hidden states that each wants, behind the model's last norm.
+        prompt_logprobs: By ``prompt_token``, where the step has any.
     """
 
     tokens: NDArray[np.int32]
     counts: NDArray[np.int32]
     logprobs: LogProbs | None = None
     pooled: NDArray[np.float32] | None = None
+    prompt_logprobs: LogProbs | None = None
 
 
 class StepHandle(Protocol):

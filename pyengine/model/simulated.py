@@ -154,7 +154,15 @@ class SimulatedRunner:
             counts = matching(buffers, tokens)
         last = buffers.logit_start[:rows] + counts - 1
         self._last_token[buffers.sample_sequence[:rows]] = tokens[last]
-        return Sampled(tokens, counts, self._logprobs(buffers, count), self._pooled(buffers))
+        wanted = buffers.max_logprobs if buffers.num_logprobs_rows else None
+        prompts = buffers.num_prompt_logits
+        return Sampled(
+            tokens,
+            counts,
+            self._logprobs(count, wanted),
+            self._pooled(buffers),
+            self._logprobs(prompts, buffers.max_prompt_logprobs if prompts else None),
+        )
 
     def _pooled(self, buffers: StepBuffers) -> NDArray[np.float32] | None:
         """Every state is of ones."""
@@ -162,12 +170,12 @@ class SimulatedRunner:
         counts = np.diff(buffers.pool_start[: rows + 1]).astype(np.float32)
         return np.repeat(counts[:, None], self.info.hidden_size, axis=1) if rows else None
 
-    def _logprobs(self, buffers: StepBuffers, count: int) -> LogProbs | None:
+    def _logprobs(self, count: int, wanted: int | None) -> LogProbs | None:
         """Log-probabilities of made-up tokens: all tokens are equally likely."""
-        if not buffers.num_logprobs_rows:
+        if wanted is None:
             return None
-        most = min(buffers.max_logprobs, len(self._tokens))
-        first = np.full((count, buffers.max_logprobs), -1, np.int32)
+        most = min(wanted, len(self._tokens))
+        first = np.full((count, wanted), -1, np.int32)
         first[:, :most] = np.sort(self._tokens)[:most]
         each = np.float32(-np.log(len(self._tokens)))
         return LogProbs(

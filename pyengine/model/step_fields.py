@@ -77,6 +77,8 @@ class StepFields(Generic[Array]):
     page_indices: Array
     pool_token: Array
     pool_start: Array
+    prompt_token: Array
+    prompt_target: Array
     penalty_start: Array
     penalty_token: Array
     penalty_factor: Array

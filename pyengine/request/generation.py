@@ -98,6 +98,12 @@ class Generation:
         records = self._actor.logprobs
         return () if records is None else records.every()
 
+    def prompt_logprobs(self) -> list[TokenLogprob | None] | None:
+        """The log-probabilities of the prompt, whole once its first update is there; see
+        :attr:`pyengine.completion.Completion.prompt_logprobs`.
+        """
+        return self._actor.prompt_entries()
+
     async def __aenter__(self) -> Self:
         return self
 

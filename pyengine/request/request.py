@@ -28,7 +28,7 @@ from pyengine.errors import (
     RequestFailedError,
     RequestTimeoutError,
 )
-from pyengine.logprobs import LogprobRecords, Spelling, unspelled
+from pyengine.logprobs import LogprobRecords, Spelling, TokenLogprob, unspelled
 from pyengine.messages import Delta, FinishReason, Submit
 from pyengine.request.growing_text import GrowingText
 from pyengine.telemetry.timing import Timing
@@ -71,6 +71,7 @@ class RequestActor:
         "last",
         "logprobs",
         "notices",
+        "prompt_logprobs",
         "sent",
         "shown",
         "shown_notices",
@@ -87,6 +88,8 @@ class RequestActor:
         self.submit = submit
         wanted = submit.logprobs
         self.logprobs = None if wanted is None else LogprobRecords(wanted, spelling)
+        wanted = submit.prompt_logprobs
+        self.prompt_logprobs = None if wanted is None else LogprobRecords(wanted, spelling)
         self.sent = False  # whether the engine that runs now has the request
         self.aborted = False  # set from any thread
         self.deaths = 0  # engines that died while they had the request
@@ -109,6 +112,10 @@ class RequestActor:
     def deliver(self, delta: Delta) -> None:
         """Take in one delta; :meth:`show` tells the reader."""
         self.last = delta
+        if delta.prompt_logprobs and self.prompt_logprobs is not None:
+            self.prompt_logprobs.add_next(self._scored_tokens(), delta.prompt_logprobs)
+            if not (delta.tokens or delta.text or delta.notice or delta.finish):
+                return
         self.unseen = True
         self.tokens.extend(delta.tokens)
         if self.logprobs is not None:
@@ -154,10 +161,30 @@ class RequestActor:
 
     def continued(self) -> Submit:
         """The request for a new engine: the prompt, and all tokens that were generated before."""
-        if not self.tokens:
-            return self.submit
-        tokens = self.submit.tokens + self.tokens.tobytes()
-        return msgspec.structs.replace(self.submit, tokens=tokens)
+        submit = self.submit
+        if self.prompt_logprobs is not None and self.prompt_logprobs.count:
+            known = submit.prompt_logprobs_from + self.prompt_logprobs.count
+            submit = msgspec.structs.replace(submit, prompt_logprobs_from=known)
+        if self.tokens:
+            tokens = submit.tokens + self.tokens.tobytes()
+            submit = msgspec.structs.replace(submit, tokens=tokens)
+        return submit
+
+    def _scored_tokens(self) -> memoryview:
+        """The tokens of the prompt whose log-probabilities are wanted."""
+        submit = self.submit
+        tokens = memoryview(submit.tokens).cast("I")
+        return tokens[submit.prompt_logprobs_from + 1 : submit.prompt_length]
+
+    def prompt_entries(self) -> list[TokenLogprob | None] | None:
+        """An entry for each token of the prompt that was scored up to here.
+
+        It is None for those that were left out; all is None where none was to be scored.
+        """
+        if self.prompt_logprobs is None:
+            return None
+        left_out = self.submit.prompt_logprobs_from + 1
+        return [*([None] * left_out), *self.prompt_logprobs.every()]
 
     def fail(self, error: Exception) -> None:
         """End with ``error``, unless it has ended already."""
@@ -247,6 +274,7 @@ class RequestActor:
             _usage(last),
             _lines(self.notices),
             None if self.logprobs is None else self.logprobs.whole(),
+            self.prompt_entries(),
         )
 
     def _wake(self) -> None:

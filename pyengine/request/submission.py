@@ -20,7 +20,7 @@ from pyengine.grammar.description import Grammar
 from pyengine.messages import Pooling, RequestKey, Submit
 from pyengine.queues import EngineInfo
 from pyengine.request.penalties import allowed_tokens, bad_words, dry_breakers, logit_bias
-from pyengine.sampling import SamplingParams, check_priority, pack_sampling
+from pyengine.sampling import MAX_LOGPROBS, SamplingParams, check_priority, pack_sampling
 from pyengine.tokenizer import Tokenizer, longest_prediction
 
 # The compiler's limit; a longer description would only fill the Scheduler's mailbox.
@@ -46,6 +46,12 @@ class RequestOptions:
             is found. Only with a grammar, or with tools.
         prediction: Text or token ids that the answer is expected to repeat in parts. Changes how
             fast the answer comes, not what it is.
+        prompt_logprobs: Tell the log-probability of each token of the prompt after those before it,
+            with so many most likely tokens in the place of each (0 to 20); see
+            :attr:`pyengine.completion.Completion.prompt_logprobs`. The prompt is computed anew, but
+            for what ``prompt_logprobs_from`` leaves out.
+        prompt_logprobs_from: The first token of the prompt whose log-probability is not of
+            interest, and those up to it, are left out: with 0 that of token 1 is the first.
         pooling: The answer is a vector, made like this of the prompt's last hidden states, and no
             text; see :attr:`pyengine.request.generation.Generation.vector`.
         grammar_description: The grammar as the compiler reads it; made from ``grammar``.
@@ -61,12 +67,15 @@ class RequestOptions:
     grammar: Grammar | None = None
     close_grammar: bool = False
     prediction: str | Sequence[int] | None = None
+    prompt_logprobs: int | None = None
+    prompt_logprobs_from: int = 0
     pooling: Pooling | None = None
     grammar_description: bytes | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_priority(self.priority)
         _check_timeout(self.timeout)
+        _check_prompt_logprobs(self.prompt_logprobs, self.prompt_logprobs_from)
         description = _description(self.grammar, self.close_grammar)
         object.__setattr__(self, "grammar_description", description)
 
@@ -85,6 +94,8 @@ class RequestKeywords(EmbedKeywords, total=False):
 
     close_grammar: bool
     prediction: str | Sequence[int] | None
+    prompt_logprobs: int | None
+    prompt_logprobs_from: int
 
 
 class GenerateKeywords(RequestKeywords, total=False):
@@ -133,8 +144,18 @@ class RequestBuilder:
         """
         ids = self.tokens(prompt, info) if isinstance(prompt, str) else prompt
         token_ids = _packed("prompt", ids, info)
-        pools = options.pooling is not None
-        max_tokens = (_no_tokens if pools else _max_tokens)(len(token_ids), params, info)
+        if options.pooling is not None:
+            max_tokens = _no_tokens(len(token_ids), info, 1)
+        elif params.max_tokens == 0:
+            max_tokens = _no_tokens(len(token_ids), info, 0)
+        else:
+            max_tokens = _max_tokens(len(token_ids), params, info)
+        if options.prompt_logprobs_from >= len(token_ids):
+            raise InvalidRequestError(
+                f"'prompt_logprobs_from' must be below {len(token_ids)}, the prompt's tokens, not "
+                f"{options.prompt_logprobs_from}",
+                param="prompt_logprobs_from",
+            )
         now, timeout = time.monotonic_ns(), options.timeout
         return Submit(
             key=key,
@@ -164,6 +185,8 @@ class RequestBuilder:
             dry_breakers=dry_breakers(params, self.tokenizer),
             allowed_tokens=allowed_tokens(params, info.vocab_size),
             pooling=options.pooling,
+            prompt_logprobs=options.prompt_logprobs,
+            prompt_logprobs_from=options.prompt_logprobs_from,
         )
 
     def _prediction(self, prediction: str | Sequence[int] | None, info: EngineInfo) -> bytes:
@@ -223,8 +246,25 @@ def _check_timeout(timeout: float | None) -> None:
         )
 
 
-def _no_tokens(prompt_tokens: int, params: SamplingParams, info: EngineInfo) -> int:
-    """The token that a request with a vector ends without; refuses a prompt that cannot fit."""
+def _check_prompt_logprobs(count: int | None, first: int) -> None:
+    for param, given, most in (
+        ("prompt_logprobs", 0 if count is None else count, MAX_LOGPROBS),
+        ("prompt_logprobs_from", first, 2**31 - 1),
+    ):
+        if not isinstance(given, int) or isinstance(given, bool):
+            raise _wrong_type(param, "an integer", given)
+        if not 0 <= given <= most:
+            raise InvalidRequestError(
+                f"'{param}' must be from 0 to {most}, not {given}", param=param
+            )
+    if first and count is None:
+        raise InvalidRequestError(
+            "'prompt_logprobs_from' needs 'prompt_logprobs'", param="prompt_logprobs_from"
+        )
+
+
+def _no_tokens(prompt_tokens: int, info: EngineInfo, limit: int) -> int:
+    """``limit`` for a request that no tokens follow; refuses a prompt that cannot fit."""
     if not prompt_tokens:
         raise InvalidRequestError("the prompt is empty", param="prompt")
     if prompt_tokens > info.max_context:
@@ -233,7 +273,7 @@ def _no_tokens(prompt_tokens: int, params: SamplingParams, info: EngineInfo) -> 
             f"{prompt_tokens}",
             param="prompt",
         )
-    return 1
+    return limit
 
 
 def _max_tokens(prompt_tokens: int, params: SamplingParams, info: EngineInfo) -> int:

@@ -6,6 +6,7 @@ from pyengine.distributed.wire import (
     LATE,
     PIECE_BYTES,
     POOL,
+    PROMPT,
     Kind,
     Ranges,
     kind_of,
@@ -42,7 +43,7 @@ def test_a_step_arrives_without_what_does_not_count() -> None:
     step, there = filled(), StepBuffers(LAYOUT)
     assert sent(Kind.LAUNCH, step, there) == [Kind.LAUNCH]
     for name in LAYOUT.fields():
-        if name not in ("page_indices", *POOL, *LATE):
+        if name not in ("page_indices", *POOL, *PROMPT, *LATE):
             assert np.array_equal(getattr(there, name), getattr(step, name)), name
     assert np.array_equal(there.page_indices[:17], step.page_indices[:17])
     assert not there.page_indices[17:].any()
@@ -58,6 +59,16 @@ def test_the_tokens_of_rows_that_pool_arrive_with_the_step() -> None:
         field = getattr(there, name)
         assert np.array_equal(field[:count], getattr(step, name)[:count])
         assert not field[count:].any()
+
+
+def test_the_tokens_of_prompts_arrive_with_the_step() -> None:
+    step, there = filled(), StepBuffers(LAYOUT)
+    step.num_prompt_logits = 4
+    assert sent(Kind.LAUNCH, step, there)[-1] == Kind.LAUNCH
+    for name in PROMPT:
+        field = getattr(there, name)
+        assert np.array_equal(field[:4], getattr(step, name)[:4])
+        assert not field[4:].any()
 
 
 def test_masks_and_penalties_come_later_with_the_number_of_penalties() -> None:

@@ -169,7 +169,7 @@ class FakeGeneration:
         self._engine = engine
         self._prompt_tokens = prompt_tokens
         answer = engine.answers.pop(0) if engine.answers else engine.answer
-        limit = params.max_tokens or len(answer)
+        limit = len(answer) if params.max_tokens is None else params.max_tokens
         self._finish: Literal["stop", "length"] = "length"
         self._text = answer[:limit]
         for stop in params.stop:

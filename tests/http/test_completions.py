@@ -121,11 +121,8 @@ async def test_a_prompt_that_is_no_text_is_not_echoed(
 
 async def test_what_does_not_go_with_an_echo(http: httpx.AsyncClient) -> None:
     for fields, param in (
-        ({"echo": True, "logprobs": 0, "stream": True}, "echo"),
         ({"max_tokens": 0}, "max_tokens"),
-        ({"max_tokens": 0, "echo": True, "stream": True}, "max_tokens"),
         ({"prompt_logprobs": 21}, "prompt_logprobs"),
-        ({"prompt_logprobs": 0, "stream": True}, "prompt_logprobs"),
     ):
         answer = await http.post("/v1/completions", json={"prompt": "hello", **fields})
         assert answer.status_code == 400

@@ -59,6 +59,9 @@ class Architecture(Protocol):
     def logits(self, step: Step, rows: int, first: int = 0) -> None:
         """Logits after the tokens ``logit_token[first : first + rows]``, in ``logits_rows``."""
 
+    def prompt_logits(self, step: Step, rows: int, first: int = 0) -> None:
+        """Logits after the tokens ``prompt_token[first : first + rows]``, in ``logits_rows``."""
+
     def states(self, step: Step, rows: int, first: int = 0) -> None:
         """Last hidden states of ``pool_token[first : first + rows]``, in ``states_rows``."""
 

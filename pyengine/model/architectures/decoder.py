@@ -83,7 +83,14 @@ class Decoder:
 
     def logits(self, step: Step, rows: int, first: int = 0) -> None:
         """Logits after the tokens ``logit_token[first : first + rows]``, in ``logits_rows``."""
-        self._last_states(step.logit_token, rows, first)
+        self._logits(step.logit_token, rows, first)
+
+    def prompt_logits(self, step: Step, rows: int, first: int = 0) -> None:
+        """Logits after the tokens ``prompt_token[first : first + rows]``, in ``logits_rows``."""
+        self._logits(step.prompt_token, rows, first)
+
+    def _logits(self, index: Any, rows: int, first: int) -> None:
+        self._last_states(index, rows, first)
         for adjust in self._normed_last:
             adjust(self.states_rows, rows)
         self._head(self.states_rows, self.logits_rows, rows)

@@ -79,11 +79,13 @@ class Step(Protocol):
         token_ids: int32 [T], as the device's kernels take it.
         logit_token: int32 [L], the tokens whose logits are wanted.
         pool_token: int32 [P], the tokens whose last hidden states are wanted.
+        prompt_token: int32 [P], the tokens of prompts whose logits are wanted.
     """
 
     token_ids: Any
     logit_token: Any
     pool_token: Any
+    prompt_token: Any
 
 
 class Table(Protocol):

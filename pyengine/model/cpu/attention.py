@@ -71,12 +71,14 @@ class CpuStepTensors:
         token_ids: int32 [T].
         logit_token: int32 [L].
         pool_token: int32 [P].
+        prompt_token: int32 [P].
         attention: What attention reads, by page table.
     """
 
     token_ids: CpuTensor
     logit_token: CpuTensor
     pool_token: CpuTensor
+    prompt_token: CpuTensor
     attention: list[CpuStep]
 
 

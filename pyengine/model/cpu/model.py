@@ -12,6 +12,7 @@ from pyengine.model.cpu.layers import CpuParts
 from pyengine.model.cpu.sampler import Sampler
 from pyengine.model.dtypes import FLOATS
 from pyengine.model.progress import Progress
+from pyengine.model.runner import LogProbs
 from pyengine.model.spec import ModelSpec
 from pyengine.model.weights.loader import open_weights
 
@@ -24,7 +25,8 @@ class CpuModel:
         sampler: Chooses the tokens.
         num_parameters: Of the model.
         weight_bytes: Of its linear layers and tables, in memory.
-        programs: Its forward pass, its logits and its last hidden states, recorded.
+        programs: Its forward pass, its logits, its last hidden states and its logits of prompts,
+            recorded.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class CpuModel:
             CpuTensor(buffers.token_ids),
             CpuTensor(buffers.logit_token),
             CpuTensor(buffers.pool_token),
+            CpuTensor(buffers.prompt_token),
             [
                 CpuStep(
                     buffers.header,
@@ -78,14 +81,16 @@ class CpuModel:
         self.weight_bytes = self._parts.weight_bytes
         self.programs = self._record()
 
-    def _record(self) -> tuple[CpuProgram, CpuProgram, CpuProgram]:
+    def _record(self) -> tuple[CpuProgram, CpuProgram, CpuProgram, CpuProgram]:
         with self._parts.executor.recording() as forward:
             self._model.forward(self._step, 0)
         with self._parts.executor.recording() as logits:
             self._model.logits(self._step, 0)
         with self._parts.executor.recording() as states:
             self._model.states(self._step, 0)
-        return forward, logits, states
+        with self._parts.executor.recording() as prompt_logits:
+            self._model.prompt_logits(self._step, 0)
+        return forward, logits, states, prompt_logits
 
     @property
     def logits_rows(self) -> Buffer:
@@ -105,6 +110,17 @@ class CpuModel:
             self.programs[1].run(rows, first)
             self.sampler.sample(workspace.kernel, first, rows)
         return count
+
+    def score(self) -> LogProbs | None:
+        """The log-probabilities of the step's logits of prompts; None where there are none."""
+        count, workspace = self.buffers.num_prompt_logits, self.logits_rows
+        if not count:
+            return None
+        for first in range(0, count, len(workspace.tensor)):
+            rows = min(len(workspace.tensor), count - first)
+            self.programs[3].run(rows, first)
+            self.sampler.score(workspace.kernel, first, rows)
+        return self.sampler.prompt_logprobs(count)
 
     def pool(self) -> NDArray[np.float32] | None:
         """Of each row that pools the sum of its states, [rows, hidden]; None where none does."""

@@ -172,7 +172,11 @@ class CpuRunner:
         count, rows = model.choose(), buffers.num_sampled
         sampler = model.sampler
         sampled = Sampled(
-            sampler.tokens[:count], sampler.verify(rows), sampler.logprobs(count), model.pool()
+            sampler.tokens[:count],
+            sampler.verify(rows),
+            sampler.logprobs(count),
+            model.pool(),
+            model.score(),
         )
         self._last_token[buffers.sample_sequence[:rows]] = sampled.tokens[
             buffers.logit_start[:rows] + sampled.counts - 1

@@ -58,46 +58,40 @@ class Sampler:
         if self._buffers.num_logprobs_rows:
             if self._buffers.num_penalties:
                 self._kernels.restore(self._penalties, logits, first, rows)
-            self._read_logprobs(logits, first, rows)
+            self._table.read(logits, first, rows)
+
+    def score(self, logits: CpuTensor, first: int, rows: int) -> None:
+        """Take the log-probabilities of the prompts' tokens behind the first ``rows`` rows of
+        ``logits``, which are logits ``first`` to ``first + rows`` of prompts.
+        """
+        if not first:
+            self._wanted_of_prompts[:] = self._buffers.max_prompt_logprobs
+        self._prompt_table.read(logits, first, rows)
 
     def logprobs(self, count: int) -> LogProbs | None:
         """Log-probabilities of the first ``count`` logits rows, once sampled; None if not wanted.
 
         Valid until the next step.
         """
-        if not self._buffers.num_logprobs_rows:
-            return None
-        tokens, logprobs, chosen = self._logprobs
-        return LogProbs(tokens[:count], logprobs[:count], chosen[:count])
+        return self._table.first(count) if self._buffers.num_logprobs_rows else None
+
+    def prompt_logprobs(self, count: int) -> LogProbs:
+        """Those of the first ``count`` logits of prompts, once scored; valid likewise."""
+        return self._prompt_table.first(count)
+
+    # Both are as large as a step may be, and made for the first step that wants them.
 
     @cached_property
-    def _logprobs(self) -> LogProbs:
-        # As large as a step may be; made for the first step that wants log-probabilities.
-        rows = len(self._buffers.logit_row)
-        return LogProbs(
-            np.zeros((rows, MAX_LOGPROBS), np.int32),
-            np.zeros((rows, MAX_LOGPROBS), np.float32),
-            np.zeros(rows, np.float32),
-        )
+    def _table(self) -> "LogProbTable":
+        return LogProbTable(self._kernels, self._buffers.logprobs, self.tokens)
 
     @cached_property
-    def _logprobs_kernel(self) -> tuple[CpuTensor, CpuTensor, CpuTensor, CpuTensor]:
-        tokens, logprobs, chosen = (CpuTensor(array) for array in self._logprobs)
-        return CpuTensor(self._buffers.logprobs), tokens, logprobs, chosen
+    def _prompt_table(self) -> "LogProbTable":
+        return LogProbTable(self._kernels, self._wanted_of_prompts, self._buffers.prompt_target)
 
-    def _read_logprobs(self, logits: CpuTensor, first: int, rows: int) -> None:
-        wanted, tokens, logprobs, chosen = self._logprobs_kernel
-        self._kernels.top_logprobs(
-            self.rules,
-            wanted,
-            logits,
-            self.kernel_tokens,
-            tokens,
-            logprobs,
-            chosen,
-            first,
-            rows,
-        )
+    @cached_property
+    def _wanted_of_prompts(self) -> NDArray[np.int32]:
+        return np.zeros(len(self._buffers.prompt_token), np.int32)
 
     def verify(self, sampled: int) -> NDArray[np.int32]:
         """Compare the drafts with what was sampled; call it once every logits row is sampled.
@@ -107,3 +101,38 @@ class Sampler:
         """
         self._kernels.verify(self.rules, self._token_ids, self.kernel_tokens, self._counts, sampled)
         return self.counts[:sampled]
+
+
+class LogProbTable:
+    """Log-probabilities by row, for tokens that are chosen already. One thread at a time."""
+
+    def __init__(
+        self, kernels: CpuKernels, wanted: NDArray[np.int32], chosen: NDArray[np.int32]
+    ) -> None:
+        """For rows of which ``wanted`` says of how many likely tokens, -1 for none at all.
+
+        Args:
+            kernels: The kernels and their threads.
+            wanted: int32 [rows].
+            chosen: int32 [rows], the tokens whose own are told.
+        """
+        rows = len(wanted)
+        self._kernels = kernels
+        self._all = LogProbs(
+            np.zeros((rows, MAX_LOGPROBS), np.int32),
+            np.zeros((rows, MAX_LOGPROBS), np.float32),
+            np.zeros(rows, np.float32),
+        )
+        self._inputs = CpuTensor(wanted), CpuTensor(chosen)
+        tokens, logprobs, of_chosen = (CpuTensor(array) for array in self._all)
+        self._outputs = tokens, logprobs, of_chosen
+
+    def read(self, logits: CpuTensor, first: int, rows: int) -> None:
+        """Fill rows ``first`` to ``first + rows`` from the first ``rows`` rows of ``logits``."""
+        wanted, chosen = self._inputs
+        self._kernels.top_logprobs(wanted, logits, chosen, *self._outputs, first, rows)
+
+    def first(self, count: int) -> LogProbs:
+        """The first ``count`` rows."""
+        tokens, logprobs, chosen = self._all
+        return LogProbs(tokens[:count], logprobs[:count], chosen[:count])

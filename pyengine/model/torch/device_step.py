@@ -75,6 +75,9 @@ class DeviceStep(StepFields[torch.Tensor]):
             if rows := host.num_pooled_rows:
                 self._copy(memory, self._starts["pool_token"], 4 * host.num_pooled_tokens)
                 self._copy(memory, self._starts["pool_start"], 4 * (rows + 1))
+            if logits := host.num_prompt_logits:
+                self._copy(memory, self._starts["prompt_token"], 4 * logits)
+                self._copy(memory, self._starts["prompt_target"], 4 * logits)
         elif memory.data_ptr() != self.memory.data_ptr():
             raise ValueError("where memory is shared, a step is where it was planned")
 

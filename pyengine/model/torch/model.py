@@ -68,6 +68,13 @@ class TorchModel:
         logits: torch.Tensor = self._model.logits_rows.tensor[:rows]
         return logits
 
+    def prompt_logits(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
+        """As :meth:`logits`, after the tokens ``prompt_token[first : first + rows]``."""
+        with torch.inference_mode():
+            self._model.prompt_logits(step, rows, first)
+        logits: torch.Tensor = self._model.logits_rows.tensor[:rows]
+        return logits
+
     def states(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
         """Last hidden states of ``pool_token[first : first + rows]`` of the forward pass.
 

@@ -27,6 +27,7 @@ from pyengine.model.torch.clock import DeviceClock
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.graphs import MAX_TOKENS, Graphs, Key, bucket, mixed_bucket
 from pyengine.model.torch.pool import TorchPool
+from pyengine.model.torch.prompt_scores import PromptScores
 from pyengine.model.torch.queue import DeviceQueue
 from pyengine.model.torch.results import Wanted
 from pyengine.model.torch.sampler import TorchSampler
@@ -44,6 +45,9 @@ class StepModel(Protocol):
 
     def logits(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
         """Logits [rows, vocab_size] after ``logit_token[first : first + rows]``."""
+
+    def prompt_logits(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
+        """Logits [rows, vocab_size] after ``prompt_token[first : first + rows]``."""
 
     def states(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
         """Last hidden states [rows, hidden_size] of ``pool_token[first : first + rows]``."""
@@ -128,6 +132,7 @@ class TorchRunner:
         )
         self._sampler = TorchSampler(self._step, layout, max_sequences, model.rows_per_call)
         self._pool = TorchPool(self._step, self._max_rows, info.hidden_size, queue)
+        self._scores = PromptScores(self._step, self._max_tokens, queue)
         self._unsampled: TorchStep | None = None
         if graphs is not None:
             graphs.on_evict = self._on_graph_evicted
@@ -178,6 +183,8 @@ class TorchRunner:
                 host_set.results.take(self._sampler.results, logits, wanted.top)
                 if step.buffers.num_pooled_rows:
                     host_set.pooled = self._pool.queue(model, host_set.pooled)
+                if step.buffers.num_prompt_logits:
+                    host_set.scores = self._scores.queue(model, host_set.scores)
                 step.end = self._queue.mark()
                 if step.capture is not None and self.graphs is not None:
                     self.graphs.capture(*step.capture)
@@ -212,6 +219,9 @@ class TorchRunner:
         if rows := step.buffers.num_pooled_rows:
             assert step.host_set.pooled is not None
             sampled = sampled._replace(pooled=step.host_set.pooled[:rows].numpy())
+        if rows := step.buffers.num_prompt_logits:
+            assert step.host_set.scores is not None
+            sampled = sampled._replace(prompt_logprobs=step.host_set.scores.read(rows))
         if self.draft is not None:
             self.draft.learn(step.buffers, sampled)
         return sampled

@@ -10,6 +10,7 @@ from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import Sampled
 from pyengine.model.torch.graphs import Key
+from pyengine.model.torch.prompt_scores import Scores
 from pyengine.model.torch.queue import DeviceQueue, EventMark
 from pyengine.model.torch.results import Results
 
@@ -32,6 +33,7 @@ class HostSet:
         buffers: The planned step.
         results: Its sampled tokens.
         pooled: float32 [most rows, hidden_size], sums of its rows that pool; None before the first.
+        scores: Log-probabilities of its prompts; None before the first.
     """
 
     def __init__(self, layout: StepLayout, queue: DeviceQueue) -> None:
@@ -40,6 +42,7 @@ class HostSet:
         memory = queue.host_memory(4 * Results.size(layout))
         self.results = Results(layout, memory.view(torch.int32))
         self.pooled: torch.Tensor | None = None
+        self.scores: Scores | None = None
 
 
 class TorchStep:

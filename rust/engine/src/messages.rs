@@ -32,7 +32,7 @@ pub struct Submit {
     pub tokens: Vec<u8>,
     /// How many of `tokens` are the prompt.
     pub prompt_length: u32,
-    /// Most tokens to generate, including tokens from before a restart.
+    /// Most tokens to generate, including tokens from before a restart; 0 computes the prompt alone.
     pub max_tokens: u32,
     /// Fewest tokens before an end-of-sequence or stop token may end the request.
     pub min_tokens: u32,
@@ -80,6 +80,11 @@ pub struct Submit {
     /// The answer is a vector, made like this of the prompt's hidden states; then `max_tokens` is 1, and no token is
     /// generated.
     pub pooling: Option<Pooling>,
+    /// Number of most likely tokens to report beside the log-probability of each token of the prompt but the first;
+    /// `None` reports no log-probabilities of the prompt.
+    pub prompt_logprobs: Option<u8>,
+    /// So many of those, the first, are not wanted, or known from before a restart.
+    pub prompt_logprobs_from: u32,
 }
 
 /// Which of a prompt's last hidden states make its vector. Serialized by name.
@@ -193,6 +198,16 @@ pub struct Pooled {
     pub vector: Vec<u8>,
 }
 
+/// Log-probabilities of the next tokens of a prompt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptLogProbs {
+    /// The request.
+    pub key: RequestKey,
+    /// As in [`Delta`].
+    #[serde(with = "serde_bytes")]
+    pub records: Vec<u8>,
+}
+
 /// New text and tokens of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Delta {
@@ -229,6 +244,9 @@ pub struct Delta {
     /// The vector of a request that pools, with its end: f32 little-endian.
     #[serde(with = "serde_bytes")]
     pub pooled: Vec<u8>,
+    /// Of the next tokens of the prompt, records as those of [`SequenceTokens`]; the first four bytes mean nothing.
+    #[serde(with = "serde_bytes")]
+    pub prompt_logprobs: Vec<u8>,
 }
 
 /// A message on a ring. On the wire: `[tag, fields...]`.
@@ -254,6 +272,8 @@ pub enum Message {
     Notice(Notice),
     /// `["pooled", ...]`: scheduler to detokenizer, which passes it on.
     Pooled(Pooled),
+    /// `["prompt_logprobs", ...]`: scheduler to detokenizer, which passes it on.
+    PromptLogProbs(PromptLogProbs),
     /// `["grammars_ready", nil]`: compiler to scheduler. Verdicts wait to be collected.
     GrammarsReady(()),
     /// `["deltas", [...]]`: detokenizer to one frontend, one a step.
@@ -273,6 +293,7 @@ impl Message {
             Self::TokensOut(body) => rmp_serde::encode::write(out, &("tokens_out", body)),
             Self::Notice(body) => rmp_serde::encode::write(out, &("notice", body)),
             Self::Pooled(body) => rmp_serde::encode::write(out, &("pooled", body)),
+            Self::PromptLogProbs(body) => rmp_serde::encode::write(out, &("prompt_logprobs", body)),
             Self::GrammarsReady(()) => rmp_serde::encode::write(out, &("grammars_ready", ())),
             Self::Deltas(body) => rmp_serde::encode::write(out, &("deltas", body)),
         };
@@ -296,6 +317,7 @@ impl Message {
             "tokens_out" => body(bytes).map(Self::TokensOut),
             "notice" => body(bytes).map(Self::Notice),
             "pooled" => body(bytes).map(Self::Pooled),
+            "prompt_logprobs" => body(bytes).map(Self::PromptLogProbs),
             "grammars_ready" => body(bytes).map(Self::GrammarsReady),
             "deltas" => body(bytes).map(Self::Deltas),
             other => Err(Error::MalformedMessage(format!("unknown tag {other:?}"))),
@@ -337,6 +359,7 @@ mod tests {
             notice: Some("so".into()),
             logprobs: vec![1, 2],
             pooled: vec![3],
+            prompt_logprobs: vec![4],
         };
         for message in [
             Message::Abort(key),
@@ -345,6 +368,7 @@ mod tests {
             Message::ForgetAnswers((u64::MAX, 3)),
             Message::Notice(Notice { key, text: "ü".into() }),
             Message::Pooled(Pooled { key, vector: vec![0; 8] }),
+            Message::PromptLogProbs(PromptLogProbs { key, records: vec![0; 8] }),
             Message::GrammarsReady(()),
             Message::Deltas(vec![delta]),
         ] {

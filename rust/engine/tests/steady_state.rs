@@ -9,7 +9,7 @@ use std::cell::Cell;
 use pyengine_core::kv_allocator::KvAllocator;
 use pyengine_core::mailbox::Mailbox;
 use pyengine_core::messages::{Message, RequestKey, Submit};
-use pyengine_core::scheduler::{Planner, PlannerConfig, StepLayout};
+use pyengine_core::scheduler::{Planner, PlannerConfig, StepLayout, StepResults};
 use pyengine_core::telemetry::{Recorder, Track};
 use pyengine_kernels_cpu::sampler::SamplingRow;
 
@@ -124,7 +124,8 @@ impl Engine {
     fn commit(&mut self) {
         self.sampled.clear();
         self.sampled.resize(SEQUENCES, 7);
-        assert_eq!(self.planner.commit(&mut self.kv, &self.sampled, &self.counts, None, &[], 1).unwrap(), 0);
+        let results = StepResults { sampled: &self.sampled, counts: &self.counts, ..StepResults::default() };
+        assert_eq!(self.planner.commit(&mut self.kv, &results, 1).unwrap(), 0);
         while self.detokenizer.receive(&mut self.received).unwrap() {}
     }
 }

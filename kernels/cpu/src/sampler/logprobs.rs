@@ -8,7 +8,6 @@
 //! minus infinity, and where logits are plus infinity those tokens alone share the probability.
 //! O(vocabulary) a row while the k largest change seldom, O(vocabulary k) at worst.
 
-use super::rules::Rules;
 use crate::element::Element;
 use crate::math::exp;
 use crate::multiversion;
@@ -30,17 +29,16 @@ pub struct Table<'a> {
     pub width: usize,
 }
 
-/// Fills `table` for the logits rows `first..first + rows` whose sampling rows want it: `wanted`, by sampling row, is how
-/// many most likely tokens, or -1. `logits` are \[rows, vocabulary\], `chosen` the tokens by logits row of the step.
+/// Fills `table` for the logits rows `first..first + rows` that want it: `wanted`, by logits row of the step, is how many
+/// most likely tokens, or -1. `logits` are \[rows, vocabulary\], `chosen` the tokens by logits row of the step.
 ///
 /// # Panics
-/// [`Rules::check`] finds a fault, or a slice is too short for what it is asked for.
+/// A slice is too short for what it is asked for.
 #[allow(clippy::too_many_arguments, reason = "as the kernel is called")]
 pub fn top_logprobs<T: Element>(
     threads: &Threads,
     logits: &[T],
     vocabulary: usize,
-    rules: &Rules<'_>,
     wanted: &[i32],
     chosen: &[i32],
     first: usize,
@@ -52,7 +50,7 @@ pub fn top_logprobs<T: Element>(
         (Shared::new(table.tokens), Shared::new(table.logprobs), Shared::new(table.chosen));
     threads.share(rows, rows * vocabulary * 4, |index| {
         let row = first + index;
-        let Ok(count) = usize::try_from(wanted[rules.logit_row[row] as usize]) else { return };
+        let Ok(count) = usize::try_from(wanted[row]) else { return };
         let logits = &logits[index * vocabulary..][..vocabulary];
         // SAFETY: each row is one piece.
         let (tokens, logprobs, of_chosen) = unsafe {
@@ -163,22 +161,7 @@ mod tests {
     use half::bf16;
     use proptest::prelude::*;
 
-    use super::super::SamplingRow;
     use super::*;
-
-    fn rules<'a>(each: &'a [i32], sampling: &'a [SamplingRow], position: &'a [i64]) -> Rules<'a> {
-        let rows = each.len() - 1;
-        Rules {
-            sampling,
-            sample_position: position,
-            logit_start: each,
-            logit_row: &each[..rows],
-            logit_token: &each[..rows],
-            mask_row: &each[..rows],
-            mask: &[],
-            mask_words: 0,
-        }
-    }
 
     type Rows = (Vec<i32>, Vec<f32>, Vec<f32>);
 
@@ -191,15 +174,12 @@ mod tests {
         width: usize,
     ) -> Rows {
         let rows = wanted.len();
-        let each: Vec<i32> = (0..=rows as i32).collect();
-        let (sampling, position) = (vec![SamplingRow::NEUTRAL; rows], vec![0; rows]);
-        let rules = rules(&each, &sampling, &position);
         let mut out = (vec![-7; rows * width], vec![-7.0; rows * width], vec![-7.0; rows]);
         let threads = Threads::new(2).unwrap();
         for (first, count) in [(0, 1), (1, rows - 1)] {
             let table = Table { tokens: &mut out.0, logprobs: &mut out.1, chosen: &mut out.2, width };
             let logits = &logits[first * vocabulary..];
-            top_logprobs(&threads, logits, vocabulary, &rules, wanted, chosen, first, count, table);
+            top_logprobs(&threads, logits, vocabulary, wanted, chosen, first, count, table);
         }
         out
     }

@@ -19,7 +19,7 @@ from pyengine.http.openai.completions.chat_options import chat_options, grammar_
 from pyengine.http.openai.completions.chunks import AnswerChunks, ChatChunks, TokenIds
 from pyengine.http.openai.completions.prompt_logprobs import (
     check_prompt_logprobs,
-    entries_of_prompts,
+    in_chunks,
     vllm_logprobs,
 )
 from pyengine.http.openai.completions.stored_chat import kept, save
@@ -73,8 +73,9 @@ async def create(exchange: "Exchange") -> None:
     answer_id, created, n = exchange.service.new_id("chatcmpl-"), int(time.time()), request.n or 1
     generations = exchange.generate(
         ((token_ids, each) for each in seeded(spec.params, n)),
-        request_options(request, spec.grammar, wanted.close, prediction),
+        request_options(request, spec.grammar, wanted.close, prediction, request.prompt_logprobs),
         Asked("chat", answer_id, params, bool(request.stream)),
+        n=1 if request.stream else n,
     )
     answers = generations if spec.plain else [spec.answer(each) for each in generations]
 
@@ -88,18 +89,16 @@ async def create(exchange: "Exchange") -> None:
         async def stored() -> None:
             await save(exchange, request, params, await answered())
 
-        chunks: Any = _chunks(exchange, request, spec, token_ids, answer_id, created)
+        scores = in_chunks(generations, request.prompt_logprobs)
+        tokens = TokenIds.wanted(request, [token_ids], scores)
+        chunks: Any = _chunks(exchange, request, spec, tokens, answer_id, created)
         await sse.stream(exchange, answers, chunks, stored if keep else None)
         return
     response = await answered()
     if request.return_token_ids:
         response.prompt_token_ids = token_ids
     if request.prompt_logprobs is not None:
-        await engine.tokenizer.load_bytes()
-        (entries,) = await entries_of_prompts(
-            exchange, request, [token_ids], request.prompt_logprobs
-        )
-        response.prompt_logprobs = vllm_logprobs(token_ids, entries)
+        response.prompt_logprobs = vllm_logprobs(generations[0], request.prompt_logprobs)
     if keep:
         await save(exchange, request, params, response)
     timing = server_timing([generation.outcome.timing for generation in generations])
@@ -140,14 +139,13 @@ def _chunks(
     exchange: "Exchange",
     request: ChatRequest,
     spec: AnswerSpec,
-    prompt: list[int],
+    tokens: TokenIds,
     answer_id: str,
     created: int,
 ) -> ChatChunks | AnswerChunks:
     """How the answers are streamed."""
     model, usage = request.model or exchange.service.engine.model_name, include_usage(request)
     n, warnings, continuous = request.n or 1, tuple(exchange.warnings), usage_in_chunks(request)
-    tokens = TokenIds.wanted(request, [prompt])
     if spec.plain:
         return ChatChunks(
             answer_id, created, model, usage,

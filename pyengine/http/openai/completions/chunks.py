@@ -22,21 +22,32 @@ _TEXT = "\0"  # no field behind the text has it
 
 @dataclass(frozen=True)
 class TokenIds:
-    """What the chunks of a stream tell of token ids.
+    """What the chunks of a stream tell of tokens.
 
     Attributes:
-        prompts: Those of the prompts, if all token ids are wanted.
+        prompts: The ids of the prompts, if all token ids are wanted.
         names: Log-probabilities call tokens by their ids.
+        scores: The log-probabilities of a choice's prompt, if they are wanted: known once its first
+            update is there.
+        echoed: The ``logprobs`` of a choice's echoed prompt, likewise.
     """
 
     prompts: Sequence[Sequence[int]] | None = None
     names: bool = False
+    scores: Callable[[int], Any] | None = None
+    echoed: Callable[[int], dict[str, Any]] | None = None
 
     @classmethod
-    def wanted(cls, request: GenerationRequest, prompts: Sequence[Sequence[int]]) -> Self:
+    def wanted(
+        cls,
+        request: GenerationRequest,
+        prompts: Sequence[Sequence[int]],
+        scores: Callable[[int], Any] | None = None,
+        echoed: Callable[[int], dict[str, Any]] | None = None,
+    ) -> Self:
         """What ``request`` wants of them."""
         names = bool(request.return_tokens_as_token_ids)
-        return cls(prompts if request.return_token_ids else None, names)
+        return cls(prompts if request.return_token_ids else None, names, scores, echoed)
 
     def logprobs(self, update: Update | ChatUpdate) -> Sequence[TokenLogprob] | None:
         """The log-probabilities of an update."""
@@ -90,10 +101,13 @@ class _Encoder:
         return ids
 
     def _prompt(self, index: int) -> bytes:
-        """The ids of a choice's prompt, if they are wanted."""
-        if self._tokens.prompts is None:
-            return b""
-        return b',"prompt_token_ids":%b' % _encode(self._tokens.prompts[index // self._n])
+        """The ids of a choice's prompt and its log-probabilities, if they are wanted."""
+        tokens, told = self._tokens, b""
+        if tokens.prompts is not None:
+            told = b',"prompt_token_ids":%b' % _encode(tokens.prompts[index // self._n])
+        if tokens.scores is not None:
+            told += b',"prompt_logprobs":%b' % _encode(tokens.scores(index))
+        return told
 
     def _count(self, update: Update | ChatUpdate) -> None:
         """Let the chunks of ``update`` say the usage of its choice so far, if that is wanted."""
@@ -295,9 +309,10 @@ class CompletionChunks(_Encoder):
         tail = self._first_tail(update)
         text = self._echoed[index // self._n] if self._echoed else ""
         self._ids = self._prompt(index)
-        if tail is self._tail and not text and not self._ids:
+        echoed = None if self._tokens.echoed is None else self._tokens.echoed(index)
+        if tail is self._tail and not text and not self._ids and echoed is None:
             return b""
-        return self._choice(index, _encode(text), b"null", tail, None)
+        return self._choice(index, _encode(text), b"null", tail, echoed)
 
     def update(self, index: int, update: Update) -> bytes:
         """The text and the finish reason in one chunk."""
@@ -309,6 +324,9 @@ class CompletionChunks(_Encoder):
         self._count(update)
         finish = _encode(update.finish_reason)
         logprobs = completion_logprobs(self._tokens.logprobs(update))
+        if logprobs is not None and self._echoed:
+            before = len(self._echoed[index // self._n])
+            logprobs["text_offset"] = [before + offset for offset in logprobs["text_offset"]]
         return self._choice(index, _encode(update.text), finish, self._tail, logprobs)
 
     def text_encoder(self, index: int) -> Callable[[str], bytes] | None:

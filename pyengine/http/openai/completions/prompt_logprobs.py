@@ -1,62 +1,61 @@
 """Log-probabilities of prompts, as completions with ``echo`` and vLLM's answers write them."""
 
 import codecs
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from msgspec.structs import replace
+
+from pyengine.errors import InvalidRequestError
 from pyengine.http.openai.logprobs import by_token_ids, completion_logprobs
 from pyengine.http.openai.schema.common import GenerationRequest
-from pyengine.http.openai.schema.sampling import request_options
 from pyengine.logprobs import TokenLogprob
 from pyengine.request.generation import Generation
-from pyengine.request.prompt_logprobs import prompt_logprobs
 from pyengine.sampling import MAX_LOGPROBS
-
-if TYPE_CHECKING:
-    from pyengine.http.exchange import Exchange
+from pyengine.tokenizer import Tokenizer
 
 Entries = list[TokenLogprob | None]
 
 
 def check_prompt_logprobs(request: GenerationRequest) -> None:
-    """Refuse a ``prompt_logprobs`` that is out of range, or in a stream.
+    """Refuse a ``prompt_logprobs`` that is out of range.
 
     Raises:
         InvalidRequestError: Naming it.
     """
     given = request.prompt_logprobs
-    if given is None:
-        return
-    if not 0 <= given <= MAX_LOGPROBS:
+    if given is not None and not 0 <= given <= MAX_LOGPROBS:
         raise InvalidRequestError(
             f"'prompt_logprobs' must be from 0 to {MAX_LOGPROBS}, not {given}.",
             param="prompt_logprobs",
         )
-    if request.stream:
-        raise UnsupportedParameterError(
-            "'prompt_logprobs' is not supported in a stream.", param="prompt_logprobs"
-        )
 
 
-async def entries_of_prompts(
-    exchange: "Exchange", request: GenerationRequest, prompts: Sequence[list[int]], top: int
-) -> list[Entries]:
-    """The entries of each prompt's tokens; the first of each is None."""
-    engine, options = exchange.service.engine, request_options(request, None)
+def entries_of(generation: Generation, top: int) -> Entries:
+    """The entries of the prompt of a request that tells of it, with ``top`` likely tokens each."""
+    entries = generation.prompt_logprobs()
+    assert entries is not None
     return [
-        await prompt_logprobs(engine.begin, prompt, top, options, lambda: exchange.gone)
-        for prompt in prompts
+        entry if entry is None or len(entry.top) <= top else replace(entry, top=entry.top[:top])
+        for entry in entries
     ]
 
 
-def vllm_logprobs(prompt: Sequence[int], entries: Entries) -> list[dict[str, Any] | None]:
+def in_chunks(
+    generations: Sequence[Generation], top: int | None
+) -> Callable[[int], list[dict[str, Any] | None]] | None:
+    """``prompt_logprobs`` of each choice of a stream; None where ``top`` is."""
+    return None if top is None else lambda index: vllm_logprobs(generations[index], top)
+
+
+def vllm_logprobs(generation: Generation, top: int) -> list[dict[str, Any] | None]:
     """``prompt_logprobs`` as vLLM writes them: a mapping by token id for each token.
 
     The rank of a token is told where it is among the most likely.
     """
     made: list[dict[str, Any] | None] = []
-    for entry in entries:
+    for entry in entries_of(generation, top):
         if entry is None:
             made.append(None)
             continue
@@ -71,37 +70,57 @@ def _entry(logprob: float, rank: int | None, token: str) -> dict[str, Any]:
     return {"logprob": logprob, "rank": rank, "decoded_token": token}
 
 
-def echoed_logprobs(
-    first: bytes,
-    prompt: Entries,
-    text: str,
-    generation: Generation | None,
-    first_name: str | None = None,
-) -> dict[str, Any]:
-    """``logprobs`` of a prompt and its answer: an entry for each token, with text or without.
+@dataclass(frozen=True)
+class EchoedScores:
+    """``logprobs`` of echoed prompts and their answers.
 
-    Args:
-        first: The bytes of the prompt's first token.
-        prompt: The entries of its tokens.
-        text: The prompt's text, as it is echoed.
-        generation: Wrote the answer; None where there is none.
-        first_name: What the prompt's first token is called where tokens are called by their ids;
-            None where they are called by their text.
+    Attributes:
+        prompts: Their token ids.
+        texts: Their texts, as they are echoed.
+        generations: The answers, ``n`` to a prompt.
+        tokenizer: Spells the first tokens.
+        top: Likely tokens that are told beside each token.
+        n: Answers to a prompt.
+        tells: Of so many generations the first tells of the prompt.
+        names: Tokens are called by their ids, not by their text.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    offset, offsets = 0, []
-    for entry in prompt:
-        offsets.append(offset)
-        offset += len(decoder.decode(first if entry is None else entry.bytes))
-    answer = () if generation is None else generation.token_logprobs()
-    known = [*(entry for entry in prompt if entry is not None), *answer]
-    made = completion_logprobs(known if first_name is None else by_token_ids(known))
-    assert made is not None
-    end = len(text)
-    return {
-        "text_offset": offsets
-        + [end + entry.text_offset if entry.text_offset >= 0 else end for entry in answer],
-        "token_logprobs": [None, *made["token_logprobs"]],
-        "tokens": [first_name or first.decode("utf-8", "replace"), *made["tokens"]],
-        "top_logprobs": [None, *made["top_logprobs"]],
-    }
+
+    prompts: Sequence[list[int]]
+    texts: Sequence[str]
+    generations: Sequence[Generation]
+    tokenizer: Tokenizer
+    top: int
+    n: int
+    tells: int
+    names: bool
+
+    def prompt(self, index: int) -> dict[str, Any]:
+        """Those of a choice's prompt, as the first chunk of a stream has them."""
+        return self._made(index, ())
+
+    def whole(self, index: int) -> dict[str, Any]:
+        """Those of a choice's prompt and its answer."""
+        return self._made(index, self.generations[index].token_logprobs())
+
+    def _made(self, index: int, answer: Sequence[TokenLogprob]) -> dict[str, Any]:
+        """An entry for each token, with text or without."""
+        at = index // self.n
+        first = self.prompts[at][0]
+        spelled = self.tokenizer.token_bytes(first)
+        prompt = entries_of(self.generations[index - index % self.tells], self.top)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        offset, offsets = 0, []
+        for entry in prompt:
+            offsets.append(offset)
+            offset += len(decoder.decode(spelled if entry is None else entry.bytes))
+        known = [*(entry for entry in prompt if entry is not None), *answer]
+        made = completion_logprobs(by_token_ids(known) if self.names else known)
+        assert made is not None
+        end = len(self.texts[at])
+        name = f"token_id:{first}" if self.names else spelled.decode("utf-8", "replace")
+        return {
+            "text_offset": offsets + [end + max(entry.text_offset, 0) for entry in answer],
+            "token_logprobs": [None, *made["token_logprobs"]],
+            "tokens": [name, *made["tokens"]],
+            "top_logprobs": [None, *made["top_logprobs"]],
+        }

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,9 +15,9 @@ from pyengine.http.errors import FieldNames
 from pyengine.http.limits import check_prompts
 from pyengine.http.openai.completions.chunks import CompletionChunks, TokenIds
 from pyengine.http.openai.completions.prompt_logprobs import (
+    EchoedScores,
     check_prompt_logprobs,
-    echoed_logprobs,
-    entries_of_prompts,
+    in_chunks,
     vllm_logprobs,
 )
 from pyengine.http.openai.logprobs import (
@@ -59,28 +58,18 @@ async def create(exchange: "Exchange") -> None:
     engine = exchange.service.require_model(request.model)
     limits, n = exchange.service.limits, request.n or 1
     check_common(request, limits)
-    if request.best_of not in (None, n):
-        raise UnsupportedParameterError("'best_of' must be as many as 'n'.", param="best_of")
     max_tokens = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
-    check_in_completions(request.logprobs)
-    check_prompt_logprobs(request)
-    scored, prompt_alone = bool(request.echo) and request.logprobs is not None, max_tokens == 0
-    if scored and request.stream:
-        raise UnsupportedParameterError(
-            "'echo' together with 'logprobs' is not supported in a stream.", param="echo"
-        )
-    if prompt_alone and (not request.echo or request.stream):
-        raise InvalidRequestError(
-            "'max_tokens' of 0 goes with 'echo' only, and not in a stream.", param="max_tokens"
-        )
-    # An answer of a token is left out then: it fills the cache with the prompt.
+    _check(request, max_tokens)
+    scored = bool(request.echo) and request.logprobs is not None
     defaults = engine.default_sampling_params
-    params = sampling_params(request, max_tokens or 1, request.logprobs, defaults)
+    params = sampling_params(request, max_tokens, request.logprobs, defaults, prompt_alone=True)
     prompts = split_prompts(request.prompt)
     check_prompts(len(prompts), n, limits)
     wanted = constraint(request)
     exchange.names = FieldNames({"grammar": wanted.field, "close_grammar": CLOSE})
-    options = request_options(request, wanted.grammar, wanted.close)
+    wishes = [request.logprobs if scored else None, request.prompt_logprobs]
+    most = max((top for top in wishes if top is not None), default=None)
+    options = request_options(request, wanted.grammar, wanted.close, prompt_logprobs=most)
     special = request.add_special_tokens is not False
     token_ids = [
         await engine.encode(prompt, add_special_tokens=special)
@@ -94,9 +83,15 @@ async def create(exchange: "Exchange") -> None:
         ((tokens, each) for tokens in token_ids for each in seeded(params, n)),
         options,
         Asked("text_completion", answer_id, params, bool(request.stream)),
+        n=1 if request.stream else n,
     )
     shown = prompts if request.truncate_prompt_tokens is None else token_ids
     echoed = await _echoed(shown, engine, params.skip_special_tokens) if request.echo else ()
+    scores = None
+    if scored:
+        tokenizer, names = engine.tokenizer, bool(request.return_tokens_as_token_ids)
+        top, alike = request.logprobs or 0, 1 if request.stream else n
+        scores = EchoedScores(token_ids, echoed, generations, tokenizer, top, n, alike, names)
     if request.stream:
         chunks = CompletionChunks(
             answer_id,
@@ -107,41 +102,28 @@ async def create(exchange: "Exchange") -> None:
             echoed=echoed,
             warnings=tuple(exchange.warnings),
             continuous=usage_in_chunks(request),
-            tokens=TokenIds.wanted(request, token_ids),
+            tokens=TokenIds.wanted(
+                request,
+                token_ids,
+                in_chunks(generations, request.prompt_logprobs),
+                None if scores is None else scores.prompt,
+            ),
         )
         await sse.stream(exchange, generations, chunks)
         return
     wholes = [await generation for generation in generations]
-    if prompt_alone:
-        wholes = [without_answer(whole) for whole in wholes]
-    names = bool(request.return_tokens_as_token_ids)
     choices = [
-        CompletionChoice(
-            index,
-            echoed[index // n] + whole.text if echoed else whole.text,
-            whole.finish_reason,
-            completion_logprobs(by_token_ids(whole.logprobs) if names else whole.logprobs),
-        )
+        _choice(request, index, whole, echoed[index // n] if echoed else "")
         for index, whole in enumerate(wholes)
     ]
-    if scored:
-        entries = await entries_of_prompts(exchange, request, token_ids, request.logprobs or 0)
-        for choice, generation in zip(choices, generations, strict=True):
-            at = choice.index // n
-            first = engine.tokenizer.token_bytes(token_ids[at][0])
-            answer = None if prompt_alone else generation
-            name = f"token_id:{token_ids[at][0]}" if names else None
-            choice.logprobs = echoed_logprobs(first, entries[at], echoed[at], answer, name)
-    if request.return_token_ids:
-        for choice, whole in zip(choices, wholes, strict=True):
-            choice.prompt_token_ids = token_ids[choice.index // n]
-            choice.token_ids = whole.token_ids
-    if request.prompt_logprobs is not None:
-        await engine.tokenizer.load_bytes()
-        entries = await entries_of_prompts(exchange, request, token_ids, request.prompt_logprobs)
-        for choice in choices:
-            at = choice.index // n
-            choice.prompt_logprobs = vllm_logprobs(token_ids[at], entries[at])
+    for index, choice in enumerate(choices):
+        first = index // n * n
+        if scores is not None:
+            choice.logprobs = scores.whole(index)
+        if request.return_token_ids:
+            choice.prompt_token_ids = token_ids[index // n]
+        if request.prompt_logprobs is not None:
+            choice.prompt_logprobs = vllm_logprobs(generations[first], request.prompt_logprobs)
     response = CompletionResponse(
         id=answer_id,
         created=created,
@@ -155,10 +137,32 @@ async def create(exchange: "Exchange") -> None:
     exchange.reply(_encode(response), 200, ("server-timing", timing))
 
 
-def without_answer(whole: Completion) -> Completion:
-    """A completion whose answer nobody asked for."""
-    usage = replace(whole.usage, completion_tokens=0)
-    return replace(whole, text="", token_ids=[], logprobs=None, finish_reason="length", usage=usage)
+def _check(request: CompletionRequest, max_tokens: int) -> None:
+    """The rules between the fields of a text completion.
+
+    Raises:
+        InvalidRequestError: Naming the field.
+    """
+    if request.best_of not in (None, request.n or 1):
+        raise UnsupportedParameterError("'best_of' must be as many as 'n'.", param="best_of")
+    check_in_completions(request.logprobs)
+    check_prompt_logprobs(request)
+    if max_tokens == 0 and not request.echo and request.prompt_logprobs is None:
+        raise InvalidRequestError(
+            "'max_tokens' of 0 goes with 'echo' or 'prompt_logprobs' only.", param="max_tokens"
+        )
+
+
+def _choice(
+    request: CompletionRequest, index: int, whole: Completion, echoed: str
+) -> CompletionChoice:
+    """A choice, as far as its own answer goes."""
+    named = by_token_ids(whole.logprobs) if request.return_tokens_as_token_ids else whole.logprobs
+    logprobs = completion_logprobs(named)
+    choice = CompletionChoice(index, echoed + whole.text, whole.finish_reason, logprobs)
+    if request.return_token_ids:
+        choice.token_ids = whole.token_ids
+    return choice
 
 
 def split_prompts(

@@ -18,7 +18,6 @@ from pyengine.errors import InvalidRequestError
 from pyengine.http.openai.pooling.embeddings import embedded
 from pyengine.http.operations.tracing import Asked
 from pyengine.request.embedding import VectorForm, similarity
-from pyengine.request.prompt_logprobs import alone
 from pyengine.request.submission import RequestOptions
 from pyengine.sampling import MAX_LOGPROBS, SamplingParams
 
@@ -33,6 +32,9 @@ INSTRUCTION = "Given a web search query, retrieve relevant passages that answer 
 NOT_TRAINED = (
     "the model's name has no 'rerank' in it: scores are its own yes or no to a reranker's prompt."
 )
+
+# Added to a logit: more than any two of them differ by.
+_ALONE = 1e30
 
 Pair = tuple[str, str]
 Scored = tuple[list[float], list[Usage]]
@@ -81,7 +83,7 @@ async def _judged(
         messages = [Message("system", SYSTEM), Message("user", asked)]
         _, token_ids = await engine.prepare(messages, SamplingParams(), chat)
         prompts.append(token_ids)
-    params = alone(yes, MAX_LOGPROBS)
+    params = _answering(yes, MAX_LOGPROBS)
     generations = exchange.generate(
         ((ids, params) for ids in prompts),
         options,
@@ -93,11 +95,23 @@ async def _judged(
         (entry,) = generation.token_logprobs()
         of_no = next((top.logprob for top in entry.top if top.token_id == no), None)
         if of_no is None:
-            other = engine.begin(ids, alone(no, 0), options)
+            other = engine.begin(ids, _answering(no, 0), options)
             await other
             of_no = other.token_logprobs()[0].logprob
         found.append(1 / (1 + math.exp(min(of_no - entry.logprob, 700.0))))
     return found, usages
+
+
+def _answering(token: int, top: int) -> SamplingParams:
+    """The parameters of a request whose answer is ``token``, with ``top`` likely ones told."""
+    return SamplingParams(
+        temperature=0.0,
+        max_tokens=1,
+        logit_bias={token: _ALONE},
+        ignore_eos=True,
+        skip_special_tokens=False,
+        logprobs=top,
+    )
 
 
 def _token(exchange: "Exchange", word: str) -> int:

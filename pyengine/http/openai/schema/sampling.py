@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from pyengine.errors import InvalidRequestError
 from pyengine.grammar import Grammar
 from pyengine.request.generation_config import over
 from pyengine.request.submission import RequestOptions
@@ -72,12 +73,21 @@ def sampling_params(
     max_tokens: int | None,
     logprobs: int | None,
     defaults: SamplingParams,
+    *,
+    prompt_alone: bool = False,
 ) -> SamplingParams:
     """The sampling parameters of a request over ``defaults``, within their ranges.
+
+    Without ``prompt_alone``, ``max_tokens`` must be 1 at least.
 
     Raises:
         InvalidRequestError: Naming the parameter that is not.
     """
+    if max_tokens == 0 and not prompt_alone:
+        raise InvalidRequestError(
+            "'max_tokens' must be at least 1; /v1/completions takes 0 with 'echo'.",
+            param="max_tokens",
+        )
     given: dict[str, Any] = {}
     for name in SamplingParams.__struct_fields__:
         value = getattr(request, HTTP_NAMES.get(name, name), None)
@@ -95,6 +105,7 @@ def request_options(
     grammar: Grammar | None,
     close_grammar: bool = False,
     prediction: list[int] | None = None,
+    prompt_logprobs: int | None = None,
 ) -> RequestOptions:
     """The options of a request besides sampling.
 
@@ -109,6 +120,7 @@ def request_options(
         grammar=grammar,
         close_grammar=close_grammar,
         prediction=prediction,
+        prompt_logprobs=prompt_logprobs,
     )
 
 

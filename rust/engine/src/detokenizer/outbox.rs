@@ -22,7 +22,7 @@ use crate::mailbox::Mailbox;
 use crate::messages::{Delta, Message};
 
 /// Bytes of a delta on the wire at most, besides text, tokens, log-probabilities, vector, stop string and notice.
-const DELTA_OVERHEAD: usize = 109;
+const DELTA_OVERHEAD: usize = 114;
 /// Bytes of a token on the wire at most.
 const TOKEN_BYTES: usize = 5;
 
@@ -173,7 +173,8 @@ impl FrontendOutbox {
 /// Bytes on the wire, at most.
 fn size(delta: &Delta) -> usize {
     let words = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    let besides = words(&delta.stop_string) + words(&delta.notice) + delta.pooled.len();
+    let besides =
+        words(&delta.stop_string) + words(&delta.notice) + delta.pooled.len() + delta.prompt_logprobs.len();
     DELTA_OVERHEAD + delta.text.len() + besides + delta.tokens.len() * TOKEN_BYTES + delta.logprobs.len()
 }
 
@@ -184,8 +185,10 @@ fn join(before: &mut Delta, delta: Delta) {
     tokens.extend_from_slice(&delta.tokens);
     let mut logprobs = std::mem::take(&mut before.logprobs);
     logprobs.extend_from_slice(&delta.logprobs);
+    let mut prompt_logprobs = std::mem::take(&mut before.prompt_logprobs);
+    prompt_logprobs.extend_from_slice(&delta.prompt_logprobs);
     let notice = before.notice.take().or_else(|| delta.notice.clone());
-    *before = Delta { text, tokens, notice, logprobs, ..delta };
+    *before = Delta { text, tokens, notice, logprobs, prompt_logprobs, ..delta };
 }
 
 /// Takes a first part off a delta that is over `limit` for its text or its tokens.
@@ -214,6 +217,7 @@ fn cut(delta: &mut Delta, limit: usize) -> Option<Delta> {
         stop_token: None,
         notice: delta.notice.take(),
         pooled: Vec::new(),
+        prompt_logprobs: std::mem::take(&mut delta.prompt_logprobs),
         completion_tokens: delta.completion_tokens - delta.tokens.len() as u32,
         ..*delta
     };
@@ -292,6 +296,7 @@ mod tests {
             notice: None,
             logprobs: &[],
             pooled: &[],
+            prompt_logprobs: &[],
         }
     }
 

@@ -15,7 +15,9 @@ use super::vocabulary::Vocabulary;
 use super::wire::{DeltaRef, empty_row, read_tokens_out};
 use crate::error::{Error, Result};
 use crate::mailbox::Mailbox;
-use crate::messages::{FinishReason, Message, Notice, OpenStream, Pooled, RequestKey, SequenceTokens, tag};
+use crate::messages::{
+    FinishReason, Message, Notice, OpenStream, Pooled, PromptLogProbs, RequestKey, SequenceTokens, tag,
+};
 
 /// The detokenizer's state of one request.
 struct Request {
@@ -94,6 +96,10 @@ impl Requests {
                 }
                 _ => unreachable!("the tag is that of Pooled"),
             },
+            "prompt_logprobs" => match Message::decode(message)? {
+                Message::PromptLogProbs(logprobs) => self.pass_on(&logprobs),
+                _ => unreachable!("the tag is that of PromptLogProbs"),
+            },
             other => Err(Error::MalformedMessage(format!("the detokenizer takes no {other:?}"))),
         }
     }
@@ -112,6 +118,17 @@ impl Requests {
             Some(request) => request.pooled = pooled.vector,
             None => self.ignored += 1,
         }
+    }
+
+    /// Sends log-probabilities of a prompt to its frontend, in a delta of their own.
+    fn pass_on(&mut self, logprobs: &PromptLogProbs) -> Result<()> {
+        let key = logprobs.key;
+        let Some(request) = self.open.get(&key) else {
+            self.ignored += 1;
+            return Ok(());
+        };
+        let delta = DeltaRef { prompt_logprobs: &logprobs.records, ..request.delta(key, "", &[]) };
+        self.frontends[key.frontend as usize].add(delta)
     }
 
     /// Removes the requests of a frontend that has ended, and aborts them in the scheduler.
@@ -195,6 +212,7 @@ impl Requests {
             notice: Some("its stop strings are too large for the engine"),
             logprobs: &[],
             pooled: &[],
+            prompt_logprobs: &[],
         };
         self.frontends[open.key.frontend as usize].add(delta)?;
         self.scheduler.send(&Message::Abort(open.key))
@@ -280,6 +298,7 @@ impl Request {
             notice: None,
             logprobs: &[],
             pooled: &[],
+            prompt_logprobs: &[],
         }
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct DeltaRef<'a> {
     pub logprobs: &'a [u8],
     #[serde(with = "serde_bytes")]
     pub pooled: &'a [u8],
+    #[serde(with = "serde_bytes")]
+    pub prompt_logprobs: &'a [u8],
 }
 
 /// A Deltas message to which deltas are added one by one.
@@ -267,6 +269,7 @@ mod tests {
                         notice: Some("n"),
                         logprobs: &[7; 3],
                         pooled: &[8; 4],
+                        prompt_logprobs: &[9; 5],
                     })
                     .unwrap();
                 expected.push(Delta {
@@ -285,6 +288,7 @@ mod tests {
                     notice: Some("n".into()),
                     logprobs: vec![7; 3],
                     pooled: vec![8; 4],
+                    prompt_logprobs: vec![9; 5],
                 });
             }
             assert_eq!(Message::decode(batch.message()).unwrap(), Message::Deltas(expected));

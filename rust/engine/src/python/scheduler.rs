@@ -23,7 +23,7 @@ use crate::grammar::context::GrammarContext;
 use crate::kv_allocator::KvAllocator as Blocks;
 use crate::messages::Message;
 use crate::scheduler::step::buffers::ROW_DTYPE;
-use crate::scheduler::{LogProbs, Planner, PlannerConfig, StepLayout};
+use crate::scheduler::{LogProbs, Planner, PlannerConfig, StepLayout, StepResults};
 use crate::speculate::{Source, SpeculationConfig};
 use crate::telemetry::now_ns;
 
@@ -214,29 +214,28 @@ impl PyPlanner {
         self.work(|planner, _| planner.fill_penalties(buffer.bytes()))
     }
 
-    #[pyo3(signature = (sampled, counts, logprobs = None, pooled = None))]
+    #[pyo3(signature = (sampled, counts, logprobs = None, pooled = None, prompt_logprobs = None))]
     fn commit(
         &self,
         sampled: &Bound<'_, PyAny>,
         counts: &Bound<'_, PyAny>,
-        logprobs: Option<(Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+        logprobs: Option<Arrays<'_>>,
         pooled: Option<Bound<'_, PyAny>>,
+        prompt_logprobs: Option<Arrays<'_>>,
     ) -> PyResult<usize> {
         let (sampled, counts) = (int32(sampled)?, int32(counts)?);
         let (sampled, counts) = (elements(&sampled), elements(&counts));
-        let buffers = logprobs
-            .map(|(tokens, logprobs, chosen)| {
-                Ok::<_, PyErr>((int32(&tokens)?, numbers::<f32>(&logprobs)?, numbers::<f32>(&chosen)?))
-            })
-            .transpose()?;
-        let logprobs = buffers.as_ref().map(|(tokens, logprobs, chosen)| LogProbs {
-            tokens: elements(tokens),
-            logprobs: elements(logprobs),
-            chosen: elements(chosen),
-        });
+        let (logprobs, prompts) = (table(logprobs)?, table(prompt_logprobs)?);
         let pooled = pooled.map(|pooled| numbers::<f32>(&pooled)).transpose()?;
         let pooled = pooled.as_ref().map_or(&[][..], elements);
-        self.work(|planner, blocks| planner.commit(blocks, sampled, counts, logprobs, pooled, now_ns()))
+        let results = StepResults {
+            sampled,
+            counts,
+            logprobs: logprobs.as_ref().map(LogProbTable::view),
+            pooled,
+            prompt_logprobs: prompts.as_ref().map(LogProbTable::view),
+        };
+        self.work(|planner, blocks| planner.commit(blocks, &results, now_ns()))
     }
 
     fn fail_step(&self, why: &str) -> PyResult<usize> {
@@ -335,6 +334,23 @@ pub(super) fn elements<T: Element>(buffer: &PyBuffer<T>) -> &[T] {
         // written meanwhile, as the stub asks.
         length => unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<T>(), length) },
     }
+}
+
+/// Log-probabilities as a runner gives them: tokens, theirs, those of the chosen tokens.
+type Arrays<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
+
+/// Their memory.
+struct LogProbTable(PyBuffer<i32>, PyBuffer<f32>, PyBuffer<f32>);
+
+impl LogProbTable {
+    fn view(&self) -> LogProbs<'_> {
+        LogProbs { tokens: elements(&self.0), logprobs: elements(&self.1), chosen: elements(&self.2) }
+    }
+}
+
+fn table(arrays: Option<Arrays<'_>>) -> PyResult<Option<LogProbTable>> {
+    let Some((tokens, logprobs, chosen)) = arrays else { return Ok(None) };
+    Ok(Some(LogProbTable(int32(&tokens)?, numbers(&logprobs)?, numbers(&chosen)?)))
 }
 
 /// After a panic the state may be half changed, but `abort_all` must still be tried: poison is no reason to stop.

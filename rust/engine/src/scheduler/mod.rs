@@ -29,4 +29,5 @@ pub use draft_passes::DraftPasses;
 pub use features::logprobs::LogProbs;
 pub use outbox::DetokenizerSink;
 pub use planner::{Planner, PlannerConfig};
+pub use step::StepResults;
 pub use step::buffers::{Field, StepBuffers, StepLayout};

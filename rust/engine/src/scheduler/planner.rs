@@ -12,14 +12,13 @@
 
 use super::distributions::Distributions;
 use super::features::Features;
-use super::features::logprobs::LogProbs;
 use super::outbox::{DetokenizerSink, OutRow, Outbox};
 use super::queue::Queue;
 use super::queue::requests::Requests;
 use super::step::buffers::StepLayout;
 use super::step::plan::Room;
 use super::step::sequence_table::RequestId;
-use super::step::{Steps, holds};
+use super::step::{StepResults, Steps, holds};
 use crate::error::{Error, Result};
 use crate::grammar::Compiler;
 use crate::kv_allocator::KvAllocator;
@@ -267,25 +266,13 @@ impl Planner {
         Ok((in_flight.len() == 1, record.num_logits))
     }
 
-    /// Takes the tokens of the oldest step in flight at `now_ns`; returns how many requests ended.
-    ///
-    /// `sampled` has one token for each of the step's logits, `counts` for each sampling row how many of its tokens
-    /// count: those up to and with the first that differs from its draft. A negative token says that the sampler found
-    /// none (its logits were not finite): that request ends with an error. `logprobs` are needed if a row of the step
-    /// wants them, and `pooled` has for each row that pools the sum of its states. If the detokenizer's mailbox is closed, that is the error; the state is whole all the same.
-    pub fn commit(
-        &mut self,
-        kv: &mut KvAllocator,
-        sampled: &[i32],
-        counts: &[i32],
-        logprobs: Option<LogProbs<'_>>,
-        pooled: &[f32],
-        now_ns: u64,
-    ) -> Result<usize> {
-        let record = self.land_checked(sampled, counts, logprobs, pooled)?;
+    /// Takes what the device made of the oldest step in flight at `now_ns`; returns how many requests ended. If the
+    /// detokenizer's mailbox is closed, that is the error; the state is whole all the same.
+    pub fn commit(&mut self, kv: &mut KvAllocator, results: &StepResults<'_>, now_ns: u64) -> Result<usize> {
+        let record = self.land_checked(results)?;
         self.now_ns = now_ns;
         let before = self.requests.len();
-        let accepted = self.commit_rows(kv, &record, sampled, counts, logprobs, pooled);
+        let accepted = self.commit_rows(kv, &record, results);
         let ended = before - self.requests.len();
         self.features.drafts.observe(&record, accepted, ended, now_ns);
         self.recycle(record);

@@ -276,12 +276,11 @@ impl CpuKernels {
         guarded(|| penalties.run(logits, first, rows, true))
     }
 
-    #[pyo3(signature = (rules, wanted, logits, chosen, tokens, logprobs, of_chosen, first, rows))]
+    #[pyo3(signature = (wanted, logits, chosen, tokens, logprobs, of_chosen, first, rows))]
     #[allow(clippy::too_many_arguments)]
     fn top_logprobs(
         &self,
         py: Python<'_>,
-        rules: &CpuRules,
         wanted: &CpuTensor,
         logits: &CpuTensor,
         chosen: &CpuTensor,
@@ -293,7 +292,7 @@ impl CpuKernels {
     ) -> PyResult<()> {
         let inputs = [wanted, logits, chosen];
         let outputs = [tokens, logprobs, of_chosen];
-        py.detach(|| guarded(|| top_logprobs(&self.threads, rules, inputs, outputs, first, rows)))
+        py.detach(|| guarded(|| top_logprobs(&self.threads, inputs, outputs, first, rows)))
     }
 
     #[pyo3(signature = (rules, token_ids, tokens, counts, sampled))]
@@ -349,7 +348,6 @@ pub(in crate::python) fn sample(
 /// `[wanted, logits, chosen]`.
 fn top_logprobs(
     threads: &Threads,
-    rules: &CpuRules,
     [wanted, logits, chosen]: [&CpuTensor; 3],
     [tokens, logprobs, of_chosen]: [&CpuTensor; 3],
     first: usize,
@@ -357,9 +355,7 @@ fn top_logprobs(
 ) -> Result<(), Error> {
     let (vocabulary, width) = (logits.width(), tokens.width());
     let end = first.saturating_add(rows);
-    let rules = rules.view()?;
-    rules.check(first, end, vocabulary)?;
-    let wanted = wanted.read::<i32>("wanted", rules.sampling.len())?;
+    let wanted = wanted.read::<i32>("wanted", end)?;
     let picked = chosen.read::<i32>("chosen", end)?;
     let table = Table {
         tokens: tokens.write("tokens", end.saturating_mul(width), &[logits, chosen, logprobs, of_chosen])?,
@@ -373,7 +369,7 @@ fn top_logprobs(
     };
     by_element!(logits, T => {
         let logits = logits.read::<T>("logits", rows.saturating_mul(vocabulary))?;
-        logprobs::top_logprobs(threads, logits, vocabulary, &rules, wanted, picked, first, rows, table);
+        logprobs::top_logprobs(threads, logits, vocabulary, wanted, picked, first, rows, table);
         Ok::<_, Error>(())
     })
 }

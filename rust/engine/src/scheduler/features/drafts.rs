@@ -282,7 +282,10 @@ impl Enabled {
         let progress = &steps.table().progress[at];
         let id = steps.table().request[at];
         // The last token of the answer needs no draft after it.
-        let most = self.max_draft.min((progress.limit - progress.known - 1) as usize);
+        let most = match steps.table().samples[at] {
+            true => self.max_draft.min((progress.limit - progress.known - 1) as usize),
+            false => 0,
+        };
         let first = self.tokens.len();
         let mut segments = Segments::default();
         self.ahead.clear();

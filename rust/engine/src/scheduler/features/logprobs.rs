@@ -12,7 +12,7 @@ use crate::scheduler::step::fill::SampledRow;
 use crate::scheduler::step::sequence_table::RequestId;
 
 /// Most likely tokens that a request may want the log-probabilities of.
-const MAX_LOGPROBS: u8 = 20;
+pub(super) const MAX_LOGPROBS: u8 = 20;
 
 /// The log-probabilities of a step, by its logits; those of rows that want none may be anything.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +27,7 @@ pub struct LogProbs<'a> {
 
 impl LogProbs<'_> {
     /// Appends those of `rows` logits from `first` on, `count` most likely tokens of each.
-    fn write(&self, first: usize, rows: usize, count: usize, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, first: usize, rows: usize, count: usize, out: &mut Vec<u8>) {
         let width = self.tokens.len() / self.chosen.len().max(1);
         for row in first..first + rows {
             out.extend_from_slice(&[0; 4]);
@@ -83,7 +83,8 @@ impl RowFeature for WantedLogProbs {
         let wanted = self.requests.get(row.request).copied();
         self.rows += usize::from(wanted.is_some());
         self.most = self.most.max(wanted);
-        out.logprobs[row.at] = wanted.map_or(-1, i32::from);
+        let logits = row.first_logit..=row.first_logit + row.drafts as usize;
+        out.logprobs[logits].fill(wanted.map_or(-1, i32::from));
     }
 
     fn end_step(&mut self, header: &mut [i64], record: &mut StepRecord) {
@@ -97,7 +98,7 @@ impl RowFeature for WantedLogProbs {
     }
 }
 
-/// Checks that a step of `logits` whose rows want at most `wanted` log-probabilities has got them.
+/// Checks that a step of `logits` that want at most `wanted` log-probabilities has got them.
 pub(in crate::scheduler) fn check(
     wanted: Option<u8>,
     logits: usize,

@@ -1,5 +1,5 @@
-//! Features that only some requests have: grammars, penalties, log-probabilities, pooling, drafts. Each is a
-//! [`RowFeature`].
+//! Features that only some requests have: grammars, penalties, log-probabilities of answers and of prompts, pooling,
+//! drafts. Each is a [`RowFeature`].
 //!
 //! ```text
 //!   submit         begin ──────────────► the feature's state of the request, in a `PerRequest`
@@ -21,6 +21,7 @@ mod masks;
 mod penalties;
 mod penalty_budget;
 pub(super) mod pooling;
+mod prompt_logprobs;
 mod thread_pool;
 
 use super::planner::PlannerConfig;
@@ -37,6 +38,7 @@ use grammars::Grammars;
 use logprobs::WantedLogProbs;
 use penalty_budget::PenaltyBudget;
 use pooling::Pools;
+use prompt_logprobs::PromptScores;
 
 /// A token that was sampled for a request.
 pub(super) struct NewToken {
@@ -89,6 +91,7 @@ pub(super) struct Features {
     pub penalties: PenaltyBudget,
     pub logprobs: WantedLogProbs,
     pub pooling: Pools,
+    pub prompts: PromptScores,
     pub drafts: Drafts,
 }
 
@@ -99,6 +102,7 @@ impl Features {
             penalties: PenaltyBudget::new(layout, config.max_sequences),
             logprobs: WantedLogProbs::default(),
             pooling: Pools::default(),
+            prompts: PromptScores::default(),
             drafts: Drafts::default(),
         }
     }
@@ -108,17 +112,17 @@ impl Features {
         self.logprobs.begin(id, submit, tokens)?;
         self.penalties.begin(id, submit, tokens)?;
         self.pooling.begin(id, submit, tokens)?;
+        self.prompts.begin(id, submit, tokens)?;
         self.drafts.begin(id, submit, tokens)?;
         self.grammars.begin(id, submit, tokens)
     }
 
     /// Collects what may be drafted for the rows that decode.
     pub fn propose(&mut self, steps: &Steps) {
-        let Self { grammars, penalties, pooling, drafts, .. } = self;
+        let Self { grammars, penalties, drafts, .. } = self;
         drafts.propose(steps, grammars, |grammars, id, drafts, limits| {
             grammars.limit_drafts(id, drafts, limits);
             penalties.limit_drafts(id, drafts, limits);
-            pooling.limit_drafts(id, drafts, limits);
         });
     }
 
@@ -127,6 +131,7 @@ impl Features {
         self.penalties.begin_step();
         self.logprobs.begin_step();
         self.pooling.begin_step();
+        self.prompts.begin_step();
         self.drafts.begin_step();
     }
 
@@ -142,6 +147,7 @@ impl Features {
         self.penalties.end_step(header, record);
         self.logprobs.end_step(header, record);
         self.pooling.end_step(header, record);
+        self.prompts.end_step(header, record);
         self.drafts.end_step(header, record);
     }
 
@@ -168,6 +174,7 @@ impl Features {
         self.penalties.leave(id);
         self.logprobs.leave(id);
         self.pooling.leave(id);
+        self.prompts.leave(id);
         self.drafts.leave(id);
     }
 }

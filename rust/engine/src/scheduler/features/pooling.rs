@@ -12,7 +12,7 @@
 //! row brings the vector in its place. A mean needs every token's state, so such a request takes nothing from the prefix
 //! cache; what it computes is cached for others. O(tokens) a row that pools, and O(width) for its sum.
 
-use super::{DraftLimits, PerRequest, RowFeature};
+use super::{PerRequest, RowFeature};
 use crate::error::{Error, Result};
 use crate::messages::{Pooling, Submit};
 use crate::scheduler::step::StepRecord;
@@ -37,11 +37,6 @@ pub(in crate::scheduler) struct Pools {
 }
 
 impl Pools {
-    /// Whether a request pools.
-    pub fn has(&self, id: RequestId) -> bool {
-        !self.requests.is_empty() && self.requests.get(id).is_some()
-    }
-
     /// Writes which states a row of the step wants, whose tokens are `first..end`, the sequence's last among them if it
     /// `completes` it. False if it wants none.
     pub fn write_row(
@@ -79,15 +74,16 @@ impl Pools {
         }
     }
 
-    /// The vector of a request whose prompt of so many tokens is computed, f32 little-endian; `None` if it is not finite.
-    pub fn vector(&self, id: RequestId, prompt_length: u32) -> Option<Vec<u8>> {
+    /// The vector of a request whose prompt of so many tokens is computed, f32 little-endian; no bytes if it is not
+    /// finite, and `None` of a request that does not pool.
+    pub fn vector(&self, id: RequestId, prompt_length: u32) -> Option<Option<Vec<u8>>> {
         let pool = self.requests.get(id)?;
         let count = match pool.pooling {
             Pooling::Last => 1.0,
             Pooling::Mean => prompt_length as f32,
         };
         let finite = pool.sum.iter().all(|number| number.is_finite());
-        finite.then(|| pool.sum.iter().flat_map(|number| (number / count).to_le_bytes()).collect())
+        Some(finite.then(|| pool.sum.iter().flat_map(|number| (number / count).to_le_bytes()).collect()))
     }
 
     /// A request was preempted: its prompt is computed again.
@@ -106,12 +102,6 @@ impl RowFeature for Pools {
         }
         self.requests.insert(id, Pool { pooling, sum: Vec::new() });
         Ok(())
-    }
-
-    fn limit_drafts(&mut self, id: RequestId, _drafts: &[u32], limits: &mut DraftLimits) {
-        if self.has(id) {
-            (limits.host, limits.device) = (0, false);
-        }
     }
 
     fn begin_step(&mut self) {

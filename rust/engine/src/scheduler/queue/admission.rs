@@ -67,6 +67,7 @@ impl Planner {
                 request: id,
                 tenant: request.ticket.tenant,
                 sampling: request.sampling,
+                samples: request.samples,
                 order: policy::running_order(request.ticket.class, serial),
                 tokens,
                 borrows: computed > 0,

@@ -38,8 +38,10 @@ pub struct Request {
     pub sampling: SamplingRow,
     /// Tokens that end it.
     pub stop_token_ids: Vec<u32>,
-    /// Every token of its prompt is computed for it: it takes none from the prefix cache.
-    pub computes_all: bool,
+    /// Tokens follow its prompt; one without is over when its prompt is computed.
+    pub samples: bool,
+    /// As many of its first tokens may come from the prefix cache; the others are computed for it.
+    pub reusable: u32,
     /// It shares prefixes with requests of the same salt only.
     pub salt: u64,
     /// Clock at which it is given up; 0 is never.
@@ -144,6 +146,11 @@ impl Requests {
     /// The request gets a token at `now_ns`; returns when it got the one before, 0 for the first.
     pub fn stamp_token(&mut self, id: RequestId, now_ns: u64) -> u64 {
         std::mem::replace(&mut self.get_mut(id).last_token_ns, now_ns)
+    }
+
+    /// More of its first tokens may come from the prefix cache when it is admitted again.
+    pub fn reuse(&mut self, id: RequestId, reusable: u32) {
+        self.get_mut(id).reusable = reusable;
     }
 
     /// A request that is there, to change it: only the queue does.

@@ -83,16 +83,21 @@ impl Planner {
     /// The request of a submission, before it has run.
     fn request(&mut self, id: RequestId, body: Submit, tokens: Vec<u32>) -> Request {
         let context = (self.config.max_context as u32).min(self.capacity.saturating_add(1));
+        let samples = body.pooling.is_none() && body.max_tokens > 0;
         Request {
             key: body.key,
             tokens,
             prompt_length: body.prompt_length,
             // The token that a request ends without needs no room.
-            limit: match body.pooling {
-                Some(_) => body.prompt_length + 1,
-                None => body.prompt_length.saturating_add(body.max_tokens).min(context),
+            limit: match samples {
+                false => body.prompt_length + 1,
+                true => body.prompt_length.saturating_add(body.max_tokens).min(context),
             },
-            computes_all: body.pooling == Some(Pooling::Mean),
+            samples,
+            reusable: match body.pooling {
+                Some(Pooling::Mean) => 0,
+                _ => self.features.prompts.reusable(id),
+            },
             min_tokens: body.min_tokens,
             sampling: body.sampling,
             stop_token_ids: body.stop_token_ids,

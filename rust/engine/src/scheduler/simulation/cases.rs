@@ -4,13 +4,18 @@ use std::collections::VecDeque;
 
 use pyengine_kernels_cpu::sampler::SamplingRow;
 
-use super::super::LogProbs;
+use super::super::{LogProbs, StepResults};
 use super::device::Expected;
 use super::penalties::PenaltyRules;
 use super::random::{Event, happen};
 use super::world::{Drafts, Setup, World, prompt, roomy};
 use crate::error::Error;
 use crate::messages::{FinishReason, Message, RequestKey, Submit};
+
+/// The results of a step that has tokens only.
+fn tokens<'a>(sampled: &'a [i32], counts: &'a [i32]) -> StepResults<'a> {
+    StepResults { sampled, counts, ..StepResults::default() }
+}
 
 /// Runs steps until `done`; each is drained, planned and, one behind, committed.
 fn steps(world: &mut World, most: usize, mut done: impl FnMut(&World) -> bool) {
@@ -122,7 +127,7 @@ fn a_step_that_wants_log_probabilities_must_get_them() {
         logprobs(&[1], &[0.0; 1], &[0.0]),
         logprobs(&[1, 2], &[0.0; 3], &[0.0]),
     ] {
-        assert!(planner.commit(kv, &[1], &[1], given, &[], 1).is_err());
+        assert!(planner.commit(kv, &StepResults { logprobs: given, ..tokens(&[1], &[1]) }, 1).is_err());
     }
     let key = world.submit(&prompt(1, 6), 0, |submit| submit.logprobs = Some(21));
     world.cut.insert(key, FinishReason::Error);
@@ -203,7 +208,7 @@ fn penalties_of_a_sequence_that_ended_are_none_and_unsound_ones_are_an_error() {
     // SAFETY: as above.
     let bytes = unsafe { world.words.align_to_mut::<u8>() }.1;
     assert_eq!(world.planner.fill_penalties(bytes).unwrap(), 0);
-    world.planner.commit(&mut world.kv, &[1], &[1], None, &[], 1).unwrap();
+    world.planner.commit(&mut world.kv, &tokens(&[1], &[1]), 1).unwrap();
     world.finish();
 }
 
@@ -412,7 +417,7 @@ fn abort_all_leaves_nothing() {
     world.plan();
     assert_eq!(world.planner.abort_all(&mut world.kv).unwrap(), 4);
     world.cut.extend(keys.iter().map(|key| (*key, FinishReason::Error)));
-    assert!(world.planner.commit(&mut world.kv, &[], &[], None, &[], 0).is_err());
+    assert!(world.planner.commit(&mut world.kv, &tokens(&[], &[]), 0).is_err());
     world.verify();
 }
 
@@ -487,7 +492,7 @@ fn tokens_of_another_count_are_refused_and_nothing_is_lost() {
     world.submit(&prompt(0, 6), 0, |_| {});
     world.drain();
     world.plan();
-    assert!(world.planner.commit(&mut world.kv, &[1, 2], &[1, 1], None, &[], 0).is_err());
+    assert!(world.planner.commit(&mut world.kv, &tokens(&[1, 2], &[1, 1]), 0).is_err());
     world.finish();
 }
 
@@ -529,4 +534,59 @@ fn a_steps_time_is_measured_where_nothing_else_is_in_it() {
     world.ring.lock().unwrap().1 = usize::MAX;
     assert_eq!([0; 2].map(|_| step(&mut world)), [false, true]);
     world.finish();
+}
+
+#[test]
+fn a_prompt_is_scored_from_the_first_token_that_is_wanted() {
+    let mut world = World::new(&Setup { depth: 0, prefill_chunk: 5, ..roomy() });
+    let key = world.submit(&prompt(0, 30), 0, |submit| submit.max_tokens = 0);
+    steps(&mut world, 20, finished(key));
+    let cached = |world: &World| world.stat("cached_tokens");
+    let before = cached(&world);
+    // Each computes again what its logits need, and no more: blocks have four tokens.
+    for (from, saved) in [(0, 0), (9, 8), (29, 28)] {
+        let key = world.submit(&prompt(0, 30), 0, |submit| {
+            submit.max_tokens = from % 2;
+            submit.prompt_logprobs = Some(2);
+            submit.prompt_logprobs_from = from;
+        });
+        let known = cached(&world);
+        steps(&mut world, 20, finished(key));
+        assert_eq!(cached(&world) - known, saved, "from {from}");
+        assert_eq!(world.streams[&key].prompt_logprobs.len(), 29 - from as usize);
+    }
+    assert_eq!(cached(&world) - before, 36);
+    for (count, from) in [(21, 0), (0, 30)] {
+        let key = world.submit(&prompt(1, 30), 0, |submit| {
+            (submit.prompt_logprobs, submit.prompt_logprobs_from) = (Some(count), from);
+        });
+        world.cut.insert(key, FinishReason::Error);
+    }
+    world.drain();
+    world.read();
+    assert!(world.streams.values().all(|stream| stream.finish.is_some()));
+    // What was refused was told nothing, and is not looked at below.
+    world.expected.retain(|_, expected| expected.submit.prompt_logprobs.is_none_or(|count| count <= 2));
+    world.expected.retain(|_, expected| expected.submit.prompt_logprobs_from < 30);
+}
+
+#[test]
+fn a_preempted_prompt_goes_on_where_it_was_scored() {
+    // Room for the prompts, and not for what both answer. Each prompt takes many steps.
+    let setup = Setup { depth: 1, num_blocks: 24, prefill_chunk: 3, max_tokens: 8, horizon: 0, ..roomy() };
+    let mut world = World::new(&setup);
+    let scored = |world: &mut World, family| {
+        world.submit(&prompt(family, 20 + 20 * family as usize), 0, |submit| {
+            submit.max_tokens = 40;
+            submit.stop_token_ids.clear();
+            submit.prompt_logprobs = Some(1);
+        })
+    };
+    let keys = [scored(&mut world, 0), scored(&mut world, 1)];
+    for key in keys {
+        steps(&mut world, 400, finished(key));
+    }
+    assert!(world.stat("preemptions") > 0);
+    world.finish();
+    assert_eq!(keys.map(|key| world.streams[&key].prompt_logprobs.len()), [19, 39]);
 }

@@ -50,6 +50,9 @@ impl Expected {
         if self.submit.pooling.is_some() {
             return (prompt, FinishReason::Stop);
         }
+        if self.submit.max_tokens == 0 {
+            return (prompt, FinishReason::Length);
+        }
         let limit = (prompt + self.submit.max_tokens as usize).min(context);
         if let Some(length) = &self.submit.grammar {
             let answer = self.tokens[prompt..].iter().position(|token| *token == STOP_TOKEN);
@@ -85,6 +88,21 @@ pub(super) fn vector(pooling: Pooling, prompt: &[u32]) -> [f32; 2] {
     }
 }
 
+/// The stand-in for the log-probability of a token of a prompt behind the prefix with this chain.
+fn score(chain: u64, target: u32) -> f32 {
+    (extend(chain, target) % 4096) as f32
+}
+
+/// Those of a prompt, from the second token on.
+pub(super) fn scores(prompt: &[u32]) -> Vec<f32> {
+    let mut chain = 0;
+    let pairs = prompt.windows(2).map(|pair| {
+        chain = extend(chain, pair[0]);
+        score(chain, pair[1])
+    });
+    pairs.collect()
+}
+
 fn sum(states: impl Iterator<Item = [f32; 2]>) -> [f32; 2] {
     states.fold([0.0; 2], |sum, state| [sum[0] + state[0], sum[1] + state[1]])
 }
@@ -97,6 +115,8 @@ pub(super) struct Outcome {
     pub(super) logprobs: Option<Vec<f32>>,
     // Of the rows that pool, one behind the other.
     pub(super) pooled: Vec<f32>,
+    // By logits of prompts, functions of the target's position and of the tokens before it.
+    pub(super) prompt_logprobs: Vec<f32>,
     pub(super) rows: Vec<RowTrace>,
 }
 
@@ -109,6 +129,8 @@ pub(super) struct RowTrace {
     pub(super) logits: Range<usize>,
     // Its numbers in `pooled`, none if it did not pool.
     pub(super) pooled: Range<usize>,
+    // Its numbers in `prompt_logprobs`.
+    pub(super) scored: Range<usize>,
 }
 
 /// The device: KV cache and `last_token`, and the results of steps not fetched yet.
@@ -152,6 +174,8 @@ impl Device {
         let [pooled_rows, pooled_tokens] =
             [header::NUM_POOLED_ROWS, header::NUM_POOLED_TOKENS].map(|at| step.header[at] as usize);
         let mut pooled = Vec::new();
+        let prompt_logits = step.header[header::NUM_PROMPT_LOGITS] as usize;
+        let mut scores = Vec::new();
         for row in 0..rows {
             let sequence = step.row_sequence[row] as u32;
             let expected = owner(sequence);
@@ -235,13 +259,25 @@ impl Device {
             if !states.is_empty() {
                 pooled.extend(sum(states.iter().map(|token| state(chains[*token as usize]))));
             }
-            traces.push(RowTrace { read, written, logits, pooled: before..pooled.len() });
+            let before_scores = scores.len();
+            let inside = step.query_start[row]..step.query_start[row + 1];
+            let own = step.prompt_token[..prompt_logits].iter().skip(before_scores);
+            for (at, token) in own.take_while(|token| inside.contains(token)).enumerate() {
+                let position = step.positions[*token as usize] as usize;
+                let target = step.prompt_target[before_scores + at];
+                assert_eq!(target as u32, expected.tokens[position + 1], "behind position {position}");
+                scores.push(score(chains[*token as usize], target as u32));
+            }
+            assert!(scores.len() == before_scores || expected.submit.prompt_logprobs.is_some());
+            let (pooled, scored) = (before..pooled.len(), before_scores..scores.len());
+            traces.push(RowTrace { read, written, logits, pooled, scored });
         }
         assert_eq!(
             (step.header[header::MAX_QUERY_LENGTH] as usize, step.header[header::MAX_KV_LENGTH] as usize),
             (longest_query, longest_kv)
         );
         assert_eq!(pooled.len(), 2 * pooled_rows);
+        assert_eq!(scores.len(), prompt_logits);
         assert!(pooled_rows == 0 || step.pool_start[pooled_rows] as usize == pooled_tokens);
         let (tokens, counts) = self.sample(&step, &chains, owner);
         let logprobs = (step.header[header::NUM_LOGPROBS_ROWS] > 0).then(|| {
@@ -252,7 +288,8 @@ impl Device {
             };
             (0..tokens.len()).map(place).collect()
         });
-        self.results.push_back(Outcome { tokens, counts, logprobs, pooled, rows: traces });
+        let prompt_logprobs = scores;
+        self.results.push_back(Outcome { tokens, counts, logprobs, pooled, prompt_logprobs, rows: traces });
     }
 
     /// What row `row` of the oldest step wrote is garbage, or what all rows of it did; and so is what was made from it
@@ -267,6 +304,7 @@ impl Device {
                     let tokens = &mut outcome.tokens[trace.logits.clone()];
                     tokens.iter_mut().for_each(|token| *token = (*token + 1) % VOCABULARY as i32);
                     outcome.pooled[trace.pooled.clone()].iter_mut().for_each(|number| *number += 1.0);
+                    outcome.prompt_logprobs[trace.scored.clone()].fill(f32::NAN);
                 } else {
                     trace.written.iter().for_each(|cell| _ = spoiled.remove(cell));
                 }
@@ -284,15 +322,17 @@ impl Device {
         owner: impl Fn(u32) -> Expected,
     ) -> (Vec<i32>, Vec<i32>) {
         let sampled = step.header[header::NUM_SAMPLED] as usize;
-        let (mut result, mut counts) = (Vec::new(), Vec::new());
+        let (mut result, mut counts, mut with_logprobs) = (Vec::new(), Vec::new(), 0);
         for at in 0..sampled {
             let row = step.sample_rows[at] as usize;
             assert_eq!(step.sample_sequence[at], step.row_sequence[row]);
             let expected = owner(step.row_sequence[row] as u32);
             assert_eq!(step.sampling[at], expected.submit.sampling);
-            assert_eq!(step.logprobs[at], expected.submit.logprobs.map_or(-1, i32::from));
-            assert!(i64::from(step.logprobs[at]) <= step.header[header::MAX_LOGPROBS]);
             let logits = step.logit_start[at] as usize..step.logit_start[at + 1] as usize;
+            let most = expected.submit.logprobs.map_or(-1, i32::from);
+            assert!(step.logprobs[logits.clone()].iter().all(|wanted| *wanted == most));
+            assert!(i64::from(most) <= step.header[header::MAX_LOGPROBS]);
+            with_logprobs += usize::from(most >= 0);
             let drafts = logits.len() - 1;
             let last = step.positions[step.query_start[row + 1] as usize - 1];
             assert_eq!(step.sample_position[at] + drafts as i64, i64::from(last) + 1);
@@ -332,9 +372,7 @@ impl Device {
             counts.push(count);
         }
         let greedy = step.sampling[..sampled].iter().filter(|rules| rules.temperature == 0.0).count();
-        assert_eq!(step.logprobs[..sampled].iter().filter(|wanted| **wanted >= 0).count(), {
-            step.header[header::NUM_LOGPROBS_ROWS] as usize
-        });
+        assert_eq!(step.header[header::NUM_LOGPROBS_ROWS] as usize, with_logprobs);
         assert_eq!(step.header[header::NUM_GREEDY] as usize, greedy);
         assert_eq!(step.header[header::NUM_LOGITS] as usize, result.len());
         (result, counts)

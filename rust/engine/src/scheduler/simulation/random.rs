@@ -24,9 +24,10 @@ pub(super) enum Event {
         tenant: u64,
         salt: u64,
         grammar: Option<u8>,
-        penalties: Option<PenaltyRules>,
+        penalties: Option<Box<PenaltyRules>>,
         logprobs: Option<u8>,
         pooling: Option<Pooling>,
+        prompt_logprobs: Option<(u8, u8)>,
     },
     Deadline {
         after_ns: u64,
@@ -45,13 +46,15 @@ pub(super) enum Event {
 }
 
 pub(super) fn event() -> impl Strategy<Value = Event> {
-    let submit = (0..3u64, 1..24usize, 1..50u32, 0..6u32, 0..6usize, -1..2i32, 0..3u64, 0..2u64);
+    let submit = (0..3u64, 1..24usize, 0..50u32, 0..6u32, 0..6usize, -1..2i32, 0..3u64, 0..2u64);
     let grammar = prop_oneof![3 => Just(None), 1 => (0..30u8).prop_map(Some)];
     let pooling =
         prop_oneof![6 => Just(None), 1 => Just(Some(Pooling::Last)), 1 => Just(Some(Pooling::Mean))];
     let logprobs = prop::option::of(0..3u8);
-    let submit = (submit, grammar, prop::option::of(penalty_rules()), logprobs, pooling).prop_map(
-        |(submit, grammar, penalties, logprobs, pooling)| {
+    let prompts = prop::option::weighted(0.3, (0..3u8, 0..30u8));
+    let others = (logprobs, pooling, prompts);
+    let submit = (submit, grammar, prop::option::of(penalty_rules().prop_map(Box::new)), others).prop_map(
+        |(submit, grammar, penalties, (logprobs, pooling, prompt_logprobs))| {
             let (family, length, max, min, resumed, class, tenant, salt) = submit;
             let resumed = resumed.saturating_sub(3);
             Event::Submit {
@@ -67,6 +70,7 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
                 penalties,
                 logprobs,
                 pooling,
+                prompt_logprobs,
             }
         },
     );
@@ -149,6 +153,7 @@ pub(super) fn happen(world: &mut World, event: &Event) {
             ref penalties,
             logprobs,
             pooling: None,
+            prompt_logprobs,
         } => {
             world.submit(&prompt(family, length), resumed, |submit| {
                 submit.max_tokens = max;
@@ -158,9 +163,13 @@ pub(super) fn happen(world: &mut World, event: &Event) {
                 submit.cache_salt = salt;
                 submit.grammar = grammar.map(|length| vec![length]);
                 if let Some(penalties) = penalties {
-                    penalties.clone().ask(submit);
+                    (**penalties).clone().ask(submit);
                 }
                 submit.logprobs = logprobs;
+                if let Some((count, from)) = prompt_logprobs {
+                    submit.prompt_logprobs = Some(count);
+                    submit.prompt_logprobs_from = u32::from(from).min(length as u32 - 1);
+                }
             });
         }
         Event::Submit { family, length, class, tenant, salt, pooling, .. } => {

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use super::super::{DetokenizerSink, LogProbs, Planner, PlannerConfig, StepLayout};
-use super::device::{Device, Expected, vector};
+use super::super::{DetokenizerSink, LogProbs, Planner, PlannerConfig, StepLayout, StepResults};
+use super::device::{Device, Expected, scores, vector};
 use super::grammar::Slow;
 use super::model::{STOP_TOKEN, VOCABULARY, logprob, mix, rules};
 use crate::error::Error;
@@ -20,6 +20,7 @@ pub(super) struct Stream {
     pub(super) tokens: Vec<u32>,
     pub(super) finish: Option<FinishReason>,
     pub(super) vector: Vec<f32>,
+    pub(super) prompt_logprobs: Vec<f32>,
 }
 
 /// How a world is made.
@@ -261,9 +262,17 @@ impl World {
         let values: Vec<f32> = pairs.iter().map(|pair| *pair as f32).collect();
         let logprobs = result.logprobs.as_ref();
         let logprobs = logprobs.map(|chosen| LogProbs { tokens: &pairs, logprobs: &values, chosen });
-        self.planner
-            .commit(&mut self.kv, &result.tokens, &result.counts, logprobs, &result.pooled, self.now_ns)
-            .unwrap();
+        let scores = &result.prompt_logprobs;
+        let wide: Vec<i32> = (0..2 * scores.len() as i32).collect();
+        let likely: Vec<f32> = wide.iter().map(|number| *number as f32).collect();
+        let results = StepResults {
+            sampled: &result.tokens,
+            counts: &result.counts,
+            logprobs,
+            pooled: &result.pooled,
+            prompt_logprobs: Some(LogProbs { tokens: &wide, logprobs: &likely, chosen: scores }),
+        };
+        self.planner.commit(&mut self.kv, &results, self.now_ns).unwrap();
         self.check();
         true
     }
@@ -347,6 +356,17 @@ impl World {
                     let words = pooled.vector.as_chunks::<4>().0;
                     stream.vector = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
                 }
+                Message::PromptLogProbs(scored) => {
+                    let stream = self.streams.get_mut(&scored.key).expect("announced before its prompt");
+                    let submit = &self.expected[&scored.key].submit;
+                    let known = submit.tokens.len() / 4 - submit.prompt_length as usize;
+                    assert!(stream.finish.is_none() && stream.tokens.len() == known, "before its tokens");
+                    let size = 8 + 8 * usize::from(submit.prompt_logprobs.unwrap());
+                    assert!(scored.records.len().is_multiple_of(size));
+                    for record in scored.records.chunks(size) {
+                        stream.prompt_logprobs.push(f32::from_le_bytes(record[4..8].try_into().unwrap()));
+                    }
+                }
                 Message::TokensOut(rows) => {
                     for row in rows {
                         let stream = self.streams.get_mut(&row.key).expect("announced before its tokens");
@@ -413,6 +433,17 @@ impl World {
             let wanted =
                 pooled.map_or_else(Vec::new, |pooling| vector(pooling, &expected.tokens[..prompt]).to_vec());
             assert_eq!(stream.vector, wanted, "{key:?}");
+            let scores = match expected.submit.prompt_logprobs {
+                Some(_) => scores(&expected.tokens[..prompt])
+                    .split_off((expected.submit.prompt_logprobs_from as usize).min(prompt - 1)),
+                None => Vec::new(),
+            };
+            assert!(scores.starts_with(&stream.prompt_logprobs), "{key:?}");
+            // A stream that was over when it was submitted again has nothing more to tell.
+            let ran = stream.tokens.len() * 4 + 4 * prompt > expected.submit.tokens.len()
+                || expected.submit.max_tokens == 0;
+            let ended = matches!(stream.finish, Some(FinishReason::Stop | FinishReason::Length));
+            assert!(!(ran && ended) || stream.prompt_logprobs == scores, "{key:?}");
             if prompt > self.setup.max_context.min(self.capacity()) {
                 assert_eq!(stream.finish, Some(FinishReason::Error), "{key:?}");
             } else if matches!(stream.finish, Some(FinishReason::Stop | FinishReason::Length)) {

@@ -65,6 +65,10 @@ macro_rules! header_numbers {
             NUM_POOLED_ROWS = 17;
             /// Tokens whose last hidden states they want.
             NUM_POOLED_TOKENS = 18;
+            /// Logits that are wanted within prompts; see `prompt_token`.
+            NUM_PROMPT_LOGITS = 19;
+            /// The most likely tokens that one of them wants the log-probabilities of, beside the prompt's own token.
+            MAX_PROMPT_LOGPROBS = 20;
         }
     };
 }
@@ -222,9 +226,9 @@ step_fields! {
     feed_token: i32 = |layout: &StepLayout| layout.max_rows;
     /// ... from `last_token` of this index in the sequence table.
     feed_sequence: i32 = |layout: &StepLayout| layout.max_rows;
-    /// How many most likely tokens each sampling row wants the log-probabilities of, beside the chosen one's; -1 is none
+    /// How many most likely tokens each of the logits wants the log-probabilities of, beside the chosen one's; -1 is none
     /// at all.
-    logprobs: i32 = |layout: &StepLayout| layout.max_rows;
+    logprobs: i32 = |layout: &StepLayout| layout.max_logits;
     /// The blocks that cover `kv_length` of each row, row after row. Behind the fields that a step has from the
     /// beginning, so that a device copies these and what is used of it in one piece.
     page_indices: i32 = |layout: &StepLayout| layout.max_pages * layout.tables;
@@ -233,6 +237,11 @@ step_fields! {
     pool_token: i32 = |layout: &StepLayout| layout.max_tokens;
     /// `pool_start[pooled row]..pool_start[pooled row + 1]` of those are summed for a row.
     pool_start: i32 = |layout: &StepLayout| layout.max_rows + 1;
+    /// The tokens of the step after which a prompt's logits are wanted. Only as much as `num_prompt_logits` says is
+    /// written, of this and the next field.
+    prompt_token: i32 = |layout: &StepLayout| layout.max_tokens;
+    /// The prompt's own token behind each of those, whose log-probability is wanted.
+    prompt_target: i32 = |layout: &StepLayout| layout.max_tokens;
     /// `penalty_start[l]..penalty_start[l + 1]` are the penalties of logits row `l`. Written by `fill_penalties`, as the three that
     /// follow; not at all where `num_penalties` is 0.
     penalty_start: i32 = |layout: &StepLayout| layout.max_logits + 1;

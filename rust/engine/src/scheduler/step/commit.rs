@@ -3,14 +3,15 @@
 //! ```text
 //!   for each row:  void (its sequence has ended or was preempted)   its tokens are dropped
 //!                  a chunk of a prompt                              nothing: its blocks are known since it was planned
-//!                  the end of a prompt that pools                   its vector goes to the detokenizer, and it ends
+//!                  with logits of a prompt                          their log-probabilities go to the detokenizer
+//!                  the end of a prompt that no token follows        its vector, if it pools, does too, and it ends
 //!                  sampled tokens: one, and one more for each       append, test for the end, send to the detokenizer;
 //!                  draft before it that was right                   blocks of wrong drafts go back
 //! ```
 //!
 //! O(rows + tokens), besides the blocks of what ends; one message to the detokenizer.
 
-use super::{RowRecord, StepRecord};
+use super::{RowRecord, StepRecord, StepResults};
 use crate::error::{Error, Result};
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, Message, Pooled};
@@ -20,6 +21,9 @@ use crate::scheduler::features::{DraftedRow, NewToken};
 use crate::scheduler::outbox::OutRow;
 use crate::scheduler::planner::Planner;
 use crate::scheduler::queue::requests::Taken;
+use crate::scheduler::step::sequence_table::RequestId;
+
+const NOT_FINITE: &str = "the model's logits are not finite, so no token can be chosen";
 
 /// Why a request ends with its newest token, and the stop token if it was one.
 type End = (FinishReason, Option<u32>);
@@ -29,17 +33,13 @@ type RowLogProbs<'a> = Option<(LogProbs<'a>, usize)>;
 
 impl Planner {
     /// The oldest step in flight, if so many tokens and log-probabilities are what it samples; else it stays in flight.
-    pub(in crate::scheduler) fn land_checked(
-        &mut self,
-        sampled: &[i32],
-        counts: &[i32],
-        logprobs: Option<LogProbs<'_>>,
-        pooled: &[f32],
-    ) -> Result<StepRecord> {
+    pub(in crate::scheduler) fn land_checked(&mut self, results: &StepResults<'_>) -> Result<StepRecord> {
         let record = self.steps.land()?;
-        let checked = check_sampled(&record, sampled, counts)
-            .and_then(|()| logprobs::check(record.logprobs, record.num_logits, logprobs))
-            .and_then(|()| pooling::width(record.pooled_rows, pooled));
+        let prompts = (record.prompt_logits > 0).then_some(record.prompt_logprobs);
+        let checked = check_sampled(&record, results.sampled, results.counts)
+            .and_then(|()| logprobs::check(record.logprobs, record.num_logits, results.logprobs))
+            .and_then(|()| logprobs::check(prompts, record.prompt_logits, results.prompt_logprobs))
+            .and_then(|()| pooling::width(record.pooled_rows, results.pooled));
         match checked {
             Ok(_) => Ok(record),
             Err(error) => {
@@ -54,12 +54,10 @@ impl Planner {
         &mut self,
         kv: &mut KvAllocator,
         record: &StepRecord,
-        mut sampled: &[i32],
-        counts: &[i32],
-        logprobs: Option<LogProbs<'_>>,
-        pooled: &[f32],
+        results: &StepResults<'_>,
     ) -> usize {
-        let (mut counts, mut logit, mut accepted) = (counts.iter(), 0, 0);
+        let StepResults { mut sampled, counts, logprobs, pooled, prompt_logprobs } = *results;
+        let (mut counts, mut logit, mut accepted, mut prompt_logit) = (counts.iter(), 0, 0, 0);
         let mut vectors = pooled.chunks((pooled.len() / record.pooled_rows.max(1)).max(1));
         for row in &record.rows {
             let tokens = match row.samples {
@@ -71,13 +69,26 @@ impl Planner {
                 false => &[],
             };
             let states = if row.pooled { vectors.next().unwrap_or_default() } else { &[] };
+            let scored = prompt_logit..prompt_logit + row.scored as usize;
+            prompt_logit = scored.end;
+            let scores = prompt_logprobs.map(|logprobs| (logprobs, scored.clone()));
+            let infinite = scores.as_ref().is_some_and(|(logprobs, scored)| {
+                logprobs.chosen[scored.clone()].iter().any(|number| !number.is_finite())
+            });
             if self.steps.table.is_current(row.slot, row.generation) {
-                self.features.pooling.add(self.steps.table.request[row.slot as usize], states);
-                let logprobs = logprobs.map(|logprobs| (logprobs, logit));
-                accepted += self.commit_row(kv, row, tokens, logprobs);
+                let id = self.steps.table.request[row.slot as usize];
+                self.features.pooling.add(id, states);
+                if infinite {
+                    self.finish_failed(kv, id, NOT_FINITE);
+                } else {
+                    self.send_scores(id, scores);
+                    let logprobs = logprobs.map(|logprobs| (logprobs, logit));
+                    accepted += self.commit_row(kv, row, tokens, logprobs);
+                }
             }
             // A row that found no token to sample has computed nothing that others may build on.
-            let failed = tokens.first().is_some_and(|token| *token < 0)
+            let failed = infinite
+                || tokens.first().is_some_and(|token| *token < 0)
                 || states.iter().any(|number| !number.is_finite());
             if row.publishes && failed {
                 self.retract(kv, record);
@@ -106,18 +117,28 @@ impl Planner {
         }
     }
 
-    /// Ends a request that pools with its vector; it has no drafts.
+    /// Sends the log-probabilities of a prompt that a row has, which are these of the step's.
+    fn send_scores(&mut self, id: RequestId, scores: Option<(LogProbs<'_>, std::ops::Range<usize>)>) {
+        let Some((logprobs, rows)) = scores.filter(|(_, rows)| !rows.is_empty()) else { return };
+        let who = (id, self.requests.get(id).key);
+        self.features.prompts.take(who, &logprobs, (rows.start, rows.len()), &mut self.outbox);
+        self.requests.reuse(id, self.features.prompts.reusable(id));
+    }
+
+    /// Ends a request that no tokens follow, with its vector if it pools; it has no drafts.
     fn deliver(&mut self, kv: &mut KvAllocator, slot: u32) -> usize {
         let id = self.steps.table.request[slot as usize];
         self.steps.table.progress[slot as usize].pending -= 1;
         let request = self.requests.get(id);
-        let Some(vector) = self.features.pooling.vector(id, request.prompt_length) else {
-            self.finish_failed(kv, id, "the model's hidden states are not finite");
-            return 0;
-        };
-        // Bytes can always be encoded.
-        let _ = self.outbox.beside(&Message::Pooled(Pooled { key: request.key, vector }));
-        self.finish(kv, id, FinishReason::Stop);
+        match self.features.pooling.vector(id, request.prompt_length) {
+            None => self.finish(kv, id, FinishReason::Length),
+            Some(None) => self.finish_failed(kv, id, "the model's hidden states are not finite"),
+            Some(Some(vector)) => {
+                // Bytes can always be encoded.
+                let _ = self.outbox.beside(&Message::Pooled(Pooled { key: request.key, vector }));
+                self.finish(kv, id, FinishReason::Stop);
+            }
+        }
         0
     }
 
@@ -143,8 +164,7 @@ impl Planner {
         let new = &tokens[tokens.len() - taken..];
         self.features.commit_row(&DraftedRow { row, request, sampled: sampled.len() }, new);
         let failed = matches!(end, Some((FinishReason::Error, _)));
-        let not_finite = || "the model's logits are not finite, so no token can be chosen".into();
-        if let Some(text) = self.features.complaint(request).or_else(|| failed.then(not_finite)) {
+        if let Some(text) = self.features.complaint(request).or_else(|| failed.then(|| NOT_FINITE.into())) {
             self.tell(self.requests.get(request).key, text);
         }
         if taken > 0 || end.is_some() {

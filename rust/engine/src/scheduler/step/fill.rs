@@ -87,9 +87,11 @@ impl Steps {
         progress.drafted = drafts;
         progress.pending += u32::from(completes);
         let request = self.table.request[slot as usize];
-        let samples = completes && !features.pooling.has(request);
+        let samples = completes && self.table.samples[slot as usize];
         let tokens = (tally.tokens - count as usize, tally.tokens);
         let pooled = features.pooling.write_row(request, tokens, completes, out);
+        let known = &self.table.tokens[slot as usize];
+        let scored = features.prompts.write_row(request, tokens.0, start..end, known, out);
         let generation = self.table.generation(slot);
         let block_size = self.block_size as u32;
         let publishes = row >= self.decodes.len() && start / block_size < end / block_size;
@@ -102,6 +104,7 @@ impl Steps {
             completes,
             samples,
             pooled,
+            scored,
             publishes,
         });
         if samples {

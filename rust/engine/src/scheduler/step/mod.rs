@@ -18,6 +18,7 @@ mod sharing;
 use std::collections::VecDeque;
 
 use super::features::drafts::DraftRecord;
+use super::features::logprobs::LogProbs;
 use crate::error::{Error, Result};
 use crate::kv_allocator::BlockId;
 use crate::speculate::Segments;
@@ -58,12 +59,30 @@ pub(super) struct RowRecord {
     // The last of them are drafts, proposed by the sources in `segments`.
     pub drafts: u32,
     pub segments: Segments,
-    // It computes the last token of its sequence, behind which a token is sampled, or the request's vector is there.
+    // It computes the last token of its sequence, behind which a token is sampled, or the request is over.
     pub completes: bool,
     pub samples: bool,
     pub pooled: bool,
+    // So many of the step's logits of prompts are its own.
+    pub scored: u32,
     // It fills up blocks that are in the prefix tree already.
     pub publishes: bool,
+}
+
+/// What a device made of a step.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StepResults<'a> {
+    /// A token for each of the step's logits; a negative one says that the sampler found none, as its logits were not
+    /// finite: that request ends with an error.
+    pub sampled: &'a [i32],
+    /// For each sampling row, how many of its tokens count: those up to and with the first that differs from its draft.
+    pub counts: &'a [i32],
+    /// By logits, where a row wants them.
+    pub logprobs: Option<LogProbs<'a>>,
+    /// For each row that pools, the sum of its states.
+    pub pooled: &'a [f32],
+    /// By logits of prompts, where the step has any.
+    pub prompt_logprobs: Option<LogProbs<'a>>,
 }
 
 /// A step in flight.
@@ -77,6 +96,9 @@ pub(super) struct StepRecord {
     pub num_sampled: usize,
     pub num_logits: usize,
     pub pooled_rows: usize,
+    pub prompt_logits: usize,
+    /// The most log-probabilities that a prompt wants beside each token's own.
+    pub prompt_logprobs: u8,
     pub prefills: usize,
     // When it was planned.
     pub planned_ns: u64,

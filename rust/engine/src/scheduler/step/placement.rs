@@ -23,6 +23,7 @@ pub(in crate::scheduler) struct Entry {
     pub request: RequestId,
     pub tenant: TenantId,
     pub sampling: SamplingRow,
+    pub samples: bool,
     pub order: (i32, u64),
     pub tokens: Vec<u32>,
     /// It took blocks from the prefix tree.
@@ -55,7 +56,7 @@ impl Steps {
         let at = slot as usize;
         let held = &mut self.table.held[at];
         // At least one token is left to compute, or there would be no logits to sample from.
-        let most = if request.computes_all { 0 } else { (known - 1) / self.block_size };
+        let most = (known - 1).min(request.reusable as usize) / self.block_size;
         let cached = kv.begin(held, request.salt, &request.tokens, most);
         timeline.end_span(Stage::Match);
         let (blocks, needed) = (known.div_ceil(self.block_size), kv.demand(held, known));
@@ -87,9 +88,10 @@ impl Steps {
     /// A sequence runs from now on, in a slot that [`place`](Self::place) gave it.
     pub fn enter(&mut self, slot: u32, entry: Entry) {
         let at = slot as usize;
-        let Entry { request, tenant, sampling, order, tokens, borrows } = entry;
+        let Entry { request, tenant, sampling, samples, order, tokens, borrows } = entry;
         self.table.tokens[at] = tokens;
         self.table.sampling[at] = sampling;
+        self.table.samples[at] = samples;
         self.table.request[at] = request;
         self.table.tenant[at] = tenant;
         self.table.order[at] = order;

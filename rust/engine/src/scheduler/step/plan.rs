@@ -137,7 +137,7 @@ impl Planner {
             let slot = self.steps.running[next].slot;
             if self.steps.table.progress[slot as usize].remaining() > 1 && room.tokens > 0 {
                 let request = self.requests.get(self.steps.table.request[slot as usize]);
-                if !request.computes_all {
+                if request.reusable == u32::MAX {
                     let skipped = self.steps.catch_up(kv, slot, request.salt);
                     self.counters.prefix_hits += u64::from(skipped);
                 }

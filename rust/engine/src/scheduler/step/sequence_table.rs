@@ -64,6 +64,8 @@ pub struct SequenceTable {
     pub held: Vec<Holding>,
     /// How its tokens are chosen.
     pub sampling: Vec<SamplingRow>,
+    /// Whether tokens follow its prompt; of one without, the last row is its end.
+    pub samples: Vec<bool>,
     /// The request behind the sequence.
     pub request: Vec<RequestId>,
     /// The tenant that is charged for its tokens.
@@ -85,6 +87,7 @@ impl SequenceTable {
             tokens: vec![Vec::new(); capacity],
             held: vec![Holding::default(); capacity],
             sampling: vec![SamplingRow::NEUTRAL; capacity],
+            samples: vec![true; capacity],
             request: vec![0; capacity],
             tenant: vec![0; capacity],
             order: vec![(0, 0); capacity],

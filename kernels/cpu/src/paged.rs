@@ -12,6 +12,7 @@
 use crate::element::Element;
 use crate::rope::rotate;
 use crate::step::Step;
+use crate::threads::{Shared, Threads};
 
 /// Shape of attention and of its cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +47,14 @@ impl Heads {
     }
 }
 
-#[inline(always)]
-fn append_body<T: Element, const FMA: bool>(
+/// Rotates the keys of every token of `step` and stores them with its values where `slot_mapping` says. `qkv` is
+/// \[tokens, qkv_width\]. A head is a piece of work: no two of them share a line of the processor's caches.
+/// O(tokens * kv heads * head_dim).
+///
+/// # Panics
+/// A slice is shorter than the step needs; see [`Step::check`].
+pub fn append<T: Element>(
+    threads: &Threads,
     step: &Step<'_>,
     heads: Heads,
     qkv: &[T],
@@ -55,34 +62,43 @@ fn append_body<T: Element, const FMA: bool>(
     keys: &mut [T],
     values: &mut [T],
 ) {
+    let (keys, values) = (Shared::new(keys), Shared::new(values));
+    threads.share(heads.kv, 4 * step.num_tokens * heads.kv * heads.dim, |head| {
+        append_head(step, heads, head, qkv, angles, &keys, &values);
+    });
+}
+
+#[inline(always)]
+fn append_head_body<T: Element, const FMA: bool>(
+    step: &Step<'_>,
+    heads: Heads,
+    head: usize,
+    qkv: &[T],
+    angles: &[f32],
+    keys: &Shared<'_, T>,
+    values: &Shared<'_, T>,
+) {
     let Heads { query, kv, dim, block_size, stride } = heads;
-    let mut rotated = vec![0.0; dim];
+    let (mut rotated, mut key) = (vec![0.0; dim], vec![T::ZERO; dim]);
     for token in 0..step.num_tokens {
         let slot = step.slot_mapping[token] as usize;
         let (block, offset) = (slot / block_size, slot % block_size);
+        let page = block * stride + head * heads.page();
+        // SAFETY: each head's part of a page is one piece's.
+        let (keys, values) =
+            unsafe { (keys.part(page, heads.page()), values.part(page + offset * dim, dim)) };
         let angles = &angles[step.positions[token] as usize * dim..][..dim];
         let row = &qkv[token * heads.qkv_width()..][..heads.qkv_width()];
-        for head in 0..kv {
-            let page = block * stride + head * heads.page();
-            let key = &row[(query + head) * dim..][..dim];
-            rotate::<T, FMA>(key, angles, 1.0, &mut rotated);
-            let lanes = keys[page..][..heads.page()].chunks_exact_mut(block_size);
-            for (lane, &value) in lanes.zip(&rotated) {
-                lane[offset] = T::from_f32(value);
-            }
-            let value = &row[(query + kv + head) * dim..][..dim];
-            values[page + offset * dim..][..dim].copy_from_slice(value);
-        }
+        rotate::<T, FMA>(&row[(query + head) * dim..][..dim], angles, 1.0, &mut rotated);
+        key.iter_mut().zip(&rotated).for_each(|(to, &from)| *to = T::from_f32(from));
+        keys[offset..].iter_mut().step_by(block_size).zip(&key).for_each(|(to, &from)| *to = from);
+        values.copy_from_slice(&row[(query + kv + head) * dim..][..dim]);
     }
 }
 
 crate::multiversion!(
-    /// Rotates the keys of every token of `step` and stores them with its values where `slot_mapping`
-    /// says. `qkv` is \[tokens, qkv_width\]. O(tokens * kv heads * head_dim), one thread.
-    ///
-    /// # Panics
-    /// A slice is shorter than the step needs; see [`Step::check`].
-    pub fn append<T: Element>(
-        step: &Step<'_>, heads: Heads, qkv: &[T], angles: &[f32], keys: &mut [T], values: &mut [T],
-    ) = append_body
+    fn append_head<T: Element>(
+        step: &Step<'_>, heads: Heads, head: usize, qkv: &[T], angles: &[f32], keys: &Shared<'_, T>,
+        values: &Shared<'_, T>,
+    ) = append_head_body
 );

@@ -69,6 +69,7 @@ impl Attend {
             if self.stores {
                 // The cache is written first; these borrows end before it is read.
                 paged::append(
+                    threads,
                     &step,
                     heads,
                     inputs,

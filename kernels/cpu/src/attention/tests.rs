@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::paged::append;
+use crate::rope::rotate;
 
 /// Numbers that look random and are the same each time.
 struct Numbers(u64);
@@ -42,6 +43,7 @@ struct Case<T> {
 impl<T: Element> Case<T> {
     fn new(heads: Heads, rows: Vec<(usize, usize)>, seed: u64) -> Self {
         let mut numbers = Numbers(seed);
+        let one = Threads::new(1).unwrap();
         let pages: Vec<usize> = rows.iter().map(|(a, b)| (a + b).div_ceil(heads.block_size)).collect();
         let num_blocks = pages.iter().sum::<usize>() + 3;
         let mut blocks: Vec<i32> = (0..num_blocks as i32).collect();
@@ -94,7 +96,7 @@ impl<T: Element> Case<T> {
                     };
                     let (k, v) = (case.key_cache.clone(), case.value_cache.clone());
                     let (mut k, mut v) = (k, v);
-                    append(&step, heads, &token, &case.angles, &mut k, &mut v);
+                    append(&one, &step, heads, &token, &case.angles, &mut k, &mut v);
                     (case.key_cache, case.value_cache) = (k, v);
                 } else {
                     case.qkv.extend(token);
@@ -129,13 +131,17 @@ impl<T: Element> Case<T> {
     }
 
     fn run_masked(&self, threads: usize, mask: Mask<'_>) -> Vec<T> {
+        self.run_by(InstructionSet::best(), threads, mask)
+    }
+
+    fn run_by(&self, set: InstructionSet, threads: usize, mask: Mask<'_>) -> Vec<T> {
         let (mut keys, mut values) = (self.key_cache.clone(), self.value_cache.clone());
         let step = self.step();
         let blocks = keys.len() / self.heads.stride;
         step.check(self.heads.block_size, blocks, self.angles.len() / self.heads.dim).unwrap();
-        append(&step, self.heads, &self.qkv, &self.angles, &mut keys, &mut values);
-        let mut out = vec![T::from_f32(f32::NAN); step.num_tokens * self.heads.query * self.heads.dim];
         let threads = Threads::new(threads).unwrap();
+        append(&threads, &step, self.heads, &self.qkv, &self.angles, &mut keys, &mut values);
+        let mut out = vec![T::from_f32(f32::NAN); step.num_tokens * self.heads.query * self.heads.dim];
         let inputs = Inputs {
             step,
             heads: self.heads,
@@ -147,7 +153,7 @@ impl<T: Element> Case<T> {
             keys: &keys,
             values: &values,
         };
-        attend(&threads, &inputs, &mut out);
+        attend_by(set, &threads, &inputs, &mut out);
         out
     }
 
@@ -230,8 +236,11 @@ proptest! {
         let sinks = sinks(heads, some);
         let temperatures = temperatures(some);
         let mask = Mask { window, chunk, soft_cap, sinks: &sinks, temperatures: &temperatures };
-        for (got, expected) in case.run_masked(2, mask).iter().zip(case.reference(mask)) {
-            prop_assert!((f64::from(*got) - expected).abs() < 2e-5, "{} {}", got, expected);
+        let reference = case.reference(mask);
+        for set in InstructionSet::all_here() {
+            for (got, expected) in case.run_by(set, 2, mask).iter().zip(&reference) {
+                prop_assert!((f64::from(*got) - expected).abs() < 1e-4, "{:?}: {} {}", set, got, expected);
+            }
         }
     }
 
@@ -254,7 +263,6 @@ proptest! {
             cut.page_indptr.push(cut.page_indices.len() as i32);
             cut.kv_length[row] -= (gone * heads.block_size) as i32;
         }
-        let bits = |out: Vec<f32>| out.into_iter().map(f32::to_bits).collect::<Vec<_>>();
         prop_assert_eq!(bits(cut.run_masked(1, mask)), bits(whole.run_masked(2, mask)));
     }
 
@@ -267,31 +275,85 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rows_are_the_same_alone_and_in_company(
+        (heads, rows, seed) in shapes(),
+        ((window, chunk), soft_cap, some) in masks(),
+    ) {
+        let sinks = sinks(heads, some);
+        let temperatures = temperatures(some);
+        let mask = Mask { window, chunk, soft_cap, sinks: &sinks, temperatures: &temperatures };
+        let floats = Case::<f32>::new(heads, rows.clone(), seed);
+        let halves = Case::<bf16>::new(heads, rows, seed);
+        for set in InstructionSet::all_here() {
+            prop_assert!(floats.alone(set, mask) == bits(floats.run_by(set, 3, mask)), "{:?}", set);
+            prop_assert!(halves.alone(set, mask) == bits(halves.run_by(set, 3, mask)), "{:?}", set);
+        }
+    }
+}
+
+/// The bits of numbers of either type.
+fn bits<T: Element>(of: Vec<T>) -> Vec<u32> {
+    of.into_iter().map(|number| number.to_f32().to_bits()).collect()
+}
+
+impl<T: Element> Case<T> {
+    /// The bits of every token's output when it is computed alone, after all tokens before it.
+    fn alone(&self, set: InstructionSet, mask: Mask<'_>) -> Vec<u32> {
+        let one = Threads::new(1).unwrap();
+        let (mut keys, mut values) = (self.key_cache.clone(), self.value_cache.clone());
+        append(&one, &self.step(), self.heads, &self.qkv, &self.angles, &mut keys, &mut values);
+        let mut found = Vec::new();
+        for row in 0..self.rows.len() {
+            let step = self.step();
+            for token in step.tokens(row) {
+                let length = self.positions[token] + 1;
+                let pages = step.pages(row);
+                let inputs = Inputs {
+                    step: Step {
+                        num_rows: 1,
+                        num_tokens: 1,
+                        positions: &self.positions[token..],
+                        slot_mapping: &self.slot_mapping[token..],
+                        query_start: &[0, 1],
+                        kv_length: &[length],
+                        page_indptr: &[0, pages.len() as i32],
+                        page_indices: pages,
+                    },
+                    heads: self.heads,
+                    scale: SCALE,
+                    mask,
+                    qkv: &self.qkv[token * self.heads.qkv_width()..],
+                    width: self.heads.qkv_width(),
+                    angles: &self.angles,
+                    keys: &keys,
+                    values: &values,
+                };
+                let mut out = vec![T::ZERO; self.heads.query * self.heads.dim];
+                attend_by(set, &one, &inputs, &mut out);
+                found.extend(bits(out));
+            }
+        }
+        found
+    }
+}
+
 #[test]
-fn a_row_does_not_depend_on_the_others_nor_on_the_threads() {
-    let heads = Heads { query: 6, kv: 2, dim: 40, block_size: 16, stride: 2 * 40 * 16 };
-    let rows = vec![(0, 33), (190, 1), (300, 17), (5, 2)];
-    let together = Case::<f32>::new(heads, rows, 7);
-    let out = together.run(1);
-    assert_eq!(out, together.run(4));
-    let width = heads.query * heads.dim;
-    for row in 0..4 {
-        // The same sequence alone, its last token only: all others were cached before.
-        let mut alone = Case::<f32>::new(heads, vec![(1, 1)], 0);
-        let tokens = together.step().tokens(row);
-        let last = tokens.end - 1;
-        let (mut keys, mut values) = (together.key_cache.clone(), together.value_cache.clone());
-        append(&together.step(), heads, &together.qkv, &together.angles, &mut keys, &mut values);
-        (alone.key_cache, alone.value_cache) = (keys, values);
-        alone.rows = vec![(together.kv_length[row] as usize - 1, 1)];
-        alone.kv_length = vec![together.kv_length[row]];
-        alone.angles.clone_from(&together.angles);
-        alone.positions = vec![together.positions[last]];
-        alone.slot_mapping = vec![together.slot_mapping[last]];
-        alone.page_indices = together.step().pages(row).to_vec();
-        alone.page_indptr = vec![0, alone.page_indices.len() as i32];
-        alone.qkv = together.qkv[last * heads.qkv_width()..][..heads.qkv_width()].to_vec();
-        alone.query_start = vec![0, 1];
-        assert_eq!(alone.run(1), out[last * width..][..width]);
+fn segments_side_by_side_are_the_same_as_one_after_the_other() {
+    let heads = Heads { query: 4, kv: 2, dim: 48, block_size: 16, stride: 2 * 48 * 16 };
+    let case = Case::<bf16>::new(heads, vec![(2_300, 3), (40, 1)], 7);
+    let sinks = sinks(heads, true);
+    for window in [None, Some(1_500)] {
+        let mask = Mask { window, sinks: &sinks, ..Mask::default() };
+        for set in InstructionSet::all_here() {
+            let one = bits(case.run_by(set, 1, mask));
+            assert!(one == bits(case.run_by(set, 8, mask)) && one == case.alone(set, mask), "{set:?}");
+        }
+        for (got, expected) in case.run_masked(8, mask).iter().zip(case.reference(mask)) {
+            assert!((f64::from(got.to_f32()) - expected).abs() < 0.02, "{got} {expected}");
+        }
     }
 }

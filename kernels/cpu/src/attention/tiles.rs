@@ -1,0 +1,304 @@
+//! The inner loops of attention, in each instruction set.
+//!
+//! ```text
+//!  score    scores[row][token]  = sum over d of  query[row][d] * key[d][token]                 lanes are tokens
+//!  soften   scores[row][token] -> weights e^(score - maximum); maximum and sum of the row      lanes are tokens
+//!  weigh    output[row][d]     += sum over tokens of  weight[row][token] * value[token][d]     lanes are dimensions
+//! ```
+//!
+//! A tile is a few rows by a few registers: what is loaded serves all its rows, and its sums stay in registers. Each
+//! number is one chain of additions in a fixed order, whatever the tile.
+
+#![allow(
+    clippy::needless_range_loop,
+    reason = "indices make loops that even builds without LTO keep in registers"
+)]
+
+use std::ops::Range;
+
+use half::bf16;
+
+use super::Running;
+use crate::element::Element;
+use crate::isa::InstructionSet;
+
+/// Keys of as many tokens as a register has lanes.
+#[derive(Debug, Clone, Copy)]
+pub struct Column<'a, T> {
+    /// From their first dimension on.
+    pub keys: &'a [T],
+    /// From one dimension to the next.
+    pub stride: usize,
+    /// Where their scores lie in a row of scores.
+    pub at: usize,
+}
+
+/// Values of neighbouring tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct Values<'a, T> {
+    /// \[tokens, dim\].
+    pub values: &'a [T],
+    /// Where their weights lie in a row of scores.
+    pub at: usize,
+}
+
+/// Of queries \[rows, dim\], dim, columns, scores \[rows, width\] and width.
+type Score<T> = fn(&[f32], usize, &[Column<'_, T>], &mut [f32], usize);
+/// Of weights \[rows, width\], width, values, output \[rows, dim\] and dim.
+type Weigh<T> = fn(&[f32], usize, &[Values<'_, T>], &mut [f32], usize);
+
+/// The loops of one instruction set for caches of one type.
+#[derive(Debug, Clone, Copy)]
+pub struct Tiles<T> {
+    /// Tokens of a column.
+    pub lanes: usize,
+    /// The scores of all rows with all columns.
+    pub score: Score<T>,
+    /// Turns a row of scores into weights, 0 for those that are not visible, and adds them to the row's sum; returns
+    /// by what the row's output so far is to be multiplied. The width is whole registers.
+    pub soften: fn(&mut [f32], Range<usize>, &mut Running) -> f32,
+    /// Adds the weighted values to the output.
+    pub weigh: Weigh<T>,
+}
+
+/// The loops for heads of `dim` elements, a multiple of 8.
+pub fn tiles<T: Element>(set: InstructionSet, dim: usize) -> Tiles<T> {
+    macro_rules! of {
+        ($module:ident) => {
+            Tiles {
+                lanes: $module::LANES,
+                score: $module::score,
+                soften: $module::soften,
+                weigh: $module::weigh,
+            }
+        };
+    }
+    match set {
+        #[cfg(target_arch = "x86_64")]
+        set if set >= InstructionSet::Avx512 && dim.is_multiple_of(avx512::LANES) => of!(avx512),
+        #[cfg(target_arch = "x86_64")]
+        set if set >= InstructionSet::Avx2 => of!(avx2),
+        _ => of!(portable),
+    }
+}
+
+/// Calls `$tile` for all rows and registers: four, two or one row at a time, and `$wide`, two or one registers.
+macro_rules! tiled {
+    ($tile:ident, $wide:literal, $rows:expr, $registers:expr, ($($argument:expr),*)) => {
+        let (rows, registers) = ($rows, $registers);
+        let mut row = 0;
+        while row < rows {
+            let mut first = 0;
+            macro_rules! by_registers {
+                ($r:literal) => {{
+                    while first < registers {
+                        match registers - first {
+                            left if left >= $wide => {
+                                $tile::<_, $r, $wide>(row, first, $($argument),*);
+                                first += $wide;
+                            }
+                            left if left >= 2 => {
+                                $tile::<_, $r, 2>(row, first, $($argument),*);
+                                first += 2;
+                            }
+                            _ => {
+                                $tile::<_, $r, 1>(row, first, $($argument),*);
+                                first += 1;
+                            }
+                        }
+                    }
+                    row += $r;
+                }};
+            }
+            match rows - row {
+                1 => by_registers!(1),
+                2 | 3 => by_registers!(2),
+                _ => by_registers!(4),
+            }
+        }
+    };
+}
+
+macro_rules! loops {
+    ($module:ident, [$($feature:meta)?], $wide:literal) => {
+        mod $module {
+            use super::*;
+            use crate::registers::$module::*;
+
+            pub use crate::registers::$module::LANES;
+
+            /// # Safety
+            /// There are as many as lanes.
+            $(#[$feature])?
+            #[inline]
+            unsafe fn load_stored<T: Element>(from: *const T) -> Floats {
+                // The two types of elements differ in their size.
+                let halves = size_of::<T>() == size_of::<bf16>();
+                // SAFETY: as the caller says.
+                unsafe { if halves { widen(from.cast()) } else { load(from.cast()) } }
+            }
+
+            pub fn score<T: Element>(
+                queries: &[f32], dim: usize, columns: &[Column<'_, T>], scores: &mut [f32], width: usize,
+            ) {
+                assert!(dim > 0 && queries.len() / dim * width <= scores.len(), "a row of scores for a query");
+                for Column { keys, stride, at } in columns {
+                    assert!((dim - 1) * stride + LANES <= keys.len(), "all dimensions of the keys");
+                    assert!(at + LANES <= width, "a place for the scores");
+                }
+                #[allow(unused_unsafe, reason = "portable loops are safe to call")]
+                // SAFETY: chosen where the processor has these instructions; sizes were checked.
+                unsafe { score_tiles(queries, dim, columns, scores, width) }
+            }
+
+            $(#[$feature])?
+            fn score_tiles<T: Element>(
+                queries: &[f32], dim: usize, columns: &[Column<'_, T>], scores: &mut [f32], width: usize,
+            ) {
+                tiled!(score_tile, $wide, queries.len() / dim, columns.len(),
+                       (queries, dim, columns, scores, width));
+            }
+
+            $(#[$feature])?
+            #[inline]
+            fn score_tile<T: Element, const R: usize, const V: usize>(
+                row: usize, first: usize,
+                queries: &[f32], dim: usize, columns: &[Column<'_, T>], scores: &mut [f32], width: usize,
+            ) {
+                let columns: &[Column<'_, T>; V] = columns[first..][..V].try_into().expect("V columns");
+                let mut sums = [[zero(); V]; R];
+                // SAFETY: the sizes that `score` checked.
+                unsafe {
+                    let queries = queries.as_ptr().add(row * dim);
+                    for d in 0..dim {
+                        let mut keys = [zero(); V];
+                        for at in 0..V {
+                            keys[at] = load_stored(columns[at].keys.as_ptr().add(d * columns[at].stride));
+                        }
+                        for r in 0..R {
+                            let query = splat(*queries.add(r * dim + d));
+                            for at in 0..V {
+                                sums[r][at] = fused(query, keys[at], sums[r][at]);
+                            }
+                        }
+                    }
+                    for r in 0..R {
+                        for at in 0..V {
+                            store(scores.as_mut_ptr().add((row + r) * width + columns[at].at), sums[r][at]);
+                        }
+                    }
+                }
+            }
+
+            pub fn soften(scores: &mut [f32], visible: Range<usize>, running: &mut Running) -> f32 {
+                assert!(visible.end <= scores.len() && scores.len().is_multiple_of(LANES), "a row of scores");
+                #[allow(unused_unsafe, reason = "portable loops are safe to call")]
+                // SAFETY: chosen where the processor has these instructions.
+                unsafe { soften_row(scores, visible, running) }
+            }
+
+            $(#[$feature])?
+            fn soften_row(scores: &mut [f32], visible: Range<usize>, running: &mut Running) -> f32 {
+                if visible.is_empty() {
+                    scores.fill(0.0);
+                    return 1.0;
+                }
+                // Whole registers; what is not visible in them weighs nothing.
+                let seen = visible.start / LANES * LANES..visible.end.next_multiple_of(LANES);
+                scores[..seen.start].fill(0.0);
+                scores[seen.start..visible.start].fill(f32::NEG_INFINITY);
+                scores[visible.end..seen.end].fill(f32::NEG_INFINITY);
+                scores[seen.end..].fill(0.0);
+                let mut lanes = [0.0f32; LANES];
+                let seen = &mut scores[seen];
+                // SAFETY: registers of `seen` and of `lanes`.
+                unsafe {
+                    let mut maxima = splat(running.maximum);
+                    for group in seen.chunks_exact(LANES) {
+                        maxima = larger(load(group.as_ptr()), maxima);
+                    }
+                    store(lanes.as_mut_ptr(), maxima);
+                    let maximum = lanes.into_iter().fold(running.maximum, f32::max);
+                    let mut sums = zero();
+                    for group in seen.chunks_exact_mut(LANES) {
+                        let weights = exp(minus(load(group.as_ptr()), splat(maximum)));
+                        store(group.as_mut_ptr(), weights);
+                        sums = plus(sums, weights);
+                    }
+                    store(lanes.as_mut_ptr(), sums);
+                    let mut factor = [0.0f32; LANES];
+                    store(factor.as_mut_ptr(), exp(splat(running.maximum - maximum)));
+                    running.sum = running.sum * factor[0] + lanes.iter().sum::<f32>();
+                    running.maximum = maximum;
+                    factor[0]
+                }
+            }
+
+            pub fn weigh<T: Element>(
+                weights: &[f32], width: usize, values: &[Values<'_, T>], output: &mut [f32], dim: usize,
+            ) {
+                assert!(dim > 0 && dim.is_multiple_of(LANES), "whole registers");
+                assert!(output.len() / dim * width <= weights.len(), "a row of weights for a row of output");
+                for Values { values, at } in values {
+                    assert!(at + values.len() / dim <= width, "a weight for each token");
+                }
+                #[allow(unused_unsafe, reason = "portable loops are safe to call")]
+                // SAFETY: chosen where the processor has these instructions; sizes were checked.
+                unsafe { weigh_tiles(weights, width, values, output, dim) }
+            }
+
+            $(#[$feature])?
+            fn weigh_tiles<T: Element>(
+                weights: &[f32], width: usize, values: &[Values<'_, T>], output: &mut [f32], dim: usize,
+            ) {
+                tiled!(weigh_tile, $wide, output.len() / dim, dim / LANES,
+                       (weights, width, values, output, dim));
+            }
+
+            $(#[$feature])?
+            #[inline]
+            fn weigh_tile<T: Element, const R: usize, const V: usize>(
+                row: usize, first: usize,
+                weights: &[f32], width: usize, values: &[Values<'_, T>], output: &mut [f32], dim: usize,
+            ) {
+                let mut sums = [[zero(); V]; R];
+                // SAFETY: the sizes that `weigh` checked.
+                unsafe {
+                    let output = output.as_mut_ptr().add(row * dim + first * LANES);
+                    for r in 0..R {
+                        for at in 0..V {
+                            sums[r][at] = load(output.add(r * dim + at * LANES));
+                        }
+                    }
+                    for part in values {
+                        let weights = weights.as_ptr().add(row * width + part.at);
+                        for token in 0..part.values.len() / dim {
+                            let from = part.values.as_ptr().add(token * dim + first * LANES);
+                            let mut value = [zero(); V];
+                            for at in 0..V {
+                                value[at] = load_stored(from.add(at * LANES));
+                            }
+                            for r in 0..R {
+                                let weight = splat(*weights.add(r * width + token));
+                                for at in 0..V {
+                                    sums[r][at] = fused(weight, value[at], sums[r][at]);
+                                }
+                            }
+                        }
+                    }
+                    for r in 0..R {
+                        for at in 0..V {
+                            store(output.add(r * dim + at * LANES), sums[r][at]);
+                        }
+                    }
+                }
+            }
+        }
+    };
+}
+
+loops!(portable, [], 1);
+#[cfg(target_arch = "x86_64")]
+loops!(avx2, [target_feature(enable = "avx2,fma")], 2);
+#[cfg(target_arch = "x86_64")]
+loops!(avx512, [target_feature(enable = "avx512f,avx512bw,avx512vl")], 4);

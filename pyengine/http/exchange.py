@@ -191,16 +191,33 @@ class Exchange:
             raise RequestAbortedError("the request was aborted")
         self._watch = asyncio.ensure_future(self.proto.client_disconnect())
         self._watch.add_done_callback(self._client_left)
-        engine = self.service.engine
+        return self.generate_more(prompts, options, n=n)
+
+    def generate_more(
+        self,
+        prompts: Iterable[tuple[list[int], SamplingParams]],
+        options: RequestOptions,
+        *,
+        n: int = 1,
+    ) -> list[Generation]:
+        """Begin more answers, once :meth:`generate` has begun some; they count as those do.
+
+        Raises:
+            PyengineError: The engine refused a prompt.
+            RequestAbortedError: The exchange was aborted before.
+        """
+        if self.gone:
+            raise RequestAbortedError("the request was aborted")
         if self.key is not None:
             options = replace(options, tenant=self.key.name)
         if self.priority:
             options = replace(options, priority=options.priority + self.priority)
+        begun, begin = len(self._generations), self.service.engine.begin
         alike = replace(options, prompt_logprobs=None, prompt_logprobs_from=0)
         for index, (token_ids, params) in enumerate(prompts):
             asked_of = alike if index % n else options
-            self._generations.append(engine.begin(token_ids, params, asked_of))
-        return self._generations
+            self._generations.append(begin(token_ids, params, asked_of))
+        return self._generations[begun:]
 
     def _client_left(self, watch: asyncio.Future[None]) -> None:
         if not watch.cancelled():

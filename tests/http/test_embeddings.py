@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import numpy as np
 import openai
 import pytest
@@ -15,8 +16,13 @@ import torch
 
 from pyengine import AsyncEngine
 from pyengine.demo import MODEL_PATH
+from pyengine.http.access.door import Door
+from pyengine.http.access.source import AccessSource
 from pyengine.http.openai.pooling.relevance import INSTRUCTION, SYSTEM
 from pyengine.http.serving.server import HttpServer
+from pyengine.request.submission import RequestOptions
+from pyengine.sampling import SamplingParams
+from pyengine.settings.server import ServerConfig
 from tests.embedding_models import VOCABULARY, embedding_folder, expected
 from tests.http.specification import Bodies
 from tests.models import random_model
@@ -205,6 +211,37 @@ class TestReranker:
         pair = {"queries": TEXTS[1], "documents": documents[0], "instruction": "Other"}
         scored = (await http.post("/v1/score", json=pair)).json()["data"][0]["score"]
         assert scored != pytest.approx(scores[0], abs=1e-6)
+
+    async def test_all_that_it_asks_is_the_keys(
+        self, engine: AsyncEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The log-probability of "no" may take a second request, which is the client's too."""
+        (tmp_path / "keys").write_text('[[keys]]\nname = "alice"\nkey = "sk-alice-1"\n')
+        rules = AccessSource(ServerConfig(api_key_file=str(tmp_path / "keys"))).rules()
+        asked: list[tuple[int, str | None]] = []
+        begin = engine.begin
+
+        def watched(prompt: Any, params: SamplingParams, options: RequestOptions) -> Any:
+            asked.append((len(prompt), options.tenant))
+            # One likely token is told of, and it is "yes", which stands alone.
+            return begin(
+                prompt,
+                msgspec.structs.replace(params, logprobs=min(params.logprobs or 0, 1)),
+                options,
+            )
+
+        monkeypatch.setattr(engine, "begin", watched)
+        await engine.start()
+        server = HttpServer(engine, port=0, door=Door(rules))
+        await server.start()
+        headers = {"authorization": "Bearer sk-alice-1"}
+        async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=60) as http:
+            body = {"query": TEXTS[1], "documents": ["Paris is a city.", "Bread."]}
+            answer = (await http.post("/v1/rerank", json=body)).json()
+        assert len(asked) == 4
+        assert {tenant for _, tenant in asked} == {"alice"}
+        assert answer["usage"]["total_tokens"] == sum(length for length, _ in asked)
+        await server.stop(0)
 
 
 class TestDemoModel:

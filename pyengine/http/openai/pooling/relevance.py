@@ -43,7 +43,7 @@ Scored = tuple[list[float], list[Usage]]
 async def scores(
     exchange: "Exchange", pairs: Sequence[Pair], instruction: str | None, options: RequestOptions
 ) -> Scored:
-    """The score of each pair of a query and a document, and the usage of each prompt.
+    """The score of each pair of a query and a document, and the usage of all that was asked.
 
     Raises:
         InvalidRequestError: The model can do neither, or does not take an instruction.
@@ -95,8 +95,8 @@ async def _judged(
         (entry,) = generation.token_logprobs()
         of_no = next((top.logprob for top in entry.top if top.token_id == no), None)
         if of_no is None:
-            other = engine.begin(ids, _answering(no, 0), options)
-            await other
+            [other] = exchange.generate_more([(ids, _answering(no, 0))], options)
+            usages.append((await other).usage)
             of_no = other.token_logprobs()[0].logprob
         found.append(1 / (1 + math.exp(min(of_no - entry.logprob, 700.0))))
     return found, usages

@@ -48,6 +48,7 @@ class Seen:
         prompt_tokens: That were sent.
         begin: When it was sent.
         chunks: When text came.
+        texts: What came.
         output_tokens: That the server says it wrote; without that, chunks.
         error: Why it failed; None where it did not.
     """
@@ -55,6 +56,7 @@ class Seen:
     prompt_tokens: int
     begin: float
     chunks: list[float] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
     output_tokens: int = 0
     error: str | None = None
 
@@ -185,7 +187,8 @@ async def _request(client: httpx.AsyncClient, target: Target, job: Job, start: f
 
 
 def _take(seen: Seen, chunk: _Chunk, now: float) -> None:
-    if any(choice.text for choice in chunk.choices):
+    if text := "".join(choice.text or "" for choice in chunk.choices):
         seen.chunks.append(now)
+        seen.texts.append(text)
     if chunk.usage is not None:
         seen.output_tokens = chunk.usage.completion_tokens

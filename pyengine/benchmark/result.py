@@ -1,6 +1,7 @@
 """What a run says of a server, by the keys of ``vllm bench serve``'s JSON."""
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Any
@@ -51,7 +52,9 @@ def result(
     outputs = sum(each.output_tokens for each in done)
     made: dict[str, Any] = {
         "date": time.strftime("%Y%m%d-%H%M%S"),
+        "endpoint_type": "openai",
         "backend": "openai",
+        "label": None,
         "url": target.url,
         "model_id": target.model,
         "tokenizer_id": tokenizer,
@@ -68,7 +71,9 @@ def result(
         "request_goodput": _good(done, goals) / seconds if goals else None,
         "output_throughput": outputs / seconds,
         "total_token_throughput": (inputs + outputs) / seconds,
+        "max_output_tokens_per_s": max(map(_busiest_second, runs), default=0.0),
         "max_concurrent_requests": max(map(_peak, runs), default=0),
+        "rtfx": 0.0,  # seconds of sound a second
     }
     for name, values in measures(done).items():
         made |= _distribution(name, values)
@@ -81,8 +86,10 @@ def details(runs: Iterable[Run]) -> dict[str, Any]:
     return {
         "input_lens": [each.prompt_tokens for each in seen],
         "output_lens": [each.output_tokens for each in seen],
+        "start_times": [each.begin for each in seen],
         "ttfts": [each.ttft if each.chunks else 0.0 for each in seen],
         "itls": [each.gaps for each in seen],
+        "generated_texts": ["".join(each.texts) for each in seen],
         "errors": [each.error or "" for each in seen],
     }
 
@@ -113,6 +120,15 @@ def _good(done: Iterable[Seen], goals: Mapping[str, float]) -> int:
         )
         for each in done
     )
+
+
+def _busiest_second(run: Run) -> float:
+    """The most tokens that came within a second of the run's; those of a chunk come together."""
+    counts: dict[int, float] = defaultdict(float)
+    for each in run.seen:
+        for at in each.chunks:
+            counts[int(at)] += each.output_tokens / len(each.chunks)
+    return max(counts.values(), default=0.0)
 
 
 def _peak(run: Run) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyengine.cli.terminal import working
+from pyengine.cli.trace_options import check_trace_options, trace_options
 
 if TYPE_CHECKING:
     from pyengine.benchmark.load import Run, Target
@@ -80,19 +81,7 @@ def _goals(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dic
     show_default=True,
     help="Length of every answer.",
 )
-@click.option(
-    "--trace",
-    type=click.Path(path_type=Path),
-    help="Replay this trace: a CSV file as Azure's, a JSONL file as Mooncake's.",
-)
-@click.option(
-    "--rate-scale",
-    type=click.FloatRange(0, min_open=True),
-    default=1.0,
-    help="Replay the trace this many times as fast.",
-)
-@click.option("--limit", type=click.IntRange(1), help="Replay only the first N requests.")
-@click.option("--clip", is_flag=True, help="Shorten the trace's requests to fit the context.")
+@trace_options
 @click.option(
     "--rounds",
     type=click.IntRange(1),
@@ -136,7 +125,7 @@ def bench(url: str, json_file: str | None, plot: Path | None, detailed: bool, **
     from pyengine.benchmark.result import details, result
     from pyengine.benchmark.table import table
 
-    _refuse_what_would_be_ignored(given)
+    check_trace_options({"rate", "requests", "input_tokens", "output_tokens"})
     measured = asyncio.run(_measure(url, given))
     rate = None if given["trace"] else given["rate"]
     results = [
@@ -165,24 +154,6 @@ def bench(url: str, json_file: str | None, plot: Path | None, detailed: bool, **
     if errors := {seen.error for one in measured for run in one.runs for seen in run.seen} - {None}:
         click.echo(f"failed: {next(iter(errors))}", err=True)
         sys.exit(1)
-
-
-def _refuse_what_would_be_ignored(given: dict[str, Any]) -> None:
-    """Raises click.UsageError for options that do not go together."""
-    context = click.get_current_context()
-    spoken = {
-        name
-        for name in given
-        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
-    }
-    apart = spoken & {"rate", "requests", "input_tokens", "output_tokens"}
-    lonely = spoken & {"rate_scale", "limit", "clip"}
-    if given["trace"] is not None and apart:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(apart))
-        raise click.UsageError(f"--trace does not go with {names}")
-    if given["trace"] is None and lonely:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(lonely))
-        raise click.UsageError(f"{names}: only with --trace")
 
 
 @dataclass
@@ -244,5 +215,6 @@ def _jobs(
         max_context=min(contexts, default=1 << 31),
         rate_scale=given["rate_scale"],
         clip=given["clip"],
+        seed=seed,
     )
     return workload.jobs

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyengine.cli.options import engine_config, engine_options, model_argument, spelled
+from pyengine.cli.options import engine_config, engine_options, model_argument
 from pyengine.cli.terminal import working
+from pyengine.cli.trace_options import (
+    check_trace_options,
+    listed,
+    spoken_options,
+    trace_options,
+)
 from pyengine.settings.modes import Mode
 
 if TYPE_CHECKING:
@@ -61,19 +67,7 @@ def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[i
     show_default=True,
     help="Length of every prompt.",
 )
-@click.option(
-    "--trace",
-    type=click.Path(path_type=Path),
-    help="Replay the arrivals and lengths in this CSV or JSONL file.",
-)
-@click.option(
-    "--rate-scale",
-    type=click.FloatRange(min=0, min_open=True),
-    default=1.0,
-    help="Replay the trace this many times as fast.",
-)
-@click.option("--limit", type=click.IntRange(1), help="Replay only the first N requests.")
-@click.option("--clip", is_flag=True, help="Shorten the trace's requests to fit the context.")
+@trace_options
 @click.option(
     "--busy-loop", is_flag=True, help="Measure again while this process computes half of the time."
 )
@@ -141,29 +135,17 @@ def profile(
 
 def _refuse_what_would_be_ignored() -> None:
     """Raises click.UsageError for options that do not go together."""
-    context = click.get_current_context()
-    given = {
-        name
-        for name in context.params
-        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
-    }
+    given = spoken_options()
     outputs = {"json_file", "perfetto", "html"}
-    of_traces = {"rate_scale", "limit", "clip"}
     if "max_sequences" in given:
         raise click.UsageError("use --sequences in place of --max-sequences here")
     for mode, others in [
         ("compare", given - {"compare"}),
         ("attach", given - outputs - {"attach", "seconds"}),
-        ("trace", given & {"busy_loop", "sweep", "prompt_tokens"}),
     ]:
         if mode in given and others:
-            raise click.UsageError(f"--{mode} does not go with {_spelled(others)}")
-    if "trace" not in given and (lonely := given & of_traces):
-        raise click.UsageError(f"{_spelled(lonely)} needs --trace")
-
-
-def _spelled(names: set[str]) -> str:
-    return ", ".join(spelled(name.removesuffix("_file")) for name in sorted(names))
+            raise click.UsageError(f"--{mode} does not go with {listed(others)}")
+    check_trace_options({"busy_loop", "sweep", "prompt_tokens"})
 
 
 def _measure(model: str | None, given: dict[str, Any]) -> "tuple[ProfileReport, Spans]":

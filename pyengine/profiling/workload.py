@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from pyengine.errors import ConfigError
 
 HASHED_BLOCK = 512
+# Sets seeds of blocks apart from those of requests.
+_OF_BLOCKS = 1
 # Tokens that mean something in every tokenizer lie above this and below the vocabulary's size.
 _FIRST_TOKEN = 4
 
@@ -57,7 +59,7 @@ class Workload:
     clipped: int = 0
 
 
-def tokens(seed: int, count: int, vocab_size: int) -> list[int]:
+def tokens(seed: int | tuple[int, ...], count: int, vocab_size: int) -> list[int]:
     """``count`` token ids that depend on ``seed`` alone."""
     span = max(vocab_size - _FIRST_TOKEN, 1)
     made: NDArray[np.int64] = np.random.default_rng(seed).integers(0, span, count)
@@ -95,7 +97,13 @@ class Trace:
     rows: list[_Row]
 
     def workload(
-        self, *, vocab_size: int, max_context: int, rate_scale: float = 1.0, clip: bool = False
+        self,
+        *,
+        vocab_size: int,
+        max_context: int,
+        rate_scale: float = 1.0,
+        clip: bool = False,
+        seed: int = 0,
     ) -> Workload:
         """The requests as an engine takes them.
 
@@ -104,6 +112,7 @@ class Trace:
             max_context: Longest prompt and answer together.
             rate_scale: Arrivals come so many times as fast.
             clip: Shorten what the context does not take; without, that is an error.
+            seed: Of the tokens: what two seeds give shares no prefix.
 
         Raises:
             ConfigError: A request does not fit.
@@ -120,7 +129,7 @@ class Trace:
                     )
                 clipped += 1
             arrival = (row.arrival_s - first) / rate_scale
-            jobs.append(Job(arrival, _prompt(row, number, prompt, vocab_size), answer))
+            jobs.append(Job(arrival, _prompt(row, (seed, number), prompt, vocab_size), answer))
         return Workload(f"trace {self.name}, {rate_scale:g} x its rate", jobs, clipped)
 
 
@@ -179,13 +188,16 @@ def _fitted(row: _Row, max_context: int) -> tuple[int, int]:
     return prompt, answer
 
 
-def _prompt(row: _Row, number: int, length: int, vocab_size: int) -> list[int]:
-    """The tokens: shared by block where the trace names blocks, else no other request's."""
+def _prompt(row: _Row, number: tuple[int, int], length: int, vocab_size: int) -> list[int]:
+    """The tokens: shared by block where the trace names blocks, else no other request's.
+
+    ``number`` is that of the seed, and of the request.
+    """
     made: list[int] = []
     for block in row.blocks:
         if len(made) >= length:
             break
-        made += tokens(1_000_000 + block, HASHED_BLOCK, vocab_size)
+        made += tokens((number[0], block, _OF_BLOCKS), HASHED_BLOCK, vocab_size)
     if len(made) < length:
         made += tokens(number, length - len(made), vocab_size)
     return made[:length]

@@ -16,14 +16,18 @@ from pyengine.benchmark.result import MEASURES, result
 from tests.cli.conftest import Run as Command
 from tests.programs import served
 
-# Of ``vllm bench serve``; what it has beside is of its own data sets.
+# Of ``vllm bench serve``.
 KEYS = {
-    "date", "backend", "model_id", "tokenizer_id", "num_prompts", "request_rate", "burstiness",
+    "date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "num_prompts",
+    "request_rate", "burstiness",
     "max_concurrency", "duration", "completed", "failed", "total_input_tokens",
     "total_output_tokens", "request_throughput", "request_goodput", "output_throughput",
-    "total_token_throughput", "max_concurrent_requests",
+    "total_token_throughput", "max_output_tokens_per_s", "max_concurrent_requests", "rtfx",
     *(f"{how}_{name}_ms" for name in MEASURES
       for how in ("mean", "median", "std", "p50", "p90", "p99")),
+}  # fmt: skip
+DETAILS = {
+    "input_lens", "output_lens", "start_times", "ttfts", "itls", "generated_texts", "errors",
 }  # fmt: skip
 
 
@@ -50,6 +54,9 @@ def test_two_servers_take_turns(url: str, pyengine: Command, tmp_path: Path) -> 
         assert each["max_concurrent_requests"] <= each["max_concurrency"]
         assert each["request_goodput"] == 0.0
         assert each["output_lens"] == [9] * 12
+        assert {len(each[name]) for name in DETAILS} == {12}
+        assert all(each["generated_texts"])
+        assert each["max_output_tokens_per_s"] <= 108
         # Eight further steps of 2 ms at least.
         assert each["p50_tpot_ms"] >= 1.0
         assert each["p50_ttft_ms"] < each["p99_e2el_ms"]
@@ -128,3 +135,5 @@ def test_figures_are_those_of_their_definitions() -> None:
     assert (found["median_itl_ms"], found["p50_e2el_ms"]) == (1500.0, 2250.0)
     assert found["request_goodput"] == 1 / 8, "one token keeps any goal of further ones"
     assert found["max_concurrent_requests"] == 3
+    # The second from 1 to 2: one of the first's three chunks, and all of the second's.
+    assert found["max_output_tokens_per_s"] == pytest.approx(4 / 3 + 1)

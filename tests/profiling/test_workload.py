@@ -59,6 +59,10 @@ def test_equal_block_ids_are_equal_tokens(tmp_path: Path) -> None:
     assert first.prompt[:shared] == second.prompt[:shared]
     assert first.prompt[shared:] != second.prompt[shared : len(first.prompt)]
     assert (len(first.prompt), len(second.prompt), len(third.prompt)) == (1200, 1300, 100)
+    again = read_trace(path).workload(vocab_size=500, max_context=4096, seed=1).jobs
+    assert [len(job.prompt) for job in again] == [1200, 100, 1300]
+    assert again[0].prompt[:shared] == again[2].prompt[:shared] != first.prompt[:shared]
+    assert again[1].prompt != third.prompt
 
 
 def test_what_does_not_fit_is_clipped_and_counted_or_refused(tmp_path: Path) -> None:

@@ -139,11 +139,18 @@ async def test_a_batch(client: openai.AsyncOpenAI, server: HttpServer, engine: F
     assert done.status == "completed", done.errors
     assert done.request_counts is not None
     assert done.request_counts.model_dump() == {"total": 21, "completed": 20, "failed": 1}
+    assert done.model == engine.model_name
     good, bad = (
         await answers(client, done.output_file_id),
         await answers(client, done.error_file_id),
     )
     assert set(good) == {f"r{number}" for number in range(20)}
+    each = [line["response"]["body"]["usage"] for line in good.values()]
+    assert done.usage is not None
+    assert done.usage.input_tokens == sum(usage["prompt_tokens"] for usage in each)
+    assert done.usage.output_tokens == sum(usage["completion_tokens"] for usage in each)
+    assert done.usage.total_tokens == done.usage.input_tokens + done.usage.output_tokens
+    assert done.usage.input_tokens_details.cached_tokens > 0
     answer = good["r7"]
     assert answer["error"] is None
     assert answer["response"]["status_code"] == 200

@@ -350,6 +350,9 @@ async def test_the_dashboard_asks_for_what_there_is(
     assert unasked <= {
         "pyengine_cache_config_info",
         "pyengine_kv_cache_bytes",
+        "pyengine_store_bytes",
+        "pyengine_store_objects",
+        "pyengine_store_room_bytes",
         "pyengine_spans",
         "pyengine_spans_lost",
         "pyengine_steps_in_flight",

@@ -1,6 +1,7 @@
 """The store: bounded, apart by owner, shared by processes, gone after its time."""
 
 import asyncio
+import re
 import stat
 from collections.abc import AsyncIterator
 from functools import partial
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from pyengine.errors import ConfigError
 from pyengine.http.errors import NoSuchObjectError, StoreFullError
 from pyengine.http.store.database import Database, Part
-from pyengine.http.store.store import Store, StoreLimits
+from pyengine.http.store.store import Store, StoreLimits, StoreUse
 from tests.clients import client_of
 from tests.programs import served
 
@@ -78,6 +79,16 @@ async def test_what_has_expired_is_not_there(store: Store) -> None:
         await store.get("x", "", "1")
     page = await store.page("x", "", after=None, limit=5, descending=False)
     assert [row.id for row in page.rows] == ["2"]
+
+
+async def test_how_full_it_is(store: Store) -> None:
+    assert await store.use() == StoreUse(0, {})
+    await store.put("x", "", "1", b"12345", Part("a", 0, b"678"))
+    await store.put("y", "alice", "2", b"9")
+    await store.put("x", "alice", "3", b"")
+    assert await store.use() == StoreUse(9, {"x": 2, "y": 1})
+    await store.delete("x", "", "1")
+    assert await store.use() == StoreUse(1, {"x": 1, "y": 1})
 
 
 async def test_the_bound(store: Store) -> None:
@@ -199,7 +210,11 @@ def test_several_workers_have_one_store(tmp_path: Path, path: str | None) -> Non
             assert next(iter(events)).type == "response.created"
             assert client_of(url).responses.cancel(job).status == "cancelled"
             assert [event.type for event in events][-1] == "response.incomplete"
-        assert "requests" in httpx.get(f"{url}/metrics").text
+        assert re.search(
+            r'^pyengine_store_objects{kind="response",.*} 5\.0$',
+            httpx.get(f"{url}/metrics").text,
+            re.MULTILINE,
+        )
     if path is not None:
         with served(*FAST, *given) as server:
             assert client_of(server.url()).responses.retrieve(made.id).id == made.id

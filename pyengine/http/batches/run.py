@@ -30,6 +30,7 @@ from pyengine.http.batches.lines import (
 )
 from pyengine.http.batches.parallel import in_parallel
 from pyengine.http.batches.performer import Perform, answer
+from pyengine.http.batches.usage import add_usage
 from pyengine.http.openai.schema.batches import (
     BatchError,
     BatchErrors,
@@ -213,6 +214,7 @@ class BatchRun:
         def counted(batch: BatchObject) -> None:
             batch.request_counts.completed += line.good
             batch.request_counts.failed += not line.good
+            batch.usage = add_usage(batch.usage, line)
 
         part = Part(OUTPUT if line.good else ERRORS, number, _encode(line) + b"\n")
         batch = await self._change(counted, part)

@@ -53,6 +53,7 @@ async def create(exchange: "Exchange") -> None:
         created_at=now,
         expires_at=now + _WINDOW_S,
         request_counts=RequestCounts(),
+        model=service.engine.model_name,
         metadata=request.metadata,
     )
     options, body = Part(OPTIONS, 0, _encode(request.output_expires_after)), _encode(batch)

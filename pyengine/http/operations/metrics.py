@@ -1,7 +1,7 @@
 """``GET /metrics``: the engine's metrics in Prometheus' text format, or OpenMetrics on demand.
 
-Everything is counted in the engine, and a scrape is one report of it: all HTTP workers answer
-alike. While the engine does not answer, a scrape has only what its heartbeat tells.
+Everything is counted in the engine, and a scrape is one report of it, and of the store: all HTTP
+workers answer alike. While the engine does not answer, a scrape has only what its heartbeat tells.
 ``docs/METRICS.md`` describes each name.
 """
 
@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 
 from pyengine.async_engine import AsyncEngine
 from pyengine.http.operations.metric_families import HISTOGRAMS, LOOKUPS, NS, VALUES
+from pyengine.http.store.store import StoreUse
 from pyengine.messages import Report
 from pyengine.telemetry import STEP_BOUNDS_S, Totals
 from pyengine.telemetry.drafts import Drafts, proposers
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 FINISH_REASONS = ("stop", "length", "abort", "timeout", "overloaded", "error", "refused")
 # What a report may take; a scrape by Prometheus may take 10 seconds.
 REPORT_S = 5.0
+STORED_KINDS = ("response", "chat completion", "file", "batch")
 BLOCK_STATES = ("free", "cached", "held")
 
 
@@ -44,7 +46,9 @@ async def metrics(exchange: "Exchange") -> None:
             async with asyncio.timeout(REPORT_S):
                 report = await engine.metrics()
     encode, content_type = choose_encoder(exchange.scope.headers.get("accept") or "")
-    body = encode(EngineCollector(engine, report))
+    store = exchange.service.store
+    use = await store.use()
+    body = encode(EngineCollector(engine, report, use, store.limits.most_bytes))
     exchange.reply(body, content_type=content_type)
 
 
@@ -54,15 +58,20 @@ class EngineCollector(Collector):
     Each sample has the label ``model_name``.
     """
 
-    def __init__(self, engine: AsyncEngine, report: Report | None) -> None:
-        """``report`` is None if the engine did not give one."""
+    def __init__(
+        self, engine: AsyncEngine, report: Report | None, store: StoreUse, room: int
+    ) -> None:
+        """``report`` is None if the engine did not give one; ``room`` is the store's, in bytes."""
         self._engine = engine
         self._report = report
+        self._store = store
+        self._room = room
         self._model = engine.model_name
 
     def collect(self) -> Iterator[Metric]:
         """The families, in a fixed order."""
         yield from self._heartbeat(self._engine)
+        yield from self._stored()
         if self._report is not None:
             yield from self._reported(self._report)
 
@@ -81,6 +90,23 @@ class EngineCollector(Collector):
             "engine_restarts",
             "Engines that were started in the place of one that died or hung.",
             [((), engine.restarts)],
+        )
+
+    def _stored(self) -> Iterator[Metric]:
+        yield self._gauge(
+            "store_bytes",
+            "Bytes of stored objects: responses, completions, files, batches.",
+            [((), self._store.bytes)],
+        )
+        yield self._gauge("store_room_bytes", "The store's room.", [((), self._room)])
+        yield self._gauge(
+            "store_objects",
+            "Stored objects, by kind.",
+            [
+                ((kind.replace(" ", "_"),), self._store.objects.get(kind, 0))
+                for kind in STORED_KINDS
+            ],
+            ["kind"],
         )
 
     def _reported(self, report: Report) -> Iterator[Metric]:

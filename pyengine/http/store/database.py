@@ -1,18 +1,9 @@
-"""The tables of a store, in SQLite. Belongs to one thread at a time.
-
-::
-
-    objects  number, id, kind, owner, body, expires, lease     one row an object; the body is JSON
-       │ 1:n
-    parts    id, name, number, data, bytes                    what is read apart from the body
-
-    totals   bytes                                            kept by triggers: O(1) to read
+"""The objects of a store, in SQLite; ``tables.py`` has the tables. Belongs to one thread at a time.
 
 The process that works on an object has a lease on it until a time: it is not evicted until then,
 and one that is still unfinished after that has lost its process.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,43 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyengine.errors import ConfigError
 from pyengine.http.errors import StoreFullError
+from pyengine.http.store.tables import VERSION, create_file, statements
 
 if TYPE_CHECKING:
     import sqlite3
 
-_TABLES = """
-CREATE TABLE IF NOT EXISTS objects (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    kind TEXT NOT NULL,
-    owner TEXT NOT NULL,
-    body BLOB NOT NULL,
-    expires REAL NOT NULL,
-    lease REAL NOT NULL DEFAULT 0
-);
-CREATE INDEX IF NOT EXISTS objects_of_owner ON objects (owner, kind, number);
-CREATE INDEX IF NOT EXISTS objects_by_expiry ON objects (expires);
-CREATE TABLE IF NOT EXISTS parts (
-    id TEXT NOT NULL REFERENCES objects (id) ON DELETE CASCADE,
-    name TEXT NOT NULL,
-    number INTEGER NOT NULL,
-    data BLOB NOT NULL,
-    PRIMARY KEY (id, name, number)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS totals (bytes INTEGER NOT NULL);
-INSERT INTO totals SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM totals);
-CREATE TRIGGER IF NOT EXISTS object_added AFTER INSERT ON objects
-    BEGIN UPDATE totals SET bytes = bytes + length(new.body); END;
-CREATE TRIGGER IF NOT EXISTS object_changed AFTER UPDATE OF body ON objects
-    BEGIN UPDATE totals SET bytes = bytes + length(new.body) - length(old.body); END;
-CREATE TRIGGER IF NOT EXISTS object_removed AFTER DELETE ON objects
-    BEGIN UPDATE totals SET bytes = bytes - length(old.body); END;
-CREATE TRIGGER IF NOT EXISTS part_added AFTER INSERT ON parts
-    BEGIN UPDATE totals SET bytes = bytes + length(new.data); END;
-CREATE TRIGGER IF NOT EXISTS part_removed AFTER DELETE ON parts
-    BEGIN UPDATE totals SET bytes = bytes - length(old.data); END;
-"""
-_VERSION = 1
 _BUSY_S = 30.0
 # Eviction makes room for more than one object, since it looks at all of them.
 _EVICT_TO = 0.9
@@ -112,7 +71,7 @@ class Database:
 
         self._most_bytes = most_bytes
         if path is not None:
-            _create(Path(path))
+            create_file(Path(path))
         try:
             self._connection = sqlite3.connect(
                 path or ":memory:",
@@ -132,15 +91,15 @@ class Database:
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = NORMAL")
         [(version,)] = run("PRAGMA user_version")
-        if version not in (0, _VERSION):
+        if version not in (0, VERSION):
             raise ConfigError(
-                f"the store is of version {version}, this is version {_VERSION}; give another path",
+                f"the store is of version {version}, this is version {VERSION}; give another path",
                 param="store",
             )
         with self._transaction():
-            for statement in _statements():
+            for statement in statements():
                 run(statement)
-            run(f"PRAGMA user_version = {_VERSION}")
+            run(f"PRAGMA user_version = {VERSION}")
 
     @contextmanager
     def _transaction(self) -> Iterator["sqlite3.Connection"]:
@@ -197,6 +156,11 @@ class Database:
         """The bytes of all objects and parts."""
         [(total,)] = self._connection.execute("SELECT bytes FROM totals")
         return int(total)
+
+    def counts(self) -> dict[str, int]:
+        """How many objects there are, by their kind. O(objects)."""
+        sql = "SELECT kind, count(*) FROM objects WHERE expires >= ? GROUP BY kind"
+        return dict(self._connection.execute(sql, (time.time(),)))
 
     def get(self, kind: str, owner: str, name: str) -> Row | None:
         """The owner's object of that id. O(log n)."""
@@ -321,24 +285,3 @@ class Database:
     def close(self) -> None:
         """Let go of the file."""
         self._connection.close()
-
-
-def _create(path: Path) -> None:
-    """Make the file where there is none, for its owner's eyes only: it has people's prompts."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    except OSError as error:
-        raise ConfigError(f"the store {path} cannot be opened: {error}", param="store") from None
-
-
-def _statements() -> list[str]:
-    """The statements of the tables one by one, for one transaction around all."""
-    import sqlite3
-
-    found, rest = [], ""
-    for line in _TABLES.splitlines(keepends=True):
-        rest += line
-        if sqlite3.complete_statement(rest):
-            found.append(rest)
-            rest = ""
-    return found

@@ -58,6 +58,18 @@ class Page(msgspec.Struct, frozen=True):
     more: bool
 
 
+class StoreUse(msgspec.Struct, frozen=True):
+    """What is stored, by all processes that have the same file.
+
+    Attributes:
+        bytes: Of objects and parts.
+        objects: How many there are, by their kind.
+    """
+
+    bytes: int
+    objects: dict[str, int]
+
+
 class Store:
     """The objects of all clients. Lives on the serving loop; SQLite has a thread of its own.
 
@@ -233,6 +245,12 @@ class Store:
             await asyncio.wait_for(written.wait(), _LOOK_S)
         except TimeoutError:
             return
+
+    async def use(self) -> StoreUse:
+        """How full it is."""
+        if self._database is None:  # nothing was stored
+            return StoreUse(0, {})
+        return await self._run(lambda data: StoreUse(data.total, data.counts()))
 
     async def close(self) -> None:
         """Finish what is being written, and let go of the file. Idempotent."""

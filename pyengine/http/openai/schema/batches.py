@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from pyengine.http.openai.schema.responses import ResponseUsage
+
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
 
 
@@ -74,7 +76,7 @@ BatchStatus = Literal[
 
 
 class BatchObject(msgspec.Struct, kw_only=True):
-    """A batch, as it stands."""
+    """A batch, as it stands. ``model`` is the one that was served when it was made."""
 
     id: str
     object: str = "batch"
@@ -95,4 +97,6 @@ class BatchObject(msgspec.Struct, kw_only=True):
     cancelling_at: int | None = None
     cancelled_at: int | None = None
     request_counts: RequestCounts
+    model: str | None = None
+    usage: ResponseUsage | None = None
     metadata: dict[str, str] | None = None

@@ -9,8 +9,9 @@ import pytest
 from pyengine import AsyncEngine, Engine, InvalidRequestError, RequestAbortedError
 from pyengine.errors import ModelNotFoundError
 from pyengine.http.openai.schema.chat import ChatResponse
+from pyengine.http.openai.schema.response_object import OutputMessage, ResponseObject
 from pyengine.http.serving.server import HttpServer
-from pyengine.library.answers import ChatChunk, TextChunk
+from pyengine.library.answers import ChatChunk, ResponseEvent, TextChunk
 
 HELLO: list[dict[str, Any]] = [{"role": "user", "content": "What is the capital of France?"}]
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 24}
@@ -70,8 +71,18 @@ async def test_streams() -> None:
         assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
         texts: Any = await engine.completions.create(prompt="Once", stream=True, **GREEDY)
         assert {type(chunk) async for chunk in texts} == {TextChunk}
-        events: Any = await engine.responses.create(input="Hello", stream=True)
-        assert [event["type"] async for event in events][-1] == "response.completed"
+        response: Any = await engine.responses.create(input=HELLO, temperature=0)
+        assert isinstance(response, ResponseObject)
+        assert isinstance(response.output[-1], OutputMessage)
+        assert response.output_text == response.output[-1].content[0].text
+        assert response.usage
+        assert response.usage.output_tokens > 0
+        stream = await engine.responses.create(input=HELLO, stream=True, temperature=0)
+        events: list[Any] = [event async for event in stream]
+        assert all(isinstance(event, ResponseEvent) for event in events)
+        assert "".join(e.delta or "" for e in events) == response.output_text
+        assert events[-1].type == "response.completed"
+        assert events[-1].response.output_text == response.output_text
         # The method of that name is as it was, and an answer's message goes back as it is.
         assert (await engine.chat(HELLO)).text
         more = [*HELLO, whole.choices[0].message, {"role": "user", "content": "And Italy?"}]

@@ -1,10 +1,16 @@
-"""Chunks of streamed answers as objects. Whole answers are the endpoint's own types."""
+"""Chunks and events of streams as objects. Whole answers are the endpoint's own types."""
 
 from typing import Any
 
 import msgspec
 
 from pyengine.http.openai.schema.common import UsageObject
+from pyengine.http.openai.schema.response_object import (
+    OutputItem,
+    OutputText,
+    ReasoningText,
+    ResponseObject,
+)
 
 
 class ChunkFunction(msgspec.Struct, gc=False):
@@ -73,3 +79,24 @@ class TextChunk(msgspec.Struct, gc=False, kw_only=True):
     choices: list[TextChoice]
     usage: UsageObject | None = None
     warnings: list[str] | None = None
+
+
+class ResponseEvent(msgspec.Struct, gc=False, kw_only=True):
+    """An event of a response: its ``type`` says which of the fields it has; others are None."""
+
+    type: str
+    sequence_number: int
+    response: ResponseObject | None = None
+    output_index: int | None = None
+    content_index: int | None = None
+    item_id: str | None = None
+    item: OutputItem | None = None
+    part: OutputText | ReasoningText | None = None
+    delta: str | None = None
+    text: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    logprobs: list[dict[str, Any]] | None = None
+    code: str | None = None
+    message: str | None = None
+    param: str | None = None

@@ -7,7 +7,8 @@ from pyengine import async_engine, sync_engine
 from pyengine.http.app import App
 from pyengine.http.openai.schema.completions import CompletionResponse
 from pyengine.http.openai.schema.embeddings import EmbeddingResponse
-from pyengine.library.answers import TextChunk
+from pyengine.http.openai.schema.response_object import ResponseObject
+from pyengine.library.answers import ResponseEvent, TextChunk
 from pyengine.library.client import LocalClient
 from pyengine.library.namespaces import (
     BlockingChat,
@@ -50,8 +51,8 @@ class AsyncEngine(async_engine.AsyncEngine):
         return vector_endpoint(lambda: self._client)
 
     @cached_property
-    def responses(self) -> Endpoint[dict[str, Any], dict[str, Any]]:
-        """``responses.create(...)``; objects and events are dicts."""
+    def responses(self) -> Endpoint[ResponseObject, ResponseEvent]:
+        """``responses.create(...)``, as OpenAI's client spells it."""
         return response_endpoint(lambda: self._client)
 
     @cached_property
@@ -97,6 +98,6 @@ class Engine(sync_engine.Engine):
         return BlockingEndpoint(self.engine.embeddings, self._run)
 
     @cached_property
-    def responses(self) -> BlockingEndpoint[dict[str, Any], dict[str, Any]]:
-        """``responses.create(...)``; objects and events are dicts."""
+    def responses(self) -> BlockingEndpoint[ResponseObject, ResponseEvent]:
+        """``responses.create(...)``, as OpenAI's client spells it."""
         return BlockingEndpoint(self.engine.responses, self._run)

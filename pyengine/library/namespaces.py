@@ -12,7 +12,8 @@ from pyengine.chat.generation import ChatGeneration
 from pyengine.http.openai.schema.chat import ChatResponse
 from pyengine.http.openai.schema.completions import CompletionResponse
 from pyengine.http.openai.schema.embeddings import EmbeddingResponse
-from pyengine.library.answers import ChatChunk, TextChunk
+from pyengine.http.openai.schema.response_object import ResponseObject
+from pyengine.library.answers import ChatChunk, ResponseEvent, TextChunk
 from pyengine.library.client import AsyncStream, LocalClient
 from pyengine.sampling import SamplingParams
 from pyengine.sync_engine import Engine
@@ -136,8 +137,6 @@ def vector_endpoint(client: Callable[[], LocalClient]) -> Endpoint[EmbeddingResp
     return Endpoint(client, "/v1/embeddings", EmbeddingResponse, dict)
 
 
-def response_endpoint(
-    client: Callable[[], LocalClient],
-) -> Endpoint[dict[str, Any], dict[str, Any]]:
-    """``engine.responses``: objects and events are dicts."""
-    return Endpoint(client, "/v1/responses", dict, dict)
+def response_endpoint(client: Callable[[], LocalClient]) -> Endpoint[ResponseObject, ResponseEvent]:
+    """``engine.responses``."""
+    return Endpoint(client, "/v1/responses", ResponseObject, ResponseEvent)

@@ -2,6 +2,7 @@
 
 import copy
 import re
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -18,6 +19,22 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "/v1/completions": {"model": MODEL, "prompt": "hi"},
 }
 WALKED = {**MINIMAL, "/v1/responses": {"model": MODEL, "input": "hi"}}
+# What a field needs beside it to have an effect.
+TOOL = {"type": "function", "name": "f"}
+CHAT_TOOL = {"type": "function", "function": {"name": "f"}}
+WITH: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"tools": [CHAT_TOOL], "logprobs": True},
+    "/v1/completions": {},
+    "/v1/responses": {"tools": [TOOL], "include": ["message.output_text.logprobs"]},
+}
+# What the answer shows of fields that the engine does not hear of.
+IN_THE_ANSWER: dict[str, Callable[[httpx.Response], object]] = {
+    "stream": lambda answer: "event-stream" in answer.headers["content-type"],
+    "echo": lambda answer: answer.json()["choices"][0]["text"].startswith("hi"),
+    "background": lambda answer: answer.json()["status"] == "queued",
+    "truncation": lambda answer: answer.json()["truncation"] == "auto",
+    "metadata": lambda answer: answer.json()["metadata"] == {"a": "b"},
+}
 SCHEMAS = {
     "/v1/chat/completions": "CreateChatCompletionRequest",
     "/v1/completions": "CreateCompletionRequest",
@@ -35,14 +52,14 @@ IMPLEMENTED: dict[str, dict[str, Any]] = {
         "user": "u",
         "parallel_tool_calls": False,
         "n": 2,
-        "tool_choice": "none",
+        "tool_choice": "required",
         "response_format": {"type": "json_object"},
         "prediction": {"type": "content", "content": "x"},
         "frequency_penalty": 0.5,
         "presence_penalty": -0.5,
         "logit_bias": {"5": 100},
         "logprobs": True,
-        "top_logprobs": 0,
+        "top_logprobs": 2,
         "store": True,
     },
     "/v1/completions": {
@@ -64,17 +81,17 @@ IMPLEMENTED: dict[str, dict[str, Any]] = {
 IMPLEMENTED["/v1/responses"] = {
     "instructions": "Be brief.",
     "text": {"format": {"type": "json_object"}},
-    "tool_choice": "none",
+    "tool_choice": "required",
     "parallel_tool_calls": False,
     "max_output_tokens": 20,
     "temperature": 0.3,
     "top_p": 0.5,
     "stream": True,
     "user": "u",
-    "reasoning": {"effort": None},
+    "reasoning": {"effort": "low"},
     "include": ["message.output_text.logprobs"],
-    "top_logprobs": 0,
-    "store": True,
+    "top_logprobs": 2,
+    "store": False,
     "background": True,
     "truncation": "auto",
     "metadata": {"a": "b"},
@@ -111,6 +128,38 @@ def _properties(schemas: dict[str, Any], schema: dict[str, Any]) -> set[str]:
     return found
 
 
+async def _asked(http: httpx.AsyncClient, engine: FakeEngine, path: str, body: Any) -> Any:
+    """What the engine is asked by a request."""
+    engine.asked.clear()
+    answer = await http.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    return list(engine.asked), answer
+
+
+@pytest.mark.parametrize("path", list(WALKED))
+async def test_every_honoured_field_has_an_effect(
+    http: httpx.AsyncClient, engine: FakeEngine, path: str
+) -> None:
+    """The engine is asked for something else with it than without, or the answer differs."""
+    engine.template = ChatTemplate(TEMPLATE + "{{ reasoning_effort }}")
+    for name, value in IMPLEMENTED[path].items():
+        body = {**WALKED[path], **WITH[path]}
+        body.pop(name, None)
+        plain, without = await _asked(http, engine, path, body)
+        asked, answer = await _asked(http, engine, path, {**body, name: value})
+        if name == "store":
+            found = [await http.get(f"{path}/{each.json()['id']}") for each in (without, answer)]
+            assert {each.status_code for each in found} == {200, 404}
+        elif name in IN_THE_ANSWER:
+            assert IN_THE_ANSWER[name](answer)
+            assert not IN_THE_ANSWER[name](without)
+        else:
+            assert asked != plain, f"{name} has no effect"
+        if "json" in answer.headers["content-type"]:
+            told = answer.json().get("warnings", ())
+            assert not any(f"'{name}'" in each for each in told), f"{name}: {told}"
+
+
 @pytest.mark.parametrize("path", list(WALKED))
 async def test_every_field_of_the_spec(http: httpx.AsyncClient, path: str) -> None:
     schemas = openapi()["components"]["schemas"]
@@ -120,10 +169,7 @@ async def test_every_field_of_the_spec(http: httpx.AsyncClient, path: str) -> No
         answer = await http.post(path, json={**WALKED[path], name: None})
         assert answer.status_code == 200, f"{name}: null: {answer.text}"
         if name in IMPLEMENTED[path]:
-            value = IMPLEMENTED[path][name]
-            answer = await http.post(path, json={**WALKED[path], name: value})
-            assert answer.status_code == 200, f"{name}: {answer.text}"
-            continue
+            continue  # see above
         if name in HINTS:
             answer = await http.post(path, json={**WALKED[path], name: HINTS[name]})
             assert answer.status_code == 200, f"{name}: {answer.text}"

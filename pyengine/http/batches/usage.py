@@ -3,7 +3,7 @@
 import msgspec
 
 from pyengine.http.batches.lines import AnswerLine
-from pyengine.http.openai.schema.responses import (
+from pyengine.http.openai.schema.response_object import (
     InputTokensDetails,
     OutputTokensDetails,
     ResponseUsage,

@@ -41,10 +41,10 @@ from pyengine.http.openai.schema.rerank import (
     ScoreRequest,
     ScoreResponse,
 )
+from pyengine.http.openai.schema.response_object import ResponseObject
 from pyengine.http.openai.schema.responses import (
     InputTokens,
     InputTokensRequest,
-    ResponseObject,
     ResponsesRequest,
 )
 from pyengine.http.openai.schema.tokenize import (

@@ -18,10 +18,10 @@ from pyengine.http.openai.responses.request import (
     prepare,
     writing,
 )
+from pyengine.http.openai.schema.response_object import ResponseObject
 from pyengine.http.openai.schema.responses import (
     InputTokens,
     InputTokensRequest,
-    ResponseObject,
     ResponsesRequest,
 )
 from pyengine.http.openai.schema.sampling import request_options

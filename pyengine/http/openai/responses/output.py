@@ -23,9 +23,15 @@ from pyengine.completion import Usage
 from pyengine.errors import PyengineError, RequestAbortedError
 from pyengine.http.openai.logprobs import event_logprobs, response_logprobs
 from pyengine.http.openai.responses.input import packed
-from pyengine.http.openai.schema.responses import (
+from pyengine.http.openai.schema.response_object import (
     InputTokensDetails,
+    OutputCall,
+    OutputItem,
+    OutputMessage,
+    OutputReasoning,
+    OutputText,
     OutputTokensDetails,
+    ReasoningText,
     ResponseObject,
     ResponseUsage,
 )
@@ -48,13 +54,15 @@ class Writing:
     new_id: NewId
     pack: bool = False
 
-    def reasoning(self, item_id: str, text: str, status: str) -> dict[str, Any]:
+    def reasoning(self, item_id: str, text: str, status: str) -> OutputReasoning:
         """An item of reasoning."""
         begun = status == "in_progress"
-        made: dict[str, Any] = {"id": item_id, "type": "reasoning", "summary": []}
+        made = OutputReasoning(
+            id=item_id, status=status, content=[] if begun else [ReasoningText(text)]
+        )
         if self.pack:
-            made["encrypted_content"] = None if begun else packed(text)
-        return {**made, "status": status, "content": [] if begun else [_reasoning_part(text)]}
+            made.encrypted_content = None if begun else packed(text)
+        return made
 
 
 def whole_response(
@@ -63,21 +71,28 @@ def whole_response(
     """The response with a whole answer in it."""
     new_id = writing.new_id
     done = _status(answer.finish_reason)
-    output = []
+    output: list[OutputItem] = []
     if answer.reasoning:
         output.append(writing.reasoning(new_id("rs_"), answer.reasoning, done))
     if answer.text or not answer.tool_calls:
         logprobs = response_logprobs(answer.text_logprobs)
         output.append(_message(new_id("msg_"), answer.text, logprobs, done))
     output += [
-        _call(new_id("fc_"), call.id, call.name, call.arguments, done) for call in answer.tool_calls
+        OutputCall(
+            id=new_id("fc_"),
+            call_id=call.id,
+            name=call.name,
+            arguments=call.arguments,
+            status=done,
+        )
+        for call in answer.tool_calls
     ]
     return _ended(response, output, answer.finish_reason, answer.usage)
 
 
 def _ended(
     response: ResponseObject,
-    output: list[dict[str, Any]],
+    output: list[OutputItem],
     finish: FinishReason | None,
     usage: Usage,
 ) -> ResponseObject:
@@ -105,29 +120,10 @@ def _usage(usage: Usage) -> ResponseUsage:
     )
 
 
-def _text_part(text: str, logprobs: Logprobs) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
-
-
-def _reasoning_part(text: str) -> dict[str, Any]:
-    return {"type": "reasoning_text", "text": text}
-
-
-def _message(item_id: str, text: str, logprobs: Logprobs, status: str) -> dict[str, Any]:
-    content = [_text_part(text, logprobs)] if status != "in_progress" else []
-    fields = {"id": item_id, "type": "message", "role": "assistant"}
-    return {**fields, "status": status, "content": content}
-
-
-def _call(item_id: str, call_id: str, name: str, arguments: str, status: str) -> dict[str, Any]:
-    return {
-        "id": item_id,
-        "type": "function_call",
-        "call_id": call_id,
-        "name": name,
-        "arguments": arguments,
-        "status": status,
-    }
+def _message(item_id: str, text: str, logprobs: Logprobs, status: str) -> OutputMessage:
+    begun = status == "in_progress"
+    content = [] if begun else [OutputText(text=text, logprobs=logprobs)]
+    return OutputMessage(id=item_id, status=status, content=content)
 
 
 @dataclass
@@ -141,19 +137,21 @@ class _Open:
     pieces: list[str] = field(default_factory=list)
     logprobs: Logprobs = field(default_factory=list)
 
-    def item(self, status: str, writing: Writing) -> dict[str, Any]:
+    def item(self, status: str, writing: Writing) -> OutputItem:
         text = "".join(self.pieces)
         if self.kind == "reasoning":
             return writing.reasoning(self.id, text, status)
         if self.kind == "message":
             return _message(self.id, text, self.logprobs, status)
-        return _call(self.id, self.call_id, self.name, text, status)
+        return OutputCall(
+            id=self.id, call_id=self.call_id, name=self.name, arguments=text, status=status
+        )
 
-    def part(self) -> dict[str, Any]:
+    def part(self) -> OutputText | ReasoningText:
         text = "".join(self.pieces)
         if self.kind == "reasoning":
-            return _reasoning_part(text)
-        return _text_part(text, self.logprobs)
+            return ReasoningText(text)
+        return OutputText(text=text, logprobs=self.logprobs)
 
 
 _TEXT_EVENTS = {"reasoning": "response.reasoning_text", "message": "response.output_text"}
@@ -172,7 +170,7 @@ class ResponseEvents:
         self._writing = writing
         self._new_id = writing.new_id
         self._number = 0
-        self._output: list[dict[str, Any]] = []
+        self._output: list[OutputItem] = []
         self._open: _Open | None = None
         self._finish: FinishReason | None = None
 

@@ -26,8 +26,8 @@ from pyengine.http.openai.responses.input import (
 )
 from pyengine.http.openai.responses.output import Writing
 from pyengine.http.openai.schema.common import check_metadata
+from pyengine.http.openai.schema.response_object import ResponseObject
 from pyengine.http.openai.schema.responses import (
-    ResponseObject,
     ResponsesRequest,
     TextJsonSchema,
 )

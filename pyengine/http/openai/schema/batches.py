@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from pyengine.http.openai.schema.responses import ResponseUsage
+from pyengine.http.openai.schema.response_object import ResponseUsage
 
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
 

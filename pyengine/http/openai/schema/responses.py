@@ -1,6 +1,5 @@
 """The Responses API: OpenAI's requests and responses."""
 
-from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -158,61 +157,3 @@ class ReasoningItem(msgspec.Struct, forbid_unknown_fields=True):
     content: list[InputPart] | None = None
     encrypted_content: str | None = None
     type: Literal["reasoning"] = "reasoning"
-
-
-class InputTokensDetails(msgspec.Struct, gc=False):
-    """How many input tokens came from the prefix cache, and how many were new to it."""
-
-    cached_tokens: int
-    cache_write_tokens: int
-
-
-class OutputTokensDetails(msgspec.Struct, gc=False):
-    """How many output tokens are reasoning; see :class:`pyengine.completion.Usage`."""
-
-    reasoning_tokens: int
-
-
-class ResponseUsage(msgspec.Struct, gc=False):
-    """``usage`` of a response."""
-
-    input_tokens: int
-    output_tokens: int
-    total_tokens: int
-    input_tokens_details: InputTokensDetails
-    output_tokens_details: OutputTokensDetails
-
-
-class ResponseObject(msgspec.Struct, kw_only=True):
-    """A response. ``warnings`` lists what of the request is not enforced, or left out."""
-
-    id: str
-    object: str = "response"
-    created_at: int
-    status: str = "in_progress"
-    background: bool = False
-    completed_at: int | None = None
-    error: dict[str, str] | None = None
-    incomplete_details: dict[str, str] | None = None
-    instructions: str | None
-    max_output_tokens: int | None
-    model: str
-    output: list[dict[str, Any]] = []
-    parallel_tool_calls: bool
-    previous_response_id: str | None = None
-    reasoning: dict[str, Any]
-    temperature: float
-    text: dict[str, Any]
-    tool_choice: Any
-    tools: list[dict[str, Any]]
-    top_logprobs: int = 0
-    top_p: float
-    truncation: str = "disabled"
-    usage: ResponseUsage | msgspec.UnsetType = msgspec.UNSET
-    metadata: dict[str, str] = {}
-    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET
-
-    def warn(self, texts: Iterable[str]) -> None:
-        """Add to the warnings, each once; without any, the answer has no such field."""
-        if texts := list(texts):
-            self.warnings = list(dict.fromkeys([*(self.warnings or ()), *texts]))

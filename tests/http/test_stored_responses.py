@@ -128,6 +128,9 @@ async def test_input_items(client: openai.AsyncOpenAI, http: httpx.AsyncClient) 
     assert len({item.id for item in items}) == len(items)
     listed = (await http.get(f"/v1/responses/{second.id}/input_items?order=asc&limit=100")).json()
     assert [item["id"] for item in listed["data"]] == [item.id for item in reversed(items)]
+    for path in (f"{second.id}/input_items", second.id):
+        told = await http.get(f"/v1/responses/{path}?include[]=message.output_text.logprobs")
+        assert "'include'" in told.headers["x-pyengine-warnings"]
     for query in ("order=up", "limit=0", "before=x", "after=x"):
         answer = await http.get(f"/v1/responses/{second.id}/input_items?{query}")
         assert answer.json()["error"]["param"] == query.partition("=")[0]

@@ -13,6 +13,7 @@ from pyengine.http.query import Deleted, ListQuery, page_of, read_query
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
 
+INCLUDED = "'include': a stored response has what its request included, and no more."
 _encode = msgspec.json.Encoder().encode
 
 
@@ -50,6 +51,8 @@ async def retrieve(exchange: "Exchange") -> None:
             "'starting_after' is only allowed when 'stream' is true.", param="starting_after"
         )
     response = await _response(exchange)
+    if query.include is not None:
+        exchange.warn(INCLUDED)
     if not query.stream:
         exchange.reply(_encode(response))
         return
@@ -85,6 +88,8 @@ async def list_input_items(exchange: "Exchange") -> None:
     """The items of the response's input, those of earlier responses too."""
     query = read_query(exchange.scope.query_string, ItemsQuery)
     await _response(exchange)
+    if query.include is not None:
+        exchange.warn(INCLUDED)
     parts = await exchange.service.store.parts(exchange.parameter, ITEMS)
     items: list[dict[str, Any]] = [i for part in parts for i in msgspec.json.decode(part.data)]
     exchange.reply(_encode(page_of(items, query)))

@@ -120,6 +120,29 @@ async def test_text(server: HttpServer, written: list[bytes]) -> None:
     assert " key=api-key model=org/fake tokens_in=" in line
 
 
+@pytest.mark.parametrize("settings", [{"form": "text"}])
+async def test_a_path_forges_no_line(server: HttpServer, written: list[bytes]) -> None:
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        await http.get("/%0a2026-01-01T00:00:00Z%20error:%20forged")
+        await http.get("/" + "a" * 5000)
+    forged, long = await lines(server, written)
+    assert ' info: request GET "/\\n2026-01-01T00:00:00Z error: forged" 404 ' in forged
+    assert len(long) < 400
+
+
+async def test_of_probes_that_fail_alike_the_first_is_logged(
+    server: HttpServer, written: list[bytes]
+) -> None:
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        for draining in (False, True, True, True, False, True):
+            server.app.draining = draining
+            assert (await http.get("/ready")).status_code == (503 if draining else 200)
+    found = [json.loads(line) for line in await lines(server, written)]
+    assert [(line["path"], line["status"], line["level"]) for line in found] == [
+        ("/ready", 503, "error")
+    ] * 2
+
+
 @pytest.mark.parametrize(
     ("settings", "logged"),
     [({"level": "warning"}, 0), ({"level": "info"}, 1), ({"level": "debug"}, 2)],

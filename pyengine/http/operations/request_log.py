@@ -22,8 +22,9 @@ from pyengine.logs import LogFormat, LogLevel, stamp
 FLUSH_S = 0.1
 MAX_WAITING = 20_000
 
-# Asked every few seconds by machines; logged at debug.
+# Asked every few seconds by machines; logged at debug, but for the first of equal failures.
 _PROBES = frozenset({"/health", "/ready", "/ping", "/metrics"})
+_MOST_OF_A_PATH = 200
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -32,11 +33,12 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
 
     Attributes:
         time: When it ended.
-        level: ``error`` for a 5xx, ``debug`` for a successful probe, else ``info``.
+        level: ``error`` for a 5xx, ``debug`` for a probe that succeeds, or fails as the one before
+            it, else ``info``.
         event: ``request``.
         id: The answer's x-request-id.
         method: Of HTTP.
-        path: Without the query.
+        path: Without the query, the first 200 characters.
         status: Of HTTP; 499 if the client left before the answer began.
         duration_ms: From the request's head to the answer's end.
         key: Name of the API key.
@@ -102,6 +104,7 @@ class RequestLog:
         self._least = _LEVELS.index(level)
         self._form = form
         self._write = write or _write_to_stderr
+        self._probed: dict[str, tuple[int, str | None]] = {}
         self._waiting: list[Line] = []
         self._dropped = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -110,7 +113,7 @@ class RequestLog:
     def record(self, exchange: Ended, model: str) -> None:
         """Log a request that has ended; ``model`` is the one that is served."""
         status = exchange.status
-        probe = exchange.path in _PROBES and status < 400
+        probe = exchange.path in _PROBES and not self._is_news(exchange)
         failed = status >= 500 or (exchange.error is not None and exchange.error.status >= 500)
         level = "debug" if probe else "error" if failed else "info"
         if _LEVELS.index(level) < self._least:
@@ -121,6 +124,12 @@ class RequestLog:
         self._waiting.append(_line(exchange, model, level, self.prompts))
         if self._timer is None and self._writing is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._flush)
+
+    def _is_news(self, probe: Ended) -> bool:
+        """Whether a probe fails, and not as the one before it."""
+        found = probe.status, None if probe.error is None else probe.error.code
+        before, self._probed[probe.path] = self._probed.get(probe.path), found
+        return probe.status >= 400 and found != before
 
     def _flush(self) -> None:
         self._timer = None
@@ -166,7 +175,7 @@ def _line(exchange: Ended, model: str, level: str, prompts: bool) -> Line:
         "request",
         exchange.request_id,
         exchange.scope.method,
-        exchange.path,
+        exchange.path[:_MOST_OF_A_PATH],
         exchange.status,
         round((time.monotonic_ns() - exchange.begun_ns) * 1e-6, 2),
         None if exchange.key is None else exchange.key.name,
@@ -202,7 +211,7 @@ def _as_text(line: Line) -> bytes:
     fields = msgspec.structs.asdict(line)
     head = [fields.pop(name) for name in ("time", "level", "event", "method", "path", "status")]
     rest = [f"{name}={_shown(value)}" for name, value in fields.items() if value is not None]
-    text = "{} {}: {} {} {} {} {}".format(*head, " ".join(rest))
+    text = "{} {}: {} {} {} {} {}".format(*map(_shown, head), " ".join(rest))
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 

@@ -241,7 +241,8 @@ async function answer() {
   const tokens = turn.usage?.completion_tokens;
   const cached = turn.usage?.prompt_tokens_details?.cached_tokens;
   turn.stats = [
-    tokens && `${tokens} tokens`, tokens > 1 && `${Math.round((tokens - 1) / Math.max(seconds, 0.001))}/s`,
+    tokens && `${tokens} tokens`,
+    tokens > 1 && seconds > 0.05 && `${Math.round((tokens - 1) / seconds)}/s`, // else all came as one
     first && `first after ${Math.round(first - began)} ms`, cached && `${cached} cached`,
     turn.reason && !["stop", "tool_calls"].includes(turn.reason) && turn.reason,
   ].filter(Boolean).join(" · ");

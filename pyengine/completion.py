@@ -1,15 +1,19 @@
-"""The results of a request: updates as they come, the whole answer, counts and times."""
+"""The results of a request: updates as they come, the whole answer, counts and times.
+
+What is made for every chunk of a stream is a Struct, which takes a fifth of a dataclass's time.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from pyengine.logprobs import TokenLogprob
 from pyengine.messages import FinishReason
 from pyengine.telemetry.timing import Timing
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """Token counts of a request.
 
     Attributes:
@@ -31,8 +35,7 @@ class Usage:
     reasoning_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(msgspec.Struct, frozen=True, gc=False):
     """The part of an answer that came since the last update.
 
     Attributes:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
 from pyengine.completion import Usage
 from pyengine.logprobs import TokenLogprob
 
@@ -39,8 +41,7 @@ class ToolCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChatUpdate:
+class ChatUpdate(msgspec.Struct, frozen=True, gc=False):
     """The part of an answer that came since the last update; else as :class:`pyengine.Update`.
 
     Attributes:

@@ -3,8 +3,9 @@
 import asyncio
 from array import array
 from collections.abc import AsyncIterator, Callable, Generator
-from dataclasses import replace
 from typing import Self
+
+from msgspec.structs import replace
 
 from pyengine.chat.answer import ChatAnswer, ChatUpdate, ToolCall
 from pyengine.chat.reader import Reader

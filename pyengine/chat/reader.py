@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from pyengine.chat.answer import ChatUpdate, FinishReason, ToolCallDelta
 from pyengine.chat.formats import ContentDelta, Parser, ReasoningDelta, ToolCallStart
@@ -76,8 +78,8 @@ class Reader:
             else:
                 calls.append(ToolCallDelta(event.index, None, None, event.fragment))
         if self._hidden is not None:
-            text = self._hidden.sub("", text)
-            reasoning = self._hidden.sub("", reasoning)
+            text = text and self._hidden.sub("", text)
+            reasoning = reasoning and self._hidden.sub("", reasoning)
         if reasoning and self._markers is None:
             self._reasoning.append(reasoning)
         if finish == "stop" and self._parser.complete:

@@ -14,7 +14,6 @@ import asyncio
 import time
 from array import array
 from collections.abc import Callable
-from dataclasses import replace
 
 import msgspec
 
@@ -208,7 +207,7 @@ class RequestActor:
         arrival = self.submit.arrival_ns
         admitted = arrival + 1000 * last.queued_us if self.first_ns else 0
         prompt_tokens = self.submit.prompt_length
-        usage = replace(_usage(last), prompt_tokens=prompt_tokens)
+        usage = msgspec.structs.replace(_usage(last), prompt_tokens=prompt_tokens)
         return Outcome(finish, usage, Timing(arrival, admitted, self.first_ns, self.end_ns))
 
     async def next_update(self) -> Update | None:

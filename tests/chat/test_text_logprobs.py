@@ -1,12 +1,12 @@
 """Tokens of an answer whose log-probabilities are reported with its text."""
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pyengine.chat.answer import ChatUpdate
 from pyengine.chat.formats import FORMATS

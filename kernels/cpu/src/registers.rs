@@ -5,6 +5,7 @@
 
 /// Arrays that the compiler keeps in what registers there are.
 pub mod portable {
+    use crate::element::Element;
     use crate::math;
 
     /// Floats in a register.
@@ -82,17 +83,30 @@ pub mod portable {
     pub fn exp(x: Floats) -> Floats {
         x.map(math::exp::<FUSED>)
     }
+
+    /// Numbers of either type.
+    ///
+    /// # Safety
+    /// There are so many.
+    #[inline(always)]
+    pub unsafe fn load_stored<T: Element>(from: *const T) -> Floats {
+        // SAFETY: as the caller says; the two types of elements differ in their size.
+        unsafe { if size_of::<T>() == 2 { widen(from.cast()) } else { load(from.cast()) } }
+    }
 }
 
 /// 16 registers of 8 lanes.
 #[cfg(target_arch = "x86_64")]
 pub mod avx2 {
+    use crate::element::Element;
     use std::arch::x86_64::*;
 
     /// Floats in a register.
     pub const LANES: usize = 8;
     /// A register.
     pub type Floats = __m256;
+    /// A register of 32-bit integers.
+    pub type Integers = __m256i;
 
     crate::operations! { "avx2,fma";
         /// Zeros.
@@ -109,6 +123,27 @@ pub mod avx2 {
         times(a: Floats, b: Floats) -> Floats = _mm256_mul_ps(a, b);
         /// The larger, and b where there is a NaN.
         larger(a: Floats, b: Floats) -> Floats = _mm256_max_ps(a, b);
+        /// |a|.
+        size(a: Floats) -> Floats = _mm256_andnot_ps(splat(-0.0), a);
+        /// The largest lane; there is no NaN.
+        largest(a: Floats) -> f32 = {
+            let half = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let quarter = _mm_max_ps(half, _mm_movehl_ps(half, half));
+            _mm_cvtss_f32(_mm_max_ss(quarter, _mm_movehdup_ps(quarter)))
+        };
+        /// Zeros.
+        no_integers() -> Integers = _mm256_setzero_si256();
+        /// a + b.
+        plus_integers(a: Integers, b: Integers) -> Integers = _mm256_add_epi32(a, b);
+        /// The sum of all lanes.
+        total(a: Integers) -> i32 = {
+            let half = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
+            let quarter = _mm_add_epi32(half, _mm_shuffle_epi32::<0b00_00_11_10>(half));
+            _mm_cvtsi128_si32(_mm_add_epi32(quarter, _mm_shuffle_epi32::<1>(quarter)))
+        };
+        /// The nearest integers, of two the even one, as far as they fit signed bytes; a NaN becomes 0.
+        to_bytes(a: Floats) -> Integers =
+            _mm256_srai_epi32::<24>(_mm256_slli_epi32::<24>(_mm256_cvtps_epi32(a)));
         /// [`crate::math::exp`].
         exp(x: Floats) -> Floats = {
             let (p, shifted) = crate::exp_steps!(x, splat, fused, plus, minus, times, larger);
@@ -126,6 +161,16 @@ pub mod avx2 {
         /// # Safety
         /// There are so many.
         store(to: *mut f32, values: Floats) -> () = _mm256_storeu_ps(to, values);
+        /// The low bytes.
+        ///
+        /// # Safety
+        /// There are so many.
+        store_bytes(to: *mut i8, values: Integers) -> () = {
+            let lows = _mm256_set1_epi32(0x0c08_0400);
+            let packed = _mm256_shuffle_epi8(values, lows);
+            to.cast::<i32>().write_unaligned(_mm256_extract_epi32::<0>(packed));
+            to.cast::<i32>().add(1).write_unaligned(_mm256_extract_epi32::<4>(packed));
+        };
         /// bfloat16 numbers.
         ///
         /// # Safety
@@ -135,17 +180,31 @@ pub mod avx2 {
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
         };
     }
+
+    /// Numbers of either type.
+    ///
+    /// # Safety
+    /// There are so many.
+    #[target_feature(enable = "avx2,fma")]
+    #[inline]
+    pub unsafe fn load_stored<T: Element>(from: *const T) -> Floats {
+        // SAFETY: as the caller says; the two types of elements differ in their size.
+        unsafe { if size_of::<T>() == 2 { widen(from.cast()) } else { load(from.cast()) } }
+    }
 }
 
 /// 32 registers of 16 lanes.
 #[cfg(target_arch = "x86_64")]
 pub mod avx512 {
+    use crate::element::Element;
     use std::arch::x86_64::*;
 
     /// Floats in a register.
     pub const LANES: usize = 16;
     /// A register.
     pub type Floats = __m512;
+    /// A register of 32-bit integers.
+    pub type Integers = __m512i;
 
     crate::operations! { "avx512f";
         /// Zeros.
@@ -162,6 +221,19 @@ pub mod avx512 {
         times(a: Floats, b: Floats) -> Floats = _mm512_mul_ps(a, b);
         /// The larger, and b where there is a NaN.
         larger(a: Floats, b: Floats) -> Floats = _mm512_max_ps(a, b);
+        /// |a|.
+        size(a: Floats) -> Floats = _mm512_abs_ps(a);
+        /// The largest lane; there is no NaN.
+        largest(a: Floats) -> f32 = _mm512_reduce_max_ps(a);
+        /// Zeros.
+        no_integers() -> Integers = _mm512_setzero_si512();
+        /// a + b.
+        plus_integers(a: Integers, b: Integers) -> Integers = _mm512_add_epi32(a, b);
+        /// The sum of all lanes.
+        total(a: Integers) -> i32 = _mm512_reduce_add_epi32(a);
+        /// The nearest integers, of two the even one, as far as they fit signed bytes; a NaN becomes 0.
+        to_bytes(a: Floats) -> Integers =
+            _mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(_mm512_cvtps_epi32(a)));
         /// [`crate::math::exp`].
         exp(x: Floats) -> Floats = {
             let (p, shifted) = crate::exp_steps!(x, splat, fused, plus, minus, times, larger);
@@ -179,6 +251,11 @@ pub mod avx512 {
         /// # Safety
         /// There are so many.
         store(to: *mut f32, values: Floats) -> () = _mm512_storeu_ps(to, values);
+        /// The low bytes.
+        ///
+        /// # Safety
+        /// There are so many.
+        store_bytes(to: *mut i8, values: Integers) -> () = _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(values));
         /// bfloat16 numbers.
         ///
         /// # Safety
@@ -187,6 +264,17 @@ pub mod avx512 {
             let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
         };
+    }
+
+    /// Numbers of either type.
+    ///
+    /// # Safety
+    /// There are so many.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    pub unsafe fn load_stored<T: Element>(from: *const T) -> Floats {
+        // SAFETY: as the caller says; the two types of elements differ in their size.
+        unsafe { if size_of::<T>() == 2 { widen(from.cast()) } else { load(from.cast()) } }
     }
 }
 

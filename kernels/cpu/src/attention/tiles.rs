@@ -16,8 +16,6 @@
 
 use std::ops::Range;
 
-use half::bf16;
-
 use super::Running;
 use crate::element::Element;
 use crate::isa::InstructionSet;
@@ -127,17 +125,6 @@ macro_rules! loops {
 
             pub use crate::registers::$module::LANES;
 
-            /// # Safety
-            /// There are as many as lanes.
-            $(#[$feature])?
-            #[inline]
-            unsafe fn load_stored<T: Element>(from: *const T) -> Floats {
-                // The two types of elements differ in their size.
-                let halves = size_of::<T>() == size_of::<bf16>();
-                // SAFETY: as the caller says.
-                unsafe { if halves { widen(from.cast()) } else { load(from.cast()) } }
-            }
-
             pub fn score<T: Element>(
                 queries: &[f32], dim: usize, columns: &[Column<'_, T>], scores: &mut [f32], width: usize,
             ) {
@@ -210,19 +197,19 @@ macro_rules! loops {
                 scores[visible.end..seen.end].fill(f32::NEG_INFINITY);
                 scores[seen.end..].fill(0.0);
                 let mut lanes = [0.0f32; LANES];
-                let seen = &mut scores[seen];
-                // SAFETY: registers of `seen` and of `lanes`.
+                let row = scores.as_mut_ptr();
+                // SAFETY: registers of `scores` and of `lanes`.
                 unsafe {
                     let mut maxima = splat(running.maximum);
-                    for group in seen.chunks_exact(LANES) {
-                        maxima = larger(load(group.as_ptr()), maxima);
+                    for at in seen.clone().step_by(LANES) {
+                        maxima = larger(load(row.add(at)), maxima);
                     }
                     store(lanes.as_mut_ptr(), maxima);
                     let maximum = lanes.into_iter().fold(running.maximum, f32::max);
                     let mut sums = zero();
-                    for group in seen.chunks_exact_mut(LANES) {
-                        let weights = exp(minus(load(group.as_ptr()), splat(maximum)));
-                        store(group.as_mut_ptr(), weights);
+                    for at in seen.step_by(LANES) {
+                        let weights = exp(minus(load(row.add(at)), splat(maximum)));
+                        store(row.add(at), weights);
                         sums = plus(sums, weights);
                     }
                     store(lanes.as_mut_ptr(), sums);

@@ -234,7 +234,7 @@ impl Section {
             }
             (Weights::Packed(packed), x) => ACTIVATIONS.with_borrow_mut(|activations| {
                 let kernel = packed_kernels::kernel(set, packed);
-                activations.fill(threads, x, inputs, packed.group, kernel.zero - packed.zero);
+                activations.fill(set, threads, x, inputs, packed.group, kernel.zero - packed.zero);
                 let x = &*activations;
                 self.pieces(threads, out, |panel, rows, sums| {
                     for tile in tiles(rows.len(), kernel.most_rows) {

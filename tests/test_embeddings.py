@@ -66,6 +66,25 @@ async def test_vectors_equal_transformers(
     np.testing.assert_allclose(found, model[1], atol=2e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_vectors_equal_sentence_transformers(
+    model: tuple[Path, list[np.ndarray[Any, Any]]],
+) -> None:
+    """Of texts, from the same folder: its tokens, pooling and normalization are read alike."""
+    library = pytest.importorskip("sentence_transformers", reason="make .venv/clients installs it")
+    texts = ["Once upon a time", "The capital of France is Paris.", "x", "And so it goes. " * 20]
+    wanted = library.SentenceTransformer(str(model[0]), device="cpu").encode(texts)
+    async with AsyncEngine(model[0]) as engine:
+        found = [each.vector for each in await engine.embed(texts)]
+    cosines = [
+        float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+        for one, other in zip(found, wanted, strict=True)
+    ]
+    assert min(cosines) >= 0.9999
+    np.testing.assert_allclose(found, wanted, atol=2e-5)
+
+
 async def test_torch_and_two_ranks(
     model: tuple[Path, list[np.ndarray[Any, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

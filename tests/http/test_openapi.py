@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from pyengine.http.app import ROUTES
-from pyengine.http.operations.openapi import OPERATIONS
+from pyengine.http.operations.paths import OPERATIONS
 from tests.programs import served
 
 

@@ -11,7 +11,7 @@ from msgspec import inspect
 
 from pyengine.http.fields.policy import Alias, Effect, FieldPolicy, Hint, described
 from pyengine.http.fields.table import TABLE
-from pyengine.http.operations.openapi import OPERATIONS, Operation
+from pyengine.http.operations.paths import OPERATIONS, Operation
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "API.md"
 HEAD = """# Fields of requests

@@ -3,7 +3,6 @@ requests and encode answers. ``GET /docs``: a page that shows it.
 """
 
 import inspect
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,59 +10,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pyengine._core import __version__
-from pyengine.http.admin.endpoints import AbortRequest, RequestList, ResetAnswer, SleepState
-from pyengine.http.anthropic.schema import (
-    CountTokensRequest,
-    MessageAnswer,
-    MessagesRequest,
-    TokenCount,
+from pyengine.http.operations.paths import (
+    EVENTS,
+    GENERATING,
+    JSON,
+    OPERATIONS,
+    ErrorBody,
+    OllamaError,
+    Operation,
 )
-from pyengine.http.ollama.schema import (
-    OllamaAnswer,
-    OllamaChatRequest,
-    OllamaEmbedAnswer,
-    OllamaEmbeddingsAnswer,
-    OllamaEmbeddingsRequest,
-    OllamaEmbedRequest,
-    OllamaGenerateRequest,
-    OllamaShowRequest,
-)
-from pyengine.http.openai.completions.stored_chat import UpdateRequest
-from pyengine.http.openai.files import Upload
-from pyengine.http.openai.schema.batches import BatchObject, BatchRequest, FileObject
-from pyengine.http.openai.schema.chat import ChatRequest, ChatResponse
-from pyengine.http.openai.schema.completions import CompletionRequest, CompletionResponse
-from pyengine.http.openai.schema.embeddings import EmbeddingRequest, EmbeddingResponse
-from pyengine.http.openai.schema.models import Model, ModelList
-from pyengine.http.openai.schema.rerank import (
-    RerankRequest,
-    RerankResponse,
-    ScoreRequest,
-    ScoreResponse,
-)
-from pyengine.http.openai.schema.response_object import ResponseObject
-from pyengine.http.openai.schema.responses import (
-    InputTokens,
-    InputTokensRequest,
-    ResponsesRequest,
-)
-from pyengine.http.openai.schema.tokenize import (
-    ApplyTemplateAnswer,
-    ApplyTemplateRequest,
-    DetokenizeAnswer,
-    DetokenizeRequest,
-    TokenizeAnswer,
-    TokenizeRequest,
-)
-from pyengine.http.query import Deleted, ObjectList
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
 
 _PAGE = Path(__file__).with_name("docs.html")
-_JSON = "application/json"
-_EVENTS = "text/event-stream"
-_LINES = "application/x-ndjson"
 
 # Errors that a request may end with, by status.
 _ERRORS = {
@@ -90,279 +50,6 @@ _EVENT = {
     "type": "object",
     "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
 }
-
-
-class ErrorObject(msgspec.Struct):
-    """What went wrong, the field at fault, and OpenAI's type and code of it."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorBody(msgspec.Struct):
-    """The body of every error."""
-
-    error: ErrorObject
-
-
-class OllamaError(msgspec.Struct):
-    """The body of every error, in Ollama's form."""
-
-    error: str
-
-
-class Status(msgspec.Struct):
-    """The process lives, or takes requests."""
-
-    status: str
-
-
-class Version(msgspec.Struct):
-    """The version of pyengine."""
-
-    version: str
-
-
-@dataclass(frozen=True)
-class Operation:
-    """What a path takes and gives.
-
-    Attributes:
-        summary: In a line.
-        answer: The type of its answer, or a media type that is not JSON.
-        request: The type of its body.
-        parameters: OpenAPI's objects of its parameters.
-        stream: The media type of an answer that comes in parts, if it may.
-        error: The type of the body of its own errors.
-        media: The media type of its body.
-    """
-
-    summary: str
-    answer: Any
-    request: Any = None
-    parameters: tuple[dict[str, Any], ...] = ()
-    stream: str | None = None
-    error: Any = ErrorBody
-    media: str = _JSON
-
-
-def _query(name: str, text: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "query", "description": text, "schema": schema}
-
-
-def _id(name: str) -> dict[str, Any]:
-    schema = {"type": "string", "minLength": 1, "pattern": "^[A-Za-z0-9_-]+$"}
-    return {
-        "name": name,
-        "in": "path",
-        "required": True,
-        "description": "Its id.",
-        "schema": schema,
-    }
-
-
-_LISTED = (
-    _query("after", "The id behind which the list begins.", {"type": "string"}),
-    _query("limit", "The most objects.", {"type": "integer", "minimum": 1, "maximum": 100}),
-    _query("order", "The first added first, or last.", {"enum": ["asc", "desc"]}),
-)
-
-_MODEL_NAME = {
-    "name": "model", "in": "path", "required": True, "description": "Name of a model.",
-    "schema": {"type": "string", "minLength": 1},
-}  # fmt: skip
-
-GENERATING = (
-    ChatRequest,
-    CompletionRequest,
-    ResponsesRequest,
-    MessagesRequest,
-    EmbeddingRequest,
-    RerankRequest,
-    ScoreRequest,
-    OllamaChatRequest,
-    OllamaGenerateRequest,
-    OllamaEmbedRequest,
-    OllamaEmbeddingsRequest,
-)
-"""Requests that name the model that is to answer."""
-
-OPERATIONS: dict[tuple[str, str], Operation] = {
-    ("POST", "/v1/chat/completions"): Operation(
-        "Answer a conversation.", ChatResponse, ChatRequest, stream=_EVENTS
-    ),
-    ("GET", "/v1/chat/completions"): Operation(
-        "The stored completions.",
-        ObjectList,
-        parameters=(*_LISTED, _query("model", "Those of that model.", {"type": "string"})),
-    ),
-    ("GET", "/v1/chat/completions/{completion}"): Operation(
-        "A stored completion.", ChatResponse, parameters=(_id("completion"),)
-    ),
-    ("POST", "/v1/chat/completions/{completion}"): Operation(
-        "Change a stored completion's metadata.",
-        ChatResponse,
-        UpdateRequest,
-        parameters=(_id("completion"),),
-    ),
-    ("DELETE", "/v1/chat/completions/{completion}"): Operation(
-        "Remove a stored completion.", Deleted, parameters=(_id("completion"),)
-    ),
-    ("GET", "/v1/chat/completions/{completion}/messages"): Operation(
-        "The messages that a stored completion answers.",
-        ObjectList,
-        parameters=(_id("completion"), *_LISTED),
-    ),
-    ("POST", "/v1/completions"): Operation(
-        "Continue one prompt or several.", CompletionResponse, CompletionRequest, stream=_EVENTS
-    ),
-    ("POST", "/v1/responses"): Operation(
-        "Answer in the form of OpenAI's Responses.",
-        ResponseObject,
-        ResponsesRequest,
-        stream=_EVENTS,
-    ),
-    ("POST", "/v1/responses/input_tokens"): Operation(
-        "Count the tokens of a response's prompt.", InputTokens, InputTokensRequest
-    ),
-    ("GET", "/v1/responses/{response}"): Operation(
-        "A stored response, or the events of one in the background.",
-        ResponseObject,
-        parameters=(
-            _id("response"),
-            _query("stream", "As events.", {"type": "boolean"}),
-            _query("starting_after", "The number before the first event.", {"type": "integer"}),
-        ),
-        stream=_EVENTS,
-    ),
-    ("DELETE", "/v1/responses/{response}"): Operation(
-        "Remove a stored response.", Deleted, parameters=(_id("response"),)
-    ),
-    ("POST", "/v1/responses/{response}/cancel"): Operation(
-        "End a background response.", ResponseObject, parameters=(_id("response"),)
-    ),
-    ("GET", "/v1/responses/{response}/input_items"): Operation(
-        "The items of a stored response's input.",
-        ObjectList,
-        parameters=(_id("response"), *_LISTED),
-    ),
-    ("POST", "/v1/files"): Operation(
-        "Store a file.", FileObject, Upload, media="multipart/form-data"
-    ),
-    ("GET", "/v1/files"): Operation(
-        "The stored files.",
-        ObjectList,
-        parameters=(*_LISTED, _query("purpose", "Those of that purpose.", {"type": "string"})),
-    ),
-    ("GET", "/v1/files/{file}"): Operation("A file.", FileObject, parameters=(_id("file"),)),
-    ("DELETE", "/v1/files/{file}"): Operation("Remove a file.", Deleted, parameters=(_id("file"),)),
-    ("GET", "/v1/files/{file}/content"): Operation(
-        "The content of a file.", "application/octet-stream", parameters=(_id("file"),)
-    ),
-    ("POST", "/v1/batches"): Operation(
-        "Answer the requests of a file, when there is room.", BatchObject, BatchRequest
-    ),
-    ("GET", "/v1/batches"): Operation("The batches.", ObjectList, parameters=_LISTED),
-    ("GET", "/v1/batches/{batch}"): Operation("A batch.", BatchObject, parameters=(_id("batch"),)),
-    ("POST", "/v1/batches/{batch}/cancel"): Operation(
-        "Answer no more of a batch's requests.", BatchObject, parameters=(_id("batch"),)
-    ),
-    ("POST", "/v1/messages"): Operation(
-        "Answer in the form of Anthropic's Messages.",
-        MessageAnswer,
-        MessagesRequest,
-        stream=_EVENTS,
-    ),
-    ("POST", "/v1/messages/count_tokens"): Operation(
-        "Count the tokens of a conversation.", TokenCount, CountTokensRequest
-    ),
-    ("POST", "/v1/embeddings"): Operation(
-        "The vectors of texts.", EmbeddingResponse, EmbeddingRequest
-    ),
-    ("POST", "/v1/rerank"): Operation(
-        "Order documents by how well they answer a query.", RerankResponse, RerankRequest
-    ),
-    ("POST", "/v2/rerank"): Operation("As /v1/rerank.", RerankResponse, RerankRequest),
-    ("POST", "/v1/score"): Operation("Score pairs of texts.", ScoreResponse, ScoreRequest),
-    ("POST", "/api/embed"): Operation(
-        "The vectors of texts, in Ollama's form.",
-        OllamaEmbedAnswer,
-        OllamaEmbedRequest,
-        error=OllamaError,
-    ),
-    ("POST", "/api/embeddings"): Operation(
-        "The vector of a text, in Ollama's older form.",
-        OllamaEmbeddingsAnswer,
-        OllamaEmbeddingsRequest,
-        error=OllamaError,
-    ),
-    ("POST", "/api/chat"): Operation(
-        "Answer a conversation in Ollama's form.",
-        OllamaAnswer,
-        OllamaChatRequest,
-        stream=_LINES,
-        error=OllamaError,
-    ),
-    ("POST", "/api/generate"): Operation(
-        "Continue a prompt in Ollama's form.",
-        OllamaAnswer,
-        OllamaGenerateRequest,
-        stream=_LINES,
-        error=OllamaError,
-    ),
-    ("POST", "/api/show"): Operation(
-        "The model, in Ollama's form.", dict[str, Any], OllamaShowRequest, error=OllamaError
-    ),
-    ("GET", "/api/tags"): Operation(
-        "The models, in Ollama's form.", dict[str, Any], error=OllamaError
-    ),
-    ("GET", "/api/ps"): Operation(
-        "The models that are loaded, in Ollama's form.", dict[str, Any], error=OllamaError
-    ),
-    ("GET", "/api/version"): Operation("The version of pyengine.", Version, error=OllamaError),
-    ("POST", "/tokenize"): Operation(
-        "The token ids of a text or a conversation.", TokenizeAnswer, TokenizeRequest
-    ),
-    ("POST", "/detokenize"): Operation(
-        "The text of token ids.", DetokenizeAnswer, DetokenizeRequest
-    ),
-    ("POST", "/apply-template"): Operation(
-        "The text of a conversation, as the chat template writes it.",
-        ApplyTemplateAnswer,
-        ApplyTemplateRequest,
-    ),
-    ("GET", "/v1/models"): Operation("The models that are served.", ModelList),
-    ("GET", "/v1/models/{model}"): Operation("One model.", Model, None, (_MODEL_NAME,)),
-    ("GET", "/health"): Operation("The process lives.", Status),
-    ("GET", "/ping"): Operation("The process lives.", Status),
-    ("GET", "/ready"): Operation("The engine works on requests.", Status),
-    ("GET", "/version"): Operation("The version of pyengine.", Version),
-    ("GET", "/metrics"): Operation("Metrics for Prometheus.", "text/plain"),
-    ("GET", "/debug/profile"): Operation(
-        "Watch the engine, and answer where its time went.",
-        dict[str, Any],
-        None,
-        (
-            _query("seconds", "How long, at most 60.", {"type": "number", "maximum": 60}),
-            _query("spans", "1 gives the spans too.", {"enum": ["0", "1"]}),
-        ),
-    ),
-    ("GET", "/openapi.json"): Operation("This description.", dict[str, Any]),
-    ("GET", "/admin/requests"): Operation("Requests that are being answered.", RequestList),
-    ("POST", "/admin/abort_request"): Operation(
-        "End one request, or all.", RequestList, AbortRequest
-    ),
-    ("POST", "/admin/reset_prefix_cache"): Operation("Forget cached prefixes.", ResetAnswer),
-    ("POST", "/admin/sleep"): Operation(
-        "Free all of the engine's memory; requests wait.", SleepState
-    ),
-    ("POST", "/admin/wake_up"): Operation("Load the model again; requests go on.", SleepState),
-    ("GET", "/admin/is_sleeping"): Operation("Whether the engine sleeps.", SleepState),
-    ("GET", "/docs"): Operation("This description, for people.", "text/html"),
-}
-"""Every path that the application has, but for the page at ``/``; a test compares them."""
 
 
 @cache
@@ -413,9 +100,9 @@ def _operation(
     if isinstance(answer, str):
         content: dict[str, Any] = {answer: {"schema": {"type": "string"}}}
     else:
-        content = {_JSON: {"schema": names.get(answer, {"type": "object"})}}
-    if operation.stream == _EVENTS:
-        content[_EVENTS] = {"schema": _EVENT}
+        content = {JSON: {"schema": names.get(answer, {"type": "object"})}}
+    if operation.stream == EVENTS:
+        content[EVENTS] = {"schema": _EVENT}
     elif operation.stream is not None:
         content[operation.stream] = {"schema": {"type": "string"}}
     described: dict[str, Any] = {
@@ -434,7 +121,7 @@ def _operation(
     for status in _OF_GET if method == "GET" else _ERRORS:
         described["responses"][str(status)] = {
             "description": _ERRORS[status],
-            "content": {_JSON: {"schema": error}},
+            "content": {JSON: {"schema": error}},
         }
     return described
 

@@ -13,6 +13,17 @@ from pyengine.http.openai.schema.response_object import (
 )
 
 
+class Chunk(msgspec.Struct, gc=False, kw_only=True):
+    """What the chunks of both completions have."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    usage: UsageObject | None = None
+    warnings: list[str] | None = None
+
+
 class ChunkFunction(msgspec.Struct, gc=False):
     """A part of a call: its name comes first, then pieces of its arguments."""
 
@@ -48,16 +59,10 @@ class ChunkChoice(msgspec.Struct, gc=False):
     logprobs: dict[str, Any] | None = None
 
 
-class ChatChunk(msgspec.Struct, gc=False, kw_only=True):
+class ChatChunk(Chunk, gc=False, kw_only=True):
     """A chunk of a chat completion; the last has no choices where usage is asked for."""
 
-    id: str
-    object: str
-    created: int
-    model: str
     choices: list[ChunkChoice]
-    usage: UsageObject | None = None
-    warnings: list[str] | None = None
 
 
 class TextChoice(msgspec.Struct, gc=False):
@@ -69,16 +74,10 @@ class TextChoice(msgspec.Struct, gc=False):
     logprobs: dict[str, Any] | None = None
 
 
-class TextChunk(msgspec.Struct, gc=False, kw_only=True):
+class TextChunk(Chunk, gc=False, kw_only=True):
     """A chunk of a text completion."""
 
-    id: str
-    object: str
-    created: int
-    model: str
     choices: list[TextChoice]
-    usage: UsageObject | None = None
-    warnings: list[str] | None = None
 
 
 class ResponseEvent(msgspec.Struct, gc=False, kw_only=True):

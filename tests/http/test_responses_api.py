@@ -183,6 +183,60 @@ async def test_lines_of_events_name_them(http: httpx.AsyncClient) -> None:
         assert json.loads(data.removeprefix("data: "))["type"] == name.removeprefix("event: ")
 
 
+async def test_a_coding_agents_turns(http: httpx.AsyncClient, engine: FakeEngine) -> None:
+    """As Codex sends them: nothing is stored, and all items come back with the tool's output."""
+    call = '<tool_call>\n{"name": "shell", "arguments": {"command": ["ls"]}}\n</tool_call>'
+    engine.answers = [THOUGHT + call, "There is one file."]
+    shell = {
+        "type": "function",
+        "name": "shell",
+        "description": "Runs a command.",
+        "strict": False,
+        "parameters": {
+            "type": "object",
+            "properties": {"command": {"type": "array", "items": {"type": "string"}}},
+            "required": ["command"],
+            "additionalProperties": False,
+        },
+    }
+    user = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "ls?"}]}
+    body: dict[str, Any] = {
+        "model": MODEL,
+        "instructions": "You are a coding agent.",
+        "input": [user],
+        "tools": [shell],
+        "tool_choice": "auto",
+        "parallel_tool_calls": False,
+        "reasoning": {"effort": "medium", "summary": "auto"},
+        "store": False,
+        "stream": True,
+        "include": ["reasoning.encrypted_content"],
+        "prompt_cache_key": "4f1c",
+        "service_tier": None,
+        "text": {"verbosity": "medium"},
+    }
+
+    async def turn() -> list[dict[str, Any]]:
+        text = (await http.post("/v1/responses", json=body)).text
+        events = [json.loads(event.partition("data: ")[2]) for event in text.split("\n\n")[:-1]]
+        assert events[-1]["type"] == "response.completed", text
+        # The client takes the items from the events, not from the whole.
+        return [each["item"] for each in events if each["type"] == "response.output_item.done"]
+
+    thought, called = await turn()
+    assert (called["name"], json.loads(called["arguments"])) == ("shell", {"command": ["ls"]})
+    assert thought["encrypted_content"]
+    del thought["content"]
+    output = json.dumps({"output": "a.py", "metadata": {"exit_code": 0}})
+    done = {"type": "function_call_output", "call_id": called["call_id"], "output": output}
+    body["input"] = [user, thought, called, done]
+    [said] = await turn()
+    assert said["content"][0]["text"] == "There is one file."
+    prompt = engine.tokenizer.decode(engine.asked[1].prompt)
+    assert "system:You are a coding agent.;user:ls?;assistant:Let me see." in prompt
+    assert "a.py" in prompt
+
+
 FORMAT: Any = {
     "type": "json_schema",
     "name": "x",

@@ -11,8 +11,11 @@ from tokenizers import Tokenizer
 from pyengine import AsyncEngine, SamplingParams
 from pyengine._core import StepLayout
 from pyengine.demo import MODEL_PATH
+from pyengine.model.cpu import layers
+from pyengine.model.cpu.linear import pack
 from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.spec import describe
+from pyengine.model.weights.matrix import Dense, Matrix
 from pyengine.settings.config import EngineConfig
 from tools.demo_model.data import exam
 from tools.demo_model.dialogue import Dialogue, segments
@@ -80,6 +83,24 @@ def logprobs(quantization: Any) -> NDArray[np.float64]:
     logits -= logits.max(-1, keepdims=True)
     logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
     return logits
+
+
+def dequantizing(weight: Matrix, bias: Any, dtype: Any) -> Any:
+    """As :func:`pyengine.model.cpu.linear.pack`, with the same weights in floats."""
+    return pack(Matrix((Dense(weight.dequantized(dtype)),)), bias, dtype)
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_integers_hardly_change_what_the_weights_say(
+    quantization: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounded = logprobs(quantization)
+    monkeypatch.setattr(layers, "pack", dequantizing)
+    exact = logprobs(quantization)
+    divergence = (np.exp(exact) * (exact - rounded)).sum(-1)
+    assert len(exact) > 1500
+    assert 0 < divergence.mean() <= 0.01
+    assert (exact.argmax(-1) == rounded.argmax(-1)).mean() >= 0.99
 
 
 def test_int8_hardly_changes_a_probability() -> None:

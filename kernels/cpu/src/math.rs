@@ -1,7 +1,7 @@
 //! Arithmetic that compiles to vectors, and the choice of instruction set.
 //!
 //! A kernel is written once as an `#[inline(always)]` function with `const FMA: bool`; [`multiversion!`]
-//! compiles it a second time for AVX2 with FMA and picks at run time.
+//! compiles it again for AVX2 with FMA and for AVX-512, with the same bits, and picks at run time.
 
 /// Whether the processor has AVX2 and FMA. The answer is cached by the standard library.
 #[inline]
@@ -9,6 +9,20 @@ pub fn has_fma() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        false
+    }
+}
+
+/// Whether the processor has AVX-512 F, BW, DQ and VL too. The answer is cached as well.
+#[inline]
+pub fn has_avx512() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::is_x86_feature_detected as has;
+        has_fma() && has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl")
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
@@ -98,7 +112,7 @@ pub fn prefetch<T>(slice: &[T]) {
     let _ = slice;
 }
 
-/// Compiles `body::<.., FMA>` for both instruction sets and calls the one that the machine runs.
+/// Compiles `body::<.., FMA>` for all three instruction sets and calls the one that the machine runs.
 ///
 /// `multiversion!(pub fn name<T: Bound>(args) -> Output = body);`
 #[macro_export]
@@ -113,6 +127,14 @@ macro_rules! multiversion {
                 #[target_feature(enable = "avx2,fma")]
                 fn with_fma $(<$t: $bound>)? ($($arg: $ty),*) $(-> $output)? {
                     $body::<$($t,)? true>($($arg),*)
+                }
+                #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+                fn with_avx512 $(<$t: $bound>)? ($($arg: $ty),*) $(-> $output)? {
+                    $body::<$($t,)? true>($($arg),*)
+                }
+                if $crate::math::has_avx512() {
+                    // SAFETY: `has_avx512` has just said that the processor runs these.
+                    return unsafe { with_avx512($($arg),*) };
                 }
                 if $crate::math::has_fma() {
                     // SAFETY: `has_fma` has just said that the processor runs AVX2 and FMA.

@@ -147,22 +147,21 @@ async def test_a_seed_gives_the_same_answer_in_any_company(engine: AsyncEngine) 
 
 
 async def test_speculation_changes_no_answer() -> None:
+    grammars = [json_schema(schema) for schema in SCHEMAS.values()]
+    grammars += GRAMMARS.values()
+    params = SamplingParams(temperature=0, max_tokens=64)
     given = []
     for speculation in ((), ("forced", "ngram"), None):
         async with AsyncEngine(mode="server", max_sequences=64, speculation=speculation) as engine:
-            grammars = [json_schema(schema) for schema in SCHEMAS.values()]
-            grammars += GRAMMARS.values()
-            found = await answers(
-                engine.chat(
-                    QUESTION,
-                    SamplingParams(temperature=0, max_tokens=64),
-                    grammar=grammar,
-                )
-                for grammar in grammars
-            )
+            found = await answers(engine.chat(QUESTION, params, grammar=each) for each in grammars)
             given.append([answer.token_ids for answer in found])
             drafted = sum(answer.usage.accepted_drafts for answer in found)
-            assert bool(drafted) == (speculation != ())
+            if speculation == ():
+                assert not drafted
+            while speculation != () and not drafted:  # on a busy machine drafts are tried later
+                answer = await engine.chat(QUESTION, params, grammar=grammars[0])
+                assert answer.token_ids == given[0][0]
+                drafted = answer.usage.accepted_drafts
     assert given[0] == given[1] == given[2]
 
 

@@ -75,7 +75,7 @@ bench: $(CORE)  ## every bench, each beside its floor or peer
 bench-gpu: $(CORE)  ## everything in benches/gpu on a CUDA GPU, within 8 minutes
 	$(BIN)/python -m benches.gpu $(ARGS)
 
-bench-peers: .venv/installed  ## install the peers of benches/bench_cpu_serving.py in build/peers: 2 GB, an hour
+bench-peers: .venv/installed  ## install the peers of benches/bench_cpu_serving.py in build/peers: 6 GB, ten minutes
 	benches/cpu_serving/install_peers.sh build/peers $(CURDIR)/$(BIN)/python
 
 format: $(CORE)  ## let the formatters write

@@ -4,7 +4,7 @@
 #   FOLDER/vllm         a venv with vLLM's build for CPUs
 #   FOLDER/llama/build  llama.cpp's server, built for this machine from the sources of llama-cpp-python
 #
-# PYTHON has pip and uv beside it; a C++ compiler is needed. Takes 2 GB and, on two cores, an hour.
+# PYTHON has pip and uv beside it; a C++ compiler is needed. Takes 6 GB and, on two cores, ten minutes.
 set -eu
 folder=$1 python=$2
 uv=$(dirname "$python")/uv

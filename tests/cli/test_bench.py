@@ -70,6 +70,14 @@ def test_a_trace(url: str, pyengine: Command, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["completed"], found["total_input_tokens"]) == (5, 3500)
+    (tmp_path / "a.csv").write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2023-11-16 18:15:46.6805900,374,4\n2023-11-16 18:15:46.6905900,396,9\n"
+    )
+    done = pyengine("bench", url, "--trace", "a.csv", "--rounds", "2", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["completed"], found["total_output_tokens"]) == (4, 26)
     done = pyengine("bench", url, "--trace", "a.jsonl", "--rate", "2")
     assert done.returncode == 2
     assert "--trace does not go with --rate" in done.stderr

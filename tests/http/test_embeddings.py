@@ -26,6 +26,7 @@ from pyengine.settings.server import ServerConfig
 from tests.embedding_models import VOCABULARY, embedding_folder, expected
 from tests.http.specification import Bodies
 from tests.models import random_model
+from tests.reference import openapi
 
 TEXTS = ["Once upon a time", "The capital of France", "Once upon a time there was"]
 
@@ -67,6 +68,30 @@ async def test_openai(
         np.testing.assert_allclose(each.embedding, cut / np.linalg.norm(cut), atol=1e-5)
     bodies.check()
     assert bodies.seen["CreateEmbeddingResponse"] == 3
+
+
+async def test_every_field_of_the_spec_has_an_effect(
+    http: httpx.AsyncClient, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = openapi()["components"]["schemas"]["CreateEmbeddingRequest"]
+    given = {"model": "tiny", "encoding_format": "base64", "dimensions": 8, "user": "alice"}
+    assert set(schema["properties"]) == {"input", *given}
+    asked: list[str | None] = []
+    begin = engine.begin
+
+    def watched(prompt: Any, params: SamplingParams, options: RequestOptions) -> Any:
+        asked.append(options.tenant)
+        return begin(prompt, params, options)
+
+    monkeypatch.setattr(engine, "begin", watched)
+    plain = (await http.post("/v1/embeddings", json={"input": "x"})).json()
+    made = (await http.post("/v1/embeddings", json={"input": "x", **given})).json()
+    other = await http.post("/v1/embeddings", json={"input": "x", **given, "model": "other"})
+    assert "warnings" not in made
+    assert asked == [None, "alice"]
+    assert len(plain["data"][0]["embedding"]) == 64
+    assert len(base64.b64decode(made["data"][0]["embedding"])) == 8 * 4
+    assert other.status_code == 404
 
 
 async def test_forms_and_errors(http: httpx.AsyncClient) -> None:

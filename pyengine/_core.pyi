@@ -492,7 +492,8 @@ class Planner:
 
         Gauges: running, waiting, in_flight (steps), outbox (messages that the detokenizer's mailbox
         had no room for). Counters: preemptions, steps, prompt_tokens, cached_tokens,
-        completion_tokens, prefix_queries and prefix_hits (tokens looked up and found at admission,
+        completion_tokens, certain_tokens (of those, tokens that were not sampled, as a grammar
+        allowed no other), prefix_queries and prefix_hits (tokens looked up and found at admission,
         after a preemption too), and finished_stop, _length, _abort, _timeout, _overloaded, _error
         (requests).
         """

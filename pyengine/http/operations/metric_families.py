@@ -48,6 +48,12 @@ VALUES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
         "grammar_cache_bytes",
         "Bytes that they hold, about.",
     ),
+    (
+        "grammar_certain_tokens",
+        "counter",
+        "certain_tokens",
+        "Tokens that were not sampled, as a grammar allowed no other.",
+    ),
     ("grammar_mask_bytes", "gauge", "grammar_mask_bytes", "Bytes of masks that are kept."),
     (
         "grammar_compilations",

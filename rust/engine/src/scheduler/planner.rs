@@ -71,6 +71,8 @@ pub(super) struct Counters {
     pub prompt_tokens: u64,
     pub cached_tokens: u64,
     pub completion_tokens: u64,
+    /// Of those, tokens that were not sampled, as no other could come.
+    pub certain_tokens: u64,
     pub prefix_queries: u64,
     pub prefix_hits: u64,
     finished: [u64; FINISHED.len()],
@@ -322,6 +324,7 @@ impl Planner {
             ("prompt_tokens", counters.prompt_tokens),
             ("cached_tokens", counters.cached_tokens),
             ("completion_tokens", counters.completion_tokens),
+            ("certain_tokens", counters.certain_tokens),
             ("steps", self.steps.planned()),
             ("prefix_queries", counters.prefix_queries),
             ("prefix_hits", counters.prefix_hits),

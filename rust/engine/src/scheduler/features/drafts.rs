@@ -55,6 +55,8 @@ pub(in crate::scheduler) struct DraftedRow<'a> {
     pub request: RequestId,
     /// Tokens that it sampled: all but the last equal their drafts.
     pub sampled: usize,
+    /// Of those, tokens that its request took.
+    pub taken: usize,
 }
 
 /// The state of a request where drafts are on.
@@ -207,10 +209,10 @@ impl Drafts {
         answer.map_or((0, 0), |answer| (answer.accepted, answer.rejected))
     }
 
-    /// The tokens of a row were taken, `new` of what it sampled: its drafts are judged and its sequence goes on.
+    /// The tokens of a row were taken: its drafts are judged and its sequence goes on with the `new` ones.
     pub fn commit_row(&mut self, row: &DraftedRow<'_>, new: &[u32]) {
         if let Some(enabled) = self.enabled.as_deref_mut() {
-            enabled.judge(row, new.len());
+            enabled.judge(row);
             enabled.speculator.append(row.row.slot, new);
         }
     }
@@ -306,7 +308,7 @@ impl Enabled {
 
     /// Counts how many drafts of a row were right: all but the last of its sampled tokens equal theirs. Where only the
     /// first `taken` were wanted, those behind are neither right nor wrong.
-    fn judge(&mut self, &DraftedRow { row, request, sampled }: &DraftedRow<'_>, taken: usize) {
+    fn judge(&mut self, &DraftedRow { row, request, sampled, taken }: &DraftedRow<'_>) {
         if row.drafts == 0 {
             return;
         }

@@ -55,9 +55,16 @@ struct Answer {
     complaint: Option<String>,
     /// Ends what the grammar has begun before the request's limit.
     closing: Option<Closing>,
+    /// What may come next, where it was looked up after the last token.
+    next: Option<Arc<Mask>>,
 }
 
 impl Answer {
+    /// The mask of what comes next, if it takes no longer than a look-up.
+    fn known_mask(&mut self) -> Option<Arc<Mask>> {
+        self.next.take().or_else(|| self.grammar.as_mut()?.known_mask())
+    }
+
     /// The only token that may come next, where the answer is being closed.
     fn only(&self) -> Option<u32> {
         self.closing.as_ref().and_then(Closing::next)
@@ -75,6 +82,7 @@ impl Answer {
         }
         let Some(grammar) = &mut self.grammar else { return Taken::Goes };
         let begun = Instant::now();
+        self.next = None;
         if self.complaint.is_none() && !grammar.advance(new.token) {
             // The sampler saw a mask that forbids it.
             self.complaint = Some("a token was chosen that the grammar forbids".into());
@@ -207,6 +215,17 @@ impl Grammars {
         }
     }
 
+    /// The only token that may come next, if that is known without work.
+    pub fn certain(&mut self, id: RequestId) -> Option<u32> {
+        // Of the tokens that a request allows it may be none.
+        let answer = self.requests.get_mut(id).filter(|answer| answer.allowed.is_none())?;
+        if answer.only().is_some() {
+            return answer.only();
+        }
+        answer.next = answer.known_mask();
+        answer.next.as_ref()?.single()
+    }
+
     /// Appends the tokens that a request's grammar forces, at most `limit`. False where the answer is being closed, so
     /// that drafts are of no use.
     pub fn forced_tokens(&mut self, id: RequestId, limit: usize, out: &mut Vec<u32>) -> bool {
@@ -245,8 +264,8 @@ impl Grammars {
                     out.mask_row[row.first_logit..=row.first_logit + row.drafts].fill(mask);
                 }
                 Look::Job(job) => jobs.push(job),
-                // Its sequence has ended meanwhile: whatever is sampled is dropped.
-                Look::Ended => out.mask_row[row.first_logit..=row.first_logit + row.drafts].fill(-1),
+                // Whatever is sampled is dropped.
+                Look::Dropped => out.mask_row[row.first_logit..=row.first_logit + row.drafts].fill(-1),
             }
         }
         for job in masks::find(jobs, self.threads.as_ref()) {
@@ -298,6 +317,7 @@ impl RowFeature for Grammars {
                     spent_ns: 0,
                     complaint: None,
                     closing: submit.close_grammar.then(Closing::default),
+                    next: None,
                 },
             );
         }
@@ -360,7 +380,8 @@ impl RowFeature for Grammars {
 enum Look<'a> {
     Known(Allowed),
     Job(Job<'a>),
-    Ended,
+    /// Its sequence has ended meanwhile, or its token is known.
+    Dropped,
 }
 
 fn look<'a>(
@@ -370,29 +391,28 @@ fn look<'a>(
     drafts: &'a [u32],
 ) -> Look<'a> {
     let at = row.slot as usize;
-    if !table.is_current(row.slot, row.generation) {
-        return Look::Ended;
+    if !table.is_current(row.slot, row.generation) || table.progress[at].settled > 0 {
+        return Look::Dropped;
     }
     let request = table.request[at];
-    let Some(answer) = requests.get_mut(request) else { return Look::Ended };
+    let Some(answer) = requests.get_mut(request) else { return Look::Dropped };
     if let Some(only) = answer.only() {
         // An answer that is being closed has no drafts.
         let mask = Arc::new(Mask::of(vec![only]));
         return Look::Known(Allowed::Tokens { mask, only: answer.allowed.clone(), held: false });
     }
     if !answer.constrained {
-        let Some(mask) = answer.allowed.clone() else { return Look::Ended };
+        let Some(mask) = answer.allowed.clone() else { return Look::Dropped };
         return Look::Known(Allowed::Tokens { mask, only: None, held: false });
     }
     let next = table.progress[at].known + 1 - answer.prompt_length;
     let held = answer.min_tokens.saturating_sub(next) as usize;
-    let Some(grammar) = &mut answer.grammar else { return Look::Ended };
     if drafts.is_empty()
-        && let Some(mask) = grammar.known_mask()
+        && let Some(mask) = answer.known_mask()
     {
         return Look::Known(Allowed::Tokens { mask, only: answer.allowed.clone(), held: held > 0 });
     }
-    let Some(grammar) = answer.grammar.take() else { return Look::Ended };
+    let Some(grammar) = answer.grammar.take() else { return Look::Dropped };
     let (first_logit, allowed) = (row.first_logit, Vec::with_capacity(drafts.len() + 1));
     let only = answer.allowed.clone();
     Look::Job(Job {

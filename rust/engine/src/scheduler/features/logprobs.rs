@@ -93,6 +93,10 @@ impl RowFeature for WantedLogProbs {
         record.logprobs = self.most;
     }
 
+    fn wants_samples(&self, id: RequestId) -> bool {
+        self.requests.get(id).is_some()
+    }
+
     fn leave(&mut self, id: RequestId) {
         self.requests.remove(id);
     }

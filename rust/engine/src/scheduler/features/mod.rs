@@ -6,6 +6,7 @@
 //!   plan           limit_drafts          how many of a row's proposed drafts may be sent
 //!   fill           begin_step ─► write, for each row that samples ─► end_step: the numbers of the header
 //!   commit         on_token ───────────► may refuse the token, or end the request with it
+//!                  wants_samples         no token of the request is taken without being sampled
 //!   end            leave
 //! ```
 //!
@@ -79,6 +80,11 @@ trait RowFeature {
     /// Takes a sampled token in.
     fn on_token(&mut self, _token: &NewToken) -> Taken {
         Taken::Goes
+    }
+
+    /// Whether the request's tokens are to be sampled even where only one may come.
+    fn wants_samples(&self, _id: RequestId) -> bool {
+        false
     }
 
     /// The request has ended, or never began.
@@ -159,7 +165,13 @@ impl Features {
         }
     }
 
-    /// The tokens of a row were taken, `new` of what it sampled.
+    /// The token that comes next whatever the model says, if no feature wants it sampled.
+    pub fn certain(&mut self, id: RequestId) -> Option<u32> {
+        let token = self.grammars.certain(id)?;
+        (!self.penalties.wants_samples(id) && !self.logprobs.wants_samples(id)).then_some(token)
+    }
+
+    /// The tokens of a row were taken; `new` are those by which its sequence is longer.
     pub fn commit_row(&mut self, row: &DraftedRow<'_>, new: &[u32]) {
         self.drafts.commit_row(row, new);
     }

@@ -194,6 +194,11 @@ impl RowFeature for PenaltyBudget {
         Taken::Goes
     }
 
+    /// A penalty may forbid the token.
+    fn wants_samples(&self, id: RequestId) -> bool {
+        self.requests.get(id).is_some()
+    }
+
     fn leave(&mut self, id: RequestId) {
         self.requests.remove(id);
     }

@@ -590,3 +590,36 @@ fn a_preempted_prompt_goes_on_where_it_was_scored() {
     world.finish();
     assert_eq!(keys.map(|key| world.streams[&key].prompt_logprobs.len()), [19, 39]);
 }
+
+#[test]
+fn tokens_that_are_certain_are_not_sampled() {
+    for depth in 0..2 {
+        for logprobs in [None, Some(0)] {
+            let mut world = World::new(&Setup { depth, ..roomy() });
+            world.submit(&prompt(0, 6), 0, |submit| {
+                (submit.max_tokens, submit.grammar, submit.logprobs) = (40, Some(vec![22]), logprobs);
+                submit.min_tokens = 22;
+            });
+            let (mut sampled, mut computed) = (0, Vec::new());
+            while world.running() {
+                world.drain();
+                let rows = world.plan();
+                if rows > 0 {
+                    let record = world.planner.steps.in_flight().back().unwrap();
+                    sampled += record.num_logits;
+                    computed.push(record.rows[0].count);
+                }
+                if world.device.results.len() > depth || rows == 0 {
+                    world.commit();
+                }
+                world.read();
+            }
+            world.verify();
+            // They are at 4, at 10 and 11, and at 16; at 5 and 17 it is not known in time. A step ahead samples the first of
+            // each in vain, and once more behind the end.
+            let expected = if logprobs.is_some() { (0, 22 + depth) } else { (4, 22 - 4 + 4 * depth) };
+            assert_eq!((world.stat("certain_tokens"), sampled), expected, "{depth} {computed:?}");
+            assert_eq!(computed.iter().skip(1).sum::<u32>() as usize, 21 + depth, "no token twice");
+        }
+    }
+}

@@ -276,6 +276,7 @@ fn random_work_reaches_every_way_to_end_and_preemption() {
     for name in ["preemptions", "prefix_hits", "cached_tokens", "steps"] {
         assert!(sums[name] >= 100, "{name}: {sums:?}");
     }
+    assert!(sums["certain_tokens"] >= 10, "{sums:?}");
     assert!(vectors >= 100, "{vectors} vectors");
     assert!(cut >= 10, "{cut} ended while drafts of theirs were verified");
     for name in ["stop", "length", "abort", "timeout", "overloaded", "error"] {

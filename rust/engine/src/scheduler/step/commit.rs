@@ -5,6 +5,7 @@
 //!                  a chunk of a prompt                              nothing: its blocks are known since it was planned
 //!                  with logits of a prompt                          their log-probabilities go to the detokenizer
 //!                  the end of a prompt that no token follows        its vector, if it pools, does too, and it ends
+//!                  a token that was known meanwhile                 it is dropped
 //!                  sampled tokens: one, and one more for each       append, test for the end, send to the detokenizer;
 //!                  draft before it that was right                   blocks of wrong drafts go back
 //! ```
@@ -23,6 +24,7 @@ use crate::scheduler::planner::Planner;
 use crate::scheduler::queue::requests::Taken;
 use crate::scheduler::step::sequence_table::RequestId;
 
+/// Why a request ends for which no token could be sampled.
 const NOT_FINITE: &str = "the model's logits are not finite, so no token can be chosen";
 
 /// Why a request ends with its newest token, and the stop token if it was one.
@@ -111,6 +113,9 @@ impl Planner {
         progress.planned -= row.drafts;
         progress.drafted = 0;
         match row {
+            RowRecord { samples: true, .. } if progress.settled > 0 => {
+                self.drop_sample(kv, row.slot, sampled)
+            }
             RowRecord { samples: true, .. } => self.append(kv, row, sampled, logprobs),
             RowRecord { completes: true, .. } => self.deliver(kv, row.slot),
             _ => 0,
@@ -142,6 +147,17 @@ impl Planner {
         0
     }
 
+    /// Drops what a row sampled where its token was known meanwhile. One that could sample none has computed nothing that
+    /// may be built on.
+    fn drop_sample(&mut self, kv: &mut KvAllocator, slot: u32, sampled: &[i32]) -> usize {
+        self.steps.table.progress[slot as usize].settled -= 1;
+        if sampled.iter().any(|token| *token < 0) {
+            let id = self.steps.table.request[slot as usize];
+            self.finish_failed(kv, id, NOT_FINITE);
+        }
+        0
+    }
+
     /// Appends what a row sampled to its sequence, accounts for it and sends it. Returns how many drafts were right.
     fn append(
         &mut self,
@@ -153,8 +169,13 @@ impl Planner {
         let at = row.slot as usize;
         let request = self.steps.table.request[at];
         self.steps.table.progress[at].pending -= 1;
-        let (taken, last) = self.take_tokens(row.slot, sampled);
-        let end = match last {
+        let (right, last) = self.take_tokens(row.slot, sampled);
+        let (certain, verdict) = match last {
+            Taken::Goes => self.take_certain(row.slot),
+            other => (0, other),
+        };
+        let taken = right + certain;
+        let end = match verdict {
             Taken::Ends(reason, stop_token) => Some((reason, stop_token)),
             Taken::Goes | Taken::GivenBack => None,
         };
@@ -162,7 +183,7 @@ impl Planner {
         self.counters.completion_tokens += taken as u64;
         let tokens = &self.steps.table.tokens[at];
         let new = &tokens[tokens.len() - taken..];
-        self.features.commit_row(&DraftedRow { row, request, sampled: sampled.len() }, new);
+        self.features.commit_row(&DraftedRow { row, request, sampled: sampled.len(), taken: right }, new);
         let failed = matches!(end, Some((FinishReason::Error, _)));
         if let Some(text) = self.features.complaint(request).or_else(|| failed.then(|| NOT_FINITE.into())) {
             self.tell(self.requests.get(request).key, text);
@@ -177,7 +198,7 @@ impl Planner {
             None if row.drafts > 0 => self.steps.release_draft_blocks(kv, row.slot),
             None => {}
         }
-        taken.saturating_sub(1)
+        right.saturating_sub(1)
     }
 
     /// Appends sampled tokens to a sequence, up to the first that ends its request or is refused: how many were taken,
@@ -215,6 +236,33 @@ impl Planner {
             self.distributions.token(self.requests.get(id), generated, last_ns, self.now_ns);
             if verdict != Taken::Goes {
                 return (taken, verdict);
+            }
+        }
+        (taken, Taken::Goes)
+    }
+
+    /// Appends the tokens that are certain without being sampled; a step in flight that samples one of them samples for
+    /// nothing. How many they are, and what becomes of the request.
+    fn take_certain(&mut self, slot: u32) -> (usize, Taken) {
+        let at = slot as usize;
+        let id = self.steps.table.request[at];
+        let mut taken = 0;
+        while let Some(token) = self.features.certain(id) {
+            match self.take_tokens(slot, &[token as i32]) {
+                // Another will be certain in its place.
+                (_, Taken::GivenBack) => break,
+                (_, verdict) => {
+                    taken += 1;
+                    self.counters.certain_tokens += 1;
+                    let progress = &mut self.steps.table.progress[at];
+                    if progress.pending > 0 {
+                        progress.pending -= 1;
+                        progress.settled += 1;
+                    }
+                    if verdict != Taken::Goes {
+                        return (taken, verdict);
+                    }
+                }
             }
         }
         (taken, Taken::Goes)

@@ -35,9 +35,9 @@ impl Steps {
         self.published.clear();
     }
 
-    /// Whether a running sequence has more than its newest token to compute.
+    /// Whether a running sequence has a prompt to compute.
     pub fn has_prefills(&self) -> bool {
-        self.running.iter().any(|runner| self.table.progress[runner.slot as usize].remaining() > 1)
+        self.running.iter().any(|runner| self.table.progress[runner.slot as usize].prefills())
     }
 
     /// A decode with as many of its proposed drafts as there is room for, and as `may_sample` says.
@@ -55,25 +55,38 @@ impl Steps {
             !on_device || segments.total() == 0,
             "a row's drafts are all of the host or of the device"
         );
-        let planned = self.table.progress[grant.slot as usize].planned as usize;
-        let wanted = if on_device { usize::from(device) } else { segments.total() };
-        let held = (planned + 1).div_ceil(self.block_size);
-        let reach = ((held + room.pages) * self.block_size).saturating_sub(planned + 1);
+        let progress = self.table.progress[grant.slot as usize];
+        // Drafts follow the last known token.
+        let end = (progress.planned + grant.count) as usize;
+        let wanted = match end == progress.total() as usize {
+            true if on_device => usize::from(device),
+            true => segments.total(),
+            false => 0,
+        };
+        let held = end.div_ceil(self.block_size);
+        let reach = ((held + room.pages) * self.block_size).saturating_sub(end);
         let mut count = may_sample(wanted.min(room.tokens).min(room.logits).min(reach));
-        let needed = (planned + 1 + count).div_ceil(self.block_size);
+        let needed = (end + count).div_ceil(self.block_size);
         let holding = &mut self.table.held[grant.slot as usize];
         if needed > holding.covered() && kv.extend(holding, needed, needed).is_err() {
-            count = count.min(holding.covered() * self.block_size - planned - 1);
+            count = count.min(holding.covered() * self.block_size - end);
         }
         room.tokens -= count;
         room.logits -= count;
-        room.pages -= (planned + 1 + count).div_ceil(self.block_size) - held;
+        room.pages -= (end + count).div_ceil(self.block_size) - held;
         match on_device {
             true => segments.push_device(count),
             false => segments.truncate(count),
         }
         let count = count as u32;
-        Grant { count: 1 + count, drafts: count, first_draft: first as u32, on_device, segments, ..grant }
+        Grant {
+            count: grant.count + count,
+            drafts: count,
+            first_draft: first as u32,
+            on_device,
+            segments,
+            ..grant
+        }
     }
 }
 
@@ -91,18 +104,20 @@ impl Planner {
             next += 1;
             let at = slot as usize;
             let progress = self.steps.table.progress[at];
-            if progress.remaining() != 1
-                || !self.features.penalties.may_decode(self.steps.table.request[at], slot)
+            if !progress.decodes() || !self.features.penalties.may_decode(self.steps.table.request[at], slot)
             {
                 continue;
             }
-            let pages = (progress.planned as usize + 1).div_ceil(self.steps.block_size);
+            // A token is left for each of those behind it.
+            let spare = room.tokens.saturating_sub(1 + self.steps.running.len() - next);
+            let count = (progress.remaining() as usize).min(1 + spare);
+            let pages = (progress.planned as usize + count).div_ceil(self.steps.block_size);
             if pages > room.pages || room.tokens == 0 {
                 room.closed = true;
             } else if self.extend(kv, slot, pages, room) {
-                room.tokens -= 1;
+                room.tokens -= count;
                 room.pages -= pages;
-                self.steps.decodes.push(Grant::new(slot, 1));
+                self.steps.decodes.push(Grant::new(slot, count as u32));
             }
         }
     }
@@ -135,7 +150,7 @@ impl Planner {
     pub(in crate::scheduler) fn grant_prefills(&mut self, kv: &mut KvAllocator, room: &mut Room) {
         for next in 0..self.steps.running.len() {
             let slot = self.steps.running[next].slot;
-            if self.steps.table.progress[slot as usize].remaining() > 1 && room.tokens > 0 {
+            if self.steps.table.progress[slot as usize].prefills() && room.tokens > 0 {
                 let request = self.requests.get(self.steps.table.request[slot as usize]);
                 if request.reusable == u32::MAX {
                     let skipped = self.steps.catch_up(kv, slot, request.salt);

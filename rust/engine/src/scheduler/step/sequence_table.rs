@@ -29,6 +29,8 @@ pub struct Progress {
     pub known: u32,
     /// Tokens after those, sampled by steps in flight.
     pub pending: u32,
+    /// The oldest of the tokens that steps in flight sample are known already: so many are dropped.
+    pub settled: u32,
     /// Tokens whose KV is computed once all steps in flight have run.
     pub planned: u32,
     /// The same without what its own rows in flight compute; of what it took from the tree, others' may.
@@ -51,6 +53,16 @@ impl Progress {
     /// while drafts are: it is not known yet how many of them are right.
     pub fn remaining(&self) -> u32 {
         if self.drafted == 0 && self.total() < self.limit { self.total() - self.planned } else { 0 }
+    }
+
+    /// Whether it goes on by its newest token, and by those before it that were not sampled.
+    pub fn decodes(&self) -> bool {
+        self.remaining() == 1 || (self.remaining() > 0 && self.planned >= self.prefill)
+    }
+
+    /// Whether it has more than that to compute.
+    pub fn prefills(&self) -> bool {
+        self.remaining() > 0 && !self.decodes()
     }
 }
 

@@ -152,16 +152,14 @@ async def test_speculation_changes_no_answer() -> None:
     params = SamplingParams(temperature=0, max_tokens=64)
     given = []
     for speculation in ((), ("forced", "ngram"), None):
-        async with AsyncEngine(mode="server", max_sequences=64, speculation=speculation) as engine:
+        # Where drafts depend on how long steps take, a busy machine may draft none.
+        async with AsyncEngine(
+            mode="server", max_sequences=64, speculation=speculation, _adaptive_drafts=False
+        ) as engine:
             found = await answers(engine.chat(QUESTION, params, grammar=each) for each in grammars)
             given.append([answer.token_ids for answer in found])
             drafted = sum(answer.usage.accepted_drafts for answer in found)
-            if speculation == ():
-                assert not drafted
-            while speculation != () and not drafted:  # on a busy machine drafts are tried later
-                answer = await engine.chat(QUESTION, params, grammar=grammars[0])
-                assert answer.token_ids == given[0][0]
-                drafted = answer.usage.accepted_drafts
+            assert bool(drafted) == (speculation != ())
     assert given[0] == given[1] == given[2]
 
 

@@ -257,6 +257,7 @@ class StepHeader:
     NUM_POOLED_TOKENS: Final[int]
     NUM_PROMPT_LOGITS: Final[int]
     MAX_PROMPT_LOGPROBS: Final[int]
+    NUM_PROCESSED_ROWS: Final[int]
 
 @final
 class StepLayout:
@@ -437,6 +438,20 @@ class Planner:
             ValueError: No step is in flight, or an earlier step is not committed.
         """
 
+    def processed_rows(
+        self,
+    ) -> tuple[list[tuple[tuple[int, int], int, int, bytes | None, bytes]], list[tuple[int, int]]]:
+        """The rows of the step that was planned last whose logits are changed before it samples.
+
+        Call it when every step before is committed. Each row has its request (frontend and number),
+        its logits row, the length of its prompt, what its Submit says of logits processors (the
+        first time, else None) and its tokens since the last call: uint32, from the prompt on.
+        Second, the requests with such rows that have left since the last call.
+
+        Raises:
+            ValueError: No step is in flight, or one before is.
+        """
+
     def commit(
         self,
         sampled: _Buffer,
@@ -444,6 +459,7 @@ class Planner:
         logprobs: tuple[_Buffer, _Buffer, _Buffer] | None = None,
         pooled: _Buffer | None = None,
         prompt_logprobs: tuple[_Buffer, _Buffer, _Buffer] | None = None,
+        failed: list[tuple[int, str]] | None = None,
     ) -> int:
         """Append the sampled tokens of the oldest step in flight to its sequences.
 
@@ -461,6 +477,8 @@ class Planner:
             prompt_logprobs: If the step has logits of prompts, as ``logprobs``, by these: the
                 chosen tokens are the prompt's own. One that is not finite ends its request with
                 ``error``.
+            failed: Logits rows whose logits processors failed, ascending, and why: their requests
+                end with ``error``.
 
         Raises:
             ValueError: No step is in flight, or the lengths are not those of the step.

@@ -18,6 +18,7 @@ from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool, ToolChoice
 from pyengine.errors import ConfigError, InvalidRequestError
 from pyengine.grammar.description import Grammar
+from pyengine.logits_processors import Call, LogitsProcessor
 from pyengine.logprobs import TokenLogprob
 from pyengine.messages import (
     Report,
@@ -104,14 +105,29 @@ class AsyncEngine(Connection):
     ) -> None:
         """Take a ``config``, or a model and settings of :class:`EngineConfig` by name.
 
+        With ``placement="thread"``, ``logits_processors`` may hold objects too; see
+        :mod:`pyengine.logits_processors`.
+
         Raises:
             ConfigError: A setting does not exist, or is out of its range.
         """
         if config is not None and (model is not None or settings):
             raise ConfigError("give either a config, or a model and settings")
+        objects: tuple[LogitsProcessor | Call, ...] = ()
         if config is None:
+            given = tuple(settings.pop("logits_processors", ()))
+            objects = tuple(each for each in given if not isinstance(each, str))
+            if given:
+                settings["logits_processors"] = tuple(e for e in given if isinstance(e, str))
             config = _config(model, settings)
-        placement = placed(placement) if isinstance(placement, str) else placement
+        if isinstance(placement, str):
+            placement = placed(placement, objects)
+        elif objects:
+            raise ConfigError(
+                "'logits_processors' has objects, which this placement does not take: name them "
+                "'module:name'",
+                param="logits_processors",
+            )
         self.model_names = served_names(config)
         self.recorder = placement.frontend_slot().recorder
         slot = placement.frontend_slot()
@@ -188,8 +204,8 @@ class AsyncEngine(Connection):
             params: How tokens are chosen and when to end; None is
                 :attr:`default_sampling_params`.
             options: As :class:`~pyengine.request.submission.RequestOptions` has them: priority,
-                tenant, cache_salt, timeout, grammar, close_grammar, prediction, prompt_logprobs and
-                prompt_logprobs_from.
+                tenant, cache_salt, timeout, grammar, close_grammar, prediction, prompt_logprobs,
+                prompt_logprobs_from and logits_processors.
 
         Raises:
             InvalidRequestError: A parameter is out of its range, or the prompt is empty.

@@ -32,6 +32,7 @@ from pyengine.actors.detokenizer import DetokenizerActor
 from pyengine.actors.scheduler import SchedulerActor
 from pyengine.chat.formats import format_of
 from pyengine.chat.template_source import TemplateSource
+from pyengine.logits_processors import Call, LogitsProcessor, LogitsProcessors, load_processors
 from pyengine.model.devices import load_runner, sized
 from pyengine.model.progress import Progress
 from pyengine.model.runner import ModelRunner
@@ -61,6 +62,7 @@ class EngineActors:
         tokenizer: Tokenizer,
         queues: Queues,
         turn_ends: Sequence[int] = (),
+        processors: LogitsProcessors | None = None,
     ) -> None:
         """Build them; ``turn_ends`` end an answer beside the tokenizer's own end tokens."""
         self.queues = queues
@@ -74,6 +76,7 @@ class EngineActors:
             max_sequences=config.limits.max_sequences,
             max_tokens_per_step=config.limits.max_tokens_per_step,
             notes=dict(runner.notes),
+            logits_processors=() if processors is None else processors.names,
         )
         scheduler_ref = ActorRef("scheduler", queues.scheduler)
         frontends = tuple(
@@ -105,11 +108,20 @@ class EngineActors:
             timeline,
             self.telemetry,
             queues.heartbeat,
+            processors,
         )
 
     @classmethod
-    def load(cls, config: EngineConfig, queues: Queues, progress: Progress | None = None) -> Self:
+    def load(
+        cls,
+        config: EngineConfig,
+        queues: Queues,
+        progress: Progress | None = None,
+        processors: Sequence[LogitsProcessor | Call] = (),
+    ) -> Self:
         """Load the model and build the actors. Slow: minutes for large weights.
+
+        ``processors`` are logits processors beside those that ``config`` names.
 
         Raises:
             ModelLoadError: The model cannot be had or read.
@@ -120,10 +132,11 @@ class EngineActors:
         template = TemplateSource.read(folder)
         form = format_of(None if template is None else template.for_tools, config.chat_format)
         ends = tokenizer.token_ids(form.stop_tokens) if form else ()
+        calls = load_processors(config.logits_processors, processors)
         config = sized(config)
         runner = load_runner(config, progress)
         try:
-            return cls(config, runner, tokenizer, queues, ends)
+            return cls(config, runner, tokenizer, queues, ends, LogitsProcessors(calls))
         except BaseException:
             runner.close()
             raise

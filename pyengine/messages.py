@@ -63,6 +63,7 @@ class Submit(msgspec.Struct, array_like=True, gc=False, kw_only=True):
             token of the prompt but the first; None reports none of the prompt.
         prompt_logprobs_from: So many of those, the first, are not wanted, or known from before a
             restart.
+        logits_processors: The logits processors of the request by name, with their arguments: JSON.
     """
 
     key: RequestKey
@@ -91,6 +92,7 @@ class Submit(msgspec.Struct, array_like=True, gc=False, kw_only=True):
     pooling: Pooling | None = None
     prompt_logprobs: int | None = None
     prompt_logprobs_from: int = 0
+    logits_processors: bytes | None = None
 
 
 class Delta(msgspec.Struct, array_like=True, gc=False):

@@ -55,6 +55,7 @@ class EngineInfo:
         max_sequences: Most sequences in one step.
         max_tokens_per_step: Most tokens in one step.
         notes: Further facts about the started engine for the user, by name.
+        logits_processors: What requests call its logits processors by.
     """
 
     max_context: int
@@ -64,3 +65,4 @@ class EngineInfo:
     max_sequences: int
     max_tokens_per_step: int
     notes: dict[str, str] = field(default_factory=dict)
+    logits_processors: tuple[str, ...] = ()

@@ -32,6 +32,25 @@ def test_embed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_logits_processor(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, REPOSITORY / "examples" / "logits_processor.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    whole, without_e, without_i = (line.partition(": ")[2] for line in done.stdout.splitlines())
+    assert "Paris" in whole
+    assert "e" not in without_e
+    assert "i" not in without_i
+    assert len({whole, without_e, without_i}) == 3
+
+
+@pytest.mark.slow
 async def test_fastapi_service() -> None:
     path = REPOSITORY / "examples" / "fastapi_service.py"
     spec = importlib.util.spec_from_file_location("fastapi_service", path)

@@ -30,7 +30,8 @@ LAYERS = (
     ("settings", "messages", "queues", "sampling"),
     (
         "actors.actor", "actors.heartbeat", "demo", "distributed.group", "grammar", "kernels",
-        "logprobs", "logs", "placement.children", "telemetry", "tokenizer", "validation",
+        "logits_processors", "logprobs", "logs", "placement.children", "telemetry",
+        "tokenizer", "validation",
     ),
     ("_core", "errors"),
 )  # fmt: skip

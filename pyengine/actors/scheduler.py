@@ -31,6 +31,7 @@ from pyengine._core import (
 from pyengine.actors.actor import ActorRef, FailureHandler, ThreadActor, logger
 from pyengine.actors.heartbeat import Heartbeat
 from pyengine.errors import EngineDeadError
+from pyengine.logits_processors import LogitsProcessors
 from pyengine.messages import (
     Report,
     ReportRequest,
@@ -89,6 +90,7 @@ class SchedulerActor(ThreadActor):
         timeline: Timeline,
         telemetry: Callable[[], Totals],
         heartbeat: Heartbeat,
+        processors: LogitsProcessors | None = None,
     ) -> None:
         super().__init__("scheduler", mailbox, on_failure)
         self.runner = runner
@@ -101,6 +103,7 @@ class SchedulerActor(ThreadActor):
         self.timeline = timeline
         self.telemetry = telemetry
         self.heartbeat = heartbeat
+        self.processors = processors or LogitsProcessors({})
         self.steps = 0
         self.checked = False  # the allocator, since the last step
         self.kv_check_failures = 0
@@ -194,6 +197,9 @@ class SchedulerActor(ThreadActor):
             self.planner.fill_masks(step.buffers.memory)
         if step.buffers.num_penalized_rows:
             self.planner.fill_penalties(step.buffers.memory)
+        step.buffers.processing = (
+            self.processors.take_step(self.planner) if step.buffers.num_processed_rows else None
+        )
         try:
             step.handle.sample()
         except EngineDeadError:
@@ -219,7 +225,8 @@ class SchedulerActor(ThreadActor):
                 self.timeline.end_span(Stage.COPY_BACK)
                 # Before the commit, which says that this step's time on the device is known.
                 self.record_device(step.number, handle)
-                self.planner.commit(*sampled)
+                processing = step.buffers.processing
+                self.planner.commit(*sampled, processing.failed if processing else None)
                 return
         ended = self.planner.fail_step(f"a model step failed: {_in_a_line(error)}")
         logger.error("a model step failed; %d requests end with it", ended, exc_info=error)

@@ -71,6 +71,8 @@ ENGINE_OPTIONS: dict[str, str] = {
     "max_draft": "Most draft tokens of a sequence in one step [default: 8].",
     "step_timeout_s": "Seconds after which a step counts as hung, and the engine is replaced "
     "[default: 600].",
+    "logits_processors": "Logits processor that requests may ask for, 'module:name': a class or "
+    "function that Python imports.",
     "simulated_step_ms": "Milliseconds that a step of the simulated device takes [default: 8].",
 }
 

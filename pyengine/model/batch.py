@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import StepHeader, StepLayout
+from pyengine.logits_processors import StepProcessing
 from pyengine.model.step_fields import StepFields
 
 
@@ -41,6 +42,7 @@ class StepBuffers(StepFields[NDArray[Any]]):
 
     Attributes:
         memory: uint8 [layout.nbytes], the memory itself; ``Planner.plan`` writes here.
+        processing: Changes the step's logits before it samples, if its rows ask for that.
     """
 
     num_rows = _Number(StepHeader.NUM_ROWS)
@@ -64,6 +66,7 @@ class StepBuffers(StepFields[NDArray[Any]]):
     num_pooled_tokens = _Number(StepHeader.NUM_POOLED_TOKENS)
     num_prompt_logits = _Number(StepHeader.NUM_PROMPT_LOGITS)
     max_prompt_logprobs = _Number(StepHeader.MAX_PROMPT_LOGPROBS)
+    num_processed_rows = _Number(StepHeader.NUM_PROCESSED_ROWS)
 
     def __init__(self, layout: StepLayout, memory: NDArray[np.uint8] | None = None) -> None:
         """Views of ``memory`` (uint8 [layout.nbytes], zeroed), or of fresh memory."""
@@ -76,13 +79,16 @@ class StepBuffers(StepFields[NDArray[Any]]):
         for name, (dtype, offset, count) in layout.fields().items():
             end = offset + count * np.dtype(dtype).itemsize
             setattr(self, name, self.memory[offset:end].view(dtype))
+        self.processing: StepProcessing | None = None
         self.mask = self.mask.reshape(-1, layout.mask_words)
         self.split_tables(layout.tables)
 
     @property
     def late(self) -> bool:
-        """Whether masks or penalties are filled after the launch, before it samples."""
-        return bool(self.num_masks or self.num_penalized_rows)
+        """Whether masks, penalties or rows of logits processors come after the launch, before it
+        samples.
+        """
+        return bool(self.num_masks or self.num_penalized_rows or self.num_processed_rows)
 
     def feed(self, last_token: NDArray[np.int32]) -> None:
         """Fill in the tokens that only the runner knows, from int32 [max_sequences]."""

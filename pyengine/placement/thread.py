@@ -1,9 +1,11 @@
 """The engine on threads of this process: it needs no subprocess, signal handler or main guard."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyengine.errors import ConfigError
+from pyengine.logits_processors import Call, LogitsProcessor
 from pyengine.model.progress import Progress
 from pyengine.placement.protocol import FrontendSlot, Watcher
 from pyengine.queues import EngineInfo, Queues
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 class ThreadPlacement:
     """Runs the actors in this process; they share the GIL with the service."""
 
-    def __init__(self) -> None:
+    def __init__(self, processors: Sequence[LogitsProcessor | Call] = ()) -> None:
+        """Gives the engine ``processors`` beside those that its configuration names."""
+        self.processors = processors
         self.actors: EngineActors | None = None
         self.queues = Queues.make()
 
@@ -31,7 +35,9 @@ class ThreadPlacement:
         from pyengine.engine import EngineActors
 
         loop = asyncio.get_running_loop()
-        actors = await asyncio.to_thread(EngineActors.load, config, self.queues, progress)
+        actors = await asyncio.to_thread(
+            EngineActors.load, config, self.queues, progress, self.processors
+        )
 
         def report(error: BaseException) -> None:
             if not loop.is_closed():

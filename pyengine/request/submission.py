@@ -10,9 +10,11 @@ import reprlib
 import secrets
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Any, TypedDict
+
+import msgspec
 
 from pyengine._core import Stage, Timeline
 from pyengine.errors import ContextLengthError, InvalidGrammarError, InvalidRequestError
@@ -52,6 +54,9 @@ class RequestOptions:
             for what ``prompt_logprobs_from`` leaves out.
         prompt_logprobs_from: The first token of the prompt whose log-probability is not of
             interest, and those up to it, are left out: with 0 that of token 1 is the first.
+        logits_processors: Logits processors of the engine that change the request's logits, by
+            name, each with its arguments; or their names alone. See
+            :mod:`pyengine.logits_processors`.
         pooling: The answer is a vector, made like this of the prompt's last hidden states, and no
             text; see :attr:`pyengine.request.generation.Generation.vector`.
         grammar_description: The grammar as the compiler reads it; made from ``grammar``.
@@ -69,6 +74,7 @@ class RequestOptions:
     prediction: str | Sequence[int] | None = None
     prompt_logprobs: int | None = None
     prompt_logprobs_from: int = 0
+    logits_processors: Mapping[str, Mapping[str, Any]] | Sequence[str] | None = None
     pooling: Pooling | None = None
     grammar_description: bytes | None = field(init=False, repr=False)
 
@@ -96,6 +102,7 @@ class RequestKeywords(EmbedKeywords, total=False):
     prediction: str | Sequence[int] | None
     prompt_logprobs: int | None
     prompt_logprobs_from: int
+    logits_processors: Mapping[str, Mapping[str, Any]] | Sequence[str] | None
 
 
 class GenerateKeywords(RequestKeywords, total=False):
@@ -187,6 +194,7 @@ class RequestBuilder:
             pooling=options.pooling,
             prompt_logprobs=options.prompt_logprobs,
             prompt_logprobs_from=options.prompt_logprobs_from,
+            logits_processors=_processors(options.logits_processors, info),
         )
 
     def _prediction(self, prediction: str | Sequence[int] | None, info: EngineInfo) -> bytes:
@@ -261,6 +269,32 @@ def _check_prompt_logprobs(count: int | None, first: int) -> None:
         raise InvalidRequestError(
             "'prompt_logprobs_from' needs 'prompt_logprobs'", param="prompt_logprobs_from"
         )
+
+
+def _processors(
+    asked: Mapping[str, Mapping[str, Any]] | Sequence[str] | None, info: EngineInfo
+) -> bytes | None:
+    """The logits processors of a request as messages carry them; None for none."""
+    if not asked:
+        return None
+    arguments = asked if isinstance(asked, Mapping) else {name: {} for name in asked}
+    param, known = "logits_processors", info.logits_processors
+    for name, given in arguments.items():
+        if not isinstance(given, Mapping):
+            raise _wrong_type(f"{param}.{name}", "an object of arguments", given)
+        if name not in known:
+            there = f"the engine has: {', '.join(known)}" if known else "the engine has none"
+            raise InvalidRequestError(
+                f"there is no logits processor {reprlib.repr(name)}; {there}. The setting "
+                "'logits_processors' (--logits-processors) declares them",
+                param=param,
+            )
+    try:
+        return msgspec.json.encode(arguments)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(
+            f"'{param}' has arguments that JSON does not have: {error}", param=param
+        ) from None
 
 
 def _no_tokens(prompt_tokens: int, info: EngineInfo, limit: int) -> int:

@@ -130,6 +130,9 @@ class EngineConfig:
         grammar_timeout_s: Seconds that a grammar may take to compile.
         grammar_cache_mib: Memory of compiled grammars that are kept.
         simulated_step_ms: Milliseconds that a step of the simulated device takes.
+        logits_processors: Logits processors that requests may ask for, as ``module:name`` of a
+            class or function that the engine's process imports; see
+            :mod:`pyengine.logits_processors`.
 
     Raises:
         ConfigError: A value is out of its range; the message names it.
@@ -170,6 +173,7 @@ class EngineConfig:
     grammar_timeout_s: float = 5.0
     grammar_cache_mib: int = 256
     simulated_step_ms: float = 8.0
+    logits_processors: tuple[str, ...] = ()
     # Tests of drafts set it to False: every row then has as many drafts as there may be.
     _adaptive_drafts: bool = True
 
@@ -230,6 +234,12 @@ class EngineConfig:
                 f"'draft_model' is {self.draft_model!r}, but a draft model runs on one device: "
                 f"it cannot be used with 'tensor_parallel' of {self.tensor_parallel}",
                 param="draft_model",
+            )
+        if self.tensor_parallel > 1 and self.logits_processors:
+            raise ConfigError(
+                "'logits_processors' see the logits of one process: they cannot be used with "
+                f"'tensor_parallel' of {self.tensor_parallel}",
+                param="logits_processors",
             )
         for name in _UNFIT.get(self.device, ()):
             if getattr(self, name) != _DEFAULTS[name]:
@@ -328,7 +338,7 @@ _OF_GPUS = ("kv_cache_dtype", "attention", "gpu_memory_fraction", "graph_memory_
 # Settings that a device does not have.
 _UNFIT: dict[str, tuple[str, ...]] = {
     "cpu": _OF_GPUS,
-    "simulated": (*_OF_GPUS, "quantization"),
+    "simulated": (*_OF_GPUS, "quantization", "logits_processors"),
     "cuda": ("threads",),
 }
 

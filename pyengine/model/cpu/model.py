@@ -1,9 +1,14 @@
 """A model on the CPU with what its steps need: buffers, weights and cache, a sampler."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import CpuKernels, CpuProgram, CpuStep, CpuTensor, StepLayout
+from pyengine.logits_processors import StepProcessing
 from pyengine.model.architectures import Architecture, find_architecture
 from pyengine.model.architectures.parts import Buffer
 from pyengine.model.batch import StepBuffers
@@ -108,7 +113,11 @@ class CpuModel:
         for first in range(0, count, per_call):
             rows = min(per_call, count - first)
             self.programs[1].run(rows, first)
-            self.sampler.sample(workspace.kernel, first, rows)
+            again = None
+            if processing := self.buffers.processing:
+                again = partial(self.programs[1].run, rows, first)
+                process(processing, workspace.tensor, first, rows, again)
+            self.sampler.sample(workspace.kernel, first, rows, again)
         return count
 
     def score(self) -> LogProbs | None:
@@ -136,3 +145,25 @@ class CpuModel:
             pooled, begin = np.unique(row_of[first : first + count], return_index=True)
             sums[pooled] += np.add.reduceat(states[:count].astype(np.float32), begin, axis=0)
         return sums
+
+
+def process(
+    processing: StepProcessing,
+    logits: NDArray[Any],
+    first: int,
+    rows: int,
+    again: Callable[[], None],
+) -> None:
+    """Let logits processors change the first ``rows`` rows of ``logits``, in float32."""
+    logits = logits[:rows]
+    if logits.dtype == np.float32:
+        processing.process(logits, first, rows, again)
+        return
+    copy = logits.astype(np.float32)
+
+    def copied_again() -> None:
+        again()
+        copy[:] = logits
+
+    processing.process(copy, first, rows, copied_again)
+    logits[:] = copy

@@ -1,5 +1,6 @@
 """Sampling on the CPU: the Rust sampler over the rules in the step buffers."""
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -47,16 +48,21 @@ class Sampler:
         self.kernel_tokens = CpuTensor(self.tokens)
         self._counts = CpuTensor(self.counts)
 
-    def sample(self, logits: CpuTensor, first: int, rows: int) -> None:
+    def sample(
+        self, logits: CpuTensor, first: int, rows: int, again: Callable[[], None] | None = None
+    ) -> None:
         """Fill ``tokens[first : first + rows]`` from the first ``rows`` rows of ``logits``.
 
-        Penalties are made in ``logits``.
+        Penalties are made in ``logits``. Log-probabilities are those of the model's own: ``again``
+        makes these anew where others have changed them.
         """
         if self._buffers.num_penalties:
             self._kernels.apply_penalties(self._penalties, logits, first, rows)
         self._kernels.sample(self.rules, logits, self.kernel_tokens, first, rows)
         if self._buffers.num_logprobs_rows:
-            if self._buffers.num_penalties:
+            if again is not None:
+                again()
+            elif self._buffers.num_penalties:
                 self._kernels.restore(self._penalties, logits, first, rows)
             self._table.read(logits, first, rows)
 

@@ -14,6 +14,7 @@ is done; the last token of each sequence also stays on the device, where the nex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -325,11 +326,16 @@ class TorchRunner:
     def _queue_sampling(
         self, model: StepModel, step: TorchStep, logits: int, wanted: Wanted
     ) -> None:
-        per_call = model.rows_per_call
-        if self.graphs is None or logits > per_call or not logits:
+        per_call, processing = model.rows_per_call, step.buffers.processing
+        if self.graphs is None or processing is not None or logits > per_call or not logits:
             for first in range(0, logits, per_call):
-                rows = min(per_call, logits - first)
-                self._sampler.sample(model.logits(self._step, rows, first), wanted, first)
+                rows, again = min(per_call, logits - first), None
+                table = model.logits(self._step, rows, first)
+                if processing is not None:
+                    again = partial(_logits_again, model, self._step, rows, first)
+                    with torch.no_grad():
+                        processing.process(table, first, rows, again)
+                self._sampler.sample(table, wanted, first, again)
             self._sampler.verify()
             return
         rows = self._logits_bucket(model, logits)
@@ -362,6 +368,10 @@ class TorchRunner:
     def _logits_bucket(self, model: StepModel, logits: int) -> int:
         most = min(model.rows_per_call, self._max_logits)
         return bucket(logits, most) if 0 < logits <= most else logits
+
+
+def _logits_again(model: StepModel, step: DeviceStep, rows: int, first: int) -> None:
+    model.logits(step, rows, first)  # in the same memory
 
 
 def _started_clock(queue: DeviceQueue) -> DeviceClock:

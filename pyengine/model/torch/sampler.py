@@ -76,13 +76,21 @@ class TorchSampler:
                 step.header, step.token_ids, step.feed_token, step.feed_sequence, self.last_token
             )
 
-    def sample(self, logits: torch.Tensor, wanted: Wanted, first: int = 0) -> None:
+    def sample(
+        self,
+        logits: torch.Tensor,
+        wanted: Wanted,
+        first: int = 0,
+        again: Callable[[], None] | None = None,
+    ) -> None:
         """Choose the tokens of the logits rows from ``first`` on.
 
         Args:
             logits: [rows, vocabulary]; penalized in place, and with log-probabilities restored.
             wanted: What else the step wants.
             first: Logits row of the step that is the first of ``logits``.
+            again: Makes ``logits`` anew, which others have changed; log-probabilities are those of
+                the model's own.
         """
         step, results = self._step, self.results
         if wanted.penalized:
@@ -92,14 +100,15 @@ class TorchSampler:
                 step.penalty_factor,
                 step.penalty_add,
             )
-            self._apply_penalties(
-                logits, *entries, first, self._before if wanted.top >= 0 else None
-            )
+            kept = self._before if wanted.top >= 0 and again is None else None
+            self._apply_penalties(logits, *entries, first, kept)
         sample = self._greedy if wanted.greedy else self._sample
         sample(self._inputs, logits, results.tokens, first)
         if wanted.top < 0:
             return
-        if wanted.penalized:
+        if again is not None:
+            again()
+        elif wanted.penalized:
             self._restore(logits, step.penalty_start, step.penalty_token, self._before, first)
         rows = slice(first, first + len(logits))
         self._top(

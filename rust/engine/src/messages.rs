@@ -85,6 +85,9 @@ pub struct Submit {
     pub prompt_logprobs: Option<u8>,
     /// So many of those, the first, are not wanted, or known from before a restart.
     pub prompt_logprobs_from: u32,
+    /// The logits processors that change the request's logits, by name, with their arguments: JSON.
+    #[serde(with = "serde_bytes")]
+    pub logits_processors: Option<Vec<u8>>,
 }
 
 /// Which of a prompt's last hidden states make its vector. Serialized by name.

@@ -66,6 +66,7 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     logit_bias: dict[int, float] | None = None
     bad_words: list[str] | None = None
     allowed_token_ids: list[int] | None = None
+    logits_processors: dict[str, dict[str, Any]] | list[str] | None = None
 
 
 def sampling_params(
@@ -121,6 +122,7 @@ def request_options(
         close_grammar=close_grammar,
         prediction=prediction,
         prompt_logprobs=prompt_logprobs,
+        logits_processors=request.logits_processors,
     )
 
 

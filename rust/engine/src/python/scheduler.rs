@@ -214,7 +214,18 @@ impl PyPlanner {
         self.work(|planner, _| planner.fill_penalties(buffer.bytes()))
     }
 
-    #[pyo3(signature = (sampled, counts, logprobs = None, pooled = None, prompt_logprobs = None))]
+    fn processed_rows<'py>(&self, py: Python<'py>) -> PyResult<(Vec<ProcessedTuple<'py>>, Vec<(u32, u64)>)> {
+        let (rows, left) = self.work(|planner, _| planner.processed_rows())?;
+        let told = rows.into_iter().map(|row| {
+            let tokens: Vec<u8> = row.tokens.iter().flat_map(|token| token.to_ne_bytes()).collect();
+            let asked = row.asked.map(|asked| PyBytes::new(py, &asked));
+            let key = (row.key.frontend, row.key.request);
+            (key, row.logit, row.prompt_length, asked, PyBytes::new(py, &tokens))
+        });
+        Ok((told.collect(), left.into_iter().map(|key| (key.frontend, key.request)).collect()))
+    }
+
+    #[pyo3(signature = (sampled, counts, logprobs = None, pooled = None, prompt_logprobs = None, failed = None))]
     fn commit(
         &self,
         sampled: &Bound<'_, PyAny>,
@@ -222,6 +233,7 @@ impl PyPlanner {
         logprobs: Option<Arrays<'_>>,
         pooled: Option<Bound<'_, PyAny>>,
         prompt_logprobs: Option<Arrays<'_>>,
+        failed: Option<Vec<(usize, String)>>,
     ) -> PyResult<usize> {
         let (sampled, counts) = (int32(sampled)?, int32(counts)?);
         let (sampled, counts) = (elements(&sampled), elements(&counts));
@@ -234,6 +246,7 @@ impl PyPlanner {
             logprobs: logprobs.as_ref().map(LogProbTable::view),
             pooled,
             prompt_logprobs: prompts.as_ref().map(LogProbTable::view),
+            failed: failed.as_deref().unwrap_or_default(),
         };
         self.work(|planner, blocks| planner.commit(blocks, &results, now_ns()))
     }
@@ -335,6 +348,9 @@ pub(super) fn elements<T: Element>(buffer: &PyBuffer<T>) -> &[T] {
         length => unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<T>(), length) },
     }
 }
+
+/// A row whose logits are to be changed: request, logits, length of its prompt, what it asks for, its new tokens.
+type ProcessedTuple<'py> = ((u32, u64), usize, u32, Option<Bound<'py, PyBytes>>, Bound<'py, PyBytes>);
 
 /// Log-probabilities as a runner gives them: tokens, theirs, those of the chosen tokens.
 type Arrays<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);

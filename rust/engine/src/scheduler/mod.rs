@@ -27,6 +27,7 @@ pub(crate) mod step;
 
 pub use draft_passes::DraftPasses;
 pub use features::logprobs::LogProbs;
+pub use features::processors::ProcessedRow;
 pub use outbox::DetokenizerSink;
 pub use planner::{Planner, PlannerConfig};
 pub use step::StepResults;

@@ -12,6 +12,7 @@
 
 use super::distributions::Distributions;
 use super::features::Features;
+use super::features::processors::ProcessedRow;
 use super::outbox::{DetokenizerSink, OutRow, Outbox};
 use super::queue::Queue;
 use super::queue::requests::Requests;
@@ -22,7 +23,7 @@ use super::step::{StepResults, Steps, holds};
 use crate::error::{Error, Result};
 use crate::grammar::Compiler;
 use crate::kv_allocator::KvAllocator;
-use crate::messages::FinishReason;
+use crate::messages::{FinishReason, RequestKey};
 use crate::speculate::SpeculationConfig;
 use crate::telemetry::{Histogram, Stage, Timeline};
 
@@ -257,6 +258,17 @@ impl Planner {
         let filled = self.features.penalties.fill(self.steps.table(), out, logits, committed);
         self.timeline.end_span(Stage::BufferFill);
         filled
+    }
+
+    /// The rows of the step that was planned last whose logits are to be changed before it samples, and the requests
+    /// with such rows that have left since the last call.
+    ///
+    /// To be called when every step before it is committed, and before the device samples.
+    pub fn processed_rows(&mut self) -> Result<(Vec<ProcessedRow>, Vec<RequestKey>)> {
+        match self.planned_last()? {
+            (true, _) => Ok(self.features.processors.processed(self.steps.table())),
+            (false, _) => Err(Error::InvalidArgument("a step before is in flight".into())),
+        }
     }
 
     /// Whether the steps before the one that was planned last are committed, and how many logits it has.

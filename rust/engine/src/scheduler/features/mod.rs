@@ -1,5 +1,5 @@
 //! Features that only some requests have: grammars, penalties, log-probabilities of answers and of prompts, pooling,
-//! drafts. Each is a [`RowFeature`].
+//! logits processors outside, drafts. Each is a [`RowFeature`].
 //!
 //! ```text
 //!   submit         begin ──────────────► the feature's state of the request, in a `PerRequest`
@@ -22,6 +22,7 @@ mod masks;
 mod penalties;
 mod penalty_budget;
 pub(super) mod pooling;
+pub(super) mod processors;
 mod prompt_logprobs;
 mod thread_pool;
 
@@ -39,6 +40,7 @@ use grammars::Grammars;
 use logprobs::WantedLogProbs;
 use penalty_budget::PenaltyBudget;
 use pooling::Pools;
+use processors::Processors;
 use prompt_logprobs::PromptScores;
 
 /// A token that was sampled for a request.
@@ -98,6 +100,7 @@ pub(super) struct Features {
     pub logprobs: WantedLogProbs,
     pub pooling: Pools,
     pub prompts: PromptScores,
+    pub processors: Processors,
     pub drafts: Drafts,
 }
 
@@ -109,6 +112,7 @@ impl Features {
             logprobs: WantedLogProbs::default(),
             pooling: Pools::default(),
             prompts: PromptScores::default(),
+            processors: Processors::default(),
             drafts: Drafts::default(),
         }
     }
@@ -119,16 +123,18 @@ impl Features {
         self.penalties.begin(id, submit, tokens)?;
         self.pooling.begin(id, submit, tokens)?;
         self.prompts.begin(id, submit, tokens)?;
+        self.processors.begin(id, submit, tokens)?;
         self.drafts.begin(id, submit, tokens)?;
         self.grammars.begin(id, submit, tokens)
     }
 
     /// Collects what may be drafted for the rows that decode.
     pub fn propose(&mut self, steps: &Steps) {
-        let Self { grammars, penalties, drafts, .. } = self;
+        let Self { grammars, penalties, processors, drafts, .. } = self;
         drafts.propose(steps, grammars, |grammars, id, drafts, limits| {
             grammars.limit_drafts(id, drafts, limits);
             penalties.limit_drafts(id, drafts, limits);
+            processors.limit_drafts(id, drafts, limits);
         });
     }
 
@@ -138,6 +144,7 @@ impl Features {
         self.logprobs.begin_step();
         self.pooling.begin_step();
         self.prompts.begin_step();
+        self.processors.begin_step();
         self.drafts.begin_step();
     }
 
@@ -145,6 +152,7 @@ impl Features {
         self.grammars.write(row, out);
         self.penalties.write(row, out);
         self.logprobs.write(row, out);
+        self.processors.write(row, out);
         self.drafts.write(row, out);
     }
 
@@ -154,6 +162,7 @@ impl Features {
         self.logprobs.end_step(header, record);
         self.pooling.end_step(header, record);
         self.prompts.end_step(header, record);
+        self.processors.end_step(header, record);
         self.drafts.end_step(header, record);
     }
 
@@ -187,6 +196,7 @@ impl Features {
         self.logprobs.leave(id);
         self.pooling.leave(id);
         self.prompts.leave(id);
+        self.processors.leave(id);
         self.drafts.leave(id);
     }
 }

@@ -623,3 +623,46 @@ fn tokens_that_are_certain_are_not_sampled() {
         }
     }
 }
+
+#[test]
+fn a_row_whose_logits_are_changed_outside_tells_its_tokens_and_may_fail() {
+    let mut world = World::new(&Setup { depth: 0, prefill_chunk: 4, drafts: Drafts::Host(4), ..roomy() });
+    let key = world.submit(&prompt(0, 10), 0, |submit| {
+        submit.logits_processors = Some(b"{}".to_vec());
+        submit.stop_token_ids.clear();
+    });
+    let other = world.submit(&prompt(1, 3), 0, |submit| submit.stop_token_ids.clear());
+    world.drain();
+    let mut told = Vec::new();
+    for _ in 0..6 {
+        world.plan();
+        let (rows, left) = world.planner.processed_rows().unwrap();
+        assert!(rows.len() <= 1 && left.is_empty());
+        for row in rows {
+            assert_eq!((row.key, row.prompt_length), (key, 10));
+            assert_eq!(row.asked.as_deref(), told.is_empty().then_some(&b"{}"[..]));
+            told.extend(row.tokens);
+        }
+        world.commit();
+    }
+    world.read();
+    assert_eq!(told.len(), 10 + world.streams[&key].tokens.len() - 1);
+    assert_eq!(told, world.expected[&key].tokens[..told.len()]);
+    world.plan();
+    let (rows, _) = world.planner.processed_rows().unwrap();
+    let result = world.device.results.pop_front().unwrap();
+    let failed = [(rows[0].logit, "so".to_owned())];
+    let results =
+        StepResults { sampled: &result.tokens, counts: &result.counts, failed: &failed, ..tokens(&[], &[]) };
+    assert_eq!(world.planner.commit(&mut world.kv, &results, 1).unwrap(), 1);
+    world.cut.insert(key, FinishReason::Error);
+    world.finish();
+    assert_eq!(world.streams[&other].finish, Some(FinishReason::Length));
+    // Who has left is told with the next row.
+    let third = world.submit(&prompt(2, 3), 0, |submit| submit.logits_processors = Some(Vec::new()));
+    world.drain();
+    world.plan();
+    let (rows, left) = world.planner.processed_rows().unwrap();
+    assert_eq!((rows[0].key, left), (third, vec![key]));
+    world.finish();
+}

@@ -271,6 +271,7 @@ impl World {
             logprobs,
             pooled: &result.pooled,
             prompt_logprobs: Some(LogProbs { tokens: &wide, logprobs: &likely, chosen: scores }),
+            failed: &[],
         };
         self.planner.commit(&mut self.kv, &results, self.now_ns).unwrap();
         self.check();

@@ -69,6 +69,8 @@ macro_rules! header_numbers {
             NUM_PROMPT_LOGITS = 19;
             /// The most likely tokens that one of them wants the log-probabilities of, beside the prompt's own token.
             MAX_PROMPT_LOGPROBS = 20;
+            /// Rows whose logits are changed outside the engine before it samples; see `Planner::processed_rows`.
+            NUM_PROCESSED_ROWS = 21;
         }
     };
 }

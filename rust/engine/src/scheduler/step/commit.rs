@@ -58,7 +58,7 @@ impl Planner {
         record: &StepRecord,
         results: &StepResults<'_>,
     ) -> usize {
-        let StepResults { mut sampled, counts, logprobs, pooled, prompt_logprobs } = *results;
+        let StepResults { mut sampled, counts, logprobs, pooled, prompt_logprobs, failed } = *results;
         let (mut counts, mut logit, mut accepted, mut prompt_logit) = (counts.iter(), 0, 0, 0);
         let mut vectors = pooled.chunks((pooled.len() / record.pooled_rows.max(1)).max(1));
         for row in &record.rows {
@@ -80,8 +80,11 @@ impl Planner {
             if self.steps.table.is_current(row.slot, row.generation) {
                 let id = self.steps.table.request[row.slot as usize];
                 self.features.pooling.add(id, states);
+                let broken = failed.binary_search_by_key(&logit, |(logit, _)| *logit);
                 if infinite {
                     self.finish_failed(kv, id, NOT_FINITE);
+                } else if let (Ok(at), true) = (broken, row.samples) {
+                    self.finish_failed(kv, id, &failed[at].1);
                 } else {
                     self.send_scores(id, scores);
                     let logprobs = logprobs.map(|logprobs| (logprobs, logit));

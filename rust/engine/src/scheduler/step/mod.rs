@@ -83,6 +83,8 @@ pub struct StepResults<'a> {
     pub pooled: &'a [f32],
     /// By logits of prompts, where the step has any.
     pub prompt_logprobs: Option<LogProbs<'a>>,
+    /// The logits of rows whose logits processors failed, ascending, and why: their requests end with an error.
+    pub failed: &'a [(usize, String)],
 }
 
 /// A step in flight.

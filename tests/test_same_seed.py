@@ -19,6 +19,8 @@ RULES: dict[str, dict[str, Any]] = {
     "xtc": {"xtc_probability": 0.7, "xtc_threshold": 0.1},
     "dry": {"dry_multiplier": 1.5, "dry_allowed_length": 1},
     "allowed_token_ids": {"allowed_token_ids": tuple(range(40, 300))},
+    # Tokens that the plain answer has early end this one, but not before the 20th.
+    "min_tokens": {"min_tokens": 20, "stop_token_ids": tuple(range(0, 2048, 16))},
     "all": {
         "top_n_sigma": 2.5, "dynatemp_range": 0.5, "xtc_probability": 0.5, "xtc_threshold": 0.05,
         "dry_multiplier": 0.8, "top_p": 0.98, "min_p": 0.001, "typical_p": 0.99,
@@ -33,7 +35,9 @@ def asked(count: int, tokens: int) -> list[tuple[str, SamplingParams]]:
     return [
         (
             f"Count from {index % 7} to 40, then again from {index % 7} to 40.",
-            SamplingParams(seed=index, max_tokens=tokens, ignore_eos=True, **rules[index % 8]),
+            SamplingParams(
+                seed=index, max_tokens=tokens, ignore_eos=True, **rules[index % len(rules)]
+            ),
         )
         for index in range(count)
     ]

@@ -10,8 +10,23 @@ from typing import Any
 
 from pyengine.errors import ModelLoadError
 
+_LLAMA_7B: dict[str, Any] = {
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "vocab_size": 32_000,
+    "max_position_embeddings": 2048,
+}
 # What text_config leaves out where it is as transformers' class has it.
 DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": _LLAMA_7B,
+    "mistral": _LLAMA_7B
+    | {
+        "intermediate_size": 14336,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131_072,
+    },
     "gemma3_text": {
         "num_attention_heads": 8,
         "num_key_value_heads": 4,
@@ -23,6 +38,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 PREFIXES = {
     "model.language_model.": "model.",
+    "model.text_model.": "model.",
     "language_model.model.": "model.",
     "language_model.lm_head.": "lm_head.",
 }
@@ -45,7 +61,7 @@ def text_part(config: Mapping[str, Any]) -> dict[str, Any]:
         raise ModelLoadError(f"config.json: 'text_config' must be an object, not {text!r}")
     outside = {name: config[name] for name in OUTSIDE if config.get(name) is not None}
     defaults = DEFAULTS.get(str(text.get("model_type")), {})
-    own = {name: value for name, value in text.items() if value is not None}
+    own = {name: value for name, value in text.items() if value is not None or name not in defaults}
     return defaults | own | outside | {"text_config": None}
 
 

@@ -8,10 +8,12 @@ from transformers import (
     ArceeConfig,
     Cohere2Config,
     CohereConfig,
+    CwmConfig,
     Dots1Config,
     Ernie4_5_MoeConfig,
     Ernie4_5Config,
     Exaone4Config,
+    ExaoneMoeConfig,
     Gemma2Config,
     Gemma3TextConfig,
     Gemma4TextConfig,
@@ -22,8 +24,12 @@ from transformers import (
     GptOssConfig,
     GraniteConfig,
     GraniteMoeConfig,
+    GraniteSWAConfig,
     HeliumConfig,
+    HyperCLOVAXConfig,
+    Jais2Config,
     Llama4TextConfig,
+    MellumConfig,
     MiniMaxM2Config,
     Ministral3Config,
     MinistralConfig,
@@ -40,8 +46,10 @@ from transformers import (
     Qwen3MoeConfig,
     SeedOssConfig,
     SmolLM3Config,
+    SolarOpenConfig,
     StableLmConfig,
     Starcoder2Config,
+    VaultGemmaConfig,
 )
 
 from tests.model.llamas import make_model
@@ -337,6 +345,65 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
     "smollm 3": (SmolLM3Config, WIDE | BIASES),
     "stablelm": (StableLmConfig, WIDE | {"use_qkv_bias": True}),
     "stablelm, parallel": (StableLmConfig, WIDE | {"use_parallel_residual": True}),
+    "cwm": (CwmConfig, WIDE | ALTERNATING | {"head_dim": 16, "bos_token_id": 1}),
+    "granite, windows": (
+        GraniteSWAConfig,
+        WIDE
+        | ALTERNATING
+        | {
+            "attention_multiplier": 0.2,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.3,
+            "logits_scaling": 2.0,
+            "layer_rope_theta": [1e4, 0, 1e5, 0],
+        },
+    ),
+    "hyperclova x": (HyperCLOVAXConfig, WIDE | {"residual_multiplier": 0.5}),
+    "jais 2": (Jais2Config, WIDE | {"head_dim": 16}),
+    "k-exaone": (
+        ExaoneMoeConfig,
+        WIDE
+        | ALTERNATING
+        | {
+            "head_dim": 16,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "n_group": 4,
+            "topk_group": 2,
+            "moe_intermediate_size": 24,
+        },
+    ),
+    "mellum": (
+        MellumConfig,
+        WIDE
+        | ALTERNATING
+        | {
+            "head_dim": 16,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "mlp_layer_types": ["dense", *["sparse"] * 3],
+        },
+    ),
+    "solar open": (
+        SolarOpenConfig,
+        WIDE
+        | {
+            "head_dim": 16,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "n_group": 4,
+            "topk_group": 2,
+            "moe_intermediate_size": 24,
+            "routed_scaling_factor": 1.5,
+        },
+    ),
+    "vaultgemma": (
+        VaultGemmaConfig,
+        WIDE
+        | ALTERNATING
+        | {"head_dim": 16, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+    ),
     "starcoder 2": (Starcoder2Config, WIDE | {"sliding_window": None}),
 }
 """Name, configuration of transformers, and what is changed of :data:`tests.model.llamas.SMALL`."""
@@ -354,12 +421,15 @@ MIXTURES = (
     "glm 4.5",
     "gpt-oss",
     "granite, experts",
+    "k-exaone",
     "llama 4",
+    "mellum",
     "minimax-m2",
     "mixtral",
     "olmoe",
     "qwen2-moe",
     "qwen3-moe",
+    "solar open",
 )
 """Those with experts."""
 

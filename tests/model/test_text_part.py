@@ -9,10 +9,20 @@ import transformers
 from transformers import (
     Gemma3Config,
     Gemma4Config,
+    Gemma4UnifiedConfig,
+    Idefics3Config,
+    InternVLConfig,
     Llama4Config,
+    LlavaConfig,
+    LlavaNextConfig,
+    LlavaOnevisionConfig,
     Mistral3Config,
+    Qwen2_5_VLConfig,
+    Qwen2VLConfig,
     Qwen3VLConfig,
     Qwen3VLMoeConfig,
+    SmolVLMConfig,
+    VoxtralConfig,
 )
 
 from pyengine.errors import ModelLoadError
@@ -40,6 +50,17 @@ QWEN_EYES: dict[str, Any] = {
     "deepstack_visual_indexes": [0],
 }
 MROPE = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [4, 2, 2]}
+
+LLAMA: dict[str, Any] = TEXT | {"model_type": "llama"}
+NO_HEAD_DIM = {key: value for key, value in TEXT.items() if key != "head_dim"}
+QWEN25_EYES: dict[str, Any] = {
+    "depth": 1,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_heads": 2,
+    "out_hidden_size": 64,
+    "fullatt_block_indexes": [0],
+}
 
 WITH_EYES: dict[str, tuple[Any, dict[str, Any]]] = {
     "gemma 3": (
@@ -122,6 +143,84 @@ WITH_EYES: dict[str, tuple[Any, dict[str, Any]]] = {
             },
             "vision_config": QWEN_EYES,
         },
+    ),
+    "qwen2-vl": (
+        transformers.Qwen2VLForConditionalGeneration,
+        {
+            "config": Qwen2VLConfig,
+            "text_config": NO_HEAD_DIM | {"rope_parameters": MROPE | {"mrope_section": [2, 1, 1]}},
+            "vision_config": {"depth": 1, "embed_dim": 32, "hidden_size": 64, "num_heads": 2},
+        },
+    ),
+    "qwen2.5-vl": (
+        transformers.Qwen2_5_VLForConditionalGeneration,
+        {
+            "config": Qwen2_5_VLConfig,
+            "text_config": NO_HEAD_DIM | {"rope_parameters": MROPE | {"mrope_section": [2, 1, 1]}},
+            "vision_config": QWEN25_EYES,
+        },
+    ),
+    "gemma 4, unified": (
+        transformers.Gemma4UnifiedForConditionalGeneration,
+        {
+            "config": Gemma4UnifiedConfig,
+            "text_config": TEXT | GEMMA4 | {"pad_token_id": 0},
+        },
+    ),
+    "llava": (
+        transformers.LlavaForConditionalGeneration,
+        {
+            "config": LlavaConfig,
+            "text_config": LLAMA,
+            "vision_config": EYES | {"model_type": "clip_vision_model"},
+        },
+    ),
+    "llava next": (
+        transformers.LlavaNextForConditionalGeneration,
+        {
+            "config": LlavaNextConfig,
+            "text_config": LLAMA,
+            "vision_config": EYES | {"model_type": "clip_vision_model"},
+            "image_grid_pinpoints": [[28, 28]],
+        },
+    ),
+    "llava onevision": (
+        transformers.LlavaOnevisionForConditionalGeneration,
+        {
+            "config": LlavaOnevisionConfig,
+            "text_config": NO_HEAD_DIM | {"model_type": "qwen2"},
+            "vision_config": EYES | {"model_type": "siglip_vision_model"},
+            "image_grid_pinpoints": [[28, 28]],
+        },
+    ),
+    "idefics 3": (
+        transformers.Idefics3ForConditionalGeneration,
+        {"config": Idefics3Config, "text_config": LLAMA, "vision_config": EYES},
+    ),
+    "voxtral": (
+        transformers.VoxtralForConditionalGeneration,
+        {
+            "config": VoxtralConfig,
+            "text_config": LLAMA,
+            "audio_config": {
+                "hidden_size": 32,
+                "intermediate_size": 128,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+            },
+        },
+    ),
+    "internvl": (
+        transformers.InternVLForConditionalGeneration,
+        {
+            "config": InternVLConfig,
+            "text_config": TEXT | {"model_type": "qwen3"},
+            "vision_config": EYES | {"image_size": [28, 28], "patch_size": [14, 14]},
+        },
+    ),
+    "smolvlm": (
+        transformers.SmolVLMForConditionalGeneration,
+        {"config": SmolVLMConfig, "text_config": LLAMA, "vision_config": EYES},
     ),
     "mistral small 3": (
         transformers.Mistral3ForConditionalGeneration,

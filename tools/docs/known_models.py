@@ -5,6 +5,27 @@ _MISTRAL = ("mistral", "mistral_tekken", "mistral_args", "magistral")
 _LLAMA = ("llama3_json", "llama_pythonic", "hermes", "nemotron")
 
 SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "CwmForCausalLM": ("CWM", ()),
+    "ExaoneMoeForCausalLM": ("K-EXAONE", ("qwen3",)),
+    "Gemma4UnifiedForConditionalGeneration": ("Gemma 4 12B", ("gemma4",)),
+    "GraniteSWAForCausalLM": (
+        "Granite with sliding windows",
+        ("granite", "granite_thinking", "hermes"),
+    ),
+    "HyperCLOVAXForCausalLM": ("HyperCLOVA X", ()),
+    "Idefics3ForConditionalGeneration": ("Idefics 3", ()),
+    "InternVLForConditionalGeneration": ("InternVL 3 and 3.5", ("hermes", "qwen3")),
+    "Jais2ForCausalLM": ("Jais 2", ()),
+    "LlavaForConditionalGeneration": ("LLaVA 1.5, Pixtral", _MISTRAL),
+    "LlavaNextForConditionalGeneration": ("LLaVA 1.6", ()),
+    "LlavaOnevisionForConditionalGeneration": ("LLaVA-OneVision", ("hermes",)),
+    "MellumForCausalLM": ("Mellum 2", ("hermes", "qwen3")),
+    "Qwen2VLForConditionalGeneration": ("Qwen2-VL", ("hermes",)),
+    "Qwen2_5_VLForConditionalGeneration": ("Qwen2.5-VL", ("hermes",)),
+    "SmolVLMForConditionalGeneration": ("SmolVLM 1 and 2", ()),
+    "SolarOpenForCausalLM": ("Solar Open 100B", ()),
+    "VaultGemmaForCausalLM": ("VaultGemma 1B", ()),
+    "VoxtralForConditionalGeneration": ("Voxtral", _MISTRAL),
     "ArceeForCausalLM": ("AFM", ("hermes",)),
     "Cohere2ForCausalLM": ("Command R7B, Command A", ("command",)),
     "CohereForCausalLM": ("Command R, R+, Aya", ()),

@@ -12,24 +12,30 @@ from typing import Any, Protocol
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.decoder import Family, decoder
 from pyengine.model.architectures.families.cohere import cohere, cohere2
+from pyengine.model.architectures.families.composite import composite
 from pyengine.model.architectures.families.dots1 import dots1
 from pyengine.model.architectures.families.ernie4_5 import ernie4_5, ernie4_5_moe, helium
-from pyengine.model.architectures.families.exaone4 import exaone4
-from pyengine.model.architectures.families.gemma import gemma, gemma2, gemma3
-from pyengine.model.architectures.families.gemma4 import gemma4
-from pyengine.model.architectures.families.glm import glm, glm4, glm4_moe
+from pyengine.model.architectures.families.exaone4 import exaone4, exaone_moe
+from pyengine.model.architectures.families.gemma import gemma, gemma2, gemma3, vaultgemma
+from pyengine.model.architectures.families.gemma4 import gemma4, gemma4_unified
+from pyengine.model.architectures.families.glm import glm, glm4, glm4_moe, solar_open
 from pyengine.model.architectures.families.gpt_oss import gpt_oss
-from pyengine.model.architectures.families.granite import granite, granite_moe
-from pyengine.model.architectures.families.llama import llama
+from pyengine.model.architectures.families.granite import (
+    granite,
+    granite_moe,
+    granite_swa,
+    hyperclovax,
+)
+from pyengine.model.architectures.families.llama import cwm, llama
 from pyengine.model.architectures.families.llama4 import llama4
 from pyengine.model.architectures.families.minimax import minimax_m2
 from pyengine.model.architectures.families.mistral import ministral3, mistral
 from pyengine.model.architectures.families.mixtral import mixtral
-from pyengine.model.architectures.families.nemotron import arcee, nemotron
+from pyengine.model.architectures.families.nemotron import arcee, jais2, nemotron
 from pyengine.model.architectures.families.olmo import olmo2, olmo3, olmoe
 from pyengine.model.architectures.families.phi3 import phi3
 from pyengine.model.architectures.families.qwen2 import qwen2, qwen2_moe
-from pyengine.model.architectures.families.qwen3 import qwen3, qwen3_moe, qwen3_vl_moe
+from pyengine.model.architectures.families.qwen3 import mellum, qwen3, qwen3_moe, qwen3_vl_moe
 from pyengine.model.architectures.families.seed_oss import seed_oss
 from pyengine.model.architectures.families.smollm3 import smollm3
 from pyengine.model.architectures.families.stablelm import stablelm
@@ -72,15 +78,18 @@ ARCHITECTURES: dict[str, Build] = {
     "ArceeForCausalLM": decoder(arcee),
     "Cohere2ForCausalLM": decoder(cohere2),
     "CohereForCausalLM": decoder(cohere),
+    "CwmForCausalLM": decoder(cwm),
     "Dots1ForCausalLM": decoder(dots1),
     "Ernie4_5ForCausalLM": decoder(ernie4_5),
     "Ernie4_5_MoeForCausalLM": decoder(ernie4_5_moe),
     "Exaone4ForCausalLM": decoder(exaone4),
+    "ExaoneMoeForCausalLM": decoder(exaone_moe),
     "Gemma2ForCausalLM": decoder(gemma2),
     "Gemma3ForCausalLM": decoder(gemma3),
     "Gemma3ForConditionalGeneration": decoder(gemma3),
     "Gemma4ForCausalLM": decoder(gemma4),
     "Gemma4ForConditionalGeneration": decoder(gemma4),
+    "Gemma4UnifiedForConditionalGeneration": decoder(gemma4_unified),
     "GemmaForCausalLM": decoder(gemma),
     "Glm4ForCausalLM": decoder(glm4),
     "Glm4MoeForCausalLM": decoder(glm4_moe),
@@ -88,10 +97,19 @@ ARCHITECTURES: dict[str, Build] = {
     "GptOssForCausalLM": decoder(gpt_oss),
     "GraniteForCausalLM": decoder(granite),
     "GraniteMoeForCausalLM": decoder(granite_moe),
+    "GraniteSWAForCausalLM": decoder(granite_swa),
     "HeliumForCausalLM": decoder(helium),
+    "HyperCLOVAXForCausalLM": decoder(hyperclovax),
+    "Idefics3ForConditionalGeneration": decoder(composite),
+    "InternVLForConditionalGeneration": decoder(composite),
+    "Jais2ForCausalLM": decoder(jais2),
     "Llama4ForCausalLM": decoder(llama4),
     "Llama4ForConditionalGeneration": decoder(llama4),
     "LlamaForCausalLM": decoder(llama),
+    "LlavaForConditionalGeneration": decoder(composite),
+    "LlavaNextForConditionalGeneration": decoder(composite),
+    "LlavaOnevisionForConditionalGeneration": decoder(composite),
+    "MellumForCausalLM": decoder(mellum),
     "MiniMaxM2ForCausalLM": decoder(minimax_m2),
     "Ministral3ForCausalLM": decoder(ministral3),
     "MinistralForCausalLM": decoder(mistral),
@@ -105,14 +123,20 @@ ARCHITECTURES: dict[str, Build] = {
     "Phi3ForCausalLM": decoder(phi3),
     "Qwen2ForCausalLM": decoder(qwen2),
     "Qwen2MoeForCausalLM": decoder(qwen2_moe),
+    "Qwen2VLForConditionalGeneration": decoder(qwen2),
+    "Qwen2_5_VLForConditionalGeneration": decoder(qwen2),
     "Qwen3ForCausalLM": decoder(qwen3),
     "Qwen3MoeForCausalLM": decoder(qwen3_moe),
     "Qwen3VLForConditionalGeneration": decoder(qwen3),
     "Qwen3VLMoeForConditionalGeneration": decoder(qwen3_vl_moe),
     "SeedOssForCausalLM": decoder(seed_oss),
     "SmolLM3ForCausalLM": decoder(smollm3),
+    "SmolVLMForConditionalGeneration": decoder(composite),
+    "SolarOpenForCausalLM": decoder(solar_open),
     "StableLmForCausalLM": decoder(stablelm),
     "Starcoder2ForCausalLM": decoder(starcoder2),
+    "VaultGemmaForCausalLM": decoder(vaultgemma),
+    "VoxtralForConditionalGeneration": decoder(composite),
 }
 
 

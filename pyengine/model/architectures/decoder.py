@@ -133,7 +133,10 @@ def decoder(traits: Callable[[Mapping[str, Any]], Traits]) -> Family:
 def _check(made: Projections) -> None:
     config, info, ranks = made.config, made.info, made.parts.ranks
     # Qwen2.5 of a million tokens, models that also see, and those whose tokens see all others.
-    refuse(config, "dual_chunk_attention_config", "use_mrope", "use_bidirectional_attention")
+    refuse(config, "dual_chunk_attention_config", "use_mrope")
+    # "vision": the tokens of one image see each other, and there are none.
+    if config.get("use_bidirectional_attention") != "vision":
+        refuse(config, "use_bidirectional_attention")
     mixture, layers = made.traits.mixture, range(info.num_layers)
     dense = [at for at in layers if mixture is None or mixture.beside or at in mixture.dense]
     for name, count in (

@@ -82,6 +82,17 @@ def layer_count(config: Mapping[str, Any]) -> int:
     return int(config["num_hidden_layers"])
 
 
+def dense_first_layers(config: Mapping[str, Any], first: int = 0) -> frozenset[int]:
+    """The layers of a model with experts that have none: ``mlp_layer_types`` says which, or
+    ``first_k_dense_replace`` how many come first; ``first``: where neither is there.
+    """
+    kinds = config.get("mlp_layer_types")
+    if isinstance(kinds, list):
+        return frozenset(layer for layer, kind in enumerate(kinds) if kind == "dense")
+    given = config.get("first_k_dense_replace")
+    return frozenset(range(first if given is None else given))
+
+
 def whole_heads(config: Mapping[str, Any]) -> dict[str, Any]:
     """The rotary parameters of a family that rotates whole heads.
 

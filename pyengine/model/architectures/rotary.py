@@ -198,6 +198,7 @@ _SCALINGS: dict[str, Callable[[Frequencies, Mapping[str, Any], float], Scaled]] 
     "linear": _linear,
     "llama3": _llama3,
     "longrope": _longrope,
+    "mrope": _default,  # of text, all parts of a position are one
     "proportional": _proportional,
     "yarn": _yarn,
 }

@@ -7,6 +7,7 @@ Gemma 3 ("Gemma 3 Technical Report", 2025) norms of heads, and two kinds of posi
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyengine.model.architectures.reading import activation, common, layer_types, number
@@ -34,6 +35,11 @@ def gemma2(config: Mapping[str, Any]) -> Traits:
         logits_cap=config.get("final_logit_softcapping", 30.0),
         **_shared(config),
     )
+
+
+def vaultgemma(config: Mapping[str, Any]) -> Traits:
+    """The traits of a VaultGemma: a Gemma 2 with norms before its blocks only."""
+    return replace(gemma2(config), names=Names(before_mlp="pre_feedforward_layernorm"))
 
 
 def gemma3(config: Mapping[str, Any]) -> Traits:

@@ -16,7 +16,6 @@ from pyengine.model.architectures.reading import (
     count,
     layer_count,
     layer_types,
-    refuse,
 )
 from pyengine.model.architectures.traits import Beside, ExpertNames, LayerInputs, Mixture, Traits
 from pyengine.model.layer_heads import LayerHeads
@@ -37,9 +36,8 @@ def gemma4(config: Mapping[str, Any]) -> Traits:
     """The traits of a Gemma 4.
 
     Raises:
-        ModelLoadError: config.json asks for attention in both directions, or its layers do not fit.
+        ModelLoadError: Its layers do not fit.
     """
-    refuse(config, "use_bidirectional_attention")
     kinds = layer_types(config, 6)
     kinds[-1] = "full_attention"
     heads = _heads(config, kinds)
@@ -68,6 +66,11 @@ def gemma4(config: Mapping[str, Any]) -> Traits:
         logits_cap=config.get("final_logit_softcapping"),
         **shared,
     )
+
+
+def gemma4_unified(config: Mapping[str, Any]) -> Traits:
+    """The traits of a Gemma 4 whose layers get no inputs of their own, and that has no experts."""
+    return gemma4({**config, "hidden_size_per_layer_input": 0, "enable_moe_block": False})
 
 
 def _heads(config: Mapping[str, Any], kinds: list[str]) -> tuple[LayerHeads, ...]:

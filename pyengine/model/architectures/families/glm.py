@@ -10,7 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from pyengine.model.architectures.experts import Routing
-from pyengine.model.architectures.reading import common, count, layer_count, number
+from pyengine.model.architectures.reading import (
+    common,
+    count,
+    dense_first_layers,
+    layer_count,
+    number,
+)
 from pyengine.model.architectures.traits import Mixture, Names, Traits
 from pyengine.model.positions import rotary_parameters
 
@@ -45,7 +51,7 @@ def glm4_moe(config: Mapping[str, Any]) -> Traits:
             groups=config.get("n_group") or 1,
             chosen_groups=config.get("topk_group") or 1,
         ),
-        dense=frozenset(range(config.get("first_k_dense_replace") or 0)),
+        dense=dense_first_layers(config),
         bias="gate.e_score_correction_bias",
         shared="shared_experts" if shared else None,
         shared_inner=inner * shared,
@@ -58,6 +64,11 @@ def glm4_moe(config: Mapping[str, Any]) -> Traits:
         mixture=mixture,
         **common(config, epsilon=1e-5),
     )
+
+
+def solar_open(config: Mapping[str, Any]) -> Traits:
+    """The traits of a Solar Open (Upstage, 2026): a GLM-4.5 whose heads are rotated whole."""
+    return glm4_moe({"partial_rotary_factor": 1.0, **config, "use_qk_norm": False})
 
 
 def _glm(config: Mapping[str, Any], names: Names) -> Traits:

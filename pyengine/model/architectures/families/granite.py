@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from pyengine.model.architectures.experts import Routing
-from pyengine.model.architectures.reading import common, count, number
-from pyengine.model.architectures.traits import ExpertNames, Mixture, Traits
+from pyengine.model.architectures.reading import common, count, layer_count, number
+from pyengine.model.architectures.traits import ExpertNames, Mixture, Names, Traits
+from pyengine.model.positions import rotary_parameters
 
 
 def granite(config: Mapping[str, Any]) -> Traits:
@@ -22,6 +23,28 @@ def granite(config: Mapping[str, Any]) -> Traits:
         logits_scale=1.0 / number(config, "logits_scaling", 1.0),
         **common(config),
     )
+
+
+def granite_swa(config: Mapping[str, Any]) -> Traits:
+    """The traits of a Granite with sliding windows and sinks, and a base of positions by layer."""
+    rotary = rotary_parameters(config)
+    bases = config.get("layer_rope_theta") or [rotary["rope_theta"]] * layer_count(config)
+    return replace(
+        granite(config),
+        names=Names(sinks="sinks"),
+        rotary=tuple({**rotary, "rope_theta": base} if base else None for base in bases),
+    )
+
+
+def hyperclovax(config: Mapping[str, Any]) -> Traits:
+    """The traits of a HyperCLOVA X (NAVER Cloud, 2025): a Granite with norms on both sides."""
+    traits = granite(config)
+    if config.get("use_post_norm", True):
+        names = Names(after_attention="post_norm1", after_mlp="post_norm2")
+        traits = replace(traits, names=names)
+    # Where it is left out, scores are scaled as everywhere.
+    scale = traits.attention_scale if config.get("attention_multiplier") is not None else None
+    return replace(traits, attention_scale=scale)
 
 
 def granite_moe(config: Mapping[str, Any]) -> Traits:

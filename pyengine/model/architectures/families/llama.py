@@ -1,6 +1,6 @@
 """Llama (Touvron et al., "LLaMA: Open and Efficient Foundation Language Models", 2023), in the
 variants that ``LlamaForCausalLM`` of transformers knows: with biases or without. Falcon 3, Yi,
-SmolLM 1 and 2 and many more are Llamas.
+SmolLM 1 and 2 and many more are Llamas; CWM is one with windows.
 """
 
 from collections.abc import Mapping
@@ -19,3 +19,8 @@ def llama(config: Mapping[str, Any]) -> Traits:
         mlp_bias=bool(config.get("mlp_bias")),
         **common(config),
     )
+
+
+def cwm(config: Mapping[str, Any]) -> Traits:
+    """The traits of a CWM (Meta, "CWM: An Open-Weights LLM [...] with World Models", 2025)."""
+    return llama(config)

@@ -8,8 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from pyengine.model.architectures.experts import Routing
-from pyengine.model.architectures.reading import common, count, layer_count, refuse
+from pyengine.model.architectures.reading import (
+    common,
+    count,
+    dense_first_layers,
+    layer_count,
+    layer_types,
+    refuse,
+)
 from pyengine.model.architectures.traits import ExpertNames, Mixture, Traits
+from pyengine.model.positions import rotary_by_kind
 
 
 def qwen3(config: Mapping[str, Any]) -> Traits:
@@ -41,6 +49,17 @@ def qwen3_vl_moe(config: Mapping[str, Any]) -> Traits:
         return traits
     names = ExpertNames(gate_up=("experts.gate_up_proj[{}].T",), down="experts.down_proj[{}].T")
     return replace(traits, mixture=replace(traits.mixture, names=names))
+
+
+def mellum(config: Mapping[str, Any]) -> Traits:
+    """The traits of a Mellum 2 (JetBrains, 2026): a Qwen3-MoE with positions by kind of layer."""
+    traits = qwen3_moe({"norm_topk_prob": True, **config})
+    assert traits.mixture is not None
+    return replace(
+        traits,
+        rotary=tuple(rotary_by_kind(config, kind) for kind in layer_types(config)),
+        mixture=replace(traits.mixture, dense=dense_first_layers(config)),
+    )
 
 
 def dense_layers(config: Mapping[str, Any]) -> frozenset[int]:

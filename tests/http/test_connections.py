@@ -2,11 +2,13 @@
 
 import asyncio
 import socket
+import ssl
 import sys
 from pathlib import Path
 
 import httpx
 import pytest
+import trustme
 
 from pyengine.http.limits import Limits
 from pyengine.http.serving.server import HttpServer
@@ -49,7 +51,7 @@ class TestSilence:
 
 
 def _address(url: str) -> tuple[str, int]:
-    host, port = url.removeprefix("http://").rstrip("/").split(":")
+    host, port = url.rpartition("//")[2].rstrip("/").split(":")
     return host, int(port)
 
 
@@ -60,12 +62,15 @@ from pyengine.http.serving.server import leave, serve
 from pyengine.settings.server import ServerConfig
 import logging
 logging.basicConfig(format="%(message)s")
-files, connections = map(int, sys.argv[2:])
+files, connections = map(int, sys.argv[2:4])
+chain, key = sys.argv[4:] or (None, None)
 if files:
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
 async def main():
-    config = ServerConfig(port=0, max_connections=connections)
+    config = ServerConfig(
+        port=0, max_connections=connections, tls_cert=chain, tls_key=key
+    )
     await serve(FakeEngine(), config, announce=lambda line: print(line, flush=True))
 
 asyncio.run(main())
@@ -119,3 +124,26 @@ def test_silent_connections_do_not_take_the_server_away(
             one.close()
         server.expect(r"connections are free again")
         assert httpx.get(f"{url}/v1/models", timeout=WAIT_S).status_code == 200
+
+
+@pytest.mark.slow
+def test_handshakes_that_never_end_do_not_take_the_server_away(tmp_path: Path) -> None:
+    """They are not requests yet, so no limit of those counts them."""
+    authority = trustme.CA()
+    trusted = ssl.create_default_context()
+    authority.configure_trust(trusted)
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
+    issued.private_key_pem.write_to_path(tmp_path / "tls.key")
+    files = map(str, (tmp_path / "tls.crt", tmp_path / "tls.key"))
+    command = [sys.executable, "-c", SCRIPT]
+    with served("256", "8192", *files, command=command) as server:
+        url = server.url()
+        server.expect(r"open files \(256, see ulimit -n\) leaves \d+ connections")
+        silent = connections_to(url, 400)
+        server.expect(r"all \d+ connections are taken")
+        assert httpx.get(f"{url}/health", timeout=WAIT_S, verify=trusted).status_code == 200
+        server.expect(r"connections are free again")  # granian's deadline of a handshake
+        assert httpx.get(f"{url}/v1/models", timeout=WAIT_S, verify=trusted).status_code == 200
+        for one in silent:
+            one.close()

@@ -105,22 +105,20 @@ class GranianServer(Server):
             ssl_protocol_min=SSLProtocols.tls12,
         )
         # granian owns the descriptor from here on and closes it.
-        self._unix = listener.family == socket.AF_UNIX
+        unix = listener.family == socket.AF_UNIX
         self._descriptor = listener.detach()
-        self._listener = SocketHolder(self._descriptor, self._unix, limits.backlog)  # type: ignore[call-arg]
+        self._listener = SocketHolder(self._descriptor, unix, limits.backlog)  # type: ignore[call-arg]
 
     def _init_shared_socket(self) -> None:
         self._shd = self._listener  # type: ignore[assignment]
 
-    def accept_no_more(self) -> None:
-        """Take no connection from now on; those that are taken go on, also with their handshakes.
+    def accept_from(self, listener: socket.socket) -> None:
+        """Take the connections of ``listener`` from now on, in the place of those before.
 
-        granian breaks handshakes off when it is told to stop. So its descriptor becomes, in one
-        step, that of a socket which no client knows. Not for a server that was stopped: it has
-        closed the descriptor.
+        Those that are taken go on, handshakes too, which granian breaks off when it is told to
+        stop. Not for a server that was stopped: it has closed its descriptor.
         """
-        with unknown_listener(self._unix) as unknown:
-            os.dup2(unknown.fileno(), self._descriptor, inheritable=False)
+        os.dup2(listener.fileno(), self._descriptor, inheritable=False)
 
 
 class Port:
@@ -140,6 +138,9 @@ class Port:
         self._certificate = certificate
         self._running: dict[asyncio.Task[None], GranianServer] = {}
         self._retiring: set[asyncio.TimerHandle] = set()
+        self._held: GranianServer | None = None
+        # There may be no descriptor left to make it with, once it is needed.
+        self._unknown = unknown_listener(listener.family == socket.AF_UNIX)
         self._serving = self._start()
 
     def _start(self) -> "asyncio.Task[None]":
@@ -166,8 +167,21 @@ class Port:
         before = self._running.get(self._serving)
         self._serving = self._start()
         if before is not None:
-            before.accept_no_more()
+            before.accept_from(self._unknown)
             self._stop_later(before)
+
+    def hold(self) -> None:
+        """Let no more connections in until :meth:`go_on`. Idempotent."""
+        server = self._running.get(self._serving)
+        if server is not None and server is not self._held:
+            server.accept_from(self._unknown)
+            self._held = server
+
+    def go_on(self) -> None:
+        """Let connections in again, those that come from now on."""
+        held, self._held = self._held, None
+        if held is not None and held is self._running.get(self._serving):
+            held.accept_from(self._listener)
 
     def _stop_later(self, server: GranianServer) -> None:
         def stop() -> None:
@@ -190,4 +204,5 @@ class Port:
         for server in self._running.values():
             server.stop()  # type: ignore[no-untyped-call]
         await asyncio.gather(*self._running)
+        self._unknown.close()
         self._listener.close()

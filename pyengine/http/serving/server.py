@@ -123,6 +123,8 @@ class HttpServer:
                 Port(rest, listener, connections, certificate),
                 Port(part, metrics, SCRAPERS, certificate),
             ]
+        if certificate is not None:
+            self._overflow.guard(self._ports[0])
         self.app.start()
         return self.url
 

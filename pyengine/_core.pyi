@@ -1060,8 +1060,12 @@ class CpuExperts:
         limit: float | None = None,
         scales: Sequence[float] | None = None,
         weighs_inputs: bool = False,
+        first: int = 0,
+        count: int | None = None,
     ) -> CpuExperts:
         """Experts of ``gate_up`` [2 * inner, hidden] and ``down`` [hidden, inner] each.
+
+        Some of the experts may be elsewhere: what a token gets from those is left out.
 
         Args:
             gate_up: Gates, then ups, of each expert.
@@ -1077,10 +1081,16 @@ class CpuExperts:
             limit: Of the clamped activation.
             scales: Multiply the weights of the chosen, one for each expert.
             weighs_inputs: Weights multiply what goes into an expert, not what comes out.
+            first: The number of the first one here.
+            count: Of all experts; None: all are here.
 
         Raises:
             ValueError: Shapes or numbers do not fit.
         """
+
+    @property
+    def routed(self) -> list[int]:
+        """Tokens that were sent to each of all experts so far; any thread may ask."""
 
 @final
 class CpuKernels:

@@ -60,6 +60,8 @@ ENGINE_OPTIONS: dict[str, str] = {
     "gpu_memory_fraction": "Share of the GPU's memory that the engine may use [default: 0.9].",
     "graph_memory_mib": "Memory of CUDA graphs, in MiB; 0 for no graphs [default: 1024].",
     "tensor_parallel": "GPUs, or processes on the CPU, that share the model [default: 1].",
+    "expert_parallel": "With --tensor-parallel, give each GPU or process whole experts of a "
+    "mixture, not a part of every one [default: no].",
     "threads": "CPU threads of a model step, with --tensor-parallel of each process [default: the "
     "machine's cores, divided among the processes].",
     "prefix_cache": "Share the cache of equal prompt prefixes [default: yes].",

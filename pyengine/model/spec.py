@@ -50,6 +50,7 @@ class ModelSpec:
         draft: The draft model, with the same blocks; None where there is none.
         dummy: Whether its weights are made up.
         quantization: What dense weights become as they are loaded: ``int8``, ``int4`` or None.
+        expert_parallel: Whether each rank has whole experts, not a share of each.
     """
 
     info: ModelInfo
@@ -58,6 +59,7 @@ class ModelSpec:
     draft: "ModelSpec | None" = None
     dummy: bool = False
     quantization: str | None = None
+    expert_parallel: bool = False
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -245,6 +247,7 @@ def _with_cache(
         model,
         dummy=dummy,
         quantization=config.quantization,
+        expert_parallel=config.expert_parallel,
     )
 
 

@@ -112,6 +112,8 @@ class EngineConfig:
             graphs, None is 1024.
         tensor_parallel: GPUs that share the model, each with a part of every layer and a process
             of its own; on the CPU, processes. Its KV heads must be divisible by it.
+        expert_parallel: Each of ``tensor_parallel`` has whole experts of a mixture, in place of a
+            part of every expert; their number must be divisible by it.
         threads: CPU threads of a model step, with ``tensor_parallel`` of each process; None takes
             the machine's cores, divided among the processes, and one for a tiny model.
         speculation: Draft token sources, by their names in ``pyengine._core.PROPOSERS``; the help
@@ -164,6 +166,7 @@ class EngineConfig:
     gpu_memory_fraction: float | None = None
     graph_memory_mib: int | None = None
     tensor_parallel: int = 1
+    expert_parallel: bool = False
     threads: int | None = None
     speculation: tuple[Proposer, ...] | None = None
     draft_model: str | None = None
@@ -228,6 +231,12 @@ class EngineConfig:
                 f"'tensor_parallel' is {self.tensor_parallel}, but the simulated device has no "
                 "model to share",
                 param="tensor_parallel",
+            )
+        if self.expert_parallel and self.tensor_parallel == 1:
+            raise ConfigError(
+                "'expert_parallel' divides experts among the ranks of 'tensor_parallel', which "
+                "is 1: set it to how many there are",
+                param="expert_parallel",
             )
         if self.tensor_parallel > 1 and self.draft_model is not None:
             raise ConfigError(

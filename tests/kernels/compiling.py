@@ -20,11 +20,13 @@ from pyengine.kernels import (
     attention,
     feed,
     greedy,
+    grouped,
     head_norm,
     norm,
     penalties,
     quantize,
     rope,
+    router,
     sampling,
     top_logprobs,
     verify,
@@ -70,6 +72,23 @@ def layers() -> Iterator[tuple[str, Work]]:
             gains, normed = of(dtype, dim), of(dtype, ROWS, (heads + 2 * kv_heads) * dim)
             work = partial(head_norm.head_rms_norm, normed, gains, gains, heads, 1e-6)
             yield f"{dtype} {dim}", work
+
+
+def experts() -> Iterator[tuple[str, Work]]:
+    """Of Qwen3-30B-A3B and of gpt-oss, for few rows in an expert and for many."""
+    for dtype in (FP32, BF16, FP16):
+        for count, chosen, hidden, inner in ((128, 8, 2048, 768), (32, 4, 2880, 2880)):
+            routed, live = of(torch.int64, count), of(torch.int64, 1)
+            given = (ints(ROWS, chosen), of(FP32, ROWS, chosen), routed, live)
+            logits, bias = of(dtype, ROWS, count), of(FP32, count)
+            grouping: dict[str, Any] = {"bias": bias, "groups": 4, "chosen_groups": 2}
+            for rules in ({}, {"sigmoid": True} | grouping):
+                yield f"{dtype} {count}", partial(router.route, logits, *given, **rules)
+            weight, biases = of(dtype, count, 2 * inner, hidden), of(dtype, count, 2 * inner)
+            for rows in (ROWS, 16 * TOKENS):
+                x, out = of(dtype, rows, hidden), of(dtype, rows, 2 * inner)
+                work = partial(grouped.grouped, x, weight, biases, ints(count), out)
+                yield f"{dtype} {count}", work
 
 
 def sampler() -> Iterator[tuple[str, Work]]:
@@ -139,6 +158,7 @@ def attend() -> Iterator[tuple[str, Work]]:
 
 PARTS: dict[str, Callable[[], Iterator[tuple[str, Work]]]] = {
     "layers": layers,
+    "experts": experts,
     "sampler": sampler,
     "attention": attend,
 }

@@ -55,6 +55,16 @@ def test_layers_are_limited_by_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
+def test_experts_are_products_of_tensor_cores(tmp_path: Path) -> None:
+    found = figures("experts", tmp_path)
+    assert {one["kernel"] for one in found} == {"route_kernel", "grouped_kernel"}
+    for one in found:
+        assert one["stack"] == 0, one
+        if one["kernel"] == "grouped_kernel" and "float32" not in one["kind"]:
+            assert one["product"] in ("mma", "wgmma"), one
+
+
+@pytest.mark.timeout(300)
 def test_sampling_rounds_as_the_cpu(tmp_path: Path) -> None:
     """What has the bits of the CPU fuses nothing; and nothing is kept in memory."""
     found = figures("sampler", tmp_path)

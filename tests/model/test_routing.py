@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 
 from pyengine._core import CpuExperts, CpuKernels, CpuLinear
+from pyengine.kernels.router import route_reference
 from pyengine.model.architectures.experts import Routing
 from pyengine.model.dtypes import cpu_tensor
-from pyengine.model.torch.experts import route
 
 EXPERTS, HIDDEN, ROWS = 8, 16, 40
 
@@ -49,10 +49,23 @@ def test_rows_go_where_torch_sends_them(routing: Routing, biased: bool) -> None:
     )
     x, out = np.ones((ROWS, HIDDEN), np.float32), np.zeros((ROWS, HIDDEN), np.float32)
     CpuKernels(2).experts(experts, cpu_tensor(logits), cpu_tensor(x), cpu_tensor(out), ROWS)
-    chosen, weights = route(
-        torch.from_numpy(logits), routing, None if bias is None else torch.from_numpy(bias)
+    chosen = torch.empty(ROWS, routing.chosen, dtype=torch.int32)
+    weights, routed = torch.empty(chosen.shape), torch.zeros(EXPERTS, dtype=torch.int64)
+    route_reference(
+        torch.from_numpy(logits),
+        chosen,
+        weights,
+        routed,
+        torch.tensor([ROWS]),
+        sigmoid=routing.sigmoid,
+        normalized=routing.normalized,
+        scale=routing.scale,
+        groups=routing.groups,
+        chosen_groups=routing.chosen_groups,
+        bias=None if bias is None else torch.from_numpy(bias),
     )
-    expected = torch.zeros(ROWS, HIDDEN).scatter_(1, chosen, weights)
+    assert experts.routed == routed.tolist()
+    expected = torch.zeros(ROWS, HIDDEN).scatter_(1, chosen.long(), weights)
     torch.testing.assert_close(torch.from_numpy(out), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -62,5 +75,7 @@ def test_experts_that_do_not_fit_are_refused() -> None:
         CpuExperts([wide], [dense(np.zeros((HIDDEN, 3)))], "silu", chosen=1)
     with pytest.raises(ValueError, match="3 of 1 experts in 1 groups"):
         CpuExperts([wide], [narrow], "silu", chosen=3)
+    with pytest.raises(ValueError, match="1 experts from 2 on are not among 2"):
+        CpuExperts([wide], [narrow], "silu", chosen=1, first=2, count=2)
     with pytest.raises(ValueError, match="a bias has 1 numbers, not 2"):
         CpuExperts([wide], [narrow], "silu", chosen=1, bias=[0.0, 1.0])

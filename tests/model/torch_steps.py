@@ -37,6 +37,8 @@ class GreedyRunner:
         group: Group | None = None,
         load_format: str = "auto",
         quantization: str | None = None,
+        expert_parallel: bool = False,
+        cpu_kernels: bool = False,
     ) -> None:
         config = EngineConfig(
             model=str(folder),
@@ -64,6 +66,8 @@ class GreedyRunner:
             layout.fields()["logit_row"][2],
             spec.num_blocks,
             group,
+            expert_parallel=expert_parallel,
+            cpu_kernels=cpu_kernels,
         )
         rank, ranks = parts.group.rank, parts.ranks
         with open_weights(spec, rank=rank, ranks=ranks) as weights:

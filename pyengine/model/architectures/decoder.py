@@ -138,11 +138,14 @@ def _check(made: Projections) -> None:
     if config.get("use_bidirectional_attention") != "vision":
         refuse(config, "use_bidirectional_attention")
     mixture, layers = made.traits.mixture, range(info.num_layers)
+    divided = made.parts.expert_parallel
+    if divided:
+        _check_experts(info, 0 if mixture is None else mixture.count, ranks)
     dense = [at for at in layers if mixture is None or mixture.beside or at in mixture.dense]
     for name, count in (
         *{("kv heads", heads.kv_heads) for heads in info.heads},
         *{("feed-forward units", made.inner(layer)) for layer in dense},
-        ("units of an expert", 0 if mixture is None else mixture.inner),
+        ("units of an expert", 0 if mixture is None or divided else mixture.inner),
         ("units of the shared expert", 0 if mixture is None else mixture.shared_inner),
     ):
         if count % ranks:
@@ -151,3 +154,15 @@ def _check(made: Projections) -> None:
                 "'tensor_parallel' must be a divisor",
                 param="tensor_parallel",
             )
+
+
+def _check_experts(info: ModelInfo, count: int, ranks: int) -> None:
+    if count and count % ranks == 0:
+        return
+    raise ConfigError(
+        f"{count} experts of {info.name} cannot be divided by {ranks} ranks; leave "
+        "'expert_parallel' out, and each rank has a share of every expert"
+        if count
+        else f"{info.name} has no experts that ranks could divide; leave 'expert_parallel' out",
+        param="expert_parallel",
+    )

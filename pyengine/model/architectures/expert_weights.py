@@ -1,5 +1,7 @@
 """The weights of a layer's experts, as files have them: one by one, or all in one tensor."""
 
+from contextlib import nullcontext
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,39 +11,49 @@ from pyengine.model.weights.matrix import Matrix
 from pyengine.model.weights.sharding import Weights
 
 
-def expert_weights(weights: Weights, mlp: str, mixture: Mixture, hidden: int) -> ExpertWeights:
-    """The weights of all experts, this rank's share of each.
+def expert_weights(
+    weights: Weights, mlp: str, mixture: Mixture, hidden: int, *, divided: bool
+) -> ExpertWeights:
+    """The weights of all experts, this rank's share of each; or where they are ``divided`` its own.
 
     Args:
         weights: Of the model.
         mlp: What their names begin with.
         mixture: The experts.
         hidden: Width of hidden states.
+        divided: Each rank has whole experts.
 
     Raises:
         ModelLoadError: A tensor is missing, or has another shape.
     """
-    names, inner, experts = mixture.names, mixture.inner, range(mixture.count)
+    names, inner, count = mixture.names, mixture.inner, mixture.count
     down_bias = names.down_bias
 
     def vector(name: str | None) -> NDArray[np.floating] | None:
-        return None if name is None else weights.vector(f"{mlp}{name}", mixture.count)
+        return None if name is None else weights.vector(f"{mlp}{name}", count)
 
-    return ExpertWeights(
-        [_gate_up(weights, mlp, names, expert, inner, hidden) for expert in experts],
-        [weights.inputs(f"{mlp}{names.down.format(expert)}", hidden, inner) for expert in experts],
-        [
-            _gate_up_bias(weights, f"{mlp}{names.gate_up_bias.format(expert)}", names, inner)
-            for expert in experts
-        ]
-        if names.gate_up_bias
-        else (),
-        [weights.vector(f"{mlp}{down_bias.format(expert)}", hidden) for expert in experts]
-        if down_bias
-        else (),
-        vector(mixture.bias),
-        vector(mixture.scales),
-    )
+    choice_bias, scales = vector(mixture.bias), vector(mixture.scales)
+    with weights.whole_ones(count) if divided else nullcontext(range(count)) as experts:
+        return ExpertWeights(
+            count,
+            experts.start,
+            [_gate_up(weights, mlp, names, expert, inner, hidden) for expert in experts],
+            [
+                weights.inputs(f"{mlp}{names.down.format(expert)}", hidden, inner)
+                for expert in experts
+            ],
+            [
+                _gate_up_bias(weights, f"{mlp}{names.gate_up_bias.format(expert)}", names, inner)
+                for expert in experts
+            ]
+            if names.gate_up_bias
+            else (),
+            [weights.vector(f"{mlp}{down_bias.format(expert)}", hidden) for expert in experts]
+            if down_bias
+            else (),
+            choice_bias,
+            scales,
+        )
 
 
 def _gate_up(

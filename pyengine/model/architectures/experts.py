@@ -1,7 +1,7 @@
 """Mixtures of experts: how tokens are sent to them, and their weights."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -34,20 +34,34 @@ class Routing:
 
 @dataclass(frozen=True, eq=False)
 class ExpertWeights:
-    """The weights of a layer's experts, this rank's share of each.
+    """The weights of a layer's experts: this rank's share of each, or its own experts as a whole.
 
     Attributes:
+        count: Experts of all ranks.
+        first: The number of the first one here.
         gate_up: Gates, then ups, of each expert: [2 * inner, hidden].
         down: Of each expert: [hidden, inner].
         gate_up_bias: Of each expert, floats [2 * inner]; none at all, or one each.
-        down_bias: Of each expert, floats [hidden], which all ranks have; none at all, or one each.
+        down_bias: Of each expert, floats [hidden], which all ranks have where they share
+            each expert; none at all, or one each.
         choice_bias: Floats [experts], added to the scores where experts are chosen.
         scales: Floats [experts], which multiply the weights of the chosen.
     """
 
+    count: int
+    first: int
     gate_up: Sequence[Matrix]
     down: Sequence[Matrix]
     gate_up_bias: Sequence[NDArray[Any]] = ()
     down_bias: Sequence[NDArray[Any]] = ()
     choice_bias: NDArray[Any] | None = None
     scales: NDArray[Any] | None = None
+
+    @property
+    def divided(self) -> bool:
+        """Whether ranks have whole experts, not a share of each."""
+        return len(self.down) < self.count
+
+    def added_by(self, rank: int) -> "ExpertWeights":
+        """The same with the biases of outputs that this rank adds: what all have is added once."""
+        return self if self.divided or rank == 0 else replace(self, down_bias=())

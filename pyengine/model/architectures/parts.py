@@ -176,6 +176,7 @@ class Parts(Protocol):
 
     Attributes:
         ranks: Ranks that share the model.
+        expert_parallel: Whether each of them has whole experts, not a share of each.
         max_tokens: Most tokens in a step.
         max_sampled: Most rows whose logits are wanted in a step.
         logits_bytes: Most memory of the logits of one call; a step that samples more rows takes
@@ -183,6 +184,7 @@ class Parts(Protocol):
     """
 
     ranks: int
+    expert_parallel: bool
     max_tokens: int
     max_sampled: int
     logits_bytes: int

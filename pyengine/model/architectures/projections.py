@@ -210,7 +210,8 @@ class Projections:
 
     def experts(self, mlp: str, mixture: Mixture) -> Experts:
         """The feed-forward layers of all experts."""
-        weights = expert_weights(self.weights, mlp, mixture, self.info.hidden_size)
+        hidden, divided = self.info.hidden_size, self.parts.expert_parallel
+        weights = expert_weights(self.weights, mlp, mixture, hidden, divided=divided)
         return self.parts.experts(mixture.routing, weights, self.traits.activation)
 
     def shared_gate(self, mlp: str, name: str) -> Linear:

@@ -1,7 +1,6 @@
 """The parts of models on the CPU: the Rust kernels."""
 
 from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,6 +18,7 @@ from pyengine.model.architectures.parts import (
 )
 from pyengine.model.cpu.attention import Attention
 from pyengine.model.cpu.executor import Executor
+from pyengine.model.cpu.experts import make_experts
 from pyengine.model.cpu.linear import pack
 from pyengine.model.cpu.norms import HeadRmsNorm, LayerNorm, NoNorm, RmsNorm
 from pyengine.model.dtypes import cpu_tensor
@@ -46,6 +46,7 @@ class CpuParts:
     """
 
     ranks = 1
+    expert_parallel = False
 
     def __init__(
         self,
@@ -128,26 +129,7 @@ class CpuParts:
         activation: Activation,
     ) -> "CpuExpertLayer":
         """By a Rust kernel, which reads the experts that some row chose."""
-        gate_up = zip_longest(weights.gate_up, weights.gate_up_bias)
-        down = zip_longest(weights.down, weights.down_bias)
-        return CpuExpertLayer(
-            self.executor,
-            CpuExperts(
-                [self._pack(matrix, bias) for matrix, bias in gate_up],
-                [self._pack(matrix, bias) for matrix, bias in down],
-                activation.kind,
-                limit=activation.limit,
-                bias=_floats(weights.choice_bias),
-                scales=_floats(weights.scales),
-                chosen=routing.chosen,
-                sigmoid=routing.sigmoid,
-                normalized=routing.normalized,
-                scale=routing.scale,
-                groups=routing.groups,
-                chosen_groups=routing.chosen_groups,
-                weighs_inputs=routing.weighs_inputs,
-            ),
-        )
+        return CpuExpertLayer(self.executor, make_experts(routing, weights, activation, self._pack))
 
     def vector(self, values: NDArray[Any]) -> NDArray[Any]:
         """A copy of ``values`` in the parts' data type."""
@@ -188,10 +170,6 @@ class CpuParts:
     def gate(self, x: Buffer, gates: Buffer, rows: int) -> None:
         """Multiply by sigmoids, in place."""
         self.executor.target.gate(x.kernel, gates.kernel, rows)
-
-
-def _floats(numbers: NDArray[Any] | None) -> list[float] | None:
-    return None if numbers is None else [float(number) for number in numbers]
 
 
 class Table:

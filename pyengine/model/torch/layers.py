@@ -26,7 +26,7 @@ from pyengine.model.architectures.parts import (
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.paged import PagedAttention, PagedCache
-from pyengine.model.torch.experts import GroupedLinear, TorchExperts
+from pyengine.model.torch.experts import TorchExperts
 from pyengine.model.torch.float8_linear import Float8Linear, is_float8
 from pyengine.model.torch.memory import logits_bytes
 from pyengine.model.torch.norms import (
@@ -37,7 +37,8 @@ from pyengine.model.torch.norms import (
     WholeNorm,
 )
 from pyengine.model.torch.ops import TorchOps, torch_ops
-from pyengine.model.torch.packed_linear import PackedLinear, is_packed
+from pyengine.model.torch.packed_experts import PackedExperts
+from pyengine.model.torch.packed_linear import DTYPES, PackedLinear, is_packed
 from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.matrix import Matrix
 from pyengine.model.weights.sharding import share
@@ -57,6 +58,10 @@ class TorchParts:
         num_blocks: KV blocks.
         group: The ranks that share the model.
         ranks: How many they are.
+        expert_parallel: Whether each of them has whole experts, not a share of each.
+        cpu_kernels: Whether experts on a CPU are the Rust kernel's; if not, they are computed as
+            on a GPU.
+        live: int64 [1] on the device, the tokens of a step, without those that fill up a graph's.
         ops: Norms, rotation, activation.
         caches: Keys and values of each slot of a page, [pages, block_size, kv heads, head_dim],
             or of whole pages where heads differ, once attention is made.
@@ -73,6 +78,9 @@ class TorchParts:
         max_sampled: int,
         num_blocks: int,
         group: Group | None = None,
+        *,
+        expert_parallel: bool = False,
+        cpu_kernels: bool = True,
     ) -> None:
         self.device = device
         self.dtype = dtype
@@ -84,7 +92,10 @@ class TorchParts:
         self.num_blocks = num_blocks
         self.group: Group = group or Alone()
         self.ranks = self.group.size
+        self.expert_parallel = expert_parallel
+        self.cpu_kernels = cpu_kernels
         self.ops: TorchOps = torch_ops(device)
+        self.live = torch.zeros(1, dtype=torch.int64, device=device)
         self.caches: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.transfer = Transfer(device, dtype)
         self._tables: dict[Matrix, torch.Tensor] = {}
@@ -186,22 +197,12 @@ class TorchParts:
         routing: Routing,
         weights: ExpertWeights,
         activation: Activation,
-    ) -> TorchExperts:
-        """By torch's grouped products where there are, and one after the other elsewhere."""
-        matrix, vector = self.transfer.matrix, self.transfer.vector
-        # What all ranks have is added once.
-        down_bias = weights.down_bias if self.group.rank == 0 else ()
+    ) -> TorchExperts | PackedExperts:
+        """By the Rust kernel on a CPU, and by grouped products elsewhere."""
+        if self.cpu_kernels and self.device.type == "cpu" and self.dtype in DTYPES:
+            return PackedExperts(self.kernels, self.group, routing, weights, activation, self.dtype)
         return TorchExperts(
-            self.group,
-            self.ops,
-            routing,
-            GroupedLinear(
-                list(map(matrix, weights.gate_up)), list(map(vector, weights.gate_up_bias))
-            ),
-            GroupedLinear(list(map(matrix, weights.down)), list(map(vector, down_bias))),
-            activation,
-            None if weights.choice_bias is None else vector(weights.choice_bias),
-            None if weights.scales is None else vector(weights.scales),
+            self.group, self.ops, routing, weights, activation, self.transfer, self.live
         )
 
     def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> PagedAttention:

@@ -122,6 +122,7 @@ def load_model(
         fields["logit_row"][2],
         spec.num_blocks,
         group,
+        expert_parallel=spec.expert_parallel,
     )
     rank, ranks = parts.group.rank, parts.ranks
     with open_weights(spec, rank=rank, ranks=ranks, progress=progress) as weights:

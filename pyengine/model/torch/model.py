@@ -2,7 +2,7 @@
 
 import torch
 
-from pyengine._core import StepLayout
+from pyengine._core import StepHeader, StepLayout
 from pyengine.model.architectures import Architecture, find_architecture
 from pyengine.model.spec import ModelSpec
 from pyengine.model.torch.attention.backend import AttentionBackend
@@ -50,12 +50,14 @@ class TorchModel:
         self.num_parameters = weights.num_parameters
         self.weight_bytes = parts.transfer.nbytes
         self.backend: AttentionBackend = parts.backend
+        self._live = parts.live
         self.caches = parts.caches
         self.rows_per_call = len(self._model.logits_rows.tensor)
 
     def forward(self, step: DeviceStep, tokens: int) -> None:
         """Compute the first ``tokens`` tokens, and store their keys and values."""
         with torch.inference_mode():
+            self._live.copy_(step.header[StepHeader.NUM_TOKENS :][:1])
             self._model.forward(step, tokens)
 
     def logits(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:

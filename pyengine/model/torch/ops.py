@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pyengine.kernels import activation, head_norm, norm, quantize, rope
+from pyengine.kernels import activation, grouped, head_norm, norm, quantize, rope, router
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class TorchOps:
             :mod:`pyengine.kernels.rope`.
         gated: (gate_up, out, activation, limit), see :mod:`pyengine.kernels.activation`.
         quantize_rows: (x, out, scales), see :mod:`pyengine.kernels.quantize`.
+        route: (logits, experts, weights, routed, live, ...), see :mod:`pyengine.kernels.router`.
+        grouped: (x, weight, bias or None, ends, out), see :mod:`pyengine.kernels.grouped`.
     """
 
     add_rms_norm: Callable[
@@ -41,6 +43,10 @@ class TorchOps:
     ]
     gated: Callable[[torch.Tensor, torch.Tensor, str, float | None], None]
     quantize_rows: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
+    route: Callable[..., None]
+    grouped: Callable[
+        [torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor], None
+    ]
 
 
 KERNELS = TorchOps(
@@ -49,6 +55,8 @@ KERNELS = TorchOps(
     rope_append=rope.rope_append,
     gated=activation.gated,
     quantize_rows=quantize.quantize_rows,
+    route=router.route,
+    grouped=grouped.grouped,
 )
 REFERENCES = TorchOps(
     add_rms_norm=norm.add_rms_norm_reference,
@@ -56,6 +64,8 @@ REFERENCES = TorchOps(
     rope_append=rope.rope_append_reference,
     gated=activation.gated_reference,
     quantize_rows=quantize.quantize_rows_reference,
+    route=router.route_reference,
+    grouped=grouped.grouped_reference,
 )
 
 

@@ -55,12 +55,12 @@ class PackedLinear:
 
     def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, in] -> ``out`` [rows, out]."""
-        self._kernels.linear(self._weight, _shared(x.tensor), _shared(out.tensor), rows)
+        self._kernels.linear(self._weight, shared(x.tensor), shared(out.tensor), rows)
         if self._reduce:
             self._group.all_reduce(out.tensor[:rows])
 
 
-def _shared(tensor: torch.Tensor) -> CpuTensor:
+def shared(tensor: torch.Tensor) -> CpuTensor:
     """``tensor`` as the kernels see it, in the same memory."""
     bits = tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
     return CpuTensor(bits.numpy())

@@ -5,6 +5,7 @@ read by the thread that copies them.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -48,15 +49,26 @@ class Transfer:
         has, without their scales.
         """
         out = torch.empty(weight.shape, dtype=stored or self._dtype, device=self._device)
+        self._fill(out, weight)
+        return out
+
+    def matrices(self, weights: Sequence[Matrix]) -> torch.Tensor:
+        """The numbers that ``weights`` of one shape mean, [matrices, out, in]."""
+        shape = len(weights), *weights[0].shape
+        out = torch.empty(shape, dtype=self._dtype, device=self._device)
+        for each, weight in zip(out, weights, strict=True):
+            self._fill(each, weight)
+        return out
+
+    def _fill(self, out: torch.Tensor, weight: Matrix) -> None:
         self.nbytes += out.nbytes
         if out.is_meta:
-            return out
+            return
         start = 0
         for part in weight.parts:
             stop = start + part.shape[0]
             self._submit(out[start:stop], part)
             start = stop
-        return out
 
     def wait(self) -> None:
         """Return when all tensors are filled, and give the threads back.

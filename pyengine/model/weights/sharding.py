@@ -11,7 +11,8 @@ Weights are numpy arrays, mostly views of mapped files; the parts of a device co
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import accumulate
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -70,6 +71,12 @@ class Weights(Protocol):
 
     def rows_of(self, table: Matrix) -> Matrix:
         """A share of the rows of :meth:`table`'s; the same object where there is one rank."""
+
+    def whole_ones(self, count: int) -> AbstractContextManager[range]:
+        """The numbers of this rank's, where ranks divide ``count`` things such as experts.
+
+        What is read meanwhile is not divided further, and other ranks read as much of theirs.
+        """
 
 
 class Source(Protocol):
@@ -199,6 +206,18 @@ class RankWeights:
         mine = self._part(size)
         padding = share(size, self.ranks) - (mine.stop - mine.start)
         return stacked([whole.rows(mine), zeros(padding, width)])
+
+    @contextmanager
+    def whole_ones(self, count: int) -> Iterator[range]:
+        """See :class:`Weights`."""
+        mine, divided = self._part(count), (self.rank, self.ranks)
+        before = self.num_parameters
+        self.rank, self.ranks = 0, 1
+        try:
+            yield range(mine.start, mine.stop)
+        finally:
+            self.rank, self.ranks = divided
+            self.num_parameters = before + (self.num_parameters - before) * self.ranks
 
     def _rows(self, name: str, shape: tuple[int, int], first: int, count: int) -> list[Part]:
         """This rank's share of ``count`` rows from ``first`` on, and zeros that fill it up."""

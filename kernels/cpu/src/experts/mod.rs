@@ -11,14 +11,18 @@
 
 mod router;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::activation::{self, Activation};
 use crate::element::Element;
 use crate::linear::{Linear, linear};
 use crate::threads::Threads;
 pub use router::Router;
 
-/// The feed-forward layers of all experts.
+/// The feed-forward layers of experts.
 pub struct Layers<'a> {
+    /// The number of the first one: others may be elsewhere.
+    pub first: usize,
     /// Gates, then ups of each expert: \[2 * inner, hidden\].
     pub gate_up: Vec<&'a Linear>,
     /// \[hidden, inner\].
@@ -29,12 +33,13 @@ pub struct Layers<'a> {
     pub weighs_inputs: bool,
 }
 
-/// `x` \[rows, hidden\] through the experts that `logits` \[rows, experts\] choose, into `out` \[rows, hidden\].
+/// `x` \[rows, hidden\] through those of the experts that `logits` \[rows, experts\] choose which have layers here, into
+/// `out` \[rows, hidden\]. `routed` has a number for each expert, here or elsewhere, to which its rows are added.
 ///
 /// O(rows * chosen * hidden * inner).
 ///
 /// # Panics
-/// The slices do not have the same number of whole rows.
+/// The slices do not have the same number of whole rows, or there are layers of experts that are not.
 pub fn experts<T: Element>(
     threads: &Threads,
     layers: &Layers<'_>,
@@ -42,10 +47,13 @@ pub fn experts<T: Element>(
     logits: &[T],
     x: &[T],
     out: &mut [T],
+    routed: &[AtomicU64],
 ) {
-    let (count, hidden) = (layers.gate_up.len(), layers.gate_up[0].inputs());
+    let (count, hidden) = (routed.len(), layers.gate_up[0].inputs());
     let rows = x.len() / hidden;
     assert!(logits.len() == rows * count && out.len() == x.len(), "whole rows");
+    let here = layers.first..layers.first + layers.gate_up.len();
+    assert!(here.end <= count, "layers of experts that there are");
     let mut routes: Vec<Vec<(usize, f32)>> = vec![Vec::new(); count];
     let (mut scores, mut chosen) = (Vec::new(), Vec::new());
     for row in 0..rows {
@@ -59,7 +67,13 @@ pub fn experts<T: Element>(
     let mut sums = vec![0.0f32; x.len()];
     let (mut given, mut gates, mut inner, mut results) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (expert, routes) in routes.iter().enumerate().filter(|(_, routes)| !routes.is_empty()) {
-        let (gate_up, down) = (layers.gate_up[expert], layers.down[expert]);
+        // Others only read the number, at any time.
+        routed[expert].fetch_add(routes.len() as u64, Ordering::Relaxed);
+        if !here.contains(&expert) {
+            continue;
+        }
+        let at = expert - here.start;
+        let (gate_up, down) = (layers.gate_up[at], layers.down[at]);
         given.clear();
         for &(row, weight) in routes {
             let x = &x[row * hidden..][..hidden];
@@ -89,6 +103,8 @@ pub fn experts<T: Element>(
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
     use crate::element::Rows;
 
@@ -108,18 +124,49 @@ mod tests {
         (gate_up.collect(), down.collect())
     }
 
+    /// By the experts of each range, whose results are added; and the rows of each expert.
+    fn run_apart(ranges: &[Range<usize>], logits: &[f32], x: &[f32]) -> (Vec<f32>, Vec<u64>) {
+        let mut sums = vec![0.0; x.len()];
+        let mut counts = Vec::new();
+        for range in ranges {
+            let (out, routed) = run_some(range.clone(), logits, x);
+            sums.iter_mut().zip(out).for_each(|(sum, out)| *sum += out);
+            counts.push(routed);
+        }
+        assert!(counts.iter().all(|count| *count == counts[0]), "all of them count all experts");
+        (sums, counts.remove(0))
+    }
+
     fn run(logits: &[f32], x: &[f32]) -> Vec<f32> {
+        run_some(0..EXPERTS, logits, x).0
+    }
+
+    fn run_some(range: Range<usize>, logits: &[f32], x: &[f32]) -> (Vec<f32>, Vec<u64>) {
         let (gate_up, down) = made();
         let layers = Layers {
-            gate_up: gate_up.iter().collect(),
-            down: down.iter().collect(),
+            first: range.start,
+            gate_up: gate_up[range.clone()].iter().collect(),
+            down: down[range].iter().collect(),
             activation: Activation::Silu,
             weighs_inputs: false,
         };
         let router = Router { chosen: 2, scale: 1.0, normalized: true, ..Router::default() };
         let mut out = vec![0.0; x.len()];
-        experts(&Threads::new(2).unwrap(), &layers, &router, logits, x, &mut out);
-        out
+        let routed: Vec<AtomicU64> = (0..EXPERTS).map(|_| AtomicU64::new(0)).collect();
+        experts(&Threads::new(2).unwrap(), &layers, &router, logits, x, &mut out, &routed);
+        (out, routed.into_iter().map(AtomicU64::into_inner).collect())
+    }
+
+    #[test]
+    fn experts_here_and_elsewhere_are_all_together() {
+        let (x, logits) = (numbers(40 * HIDDEN, 5), numbers(40 * EXPERTS, 11));
+        let (whole, counts) = run_some(0..EXPERTS, &logits, &x);
+        assert_eq!(counts.iter().sum::<u64>(), 40 * 2);
+        for ranges in [[0..2, 2..EXPERTS], [0..4, 4..EXPERTS]] {
+            let (apart, counts_apart) = run_apart(&ranges, &logits, &x);
+            assert_eq!(counts_apart, counts);
+            assert!(apart.iter().zip(&whole).all(|(apart, whole)| (apart - whole).abs() < 1e-5));
+        }
     }
 
     #[test]

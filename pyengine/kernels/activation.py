@@ -12,6 +12,7 @@ Bytes moved: 3 * rows * width numbers, two read and one written; that is the lim
 
 import torch
 
+from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
 
 BLOCK = 1024
@@ -33,13 +34,14 @@ def sigmoid(x):
 @triton.jit
 def gated_kernel(
     gate_up_ptr, gate_up_stride, out_ptr, out_stride, width, limit,
-    KIND: tl.constexpr, BLOCK: tl.constexpr,
+    KIND: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """A grid of rows and blocks of a row; ``KIND`` is one of :data:`KINDS`."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < width
     gate_ptr = gate_up_ptr + row * gate_up_stride + column
+    wait_for_inputs(CHAINED)
     gate = tl.load(gate_ptr, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(gate_ptr + width, mask=inside, other=0.0).to(tl.float32)
     kind = out_ptr.dtype.element_ty
@@ -89,6 +91,7 @@ def gated(
             KIND=KINDS[activation],
             BLOCK=block,
             enable_fp_fusion=True,
+            **chained(out.device),
         )
 
 

@@ -45,6 +45,7 @@ from pyengine.kernels.candidates import (
     part_of,
     token_of,
 )
+from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
 from pyengine.kernels.noise import mass
 from pyengine.kernels.threshold import limits
@@ -103,8 +104,10 @@ def spread_kernel(
     sampling_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
     best_ptr, floor_ptr, temperature_ptr, counts_ptr, masses_ptr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """A grid of logits rows and parts: adds the tokens of a part up by bin."""
+    wait_for_inputs(CHAINED)
     program = tl.program_id(0)
     logits_row = first_row + program
     row = tl.load(logit_row_ptr + logits_row)
@@ -144,11 +147,13 @@ def gather_kernel(
     sampling_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
     best_ptr, floor_ptr, temperature_ptr, counts_ptr, masses_ptr, gathered_ptr, packed_ptr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr, ROOM: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """A grid of logits rows and parts: the tokens of the bins in which a row is cut.
 
     They come in any order, on which nothing depends that is read of them.
     """
+    wait_for_inputs(CHAINED)
     program = tl.program_id(0)
     logits_row = first_row + program
     row = tl.load(logit_row_ptr + logits_row)
@@ -186,11 +191,13 @@ def cut_kernel(
     best_ptr, floor_ptr, temperature_ptr, counts_ptr, masses_ptr, gathered_ptr, packed_ptr,
     level_ptr, last_ptr, parts, MAX_PARTS: tl.constexpr, BLOCK: tl.constexpr,
     BINS: tl.constexpr, ROOM: tl.constexpr, WAYS: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """One program a logits row that is cut: logit and id of the last token that it keeps.
 
     ``parts`` is no constant, for this kernel takes the longest to compile.
     """
+    wait_for_inputs(CHAINED)
     program = tl.program_id(0)
     logits_row = first_row + program
     row = tl.load(logit_row_ptr + logits_row)
@@ -261,7 +268,7 @@ def find(
     row = (logits, stride, vocabulary, first, sampling, logit_row, *masks, *shape)
     bins = (scratch.counts, scratch.masses)
     gathered = (*bins, scratch.gathered, scratch.packed)
-    sizes = {"BLOCK": block, "BINS": BINS, "enable_fp_fusion": False}
+    sizes = {"BLOCK": block, "BINS": BINS, "enable_fp_fusion": False, **chained(logits.device)}
     spread_kernel[grid](*row, *bins, PARTS=parts, **sizes, num_warps=4)
     gather_kernel[grid](*row, *gathered, PARTS=parts, ROOM=ROOM, **sizes, num_warps=4)
     cut_kernel[(rows,)](

@@ -12,6 +12,7 @@ vocabulary of 128k, which is less than the launches of the general sampler take.
 import torch
 
 from pyengine.kernels.candidates import look, masks_of
+from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.inputs import SamplingInputs
 from pyengine.kernels.language import tl, triton
 from pyengine.kernels.sampling_reference import allowed_tokens
@@ -24,8 +25,10 @@ BLOCK = 4096
 def greedy_kernel(
     logits_ptr, logits_stride, vocabulary, first_row, mask_row_ptr, mask_ptr, mask_words,
     tokens_ptr, BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """One program a logits row."""
+    wait_for_inputs(CHAINED)
     row = tl.program_id(0)
     logits = logits_ptr + row.to(tl.int64) * logits_stride
     mask, masked = masks_of(mask_ptr, mask_row_ptr, mask_words, first_row + row, vocabulary)
@@ -61,6 +64,7 @@ def greedy(
         logits, logits.stride(0), vocabulary, first,
         inputs.mask_row, inputs.mask, inputs.mask.shape[-1], tokens,
         BLOCK=block, num_warps=max(4, block // 256), enable_fp_fusion=False,
+        **chained(logits.device),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ has. Bytes are the limit for many tokens; for few, one head's loads, sum and sto
 
 import torch
 
+from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
 
 NUMBERS = 2048
@@ -20,7 +21,7 @@ NUMBERS = 2048
 @triton.jit
 def head_rms_norm_kernel(
     qkv_ptr, qkv_stride, query_weight_ptr, key_weight_ptr, num_heads, normed_heads, count, epsilon,
-    DIM: tl.constexpr, DIM_BLOCK: tl.constexpr, HEADS: tl.constexpr,
+    DIM: tl.constexpr, DIM_BLOCK: tl.constexpr, HEADS: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """A grid of tokens and groups of ``HEADS`` heads, of queries, then keys.
 
@@ -32,10 +33,11 @@ def head_rms_norm_kernel(
     inside = (i < DIM) & (head < normed_heads)
     qkv_ptr += token * qkv_stride + head * DIM + i
     kind = qkv_ptr.dtype.element_ty
-    value = tl.load(qkv_ptr, mask=inside, other=0.0).to(tl.float32)
     of_query = tl.load(query_weight_ptr + i, mask=i < DIM, other=0.0).to(tl.float32)
     of_key = tl.load(key_weight_ptr + i, mask=i < DIM, other=0.0).to(tl.float32)
     weight = tl.where(head < num_heads, of_query, of_key)
+    wait_for_inputs(CHAINED)
+    value = tl.load(qkv_ptr, mask=inside, other=0.0).to(tl.float32)
     mean = tl.div_rn(tl.sum(value * value, axis=1), count)
     factor = tl.div_rn(1.0, tl.sqrt_rn(mean + epsilon))
     normal = (value * factor[:, None]).to(kind).to(tl.float32)
@@ -73,6 +75,7 @@ def head_rms_norm(
     head_rms_norm_kernel[(tokens, triton.cdiv(normed_heads, group))](
         qkv, qkv.stride(0), query_weight, key_weight, num_heads, normed_heads, float(dim), epsilon,
         DIM=dim, DIM_BLOCK=dim_block, HEADS=group, enable_fp_fusion=True,
+        **chained(qkv.device),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ uses; few rows are few programs, whose time is that of one row's loads, sums and
 
 import torch
 
+from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
 
 MAX_WIDTH = 65_536
@@ -21,6 +22,7 @@ MAX_WIDTH = 65_536
 def add_rms_norm_kernel(
     residual_ptr, residual_stride, branch_ptr, branch_stride, weight_ptr, out_ptr, out_stride,
     width, count, epsilon, HAS_BRANCH: tl.constexpr, BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """One program a row of ``width`` numbers, as float32 ``count``."""
     row = tl.program_id(0).to(tl.int64)
@@ -28,8 +30,9 @@ def add_rms_norm_kernel(
     inside = column < width
     residual_ptr += row * residual_stride
     kind = residual_ptr.dtype.element_ty
-    value = tl.load(residual_ptr + column, mask=inside, other=0.0).to(tl.float32)
     weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    wait_for_inputs(CHAINED)
+    value = tl.load(residual_ptr + column, mask=inside, other=0.0).to(tl.float32)
     if HAS_BRANCH:
         branch = tl.load(branch_ptr + row * branch_stride + column, mask=inside, other=0.0)
         total = (value + branch.to(tl.float32)).to(kind)
@@ -71,7 +74,7 @@ def add_rms_norm(
     add_rms_norm_kernel[(rows,)](
         residual, residual.stride(0), addend, addend.stride(0), weight, out, out.stride(0),
         width, float(width), epsilon, HAS_BRANCH=branch is not None, BLOCK=block,
-        num_warps=min(max(block // 512, 1), 32), enable_fp_fusion=True,
+        num_warps=min(max(block // 512, 1), 32), enable_fp_fusion=True, **chained(residual.device),
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ Bytes moved: rows * width numbers read, as many bytes written; 4 for each row's 
 
 import torch
 
+from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
 
 BLOCK = 2048
@@ -21,12 +22,13 @@ _SMALLEST = 2.0**-100  # of a row's largest number: a scale must not be 0
 @triton.jit
 def quantize_rows_kernel(
     x_ptr, x_stride, out_ptr, out_stride, scale_ptr, width, LEAST: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """One program a row."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
     out_ptr += row * out_stride
+    wait_for_inputs(CHAINED)
     largest = tl.zeros([BLOCK], tl.float32)
     for start in range(0, width, BLOCK):
         column = start + tl.arange(0, BLOCK)
@@ -61,7 +63,7 @@ def quantize_rows(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor) -> N
         block = min(BLOCK, triton.next_power_of_2(width))
         quantize_rows_kernel[(rows,)](
             x, x.stride(0), out, out.stride(0), scales, width,
-            LEAST=_SMALLEST, BLOCK=block, enable_fp_fusion=False,
+            LEAST=_SMALLEST, BLOCK=block, enable_fp_fusion=False, **chained(x.device),
         )  # fmt: skip
 
 

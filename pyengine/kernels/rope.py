@@ -13,6 +13,7 @@ position, angles, stores.
 
 import torch
 
+from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
 
 NUMBERS = 2048
@@ -34,11 +35,13 @@ def rope_append_kernel(
     keys_ptr, key_block, key_token, key_head, values_ptr, value_block, value_token, value_head,
     num_heads, num_kv_heads, block_size,
     HALF: tl.constexpr, HALF_BLOCK: tl.constexpr, HEADS: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """A grid of tokens and groups of ``HEADS`` heads, of queries, then keys, then values."""
     token = tl.program_id(0)
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)[:, None]  # [HEADS, 1]
     i = tl.arange(0, HALF_BLOCK)[None, :]  # [1, HALF_BLOCK]
+    wait_for_inputs(CHAINED)  # for the step's own fields too
     slot = tl.load(slots_ptr + token)
     angles_ptr += tl.load(positions_ptr + token).to(tl.int64) * angles_stride
     cosines = tl.load(angles_ptr + i, mask=i < HALF, other=0.0)
@@ -111,6 +114,7 @@ def rope_append(
         keys, *keys.stride()[:3], values, *values.stride()[:3],
         num_heads, num_kv_heads, block_size,
         HALF=dim // 2, HALF_BLOCK=half_block, HEADS=group, enable_fp_fusion=True,
+        **chained(qkv.device),
     )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ from pyengine.kernels.candidates import (
     masks_of,
     part_of,
 )
+from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.cut import MAX_PARTS, CutScratch
 from pyengine.kernels.inputs import SamplingInputs
 from pyengine.kernels.language import tl, triton
@@ -119,8 +120,10 @@ def peak_kernel(
     sampling_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
     best_ptr, token_ptr, allowed_ptr, only_ptr, counts_ptr, masses_ptr, gathered_ptr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """A grid of logits rows and parts: the best of each part; and clears the bins of rows."""
+    wait_for_inputs(CHAINED)
     row = tl.program_id(0)
     logits = logits_ptr + row.to(tl.int64) * logits_stride
     mask, masked = masks_of(mask_ptr, mask_row_ptr, mask_words, first_row + row, vocabulary)
@@ -183,8 +186,10 @@ def sample_kernel(
     floor_ptr, temperature_ptr, level_ptr, last_ptr, ceiling_ptr, top_ptr,
     time_ptr, winner_ptr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """A grid of logits rows and parts: the winner of the part; -1 where nothing is possible."""
+    wait_for_inputs(CHAINED)
     program = tl.program_id(0)
     logits_row = first_row + program
     logits = logits_ptr + program.to(tl.int64) * logits_stride
@@ -225,8 +230,12 @@ def sample_kernel(
 
 
 @triton.jit(do_not_specialize=["first_row"])
-def finish_kernel(time_ptr, winner_ptr, tokens_ptr, first_row, PARTS: tl.constexpr):
+def finish_kernel(
+    time_ptr, winner_ptr, tokens_ptr, first_row, PARTS: tl.constexpr,
+    CHAINED: tl.constexpr = False,
+):  # fmt: skip
     """One program a logits row: the first of the winners of its parts."""
+    wait_for_inputs(CHAINED)
     row = tl.program_id(0)
     place = row * PARTS + tl.arange(0, PARTS)
     times = tl.load(time_ptr + place)
@@ -280,28 +289,27 @@ def sample(
     rules = inputs.sampling
     masks = (inputs.mask_row, inputs.mask, inputs.mask.shape[-1])
     bins = (scratch.cut.counts, scratch.cut.masses)
+    chain = {**chained(logits.device), "enable_fp_fusion": False}
     peak_kernel[grid](
         *of_row, rules, inputs.logit_row, *masks, *scratch.looked, *bins, scratch.cut.gathered,
-        **shape, BINS=cut.BINS, enable_fp_fusion=False,
+        **shape, BINS=cut.BINS, **chain,
     )  # fmt: skip
     one = {"MAX_PARTS": MAX_PARTS, "BLOCK": block, "num_warps": max(4, block // 128)}
     shaped = (scratch.best, scratch.floor, scratch.temperature)
-    shape_kernel[(rows,)](
-        *of_row, rules, inputs.logit_row, *masks, *shaped, parts, **one, enable_fp_fusion=False
-    )
+    shape_kernel[(rows,)](*of_row, rules, inputs.logit_row, *masks, *shaped, parts, **one, **chain)
     cut.find(*of_row, rules, inputs.logit_row, masks, shaped, scratch.cut, grid, block)
     limits = (scratch.cut.level, scratch.cut.last, scratch.ceiling, scratch.top)
     places = (inputs.sample_position, inputs.logit_start, inputs.logit_row)
     trim_kernel[(rows,)](
         *of_row, rules, *places, *masks, *shaped, *limits, parts,
-        **one, WAYS=cut.WAYS, enable_fp_fusion=False,
+        **one, WAYS=cut.WAYS, **chain,
     )  # fmt: skip
     sample_kernel[grid](
         *of_row, rules, *places, *masks, *scratch.looked, *shaped[1:], *limits,
         scratch.time, scratch.winner,
-        **shape, num_warps=max(4, block // 128), enable_fp_fusion=False,
+        **shape, num_warps=max(4, block // 128), **chain,
     )  # fmt: skip
     finish_kernel[(rows,)](
         scratch.time, scratch.winner, tokens, first,
-        PARTS=parts, num_warps=1, enable_fp_fusion=False,
+        PARTS=parts, num_warps=1, **chain,
     )  # fmt: skip

@@ -6,6 +6,7 @@ made of them is rounded after every operation, so that the numbers are those of 
 """
 
 from pyengine.kernels.candidates import best_logit, load_above, masks_of
+from pyengine.kernels.chain import wait_for_inputs
 from pyengine.kernels.language import tl, triton
 from pyengine.kernels.noise import depth, exp, ln, mass
 from pyengine.kernels.rules import real, word
@@ -94,8 +95,10 @@ def shape_kernel(
     sampling_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
     best_ptr, floor_ptr, temperature_ptr, parts,
     MAX_PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """One program a logits row. Rows without these rules are not read."""
+    wait_for_inputs(CHAINED)
     program = tl.program_id(0)
     row = tl.load(logit_row_ptr + first_row + program)
     temperature = real(sampling_ptr, row, _TEMPERATURE)

@@ -16,6 +16,7 @@ from pyengine.kernels.candidates import (
     pack,
     token_of,
 )
+from pyengine.kernels.chain import wait_for_inputs
 from pyengine.kernels.language import tl, triton
 from pyengine.kernels.noise import depth, mass, weight
 from pyengine.kernels.rules import long, real, word
@@ -156,8 +157,10 @@ def trim_kernel(
     mask_row_ptr, mask_ptr, mask_words,
     best_ptr, floor_ptr, temperature_ptr, level_ptr, last_ptr, ceiling_ptr, top_ptr, parts,
     MAX_PARTS: tl.constexpr, BLOCK: tl.constexpr, WAYS: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """One program a logits row: the last and the first token that it keeps."""
+    wait_for_inputs(CHAINED)
     program = tl.program_id(0)
     logits_row = first_row + program
     row = tl.load(logit_row_ptr + logits_row)

@@ -3,6 +3,7 @@
 import torch
 
 from pyengine._core import StepHeader
+from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.inputs import SamplingInputs
 from pyengine.kernels.language import tl, triton
 
@@ -14,8 +15,10 @@ ROWS = 256
 def verify_kernel(
     header_ptr, logit_start_ptr, logit_token_ptr, token_ids_ptr, tokens_ptr, sequence_ptr,
     counts_ptr, compacted_ptr, last_token_ptr, NUM_SAMPLED: tl.constexpr, ROWS: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """One program for all rows, for where a row's tokens go depends on those before it."""
+    wait_for_inputs(CHAINED)
     sampled = tl.load(header_ptr + NUM_SAMPLED).to(tl.int32)
     written = tl.full([], 0, tl.int32)
     for start in range(0, sampled, ROWS):
@@ -77,6 +80,7 @@ def verify(
         header, inputs.logit_start, inputs.logit_token, token_ids, tokens, sample_sequence,
         counts, compacted, last_token,
         NUM_SAMPLED=StepHeader.NUM_SAMPLED, ROWS=ROWS, enable_fp_fusion=False,
+        **chained(tokens.device),
     )  # fmt: skip
 
 

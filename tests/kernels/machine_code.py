@@ -76,6 +76,15 @@ class Code:
         """Whether every operation rounds on its own, as IEEE has it."""
         return not any(sign in self.ptx for sign in ("fma.rn.f32", ".ftz", "div.full", "approx"))
 
+    @property
+    def chained(self) -> bool:
+        """Whether it lets the next kernel be launched, and then waits for those before it."""
+        lets, waits = (
+            self.ptx.find(f"griddepcontrol.{what}") for what in ("launch_dependents", "wait")
+        )
+        written = re.search(r"(st|atom|red)\.\S*global", self.ptx)
+        return written is not None and 0 <= lets < waits < written.start()
+
     def figures(self, launch: Launch) -> dict[str, Any]:
         """What can be said of the code in numbers; ``tile``: query rows, where it attends."""
         return {
@@ -91,6 +100,7 @@ class Code:
             "copied": self.copied,
             "product": self.product,
             "exact": self.exact,
+            "chained": self.chained,
         }
 
 

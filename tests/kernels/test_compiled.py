@@ -16,6 +16,10 @@ from tests.programs import REPOSITORY
 pytestmark = pytest.mark.slow
 
 
+# Kernels of the sampler that few steps have, between the libraries' or the copies.
+ALONE = {"penalty_kernel", "feed_kernel", "top_logprobs_kernel"}
+
+
 def run(*arguments: str, **variables: str) -> list[str]:
     """A Python program's lines."""
     env = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": str(REPOSITORY), **variables}
@@ -48,6 +52,8 @@ def test_layers_are_limited_by_memory(tmp_path: Path) -> None:
     }  # fmt: skip
     for one in found:
         assert one["stack"] == 0, one
+        assert one["ahead"], one
+        assert one["chained"], one
         if one["kind"].split()[-1:] in (["32"], ["192"]):
             continue  # of the demo, rows shorter than a program
         assert one["load"] == 16, one
@@ -74,6 +80,8 @@ def test_sampling_rounds_as_the_cpu(tmp_path: Path) -> None:
     assert {one["kernel"] for one in found if not one["exact"]} == {"top_logprobs_kernel"}
     for one in found:
         assert one["stack"] == 0, one
+        # What is launched ahead waits, and what waits is launched ahead.
+        assert one["ahead"] == one["chained"] == (one["kernel"] not in ALONE), one
         if one["kernel"] in ("greedy_kernel", "peak_kernel", "spread_kernel", "gather_kernel"):
             assert one["load"] == 16, one
 
